@@ -1,0 +1,466 @@
+/* DPDK behind the face of shim.h: inline functions, macros, and what differs between releases. */
+
+#define _GNU_SOURCE /* fopencookie */
+#include "shim.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_cycles.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_eth_ring.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+#include <rte_version.h>
+
+#if RTE_VERSION < RTE_VERSION_NUM(21, 11, 0, 0)
+#error "uroce is written for DPDK 21.11 and later"
+#endif
+
+/* The overlay `Mbuf` of src/lib.rs. A release that moves a field stops here. */
+#if defined(RTE_IOVA_IN_MBUF) && RTE_IOVA_IN_MBUF == 0
+#error "this DPDK has no IOVA in the mbuf (RTE_IOVA_IN_MBUF 0): its mbuf layout differs"
+#endif
+#define AT(field, offset)                                                                         \
+	_Static_assert(offsetof(struct rte_mbuf, field) == (offset), "rte_mbuf." #field " moved")
+AT(buf_addr, 0);
+AT(buf_iova, 8);
+AT(data_off, 16);
+AT(refcnt, 18);
+AT(nb_segs, 20);
+AT(port, 22);
+AT(ol_flags, 24);
+AT(packet_type, 32);
+AT(pkt_len, 36);
+AT(data_len, 40);
+AT(vlan_tci, 42);
+AT(hash, 44);
+AT(vlan_tci_outer, 52);
+AT(buf_len, 54);
+AT(pool, 56);
+AT(next, 64);
+AT(tx_offload, 72);
+AT(shinfo, 80);
+AT(priv_size, 88);
+AT(timesync, 90);
+AT(dynfield1, 92);
+_Static_assert(sizeof(struct rte_mbuf) == 128, "rte_mbuf is no longer two cache lines");
+_Static_assert(_Alignof(struct rte_mbuf) == 64, "rte_mbuf is not aligned to 64");
+
+/* rte_errno or errno as a negative number that is never 0. */
+static int failure(void)
+{
+	int code = rte_errno != 0 ? rte_errno : errno;
+
+	return code > 0 ? -code : -EIO;
+}
+
+/* ---- log ----------------------------------------------------------------------------------- */
+
+static struct {
+	pthread_mutex_t lock;
+	size_t used;
+	int echo;
+	char text[8192];
+} journal = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static ssize_t journal_write(void *cookie, const char *text, size_t length)
+{
+	size_t room, take;
+
+	(void)cookie;
+	pthread_mutex_lock(&journal.lock);
+	if (journal.echo)
+		fwrite(text, 1, length, stderr);
+	/* The first words of a failure explain it; what does not fit is left out. */
+	room = sizeof(journal.text) - journal.used;
+	take = length < room ? length : room;
+	memcpy(journal.text + journal.used, text, take);
+	journal.used += take;
+	pthread_mutex_unlock(&journal.lock);
+	return (ssize_t)length;
+}
+
+int uroce_log_open(int echo)
+{
+	static FILE *stream;
+	cookie_io_functions_t functions = { .write = journal_write };
+
+	pthread_mutex_lock(&journal.lock);
+	journal.echo = echo;
+	journal.used = 0;
+	if (stream == NULL) {
+		stream = fopencookie(NULL, "w", functions);
+		if (stream != NULL)
+			setvbuf(stream, NULL, _IOLBF, 0);
+	}
+	pthread_mutex_unlock(&journal.lock);
+	if (stream == NULL)
+		return -ENOMEM;
+	return rte_openlog_stream(stream) == 0 ? 0 : failure();
+}
+
+size_t uroce_log_take(char *out, size_t capacity)
+{
+	size_t length;
+
+	if (capacity == 0)
+		return 0;
+	pthread_mutex_lock(&journal.lock);
+	length = journal.used < capacity - 1 ? journal.used : capacity - 1;
+	memcpy(out, journal.text, length);
+	out[length] = '\0';
+	journal.used = 0;
+	pthread_mutex_unlock(&journal.lock);
+	return length;
+}
+
+/* ---- EAL ----------------------------------------------------------------------------------- */
+
+const char *uroce_version(void)
+{
+	return rte_version();
+}
+
+int uroce_block_signals(void)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	return -pthread_sigmask(SIG_BLOCK, &all, NULL);
+}
+
+int uroce_eal_init(int argc, char **argv)
+{
+	rte_errno = 0;
+	errno = 0;
+	return rte_eal_init(argc, argv) >= 0 ? 0 : failure();
+}
+
+const char *uroce_runtime_dir(void)
+{
+	return rte_eal_get_runtime_dir();
+}
+
+int uroce_thread_register(void)
+{
+	if (rte_lcore_id() != LCORE_ID_ANY)
+		return 1;
+	return rte_thread_register() == 0 ? 0 : failure();
+}
+
+void uroce_thread_unregister(void)
+{
+	rte_thread_unregister();
+}
+
+/* ---- mempools and mbufs -------------------------------------------------------------------- */
+
+struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t cache,
+				      uint16_t room, int socket, int *error)
+{
+	struct rte_mempool *pool;
+
+	if (room > UINT16_MAX - RTE_PKTMBUF_HEADROOM) {
+		*error = -EINVAL;
+		return NULL;
+	}
+	pool = rte_pktmbuf_pool_create(name, count, cache, 0,
+				       (uint16_t)(room + RTE_PKTMBUF_HEADROOM), socket);
+	*error = pool != NULL ? 0 : failure();
+	return pool;
+}
+
+uint32_t uroce_pool_available(const struct rte_mempool *pool)
+{
+	return rte_mempool_avail_count(pool);
+}
+
+int uroce_mbuf_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
+}
+
+void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count)
+{
+	rte_pktmbuf_free_bulk(mbufs, count);
+}
+
+/* ---- devices and ports --------------------------------------------------------------------- */
+
+/* RoCEv2 is UDP over IPv4 or IPv6: spread on the addresses and on the source port. */
+#define RSS_TYPES                                                                                 \
+	(RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6 | RTE_ETH_RSS_NONFRAG_IPV4_UDP |                     \
+	 RTE_ETH_RSS_NONFRAG_IPV6_UDP)
+#define RX_CHECKSUMS (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
+
+int uroce_device_probe(const char *devargs)
+{
+	return rte_dev_probe(devargs);
+}
+
+int uroce_port_close(uint16_t port)
+{
+	if (!rte_eth_dev_is_valid_port(port))
+		return -ENODEV;
+	/* A port that never started says so with an error: nothing to undo then. */
+	(void)rte_eth_dev_stop(port);
+	return rte_eth_dev_close(port);
+}
+
+int uroce_port_remove(uint16_t port)
+{
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	result = uroce_port_close(port);
+	if (info.device == NULL)
+		return result;
+	return rte_dev_remove(info.device);
+}
+
+int uroce_port_find(const char *name)
+{
+	struct rte_dev_iterator iterator;
+	uint16_t port;
+
+	if (rte_eth_dev_get_port_by_name(name, &port) == 0)
+		return port;
+	/* The port of a PCI function may be named otherwise than the function. */
+	RTE_ETH_FOREACH_MATCHING_DEV(port, name, &iterator) {
+		rte_eth_iterator_cleanup(&iterator);
+		return port;
+	}
+	return -ENODEV;
+}
+
+int uroce_port_info(uint16_t port, struct uroce_port_info *out)
+{
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	memset(out, 0, sizeof(*out));
+	result = rte_eth_dev_get_name_by_port(port, out->name);
+	if (result != 0)
+		return result;
+	if (info.driver_name != NULL)
+		snprintf(out->driver, sizeof(out->driver), "%s", info.driver_name);
+	out->max_rx_queues = info.max_rx_queues;
+	out->max_tx_queues = info.max_tx_queues;
+	out->min_mtu = info.min_mtu;
+	out->max_mtu = info.max_mtu;
+	out->max_rx_packet = info.max_rx_pktlen;
+	out->min_rx_buffer = info.min_rx_bufsize;
+	out->rss = (info.flow_type_rss_offloads & RSS_TYPES) != 0;
+	out->scatter = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) != 0;
+	out->rx_checksum = (info.rx_offload_capa & RX_CHECKSUMS) == RX_CHECKSUMS;
+	out->tx_checksum = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
+	out->socket = rte_eth_dev_socket_id(port);
+	return 0;
+}
+_Static_assert(RTE_ETH_NAME_MAX_LEN <= 64, "uroce_port_info.name is too short");
+
+int uroce_port_configure(uint16_t port, const struct uroce_port_conf *conf)
+{
+	struct rte_eth_dev_info info;
+	struct rte_eth_conf eth;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	memset(&eth, 0, sizeof(eth));
+	eth.rxmode.mtu = conf->mtu;
+	if (conf->scatter)
+		eth.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+	eth.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
+	if (conf->rss) {
+		eth.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		eth.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & RSS_TYPES;
+	}
+	return rte_eth_dev_configure(port, conf->queue_pairs, conf->queue_pairs, &eth);
+}
+
+int uroce_port_descriptors(uint16_t port, uint16_t *rx, uint16_t *tx)
+{
+	return rte_eth_dev_adjust_nb_rx_tx_desc(port, rx, tx);
+}
+
+int uroce_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int socket,
+			struct rte_mempool *pool)
+{
+	return rte_eth_rx_queue_setup(port, queue, descriptors, (unsigned int)socket, NULL, pool);
+}
+
+int uroce_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int socket)
+{
+	return rte_eth_tx_queue_setup(port, queue, descriptors, (unsigned int)socket, NULL);
+}
+
+int uroce_port_start(uint16_t port)
+{
+	return rte_eth_dev_start(port);
+}
+
+int uroce_port_promiscuous(uint16_t port)
+{
+	return rte_eth_promiscuous_enable(port);
+}
+
+int uroce_port_all_multicast(uint16_t port)
+{
+	return rte_eth_allmulticast_enable(port);
+}
+
+int uroce_port_mac(uint16_t port, uint8_t mac[6])
+{
+	struct rte_ether_addr address;
+	int result = rte_eth_macaddr_get(port, &address);
+
+	if (result == 0)
+		memcpy(mac, address.addr_bytes, 6);
+	return result;
+}
+
+int uroce_port_set_mac(uint16_t port, const uint8_t mac[6])
+{
+	struct rte_ether_addr address;
+
+	memcpy(address.addr_bytes, mac, 6);
+	return rte_eth_dev_default_mac_addr_set(port, &address);
+}
+
+int uroce_port_mtu(uint16_t port, uint16_t *mtu)
+{
+	return rte_eth_dev_get_mtu(port, mtu);
+}
+
+int uroce_port_link(uint16_t port, struct uroce_link *out)
+{
+	struct rte_eth_link link;
+	int result = rte_eth_link_get_nowait(port, &link);
+
+	if (result != 0)
+		return result;
+	out->speed_mbps = link.link_speed;
+	out->up = link.link_status == RTE_ETH_LINK_UP;
+	out->full_duplex = link.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
+	return 0;
+}
+
+int uroce_port_stats(uint16_t port, struct uroce_port_stats *out)
+{
+	struct rte_eth_stats stats;
+	int result = rte_eth_stats_get(port, &stats);
+
+	if (result != 0)
+		return result;
+	out->rx_packets = stats.ipackets;
+	out->tx_packets = stats.opackets;
+	out->rx_bytes = stats.ibytes;
+	out->tx_bytes = stats.obytes;
+	out->rx_missed = stats.imissed;
+	out->rx_errors = stats.ierrors;
+	out->tx_errors = stats.oerrors;
+	out->rx_no_mbuf = stats.rx_nombuf;
+	return 0;
+}
+
+int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity)
+{
+	int total = rte_eth_xstats_get(port, NULL, 0);
+	struct rte_eth_xstat *values = NULL;
+	struct rte_eth_xstat_name *names = NULL;
+	int got, named, i;
+
+	if (total <= 0 || capacity == 0)
+		return total;
+	values = calloc((size_t)total, sizeof(*values));
+	names = calloc((size_t)total, sizeof(*names));
+	got = named = -ENOMEM;
+	if (values != NULL && names != NULL) {
+		named = rte_eth_xstats_get_names(port, names, (unsigned int)total);
+		got = rte_eth_xstats_get(port, values, (unsigned int)total);
+	}
+	/* A value's id is the position of its name. */
+	for (i = 0; i < got && got <= total && named <= total && (uint32_t)i < capacity; i++) {
+		const char *name = values[i].id < (uint64_t)named ? names[values[i].id].name : "";
+
+		snprintf(out[i].name, sizeof(out[i].name), "%s", name);
+		out[i].value = values[i].value;
+	}
+	free(names);
+	free(values);
+	return named < 0 ? named : got;
+}
+_Static_assert(RTE_ETH_XSTATS_NAME_SIZE <= UROCE_XSTAT_NAME, "UROCE_XSTAT_NAME is too short");
+
+uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,
+			uint32_t *dropped)
+{
+	uint16_t received = rte_eth_rx_burst(port, queue, mbufs, count);
+	uint16_t kept = 0, i;
+
+	for (i = 0; i < received; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
+
+		if (unlikely(mbuf->nb_segs != 1) && rte_pktmbuf_linearize(mbuf) != 0) {
+			rte_pktmbuf_free(mbuf);
+			*dropped += 1;
+			continue;
+		}
+		mbufs[kept++] = mbuf;
+	}
+	return kept;
+}
+
+uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+/* ---- rings of mbufs ------------------------------------------------------------------------ */
+
+struct rte_ring *uroce_ring_create(const char *name, uint32_t size, int socket, int *error)
+{
+	struct rte_ring *ring = rte_ring_create(name, size, socket, RING_F_SP_ENQ | RING_F_SC_DEQ);
+
+	*error = ring != NULL ? 0 : failure();
+	return ring;
+}
+
+void uroce_ring_free(struct rte_ring *ring)
+{
+	void *mbuf;
+
+	while (rte_ring_dequeue(ring, &mbuf) == 0)
+		rte_pktmbuf_free(mbuf);
+	rte_ring_free(ring);
+}
+
+int uroce_ring_port(const char *name, struct rte_ring **rx, struct rte_ring **tx,
+		    uint16_t queues, int socket)
+{
+	int port = rte_eth_from_rings(name, rx, queues, tx, queues, (unsigned int)socket);
+
+	return port >= 0 ? port : failure();
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+uint64_t uroce_cycles(void)
+{
+	return rte_get_timer_cycles();
+}
