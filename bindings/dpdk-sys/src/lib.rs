@@ -18,7 +18,8 @@
 #![allow(unsafe_code)]
 
 /// The shim's face as bindgen reads it from `shim.h`, which documents each function.
-#[allow(missing_docs, non_camel_case_types, non_upper_case_globals, clippy::all)]
+#[allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
+#[allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block)]
 mod bindings {
     use super::Mbuf as rte_mbuf;
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));

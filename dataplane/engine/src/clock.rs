@@ -1,0 +1,124 @@
+//! Clock: the cycle counter as nanoseconds since an epoch.
+//!
+//! An lcore reads the time once per turn, so a read is one `rdtsc` and one multiplication: no
+//! system call, no division. The rate is measured once per process against the kernel's monotonic
+//! clock (EAL rounds its own estimate to 10 MHz, which is 0.2 % off on common machines).
+//!
+//! Invariants
+//! - Copies of one `Clock` share its epoch, so times of different lcores can be compared.
+//! - The counter is assumed to run at one rate in all states and to be synchronous between cores
+//!   (`constant_tsc nonstop_tsc`), as on every x86-64 and arm64 machine that DPDK is used on.
+//!
+//! Not here: wall-clock time, sleeping.
+
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long the rate is measured, once per process.
+const CALIBRATION: Duration = Duration::from_millis(20);
+
+/// Nanoseconds since the clock was made, from the cycle counter. A copy has the same epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    epoch_cycles: u64,
+    /// Nanoseconds per cycle, times 2^32.
+    ns_per_cycle: u64,
+}
+
+impl Clock {
+    /// A clock that starts at 0 now. The first one in a process takes 20 ms to measure the rate.
+    pub fn new() -> Self {
+        static NS_PER_CYCLE: OnceLock<u64> = OnceLock::new();
+        let ns_per_cycle = *NS_PER_CYCLE.get_or_init(measure);
+        Self { epoch_cycles: cycles(), ns_per_cycle }
+    }
+
+    /// Nanoseconds since the epoch; never less than an earlier reading of the same core.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        scale(cycles().saturating_sub(self.epoch_cycles), self.ns_per_cycle)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Wraps after 584 years of nanoseconds, so the cut is not reached.
+#[inline]
+fn scale(cycles: u64, ns_per_cycle: u64) -> u64 {
+    ((u128::from(cycles) * u128::from(ns_per_cycle)) >> 32) as u64
+}
+
+fn measure() -> u64 {
+    let (from_cycles, from) = pair();
+    std::thread::sleep(CALIBRATION);
+    let (to_cycles, to) = pair();
+    let ns = to.duration_since(from).as_nanos();
+    let cycles = u128::from(to_cycles.saturating_sub(from_cycles)).max(1);
+    // 20 ms of nanoseconds times 2^32 has 57 bits.
+    ((ns << 32) / cycles) as u64
+}
+
+/// Both clocks at one moment: of several tries, the one that was interrupted least.
+fn pair() -> (u64, Instant) {
+    let mut best = (u64::MAX, 0, Instant::now());
+    for _ in 0..16 {
+        let before = cycles();
+        let instant = Instant::now();
+        let width = cycles().saturating_sub(before);
+        if width < best.0 {
+            best = (width, before + width / 2, instant);
+        }
+    }
+    (best.1, best.2)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn cycles() -> u64 {
+    // SAFETY: RDTSC is part of every x86-64 processor, reads no memory, and Linux leaves it enabled
+    // for user space.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn cycles() -> u64 {
+    // SAFETY: the shim reads the generic timer register; it has no arguments and no preconditions.
+    unsafe { dpdk_sys::uroce_cycles() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agrees_with_the_kernel_to_a_tenth_of_a_percent() {
+        let clock = Clock::new();
+        let (from, instant) = (clock.now(), Instant::now());
+        std::thread::sleep(Duration::from_millis(100));
+        let elapsed = (clock.now() - from) as f64;
+        let kernel = instant.elapsed().as_nanos() as f64;
+        assert!((elapsed / kernel - 1.0).abs() < 1e-3, "{elapsed} ns against {kernel} ns");
+    }
+
+    #[test]
+    fn copies_share_the_epoch() {
+        let clock = Clock::new();
+        let copy = clock;
+        let first = clock.now();
+        assert!(copy.now() >= first);
+        assert!(copy.now() - first < 1_000_000_000);
+    }
+
+    #[test]
+    fn a_century_of_cycles_does_not_overflow() {
+        let century = 100 * 365 * 86_400 * 3_000_000_000u64;
+        assert_eq!(scale(century, 1 << 31), century / 2);
+    }
+}

@@ -1,0 +1,191 @@
+//! EAL: DPDK's environment, started once per process.
+//!
+//! `rte_eal_init` pins its caller, starts threads that inherit the caller's signal mask and CPUs,
+//! and cannot be undone. A library in somebody else's process must not pass that on, so it runs on
+//! a thread of our own that blocks all signals, stays on the control CPUs, and ends.
+//!
+//! Invariants
+//! - One EAL per process: the same configuration again gives the same [`Eal`], another is refused.
+//! - `&'static Eal` proves that EAL runs; mempools and ports take it as an argument.
+//! - DPDK's log goes to a buffer of ours, which explains errors; nothing is printed by default.
+//!
+//! Not here: lcores. EAL knows one, the thread above; ours register with
+//! [`Eal::register_thread`].
+
+#![allow(unsafe_code)]
+
+mod config;
+mod error;
+mod sweep;
+
+pub use config::{EalConfig, LogLevel, Memory};
+pub use error::EalError;
+
+use crate::mbuf::RetiredPools;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::marker::PhantomData;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The running EAL. Only [`Eal::init`] makes one.
+#[derive(Debug)]
+pub struct Eal {
+    file_prefix: String,
+    /// Ports that an owner holds. The lock also serializes probing and removing of devices, which
+    /// DPDK wants from one thread at a time.
+    pub(crate) open_ports: Mutex<BTreeSet<u16>>,
+    pub(crate) retired_pools: Mutex<RetiredPools>,
+}
+
+/// The configuration that EAL runs with, once it does.
+static RUNNING: Mutex<Option<(EalConfig, &'static Eal)>> = Mutex::new(None);
+
+impl Eal {
+    /// Starts EAL, or gives the one that runs with the same configuration.
+    ///
+    /// The caller's affinity and signal mask are untouched. After a failure that DPDK can recover
+    /// from, e.g. a bad argument, the call may be repeated with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// See [`EalError`]; each carries what DPDK said.
+    pub fn init(config: &EalConfig) -> Result<&'static Eal, EalError> {
+        let mut running = lock(&RUNNING);
+        if let Some((with, eal)) = &*running {
+            return if with == config { Ok(eal) } else { Err(EalError::OtherConfig) };
+        }
+        let file_prefix = config.file_prefix.clone().unwrap_or_else(unique_prefix);
+        start(config, &file_prefix)?;
+        let eal: &'static Eal = Box::leak(Box::new(Eal {
+            file_prefix,
+            open_ports: Mutex::default(),
+            retired_pools: Mutex::default(),
+        }));
+        *running = Some((config.clone(), eal));
+        Ok(eal)
+    }
+
+    /// The EAL of this process, if it was started.
+    pub fn running() -> Option<&'static Eal> {
+        lock(&RUNNING).as_ref().map(|(_, eal)| *eal)
+    }
+
+    /// The prefix of EAL's run-time files, unique to this process unless configured.
+    pub fn file_prefix(&self) -> &str {
+        &self.file_prefix
+    }
+
+    /// DPDK's name and release, e.g. `DPDK 22.11.11`.
+    pub fn dpdk_version() -> &'static str {
+        // SAFETY: the function has no preconditions.
+        let version = unsafe { dpdk_sys::uroce_version() };
+        // SAFETY: it returns a terminated string in static storage, which DPDK writes once, before
+        // returning it the first time.
+        unsafe { CStr::from_ptr(version) }.to_str().unwrap_or("DPDK")
+    }
+
+    /// Gives the calling thread a mempool cache until the guard is dropped.
+    ///
+    /// Without it each mbuf allocation goes to the mempool's shared ring.
+    ///
+    /// # Errors
+    ///
+    /// [`EalError::NoLcoreLeft`] when DPDK's 128 lcore numbers are taken.
+    pub fn register_thread(&self) -> Result<ThreadGuard, EalError> {
+        // SAFETY: EAL runs (`self` proves it); the call writes only DPDK's own thread-local state.
+        match unsafe { dpdk_sys::uroce_thread_register() } {
+            0 => Ok(ThreadGuard { registered: true, _not_send: PhantomData }),
+            1 => Ok(ThreadGuard { registered: false, _not_send: PhantomData }),
+            _ => Err(EalError::NoLcoreLeft),
+        }
+    }
+}
+
+/// Keeps the thread that made it registered with EAL.
+#[derive(Debug)]
+pub struct ThreadGuard {
+    /// False inside another guard's scope: that one unregisters.
+    registered: bool,
+    /// The registration is thread-local, so the guard must be dropped where it was made.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for ThreadGuard {
+    fn drop(&mut self) {
+        if self.registered {
+            // SAFETY: this thread registered in `register_thread`, which made this value, and it
+            // is the same thread, as the value is not `Send`.
+            unsafe { dpdk_sys::uroce_thread_unregister() }
+        }
+    }
+}
+
+/// What DPDK logged since the last call.
+pub(crate) fn take_log() -> String {
+    let mut text = vec![0u8; 8192];
+    // SAFETY: `text` is writable for `len` bytes, the function writes no more and a terminator.
+    let length = unsafe { dpdk_sys::uroce_log_take(text.as_mut_ptr().cast(), text.len()) };
+    text.truncate(length);
+    String::from_utf8_lossy(&text).trim_end().to_owned()
+}
+
+/// A lock whose data stay valid if a holder panicked: each critical section is a plain update.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The name for C; a NUL inside it ends it.
+pub(crate) fn c_string(text: &str) -> CString {
+    let bytes: Vec<u8> = text.bytes().take_while(|&byte| byte != 0).collect();
+    CString::new(bytes).unwrap_or_default()
+}
+
+/// The process may share its number with one in another PID namespace, so the time is part of it.
+fn unique_prefix() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.map_or(0, |time| time.as_nanos() as u64);
+    format!("{}{}-{nanos:x}", sweep::PREFIX, std::process::id())
+}
+
+fn start(config: &EalConfig, file_prefix: &str) -> Result<(), EalError> {
+    sweep::sweep();
+    let cpus = config.allowed_cpus().map_err(EalError::Affinity)?;
+    let args = config.arguments(file_prefix, &cpus);
+    let echo = config.log > LogLevel::Quiet;
+    let result = std::thread::Builder::new()
+        .name("uroce-eal".into())
+        .spawn(move || start_here(&args, &cpus, echo))
+        .map_err(EalError::Affinity)?
+        .join();
+    // The thread's code has no panic of its own; if the allocator had one, say what is known.
+    let code = result.unwrap_or(Ok(-1)).map_err(EalError::Affinity)?;
+    if code == 0 { Ok(()) } else { Err(EalError::explain(-code, take_log(), file_prefix)) }
+}
+
+/// The body of the thread that EAL believes to be the main one.
+fn start_here(args: &[String], cpus: &[usize], echo: bool) -> io::Result<c_int> {
+    let mut set = rustix::thread::CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    rustix::thread::sched_setaffinity(None, &set)?;
+
+    // SAFETY: it changes the signal mask of this thread, which is ours.
+    let code = unsafe { dpdk_sys::uroce_block_signals() };
+    if code != 0 {
+        return Err(io::Error::from_raw_os_error(-code));
+    }
+    // SAFETY: the buffer that it redirects DPDK's log to is static; it takes its own lock.
+    let code = unsafe { dpdk_sys::uroce_log_open(c_int::from(echo)) };
+    if code != 0 {
+        return Err(io::Error::from_raw_os_error(-code));
+    }
+
+    // EAL permutes the array and keeps pointers into the strings: leaked, once per process.
+    let mut argv: Vec<*mut c_char> = args.iter().map(|arg| c_string(arg).into_raw()).collect();
+    argv.push(std::ptr::null_mut());
+    let argv = argv.leak();
+    let argc = c_int::try_from(argv.len() - 1).unwrap_or(c_int::MAX);
+    // SAFETY: `argv` holds `argc` terminated strings and a null, all writable and never freed;
+    // `RUNNING` is locked, so no other thread of ours is in here.
+    Ok(unsafe { dpdk_sys::uroce_eal_init(argc, argv.as_mut_ptr()) })
+}

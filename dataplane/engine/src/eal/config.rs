@@ -1,0 +1,180 @@
+//! What EAL is started with, and the argument vector it becomes.
+//!
+//! The defaults are those of a library inside an application: no hugepages, no PCI scan, no
+//! telemetry socket, a file prefix of its own, silence. memif needs EAL's multi-process channel,
+//! so `--no-shconf` and `--in-memory` are not among them.
+//!
+//! Invariants
+//! - An argument of the caller's wins: a default of the same family is left out.
+//!
+//! Not here: checking values. EAL does, and says what it dislikes.
+
+use std::io;
+
+/// Where mbufs and DPDK's own structures live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Ordinary pages, all reserved (not yet touched) at start: no privilege, no set-up. The limit
+    /// is hard.
+    NoHuge {
+        /// Megabytes.
+        mb: u32,
+    },
+    /// Hugepages, taken as needed and given back.
+    Huge {
+        /// Megabytes to take at the start; 0 takes all on demand.
+        mb: u32,
+    },
+}
+
+/// How much of DPDK's log reaches stderr. What an error needs is kept in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Nothing.
+    #[default]
+    Quiet,
+    /// Errors and warnings.
+    Warning,
+    /// Notices and information too.
+    Info,
+    /// Everything that all libraries and drivers can say.
+    Debug,
+}
+
+/// The configuration of [`Eal::init`](super::Eal::init).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EalConfig {
+    /// Default: 512 MB without hugepages.
+    pub memory: Memory,
+    /// Virtual devices to create at the start, as `--vdev` takes them. Ports can as well be
+    /// created later, by [`Port::open`](crate::port::Port::open).
+    pub vdevs: Vec<String>,
+    /// PCI addresses that EAL may take. Without one PCI is not scanned at all.
+    pub pci_allow: Vec<String>,
+    /// CPUs for EAL's own threads (interrupts, multi-process channel), away from the data path.
+    /// Empty: those that the calling thread may run on.
+    pub control_cpus: Vec<usize>,
+    /// Prefix of run-time files; must be unique among running processes. `None` makes one.
+    pub file_prefix: Option<String>,
+    /// What of DPDK's log to print.
+    pub log: LogLevel,
+    /// Further EAL arguments, e.g. from a command line before `--`.
+    pub args: Vec<String>,
+}
+
+impl Default for EalConfig {
+    fn default() -> Self {
+        Self {
+            memory: Memory::NoHuge { mb: 512 },
+            vdevs: Vec::new(),
+            pci_allow: Vec::new(),
+            control_cpus: Vec::new(),
+            file_prefix: None,
+            log: LogLevel::Quiet,
+            args: Vec::new(),
+        }
+    }
+}
+
+impl EalConfig {
+    /// The configured control CPUs, or those that the calling thread may run on.
+    pub(super) fn allowed_cpus(&self) -> io::Result<Vec<usize>> {
+        if !self.control_cpus.is_empty() {
+            return Ok(self.control_cpus.clone());
+        }
+        let set = rustix::thread::sched_getaffinity(None)?;
+        Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+    }
+
+    /// The argument vector of `rte_eal_init`, program name first.
+    pub(super) fn arguments(&self, file_prefix: &str, cpus: &[usize]) -> Vec<String> {
+        let mut args = vec!["uroce".to_owned()];
+        let mut default = |family: &[&str], values: &[String]| {
+            if !self.args.iter().any(|arg| belongs(arg, family)) {
+                args.extend_from_slice(values);
+            }
+        };
+        // One EAL lcore that may run on all these CPUs; a bare number would pin it to one.
+        let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+        let lcore = format!("0@({})", list.join(","));
+        default(&["-l", "-c", "-s", "-S", "--lcores", "--main-lcore"], &["--lcores".into(), lcore]);
+        default(
+            &["-m", "--socket-mem", "--no-huge", "--in-memory", "--huge-dir", "--legacy-mem"],
+            &self.memory_arguments(),
+        );
+        default(
+            &["-a", "--allow", "-b", "--block", "--no-pci"],
+            &match self.pci_allow.is_empty() {
+                true => vec!["--no-pci".into()],
+                false => self.pci_allow.iter().flat_map(|pci| ["-a".into(), pci.clone()]).collect(),
+            },
+        );
+        default(&["--file-prefix", "--in-memory"], &["--file-prefix".into(), file_prefix.into()]);
+        default(&["--telemetry", "--no-telemetry"], &["--no-telemetry".into()]);
+        default(&["--log-level"], &self.log_arguments());
+        args.extend(self.vdevs.iter().map(|vdev| format!("--vdev={vdev}")));
+        args.extend(self.args.iter().cloned());
+        args
+    }
+
+    fn memory_arguments(&self) -> Vec<String> {
+        match self.memory {
+            // Without hugepages there are no physical addresses to use.
+            Memory::NoHuge { mb } => {
+                vec!["--no-huge".into(), "-m".into(), mb.to_string(), "--iova-mode=va".into()]
+            }
+            Memory::Huge { mb: 0 } => Vec::new(),
+            Memory::Huge { mb } => vec!["-m".into(), mb.to_string()],
+        }
+    }
+
+    fn log_arguments(&self) -> Vec<String> {
+        // DPDK's levels are syslog's plus one.
+        match self.log {
+            LogLevel::Quiet | LogLevel::Warning => vec!["--log-level=5".into()],
+            LogLevel::Info => vec!["--log-level=7".into()],
+            LogLevel::Debug => vec!["--log-level=8".into(), "--log-level=*:8".into()],
+        }
+    }
+}
+
+/// Whether `arg` is one of the options, alone, with `=value`, or a short one with its value.
+fn belongs(arg: &str, options: &[&str]) -> bool {
+    options.iter().any(|&option| match arg.strip_prefix(option) {
+        Some("") => true,
+        Some(rest) => rest.starts_with('=') || !option.starts_with("--"),
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_ask_for_no_privilege() {
+        let args = EalConfig::default().arguments("p", &[0, 3]);
+        let expected = "uroce --lcores 0@(0,3) --no-huge -m 512 --iova-mode=va --no-pci \
+                        --file-prefix p --no-telemetry --log-level=5";
+        assert_eq!(args.join(" "), expected);
+    }
+
+    #[test]
+    fn a_callers_argument_replaces_the_default_of_its_family() {
+        let config = EalConfig {
+            args: ["-l1", "--socket-mem=64", "-a", "0000:01:00.0"].map(str::to_owned).to_vec(),
+            ..EalConfig::default()
+        };
+        let args = config.arguments("p", &[0]);
+        let expected = "uroce --file-prefix p --no-telemetry --log-level=5 -l1 --socket-mem=64 \
+                        -a 0000:01:00.0";
+        assert_eq!(args.join(" "), expected);
+    }
+
+    #[test]
+    fn a_longer_option_is_not_taken_for_its_prefix() {
+        assert!(belongs("-m64", &["-m"]));
+        assert!(!belongs("--main-lcore", &["--main"]));
+        assert!(!belongs("--mbuf-pool-ops-name=x", &["-m"]));
+    }
+}

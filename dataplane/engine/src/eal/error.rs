@@ -1,0 +1,88 @@
+//! Why EAL did not start, by name, with DPDK's own words.
+
+use std::io;
+
+/// Why [`Eal::init`](super::Eal::init) or a thread's registration failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EalError {
+    /// EAL runs in this process with another configuration, and cannot be restarted.
+    #[error("EAL already runs in this process with another configuration")]
+    OtherConfig,
+    /// An earlier start failed so late that DPDK does not allow another in this process.
+    #[error("EAL failed earlier in this process and cannot be started again: {log}")]
+    Spent {
+        /// What DPDK logged.
+        log: String,
+    },
+    /// The memory asked for is not there.
+    #[error("EAL found too little memory: {log}")]
+    NoMemory {
+        /// What DPDK logged.
+        log: String,
+    },
+    /// Another running process uses the file prefix.
+    #[error("file prefix {prefix:?} is used by another running process: {log}")]
+    PrefixBusy {
+        /// The prefix.
+        prefix: String,
+        /// What DPDK logged.
+        log: String,
+    },
+    /// A device of the configuration does not exist or its arguments are wrong.
+    #[error("EAL could not make a configured device: {log}")]
+    Device {
+        /// What DPDK logged.
+        log: String,
+    },
+    /// EAL does not take the arguments.
+    #[error("EAL refused its arguments: {log}")]
+    Arguments {
+        /// What DPDK logged.
+        log: String,
+    },
+    /// Files, hugepages or devices are not accessible to this user.
+    #[error("EAL lacks a permission: {log}")]
+    Permission {
+        /// What DPDK logged.
+        log: String,
+    },
+    /// The control CPUs are not available to this process, or no thread could be made on them.
+    #[error("no thread on the control CPUs: {0}")]
+    Affinity(io::Error),
+    /// All of DPDK's lcore numbers are taken.
+    #[error("no lcore number is left for this thread")]
+    NoLcoreLeft,
+    /// Anything else.
+    #[error("EAL failed: {error}: {log}")]
+    Other {
+        /// DPDK's errno.
+        error: io::Error,
+        /// What DPDK logged.
+        log: String,
+    },
+}
+
+impl EalError {
+    /// DPDK gives one errno for several causes; its words tell them apart.
+    pub(super) fn explain(errno: i32, log: String, prefix: &str) -> Self {
+        let says = |words: &[&str]| words.iter().any(|word| log.contains(word));
+        if says(&["Cannot create lock", "is another primary"]) {
+            return Self::PrefixBusy { prefix: prefix.to_owned(), log };
+        }
+        if says(&["vdev", "failed to parse device", "failed to initialize"]) {
+            return Self::Device { log };
+        }
+        if says(&["Cannot get hugepage information", "not enough memory", "Cannot init memory"]) {
+            return Self::NoMemory { log };
+        }
+        match rustix::io::Errno::from_raw_os_error(errno) {
+            rustix::io::Errno::ALREADY => Self::Spent { log },
+            rustix::io::Errno::NOMEM => Self::NoMemory { log },
+            rustix::io::Errno::NODEV => Self::Device { log },
+            rustix::io::Errno::INVAL => Self::Arguments { log },
+            rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Self::Permission { log },
+            _ => Self::Other { error: io::Error::from_raw_os_error(errno), log },
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Mempools: where mbufs come from.
+
+use super::{Mbuf, MbufBatch};
+use crate::eal::{Eal, c_string, lock, take_log};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a mempool is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Shown by DPDK's tools; at most 20 bytes are used, and a number is added.
+    pub name: String,
+    /// Number of mbufs; 2^n − 1 wastes the least memory.
+    pub count: u32,
+    /// Mbufs that each registered thread may hold back for itself, 0 to 512 and at most two thirds
+    /// of `count`.
+    pub cache: u32,
+    /// Data bytes of an mbuf, headroom not included: a whole frame must fit.
+    pub room: u16,
+}
+
+impl Default for PoolConfig {
+    /// 8191 mbufs for frames of up to 9216 bytes: about 100 MB without hugepages.
+    fn default() -> Self {
+        Self { name: "uroce".into(), count: 8191, cache: 256, room: 9216 }
+    }
+}
+
+/// Why a mempool was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// EAL's memory does not suffice.
+    #[error("no memory for {count} mbufs of {room} bytes: {log}")]
+    NoMemory {
+        /// Mbufs asked for.
+        count: u32,
+        /// Data bytes of each.
+        room: u16,
+        /// What DPDK logged.
+        log: String,
+    },
+    /// The cache is too large, or the room does not fit an mbuf's 16-bit length.
+    #[error("no such mempool can be: {0:?}")]
+    Invalid(PoolConfig),
+    /// Anything else.
+    #[error("mempool: {error}: {log}")]
+    Other {
+        /// DPDK's errno.
+        error: io::Error,
+        /// What DPDK logged.
+        log: String,
+    },
+}
+
+/// The mempool has fewer mbufs left than were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the mempool is empty")]
+pub struct PoolEmpty;
+
+/// Pools without handles, for the next one of their geometry.
+#[derive(Debug, Default)]
+pub(crate) struct RetiredPools {
+    pools: Vec<Pool>,
+    /// Makes DPDK's names unique.
+    made: u32,
+}
+
+/// A mempool. Clones are handles of the same one.
+#[derive(Clone, Debug)]
+pub struct Mempool(Arc<Owner>);
+
+/// Retires the pool when the last handle is gone.
+#[derive(Debug)]
+struct Owner {
+    eal: &'static Eal,
+    pool: Pool,
+}
+
+#[derive(Clone, Debug)]
+struct Pool {
+    raw: NonNull<dpdk_sys::rte_mempool>,
+    config: PoolConfig,
+}
+
+// SAFETY: the mempool is never freed, and DPDK's mempool operations are thread-safe: the pool has
+// neither the single-producer nor the single-consumer flag.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Mempool {
+    /// Makes a mempool, on the NUMA node where EAL runs.
+    ///
+    /// # Errors
+    ///
+    /// See [`PoolError`].
+    pub fn create(eal: &'static Eal, config: &PoolConfig) -> Result<Self, PoolError> {
+        let mut retired = lock(&eal.retired_pools);
+        if let Some(pool) = retired.take(config) {
+            return Ok(Self(Arc::new(Owner { eal, pool })));
+        }
+        if config.cache > dpdk_sys::CACHE_MAX || config.cache > config.count / 3 * 2 {
+            return Err(PoolError::Invalid(config.clone()));
+        }
+        let name: String = config.name.chars().filter(char::is_ascii).take(20).collect();
+        let name = c_string(&format!("{name}-{}", retired.made));
+        retired.made += 1;
+        let &PoolConfig { count, cache, room, .. } = config;
+        let mut error = 0;
+        take_log();
+        // SAFETY: EAL runs (`eal` proves it); `name` is terminated and copied by DPDK; pools are
+        // made one at a time, under the lock of `retired_pools`.
+        let raw = unsafe {
+            dpdk_sys::uroce_pool_create(name.as_ptr(), count, cache, room, -1, &mut error)
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| explain(-error, config))?;
+        let pool = Pool { raw, config: config.clone() };
+        Ok(Self(Arc::new(Owner { eal, pool })))
+    }
+
+    /// Mbufs that nobody holds, counting those in per-thread caches. All are back when it equals
+    /// [`count`](Self::count). Slow: for tests and reports.
+    pub fn available(&self) -> u32 {
+        // SAFETY: the mempool is live; the count is read from atomics and cache lengths.
+        unsafe { dpdk_sys::uroce_pool_available(self.raw()) }
+    }
+
+    /// Mbufs in all.
+    pub fn count(&self) -> u32 {
+        self.0.pool.config.count
+    }
+
+    /// Data bytes of an mbuf without its headroom: the longest frame.
+    pub fn room(&self) -> u16 {
+        self.0.pool.config.room
+    }
+
+    /// Appends `count` empty mbufs to the batch, or as many as it has room for: all or none.
+    ///
+    /// Returns how many that were.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolEmpty`]; the batch is unchanged. Mbufs freed later can be had again.
+    #[inline]
+    pub fn alloc_burst(&self, batch: &mut MbufBatch, count: usize) -> Result<usize, PoolEmpty> {
+        let count = count.min(batch.room());
+        // SAFETY: the mempool is live, `spare` has room for `room() ≥ count` pointers; 64 fits.
+        let code = unsafe { dpdk_sys::uroce_mbuf_alloc(self.raw(), batch.spare(), count as u16) };
+        if code != 0 {
+            return Err(PoolEmpty);
+        }
+        // SAFETY: DPDK has written `count ≤ room()` mbufs there, reset: one segment, count 1,
+        // length 0, data behind the headroom. They are ours.
+        unsafe { batch.grow(count) };
+        Ok(count)
+    }
+
+    /// One empty mbuf.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolEmpty`].
+    #[inline]
+    pub fn alloc(&self) -> Result<Mbuf, PoolEmpty> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the mempool is live and `raw` has room for one pointer.
+        let code = unsafe { dpdk_sys::uroce_mbuf_alloc(self.raw(), &mut raw, 1) };
+        let raw = NonNull::new(raw).filter(|_| code == 0).ok_or(PoolEmpty)?;
+        // SAFETY: DPDK gave us a reset mbuf, as in `alloc_burst`.
+        Ok(unsafe { Mbuf::from_raw(raw) })
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut dpdk_sys::rte_mempool {
+        self.0.pool.raw.as_ptr()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        lock(&self.eal.retired_pools).pools.push(self.pool.clone());
+    }
+}
+
+impl RetiredPools {
+    /// A pool that is whole again. One with mbufs still out stays for later.
+    fn take(&mut self, config: &PoolConfig) -> Option<Pool> {
+        let place = self.pools.iter().position(|pool| {
+            // SAFETY: a retired mempool is live: none is ever freed.
+            let available = unsafe { dpdk_sys::uroce_pool_available(pool.raw.as_ptr()) };
+            let PoolConfig { count, cache, room, .. } = pool.config;
+            (count, cache, room) == (config.count, config.cache, config.room) && available == count
+        })?;
+        Some(self.pools.swap_remove(place))
+    }
+}
+
+fn explain(errno: i32, config: &PoolConfig) -> PoolError {
+    let log = take_log();
+    match rustix::io::Errno::from_raw_os_error(errno) {
+        rustix::io::Errno::NOMEM => {
+            PoolError::NoMemory { count: config.count, room: config.room, log }
+        }
+        rustix::io::Errno::INVAL => PoolError::Invalid(config.clone()),
+        _ => PoolError::Other { error: io::Error::from_raw_os_error(errno), log },
+    }
+}

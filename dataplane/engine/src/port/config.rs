@@ -1,0 +1,240 @@
+//! What a port is configured with, what it can do, and the way from one to the other.
+
+use super::{FRAME_OVERHEAD, PortError, check, text};
+use crate::mbuf::Mempool;
+use dpdk_sys::uroce_port_info;
+
+/// The configuration of [`Port::open`](super::Port::open).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// DPDK's name of the device, with its arguments after a comma if it is to be created:
+    /// `0000:01:00.0`, `net_memif0,role=client,…` (see [`vdev`](super::vdev)).
+    pub device: String,
+    /// Pairs of a receive and a transmit queue, at least 1.
+    pub queue_pairs: u16,
+    /// Largest Ethernet payload in bytes, 68 to 9000.
+    pub mtu: u16,
+    /// Descriptors per receive queue; the driver's limits are kept.
+    pub rx_descriptors: u16,
+    /// Descriptors per transmit queue; the driver's limits are kept.
+    pub tx_descriptors: u16,
+    /// Our address, if not the device's own.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl PortConfig {
+    /// One queue pair, MTU 1500, 1024 descriptors each way, the device's own address.
+    pub fn new(device: impl Into<String>) -> Self {
+        Self {
+            device: device.into(),
+            queue_pairs: 1,
+            mtu: 1500,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            mac: None,
+        }
+    }
+}
+
+/// Smallest MTU that IPv4 allows (RFC 791).
+const MTU_MIN: u16 = 68;
+/// Largest MTU that all parts of uroce are made for.
+const MTU_MAX: u16 = 9000;
+
+/// Drivers whose frame size is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
+/// netdev; tap: the netdev) and which report Ethernet's standard one whatever it is.
+const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", "net_af_packet", "net_tap"];
+
+/// What a device can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// DPDK's name of the port.
+    pub name: String,
+    /// Its driver.
+    pub driver: String,
+    /// Most queue pairs.
+    pub max_queue_pairs: u16,
+    /// Largest MTU; `None` where the driver does not know.
+    pub max_mtu: Option<u16>,
+    /// Spreads received packets over the queues by IP addresses or UDP ports.
+    pub rss: bool,
+    /// Can verify IPv4 and UDP checksums on receive. Not used yet.
+    pub rx_checksum: bool,
+    /// Can compute the IPv4 checksum on transmit. Not used yet.
+    pub tx_checksum: bool,
+    /// NUMA node, if known.
+    pub numa_node: Option<u32>,
+}
+
+/// State of a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Whether frames can pass.
+    pub up: bool,
+    /// Rate in Mb/s, if known; a virtual device's is made up.
+    pub speed_mbps: Option<u32>,
+}
+
+/// Counters that every driver has. A driver that does not count something says 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Frames that the device dropped for want of a descriptor.
+    pub rx_missed: u64,
+    /// Frames received in error.
+    pub rx_errors: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+    /// Times that the mempool had no mbuf for a frame.
+    pub rx_no_mbuf: u64,
+}
+
+impl From<dpdk_sys::uroce_port_stats> for PortStats {
+    fn from(stats: dpdk_sys::uroce_port_stats) -> Self {
+        Self {
+            rx_packets: stats.rx_packets,
+            tx_packets: stats.tx_packets,
+            rx_bytes: stats.rx_bytes,
+            tx_bytes: stats.tx_bytes,
+            rx_missed: stats.rx_missed,
+            rx_errors: stats.rx_errors,
+            tx_errors: stats.tx_errors,
+            rx_no_mbuf: stats.rx_no_mbuf,
+        }
+    }
+}
+
+/// What [`start`] found out.
+pub(super) struct Started {
+    pub(super) mac: [u8; 6],
+    pub(super) capabilities: Capabilities,
+}
+
+/// Configures, sets up the queues and starts.
+pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Started, PortError> {
+    let mut info = uroce_port_info::default();
+    // SAFETY: the port exists and is the caller's; `info` is writable.
+    check(unsafe { dpdk_sys::uroce_port_info(id, &mut info) }, "asking for its limits")?;
+    let capabilities = capabilities(&info);
+    check_limits(config, &capabilities, &info, pool)?;
+
+    let elsewhere = FRAME_SIZE_ELSEWHERE.contains(&capabilities.driver.as_str());
+    let conf = dpdk_sys::uroce_port_conf {
+        queue_pairs: config.queue_pairs,
+        mtu: if elsewhere { 0 } else { config.mtu },
+        rss: u8::from(capabilities.rss && config.queue_pairs > 1),
+        scatter: info.scatter,
+    };
+    // SAFETY: the port is ours and stopped; `conf` is only read.
+    check(unsafe { dpdk_sys::uroce_port_configure(id, &conf) }, "configuring it")?;
+    set_up_queues(id, config, info.socket, pool)?;
+    // SAFETY: the port is ours and configured.
+    check(unsafe { dpdk_sys::uroce_port_start(id) }, "starting it")?;
+    // A device that filters nothing may not know these; the frames come anyway.
+    // SAFETY: the port is ours and started.
+    unsafe { dpdk_sys::uroce_port_promiscuous(id) };
+    // SAFETY: as above.
+    unsafe { dpdk_sys::uroce_port_all_multicast(id) };
+    Ok(Started { mac: choose_mac(id, config, &capabilities.name), capabilities })
+}
+
+fn capabilities(info: &uroce_port_info) -> Capabilities {
+    let driver = text(&info.driver);
+    let by_packet = info.max_rx_packet.saturating_sub(u32::from(FRAME_OVERHEAD) - 4);
+    let max_mtu = info.max_mtu.min(u16::try_from(by_packet).unwrap_or(u16::MAX));
+    Capabilities {
+        name: text(&info.name),
+        max_queue_pairs: info.max_rx_queues.min(info.max_tx_queues),
+        max_mtu: (!FRAME_SIZE_ELSEWHERE.contains(&driver.as_str())).then_some(max_mtu),
+        driver,
+        rss: info.rss != 0,
+        rx_checksum: info.rx_checksum != 0,
+        tx_checksum: info.tx_checksum != 0,
+        numa_node: u32::try_from(info.socket).ok(),
+    }
+}
+
+fn check_limits(
+    config: &PortConfig,
+    capabilities: &Capabilities,
+    info: &uroce_port_info,
+    pool: &Mempool,
+) -> Result<(), PortError> {
+    let (asked, max) = (config.queue_pairs, capabilities.max_queue_pairs);
+    if asked == 0 || asked > max {
+        return Err(PortError::QueuePairs { asked, max });
+    }
+    let max = capabilities.max_mtu.unwrap_or(MTU_MAX).min(MTU_MAX);
+    let min = info.min_mtu.max(MTU_MIN);
+    if config.mtu < min || config.mtu > max {
+        return Err(PortError::Mtu { asked: config.mtu, min, max });
+    }
+    let frame = u32::from(config.mtu + FRAME_OVERHEAD).max(info.min_rx_buffer);
+    if u32::from(pool.room()) < frame {
+        return Err(PortError::PoolRoom { room: pool.room(), needed: frame });
+    }
+    Ok(())
+}
+
+fn set_up_queues(
+    id: u16,
+    config: &PortConfig,
+    socket: i32,
+    pool: &Mempool,
+) -> Result<(), PortError> {
+    let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
+    // SAFETY: the port is ours; both numbers are writable.
+    let code = unsafe { dpdk_sys::uroce_port_descriptors(id, &mut rx, &mut tx) };
+    check(code, "choosing numbers of descriptors")?;
+    for queue in 0..config.queue_pairs {
+        // SAFETY: the port is ours, configured with this many queues and stopped; the mempool
+        // outlives the device, which holds a handle of it.
+        let code = unsafe { dpdk_sys::uroce_port_rx_queue(id, queue, rx, socket, pool.raw()) };
+        check(code, "setting up a receive queue")?;
+        // SAFETY: as above.
+        let code = unsafe { dpdk_sys::uroce_port_tx_queue(id, queue, tx, socket) };
+        check(code, "setting up a transmit queue")?;
+    }
+    Ok(())
+}
+
+/// The address of our frames. A device that refuses it still carries them: it is promiscuous.
+fn choose_mac(id: u16, config: &PortConfig, name: &str) -> [u8; 6] {
+    if let Some(mac) = config.mac {
+        // SAFETY: the port is ours; six bytes are readable.
+        unsafe { dpdk_sys::uroce_port_set_mac(id, mac.as_ptr()) };
+        return mac;
+    }
+    let mut mac = [0u8; 6];
+    // SAFETY: the port is ours; six bytes are writable.
+    let code = unsafe { dpdk_sys::uroce_port_mac(id, mac.as_mut_ptr()) };
+    if code == 0 && mac != [0; 6] { mac } else { mac_from_name(name) }
+}
+
+/// A locally administered unicast address; different names give different ones (FNV-1a).
+fn mac_from_name(name: &str) -> [u8; 6] {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let [a, b, c, d, e, ..] = hash.to_le_bytes();
+    [0x02, a, b, c, d, e]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_addresses_are_local_unicast_and_differ() {
+        let (a, b) = (mac_from_name("net_ring_a"), mac_from_name("net_ring_b"));
+        assert_ne!(a, b);
+        assert_eq!(a[0] & 3, 2);
+    }
+}

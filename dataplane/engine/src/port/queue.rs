@@ -1,0 +1,83 @@
+//! A queue pair: the data path of a port for one thread.
+
+use super::Device;
+use crate::eal::lock;
+use crate::mbuf::MbufBatch;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Receive and transmit queue of one number. DPDK's queues take one thread at a time, which this
+/// type is: it can be sent to a thread and not be shared.
+#[derive(Debug)]
+pub struct QueuePair {
+    device: Arc<Device>,
+    index: u16,
+    multi_segment_drops: u64,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl QueuePair {
+    /// The caller has marked it as taken.
+    pub(super) fn new(device: Arc<Device>, index: u16) -> Self {
+        Self { device, index, multi_segment_drops: 0, _not_sync: PhantomData }
+    }
+
+    /// Its number in the port.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Appends received frames to the batch, as many as there are and fit; returns how many.
+    #[inline]
+    pub fn rx_burst(&mut self, batch: &mut MbufBatch) -> usize {
+        let (room, mut dropped) = (batch.room(), 0);
+        // SAFETY: the device runs while we hold it and has this queue; nobody else polls it
+        // (`taken`); `spare` has room for `room` pointers, and 64 fits.
+        let received = unsafe {
+            dpdk_sys::uroce_rx_burst(
+                self.device.id,
+                self.index,
+                batch.spare(),
+                room as u16,
+                &mut dropped,
+            )
+        };
+        self.multi_segment_drops += u64::from(dropped);
+        let received = usize::from(received);
+        // SAFETY: so many mbufs were written, at most `room`; a driver hands over its only
+        // reference, and the shim made each a single segment.
+        unsafe { batch.grow(received) };
+        received
+    }
+
+    /// Sends frames from the front of the batch, as many as the device takes; returns how many.
+    ///
+    /// Those are gone from the batch. The unsent tail stays, in order.
+    #[inline]
+    pub fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
+        let len = batch.len();
+        // SAFETY: as in `rx_burst`; the first `len` pointers are mbufs of ours, single segments.
+        let sent = unsafe {
+            dpdk_sys::uroce_tx_burst(self.device.id, self.index, batch.pointers(), len as u16)
+        };
+        let sent = usize::from(sent);
+        // SAFETY: the driver owns the first `sent ≤ len` mbufs.
+        unsafe { batch.forget_front(sent) };
+        sent
+    }
+
+    /// Frames that came in several segments and did not fit into one mbuf, which no peer within
+    /// the MTU causes.
+    pub fn multi_segment_drops(&self) -> u64 {
+        self.multi_segment_drops
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if let Some(taken) = lock(&self.device.taken).get_mut(usize::from(self.index)) {
+            *taken = false;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Device strings of the virtual drivers, so that sizes fit an MTU.
+//!
+//! Each function gives the `device` of a [`PortConfig`](super::PortConfig). The numbers that a
+//! driver wants in its own terms (powers of two, pages, whole frames) are computed from the MTU and
+//! the number of frames.
+//!
+//! Not here: creating anything.
+
+use super::FRAME_OVERHEAD;
+use std::path::Path;
+
+/// The end of a memif link. The server listens on the socket; the client owns the shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemifRole {
+    /// Listens; must be able to create the socket.
+    Server,
+    /// Connects, and retries until it can; chooses the number and sizes of the rings.
+    Client,
+}
+
+/// Bytes of a buffer that holds a frame of this MTU, in steps of 256 as the shared memory of a
+/// link is laid out best.
+fn buffer(mtu: u16) -> u32 {
+    (u32::from(mtu) + u32::from(FRAME_OVERHEAD)).next_multiple_of(256)
+}
+
+/// A memif port on a socket in the file system, with rings of at least `frames` buffers.
+///
+/// The client's sizes count. A whole frame fits one buffer, which is the driver's fast path.
+pub fn memif(index: u16, role: MemifRole, socket: &Path, mtu: u16, frames: u32) -> String {
+    let role = match role {
+        MemifRole::Server => "server",
+        MemifRole::Client => "client",
+    };
+    // The driver takes the logarithm, at most 14.
+    let log2 = frames.clamp(2, 1 << 14).next_power_of_two().ilog2();
+    format!(
+        "net_memif{index},role={role},socket-abstract=no,socket={},bsize={},rsize={log2}",
+        socket.display(),
+        buffer(mtu)
+    )
+}
+
+/// An af_packet port on a kernel netdev, whose own MTU must be `mtu` or more.
+pub fn af_packet(index: u16, netdev: &str, mtu: u16, queue_pairs: u16, frames: u32) -> String {
+    // A frame slot also holds the kernel's header; a block holds whole slots and is of 2^n pages.
+    let slot = (buffer(mtu) + 256).next_power_of_two();
+    let block = slot.max(1 << 16);
+    let count = frames.max(1).next_multiple_of(block / slot);
+    format!(
+        "net_af_packet{index},iface={netdev},qpairs={queue_pairs},\
+         blocksz={block},framesz={slot},framecnt={count}"
+    )
+}
+
+/// A tap port: creates the kernel netdev `netdev`, whose MTU is set there.
+pub fn tap(index: u16, netdev: &str) -> String {
+    format!("net_tap{index},iface={netdev}")
+}
+
+/// The switch's side of a vhost-user link: listens on the socket.
+pub fn vhost(index: u16, socket: &Path, queue_pairs: u16) -> String {
+    format!("net_vhost{index},iface={},queues={queue_pairs}", socket.display())
+}
+
+/// The guest's side of a vhost-user link: connects to the switch's socket.
+pub fn virtio_user(
+    index: u16,
+    socket: &Path,
+    queue_pairs: u16,
+    queue_size: u16,
+    mac: Option<[u8; 6]>,
+) -> String {
+    let mut device = format!(
+        "net_virtio_user{index},path={},queues={queue_pairs},queue_size={queue_size}",
+        socket.display()
+    );
+    if let Some(mac) = mac {
+        let octets: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
+        device.push_str(&format!(",mac={}", octets.join(":")));
+    }
+    device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memif_buffer_holds_a_whole_frame() {
+        let device = memif(3, MemifRole::Client, Path::new("/tmp/m.sock"), 4200, 1000);
+        let expected = "net_memif3,role=client,socket-abstract=no,socket=/tmp/m.sock,\
+                        bsize=4352,rsize=10";
+        assert_eq!(device, expected);
+    }
+
+    #[test]
+    fn memif_rings_stay_within_the_drivers_limit() {
+        let device = memif(0, MemifRole::Server, Path::new("s"), 1500, u32::MAX);
+        assert!(device.ends_with("rsize=14"), "{device}");
+    }
+
+    #[test]
+    fn af_packet_blocks_hold_whole_frames() {
+        let device = af_packet(0, "veth0", 4200, 2, 500);
+        let expected = "net_af_packet0,iface=veth0,qpairs=2,blocksz=65536,framesz=8192,\
+                        framecnt=504";
+        assert_eq!(device, expected);
+    }
+
+    #[test]
+    fn virtio_user_carries_its_address() {
+        let device = virtio_user(0, Path::new("/s"), 1, 256, Some([2, 0, 0, 0, 0, 0x1f]));
+        assert!(device.ends_with("queue_size=256,mac=02:00:00:00:00:1f"), "{device}");
+    }
+}
