@@ -1,0 +1,190 @@
+//! A QP's attributes, and a wish to change some of them.
+
+use bitflags::bitflags;
+use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qpn};
+
+use crate::qp::state::QpState;
+
+bitflags! {
+    /// What a peer's requests may do on this QP. Names are the verbs' `IBV_ACCESS_*`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct AccessFlags: u32 {
+        /// The application's own WRs and the receive queue may write.
+        const LOCAL_WRITE = 1;
+        /// RDMA WRITE.
+        const REMOTE_WRITE = 1 << 1;
+        /// RDMA READ.
+        const REMOTE_READ = 1 << 2;
+        /// ATOMIC operations.
+        const REMOTE_ATOMIC = 1 << 3;
+    }
+}
+
+bitflags! {
+    /// Attributes named by a [`QpChange`].
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct AttrMask: u32 {
+        /// `cur_state`
+        const CUR_STATE = 1;
+        /// `pkey`
+        const PKEY = 1 << 1;
+        /// `port`
+        const PORT = 1 << 2;
+        /// `access`
+        const ACCESS = 1 << 3;
+        /// `path`
+        const AV = 1 << 4;
+        /// `path_mtu`
+        const PATH_MTU = 1 << 5;
+        /// `dest_qpn`
+        const DEST_QPN = 1 << 6;
+        /// `rq_psn`
+        const RQ_PSN = 1 << 7;
+        /// `max_dest_rd_atomic`
+        const MAX_DEST_RD_ATOMIC = 1 << 8;
+        /// `min_rnr_timer`
+        const MIN_RNR_TIMER = 1 << 9;
+        /// `sq_psn`
+        const SQ_PSN = 1 << 10;
+        /// `timeout`
+        const TIMEOUT = 1 << 11;
+        /// `retry_cnt`
+        const RETRY_CNT = 1 << 12;
+        /// `rnr_retry`
+        const RNR_RETRY = 1 << 13;
+        /// `max_rd_atomic`
+        const MAX_QP_RD_ATOMIC = 1 << 14;
+    }
+}
+
+/// Everything that Query QP gives back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpAttr {
+    /// Where the QP stands.
+    pub state: QpState,
+    /// The partition's key.
+    pub pkey: Pkey,
+    /// The local port, 1-based.
+    pub port: u8,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// Addresses and header fields of every packet sent; the reverse of every packet received.
+    pub path: Encap,
+    /// Largest payload of a packet.
+    pub path_mtu: PathMtu,
+    /// The peer's QP.
+    pub dest_qpn: Qpn,
+    /// First PSN expected.
+    pub rq_psn: Psn,
+    /// READ and ATOMIC requests the peer may have outstanding here, 0 to 16.
+    pub max_dest_rd_atomic: u8,
+    /// RNR NAK timer code sent to the peer, 0 to 31.
+    pub min_rnr_timer: u8,
+    /// First PSN sent.
+    pub sq_psn: Psn,
+    /// Local ACK timeout code, 0 (never) to 31.
+    pub timeout: u8,
+    /// Transport retries, 0 to 7.
+    pub retry_cnt: u8,
+    /// RNR retries, 0 to 7; 7 is without end.
+    pub rnr_retry: u8,
+    /// READ and ATOMIC requests outstanding at the peer, 0 to 16.
+    pub max_rd_atomic: u8,
+}
+
+impl Default for QpAttr {
+    fn default() -> QpAttr {
+        QpAttr {
+            state: QpState::Reset,
+            pkey: Pkey::DEFAULT,
+            port: 1,
+            access: AccessFlags::empty(),
+            path: Encap::default(),
+            path_mtu: PathMtu::B1024,
+            dest_qpn: Qpn::default(),
+            rq_psn: Psn::default(),
+            max_dest_rd_atomic: 0,
+            min_rnr_timer: 0,
+            sq_psn: Psn::default(),
+            timeout: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            max_rd_atomic: 0,
+        }
+    }
+}
+
+macro_rules! qp_change {
+    ($($field:ident: $type:ty => $bit:ident),* $(,)?) => {
+        /// A Modify QP: the wanted state and the attributes given with it.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct QpChange {
+            /// The state to go to; `None` keeps the state and changes attributes only.
+            pub state: Option<QpState>,
+            /// Refuse the change unless the QP is in this state.
+            pub cur_state: Option<QpState>,
+            $(#[doc = concat!("New value of [`QpAttr::", stringify!($field), "`].")]
+            pub $field: Option<$type>,)*
+        }
+
+        impl QpChange {
+            /// A change to `state` without attributes; fill in the fields that go with it.
+            pub fn to(state: QpState) -> QpChange {
+                QpChange { state: Some(state), ..QpChange::default() }
+            }
+
+            /// Which attributes are given.
+            pub fn mask(&self) -> AttrMask {
+                let mut mask = AttrMask::empty();
+                mask.set(AttrMask::CUR_STATE, self.cur_state.is_some());
+                $(mask.set(AttrMask::$bit, self.$field.is_some());)*
+                mask
+            }
+
+            /// Writes the given attributes over those of `attr`; the state is not touched.
+            pub(crate) fn apply_to(&self, attr: &mut QpAttr) {
+                $(if let Some(value) = self.$field {
+                    attr.$field = value;
+                })*
+            }
+        }
+    };
+}
+
+qp_change! {
+    pkey: Pkey => PKEY,
+    port: u8 => PORT,
+    access: AccessFlags => ACCESS,
+    path: Encap => AV,
+    path_mtu: PathMtu => PATH_MTU,
+    dest_qpn: Qpn => DEST_QPN,
+    rq_psn: Psn => RQ_PSN,
+    max_dest_rd_atomic: u8 => MAX_DEST_RD_ATOMIC,
+    min_rnr_timer: u8 => MIN_RNR_TIMER,
+    sq_psn: Psn => SQ_PSN,
+    timeout: u8 => TIMEOUT,
+    retry_cnt: u8 => RETRY_CNT,
+    rnr_retry: u8 => RNR_RETRY,
+    max_rd_atomic: u8 => MAX_QP_RD_ATOMIC,
+}
+
+/// Largest `max_rd_atomic` and `max_dest_rd_atomic`.
+pub const MAX_RD_ATOMIC: u8 = 16;
+
+impl QpChange {
+    /// The first attribute whose value is out of its range.
+    pub(crate) fn out_of_range(&self) -> Option<AttrMask> {
+        let over = |value: Option<u8>, max: u8| value.is_some_and(|value| value > max);
+        [
+            (over(self.max_dest_rd_atomic, MAX_RD_ATOMIC), AttrMask::MAX_DEST_RD_ATOMIC),
+            (over(self.max_rd_atomic, MAX_RD_ATOMIC), AttrMask::MAX_QP_RD_ATOMIC),
+            (over(self.min_rnr_timer, 31), AttrMask::MIN_RNR_TIMER),
+            (over(self.timeout, 31), AttrMask::TIMEOUT),
+            (over(self.retry_cnt, 7), AttrMask::RETRY_CNT),
+            (over(self.rnr_retry, 7), AttrMask::RNR_RETRY),
+            (self.dest_qpn == Some(Qpn::new(0)), AttrMask::DEST_QPN),
+        ]
+        .into_iter()
+        .find_map(|(bad, bit)| bad.then_some(bit))
+    }
+}

@@ -1,0 +1,79 @@
+//! Completions: what a work request came to.
+
+use uroce_wire::{ImmDt, Qpn};
+
+/// How a work request ended. Names are the verbs' `IBV_WC_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum WcStatus {
+    /// Done.
+    #[error("success")]
+    Success,
+    /// A message did not fit the receive WQE, or a response had a wrong length.
+    #[error("local length error")]
+    LocLenErr,
+    /// The QP's attributes do not allow the operation, e.g. a READ with `max_rd_atomic` 0.
+    #[error("local QP operation error")]
+    LocQpOpErr,
+    /// The local scatter/gather list names memory that is not granted.
+    #[error("local protection error")]
+    LocProtErr,
+    /// The QP was in, or went to, the Error state before this work request was done.
+    #[error("work request flushed")]
+    WrFlushErr,
+    /// The responder's answer does not fit the request.
+    #[error("bad response")]
+    BadRespErr,
+    /// NAK: invalid request.
+    #[error("remote invalid request")]
+    RemInvReqErr,
+    /// NAK: remote access error.
+    #[error("remote access error")]
+    RemAccessErr,
+    /// NAK: remote operational error.
+    #[error("remote operational error")]
+    RemOpErr,
+    /// The transport retry counter ran out.
+    #[error("transport retry counter exceeded")]
+    RetryExcErr,
+    /// The RNR retry counter ran out.
+    #[error("RNR retry counter exceeded")]
+    RnrRetryExcErr,
+}
+
+/// What completed. Names are the verbs' `IBV_WC_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WcOpcode {
+    /// SEND, with or without immediate.
+    Send,
+    /// RDMA WRITE, with or without immediate.
+    RdmaWrite,
+    /// RDMA READ.
+    RdmaRead,
+    /// ATOMIC compare and swap.
+    CompSwap,
+    /// ATOMIC fetch and add.
+    FetchAdd,
+    /// A receive WQE filled by a SEND.
+    Recv,
+    /// A receive WQE consumed by a WRITE with immediate.
+    RecvRdmaWithImm,
+}
+
+/// A completion queue entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cqe {
+    /// The work request's cookie.
+    pub wr_id: u64,
+    /// How it ended; with an error only `wr_id`, `status` and `qpn` are meaningful.
+    pub status: WcStatus,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// Bytes received (receive side, READ, ATOMIC).
+    pub byte_len: u32,
+    /// Immediate data that came with the message.
+    pub imm: Option<ImmDt>,
+    /// The local QP.
+    pub qpn: Qpn,
+    /// The peer asked for a solicited event, or the status is an error.
+    pub solicited: bool,
+}

@@ -1,0 +1,53 @@
+//! InfiniBand's transport as a pure function of (state, input, now).
+//!
+//! ```text
+//!   post_send ──> [SQ] ── requester ──> request packets ──> peer's responder
+//!                            ^  rewind                            │
+//!   completions <─────── completer <── ACK, NAK, READ data <──────┘
+//!
+//!   post_recv ──> [RQ] ── responder <── request packets <── peer's requester
+//! ```
+//!
+//! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
+//! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]; its outputs are
+//! [`Qp::poll_transmit`], which is to be called after each input, the [`Output`] of the
+//! surroundings, and [`Qp::next_timeout`]. Time is an argument. Memory and packets are touched
+//! through [`Env`] only, which the engine and the simulator each implement.
+//!
+//! What holds: no clock, no pointer, no I/O, no allocation after [`Qp::new`]; a peer's fault is
+//! a NAK or a [`DropReason`], a user's fault is an error that changes nothing.
+//!
+//! Not here: addresses and ICRC ([`uroce_wire`]), key tables, queues towards the application,
+//! timers (the engine's), connection management.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod counter;
+mod cqe;
+mod drop_reason;
+mod env;
+mod gather;
+mod qp;
+mod queue;
+mod rc;
+mod ring;
+mod time;
+mod timer;
+mod wqe;
+
+pub use attr::{AccessFlags, AttrMask, MAX_RD_ATOMIC, QpAttr, QpChange};
+pub use counter::Counter;
+pub use cqe::{Cqe, WcOpcode, WcStatus};
+pub use drop_reason::DropReason;
+pub use env::{
+    Access, AtomicOp, Env, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Region, Side,
+    TransmitError,
+};
+pub use gather::Gather;
+pub use qp::state::{ModifyError, QpState, Rule, rule};
+pub use qp::{Inbound, Progress, Qp};
+pub use queue::QpCaps;
+pub use time::Instant;
+pub use timer::{ack_timeout, rnr_timeout};
+pub use wqe::{MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};

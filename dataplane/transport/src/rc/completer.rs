@@ -1,0 +1,285 @@
+//! Completer: inbound responses become completions, or reasons to send again.
+//!
+//! Read first: IBA 9.7.6.
+//!
+//! What holds
+//! - Only PSNs from `unacked_psn` up to `end_psn` are believed; anything else is stale.
+//! - WQEs complete in order. A READ or ATOMIC is never completed by a later acknowledgement: that
+//!   shows that its response was lost, an implied NAK.
+//! - A response's payload is written before `unacked_psn` moves past it, and never again.
+//!
+//! Not here: how the rewound packets are sent ([`super::requester`]).
+
+use uroce_wire::{NakCode, Operation, Packet, Psn, Syndrome};
+
+use super::{Context, Requester};
+use crate::counter::Counter;
+use crate::cqe::WcStatus;
+use crate::env::{Env, Memory, Output};
+use crate::gather::Gather;
+use crate::wqe::{SendOp, SendWqe};
+
+/// Whether everything before a response's PSN has been received by the peer, as far as we see.
+#[derive(PartialEq, Eq)]
+enum Acked {
+    All,
+    /// A READ or ATOMIC response is missing; it has been, or will be, asked for again.
+    Gap,
+}
+
+impl Requester {
+    /// Takes a response packet of the peer's responder.
+    ///
+    /// `Err` is the status with which the oldest WQE fails.
+    pub(crate) fn handle_response(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        let psn = packet.bth.psn;
+        //= check A11 — a NAK older than what is outstanding is ignored
+        //= check A12 — so is an old ACK
+        //= check A13 — and an ACK for what was never sent
+        if psn.is_before(self.unacked_psn) || !psn.is_before(self.end_psn) {
+            env.count(Counter::StaleResponse);
+            return Ok(());
+        }
+        match packet.op.operation {
+            Operation::ReadResponse => self.handle_read_response(context, packet, env),
+            Operation::AtomicAcknowledge => self.handle_atomic_ack(context, packet, env),
+            _ => self.handle_acknowledge(context, psn, packet.ext.aeth.syndrome, env),
+        }
+    }
+
+    /// Time may have passed a deadline.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        context: &Context<'_>,
+        out: &mut impl Output,
+    ) -> Result<(), WcStatus> {
+        self.retry.expire_rnr(context.now);
+        //= check B12 — however late it is, one look at the timer charges one timeout
+        if self.retry.expire_ack(context.now) {
+            out.count(Counter::LocalAckTimeoutErr);
+            //= check A3 — resume at the oldest unacknowledged PSN
+            self.try_again(self.unacked_psn, out)?;
+        }
+        Ok(())
+    }
+
+    fn handle_acknowledge(
+        &mut self,
+        context: &Context<'_>,
+        psn: Psn,
+        syndrome: Syndrome,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        match syndrome {
+            Syndrome::Ack { .. } => {
+                //= check A5 — an ACK covers everything before it
+                self.acknowledge_before(psn.next(), context, env)?;
+                Ok(())
+            }
+            Syndrome::RnrNak { timer } => self.handle_rnr_nak(context, psn, timer, env),
+            Syndrome::Nak(code) => self.handle_nak(context, psn, code, env),
+            Syndrome::Reserved(_) => {
+                env.count(Counter::StaleResponse);
+                Ok(())
+            }
+        }
+    }
+
+    fn handle_nak(
+        &mut self,
+        context: &Context<'_>,
+        psn: Psn,
+        code: NakCode,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        //= check A17 — a NAK acknowledges everything before its PSN
+        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
+            return Ok(());
+        }
+        match code {
+            NakCode::PsnSequenceError => {
+                //= check A10 — a repetition of a NAK whose rewind has not been sent yet is no new one
+                if self.next_psn == psn {
+                    return Ok(());
+                }
+                env.count(Counter::PacketSeqErr);
+                self.try_again(psn, env)
+            }
+            NakCode::InvalidRequest => {
+                env.count(Counter::ReqRemoteInvalidRequest);
+                Err(WcStatus::RemInvReqErr)
+            }
+            //= check F1 — the requester completes with a remote access error
+            NakCode::RemoteAccessError => {
+                env.count(Counter::ReqRemoteAccessErrors);
+                Err(WcStatus::RemAccessErr)
+            }
+            NakCode::RemoteOperationalError => Err(WcStatus::RemOpErr),
+            NakCode::InvalidRdRequest | NakCode::Reserved(_) => Err(WcStatus::BadRespErr),
+        }
+    }
+
+    fn handle_rnr_nak(
+        &mut self,
+        context: &Context<'_>,
+        psn: Psn,
+        timer: u8,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
+            return Ok(());
+        }
+        //= check B13 — a repetition while waiting, or before anything was sent again, is ignored
+        if self.retry.waits_for_receiver() || self.next_psn == psn {
+            return Ok(());
+        }
+        env.count(Counter::RnrNakRetryErr);
+        if !self.retry.begin_rnr_wait(context.attr, context.now, timer) {
+            env.count(Counter::RnrRetriesExceeded);
+            return Err(WcStatus::RnrRetryExcErr);
+        }
+        //= check B8 — the refused message is sent again from its PSN, with all that followed it
+        self.rewind(psn);
+        Ok(())
+    }
+
+    fn handle_read_response(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        let psn = packet.bth.psn;
+        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
+            return Ok(());
+        }
+        let Some(&wqe) = self.sq.wqes.front() else { return Ok(()) };
+        if !matches!(wqe.wr.op, SendOp::Read { .. }) {
+            return Err(WcStatus::BadRespErr);
+        }
+        let mtu = context.mtu();
+        let offset = psn.distance_from(wqe.first_psn) as u32 * mtu;
+        let left = wqe.len - offset;
+        //= check C10 — a response of the wrong length ends in an error, nothing is written
+        let is_last = left <= mtu;
+        let is_whole = packet.payload.len() == left.min(mtu) as usize;
+        if packet.op.position.is_last() != is_last || !is_whole {
+            return Err(WcStatus::LocLenErr);
+        }
+        self.scatter(&wqe, offset, packet.payload, context, env)?;
+        self.unacked_psn = psn.next();
+        if is_last {
+            self.complete_front(context.qpn, WcStatus::Success, env);
+        }
+        self.made_progress(context);
+        Ok(())
+    }
+
+    fn handle_atomic_ack(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        let psn = packet.bth.psn;
+        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
+            return Ok(());
+        }
+        let Some(&wqe) = self.sq.wqes.front() else { return Ok(()) };
+        //= check C11 — an ATOMIC response to something else is an error
+        if !wqe.wr.op.is_atomic() {
+            return Err(WcStatus::BadRespErr);
+        }
+        let original = packet.ext.atomic_ack.original.to_ne_bytes();
+        self.scatter(&wqe, 0, &original, context, env)?;
+        self.unacked_psn = psn.next();
+        self.complete_front(context.qpn, WcStatus::Success, env);
+        self.made_progress(context);
+        Ok(())
+    }
+
+    /// The peer has received everything before `limit`: completes SENDs and WRITEs up to there.
+    fn acknowledge_before(
+        &mut self,
+        limit: Psn,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) -> Result<Acked, WcStatus> {
+        let before = self.unacked_psn;
+        let mut acked = Acked::All;
+        while self.unacked_psn.is_before(limit) {
+            let Some(&wqe) = self.sq.wqes.front() else { break };
+            if wqe.wr.op.is_read_or_atomic() {
+                acked = Acked::Gap;
+                break;
+            }
+            let end = wqe.first_psn.plus(wqe.psns);
+            if limit.is_before(end) {
+                self.unacked_psn = limit;
+                break;
+            }
+            self.unacked_psn = end;
+            self.complete_front(context.qpn, WcStatus::Success, env);
+        }
+        if self.unacked_psn != before {
+            self.made_progress(context);
+        }
+        if acked == Acked::Gap {
+            self.handle_implied_nak(env)?;
+        }
+        Ok(acked)
+    }
+
+    /// A later response came although the oldest READ or ATOMIC still lacks one.
+    //= check C8 — the READ is retried, what follows it is not completed before it
+    fn handle_implied_nak(&mut self, out: &mut impl Output) -> Result<(), WcStatus> {
+        let psn = self.unacked_psn;
+        if self.next_psn == psn || !self.retry.first_implied(psn) {
+            return Ok(());
+        }
+        out.count(Counter::ImpliedNakSeqErr);
+        self.try_again(psn, out)
+    }
+
+    /// Rewinds to `psn` if the retry counter allows one more attempt.
+    fn try_again(&mut self, psn: Psn, out: &mut impl Output) -> Result<(), WcStatus> {
+        if !self.retry.charge() {
+            out.count(Counter::TransportRetriesExceeded);
+            return Err(WcStatus::RetryExcErr);
+        }
+        self.rewind(psn);
+        Ok(())
+    }
+
+    /// `unacked_psn` has moved. What was to be sent again before it need not be.
+    fn made_progress(&mut self, context: &Context<'_>) {
+        if self.next_psn.is_before(self.unacked_psn) {
+            self.rewind(self.unacked_psn);
+        }
+        let outstanding = self.unacked_psn != self.end_psn;
+        self.retry.progress(context.attr, context.now, outstanding);
+    }
+
+    /// Writes response data to the WQE's scatter list from byte `offset` on.
+    fn scatter(
+        &self,
+        wqe: &SendWqe,
+        offset: u32,
+        data: &[u8],
+        context: &Context<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), WcStatus> {
+        let mut rest = data;
+        for region in Gather::sges(&self.sq.sges, wqe.sge_at, offset, data.len() as u32) {
+            let (bytes, after) = rest.split_at(region.len as usize);
+            rest = after;
+            memory.write(context.pd, region, bytes).map_err(|_| WcStatus::LocProtErr)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! A ring of fixed capacity whose elements keep their position until they are popped.
+
+use core::ops::{Index, IndexMut};
+
+/// A FIFO with a capacity fixed at creation.
+///
+/// Positions count up from 0 and wrap at 2^32; an element is reached by its position as long as
+/// it is in the ring.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    slots: Box<[Option<T>]>,
+    head: u32,
+    tail: u32,
+    capacity: u32,
+}
+
+impl<T: Copy> Ring<T> {
+    /// A ring for `capacity` elements, at most 2^31. All memory is taken here.
+    pub(crate) fn new(capacity: u32) -> Ring<T> {
+        let slots = vec![None; capacity.next_power_of_two() as usize].into_boxed_slice();
+        Ring { slots, head: 0, tail: 0, capacity }
+    }
+
+    /// Position of the oldest element (or of the next, if there is none).
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Position the next pushed element gets.
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Elements that can still be pushed.
+    pub(crate) fn room(&self) -> u32 {
+        self.capacity - self.len()
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Appends and returns the position. The caller has seen that there is [`room`](Ring::room).
+    pub(crate) fn push(&mut self, value: T) -> u32 {
+        assert!(self.room() > 0, "push to a full ring");
+        let at = self.tail;
+        let slot = self.slot(at);
+        self.slots[slot] = Some(value);
+        self.tail = at.wrapping_add(1);
+        at
+    }
+
+    /// Removes the oldest element.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = self.slot(self.head);
+        self.head = self.head.wrapping_add(1);
+        self.slots[slot].take()
+    }
+
+    /// Removes all elements.
+    pub(crate) fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+
+    /// The element at a position, if it is in the ring.
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        if at.wrapping_sub(self.head) >= self.len() {
+            return None;
+        }
+        self.slots[self.slot(at)].as_ref()
+    }
+
+    /// The oldest element.
+    pub(crate) fn front(&self) -> Option<&T> {
+        self.get(self.head)
+    }
+
+    fn slot(&self, at: u32) -> usize {
+        at as usize & (self.slots.len() - 1)
+    }
+}
+
+impl<T: Copy> Index<u32> for Ring<T> {
+    type Output = T;
+
+    /// Panics if the position is not in the ring: the core only keeps positions of live elements.
+    fn index(&self, at: u32) -> &T {
+        self.get(at).expect("position in the ring")
+    }
+}
+
+impl<T: Copy> IndexMut<u32> for Ring<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        assert!(at.wrapping_sub(self.head) < self.len(), "position in the ring");
+        let slot = self.slot(at);
+        self.slots[slot].as_mut().expect("position in the ring")
+    }
+}
