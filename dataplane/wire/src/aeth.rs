@@ -1,0 +1,136 @@
+//! AETH, the acknowledge extended transport header.
+//!
+//! The syndrome byte is an enum everywhere but here: bits 6 and 5 choose the kind, bits 4 to 0
+//! are its value, bit 7 is reserved.
+
+use crate::Msn;
+use crate::bytes::{be24, put24};
+
+/// The acknowledge extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Aeth {
+    /// Acknowledged, not ready, or refused.
+    pub syndrome: Syndrome,
+    /// Messages the responder has completed.
+    pub msn: Msn,
+}
+
+impl Aeth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the header; every bit pattern is one.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Aeth {
+        Aeth { syndrome: Syndrome::from_byte(b[0]), msn: Msn::new(be24(b, 1)) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        b[0] = self.syndrome.to_byte();
+        put24(b, 1, self.msn.value());
+    }
+}
+
+/// What the responder says about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Syndrome {
+    /// Received.
+    Ack {
+        /// Code of the receive credits, 0..=31; 31 is no limit.
+        credits: u8,
+    },
+    /// No receive buffer now; try again later.
+    RnrNak {
+        /// Code of the time to wait, 0..=31.
+        timer: u8,
+    },
+    /// Refused.
+    Nak(NakCode),
+    /// A byte without meaning, kept whole.
+    Reserved(u8),
+}
+
+impl Syndrome {
+    /// Acknowledged, with no limit on credits.
+    pub const UNLIMITED: Syndrome = Syndrome::Ack { credits: 0x1f };
+
+    const RNR: u8 = 0x20;
+    const NAK: u8 = 0x60;
+    const VALUE: u8 = 0x1f;
+
+    /// The meaning of a syndrome byte; `to_byte` gives the same byte back.
+    #[inline]
+    pub const fn from_byte(byte: u8) -> Syndrome {
+        let value = byte & Self::VALUE;
+        match byte & !Self::VALUE {
+            0x00 => Syndrome::Ack { credits: value },
+            Self::RNR => Syndrome::RnrNak { timer: value },
+            Self::NAK => Syndrome::Nak(NakCode::from_code(value)),
+            _ => Syndrome::Reserved(byte),
+        }
+    }
+
+    /// The syndrome byte; codes are cut to their five bits.
+    #[inline]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Syndrome::Ack { credits } => credits & Self::VALUE,
+            Syndrome::RnrNak { timer } => Self::RNR | timer & Self::VALUE,
+            Syndrome::Nak(code) => Self::NAK | code.code(),
+            Syndrome::Reserved(byte) => byte,
+        }
+    }
+}
+
+impl Default for Syndrome {
+    fn default() -> Syndrome {
+        Syndrome::UNLIMITED
+    }
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NakCode {
+    /// A packet is missing before this one; the AETH packet's PSN is the one expected.
+    PsnSequenceError,
+    /// The opcode, its order or its length is not allowed.
+    InvalidRequest,
+    /// The R_Key does not grant this access.
+    RemoteAccessError,
+    /// The responder failed for a reason of its own.
+    RemoteOperationalError,
+    /// A reliable datagram request broke the rules of its domain.
+    InvalidRdRequest,
+    /// Codes 5..=31.
+    Reserved(u8),
+}
+
+impl NakCode {
+    /// The meaning of a five-bit code.
+    #[inline]
+    pub const fn from_code(code: u8) -> NakCode {
+        match code {
+            0 => NakCode::PsnSequenceError,
+            1 => NakCode::InvalidRequest,
+            2 => NakCode::RemoteAccessError,
+            3 => NakCode::RemoteOperationalError,
+            4 => NakCode::InvalidRdRequest,
+            other => NakCode::Reserved(other & Syndrome::VALUE),
+        }
+    }
+
+    /// The five-bit code.
+    #[inline]
+    pub const fn code(self) -> u8 {
+        match self {
+            NakCode::PsnSequenceError => 0,
+            NakCode::InvalidRequest => 1,
+            NakCode::RemoteAccessError => 2,
+            NakCode::RemoteOperationalError => 3,
+            NakCode::InvalidRdRequest => 4,
+            NakCode::Reserved(code) => code & Syndrome::VALUE,
+        }
+    }
+}

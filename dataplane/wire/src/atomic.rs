@@ -1,0 +1,66 @@
+//! AtomicETH and AtomicAckETH: the operands of a 64-bit atomic, and its result.
+
+use crate::bytes::{be32, be64, put};
+use crate::{Rkey, Va};
+
+/// The atomic extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// The responder's eight bytes; a multiple of 8 in a valid request.
+    pub va: Va,
+    /// Key of the responder's memory.
+    pub rkey: Rkey,
+    /// CmpSwap: the value to store. FetchAdd: the value to add.
+    pub swap_add: u64,
+    /// CmpSwap: the value expected. FetchAdd: not used.
+    pub compare: u64,
+}
+
+impl AtomicEth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 28;
+
+    /// Reads the header; every bit pattern is one.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> AtomicEth {
+        AtomicEth {
+            va: Va(be64(b, 0)),
+            rkey: Rkey(be32(b, 8)),
+            swap_add: be64(b, 12),
+            compare: be64(b, 20),
+        }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put(b, 0, self.va.0.to_be_bytes());
+        put(b, 8, self.rkey.0.to_be_bytes());
+        put(b, 12, self.swap_add.to_be_bytes());
+        put(b, 20, self.compare.to_be_bytes());
+    }
+}
+
+/// The atomic acknowledge extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtomicAckEth {
+    /// The responder's eight bytes before the operation.
+    pub original: u64,
+}
+
+impl AtomicAckEth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    /// Reads the header; every bit pattern is one.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> AtomicAckEth {
+        AtomicAckEth { original: be64(b, 0) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put(b, 0, self.original.to_be_bytes());
+    }
+}

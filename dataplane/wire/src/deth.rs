@@ -1,0 +1,32 @@
+//! DETH, the datagram extended transport header: who sent a datagram, and by which right.
+
+use crate::bytes::{be24, be32, put, put24};
+use crate::{Qkey, Qpn};
+
+/// The datagram extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deth {
+    /// Must equal the destination's Q_Key.
+    pub qkey: Qkey,
+    /// The sender, to whom an answer goes.
+    pub src_qpn: Qpn,
+}
+
+impl Deth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    /// Reads the header; byte 4 is reserved.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Deth {
+        Deth { qkey: Qkey(be32(b, 0)), src_qpn: Qpn::new(be24(b, 5)) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put(b, 0, self.qkey.0.to_be_bytes());
+        b[4] = 0;
+        put24(b, 5, self.src_qpn.value());
+    }
+}

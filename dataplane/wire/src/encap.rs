@@ -1,0 +1,130 @@
+//! Everything in front of BTH, built once per path.
+//!
+//! Of the Ethernet, IP and UDP headers only the lengths and the IPv4 checksum differ between two
+//! packets of a path. A [`HeaderTemplate`] holds the rest; a packet costs one copy and three
+//! two-byte stores.
+
+use core::net::Ipv6Addr;
+
+use crate::bytes::{be16, put};
+use crate::ethernet::{EtherType, Ethernet, Vlan};
+use crate::ipv4::{self, Ipv4};
+use crate::ipv6::Ipv6;
+use crate::udp::Udp;
+use crate::{Gid, Mac};
+
+/// One direction of a path: how a packet is wrapped.
+///
+/// Two v4-mapped GIDs make it IPv4, anything else IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encap {
+    /// Our port.
+    pub src_mac: Mac,
+    /// The next hop.
+    pub dst_mac: Mac,
+    /// 802.1Q tag.
+    pub vlan: Option<Vlan>,
+    /// Our address.
+    pub src: Gid,
+    /// The peer's address.
+    pub dst: Gid,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// IPv6 flow label, 20 bits; not on the wire with IPv4.
+    pub flow_label: u32,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+    /// UDP source port, see [`crate::udp_source_port`].
+    pub src_port: u16,
+}
+
+impl Encap {
+    /// The headers with lengths still open.
+    pub fn template(&self) -> HeaderTemplate {
+        let mut bytes = [0; HeaderTemplate::MAX_LEN];
+        let ips = self.src.to_ipv4().zip(self.dst.to_ipv4());
+        let ether_type = if ips.is_some() { EtherType::IPV4 } else { EtherType::IPV6 };
+        let ethernet =
+            Ethernet { dst: self.dst_mac, src: self.src_mac, vlan: self.vlan, ether_type };
+        let l3 = ethernet.emit(&mut bytes);
+
+        let udp = match ips {
+            Some((src, dst)) => {
+                let header = Ipv4 {
+                    traffic_class: self.traffic_class,
+                    total_len: 0,
+                    ttl: self.hop_limit,
+                    protocol: Udp::PROTOCOL,
+                    src,
+                    dst,
+                };
+                header.emit(chunk(&mut bytes, l3));
+                l3 + Ipv4::LEN
+            }
+            None => {
+                let header = Ipv6 {
+                    traffic_class: self.traffic_class,
+                    flow_label: self.flow_label,
+                    payload_len: 0,
+                    next_header: Udp::PROTOCOL,
+                    hop_limit: self.hop_limit,
+                    src: Ipv6Addr::from_octets(self.src.0),
+                    dst: Ipv6Addr::from_octets(self.dst.0),
+                };
+                header.emit(chunk(&mut bytes, l3));
+                l3 + Ipv6::LEN
+            }
+        };
+        let header = Udp { src_port: self.src_port, dst_port: Udp::ROCE_PORT, len: 0, checksum: 0 };
+        header.emit(chunk(&mut bytes, udp));
+        HeaderTemplate { bytes, len: (udp + Udp::LEN) as u8, l3_offset: l3 as u8 }
+    }
+}
+
+/// `N` bytes of the template at `at`; the largest headers fit, so the chunk exists.
+fn chunk<const N: usize>(bytes: &mut [u8; HeaderTemplate::MAX_LEN], at: usize) -> &mut [u8; N] {
+    bytes[at..].first_chunk_mut().expect("a template holds the largest headers")
+}
+
+/// Prebuilt headers before BTH: lengths are zero, the IPv4 checksum is right for length zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderTemplate {
+    /// The headers, from the destination MAC; zero after `len`.
+    pub bytes: [u8; HeaderTemplate::MAX_LEN],
+    /// Bytes in use: 42, 46, 62 or 66.
+    pub len: u8,
+    /// Where the IP header starts: 14 or 18.
+    pub l3_offset: u8,
+}
+
+impl HeaderTemplate {
+    /// Tagged Ethernet, IPv6 and UDP.
+    pub const MAX_LEN: usize = Ethernet::TAGGED_LEN + Ipv6::LEN + Udp::LEN;
+
+    /// Writes the headers of a packet to the front of `out`; gives their length, `self.len`.
+    ///
+    /// `transport_len` counts BTH to the end of the invariant CRC and must leave room in a
+    /// 16-bit IP length.
+    ///
+    /// # Panics
+    /// If `out` is shorter than `self.len`.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8], transport_len: usize) -> usize {
+        let (len, l3) = (self.len as usize, self.l3_offset as usize);
+        debug_assert!(transport_len <= u16::MAX as usize - Ipv4::LEN - Udp::LEN);
+        out[..len].copy_from_slice(&self.bytes[..len]);
+
+        let udp = len - Udp::LEN;
+        let udp_len = (Udp::LEN + transport_len) as u16;
+        put(out, udp + 4, udp_len.to_be_bytes());
+        if udp - l3 == Ipv4::LEN {
+            let total_len = Ipv4::LEN as u16 + udp_len;
+            let checksum = ipv4::checksum_with(be16(&self.bytes, l3 + 10), total_len);
+            put(out, l3 + 2, total_len.to_be_bytes());
+            put(out, l3 + 10, checksum.to_be_bytes());
+        } else {
+            put(out, l3 + 4, udp_len.to_be_bytes());
+        }
+        len
+    }
+}

@@ -1,0 +1,95 @@
+//! Ethernet II with at most one 802.1Q tag.
+//!
+//! Not here: stacked tags, whose outer EtherType is reported as it stands.
+
+use crate::bytes::{be16, put};
+use crate::{Mac, ParseError};
+
+/// An EtherType.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: EtherType = EtherType(0x0800);
+    /// Address resolution protocol.
+    pub const ARP: EtherType = EtherType(0x0806);
+    /// 802.1Q tag.
+    pub const VLAN: EtherType = EtherType(0x8100);
+    /// IPv6.
+    pub const IPV6: EtherType = EtherType(0x86dd);
+}
+
+/// An 802.1Q tag. The drop-eligible bit is sent as zero and not examined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Vlan {
+    /// VLAN identifier, 12 bits; 0 carries a priority only.
+    pub vid: u16,
+    /// Priority, 0..=7.
+    pub pcp: u8,
+}
+
+/// The Ethernet header, tag included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ethernet {
+    /// Destination.
+    pub dst: Mac,
+    /// Source.
+    pub src: Mac,
+    /// Tag, if there is one.
+    pub vlan: Option<Vlan>,
+    /// What follows, after the tag.
+    pub ether_type: EtherType,
+}
+
+impl Ethernet {
+    /// Bytes without tag.
+    pub const LEN: usize = 14;
+    /// Bytes with tag.
+    pub const TAGGED_LEN: usize = Self::LEN + 4;
+
+    /// Bytes on the wire, 14 or 18.
+    #[inline]
+    pub const fn wire_len(&self) -> usize {
+        if self.vlan.is_some() { Self::TAGGED_LEN } else { Self::LEN }
+    }
+
+    /// Reads the header; gives it and what follows.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`].
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Result<(Ethernet, &[u8]), ParseError> {
+        let (b, rest) = frame.split_first_chunk::<{ Self::LEN }>().ok_or(ParseError::Truncated)?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *b;
+        let mut header = Ethernet {
+            dst: Mac([d0, d1, d2, d3, d4, d5]),
+            src: Mac([s0, s1, s2, s3, s4, s5]),
+            vlan: None,
+            ether_type: EtherType(be16(b, 12)),
+        };
+        if header.ether_type != EtherType::VLAN {
+            return Ok((header, rest));
+        }
+        let (tag, rest) = rest.split_first_chunk::<4>().ok_or(ParseError::Truncated)?;
+        header.vlan = Some(Vlan { vid: be16(tag, 0) & 0x0fff, pcp: tag[0] >> 5 });
+        header.ether_type = EtherType(be16(tag, 2));
+        Ok((header, rest))
+    }
+
+    /// Writes the header to the front of `out`; gives its length.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`Ethernet::wire_len`].
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        put(out, 0, self.dst.0);
+        put(out, 6, self.src.0);
+        if let Some(Vlan { vid, pcp }) = self.vlan {
+            put(out, 12, EtherType::VLAN.0.to_be_bytes());
+            put(out, 14, ((pcp as u16) << 13 | vid & 0x0fff).to_be_bytes());
+        }
+        put(out, self.wire_len() - 2, self.ether_type.0.to_be_bytes());
+        self.wire_len()
+    }
+}

@@ -1,0 +1,22 @@
+//! ImmDt, immediate data: four bytes that travel to the receiver's completion.
+
+/// Immediate data: the value of the big-endian word on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ImmDt(pub u32);
+
+impl ImmDt {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the word.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> ImmDt {
+        ImmDt(u32::from_be_bytes(*b))
+    }
+
+    /// Writes the word.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        *b = self.0.to_be_bytes();
+    }
+}

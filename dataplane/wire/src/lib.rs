@@ -1,0 +1,84 @@
+//! RoCEv2 on the wire: bytes to typed headers and back.
+//!
+//! ```text
+//!  Ethernet [802.1Q]   IPv4 | IPv6   UDP        BTH   extended headers   payload  pad  ICRC
+//!  14 [+4]             20   | 40     8 → 4791   12    0..=40             ≤ MTU    0–3  4
+//!  └─ ethernet ───────┴ ipv4, ipv6 ─┴ udp ─────┴ bth ┴ reth, aeth, … ────┘
+//!  └─ encap (built once per path) ─────────────┘     └ which, says opcode ┘
+//!  └─ frame ───────────────────────────────────┴─ packet ────────────────────────┴─ icrc
+//! ```
+//!
+//! Inbound: [`Frame::parse`] finds a [`Datagram`], [`Datagram::packet`] verifies the invariant
+//! CRC and parses the [`Packet`]. Outbound: [`Encap::template`] once per path, then for each
+//! packet [`HeaderTemplate::emit`], [`emit_headers`], the payload and its pad, and [`seal`].
+//!
+//! Invariants
+//! - No function panics on bytes from the wire, whatever they are; none reads past the lengths
+//!   that IP and UDP state.
+//! - `parse(emit(x)) = x` for every header value whose fields are in range; reserved bits are sent
+//!   as zero.
+//! - No allocation, no I/O, no clock, no unsafe code; payload is borrowed, never copied.
+//! - What the crate knows about an opcode stands in one table, [`opcode`].
+//!
+//! Not here: whether a packet is *expected* (PSN, opcode order, path MTU, keys): that needs a
+//! queue pair and is `uroce-transport`'s.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+
+pub mod ethernet;
+pub mod ipv4;
+pub mod ipv6;
+pub mod udp;
+
+pub mod aeth;
+pub mod atomic;
+pub mod bth;
+pub mod deth;
+pub mod ext;
+pub mod ieth;
+pub mod immdt;
+pub mod opcode;
+pub mod rdeth;
+pub mod reth;
+pub mod xrceth;
+
+pub mod gid;
+pub mod keys;
+pub mod mac;
+pub mod mtu;
+pub mod psn;
+pub mod qpn;
+
+pub mod encap;
+pub mod error;
+pub mod frame;
+pub mod icrc;
+pub mod packet;
+mod pretty;
+
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use atomic::{AtomicAckEth, AtomicEth};
+pub use bth::Bth;
+pub use deth::Deth;
+pub use encap::{Encap, HeaderTemplate};
+pub use error::ParseError;
+pub use ethernet::{EtherType, Vlan};
+pub use ext::{ExtHeaders, Header};
+pub use frame::{Datagram, Frame, Other};
+pub use gid::Gid;
+pub use icrc::{ICRC_LEN, icrc, seal};
+pub use ieth::Ieth;
+pub use immdt::ImmDt;
+pub use keys::{Lkey, Pkey, Qkey, Rkey, Va};
+pub use mac::{Mac, MacSyntaxError};
+pub use mtu::PathMtu;
+pub use opcode::{OpCode, OpInfo, Operation, PayloadRule, Position, Service};
+pub use packet::{Packet, emit_headers, headers_len};
+pub use psn::{Msn, Psn};
+pub use qpn::Qpn;
+pub use rdeth::Rdeth;
+pub use reth::Reth;
+pub use udp::udp_source_port;
+pub use xrceth::Xrceth;

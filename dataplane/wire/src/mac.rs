@@ -1,0 +1,61 @@
+//! Ethernet addresses.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A 48-bit Ethernet address in transmission order.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// All stations.
+    pub const BROADCAST: Mac = Mac([0xff; 6]);
+
+    /// Whether the group bit is set; true of broadcast too.
+    #[inline]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not six two-digit hexadecimal numbers with colons between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacSyntaxError;
+
+impl fmt::Display for MacSyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not an Ethernet address of the form 02:00:5e:10:00:01")
+    }
+}
+
+impl core::error::Error for MacSyntaxError {}
+
+impl FromStr for Mac {
+    type Err = MacSyntaxError;
+
+    fn from_str(text: &str) -> Result<Mac, MacSyntaxError> {
+        let mut mac = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut mac {
+            let digits = parts.next().ok_or(MacSyntaxError)?;
+            if digits.len() != 2 || !digits.bytes().all(|d| d.is_ascii_hexdigit()) {
+                return Err(MacSyntaxError);
+            }
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| MacSyntaxError)?;
+        }
+        if parts.next().is_some() { Err(MacSyntaxError) } else { Ok(Mac(mac)) }
+    }
+}

@@ -1,0 +1,84 @@
+//! 24-bit serial numbers: the packet sequence number and the message sequence number.
+//!
+//! Invariants
+//! - A value never exceeds 2^24 − 1; all arithmetic wraps there.
+//! - There is no `Ord`: serial numbers have no smallest element, only a signed distance. Two
+//!   numbers exactly 2^23 apart are each before the other; a window never grows that wide.
+//!
+//! Not here: which PSN is meant (next, unacknowledged, expected); the QP context names those.
+
+const MASK: u32 = 0x00ff_ffff;
+
+/// Packet sequence number, 0..=2^24 − 1 (BTH bytes 9 to 11).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// The low 24 bits of `value`.
+    #[inline]
+    pub const fn new(value: u32) -> Psn {
+        Psn(value & MASK)
+    }
+
+    /// The number, 0..=2^24 − 1.
+    #[inline]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// The following PSN; 0 follows 2^24 − 1.
+    #[inline]
+    pub const fn next(self) -> Psn {
+        self.plus(1)
+    }
+
+    /// The PSN `packets` later, modulo 2^24.
+    #[inline]
+    pub const fn plus(self, packets: u32) -> Psn {
+        Psn::new(self.0.wrapping_add(packets))
+    }
+
+    /// The PSN `packets` earlier, modulo 2^24.
+    #[inline]
+    pub const fn minus(self, packets: u32) -> Psn {
+        Psn::new(self.0.wrapping_sub(packets))
+    }
+
+    /// Signed distance `self - other` in packets, −2^23..=2^23 − 1.
+    ///
+    /// Shifting the difference to the top of an `i32` and back sign-extends its 24th bit.
+    #[inline]
+    pub const fn distance_from(self, other: Psn) -> i32 {
+        ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
+    }
+
+    /// Whether `self` lies in the 2^23 numbers before `other`.
+    #[inline]
+    pub const fn is_before(self, other: Psn) -> bool {
+        self.distance_from(other) < 0
+    }
+}
+
+/// Message sequence number, 0..=2^24 − 1: messages a responder has completed (AETH bytes 1 to 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Msn(u32);
+
+impl Msn {
+    /// The low 24 bits of `value`.
+    #[inline]
+    pub const fn new(value: u32) -> Msn {
+        Msn(value & MASK)
+    }
+
+    /// The number, 0..=2^24 − 1.
+    #[inline]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// The following MSN; 0 follows 2^24 − 1.
+    #[inline]
+    pub const fn next(self) -> Msn {
+        Msn::new(self.0 + 1)
+    }
+}

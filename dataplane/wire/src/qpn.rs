@@ -1,0 +1,39 @@
+//! Queue pair numbers.
+
+use core::fmt;
+
+/// Queue pair number, 24 bits.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// QP1, the general services interface: connection management arrives here.
+    pub const GSI: Qpn = Qpn(1);
+
+    /// Destination of every multicast UD packet.
+    pub const MULTICAST: Qpn = Qpn(0xff_ffff);
+
+    /// The low 24 bits of `value`.
+    #[inline]
+    pub const fn new(value: u32) -> Qpn {
+        Qpn(value & 0xff_ffff)
+    }
+
+    /// The number, 0..=2^24 − 1.
+    #[inline]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:06x}", self.0)
+    }
+}
+
+impl fmt::Display for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

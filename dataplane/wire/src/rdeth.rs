@@ -1,0 +1,28 @@
+//! RDETH, the reliable datagram extended transport header.
+
+use crate::bytes::{be24, put24};
+
+/// The reliable datagram extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rdeth {
+    /// End-to-end context at the receiver, 24 bits.
+    pub eecn: u32,
+}
+
+impl Rdeth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the header; byte 0 is reserved.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Rdeth {
+        Rdeth { eecn: be24(b, 1) }
+    }
+
+    /// Writes the header, of `eecn` the low 24 bits.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        b[0] = 0;
+        put24(b, 1, self.eecn);
+    }
+}

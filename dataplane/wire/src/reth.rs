@@ -1,0 +1,34 @@
+//! RETH, the RDMA extended transport header: which remote memory a WRITE or READ is about.
+
+use crate::bytes::{be32, be64, put};
+use crate::{Rkey, Va};
+
+/// The RDMA extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reth {
+    /// First byte at the responder.
+    pub va: Va,
+    /// Key of the responder's memory.
+    pub rkey: Rkey,
+    /// Bytes of the whole message, 0..=2^31 (not of this packet).
+    pub dma_len: u32,
+}
+
+impl Reth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+
+    /// Reads the header; every bit pattern is one.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Reth {
+        Reth { va: Va(be64(b, 0)), rkey: Rkey(be32(b, 8)), dma_len: be32(b, 12) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put(b, 0, self.va.0.to_be_bytes());
+        put(b, 8, self.rkey.0.to_be_bytes());
+        put(b, 12, self.dma_len.to_be_bytes());
+    }
+}

@@ -1,0 +1,28 @@
+//! XRCETH, the extended reliable connection header: the shared receive queue of an XRC request.
+
+use crate::bytes::{be24, put24};
+
+/// The XRC extended transport header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Xrceth {
+    /// Shared receive queue at the receiver, 24 bits.
+    pub srqn: u32,
+}
+
+impl Xrceth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+
+    /// Reads the header; byte 0 is reserved.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Xrceth {
+        Xrceth { srqn: be24(b, 1) }
+    }
+
+    /// Writes the header, of `srqn` the low 24 bits.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        b[0] = 0;
+        put24(b, 1, self.srqn);
+    }
+}
