@@ -84,3 +84,37 @@ impl Sges<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uroce_wire::{Lkey, Va};
+
+    fn ring(lens: &[u32]) -> Ring<Sge> {
+        let mut ring = Ring::new(lens.len() as u32);
+        for (index, &len) in lens.iter().enumerate() {
+            ring.push(Sge { va: Va(1000 * index as u64), len, lkey: Lkey(index as u32) });
+        }
+        ring
+    }
+
+    fn bytes(gather: Gather<'_>) -> Vec<u64> {
+        gather
+            .flat_map(|region| (0..u64::from(region.len)).map(move |byte| region.va.0 + byte))
+            .collect()
+    }
+
+    #[test] //= check F14 test
+    fn every_slice_of_a_list_is_gathered_exactly() {
+        let ring = ring(&[0, 3, 0, 0, 5, 1, 0]);
+        let all: Vec<u64> = [1000..1003, 4000..4005, 5000..5001].into_iter().flatten().collect();
+        for offset in 0..=all.len() {
+            for len in 0..=all.len() - offset {
+                let gather = Gather::sges(&ring, 0, offset as u32, len as u32);
+                assert_eq!(gather.len() as usize, len);
+                assert!(gather.clone().all(|region| region.len > 0));
+                assert_eq!(bytes(gather), all[offset..offset + len]);
+            }
+        }
+    }
+}

@@ -41,8 +41,8 @@ pub use counter::Counter;
 pub use cqe::{Cqe, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
-    Access, AtomicOp, Env, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Region, Side,
-    TransmitError,
+    Access, AtomicOp, Env, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Region,
+    Side, TransmitError,
 };
 pub use gather::Gather;
 pub use qp::state::{ModifyError, QpState, Rule, rule};

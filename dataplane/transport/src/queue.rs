@@ -82,7 +82,11 @@ pub(crate) fn check_sges(
     for index in 0..count {
         let sge = sges[first.wrapping_add(index)];
         if sge.len > 0 {
-            memory.check(pd, Region { key: Key::Local(sge.lkey), va: sge.va, len: sge.len }, access)?;
+            memory.check(
+                pd,
+                Region { key: Key::Local(sge.lkey), va: sge.va, len: sge.len },
+                access,
+            )?;
         }
     }
     Ok(())

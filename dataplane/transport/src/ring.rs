@@ -44,10 +44,6 @@ impl<T: Copy> Ring<T> {
         self.capacity - self.len()
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
     /// Appends and returns the position. The caller has seen that there is [`room`](Ring::room).
     pub(crate) fn push(&mut self, value: T) -> u32 {
         assert!(self.room() > 0, "push to a full ring");
@@ -105,5 +101,34 @@ impl<T: Copy> IndexMut<u32> for Ring<T> {
         assert!(at.wrapping_sub(self.head) < self.len(), "position in the ring");
         let slot = self.slot(at);
         self.slots[slot].as_mut().expect("position in the ring")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_hold_while_the_ring_turns() {
+        let mut ring = Ring::new(3);
+        for round in 0..100u32 {
+            let at = ring.push(round);
+            ring.push(round + 1000);
+            assert_eq!(ring[at], round);
+            assert_eq!(ring.room(), 1);
+            assert_eq!(ring.pop(), Some(round));
+            assert_eq!(ring.get(at), None, "a popped position is gone");
+            assert_eq!(ring.pop(), Some(round + 1000));
+            assert!(ring.is_empty());
+        }
+    }
+
+    #[test]
+    fn capacity_is_as_asked_for_not_as_rounded() {
+        let mut ring = Ring::new(3);
+        for value in 0..3 {
+            ring.push(value);
+        }
+        assert_eq!(ring.room(), 0);
     }
 }

@@ -185,3 +185,107 @@ pub(crate) fn check(from: QpState, change: &QpChange) -> Result<QpState, ModifyE
         None => Ok(to),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uroce_wire::{PathMtu, Pkey, Psn, Qpn};
+
+    use crate::attr::AccessFlags;
+
+    /// A change with every attribute given.
+    fn everything() -> QpChange {
+        QpChange {
+            pkey: Some(Pkey::DEFAULT),
+            port: Some(1),
+            access: Some(AccessFlags::all()),
+            path: Some(Default::default()),
+            path_mtu: Some(PathMtu::B4096),
+            dest_qpn: Some(Qpn::new(17)),
+            rq_psn: Some(Psn::new(1)),
+            max_dest_rd_atomic: Some(1),
+            min_rnr_timer: Some(1),
+            sq_psn: Some(Psn::new(1)),
+            timeout: Some(14),
+            retry_cnt: Some(7),
+            rnr_retry: Some(7),
+            max_rd_atomic: Some(1),
+            ..QpChange::default()
+        }
+    }
+
+    /// A change to `to` that gives exactly the attributes of `mask`.
+    fn exactly(from: QpState, to: QpState, mask: AttrMask) -> QpChange {
+        let all = everything();
+        let given = |bit| mask.contains(bit);
+        QpChange {
+            state: Some(to),
+            cur_state: given(AttrMask::CUR_STATE).then_some(from),
+            pkey: all.pkey.filter(|_| given(AttrMask::PKEY)),
+            port: all.port.filter(|_| given(AttrMask::PORT)),
+            access: all.access.filter(|_| given(AttrMask::ACCESS)),
+            path: all.path.filter(|_| given(AttrMask::AV)),
+            path_mtu: all.path_mtu.filter(|_| given(AttrMask::PATH_MTU)),
+            dest_qpn: all.dest_qpn.filter(|_| given(AttrMask::DEST_QPN)),
+            rq_psn: all.rq_psn.filter(|_| given(AttrMask::RQ_PSN)),
+            max_dest_rd_atomic: all
+                .max_dest_rd_atomic
+                .filter(|_| given(AttrMask::MAX_DEST_RD_ATOMIC)),
+            min_rnr_timer: all.min_rnr_timer.filter(|_| given(AttrMask::MIN_RNR_TIMER)),
+            sq_psn: all.sq_psn.filter(|_| given(AttrMask::SQ_PSN)),
+            timeout: all.timeout.filter(|_| given(AttrMask::TIMEOUT)),
+            retry_cnt: all.retry_cnt.filter(|_| given(AttrMask::RETRY_CNT)),
+            rnr_retry: all.rnr_retry.filter(|_| given(AttrMask::RNR_RETRY)),
+            max_rd_atomic: all.max_rd_atomic.filter(|_| given(AttrMask::MAX_QP_RD_ATOMIC)),
+        }
+    }
+
+    #[test] //= check H1 test
+    fn all_pairs_of_states() {
+        let mut drawn = String::new();
+        for from in QpState::ALL {
+            for to in QpState::ALL {
+                drawn.push(if rule(from, to).is_some() { 'x' } else { '.' });
+            }
+            drawn.push('\n');
+        }
+        // Columns and rows: RESET INIT RTR RTS SQD SQE ERR. SQE->RTS is not an RC transition.
+        let table = "xx....x\nxxx...x\nx..x..x\nx..xx.x\nx..xx.x\nx.....x\nx.....x\n";
+        assert_eq!(drawn, table);
+    }
+
+    #[test] //= check H2 test
+    fn each_required_attribute_is_missed_and_each_other_one_refused() {
+        for from in QpState::ALL {
+            for to in QpState::ALL {
+                let Some(rule) = rule(from, to) else { continue };
+                let allowed = rule.required | rule.optional;
+                assert_eq!(check(from, &exactly(from, to, rule.required)), Ok(to));
+                assert_eq!(check(from, &exactly(from, to, allowed)), Ok(to));
+                for bit in AttrMask::all().iter() {
+                    let without = check(from, &exactly(from, to, allowed - bit));
+                    let with = check(from, &exactly(from, to, rule.required | bit));
+                    if rule.required.contains(bit) {
+                        assert_eq!(without, Err(ModifyError::Missing(bit)), "{from} {to}");
+                    } else if !allowed.contains(bit) {
+                        assert_eq!(with, Err(ModifyError::NotAllowed(bit)), "{from} {to}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test] //= check H3 test
+    fn a_wrong_current_state_is_refused() {
+        let change = QpChange { cur_state: Some(QpState::Sqd), ..QpChange::to(QpState::Err) };
+        assert_eq!(check(QpState::Rts, &change), Err(ModifyError::CurrentState(QpState::Rts)));
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let allowed = rule(QpState::Rtr, QpState::Rts).unwrap().required;
+        let change = QpChange { timeout: Some(32), ..exactly(QpState::Rtr, QpState::Rts, allowed) };
+        let refused = check(QpState::Rtr, &change);
+        assert_eq!(refused, Err(ModifyError::OutOfRange(AttrMask::TIMEOUT)));
+    }
+}

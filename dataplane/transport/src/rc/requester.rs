@@ -18,8 +18,8 @@
 //! Not here: what responses do ([`super::completer`]), when to try again ([`super::retry`]).
 
 use uroce_wire::{
-    AtomicEth, Bth, ExtHeaders, Header, ImmDt, OpCode, Operation, PathMtu, Position, Psn, Qpn, Reth,
-    Rkey, Va,
+    AtomicEth, Bth, ExtHeaders, Header, ImmDt, OpCode, Operation, PathMtu, Position, Psn, Qpn,
+    Reth, Rkey, Va,
 };
 
 use super::retry::Retry;
@@ -129,7 +129,8 @@ impl Requester {
             Err(step) => return step,
         };
         //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
-        if wqe.wr.op.is_read_or_atomic() && self.rd_atomic >= u32::from(context.attr.max_rd_atomic) {
+        if wqe.wr.op.is_read_or_atomic() && self.rd_atomic >= u32::from(context.attr.max_rd_atomic)
+        {
             return Step::Idle;
         }
         let (packet, end) = self.packet(&wqe, context);

@@ -91,7 +91,15 @@ impl Resources {
             Asked::Read { len, .. } => len,
             Asked::Atomic { .. } => 0,
         };
-        self.slots.push(Resource { asked, first_psn, psns, from: 0, next: 0, end: psns, end_offset });
+        self.slots.push(Resource {
+            asked,
+            first_psn,
+            psns,
+            from: 0,
+            next: 0,
+            end: psns,
+            end_offset,
+        });
         self.unanswered += 1;
     }
 

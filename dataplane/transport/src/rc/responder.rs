@@ -40,9 +40,16 @@ use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
 enum Message {
     None,
     /// A SEND into the oldest receive WQE.
-    Send { received: u32 },
+    Send {
+        received: u32,
+    },
     /// A WRITE: where the next byte goes, and how many are still to come.
-    Write { va: Va, rkey: Rkey, total: u32, left: u32 },
+    Write {
+        va: Va,
+        rkey: Rkey,
+        total: u32,
+        left: u32,
+    },
 }
 
 /// The ACK or NAK that is owed to the peer. A newer one covers an older one.

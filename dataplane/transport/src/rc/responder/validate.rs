@@ -9,7 +9,7 @@ use crate::attr::AccessFlags;
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
-use crate::env::{Access, Env, Key, Memory, Output, Region};
+use crate::env::{Access, Key, Memory, Output, Region};
 use crate::rc::Context;
 use crate::wqe::MAX_MESSAGE_LEN;
 
