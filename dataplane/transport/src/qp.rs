@@ -116,6 +116,10 @@ impl Qp {
             (_, QpState::Err) => self.flush(env),
             (QpState::Init, QpState::Rtr) => self.responder.start(&self.attr),
             (QpState::Rtr, QpState::Rts) => self.requester.start(&self.attr),
+            (QpState::Sqd, QpState::Sqd) => {
+                self.requester.retune(&self.attr);
+                self.responder.retune(&self.attr);
+            }
             _ => {}
         }
         Ok(())

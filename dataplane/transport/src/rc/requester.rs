@@ -35,7 +35,10 @@ use crate::wqe::{PostError, SendOp, SendWqe, SendWr, Sge};
 
 /// Request packets that may be unacknowledged at once. Keeps a slow receiver's queues from
 /// overflowing, and the rewind after a loss short.
-const MAX_IN_FLIGHT: i32 = 256;
+const MAX_IN_FLIGHT: u32 = 256;
+
+/// PSNs that may be outstanding at once: more, and old and new could not be told apart.
+const PSN_WINDOW: u32 = 1 << 23;
 
 /// An acknowledgement is asked for at the end of a message, and after this many packets.
 const ACK_REQ_EVERY: u32 = 32;
@@ -79,6 +82,11 @@ impl Requester {
         self.retry = Retry::new(attr);
     }
 
+    /// The attributes of a drained QP have changed.
+    pub(crate) fn retune(&mut self, attr: &QpAttr) {
+        self.retry = Retry::new(attr);
+    }
+
     /// Forgets everything, without completions.
     pub(crate) fn reset(&mut self) {
         self.sq.clear();
@@ -118,9 +126,7 @@ impl Requester {
 
     /// Sends the packet at the cursor, if there is one and nothing holds it back.
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        if self.retry.waits_for_receiver()
-            || self.next_psn.distance_from(self.unacked_psn) >= MAX_IN_FLIGHT
-        {
+        if self.retry.waits_for_receiver() || self.in_flight() >= MAX_IN_FLIGHT {
             return Step::Idle;
         }
         let Some(&wqe) = self.sq.wqes.get(self.cursor) else { return Step::Idle };
@@ -128,9 +134,7 @@ impl Requester {
             Ok(wqe) => wqe,
             Err(step) => return step,
         };
-        //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
-        if wqe.wr.op.is_read_or_atomic() && self.rd_atomic >= u32::from(context.attr.max_rd_atomic)
-        {
+        if wqe.wr.op.is_read_or_atomic() && !self.may_ask(&wqe, context) {
             return Step::Idle;
         }
         let (packet, end) = self.packet(&wqe, context);
@@ -142,6 +146,18 @@ impl Requester {
         }
         self.advance(&wqe, end, ack_req, context, env);
         Step::Sent
+    }
+
+    /// PSNs sent and not acknowledged, counting from where sending goes on.
+    fn in_flight(&self) -> u32 {
+        self.next_psn.minus(self.unacked_psn.value()).value()
+    }
+
+    /// May this READ or ATOMIC be sent now?
+    //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
+    fn may_ask(&self, wqe: &SendWqe, context: &Context<'_>) -> bool {
+        self.rd_atomic < u32::from(context.attr.max_rd_atomic)
+            && self.in_flight() + wqe.psns <= PSN_WINDOW
     }
 
     /// Goes back to `psn`, which is outstanding, to send again from there.

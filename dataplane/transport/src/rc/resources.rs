@@ -64,6 +64,10 @@ impl Resources {
 
     pub(super) fn start(&mut self, max_dest_rd_atomic: u8) {
         self.clear();
+        self.set_depth(max_dest_rd_atomic);
+    }
+
+    pub(super) fn set_depth(&mut self, max_dest_rd_atomic: u8) {
         let depth = u32::from(max_dest_rd_atomic);
         self.depth = if depth == 0 { 0 } else { depth.next_power_of_two() };
     }
@@ -76,15 +80,14 @@ impl Resources {
     /// Is there room for one more request?
     //= check C14 — with max_dest_rd_atomic 0 there never is
     pub(super) fn has_room(&self) -> bool {
-        self.slots.len() < self.depth
-            || self.slots.front().is_some_and(|oldest| oldest.next == oldest.end)
+        self.depth > 0 && (self.slots.len() < self.depth || self.oldest_is_answered())
     }
 
     /// Keeps a request that takes `psns` PSNs from `first_psn` on. [`has_room`] was true.
     ///
     /// [`has_room`]: Resources::has_room
     pub(super) fn push(&mut self, asked: Asked, first_psn: Psn, psns: u32) {
-        if self.slots.len() == self.depth {
+        while self.slots.len() >= self.depth && self.oldest_is_answered() {
             self.slots.pop();
         }
         let end_offset = match asked {
@@ -170,6 +173,10 @@ impl Resources {
         self.unanswered += u32::from(resource.next == resource.end);
         resource.next = 0;
         true
+    }
+
+    fn oldest_is_answered(&self) -> bool {
+        self.slots.front().is_some_and(|oldest| oldest.next == oldest.end)
     }
 
     fn find(&self, psn: Psn) -> Option<u32> {

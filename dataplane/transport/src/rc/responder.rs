@@ -109,6 +109,11 @@ impl Responder {
         self.resources.start(attr.max_dest_rd_atomic);
     }
 
+    /// The attributes of a drained QP have changed.
+    pub(crate) fn retune(&mut self, attr: &QpAttr) {
+        self.resources.set_depth(attr.max_dest_rd_atomic);
+    }
+
     /// Forgets everything, without completions.
     pub(crate) fn reset(&mut self) {
         self.rq.clear();
