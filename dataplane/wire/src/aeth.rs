@@ -134,3 +134,58 @@ impl NakCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Aeth::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Aeth {
+        Aeth::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Aeth { syndrome: Syndrome::UNLIMITED, msn: Msn::new(0x01_2345) },
+        bytes: [0x1f, 0x01, 0x23, 0x45],
+        reserved: [0; LEN]
+    }
+
+    #[test]
+    fn every_syndrome_byte_has_the_kind_of_its_two_bits_and_comes_back() {
+        for byte in 0..=255 {
+            let syndrome = Syndrome::from_byte(byte);
+            let value = byte & 0x1f;
+            let expected = match byte >> 5 {
+                0b000 => Syndrome::Ack { credits: value },
+                0b001 => Syndrome::RnrNak { timer: value },
+                0b011 => Syndrome::Nak(NakCode::from_code(value)),
+                _ => Syndrome::Reserved(byte),
+            };
+            assert_eq!(syndrome, expected);
+            assert_eq!(syndrome.to_byte(), byte);
+        }
+    }
+
+    #[test]
+    fn nak_codes_have_the_bytes_peers_expect() {
+        let bytes = [
+            (NakCode::PsnSequenceError, 0x60),
+            (NakCode::InvalidRequest, 0x61),
+            (NakCode::RemoteAccessError, 0x62),
+            (NakCode::RemoteOperationalError, 0x63),
+            (NakCode::InvalidRdRequest, 0x64),
+            (NakCode::Reserved(0x1f), 0x7f),
+        ];
+        for (code, byte) in bytes {
+            assert_eq!(Syndrome::Nak(code).to_byte(), byte);
+        }
+    }
+
+    #[test]
+    fn codes_out_of_range_cannot_change_the_kind() {
+        assert_eq!(Syndrome::Ack { credits: 0xff }.to_byte(), 0x1f);
+        assert_eq!(Syndrome::RnrNak { timer: 0xff }.to_byte(), 0x3f);
+        assert_eq!(Syndrome::Nak(NakCode::Reserved(0xff)).to_byte(), 0x7f);
+    }
+}

@@ -64,3 +64,44 @@ impl AtomicAckEth {
         put(b, 0, self.original.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    mod atomic_eth {
+        use crate::atomic::*;
+
+        const LEN: usize = AtomicEth::LEN;
+
+        fn parse(b: &[u8; LEN]) -> AtomicEth {
+            AtomicEth::parse(b)
+        }
+
+        crate::testing::header_tests! {
+            AtomicEth {
+                va: Va(0x0123_4567_89ab_cde8),
+                rkey: Rkey(0xfedc_ba98),
+                swap_add: 0x1122_3344_5566_7788,
+                compare: 0x99aa_bbcc_ddee_ff00,
+            },
+            bytes: *b"\x01\x23\x45\x67\x89\xab\xcd\xe8\xfe\xdc\xba\x98\
+                \x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x00",
+            reserved: [0; LEN]
+        }
+    }
+
+    mod atomic_ack_eth {
+        use crate::atomic::*;
+
+        const LEN: usize = AtomicAckEth::LEN;
+
+        fn parse(b: &[u8; LEN]) -> AtomicAckEth {
+            AtomicAckEth::parse(b)
+        }
+
+        crate::testing::header_tests! {
+            AtomicAckEth { original: 0x0123_4567_89ab_cdef },
+            bytes: [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef],
+            reserved: [0; LEN]
+        }
+    }
+}

@@ -76,3 +76,71 @@ impl Bth {
         put24(b, 9, self.psn.value());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Bth::LEN;
+
+    /// Reads any bytes: clears the version first, which the tests below treat as reserved.
+    fn parse(b: &[u8; LEN]) -> Bth {
+        let mut b = *b;
+        b[1] &= 0xf0;
+        Bth::parse(&b).expect("version 0")
+    }
+
+    crate::testing::header_tests! {
+        Bth {
+            opcode: OpCode::RC_RDMA_WRITE_ONLY,
+            solicited: true,
+            mig_req: false,
+            pad_count: 3,
+            pkey: Pkey(0x8123),
+            fecn: false,
+            becn: true,
+            dest_qpn: Qpn::new(0x45_6789),
+            ack_req: true,
+            psn: Psn::new(0xab_cdef),
+        },
+        bytes: [0x0a, 0xb0, 0x81, 0x23, 0x40, 0x45, 0x67, 0x89, 0x80, 0xab, 0xcd, 0xef],
+        reserved: [0, 0x0f, 0, 0, 0x3f, 0, 0, 0, 0x7f, 0, 0, 0]
+    }
+
+    #[test]
+    fn each_flag_is_its_own_bit() {
+        type Set = fn(&mut Bth);
+        let flags: [(Set, usize, u8); 6] = [
+            (|bth| bth.solicited = true, 1, 0x80),
+            (|bth| bth.mig_req = true, 1, 0x40),
+            (|bth| bth.pad_count = 1, 1, 0x10),
+            (|bth| bth.fecn = true, 4, 0x80),
+            (|bth| bth.becn = true, 4, 0x40),
+            (|bth| bth.ack_req = true, 8, 0x80),
+        ];
+        let zero = Bth { pkey: Pkey(0), ..Bth::default() };
+        for (set, at, bit) in flags {
+            let mut bth = zero;
+            set(&mut bth);
+            let (mut bytes, mut expected) = ([0xff; LEN], [0; LEN]);
+            bth.emit(&mut bytes);
+            expected[at] = bit;
+            assert_eq!(bytes, expected);
+        }
+    }
+
+    #[test] //= check E8 test
+    fn every_transport_version_but_zero_is_refused() {
+        for version in 1..=15 {
+            let bytes = [0x04, 0x40 | version, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 0];
+            assert_eq!(Bth::parse(&bytes), Err(ParseError::TransportVersion));
+        }
+    }
+
+    #[test]
+    fn a_pad_count_out_of_range_cannot_reach_its_neighbours() {
+        let mut bytes = [0; LEN];
+        Bth { pad_count: 0xff, ..Bth::default() }.emit(&mut bytes);
+        assert_eq!(bytes[1], 0x30);
+    }
+}

@@ -30,3 +30,20 @@ impl Deth {
         put24(b, 5, self.src_qpn.value());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Deth::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Deth {
+        Deth::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Deth { qkey: Qkey(0x8001_0000), src_qpn: Qpn::new(0x01_2345) },
+        bytes: [0x80, 0x01, 0, 0, 0, 0x01, 0x23, 0x45],
+        reserved: [0, 0, 0, 0, 0xff, 0, 0, 0]
+    }
+}

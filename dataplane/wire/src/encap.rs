@@ -128,3 +128,76 @@ impl HeaderTemplate {
         len
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Frame;
+    use crate::testing::{encap, encaps};
+
+    #[test]
+    fn the_four_shapes_have_their_lengths() {
+        let lens = encaps().map(|encap| {
+            let template = encap.template();
+            (template.len, template.l3_offset)
+        });
+        assert_eq!(lens, [(42, 14), (46, 18), (62, 14), (66, 18)]);
+    }
+
+    #[test]
+    fn every_length_is_patched_as_if_written_whole() {
+        let encap = encap(true, false);
+        let template = encap.template();
+        for transport_len in 16..=9000 {
+            let mut out = [0; 42];
+            template.emit(&mut out, transport_len);
+            let ip = Ipv4 {
+                traffic_class: encap.traffic_class,
+                total_len: (28 + transport_len) as u16,
+                ttl: encap.hop_limit,
+                protocol: 17,
+                src: encap.src.to_ipv4().unwrap(),
+                dst: encap.dst.to_ipv4().unwrap(),
+            };
+            assert_eq!(Ipv4::parse(out[14..34].first_chunk().unwrap()), Ok(ip));
+            assert_eq!(be16(&out, 38) as usize, 8 + transport_len);
+            assert_eq!(be16(&out, 40), 0, "UDP checksum");
+        }
+    }
+
+    #[test]
+    fn a_template_is_read_back_as_the_path_it_was_made_of() {
+        for encap in encaps() {
+            let template = encap.template();
+            let mut out = [0; 66 + 16];
+            let len = template.emit(&mut out, 16);
+            let Ok(Frame::Roce(datagram)) = Frame::parse(&out[..len + 16]) else {
+                panic!("{encap:?}");
+            };
+            let read = Encap {
+                src_mac: datagram.src_mac,
+                dst_mac: datagram.dst_mac,
+                vlan: datagram.vlan,
+                src: datagram.src,
+                dst: datagram.dst,
+                traffic_class: datagram.traffic_class,
+                flow_label: encap.flow_label,
+                hop_limit: datagram.hop_limit,
+                src_port: datagram.src_port,
+            };
+            assert_eq!(read, encap);
+            if datagram.l3[0] >> 4 == 6 {
+                let ip = Ipv6::parse(datagram.l3.first_chunk().unwrap()).unwrap();
+                assert_eq!(ip.flow_label, encap.flow_label);
+            }
+        }
+    }
+
+    #[test]
+    fn only_two_v4_mapped_addresses_make_ipv4() {
+        let (v4, v6) = (encap(true, false), encap(false, false));
+        let mixed = Encap { src: v4.src, ..v6 };
+        assert_eq!(mixed.template().len, 62);
+        assert_eq!(mixed.template().bytes[12..14], EtherType::IPV6.0.to_be_bytes());
+    }
+}

@@ -93,3 +93,51 @@ impl Ethernet {
         self.wire_len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: [u8; 16] = *b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\x00hi";
+    const TAGGED: [u8; 20] = *b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x81\x00\xa1\x23\x86\xddhi";
+
+    fn header(vlan: Option<Vlan>, ether_type: EtherType) -> Ethernet {
+        Ethernet { dst: Mac([2, 0, 0, 0, 0, 2]), src: Mac([2, 0, 0, 0, 0, 1]), vlan, ether_type }
+    }
+
+    #[test]
+    fn known_bytes_are_read_and_written() {
+        let tag = Some(Vlan { vid: 0x123, pcp: 5 });
+        for (bytes, value) in [
+            (&PLAIN[..], header(None, EtherType::IPV4)),
+            (&TAGGED[..], header(tag, EtherType::IPV6)),
+        ] {
+            assert_eq!(Ethernet::parse(bytes), Ok((value, &b"hi"[..])));
+            let mut out = [0; 20];
+            let len = value.emit(&mut out);
+            assert_eq!(out[..len], bytes[..bytes.len() - 2]);
+        }
+    }
+
+    #[test]
+    fn every_tag_comes_back_without_its_drop_eligible_bit() {
+        for tag in 0..=u16::MAX {
+            let mut bytes = TAGGED;
+            put(&mut bytes, 14, tag.to_be_bytes());
+            let (value, _) = Ethernet::parse(&bytes).unwrap();
+            let mut out = [0; 20];
+            value.emit(&mut out);
+            assert_eq!(be16(&out, 14), tag & 0xefff);
+        }
+    }
+
+    #[test]
+    fn a_header_cut_short_is_truncated() {
+        for len in 0..Ethernet::LEN {
+            assert_eq!(Ethernet::parse(&PLAIN[..len]), Err(ParseError::Truncated));
+        }
+        for len in 0..Ethernet::TAGGED_LEN {
+            assert_eq!(Ethernet::parse(&TAGGED[..len]), Err(ParseError::Truncated));
+        }
+    }
+}

@@ -182,3 +182,6 @@ impl<'a> Datagram<'a> {
         if self.icrc_ok() { Packet::parse(self.transport) } else { Err(ParseError::Icrc) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,3 +59,26 @@ impl fmt::Debug for Gid {
         fmt::Display::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_is_carried_v4_mapped_and_comes_back() {
+        let v4 = Ipv4Addr::new(192, 0, 2, 1);
+        let gid = Gid::from(v4);
+        assert_eq!(gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+        assert_eq!(gid.to_ip(), IpAddr::V4(v4));
+        assert_eq!(gid.to_string(), "::ffff:192.0.2.1");
+        assert_eq!(Gid::from(IpAddr::V4(v4)), gid);
+    }
+
+    #[test]
+    fn ipv6_is_itself() {
+        let v6: Ipv6Addr = "2001:db8::1".parse().unwrap();
+        assert_eq!(Gid::from(v6).to_ip(), IpAddr::V6(v6));
+        assert_eq!(Gid::from(v6).to_ipv4(), None);
+        assert_eq!(Gid::from(IpAddr::V6(v6)).to_string(), "2001:db8::1");
+    }
+}

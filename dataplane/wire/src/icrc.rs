@@ -74,3 +74,119 @@ pub fn seal(l3: &mut [u8]) -> Option<()> {
     *tail = icrc(covered)?;
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{encaps, frame, opcodes, plain_frame};
+    use crate::{Bth, ExtHeaders, Frame, OpCode};
+
+    /// CRC-32 a bit at a time, for comparison.
+    fn slow_crc32(bytes: impl Iterator<Item = u8>) -> u32 {
+        !bytes.fold(!0, |crc, byte| {
+            (0..8).fold(crc ^ byte as u32, |crc, _| (crc >> 1) ^ ((crc & 1) * 0xedb8_8320))
+        })
+    }
+
+    /// `None` where the frame is not RoCEv2 any more.
+    fn verdict(bytes: &[u8]) -> Option<bool> {
+        match Frame::parse(bytes) {
+            Ok(Frame::Roce(datagram)) => Some(datagram.icrc_ok()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_local_header_of_ones_is_summed_in_advance() {
+        assert_eq!(CRC_OF_LOCAL_HEADER, slow_crc32([0xff; 8].into_iter()));
+        assert_eq!(CRC_OF_LOCAL_HEADER, !0xdebb_20e3);
+    }
+
+    #[test]
+    fn the_fast_way_agrees_with_the_rules_spelled_out() {
+        for encap in encaps() {
+            for opcode in opcodes() {
+                let mut frame = plain_frame(&encap, opcode);
+                let sealed: [u8; 4] = *frame.last_chunk().unwrap();
+                let l3 = &mut frame[encap.template().l3_offset as usize..];
+                let (masked, udp): (&[usize], usize) = match l3[0] >> 4 {
+                    4 => (&[1, 8, 10, 11], 20),
+                    _ => (&[1, 2, 3, 7], 40),
+                };
+                masked.iter().for_each(|at| l3[*at] = 0xff);
+                l3[0] |= if udp == 40 { 0x0f } else { 0 };
+                [udp + 6, udp + 7, udp + 12].iter().for_each(|at| l3[*at] = 0xff);
+                let covered = l3[..l3.len() - 4].iter().copied();
+                let expected = slow_crc32([0xff; 8].into_iter().chain(covered));
+                assert_eq!(u32::from_le_bytes(sealed), expected);
+            }
+        }
+    }
+
+    /// Offsets from the IP header that a router may rewrite, as (byte, bits).
+    fn variant_bits(v4: bool) -> Vec<(usize, u8)> {
+        let (ip, udp): (&[_], _) = match v4 {
+            true => (&[(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff)], 20),
+            false => (&[(0, 0x0f), (1, 0xff), (2, 0xff), (3, 0xff), (7, 0xff)], 40),
+        };
+        [ip, &[(udp + 6, 0xff), (udp + 7, 0xff), (udp + 12, 0xff)]].concat()
+    }
+
+    #[test] //= check E14 test
+    fn every_covered_bit_spoils_the_packet() {
+        for encap in encaps() {
+            let l3 = encap.template().l3_offset as usize;
+            let frame = plain_frame(&encap, OpCode::RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE);
+            let variant = variant_bits(encap.src.to_ipv4().is_some());
+            for bit in l3 * 8..frame.len() * 8 {
+                let mut bytes = frame.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let at = bit / 8 - l3;
+                if !variant.iter().any(|(byte, bits)| *byte == at && bits >> (bit % 8) & 1 == 1) {
+                    assert_ne!(verdict(&bytes), Some(true), "byte {at} after IP");
+                }
+            }
+        }
+    }
+
+    #[test] //= check E15 test
+    fn what_routers_and_switches_rewrite_is_accepted() {
+        for encap in encaps() {
+            let v4 = encap.src.to_ipv4().is_some();
+            let udp = encap.template().len as usize - 8;
+            let bth = Bth { opcode: OpCode::RC_ACKNOWLEDGE, ..Bth::default() };
+            let frame = frame(&encap, &bth, &ExtHeaders::default());
+            assert_eq!(verdict(&frame), Some(true));
+
+            // A router's work: another TTL, DSCP and ECN, and the header checksum to match.
+            let rerouted = crate::Encap { traffic_class: 0x03, hop_limit: 1, ..encap };
+            let rerouted = crate::Encap { flow_label: 0x5_4321, ..rerouted };
+            let mut bytes = frame.clone();
+            rerouted.template().emit(&mut bytes, frame.len() - udp - 8);
+            assert_ne!(bytes, frame);
+            assert_eq!(verdict(&bytes), Some(true), "v4: {v4}");
+
+            for (at, bits) in [(udp + 6, 0xff), (udp + 7, 0xff), (udp + 12, 0xff)] {
+                let mut bytes = frame.clone();
+                bytes[at] ^= bits;
+                assert_eq!(verdict(&bytes), Some(true));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_short_or_not_ip_has_no_crc() {
+        let frame = plain_frame(&encaps()[0], OpCode::RC_SEND_ONLY);
+        let l3 = &frame[14..];
+        for len in 0..40 {
+            assert_eq!(icrc(&l3[..len]), None);
+        }
+        assert!(icrc(&l3[..40]).is_some());
+        let mut options = l3.to_vec();
+        options[0] = 0x46;
+        assert_eq!(icrc(&options), None);
+        assert_eq!(seal(&mut options), None);
+        assert_eq!(options[1..], l3[1..]);
+        assert_eq!(seal(&mut [0x45; 3]), None);
+    }
+}

@@ -25,3 +25,20 @@ impl Ieth {
         *b = self.rkey.0.to_be_bytes();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Ieth::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Ieth {
+        Ieth::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Ieth { rkey: Rkey(0x0123_4567) },
+        bytes: [0x01, 0x23, 0x45, 0x67],
+        reserved: [0; LEN]
+    }
+}

@@ -20,3 +20,20 @@ impl ImmDt {
         *b = self.0.to_be_bytes();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = ImmDt::LEN;
+
+    fn parse(b: &[u8; LEN]) -> ImmDt {
+        ImmDt::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        ImmDt(0x0123_4567),
+        bytes: [0x01, 0x23, 0x45, 0x67],
+        reserved: [0; LEN]
+    }
+}

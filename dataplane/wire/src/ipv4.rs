@@ -104,3 +104,74 @@ fn fold(sum: u32) -> u16 {
 pub(crate) fn checksum_with(checksum: u16, word: u16) -> u16 {
     !fold(!checksum as u32 + word as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 10.0.0.1 to 10.0.0.2, DSCP 26 with ECT(0), 60 bytes of UDP.
+    const BYTES: [u8; 20] = *b"\x45\x6a\x00\x3c\0\0\x40\0\x40\x11\x26\x45\x0a\0\0\x01\x0a\0\0\x02";
+
+    #[test]
+    fn known_bytes_are_read_and_written() {
+        let value = Ipv4 {
+            traffic_class: 0x6a,
+            total_len: 60,
+            ttl: 64,
+            protocol: 17,
+            src: Ipv4Addr::new(10, 0, 0, 1),
+            dst: Ipv4Addr::new(10, 0, 0, 2),
+        };
+        assert_eq!(Ipv4::parse(&BYTES), Ok(value));
+        let mut out = [0xff; 20];
+        value.emit(&mut out);
+        assert_eq!(out, BYTES);
+    }
+
+    #[test] //= check E19 test
+    fn options_fragments_and_other_versions_are_refused_by_name() {
+        let with = |at: usize, byte: u8| {
+            let mut b = BYTES;
+            put(&mut b, 10, [0, 0]);
+            b[at] = byte;
+            let sum = checksum(&b);
+            put(&mut b, 10, sum.to_be_bytes());
+            Ipv4::parse(&b).err()
+        };
+        assert_eq!(with(0, 0x65), Some(ParseError::IpVersion));
+        assert_eq!(with(0, 0x46), Some(ParseError::Ipv4Options));
+        assert_eq!(with(0, 0x44), Some(ParseError::Ipv4Options));
+        assert_eq!(with(6, 0x20), Some(ParseError::Fragment));
+        assert_eq!(with(7, 0x01), Some(ParseError::Fragment));
+        assert_eq!(with(6, 0x00), None, "DF is not required of a peer");
+        assert_eq!(with(4, 0x77), None, "nor is identification 0");
+    }
+
+    #[test]
+    fn a_flipped_bit_never_passes_the_checksum() {
+        for bit in 0..BYTES.len() * 8 {
+            let mut b = BYTES;
+            b[bit / 8] ^= 1 << (bit % 8);
+            assert!(Ipv4::parse(&b).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_set_is_what_is_got(
+            traffic_class: u8, total_len: u16, ttl: u8, protocol: u8, src: u32, dst: u32,
+        ) {
+            let (src, dst) = (src.into(), dst.into());
+            let value = Ipv4 { traffic_class, total_len, ttl, protocol, src, dst };
+            let mut b = [0; 20];
+            value.emit(&mut b);
+            prop_assert_eq!(Ipv4::parse(&b), Ok(value));
+
+            // Filling in the length afterwards gives the same checksum.
+            let mut open = [0; 20];
+            Ipv4 { total_len: 0, ..value }.emit(&mut open);
+            prop_assert_eq!(checksum_with(be16(&open, 10), total_len), be16(&b, 10));
+        }
+    }
+}

@@ -70,3 +70,50 @@ pub(crate) const fn is_extension(next_header: u8) -> bool {
     const DESTINATION: u8 = 60;
     matches!(next_header, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn known_bytes_are_read_and_written() {
+        let value = Ipv6 {
+            traffic_class: 0x6a,
+            flow_label: 0x1_2345,
+            payload_len: 0x0678,
+            next_header: 17,
+            hop_limit: 64,
+            src: "2001:db8::1".parse().unwrap(),
+            dst: "fe80::2".parse().unwrap(),
+        };
+        let mut bytes = [0; 40];
+        bytes[..12].copy_from_slice(b"\x66\xa1\x23\x45\x06\x78\x11\x40\x20\x01\x0d\xb8");
+        bytes[23] = 1;
+        put(&mut bytes, 24, [0xfe, 0x80]);
+        bytes[39] = 2;
+        assert_eq!(Ipv6::parse(&bytes), Ok(value));
+        let mut out = [0xff; 40];
+        value.emit(&mut out);
+        assert_eq!(out, bytes);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_of_version_6_survive_reading_and_writing(
+            head: [u8; 8], src: [u8; 16], dst: [u8; 16],
+        ) {
+            let mut bytes = [0; 40];
+            put(&mut bytes, 0, head);
+            put(&mut bytes, 8, src);
+            put(&mut bytes, 24, dst);
+            bytes[0] = 0x60 | bytes[0] & 0x0f;
+            let mut out = [0xff; 40];
+            Ipv6::parse(&bytes).unwrap().emit(&mut out);
+            prop_assert_eq!(out, bytes);
+
+            bytes[0] ^= 0x20;
+            prop_assert_eq!(Ipv6::parse(&bytes), Err(ParseError::IpVersion));
+        }
+    }
+}

@@ -48,3 +48,17 @@ impl Default for Pkey {
         Pkey::DEFAULT
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_match_unless_both_are_limited_members() {
+        let (full, limited) = (Pkey(0x8005), Pkey(0x0005));
+        assert!(full.matches(full) && full.matches(limited) && limited.matches(full));
+        assert!(!limited.matches(limited));
+        assert!(!full.matches(Pkey(0x8006)));
+        assert!(Pkey::default().matches(Pkey(0x7fff)));
+    }
+}

@@ -26,6 +26,8 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+#[cfg(test)]
+mod testing;
 
 pub mod ethernet;
 pub mod ipv4;

@@ -59,3 +59,39 @@ impl FromStr for Mac {
         if parts.next().is_some() { Err(MacSyntaxError) } else { Ok(Mac(mac)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_and_written() {
+        let mac = Mac([0x02, 0x00, 0x5e, 0x10, 0xab, 0x01]);
+        assert_eq!("02:00:5e:10:ab:01".parse(), Ok(mac));
+        assert_eq!("02:00:5E:10:AB:01".parse(), Ok(mac));
+        assert_eq!(mac.to_string(), "02:00:5e:10:ab:01");
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        for text in [
+            "",
+            "02:00:5e:10:ab",
+            "02:00:5e:10:ab:01:02",
+            "2:0:5e:10:ab:1",
+            "02-00-5e",
+            "+2:00:5e:10:ab:01",
+            "02:00:5e:10:ab:0g",
+            "02:00:5e:10:ab:01 ",
+        ] {
+            assert_eq!(text.parse::<Mac>(), Err(MacSyntaxError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_group_bit_makes_multicast() {
+        assert!(Mac::BROADCAST.is_multicast());
+        assert!(Mac([0x01, 0, 0x5e, 0, 0, 1]).is_multicast());
+        assert!(!Mac([0x02, 0, 0x5e, 0, 0, 1]).is_multicast());
+    }
+}

@@ -53,3 +53,25 @@ impl PathMtu {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_256_shifted_by_the_code() {
+        for (mtu, code) in PathMtu::ALL.into_iter().zip(1..) {
+            assert_eq!(mtu.code(), code);
+            assert_eq!(mtu.bytes(), 256 << (code - 1));
+            assert_eq!(PathMtu::from_code(code), Some(mtu));
+            assert_eq!(PathMtu::from_bytes(mtu.bytes()), Some(mtu));
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_size() {
+        let sizes = (0..=8192).filter_map(PathMtu::from_bytes).count();
+        let codes = (0..=255).filter_map(PathMtu::from_code).count();
+        assert_eq!((sizes, codes), (5, 5));
+    }
+}

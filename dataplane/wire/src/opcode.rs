@@ -407,3 +407,6 @@ Xrc "XRC " [] {
          "Atomic Acknowledge";
 }
 }
+
+#[cfg(test)]
+mod tests;

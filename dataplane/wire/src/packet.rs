@@ -127,3 +127,6 @@ pub fn emit_headers(bth: &Bth, ext: &ExtHeaders, out: &mut [u8]) -> Option<usize
     }
     Some(op.headers_len())
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,3 +75,62 @@ impl fmt::Display for Datagram<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{encap, frame};
+    use crate::*;
+
+    fn line(encap: &Encap, bth: Bth, ext: ExtHeaders) -> String {
+        match Frame::parse(&frame(encap, &bth, &ext)) {
+            Ok(Frame::Roce(datagram)) => datagram.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_write_shows_where_it_goes() {
+        let bth = Bth {
+            opcode: OpCode::RC_RDMA_WRITE_ONLY,
+            pad_count: 3,
+            dest_qpn: Qpn::new(0x11),
+            ack_req: true,
+            psn: Psn::new(5),
+            ..Bth::default()
+        };
+        let reth = Reth { va: Va(0x1000), rkey: Rkey(0xabc), dma_len: 9 };
+        let ext = ExtHeaders { reth, ..Default::default() };
+        assert_eq!(
+            line(&encap(true, true), bth, ext),
+            "10.0.0.1 > 10.0.0.2 sport 49443 vlan 291/5 tc 0x6a ttl 64: RC RDMA WRITE Only \
+             qp 0x000011 psn 5 ackreq va 0x1000 rkey 0x00000abc dma 9 len 9"
+        );
+    }
+
+    #[test]
+    fn acknowledgements_say_what_they_mean() {
+        let bth = Bth { opcode: OpCode::RC_ACKNOWLEDGE, ..Bth::default() };
+        let tail = |syndrome| {
+            let aeth = Aeth { syndrome, msn: Msn::new(7) };
+            let line = line(&encap(false, false), bth, ExtHeaders { aeth, ..Default::default() });
+            let start = "2001:db8::1 > 2001:db8::2 sport 49443 tc 0x6a ttl 64: \
+                         RC Acknowledge qp 0x000000 psn 0 ";
+            line.strip_prefix(start).unwrap_or(&line).to_owned()
+        };
+        assert_eq!(tail(Syndrome::UNLIMITED), "ack msn 7 len 0");
+        assert_eq!(tail(Syndrome::Ack { credits: 4 }), "ack credits 4 msn 7 len 0");
+        assert_eq!(tail(Syndrome::RnrNak { timer: 12 }), "rnr-nak timer 12 msn 7 len 0");
+        let refused = Syndrome::Nak(NakCode::RemoteAccessError);
+        assert_eq!(tail(refused), "nak RemoteAccessError msn 7 len 0");
+        assert_eq!(tail(Syndrome::Reserved(0x40)), "syndrome 0x40 msn 7 len 0");
+    }
+
+    #[test]
+    fn a_spoiled_packet_shows_nothing_of_its_inside() {
+        let bth = Bth { opcode: OpCode::RC_ACKNOWLEDGE, ..Bth::default() };
+        let mut bytes = frame(&encap(true, false), &bth, &ExtHeaders::default());
+        bytes[50] ^= 1;
+        let Ok(Frame::Roce(datagram)) = Frame::parse(&bytes) else { panic!() };
+        assert!(datagram.to_string().ends_with("ttl 64: [bad invariant CRC]"));
+    }
+}

@@ -82,3 +82,39 @@ impl Msn {
         Msn::new(self.0 + 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_wrap_at_24_bits() {
+        assert_eq!(Psn::new(0x12ff_ffff).value(), 0xff_ffff);
+        assert_eq!(Psn::new(0xff_ffff).next(), Psn::new(0));
+        assert_eq!(Psn::new(0).minus(1), Psn::new(0xff_ffff));
+        assert_eq!(Msn::new(0xff_ffff).next(), Msn::new(0));
+        assert_eq!(Msn::new(0xffff_fffe).value(), 0xff_fffe);
+    }
+
+    #[test]
+    fn the_window_is_half_the_numbers_behind_and_half_ahead() {
+        let psn = Psn::new(5);
+        let half = 1 << 23;
+        assert_eq!(psn.plus(half - 1).distance_from(psn), (1 << 23) - 1);
+        assert_eq!(psn.plus(half).distance_from(psn), -(1 << 23));
+        assert!(psn.minus(1).is_before(psn) && psn.minus(half).is_before(psn));
+        assert!(!psn.is_before(psn) && !psn.next().is_before(psn));
+    }
+
+    proptest! {
+        #[test]
+        fn distance_undoes_plus_and_minus(start: u32, step in -(1_i32 << 23)..1 << 23) {
+            let psn = Psn::new(start);
+            let moved = if step < 0 { psn.minus(step.unsigned_abs()) } else { psn.plus(step as u32) };
+            prop_assert_eq!(moved.distance_from(psn), step);
+            prop_assert_eq!(moved.is_before(psn), step < 0);
+            prop_assert!(moved.value() < 1 << 24);
+        }
+    }
+}

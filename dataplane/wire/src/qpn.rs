@@ -37,3 +37,16 @@ impl fmt::Display for Qpn {
         fmt::Debug::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_24_bits_and_print_as_six_digits() {
+        assert_eq!(Qpn::new(0xff00_0011), Qpn::new(0x11));
+        assert_eq!(Qpn::new(u32::MAX), Qpn::MULTICAST);
+        assert_eq!(Qpn::GSI.value(), 1);
+        assert_eq!(format!("{:?} {}", Qpn::new(0x11), Qpn::MULTICAST), "0x000011 0xffffff");
+    }
+}

@@ -26,3 +26,20 @@ impl Rdeth {
         put24(b, 1, self.eecn);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Rdeth::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Rdeth {
+        Rdeth::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Rdeth { eecn: 0x01_2345 },
+        bytes: [0, 0x01, 0x23, 0x45],
+        reserved: [0xff, 0, 0, 0]
+    }
+}

@@ -32,3 +32,20 @@ impl Reth {
         put(b, 12, self.dma_len.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Reth::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Reth {
+        Reth::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Reth { va: Va(0x0123_4567_89ab_cdef), rkey: Rkey(0xfedc_ba98), dma_len: 0x7654_3210 },
+        bytes: *b"\x01\x23\x45\x67\x89\xab\xcd\xef\xfe\xdc\xba\x98\x76\x54\x32\x10",
+        reserved: [0; LEN]
+    }
+}

@@ -58,3 +58,40 @@ pub const fn udp_source_port(flow_label: u32, src_qpn: Qpn, dst_qpn: Qpn) -> u16
     };
     0xc000 | hash as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Udp::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Udp {
+        Udp::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Udp { src_port: 0xc123, dst_port: 4791, len: 0x0456, checksum: 0x789a },
+        bytes: [0xc1, 0x23, 0x12, 0xb7, 0x04, 0x56, 0x78, 0x9a],
+        reserved: [0; LEN]
+    }
+
+    #[test] //= check E17 test
+    fn a_flow_label_is_folded_into_the_dynamic_ports() {
+        for label in 1..=0xf_ffff_u32 {
+            let port = udp_source_port(label, Qpn::new(1), Qpn::new(2));
+            assert_eq!(port, (label & 0x3fff ^ label >> 14) as u16 | 0xc000);
+        }
+        // The label has 20 bits; what lies above is ignored.
+        let port = |label| udp_source_port(label, Qpn::new(1), Qpn::new(2));
+        assert_eq!(port(0xabc0_0005), port(5));
+    }
+
+    #[test] //= check E17 test
+    fn without_a_label_the_queue_pairs_choose_and_scatter() {
+        let port = |a, b| udp_source_port(0, Qpn::new(a), Qpn::new(b));
+        assert_eq!(port(17, 99), port(99, 17));
+        let ports: std::collections::HashSet<u16> = (0..1000).map(|n| port(n, n)).collect();
+        assert!(ports.len() > 950, "{} of 1000", ports.len());
+        assert!(ports.iter().all(|port| *port >= 0xc000));
+    }
+}

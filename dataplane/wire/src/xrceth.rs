@@ -26,3 +26,20 @@ impl Xrceth {
         put24(b, 1, self.srqn);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = Xrceth::LEN;
+
+    fn parse(b: &[u8; LEN]) -> Xrceth {
+        Xrceth::parse(b)
+    }
+
+    crate::testing::header_tests! {
+        Xrceth { srqn: 0x01_2345 },
+        bytes: [0, 0x01, 0x23, 0x45],
+        reserved: [0xff, 0, 0, 0]
+    }
+}
