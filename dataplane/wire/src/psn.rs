@@ -111,7 +111,8 @@ mod tests {
         #[test]
         fn distance_undoes_plus_and_minus(start: u32, step in -(1_i32 << 23)..1 << 23) {
             let psn = Psn::new(start);
-            let moved = if step < 0 { psn.minus(step.unsigned_abs()) } else { psn.plus(step as u32) };
+            let n = step.unsigned_abs();
+            let moved = if step < 0 { psn.minus(n) } else { psn.plus(n) };
             prop_assert_eq!(moved.distance_from(psn), step);
             prop_assert_eq!(moved.is_before(psn), step < 0);
             prop_assert!(moved.value() < 1 << 24);
