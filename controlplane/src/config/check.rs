@@ -1,0 +1,130 @@
+//! The limits of all fields.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use super::{Config, ConfigError, DeviceConfig, Ethdev, PortConfig};
+use crate::path::route::Routes;
+
+const LCORES: RangeInclusive<usize> = 1..=16;
+const PORTS: RangeInclusive<usize> = 1..=16;
+const ADDRESSES_MAX: usize = 32;
+/// IPv6 is not defined below (RFC 8200).
+const MTU_IPV6_MIN: u16 = 1280;
+
+pub(super) fn config(config: &Config) -> Result<(), ConfigError> {
+    let eal = &config.eal;
+    within("eal.memory_mb", eal.memory_mb, 64..=1 << 20)?;
+    if let Some(prefix) = &eal.file_prefix {
+        let fits = (1..=64).contains(&prefix.len()) && !prefix.contains('/');
+        require(fits, "eal.file_prefix", "is not 1 to 64 characters without a slash")?;
+    }
+    require(!config.devices.is_empty(), "device", "there is none")?;
+    let mut names = BTreeSet::new();
+    for device in &config.devices {
+        let is_new = names.insert(&device.name);
+        require(is_new, "device.name", &format!("{:?} is used twice", device.name))?;
+        check_device(device)?;
+    }
+    Ok(())
+}
+
+fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
+    let name = &device.name;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let is_name = (1..=32).contains(&name.len()) && name.chars().all(plain);
+    require(is_name, "device.name", &format!("{name:?} is not 1 to 32 of A-Z a-z 0-9 _ . -"))?;
+    let field = |key: &str| format!("device.{name}.{key}");
+
+    within(&field("lcores"), device.lcores.count(), LCORES)?;
+    if let super::Lcores::Cpus(cpus) = &device.lcores {
+        let distinct: BTreeSet<_> = cpus.iter().collect();
+        require(distinct.len() == cpus.len(), &field("lcores"), "a CPU is listed twice")?;
+    }
+    within(&field("max_qps"), device.max_qps, 1..=1 << 20)?;
+    within(&field("max_mrs"), device.max_mrs, 1..=1 << 24)?;
+    within(&field("port"), device.ports.len(), PORTS)?;
+    for (index, port) in device.ports.iter().enumerate() {
+        check_port(port, &format!("device.{name}.port.{}", index + 1))?;
+    }
+    let mut addresses = BTreeSet::new();
+    for prefix in device.ports.iter().flat_map(|port| &port.ip) {
+        let is_new = addresses.insert(prefix.address());
+        require(is_new, &field("port.ip"), &format!("{} is used twice", prefix.address()))?;
+    }
+    Ok(())
+}
+
+fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
+    let field = |key: &str| format!("{name}.{key}");
+    check_ethdev(&port.ethdev, &field("ethdev"))?;
+    require(port.ip.len() <= ADDRESSES_MAX, &field("ip"), "has more than 32 addresses")?;
+    within(&field("mtu"), port.mtu, 576..=9000)?;
+    let has_v6 = port.link_local || port.ip.iter().any(|own| own.address().is_ipv6());
+    let fits_v6 = !has_v6 || port.mtu >= MTU_IPV6_MIN;
+    require(fits_v6, &field("mtu"), "is less than 1280, which IPv6 needs")?;
+    if let Some(vlan) = port.vlan {
+        within(&field("vlan"), vlan, 1..=4094)?;
+    }
+    check_gateways(port, &field("gateway"))?;
+    if let Some(mac) = port.mac {
+        let is_host = !mac.is_multicast() && mac != uroce_wire::Mac::default();
+        require(is_host, &field("mac"), &format!("{mac} is not one station's address"))?;
+    }
+    within(&field("rx_descriptors"), port.rx_descriptors, 64..=32768)?;
+    within(&field("tx_descriptors"), port.tx_descriptors, 64..=32768)?;
+    if let Some(mbufs) = port.mbufs {
+        within(&field("mbufs"), mbufs, 1023..=(1 << 20) - 1)?;
+    }
+    for (key, share) in [("loss.rx", port.loss.rx), ("loss.tx", port.loss.tx)] {
+        require((0.0..=1.0).contains(&share), &field(key), "is not from 0.0 to 1.0")?;
+    }
+    Ok(())
+}
+
+fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
+    match ethdev {
+        Ethdev::Ring(name) => {
+            let fits = (1..=16).contains(&name.len());
+            require(fits, field, "a ring's name has 1 to 16 characters")
+        }
+        Ethdev::Vdev(devargs) => {
+            let driver = devargs.split(',').next().unwrap_or_default();
+            require(!driver.is_empty(), field, "a vdev begins with its driver's name")
+        }
+        Ethdev::Pci(address) => {
+            let digits =
+                |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
+            let parts: Vec<&str> = address.split([':', '.']).collect();
+            let fits = (3..=4).contains(&parts.len()) && parts.into_iter().all(digits);
+            require(fits, field, "a PCI address has the form 0000:01:00.0")
+        }
+    }
+}
+
+fn check_gateways(port: &PortConfig, field: &str) -> Result<(), ConfigError> {
+    let routes = Routes::new(port.ip.clone(), Vec::new());
+    for gateway in &port.gateway {
+        let reason = || format!("{gateway} is not another host on the port's link");
+        require(routes.next_hop(*gateway) == Ok(*gateway), field, &reason())?;
+        let of_version = port.gateway.iter().filter(|other| other.is_ipv4() == gateway.is_ipv4());
+        require(of_version.count() == 1, field, "has two of one IP version")?;
+    }
+    Ok(())
+}
+
+fn require(holds: bool, field: &str, reason: &str) -> Result<(), ConfigError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ConfigError::Value { field: field.to_owned(), reason: reason.to_owned() })
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    field: &str,
+    value: T,
+    limits: RangeInclusive<T>,
+) -> Result<(), ConfigError> {
+    let reason = || format!("{value} is not within {} to {}", limits.start(), limits.end());
+    if limits.contains(&value) { Ok(()) } else { require(false, field, &reason()) }
+}

@@ -1,0 +1,130 @@
+use super::*;
+
+const DEVICE: &str = "[[device]]\nname = \"a\"\n";
+const PORT: &str = "[[device.port]]\nethdev = { ring = \"pair\" }\n";
+
+fn error(text: &str) -> String {
+    Config::from_toml(text).expect_err(text).to_string()
+}
+
+#[test]
+fn the_least_configuration_is_the_default_one() {
+    let config = Config::from_toml(&format!("{DEVICE}{PORT}")).unwrap();
+    let built = DeviceConfig::new("a").port(PortConfig::ring("pair"));
+    assert_eq!(config, Config::new().device(built));
+    assert_eq!(config.find("a").unwrap().lcores.count(), 1);
+    assert!(matches!(config.find("b"), Err(ConfigError::UnknownDevice(_))));
+}
+
+#[test]
+fn every_field_can_be_written() {
+    let text = r#"
+        [eal]
+        huge = true
+        memory_mb = 2048
+        file_prefix = "x"
+        control_cpus = [0]
+        log = "info"
+        args = ["--legacy-mem"]
+        [[device]]
+        name = "a"
+        lcores = 2
+        control_cpu = 0
+        idle = "sleep"
+        max_qps = 16
+        max_mrs = 16
+        [[device.port]]
+        ethdev = { vdev = "net_null0" }
+        ip = ["192.0.2.1/24"]
+        link_local = true
+        mtu = 9000
+        vlan = 7
+        gateway = ["192.0.2.9"]
+        mac = "02:00:00:00:00:07"
+        rx_descriptors = 512
+        tx_descriptors = 512
+        mbufs = 4095
+        loss = { rx = 0.01, tx = 0.02, seed = 3 }
+    "#;
+    let config = Config::from_toml(text).unwrap();
+    let device = &config.devices[0];
+    assert_eq!((device.lcores.clone(), device.idle), (Lcores::Count(2), Idle::Sleep));
+    assert_eq!(device.ports[0].mac, Some(Mac([2, 0, 0, 0, 0, 7])));
+    assert_eq!(device.ports[0].loss, LossConfig { rx: 0.01, tx: 0.02, seed: 3 });
+    assert_eq!(config.eal.log, LogLevel::Info);
+}
+
+#[test]
+fn unknown_keys_are_errors_and_named() {
+    let cases = [
+        ("colour = 1\n".to_owned() + DEVICE + PORT, "colour"),
+        (format!("[eal]\nhugepages = true\n{DEVICE}{PORT}"), "hugepages"),
+        (format!("{DEVICE}lcore = 1\n{PORT}"), "lcore"),
+        (format!("{DEVICE}{PORT}ipv4 = []\n"), "ipv4"),
+        (format!("{DEVICE}{PORT}loss = {{ rate = 1.0 }}\n"), "rate"),
+        (format!("{DEVICE}[[device.port]]\nethdev = {{ usb = \"1\" }}\n"), "usb"),
+    ];
+    for (text, key) in cases {
+        assert!(error(&text).contains(key), "{}", error(&text));
+    }
+}
+
+#[test]
+fn values_out_of_their_limits_name_the_field_and_the_reason() {
+    let cases = [
+        ("[eal]\nmemory_mb = 1\n", "", "", "eal.memory_mb: 1 is not within 64 to 1048576"),
+        ("[eal]\nfile_prefix = \"a/b\"\n", "", "", "eal.file_prefix: is not 1 to 64"),
+        ("", "lcores = 0\n", "", "device.a.lcores: 0 is not within 1 to 16"),
+        ("", "lcores = [1, 1]\n", "", "device.a.lcores: a CPU is listed twice"),
+        ("", "max_qps = 0\n", "", "device.a.max_qps"),
+        ("", "max_mrs = 16777217\n", "", "device.a.max_mrs"),
+        ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),
+        ("", "", "mtu = 1000\nlink_local = true\n", "device.a.port.1.mtu: is less than 1280"),
+        ("", "", "vlan = 4095\n", "device.a.port.1.vlan: 4095 is not within 1 to 4094"),
+        ("", "", "gateway = [\"192.0.2.1\"]\n", "device.a.port.1.gateway: 192.0.2.1 is not"),
+        ("", "", "mac = \"01:00:00:00:00:00\"\n", "device.a.port.1.mac"),
+        ("", "", "rx_descriptors = 0\n", "device.a.port.1.rx_descriptors"),
+        ("", "", "mbufs = 1\n", "device.a.port.1.mbufs"),
+        ("", "", "loss = { rx = 1.5 }\n", "device.a.port.1.loss.rx: is not from 0.0 to 1.0"),
+        ("", "", "loss = { tx = nan }\n", "device.a.port.1.loss.tx"),
+        ("", "", "ip = [\"10.0.0.1/8\", \"10.0.0.1/8\"]\n", "device.a.port.ip: 10.0.0.1 is used"),
+    ];
+    for (eal, device, port, expected) in cases {
+        let text = format!("{eal}{DEVICE}{device}{PORT}{port}");
+        assert!(error(&text).starts_with(expected), "{}", error(&text));
+    }
+}
+
+#[test]
+fn values_of_a_wrong_form_name_the_line() {
+    let cases = [
+        (format!("{DEVICE}{PORT}ip = [\"192.0.2.1\"]\n"), "192.0.2.1/24"),
+        (format!("{DEVICE}{PORT}mac = \"no\"\n"), "02:00:5e:10:00:01"),
+        (format!("{DEVICE}idle = \"never\"\n{PORT}"), "never"),
+        (format!("{DEVICE}lcores = \"all\"\n{PORT}"), "a number of lcores or a list of CPUs"),
+        (format!("[eal]\nlog = \"loud\"\n{DEVICE}{PORT}"), "loud"),
+        (DEVICE.to_owned(), "port"),
+        (format!("[[device]]\n{PORT}"), "name"),
+    ];
+    for (text, expected) in cases {
+        assert!(error(&text).contains(expected), "{}", error(&text));
+        assert!(error(&text).contains("line"), "{}", error(&text));
+    }
+}
+
+#[test]
+fn devices_and_ethdevs_are_checked() {
+    let twice = format!("{DEVICE}{PORT}{DEVICE}{PORT}");
+    assert_eq!(error(&twice), "device.name: \"a\" is used twice");
+    assert!(error("device = []\n").contains("device: there is none"));
+    for ethdev in ["ring = \"\"", "ring = \"longer than sixteen\"", "vdev = \"\"", "pci = \"x\""] {
+        let text = format!("{DEVICE}[[device.port]]\nethdev = {{ {ethdev} }}\n");
+        assert!(error(&text).starts_with("device.a.port.1.ethdev: "), "{}", error(&text));
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Config::from_file(Path::new("/nonexistent/uroce.toml")).unwrap_err();
+    assert!(error.to_string().starts_with("/nonexistent/uroce.toml: "), "{error}");
+}

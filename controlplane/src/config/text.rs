@@ -1,0 +1,53 @@
+//! How values that TOML does not know are written, and the defaults.
+
+use std::str::FromStr;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use uroce_wire::Mac;
+
+use super::{Lcores, LogLevel};
+use crate::path::route::IpPrefix;
+
+impl<'de> Deserialize<'de> for IpPrefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        IpPrefix::from_str(&text).map_err(D::Error::custom)
+    }
+}
+
+pub(super) fn mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mac>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Mac::from_str(&text).map(Some).map_err(D::Error::custom)
+}
+
+pub(super) fn log_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogLevel, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.as_str() {
+        "quiet" => Ok(LogLevel::Quiet),
+        "warning" => Ok(LogLevel::Warning),
+        "info" => Ok(LogLevel::Info),
+        "debug" => Ok(LogLevel::Debug),
+        _ => Err(D::Error::unknown_variant(&text, &["quiet", "warning", "info", "debug"])),
+    }
+}
+
+pub(super) fn one_lcore() -> Lcores {
+    Lcores::Count(1)
+}
+
+pub(super) fn default_max_qps() -> u32 {
+    4096
+}
+
+pub(super) fn default_max_mrs() -> u32 {
+    65536
+}
+
+pub(super) fn default_mtu() -> u16 {
+    1500
+}
+
+pub(super) fn default_descriptors() -> u16 {
+    1024
+}

@@ -1,0 +1,214 @@
+//! Neighbours of a port: ARP, IPv6 neighbour discovery and the answer to `ping`.
+//!
+//! A value without I/O, like the transport: frames and the time go in, frames come out through
+//! `emit`. One [`Neighbours`] serves one port; packet formats are smoltcp's.
+//!
+//! Invariants
+//! - At most one frame is sent for a frame received, and none in answer to a multicast echo.
+//! - What is learned is bounded and follows RFC 826 and RFC 4861 ([`table`]); the port's own
+//!   addresses are never learned from anybody.
+//! - No bytes make it panic.
+//!
+//! Not here: detection of duplicate addresses before an address is used (a conflict is counted),
+//! multicast listener reports (MLD; a snooping switch must flood link-scope groups), ICMP errors,
+//! router discovery, fragments.
+
+mod arp;
+mod frame;
+mod icmp;
+mod ndp;
+mod table;
+
+pub use table::{ASKED_MAX, FIRST_INTERVAL, HINTED_MAX, REACHABLE, Resolution, TRIES};
+
+use std::net::IpAddr;
+
+use uroce_transport::Instant;
+use uroce_wire::Mac;
+use uroce_wire::ethernet::EtherType;
+
+use crate::path::route::{Routes, is_unicast};
+use frame::Link;
+use table::Table;
+
+/// Where frames go: each call is one whole frame without check sequence.
+pub type Emit<'a> = &'a mut dyn FnMut(&[u8]);
+
+macro_rules! ignored {
+    ($($variant:ident $name:literal $doc:literal)*) => {
+        /// Why a frame had no effect, or not the whole one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Ignored {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Ignored {
+            /// All reasons, in the order of their index.
+            pub const ALL: &'static [Ignored] = &[$(Ignored::$variant,)*];
+
+            /// The name under which it is counted.
+            pub const fn name(self) -> &'static str {
+                match self { $(Ignored::$variant => $name,)* }
+            }
+
+            /// One English sentence.
+            pub const fn description(self) -> &'static str {
+                match self { $(Ignored::$variant => $doc,)* }
+            }
+        }
+    };
+}
+
+ignored! {
+    Malformed "slow_malformed" "A length, checksum or field rule is broken."
+    WrongVlan "slow_wrong_vlan" "The frame's VLAN is not the port's."
+    NotForUs "slow_not_for_us" "The frame or its packet is for somebody else."
+    AddressConflict "slow_address_conflict" "Somebody else claims an address of the port's."
+    Unsolicited "slow_unsolicited" "An advertisement of a neighbour that nobody asked for."
+    Unsupported "slow_unsupported" "A protocol or message that the stack does not speak."
+}
+
+/// The neighbour protocols of one port.
+#[derive(Debug)]
+pub struct Neighbours {
+    link: Link,
+    routes: Routes,
+    table: Table,
+    ignored: [u64; Ignored::ALL.len()],
+}
+
+impl Neighbours {
+    /// The neighbours of a port with this Ethernet address, VLAN and routes.
+    pub fn new(mac: Mac, vlan: Option<u16>, routes: Routes) -> Self {
+        let link = Link { mac, vlan };
+        Self { link, routes, table: Table::default(), ignored: [0; Ignored::ALL.len()] }
+    }
+
+    /// The port's routes.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The port's Ethernet address.
+    pub fn mac(&self) -> Mac {
+        self.link.mac
+    }
+
+    /// The tag of the port's frames.
+    pub fn vlan(&self) -> Option<u16> {
+        self.link.vlan
+    }
+
+    /// Frames ignored so far, by reason.
+    pub fn ignored(&self) -> impl Iterator<Item = (Ignored, u64)> + '_ {
+        Ignored::ALL.iter().map(|reason| (*reason, self.ignored[*reason as usize]))
+    }
+
+    /// Entries of the table, at most [`ASKED_MAX`] + [`HINTED_MAX`].
+    pub fn known(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Tells the link our addresses (gratuitous ARP, unsolicited advertisement): at the start and
+    /// when the link comes up.
+    pub fn announce(&self, emit: Emit<'_>) {
+        for own in self.routes.prefixes() {
+            match own.address() {
+                IpAddr::V4(own) => emit(&arp::announcement(&self.link, own)),
+                IpAddr::V6(own) => emit(&ndp::announcement(&self.link, own)),
+            }
+        }
+    }
+
+    /// Takes a received frame that is not RoCE.
+    ///
+    /// # Errors
+    ///
+    /// Why it had no effect; that is counted.
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        emit: Emit<'_>,
+    ) -> Result<(), Ignored> {
+        let result = self.dispatch(now, frame, emit);
+        if let Err(reason) = result {
+            self.ignored[reason as usize] += 1;
+        }
+        result
+    }
+
+    fn dispatch(&mut self, now: Instant, frame: &[u8], emit: Emit<'_>) -> Result<(), Ignored> {
+        let (ethernet, payload) = frame::parse(frame).map_err(|_| Ignored::Malformed)?;
+        if !self.link.is_on_vlan(ethernet.vlan) {
+            return Err(Ignored::WrongVlan);
+        }
+        // The port is promiscuous.
+        if ethernet.dst != self.link.mac && !ethernet.dst.is_multicast() {
+            return Err(Ignored::NotForUs);
+        }
+        let from = self.host_mac(ethernet.src)?;
+        match ethernet.ether_type {
+            EtherType::ARP => arp::handle(self, now, payload, emit),
+            // An IPv4 packet for one host in a frame for many is not answered (RFC 1122).
+            EtherType::IPV4 if ethernet.dst == self.link.mac => {
+                icmp::handle_v4(self, from, payload, emit)
+            }
+            EtherType::IPV4 => Err(Ignored::NotForUs),
+            EtherType::IPV6 => icmp::handle_v6(self, now, from, payload, emit),
+            _ => Err(Ignored::Unsupported),
+        }
+    }
+
+    /// The Ethernet address of the neighbour `ip`, which [`Routes::next_hop`] gave. Questions go
+    /// out by [`handle_timeout`](Self::handle_timeout), which is due at once then.
+    pub fn resolve(&mut self, now: Instant, ip: IpAddr) -> Resolution {
+        self.table.resolve(now, ip)
+    }
+
+    /// Asks the questions that are due.
+    pub fn handle_timeout(&mut self, now: Instant, emit: Emit<'_>) {
+        for question in self.table.questions(now) {
+            let source = self.routes.source_for(question.ip);
+            match (source, question.ip) {
+                (Some(IpAddr::V4(source)), IpAddr::V4(target)) => {
+                    emit(&arp::question(&self.link, source, target, question.mac));
+                }
+                (Some(IpAddr::V6(source)), IpAddr::V6(target)) => {
+                    emit(&ndp::question(&self.link, source, target, question.mac));
+                }
+                // Without an address of the version nobody can be asked: the tries run out.
+                _ => {}
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.table.next_timeout()
+    }
+
+    /// An address that can be another host's.
+    fn host_mac(&self, mac: Mac) -> Result<Mac, Ignored> {
+        match mac {
+            Mac([0, 0, 0, 0, 0, 0]) => Err(Ignored::Malformed),
+            mac if mac.is_multicast() => Err(Ignored::Malformed),
+            mac if mac == self.link.mac => Err(Ignored::NotForUs),
+            mac => Ok(mac),
+        }
+    }
+
+    /// Can `ip` be another host?
+    fn is_peer(&self, ip: IpAddr) -> bool {
+        is_unicast(ip) && !ip.is_loopback() && !self.routes.is_own(ip)
+    }
+
+    /// Can `ip` be another host on the link?
+    fn is_neighbour(&self, ip: IpAddr) -> bool {
+        self.routes.next_hop(ip) == Ok(ip)
+    }
+}
+
+#[cfg(test)]
+mod tests;

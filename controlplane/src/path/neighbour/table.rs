@@ -1,0 +1,348 @@
+//! The neighbour table: which Ethernet address an IP address has, and how sure we are.
+//!
+//! ```text
+//!            resolve              answer             30 s
+//!   (none) ──────────> Incomplete ─────> Known, sure ────> Known, stale
+//!                       │    ^                ^   resolve │      ^
+//!          no answer    v    │ 1 s     answer └── Probing <      │ hint
+//!                      Failed                                  (none)
+//! ```
+//!
+//! An *answer* is a reply to a question of ours; anything else that carries an address is a *hint*.
+//! What is known from a hint, or was confirmed too long ago, is asked for again (unicast first)
+//! before a path is built on it.
+//!
+//! Invariants
+//! - A hint never makes an entry sure. It overwrites an address at most once a second.
+//! - At most [`ASKED_MAX`] entries that we asked for and [`HINTED_MAX`] that we did not: a flood of
+//!   hints pushes out hints only.
+//! - An entry is asked for [`TRIES`] times with growing intervals, then it has failed.
+//!
+//! Not here: packet formats ([`super::arp`], [`super::ndp`]).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use uroce_transport::Instant;
+use uroce_wire::Mac;
+
+/// Entries that we asked for.
+pub const ASKED_MAX: usize = 1024;
+/// Entries that are known from hints only.
+pub const HINTED_MAX: usize = 256;
+/// Questions before an entry has failed.
+pub const TRIES: u32 = 5;
+/// Time to the second question; it doubles with each. All in all an answer may take 3.1 s.
+pub const FIRST_INTERVAL: Duration = Duration::from_millis(100);
+/// How long an answer is believed: RFC 4861's REACHABLE_TIME.
+pub const REACHABLE: Duration = Duration::from_secs(30);
+/// How long a failure is remembered, so that callers learn of it and peers are not flooded.
+const FAILED_HOLD: Duration = Duration::from_secs(1);
+/// How long an address stays before a hint may change it.
+const LOCK: Duration = Duration::from_secs(1);
+/// Questions that go to the address known before, when there is one.
+const UNICAST_TRIES: u32 = 2;
+
+/// What [`Table::resolve`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// The neighbour answers at this address.
+    Ready(Mac),
+    /// It has been asked; ask here again later.
+    Pending,
+    /// It does not answer, or too many others are being asked for.
+    Failed,
+}
+
+/// A question that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) ip: IpAddr,
+    /// Where to ask; `None` asks everybody.
+    pub(super) mac: Option<Mac>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Known {
+        confirmed: Option<Instant>,
+    },
+    /// Asked `tries` times, to be asked again at `due`.
+    Asking {
+        tries: u32,
+        due: Instant,
+    },
+    Failed {
+        until: Instant,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    state: State,
+    mac: Option<Mac>,
+    /// When `mac` was last set.
+    updated: Instant,
+    /// When the entry was last asked for, or first hinted at.
+    used: Instant,
+    /// We asked for it.
+    asked: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: HashMap<IpAddr, Entry>,
+    /// Entries in [`State::Asking`].
+    asking: Vec<IpAddr>,
+}
+
+impl Table {
+    /// What is known about `ip`; begins to ask if that is not enough.
+    pub(super) fn resolve(&mut self, now: Instant, ip: IpAddr) -> Resolution {
+        if let Some(entry) = self.entries.get_mut(&ip) {
+            entry.used = now;
+            match (entry.state, entry.mac) {
+                (State::Known { confirmed: Some(at) }, Some(mac)) if now < at + REACHABLE => {
+                    return Resolution::Ready(mac);
+                }
+                (State::Asking { .. }, _) => return Resolution::Pending,
+                (State::Failed { until }, _) if now < until => return Resolution::Failed,
+                _ => {}
+            }
+        }
+        if !self.begin(now, ip) {
+            return Resolution::Failed;
+        }
+        Resolution::Pending
+    }
+
+    fn begin(&mut self, now: Instant, ip: IpAddr) -> bool {
+        let known = self.entries.get(&ip).copied();
+        if !known.is_some_and(|entry| entry.asked) && !self.make_room(true) {
+            return false;
+        }
+        let state = State::Asking { tries: 0, due: now };
+        let (mac, updated) = known.map_or((None, now), |entry| (entry.mac, entry.updated));
+        self.entries.insert(ip, Entry { state, mac, updated, used: now, asked: true });
+        self.asking.push(ip);
+        true
+    }
+
+    /// Removes the entry of this kind that was not used for the longest time, if there are too
+    /// many; false if none can go.
+    fn make_room(&mut self, asked: bool) -> bool {
+        let max = if asked { ASKED_MAX } else { HINTED_MAX };
+        let kind = || self.entries.iter().filter(|(_, entry)| entry.asked == asked);
+        if kind().count() < max {
+            return true;
+        }
+        let idle = kind().filter(|(_, entry)| !matches!(entry.state, State::Asking { .. }));
+        let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used).map(|(ip, _)| *ip) else {
+            return false;
+        };
+        self.entries.remove(&oldest);
+        true
+    }
+
+    /// Is `ip` being asked for?
+    pub(super) fn is_asking(&self, ip: IpAddr) -> bool {
+        self.entries.get(&ip).is_some_and(|entry| matches!(entry.state, State::Asking { .. }))
+    }
+
+    /// The address known for `ip`, sure or not.
+    pub(super) fn mac(&self, ip: IpAddr) -> Option<Mac> {
+        self.entries.get(&ip)?.mac
+    }
+
+    /// `ip` answered our question from `mac`.
+    pub(super) fn answer(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
+        let Some(entry) = self.entries.get_mut(&ip) else { return };
+        entry.mac = Some(mac);
+        entry.updated = now;
+        entry.state = State::Known { confirmed: Some(now) };
+        self.asking.retain(|asked| *asked != ip);
+    }
+
+    /// Somebody says that `ip` has `mac`. Without an entry it is remembered if `create`.
+    pub(super) fn hint(&mut self, now: Instant, ip: IpAddr, mac: Mac, create: bool) {
+        let Some(entry) = self.entries.get_mut(&ip) else {
+            if create && self.make_room(false) {
+                let state = State::Known { confirmed: None };
+                let hinted = Entry { state, mac: Some(mac), updated: now, used: now, asked: false };
+                self.entries.insert(ip, hinted);
+            }
+            return;
+        };
+        if entry.mac == Some(mac) && !matches!(entry.state, State::Failed { .. }) {
+            return;
+        }
+        if entry.mac.is_some() && now < entry.updated + LOCK {
+            return;
+        }
+        entry.mac = Some(mac);
+        entry.updated = now;
+        entry.state = match entry.state {
+            // Asked there at once, from the first question on.
+            State::Asking { .. } => State::Asking { tries: 0, due: now },
+            _ => State::Known { confirmed: None },
+        };
+    }
+
+    /// The address of `ip` is in doubt: it is to be confirmed before it is used again.
+    pub(super) fn doubt(&mut self, ip: IpAddr) {
+        if let Some(entry) = self.entries.get_mut(&ip)
+            && let State::Known { confirmed } = &mut entry.state
+        {
+            *confirmed = None;
+        }
+    }
+
+    /// The questions that are due; each is then due again later, or has failed.
+    pub(super) fn questions(&mut self, now: Instant) -> Vec<Question> {
+        let mut questions = Vec::new();
+        let entries = &mut self.entries;
+        self.asking.retain(|ip| {
+            let Some(entry) = entries.get_mut(ip) else { return false };
+            let State::Asking { tries, due } = entry.state else { return false };
+            if now < due {
+                return true;
+            }
+            if tries == TRIES {
+                entry.mac = None;
+                entry.state = State::Failed { until: now + FAILED_HOLD };
+                return false;
+            }
+            let mac = entry.mac.filter(|_| tries < UNICAST_TRIES);
+            questions.push(Question { ip: *ip, mac });
+            entry.state =
+                State::Asking { tries: tries + 1, due: now + FIRST_INTERVAL * (1 << tries) };
+            true
+        });
+        questions
+    }
+
+    /// When [`questions`](Table::questions) has something to do next.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let due = |ip: &IpAddr| match self.entries.get(ip)?.state {
+            State::Asking { due, .. } => Some(due),
+            _ => None,
+        };
+        self.asking.iter().filter_map(due).min()
+    }
+
+    /// Entries, of any kind and state.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
+    const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
+
+    fn ip(last: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 + last).to_be_bytes())
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn five_questions_with_doubling_intervals_and_then_failure() {
+        let mut table = Table::default();
+        assert_eq!(table.resolve(at(0), ip(1)), Resolution::Pending);
+        let mut asked = Vec::new();
+        while let Some(due) = table.next_timeout() {
+            asked.extend(table.questions(due).iter().map(|_| due.as_nanos() / 1_000_000));
+        }
+        assert_eq!(asked, [0, 100, 300, 700, 1500]);
+        assert_eq!(table.resolve(at(3101), ip(1)), Resolution::Failed);
+        assert_eq!(table.resolve(at(4100), ip(1)), Resolution::Pending);
+    }
+
+    #[test]
+    fn an_answer_is_believed_for_thirty_seconds_and_then_asked_for_where_it_was() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        table.questions(at(0));
+        table.answer(at(1), ip(1), A);
+        assert_eq!(table.resolve(at(30_000), ip(1)), Resolution::Ready(A));
+        assert_eq!(table.next_timeout(), None);
+        assert_eq!(table.resolve(at(30_001), ip(1)), Resolution::Pending);
+        let question = |mac| vec![Question { ip: ip(1), mac }];
+        assert_eq!(table.questions(at(30_001)), question(Some(A)));
+        assert_eq!(table.questions(at(30_101)), question(Some(A)));
+        assert_eq!(table.questions(at(30_301)), question(None));
+    }
+
+    #[test]
+    fn a_hint_is_confirmed_before_it_is_used() {
+        let mut table = Table::default();
+        table.hint(at(0), ip(1), A, true);
+        assert_eq!(table.resolve(at(1), ip(1)), Resolution::Pending);
+        assert_eq!(table.questions(at(1)), [Question { ip: ip(1), mac: Some(A) }]);
+        table.answer(at(2), ip(1), A);
+        assert_eq!(table.resolve(at(3), ip(1)), Resolution::Ready(A));
+    }
+
+    #[test]
+    fn a_hint_changes_an_address_once_a_second_and_never_surely() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        table.answer(at(0), ip(1), A);
+        table.hint(at(999), ip(1), B, false);
+        assert_eq!(table.resolve(at(999), ip(1)), Resolution::Ready(A));
+        table.hint(at(1000), ip(1), B, false);
+        assert_eq!(table.mac(ip(1)), Some(B));
+        assert_eq!(table.resolve(at(1001), ip(1)), Resolution::Pending);
+    }
+
+    #[test]
+    fn a_hint_for_an_unknown_neighbour_is_forgotten_unless_it_asked_us() {
+        let mut table = Table::default();
+        table.hint(at(0), ip(1), A, false);
+        assert_eq!(table.mac(ip(1)), None);
+    }
+
+    #[test]
+    fn a_hint_ends_a_failure_early() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        while let Some(due) = table.next_timeout() {
+            table.questions(due);
+        }
+        table.hint(at(3200), ip(1), A, false);
+        assert_eq!(table.resolve(at(3201), ip(1)), Resolution::Pending);
+        assert_eq!(table.questions(at(3201)), [Question { ip: ip(1), mac: Some(A) }]);
+    }
+
+    #[test]
+    fn a_flood_of_hints_pushes_out_hints_only() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        table.answer(at(0), ip(1), A);
+        for n in 0..100_000 {
+            table.hint(at(u64::from(n)), ip(10 + n), B, true);
+        }
+        assert_eq!(table.len(), HINTED_MAX + 1);
+        assert_eq!(table.resolve(at(1), ip(1)), Resolution::Ready(A));
+    }
+
+    #[test]
+    fn a_full_table_of_questions_takes_no_more_but_gives_up_answers() {
+        let mut table = Table::default();
+        for n in 0..ASKED_MAX as u32 {
+            assert_eq!(table.resolve(at(0), ip(n)), Resolution::Pending);
+        }
+        assert_eq!(table.resolve(at(0), ip(5000)), Resolution::Failed);
+        table.answer(at(1), ip(7), A);
+        assert_eq!(table.resolve(at(2), ip(5000)), Resolution::Pending);
+        assert_eq!(table.mac(ip(7)), None);
+        assert_eq!(table.len(), ASKED_MAX);
+    }
+}

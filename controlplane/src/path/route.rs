@@ -1,0 +1,298 @@
+//! Routes: which neighbour a destination is reached through.
+//!
+//! A port knows the prefixes of its own addresses, which are on its link, and at most one gateway
+//! per IP version. A QP's source address is given with its path (a GID index), so a route chooses
+//! the next hop only.
+//!
+//! Invariants
+//! - A next hop is on the link and is not an address of the port's.
+//!
+//! Not here: routing between ports, more-specific routes, kernel routing tables.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An address and the length of the prefix that is on its link, as `192.0.2.1/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IpPrefix {
+    address: IpAddr,
+    len: u8,
+}
+
+/// Why a text is no [`IpPrefix`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixError {
+    /// It has not the form `address/length`.
+    #[error("{0:?} is not of the form 192.0.2.1/24 or 2001:db8::1/64")]
+    Syntax(String),
+    /// The length exceeds the address.
+    #[error("prefix length {len} of {address} is more than the address has bits")]
+    Length {
+        /// The address.
+        address: IpAddr,
+        /// The length given.
+        len: u8,
+    },
+    /// The address cannot be a host's: multicast, broadcast, unspecified, loopback, v4-mapped.
+    #[error("{0} is not a host's address on a network")]
+    NotAHost(IpAddr),
+}
+
+impl IpPrefix {
+    /// A host's address with the prefix of its link.
+    ///
+    /// # Errors
+    ///
+    /// [`PrefixError::Length`], or [`PrefixError::NotAHost`] where the address is multicast,
+    /// unspecified, loopback, v4-mapped, or its IPv4 network's own or broadcast address.
+    pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        if len > bits {
+            return Err(PrefixError::Length { address, len });
+        }
+        let prefix = Self { address, len };
+        if is_unicast(address) && !address.is_loopback() && !prefix.is_edge_of_network(address) {
+            Ok(prefix)
+        } else {
+            Err(PrefixError::NotAHost(address))
+        }
+    }
+
+    /// The host's address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Bits of the prefix.
+    pub fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Whether the prefix has no bits and so contains every address of its version.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether `ip` is of the same version and shares the prefix.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.address, ip) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                let differs = u32::from(own) ^ u32::from(ip);
+                differs.checked_shr(32 - u32::from(self.len)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => {
+                let differs = u128::from(own) ^ u128::from(ip);
+                differs.checked_shr(128 - u32::from(self.len)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// The network's own and its broadcast address, where IPv4 has them (RFC 3021: not in /31).
+    fn is_edge_of_network(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(v4) if self.len < 31 && self.contains(ip) => {
+                let host = u32::MAX >> self.len;
+                matches!(u32::from(v4) & host, 0) || u32::from(v4) & host == host
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for IpPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+impl FromStr for IpPrefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let syntax = || PrefixError::Syntax(text.to_owned());
+        let (address, len) = text.split_once('/').ok_or_else(syntax)?;
+        let address = address.parse().map_err(|_| syntax())?;
+        IpPrefix::new(address, len.parse().map_err(|_| syntax())?)
+    }
+}
+
+/// One host's address: not multicast, broadcast, unspecified, or IPv4 in IPv6's clothes.
+pub(crate) fn is_unicast(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_unspecified() && v4 != Ipv4Addr::BROADCAST,
+        IpAddr::V6(v6) => {
+            !v6.is_multicast() && !v6.is_unspecified() && v6.to_ipv4_mapped().is_none()
+        }
+    }
+}
+
+/// The link-local address that RFC 4291 derives from an Ethernet address (modified EUI-64).
+pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.map(u16::from);
+    let (first, second, third) = ((a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, first, second, third, e << 8 | f)
+}
+
+/// Why a destination has no next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// Multicast, broadcast or unspecified.
+    #[error("{0} is not the address of one host")]
+    NotUnicast(IpAddr),
+    /// The device's own. QPs of one device cannot be connected to each other.
+    #[error("{0} is this device's own address: loopback is not supported")]
+    OwnAddress(IpAddr),
+    /// No prefix contains it and no gateway is configured.
+    #[error("{0} is not on the port's link and there is no gateway for it")]
+    Unreachable(IpAddr),
+}
+
+/// A port's routes.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    prefixes: Vec<IpPrefix>,
+    gateways: Vec<IpAddr>,
+}
+
+impl Routes {
+    /// The routes of a port with these addresses; of `gateways` the first of each IP version
+    /// counts.
+    pub fn new(prefixes: Vec<IpPrefix>, gateways: Vec<IpAddr>) -> Self {
+        Self { prefixes, gateways }
+    }
+
+    /// The neighbour to which packets for `dst` go.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError`]; `OwnAddress` for the addresses of this port.
+    pub fn next_hop(&self, dst: IpAddr) -> Result<IpAddr, RouteError> {
+        if !is_unicast(dst) || self.prefixes.iter().any(|own| own.is_edge_of_network(dst)) {
+            return Err(RouteError::NotUnicast(dst));
+        }
+        if dst.is_loopback() || self.is_own(dst) {
+            return Err(RouteError::OwnAddress(dst));
+        }
+        if self.is_on_link(dst) {
+            return Ok(dst);
+        }
+        let gateway = self.gateways.iter().find(|gateway| gateway.is_ipv4() == dst.is_ipv4());
+        gateway.copied().ok_or(RouteError::Unreachable(dst))
+    }
+
+    /// Whether `ip` is an address of the port's.
+    pub fn is_own(&self, ip: IpAddr) -> bool {
+        self.prefixes.iter().any(|own| own.address == ip)
+    }
+
+    /// Whether `ip` is on the port's link: in a prefix of its addresses, or link-local (RFC 4861)
+    /// where the port has IPv6 at all.
+    pub fn is_on_link(&self, ip: IpAddr) -> bool {
+        let is_link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        self.prefixes.iter().any(|own| own.contains(ip) || is_link_local && own.address.is_ipv6())
+    }
+
+    /// The address to ask for `neighbour` from: one of its prefix, else any of its version.
+    pub fn source_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
+        let on_its_link = self.prefixes.iter().find(|own| own.contains(neighbour));
+        on_its_link
+            .or_else(|| self.prefixes.iter().find(|p| p.address.is_ipv4() == neighbour.is_ipv4()))
+            .map(|own| own.address)
+    }
+
+    /// The port's addresses with their prefixes.
+    pub fn prefixes(&self) -> &[IpPrefix] {
+        &self.prefixes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn routes() -> Routes {
+        let prefixes = ["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"];
+        let prefixes = prefixes.map(|text| text.parse().unwrap()).to_vec();
+        Routes::new(prefixes, vec![ip("192.0.2.254")])
+    }
+
+    #[test]
+    fn prefixes_are_read_and_written() {
+        for text in ["192.0.2.1/24", "10.0.0.1/31", "10.0.0.1/32", "2001:db8::1/64"] {
+            assert_eq!(text.parse::<IpPrefix>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_hosts_address_is_refused_by_name() {
+        let syntax = ["", "192.0.2.1", "192.0.2.1/", "192.0.2/24", "a/24", "192.0.2.1/-1"];
+        for text in syntax {
+            assert_eq!(text.parse::<IpPrefix>(), Err(PrefixError::Syntax(text.into())));
+        }
+        for text in ["192.0.2.1/33", "2001:db8::1/129"] {
+            assert!(matches!(text.parse::<IpPrefix>(), Err(PrefixError::Length { .. })), "{text}");
+        }
+        let none = [
+            "224.0.0.1/4",
+            "0.0.0.0/0",
+            "192.0.2.0/24",
+            "192.0.2.255/24",
+            "127.0.0.1/8",
+            "255.255.255.255/32",
+            "::/0",
+            "::1/128",
+            "ff02::1/64",
+            "::ffff:192.0.2.1/120",
+        ];
+        for text in none {
+            assert!(matches!(text.parse::<IpPrefix>(), Err(PrefixError::NotAHost(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_of_no_bits_contains_its_version_only() {
+        let all: IpPrefix = "192.0.2.1/0".parse().unwrap();
+        assert!(all.contains(ip("203.0.113.9")) && !all.contains(ip("2001:db8::9")));
+    }
+
+    #[test]
+    fn neighbours_are_reached_directly_and_others_through_the_gateway() {
+        let routes = routes();
+        assert_eq!(routes.next_hop(ip("192.0.2.7")), Ok(ip("192.0.2.7")));
+        assert_eq!(routes.next_hop(ip("198.51.100.7")), Ok(ip("192.0.2.254")));
+        assert_eq!(routes.next_hop(ip("2001:db8::7")), Ok(ip("2001:db8::7")));
+        assert_eq!(routes.next_hop(ip("fe80::7")), Ok(ip("fe80::7")));
+    }
+
+    #[test]
+    fn what_cannot_be_reached_says_why() {
+        let routes = routes();
+        let error = |text| routes.next_hop(ip(text)).unwrap_err();
+        assert_eq!(error("192.0.2.1"), RouteError::OwnAddress(ip("192.0.2.1")));
+        assert_eq!(error("127.0.0.1"), RouteError::OwnAddress(ip("127.0.0.1")));
+        assert_eq!(error("2001:db8:1::7"), RouteError::Unreachable(ip("2001:db8:1::7")));
+        for text in ["224.0.0.5", "192.0.2.255", "192.0.2.0", "0.0.0.0", "ff02::1", "::"] {
+            assert_eq!(error(text), RouteError::NotUnicast(ip(text)));
+        }
+    }
+
+    #[test]
+    fn a_neighbour_is_asked_for_from_an_address_of_its_prefix() {
+        let routes = routes();
+        assert_eq!(routes.source_for(ip("fe80::7")), Some(ip("fe80::1")));
+        assert_eq!(routes.source_for(ip("2001:db8::7")), Some(ip("2001:db8::1")));
+        assert_eq!(Routes::default().source_for(ip("fe80::7")), None);
+    }
+
+    #[test]
+    fn link_local_addresses_follow_rfc_4291() {
+        let mac = [0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde];
+        assert_eq!(link_local(mac), "fe80::3656:78ff:fe9a:bcde".parse::<Ipv6Addr>().unwrap());
+    }
+}
