@@ -23,6 +23,14 @@ pub(crate) const fn be64(b: &[u8], at: usize) -> u64 {
     (be32(b, at) as u64) << 32 | be32(b, at + 4) as u64
 }
 
+/// The `N` bytes at `at`.
+#[inline(always)]
+pub(crate) fn array<const N: usize>(b: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&b[at..at + N]);
+    out
+}
+
 /// Copies `value`, whose length the caller's types fix, to `b[at..]`.
 #[inline(always)]
 pub(crate) fn put<const N: usize>(b: &mut [u8], at: usize, value: [u8; N]) {

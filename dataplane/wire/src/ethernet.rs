@@ -2,7 +2,7 @@
 //!
 //! Not here: stacked tags, whose outer EtherType is reported as it stands.
 
-use crate::bytes::{be16, put};
+use crate::bytes::{array, be16, put};
 use crate::{Mac, ParseError};
 
 /// An EtherType.
@@ -61,10 +61,9 @@ impl Ethernet {
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Ethernet, &[u8]), ParseError> {
         let (b, rest) = frame.split_first_chunk::<{ Self::LEN }>().ok_or(ParseError::Truncated)?;
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *b;
         let mut header = Ethernet {
-            dst: Mac([d0, d1, d2, d3, d4, d5]),
-            src: Mac([s0, s1, s2, s3, s4, s5]),
+            dst: Mac(array(b, 0)),
+            src: Mac(array(b, 6)),
             vlan: None,
             ether_type: EtherType(be16(b, 12)),
         };

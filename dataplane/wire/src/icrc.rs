@@ -6,8 +6,8 @@
 //! IPv4; traffic class, flow label and hop limit of IPv6; the UDP checksum; the BTH byte with FECN
 //! and BECN. The result goes behind the pad, low byte first.
 //!
-//! Speed: the masked headers (at most 60 bytes) are copied to the stack and summed; the rest is
-//! summed where it lies.
+//! Speed: the headers (at most 60 bytes) are masked on the stack, by a few wide ORs, and summed;
+//! the rest is summed where it lies.
 
 use crc32fast::Hasher;
 
@@ -22,46 +22,49 @@ const CRC_OF_LOCAL_HEADER: u32 = 0x2144_df1c;
 /// Bytes of the invariant CRC.
 pub const ICRC_LEN: usize = 4;
 
+/// IPv4 (TOS, TTL, checksum), UDP (checksum) and BTH (FECN, BECN): ones where the CRC reads ones.
+const MASK_V4: [u8; Ipv4::LEN + Udp::LEN + Bth::LEN] =
+    ones([1, 8, 10, 11, Ipv4::LEN + 6, Ipv4::LEN + 7, Ipv4::LEN + Udp::LEN + 4]);
+
+/// The same for IPv6, whose traffic class and flow label begin within the first byte.
+const MASK_V6: [u8; Ipv6::LEN + Udp::LEN + Bth::LEN] = {
+    let mut mask = ones([1, 2, 3, 7, Ipv6::LEN + 6, Ipv6::LEN + 7, Ipv6::LEN + Udp::LEN + 4]);
+    mask[0] = 0x0f;
+    mask
+};
+
+/// Zeros, with ones in the bytes `at`.
+const fn ones<const N: usize, const BYTES: usize>(at: [usize; BYTES]) -> [u8; N] {
+    let (mut mask, mut i) = ([0; N], 0);
+    while i < BYTES {
+        mask[at[i]] = 0xff;
+        i += 1;
+    }
+    mask
+}
+
 /// The invariant CRC of `l3`, IP header to end of pad, in wire order.
 ///
 /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
 #[inline]
 pub fn icrc(l3: &[u8]) -> Option<[u8; ICRC_LEN]> {
-    const V4: usize = Ipv4::LEN + Udp::LEN + Bth::LEN;
-    const V6: usize = Ipv6::LEN + Udp::LEN + Bth::LEN;
-    let mut crc = Hasher::new_with_initial(CRC_OF_LOCAL_HEADER);
-    //= check E15 — what a router may rewrite does not count.
-    let rest = match l3.first()? {
-        0x45 => {
-            let (headers, rest) = l3.split_first_chunk::<V4>()?;
-            let mut masked = *headers;
-            masked[1] = 0xff; // TOS
-            masked[8] = 0xff; // TTL
-            masked[10..12].fill(0xff); // header checksum
-            crc.update(mask_udp_and_bth(&mut masked, Ipv4::LEN));
-            rest
-        }
-        0x60..=0x6f => {
-            let (headers, rest) = l3.split_first_chunk::<V6>()?;
-            let mut masked = *headers;
-            masked[0] |= 0x0f; // traffic class, high half
-            masked[1..4].fill(0xff); // traffic class, low half, and flow label
-            masked[7] = 0xff; // hop limit
-            crc.update(mask_udp_and_bth(&mut masked, Ipv6::LEN));
-            rest
-        }
-        _ => return None,
-    };
-    crc.update(rest);
-    Some(crc.finalize().to_le_bytes())
+    match l3.first()? {
+        0x45 => masked_crc(l3, &MASK_V4),
+        0x60..=0x6f => masked_crc(l3, &MASK_V6),
+        _ => None,
+    }
 }
 
-/// Masks the UDP checksum and the BTH congestion byte behind an IP header of `ip_len` bytes.
+/// The CRC of `l3` with its first `N` bytes masked; `None` if it is shorter.
 #[inline(always)]
-fn mask_udp_and_bth(headers: &mut [u8], ip_len: usize) -> &[u8] {
-    headers[ip_len + 6..ip_len + 8].fill(0xff);
-    headers[ip_len + Udp::LEN + 4] = 0xff;
-    headers
+fn masked_crc<const N: usize>(l3: &[u8], mask: &[u8; N]) -> Option<[u8; ICRC_LEN]> {
+    //= check E15 — what a router may rewrite does not count.
+    let (headers, rest) = l3.split_first_chunk::<N>()?;
+    let masked: [u8; N] = core::array::from_fn(|i| headers[i] | mask[i]);
+    let mut crc = Hasher::new_with_initial(CRC_OF_LOCAL_HEADER);
+    crc.update(&masked);
+    crc.update(rest);
+    Some(crc.finalize().to_le_bytes())
 }
 
 /// Computes the invariant CRC of `l3`, IP header to end of CRC, into its last four bytes.

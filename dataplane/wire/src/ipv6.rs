@@ -3,7 +3,7 @@
 use core::net::Ipv6Addr;
 
 use crate::ParseError;
-use crate::bytes::{be16, be32, put};
+use crate::bytes::{array, be16, be32, put};
 
 /// The IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +38,14 @@ impl Ipv6 {
         if word >> 28 != 6 {
             return Err(ParseError::IpVersion);
         }
-        let address = |at: usize| Ipv6Addr::from_octets(core::array::from_fn(|i| b[at + i]));
         Ok(Ipv6 {
             traffic_class: (word >> 20) as u8,
             flow_label: word & 0xf_ffff,
             payload_len: be16(b, 4),
             next_header: b[6],
             hop_limit: b[7],
-            src: address(8),
-            dst: address(24),
+            src: Ipv6Addr::from_octets(array(b, 8)),
+            dst: Ipv6Addr::from_octets(array(b, 24)),
         })
     }
 

@@ -23,6 +23,7 @@
 //! Not here: whether a packet is *expected* (PSN, opcode order, path MTU, keys): that needs a
 //! queue pair and is `uroce-transport`'s.
 
+#![cfg_attr(not(test), no_std)] // Nor `alloc`: nothing here can allocate.
 #![forbid(unsafe_code)]
 
 mod bytes;
