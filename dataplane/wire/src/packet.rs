@@ -4,7 +4,7 @@
 //! opcode's row, a pad within the payload, the opcode's [`PayloadRule`]. What depends on the path
 //! MTU, and an empty last packet (which a responder answers with a NAK), is the transport's.
 //!
-//! Not here: the invariant CRC (see [`crate::icrc`]), which [`Datagram::packet`] checks first.
+//! Not here: the invariant CRC (see [`mod@crate::icrc`]), which [`Datagram::packet`] checks first.
 //!
 //! [`Datagram::packet`]: crate::Datagram::packet
 

@@ -147,6 +147,16 @@ fn a_second_tag_is_other() {
     }
 }
 
+#[test] //= check E17 test
+fn every_source_port_is_accepted() {
+    for src_port in 0..=u16::MAX {
+        let encap = crate::Encap { src_port, ..encap(true, false) };
+        let bytes = plain_frame(&encap, OpCode::RC_ACKNOWLEDGE);
+        assert_eq!(roce(&bytes).src_port, src_port);
+        assert!(roce(&bytes).icrc_ok());
+    }
+}
+
 #[test]
 fn a_packet_with_a_bad_crc_is_not_parsed() {
     let mut bytes = plain_frame(&encap(true, false), OpCode::RC_SEND_ONLY);
