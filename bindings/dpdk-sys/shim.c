@@ -314,6 +314,13 @@ int uroce_port_start(uint16_t port)
 	return rte_eth_dev_start(port);
 }
 
+int uroce_port_restart(uint16_t port)
+{
+	int result = rte_eth_dev_stop(port);
+
+	return result != 0 ? result : rte_eth_dev_start(port);
+}
+
 int uroce_port_promiscuous(uint16_t port)
 {
 	return rte_eth_promiscuous_enable(port);

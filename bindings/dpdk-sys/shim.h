@@ -106,6 +106,8 @@ int uroce_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int
 			struct rte_mempool *pool);
 int uroce_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int socket);
 int uroce_port_start(uint16_t port);
+/* Stops and starts. Nobody may be inside a burst. */
+int uroce_port_restart(uint16_t port);
 int uroce_port_promiscuous(uint16_t port);
 int uroce_port_all_multicast(uint16_t port);
 int uroce_port_mac(uint16_t port, uint8_t mac[6]);

@@ -38,37 +38,57 @@ pub struct Eal {
     pub(crate) retired_pools: Mutex<RetiredPools>,
 }
 
-/// The configuration that EAL runs with, once it does.
-static RUNNING: Mutex<Option<(EalConfig, &'static Eal)>> = Mutex::new(None);
+/// How far this process's only EAL is.
+enum State {
+    /// Not started.
+    Fresh,
+    /// `rte_eal_init` failed, which leaves options and maps behind: DPDK does not start again.
+    Spent(String),
+    /// Runs with this configuration.
+    Running(EalConfig, &'static Eal),
+}
+
+static STATE: Mutex<State> = Mutex::new(State::Fresh);
 
 impl Eal {
     /// Starts EAL, or gives the one that runs with the same configuration.
     ///
-    /// The caller's affinity and signal mask are untouched. After a failure that DPDK can recover
-    /// from, e.g. a bad argument, the call may be repeated with another configuration.
+    /// The caller's affinity and signal mask are untouched. A failure is final in this process,
+    /// except for [`EalError::Affinity`].
     ///
     /// # Errors
     ///
     /// See [`EalError`]; each carries what DPDK said.
     pub fn init(config: &EalConfig) -> Result<&'static Eal, EalError> {
-        let mut running = lock(&RUNNING);
-        if let Some((with, eal)) = &*running {
-            return if with == config { Ok(eal) } else { Err(EalError::OtherConfig) };
+        let mut state = lock(&STATE);
+        match &*state {
+            State::Running(with, eal) if with == config => return Ok(eal),
+            State::Running(..) => return Err(EalError::OtherConfig),
+            State::Spent(reason) => return Err(EalError::Spent { reason: reason.clone() }),
+            State::Fresh => {}
         }
         let file_prefix = config.file_prefix.clone().unwrap_or_else(unique_prefix);
-        start(config, &file_prefix)?;
+        if let Err(error) = start(config, &file_prefix) {
+            if !matches!(error, EalError::Affinity(_)) {
+                *state = State::Spent(error.to_string());
+            }
+            return Err(error);
+        }
         let eal: &'static Eal = Box::leak(Box::new(Eal {
             file_prefix,
             open_ports: Mutex::default(),
             retired_pools: Mutex::default(),
         }));
-        *running = Some((config.clone(), eal));
+        *state = State::Running(config.clone(), eal);
         Ok(eal)
     }
 
-    /// The EAL of this process, if it was started.
+    /// The EAL of this process, if it runs.
     pub fn running() -> Option<&'static Eal> {
-        lock(&RUNNING).as_ref().map(|(_, eal)| *eal)
+        match &*lock(&STATE) {
+            State::Running(_, eal) => Some(eal),
+            _ => None,
+        }
     }
 
     /// The prefix of EAL's run-time files, unique to this process unless configured.
@@ -130,6 +150,13 @@ pub(crate) fn take_log() -> String {
     String::from_utf8_lossy(&text).trim_end().to_owned()
 }
 
+/// Keeps the application's signals off this thread, which is ours, and off those it makes.
+pub(crate) fn block_signals() {
+    // SAFETY: it changes the signal mask of the calling thread only. With a full set and a valid
+    // operation it cannot fail.
+    unsafe { dpdk_sys::uroce_block_signals() };
+}
+
 /// A lock whose data stay valid if a holder panicked: each critical section is a plain update.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -169,11 +196,7 @@ fn start_here(args: &[String], cpus: &[usize], echo: bool) -> io::Result<c_int> 
     cpus.iter().for_each(|&cpu| set.set(cpu));
     rustix::thread::sched_setaffinity(None, &set)?;
 
-    // SAFETY: it changes the signal mask of this thread, which is ours.
-    let code = unsafe { dpdk_sys::uroce_block_signals() };
-    if code != 0 {
-        return Err(io::Error::from_raw_os_error(-code));
-    }
+    block_signals();
     // SAFETY: the buffer that it redirects DPDK's log to is static; it takes its own lock.
     let code = unsafe { dpdk_sys::uroce_log_open(c_int::from(echo)) };
     if code != 0 {
@@ -186,6 +209,6 @@ fn start_here(args: &[String], cpus: &[usize], echo: bool) -> io::Result<c_int> 
     let argv = argv.leak();
     let argc = c_int::try_from(argv.len() - 1).unwrap_or(c_int::MAX);
     // SAFETY: `argv` holds `argc` terminated strings and a null, all writable and never freed;
-    // `RUNNING` is locked, so no other thread of ours is in here.
+    // `STATE` is locked, so no other thread of ours is in here.
     Ok(unsafe { dpdk_sys::uroce_eal_init(argc, argv.as_mut_ptr()) })
 }

@@ -19,6 +19,7 @@
 
 mod config;
 mod error;
+mod memif;
 mod queue;
 pub mod ring;
 pub mod vdev;
@@ -29,9 +30,11 @@ pub use queue::QueuePair;
 
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
-use std::any::Any;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use uroce_wire::Mac;
 
 /// Bytes that an Ethernet frame has beside its payload: header, one VLAN tag, CRC.
 pub const FRAME_OVERHEAD: u16 = 14 + 4 + 4;
@@ -49,7 +52,7 @@ struct Device {
     id: u16,
     /// Whether `open` made the device, which then also goes.
     probed_here: bool,
-    mac: [u8; 6],
+    mac: Mac,
     mtu: u16,
     capabilities: Capabilities,
     /// Per queue pair, whether somebody has it. The lock also serializes control calls, which
@@ -57,8 +60,16 @@ struct Device {
     taken: Mutex<Vec<bool>>,
     /// Receive queues draw from it.
     _pool: Mempool,
-    /// What lies under the device (rings) and must outlive it.
-    _under: Option<Arc<dyn Any + Send + Sync>>,
+    under: Under,
+}
+
+/// What lies under a device and must outlive it.
+#[derive(Debug, Default)]
+struct Under {
+    /// Joins a memif port to its peer.
+    link: Option<memif::Link>,
+    /// The rings of a ring port.
+    _rings: Option<Arc<ring::Rings>>,
 }
 
 impl Port {
@@ -72,15 +83,22 @@ impl Port {
         let name = config.device.split(',').next().unwrap_or_default();
         let found = find(name);
         let probed_here = found.is_none();
+        let mut link = None;
         let id = match found {
             Some(id) => id,
+            None if memif::is_memif(&config.device) => {
+                let (prepared, devargs) =
+                    memif::Link::prepare(&config.device, &runtime_dir(), config.queue_pairs)?;
+                link = Some(prepared);
+                probe(&devargs, name)?
+            }
             None => probe(&config.device, name)?,
         };
         if open_ports.contains(&id) {
             return Err(PortError::AlreadyOpen { device: name.to_owned() });
         }
         let claimed = Claimed { id, probed_here };
-        let port = Self::start(eal, claimed, config, pool, None)?;
+        let port = Self::start(eal, claimed, config, pool, Under { link, _rings: None })?;
         open_ports.insert(id);
         Ok(port)
     }
@@ -91,9 +109,12 @@ impl Port {
         claimed: Claimed,
         config: &PortConfig,
         pool: &Mempool,
-        under: Option<Arc<dyn Any + Send + Sync>>,
+        mut under: Under,
     ) -> Result<Self, PortError> {
-        let started = config::start(claimed.id, config, pool);
+        let started = config::start(claimed.id, config, pool).and_then(|started| {
+            under.link.as_mut().map_or(Ok(()), |link| link.attach(claimed.id))?;
+            Ok(started)
+        });
         let started = match started {
             Ok(started) => started,
             Err(error) => {
@@ -110,7 +131,7 @@ impl Port {
             capabilities: started.capabilities,
             taken: Mutex::new(vec![false; usize::from(config.queue_pairs)]),
             _pool: pool.clone(),
-            _under: under,
+            under,
         };
         Ok(Self { device: Arc::new(device) })
     }
@@ -145,7 +166,7 @@ impl Port {
 
     /// Source address of our frames: the configured one, else the device's, else one derived from
     /// the device's name.
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> Mac {
         self.device.mac
     }
 
@@ -161,13 +182,8 @@ impl Port {
 
     /// The link's present state. For memif and vhost it is up while the peer is connected.
     pub fn link(&self) -> Link {
-        let mut link = dpdk_sys::uroce_link::default();
         let _control = lock(&self.device.taken);
-        // SAFETY: the port is open as long as `self`, `link` is writable, and the lock keeps other
-        // control calls of ours away.
-        let code = unsafe { dpdk_sys::uroce_port_link(self.device.id, &mut link) };
-        let speed_mbps = (link.speed_mbps != u32::MAX).then_some(link.speed_mbps);
-        Link { up: code == 0 && link.up != 0, speed_mbps }
+        link(self.device.id)
     }
 
     /// Counters that every driver has, since the device was started.
@@ -197,6 +213,9 @@ impl Port {
 impl Drop for Device {
     fn drop(&mut self) {
         let mut open_ports = lock(&self.eal.open_ports);
+        if let Some(link) = &self.under.link {
+            link.detach();
+        }
         Claimed { id: self.id, probed_here: self.probed_here }.release();
         open_ports.remove(&self.id);
     }
@@ -219,6 +238,30 @@ impl Claimed {
         // caller holds the lock of `open_ports`.
         unsafe { close(self.id) };
     }
+}
+
+/// The link's state, of an open port.
+fn link(id: u16) -> Link {
+    let mut link = dpdk_sys::uroce_link::default();
+    // SAFETY: `link` is writable, and the callers keep the port open.
+    let code = unsafe { dpdk_sys::uroce_port_link(id, &mut link) };
+    let speed_mbps = (link.speed_mbps != u32::MAX).then_some(link.speed_mbps);
+    Link { up: code == 0 && link.up != 0, speed_mbps }
+}
+
+/// Stops and starts a port whose queues nobody uses meanwhile. What fails leaves the link down.
+fn restart(id: u16) {
+    // SAFETY: the port is open and started: the caller holds the lock that closing it takes first.
+    unsafe { dpdk_sys::uroce_port_restart(id) };
+}
+
+/// Where EAL keeps this process's files.
+fn runtime_dir() -> PathBuf {
+    // SAFETY: EAL runs, as the callers hold an `Eal`.
+    let path = unsafe { dpdk_sys::uroce_runtime_dir() };
+    // SAFETY: the string is terminated, static, and not written after EAL's start.
+    let path = unsafe { CStr::from_ptr(path) };
+    Path::new(OsStr::from_bytes(path.to_bytes())).to_owned()
 }
 
 /// The number of the port of that name.

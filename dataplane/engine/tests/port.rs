@@ -1,18 +1,14 @@
-//! Ports over virtual devices: no root, no hugepages, no NIC.
+//! Ports over virtual devices: no root, no hugepages, no NIC. One process per test.
 
+mod common;
+
+use common::{LONG, Peer, eal, eventually, memif_port, pool, read_frame, send, socket_path};
 use std::time::{Duration, Instant};
-use uroce_engine::eal::{Eal, EalConfig};
-use uroce_engine::mbuf::{BATCH, MbufBatch, Mempool, PoolConfig};
+use uroce_engine::eal::{Eal, EalConfig, EalError, Memory};
+use uroce_engine::mbuf::{BATCH, MbufBatch, Mempool, PoolConfig, PoolEmpty, PoolError};
 use uroce_engine::port::ring::ring_pair;
-
-fn eal() -> &'static Eal {
-    Eal::init(&EalConfig::default()).expect("EAL starts without privileges")
-}
-
-fn pool(eal: &'static Eal, count: u32, room: u16) -> Mempool {
-    let config = PoolConfig { name: "test".into(), count, cache: 64, room };
-    Mempool::create(eal, &config).expect("the default memory suffices")
-}
+use uroce_engine::port::vdev::MemifRole;
+use uroce_engine::port::{Port, PortConfig, PortError, QueueError};
 
 #[test]
 fn a_million_frames_cross_a_ring_pair_in_order_and_no_mbuf_leaks() {
@@ -20,32 +16,15 @@ fn a_million_frames_cross_a_ring_pair_in_order_and_no_mbuf_leaks() {
     let eal = eal();
     let pool = pool(eal, 4095, 2048);
     let (a, b) = ring_pair(eal, "pair", 1, 512, 1500, &pool).expect("rings");
-    let mut tx = a.queue_pair(0).expect("free");
-    let mut rx = b.queue_pair(0).expect("free");
+    let (mut tx, mut rx) = (a.queue_pair(0).expect("free"), b.queue_pair(0).expect("free"));
     let sender = std::thread::spawn({
         let pool = pool.clone();
         move || {
             let _registered = eal.register_thread().expect("an lcore number is free");
-            let mut batch = MbufBatch::new();
-            let mut next = 0u64;
-            while next < FRAMES || !batch.is_empty() {
-                let want = (FRAMES - next).min(batch.room() as u64) as usize;
-                let had = batch.len();
-                if pool.alloc_burst(&mut batch, want).is_ok() {
-                    for mbuf in &mut batch.as_mut_slice()[had..] {
-                        mbuf.set_len(64).expect("fits");
-                        mbuf.as_mut_slice()[..8].copy_from_slice(&next.to_le_bytes());
-                        next += 1;
-                    }
-                }
-                if tx.tx_burst(&mut batch) == 0 {
-                    std::thread::yield_now();
-                }
-            }
+            send(&mut tx, &pool, 64, FRAMES, Duration::from_secs(60))
         }
     });
-    let mut batch = MbufBatch::new();
-    let mut expected = 0u64;
+    let (mut batch, mut expected) = (MbufBatch::new(), 0);
     let deadline = Instant::now() + Duration::from_secs(60);
     while expected < FRAMES && Instant::now() < deadline {
         if rx.rx_burst(&mut batch) == 0 {
@@ -53,11 +32,312 @@ fn a_million_frames_cross_a_ring_pair_in_order_and_no_mbuf_leaks() {
         }
         for mbuf in batch.drain() {
             assert_eq!(mbuf.len(), 64);
-            assert_eq!(mbuf.as_slice()[..8], expected.to_le_bytes());
+            assert_eq!(read_frame(mbuf.as_slice()), expected);
             expected += 1;
         }
     }
-    sender.join().expect("sender");
-    assert_eq!(expected, FRAMES);
+    assert_eq!((sender.join().expect("sender"), expected), (FRAMES, FRAMES));
     assert_eq!(pool.available(), pool.count());
+    assert_eq!((a.stats().tx_packets, b.stats().rx_packets), (FRAMES, FRAMES));
+}
+
+#[test]
+fn an_empty_mempool_says_so_and_recovers() {
+    let eal = eal();
+    let pool = pool(eal, 127, 2048);
+    let mut batches = [MbufBatch::new(), MbufBatch::new()];
+    assert_eq!(pool.alloc_burst(&mut batches[0], BATCH), Ok(64));
+    assert_eq!(pool.alloc_burst(&mut batches[1], BATCH), Err(PoolEmpty), "63 are left");
+    assert!(batches[1].is_empty());
+    assert_eq!(pool.alloc_burst(&mut batches[1], 63), Ok(63));
+    assert_eq!(pool.alloc().err(), Some(PoolEmpty));
+    drop(batches[0].pop());
+    let mut mbuf = pool.alloc().expect("one came back");
+    assert!(mbuf.set_len(2049).is_err());
+    mbuf.set_len(2048).expect("the pool's room");
+    drop(mbuf);
+    drop(batches);
+    assert_eq!(pool.available(), pool.count());
+}
+
+#[test]
+fn a_full_transmit_ring_keeps_the_tail_in_order() {
+    let eal = eal();
+    let pool = pool(eal, 511, 2048);
+    let (a, b) = ring_pair(eal, "full", 1, 32, 1500, &pool).expect("rings");
+    let (mut tx, mut rx) = (a.queue_pair(0).expect("free"), b.queue_pair(0).expect("free"));
+    let mut batch = MbufBatch::new();
+    pool.alloc_burst(&mut batch, 50).expect("enough");
+    for (number, mbuf) in batch.as_mut_slice().iter_mut().enumerate() {
+        common::write_frame(mbuf, number as u64, 100);
+    }
+    assert_eq!(tx.tx_burst(&mut batch), 31, "a ring of 32 holds 31");
+    let numbers = |batch: &MbufBatch| -> Vec<u64> {
+        batch.as_slice().iter().map(|mbuf| read_frame(mbuf.as_slice())).collect()
+    };
+    assert_eq!(numbers(&batch), (31..50).collect::<Vec<_>>());
+    assert_eq!(tx.tx_burst(&mut batch), 0);
+    let mut received = MbufBatch::new();
+    assert_eq!(rx.rx_burst(&mut received), 31);
+    assert_eq!(tx.tx_burst(&mut batch), 19);
+    assert_eq!(rx.rx_burst(&mut received), 19);
+    assert_eq!(numbers(&received), (0..50).collect::<Vec<_>>());
+    drop(received);
+    assert_eq!(pool.available(), pool.count());
+}
+
+#[test]
+fn frames_left_in_a_ring_are_freed_with_the_ports() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    let (a, b) = ring_pair(eal, "left", 2, 64, 1500, &pool).expect("rings");
+    let mut tx = a.queue_pair(1).expect("free");
+    assert_eq!(send(&mut tx, &pool, 64, 40, Duration::from_secs(5)), 40);
+    assert_eq!(pool.available(), pool.count() - 40);
+    drop((a, b));
+    assert_eq!(pool.available(), pool.count() - 40, "a queue pair keeps its port");
+    drop(tx);
+    assert_eq!(pool.available(), pool.count());
+    ring_pair(eal, "left", 2, 64, 1500, &pool).expect("the names are free again");
+}
+
+#[test]
+fn a_queue_pair_has_one_owner() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    let (a, _b) = ring_pair(eal, "owner", 2, 64, 1500, &pool).expect("rings");
+    let taken = a.queue_pair(1).expect("free");
+    assert_eq!(a.queue_pair(1).err(), Some(QueueError::Taken { index: 1 }));
+    assert_eq!(a.queue_pair(2).err(), Some(QueueError::OutOfRange { index: 2, pairs: 2 }));
+    drop(taken);
+    a.queue_pair(1).expect("given back");
+}
+
+#[test]
+fn a_port_tells_what_it_is() {
+    let eal = eal();
+    let pool = pool(eal, 255, 9216);
+    let (a, b) = ring_pair(eal, "what", 1, 64, 9000, &pool).expect("rings");
+    assert_eq!(a.capabilities().driver, "net_ring");
+    assert_eq!((a.mtu(), a.queue_pairs()), (9000, 1));
+    assert!(a.link().up);
+    assert_ne!(a.mac(), b.mac());
+    assert!(!a.mac().is_multicast());
+    assert!(a.xstats().iter().any(|(name, _)| name == "rx_good_packets"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let eal = eal();
+    let small = pool(eal, 255, 1518);
+    let too_small = ring_pair(eal, "fit", 1, 64, 1500, &small).err();
+    assert!(matches!(too_small, Some(PortError::PoolRoom { room: 1518, needed: 1522 })));
+    let pool = pool(eal, 255, 9216);
+    let too_long = ring_pair(eal, "fit", 1, 64, 9001, &pool).err();
+    assert!(matches!(too_long, Some(PortError::Mtu { asked: 9001, max: 9000, .. })));
+    assert!(matches!(ring_pair(eal, "fit", 1, 63, 1500, &pool), Err(PortError::Ring { .. })));
+    let huge = PoolConfig { count: 1 << 20, ..PoolConfig::default() };
+    let error = Mempool::create(eal, &huge).err();
+    assert!(matches!(error, Some(PoolError::NoMemory { .. })), "{error:?}");
+}
+
+#[test]
+fn a_wrong_device_has_a_named_error() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    let open = |device: &str| Port::open(eal, &PortConfig::new(device), &pool).err();
+    for device in ["net_nonesuch0", "net_null0,nosuch=1", "0000:01:00.0", ""] {
+        let error = open(device);
+        assert!(matches!(error, Some(PortError::NoDevice { .. })), "{device:?}: {error:?}");
+    }
+    let error = open("net_memif0,role=friend");
+    assert!(matches!(error, Some(PortError::Memif { .. })), "{error:?}");
+    let error = open("net_memif0,role=server,socket-abstract=no,socket=/nonexistent/s");
+    assert!(matches!(error, Some(PortError::Memif { .. })), "{error:?}");
+}
+
+#[test]
+fn a_port_is_opened_once_and_again_after_its_end() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    let config = PortConfig::new("net_null0,size=64");
+    let port = Port::open(eal, &config, &pool).expect("net_null");
+    let error = Port::open(eal, &config, &pool).err();
+    assert!(matches!(error, Some(PortError::AlreadyOpen { .. })), "{error:?}");
+    drop(port);
+    Port::open(eal, &config, &pool).expect("net_null again");
+}
+
+#[test]
+fn a_mempool_without_handles_is_used_again() {
+    let eal = eal();
+    let first = pool(eal, 8191, 9216);
+    let mbuf = first.alloc().expect("full");
+    drop(first);
+    // Two and a half of these do not fit into the default memory.
+    for _ in 0..10 {
+        assert!(pool(eal, 16383, 9216).alloc().is_ok());
+    }
+    drop(mbuf);
+    assert_eq!(pool(eal, 8191, 9216).available(), 8191);
+}
+
+#[test]
+fn eal_refuses_another_configuration_and_leaves_the_caller_alone() {
+    let before = rustix::thread::sched_getaffinity(None).expect("ours");
+    let eal = eal();
+    assert!(std::ptr::eq(eal, common::eal()));
+    let other = EalConfig { memory: Memory::NoHuge { mb: 64 }, ..EalConfig::default() };
+    assert!(matches!(Eal::init(&other), Err(EalError::OtherConfig)));
+    assert!(before == rustix::thread::sched_getaffinity(None).expect("ours"));
+    assert!(Eal::dpdk_version().starts_with("DPDK "));
+}
+
+#[test]
+fn eal_names_what_is_wrong_with_its_arguments() {
+    let with = |args: &[&str]| EalConfig {
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        ..EalConfig::default()
+    };
+    let error = Eal::init(&EalConfig { control_cpus: vec![1000], ..EalConfig::default() }).err();
+    assert!(matches!(error, Some(EalError::Affinity(_))), "{error:?}");
+    let error = Eal::init(&with(&["--nosuch-option"])).err();
+    assert!(matches!(error, Some(EalError::Arguments { .. })), "{error:?}");
+    let error = Eal::init(&EalConfig::default()).err();
+    assert!(matches!(error, Some(EalError::Spent { .. })), "{error:?}");
+}
+
+#[test]
+fn eal_names_a_wrong_virtual_device() {
+    let config = EalConfig { vdevs: vec!["net_nonesuch0".into()], ..EalConfig::default() };
+    let error = Eal::init(&config).err();
+    assert!(matches!(error, Some(EalError::Device { .. })), "{error:?}");
+}
+
+#[test]
+fn eal_names_too_little_memory() {
+    let config = EalConfig { memory: Memory::NoHuge { mb: 1 << 30 }, ..EalConfig::default() };
+    let error = Eal::init(&config).err();
+    assert!(matches!(error, Some(EalError::NoMemory { .. })), "{error:?}");
+}
+
+#[test]
+fn eal_names_a_busy_file_prefix() {
+    const NAME: &str = "eal_names_a_busy_file_prefix";
+    let prefix = Peer::argument().map_or_else(
+        || format!("uroce-test-{}", std::process::id()),
+        |argument| argument.to_string_lossy().into_owned(),
+    );
+    let config = EalConfig { file_prefix: Some(prefix.clone()), ..EalConfig::default() };
+    if Peer::argument().is_some() {
+        let error = Eal::init(&config).err();
+        assert!(matches!(error, Some(EalError::PrefixBusy { .. })), "{error:?}");
+        return;
+    }
+    Eal::init(&config).expect("the prefix is new");
+    Peer::start(NAME, prefix.as_ref()).join();
+}
+
+#[test]
+fn long_frames_cross_memif_between_two_processes_intact() {
+    const NAME: &str = "long_frames_cross_memif_between_two_processes_intact";
+    const FRAMES: u64 = 20_000;
+    let eal = eal();
+    let pool = pool(eal, 2047, 9216);
+    if let Some(socket) = Peer::argument() {
+        let port = memif_port(eal, MemifRole::Client, &socket, &pool);
+        let mut queue = port.queue_pair(0).expect("free");
+        let sent = send(&mut queue, &pool, LONG, FRAMES, Duration::from_secs(20));
+        println!("\nsent {sent}");
+        // The parent ends the connection, when it has all.
+        assert!(eventually(|| !port.link().up));
+        assert_eq!(pool.available(), pool.count());
+        return;
+    }
+    let socket = socket_path("intact");
+    let port = memif_port(eal, MemifRole::Server, &socket, &pool);
+    let mut queue = port.queue_pair(0).expect("free");
+    let mut peer = Peer::start(NAME, &socket);
+    let (mut batch, mut expected) = (MbufBatch::new(), 0);
+    eventually(|| {
+        queue.rx_burst(&mut batch);
+        for mbuf in batch.drain() {
+            assert_eq!(mbuf.len(), LONG);
+            assert_eq!(read_frame(mbuf.as_slice()), expected);
+            expected += 1;
+        }
+        expected == FRAMES
+    });
+    assert_eq!((peer.line("sent"), expected), (FRAMES.to_string(), FRAMES));
+    drop((queue, port));
+    peer.join();
+    assert_eq!(pool.available(), pool.count());
+    assert!(!socket.exists(), "the socket goes with the port");
+}
+
+/// The role is in the path's last letter, so that one child serves both tests below.
+fn endless_peer(role: MemifRole, socket: &std::path::Path) {
+    let eal = eal();
+    let pool = pool(eal, 2047, 9216);
+    let port = memif_port(eal, role, socket, &pool);
+    let mut queue = port.queue_pair(0).expect("free");
+    send(&mut queue, &pool, LONG, u64::MAX, Duration::from_secs(60));
+}
+
+/// Kills and restarts a sending peer; each time the link goes down and up and frames flow again.
+fn survive_killed_peers(test: &str, role: MemifRole) {
+    let eal = eal();
+    let pool = pool(eal, 2047, 9216);
+    let socket = socket_path(test);
+    let port = memif_port(eal, role, &socket, &pool);
+    let mut queue = port.queue_pair(0).expect("free");
+    let mut batch = MbufBatch::new();
+    for round in 0..4 {
+        assert!(!port.link().up);
+        let peer = Peer::start(test, &socket);
+        let mut received = 0;
+        let mut poll = || {
+            let count = queue.rx_burst(&mut batch);
+            // Back it goes: the peer is killed with both of us inside the driver.
+            queue.tx_burst(&mut batch);
+            batch.clear();
+            count
+        };
+        assert!(
+            eventually(|| {
+                received += poll();
+                received > 5000 + 1000 * round
+            }),
+            "round {round}: {received} frames"
+        );
+        assert!(port.link().up);
+        peer.kill();
+        assert!(
+            eventually(|| {
+                poll();
+                !port.link().up
+            }),
+            "round {round}: the link stays up"
+        );
+    }
+    drop((queue, port));
+    assert_eq!(pool.available(), pool.count());
+}
+
+#[test]
+fn a_memif_server_survives_clients_that_are_killed() {
+    const NAME: &str = "a_memif_server_survives_clients_that_are_killed";
+    match Peer::argument() {
+        Some(socket) => endless_peer(MemifRole::Client, &socket),
+        None => survive_killed_peers(NAME, MemifRole::Server),
+    }
+}
+
+#[test]
+fn a_memif_client_starts_before_its_server_and_survives_its_death() {
+    const NAME: &str = "a_memif_client_starts_before_its_server_and_survives_its_death";
+    match Peer::argument() {
+        Some(socket) => endless_peer(MemifRole::Server, &socket),
+        None => survive_killed_peers(NAME, MemifRole::Client),
+    }
 }

@@ -9,11 +9,11 @@ pub enum EalError {
     /// EAL runs in this process with another configuration, and cannot be restarted.
     #[error("EAL already runs in this process with another configuration")]
     OtherConfig,
-    /// An earlier start failed so late that DPDK does not allow another in this process.
-    #[error("EAL failed earlier in this process and cannot be started again: {log}")]
+    /// An earlier start failed in this process, which DPDK does not recover from.
+    #[error("EAL cannot be started again in this process, where {reason}")]
     Spent {
-        /// What DPDK logged.
-        log: String,
+        /// The first failure.
+        reason: String,
     },
     /// The memory asked for is not there.
     #[error("EAL found too little memory: {log}")]
@@ -77,7 +77,6 @@ impl EalError {
             return Self::NoMemory { log };
         }
         match rustix::io::Errno::from_raw_os_error(errno) {
-            rustix::io::Errno::ALREADY => Self::Spent { log },
             rustix::io::Errno::NOMEM => Self::NoMemory { log },
             rustix::io::Errno::NODEV => Self::Device { log },
             rustix::io::Errno::INVAL => Self::Arguments { log },

@@ -3,6 +3,7 @@
 use super::{FRAME_OVERHEAD, PortError, check, text};
 use crate::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
+use uroce_wire::Mac;
 
 /// The configuration of [`Port::open`](super::Port::open).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct PortConfig {
     /// Descriptors per transmit queue; the driver's limits are kept.
     pub tx_descriptors: u16,
     /// Our address, if not the device's own.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<Mac>,
 }
 
 impl PortConfig {
@@ -113,7 +114,7 @@ impl From<dpdk_sys::uroce_port_stats> for PortStats {
 
 /// What [`start`] found out.
 pub(super) struct Started {
-    pub(super) mac: [u8; 6],
+    pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
 }
 
@@ -206,25 +207,25 @@ fn set_up_queues(
 }
 
 /// The address of our frames. A device that refuses it still carries them: it is promiscuous.
-fn choose_mac(id: u16, config: &PortConfig, name: &str) -> [u8; 6] {
+fn choose_mac(id: u16, config: &PortConfig, name: &str) -> Mac {
     if let Some(mac) = config.mac {
         // SAFETY: the port is ours; six bytes are readable.
-        unsafe { dpdk_sys::uroce_port_set_mac(id, mac.as_ptr()) };
+        unsafe { dpdk_sys::uroce_port_set_mac(id, mac.0.as_ptr()) };
         return mac;
     }
     let mut mac = [0u8; 6];
     // SAFETY: the port is ours; six bytes are writable.
     let code = unsafe { dpdk_sys::uroce_port_mac(id, mac.as_mut_ptr()) };
-    if code == 0 && mac != [0; 6] { mac } else { mac_from_name(name) }
+    if code == 0 && mac != [0; 6] { Mac(mac) } else { mac_from_name(name) }
 }
 
 /// A locally administered unicast address; different names give different ones (FNV-1a).
-fn mac_from_name(name: &str) -> [u8; 6] {
+fn mac_from_name(name: &str) -> Mac {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
     let [a, b, c, d, e, ..] = hash.to_le_bytes();
-    [0x02, a, b, c, d, e]
+    Mac([0x02, a, b, c, d, e])
 }
 
 #[cfg(test)]
@@ -235,6 +236,6 @@ mod tests {
     fn made_up_addresses_are_local_unicast_and_differ() {
         let (a, b) = (mac_from_name("net_ring_a"), mac_from_name("net_ring_b"));
         assert_ne!(a, b);
-        assert_eq!(a[0] & 3, 2);
+        assert_eq!(a.0[0] & 3, 2);
     }
 }

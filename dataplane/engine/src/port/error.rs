@@ -48,6 +48,14 @@ pub enum PortError {
         /// Bytes of the longest frame.
         needed: u32,
     },
+    /// A memif link cannot be made.
+    #[error("no such memif link can be: {reason}: {error}")]
+    Memif {
+        /// What is wrong.
+        reason: &'static str,
+        /// The system's error.
+        error: io::Error,
+    },
     /// A ring's name or size is not possible.
     #[error("no such ring pair can be: {reason}")]
     Ring {

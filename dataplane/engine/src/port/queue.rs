@@ -1,6 +1,7 @@
 //! A queue pair: the data path of a port for one thread.
 
 use super::Device;
+use super::memif::Gate;
 use crate::eal::lock;
 use crate::mbuf::MbufBatch;
 use std::cell::Cell;
@@ -14,13 +15,16 @@ pub struct QueuePair {
     device: Arc<Device>,
     index: u16,
     multi_segment_drops: u64,
+    /// Of a memif port: closed while the driver loses its peer.
+    gate: Option<Arc<Gate>>,
     _not_sync: PhantomData<Cell<()>>,
 }
 
 impl QueuePair {
     /// The caller has marked it as taken.
     pub(super) fn new(device: Arc<Device>, index: u16) -> Self {
-        Self { device, index, multi_segment_drops: 0, _not_sync: PhantomData }
+        let gate = device.under.link.as_ref().map(|link| link.gate());
+        Self { device, index, multi_segment_drops: 0, gate, _not_sync: PhantomData }
     }
 
     /// Its number in the port.
@@ -31,20 +35,14 @@ impl QueuePair {
     /// Appends received frames to the batch, as many as there are and fit; returns how many.
     #[inline]
     pub fn rx_burst(&mut self, batch: &mut MbufBatch) -> usize {
-        let (room, mut dropped) = (batch.room(), 0);
-        // SAFETY: the device runs while we hold it and has this queue; nobody else polls it
-        // (`taken`); `spare` has room for `room` pointers, and 64 fits.
-        let received = unsafe {
-            dpdk_sys::uroce_rx_burst(
-                self.device.id,
-                self.index,
-                batch.spare(),
-                room as u16,
-                &mut dropped,
-            )
-        };
+        let (id, queue) = (self.device.id, self.index);
+        let (spare, room, mut dropped) = (batch.spare(), batch.room() as u16, 0);
+        let received = self.pass(|| {
+            // SAFETY: the device runs while we hold it and has this queue; nobody else polls it
+            // (`taken`); `spare` has room for `room` pointers.
+            unsafe { dpdk_sys::uroce_rx_burst(id, queue, spare, room, &mut dropped) }
+        });
         self.multi_segment_drops += u64::from(dropped);
-        let received = usize::from(received);
         // SAFETY: so many mbufs were written, at most `room`; a driver hands over its only
         // reference, and the shim made each a single segment.
         unsafe { batch.grow(received) };
@@ -53,18 +51,29 @@ impl QueuePair {
 
     /// Sends frames from the front of the batch, as many as the device takes; returns how many.
     ///
-    /// Those are gone from the batch. The unsent tail stays, in order.
+    /// Those are gone from the batch. The unsent tail stays, in order: 0 are sent while the queue
+    /// is full, and on some devices (memif) while the link is down.
     #[inline]
     pub fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
-        let len = batch.len();
-        // SAFETY: as in `rx_burst`; the first `len` pointers are mbufs of ours, single segments.
-        let sent = unsafe {
-            dpdk_sys::uroce_tx_burst(self.device.id, self.index, batch.pointers(), len as u16)
-        };
-        let sent = usize::from(sent);
+        let (id, queue) = (self.device.id, self.index);
+        let (first, len) = (batch.pointers(), batch.len() as u16);
+        let sent = self.pass(|| {
+            // SAFETY: as in `rx_burst`; the first `len` pointers are mbufs of ours, of a single
+            // segment.
+            unsafe { dpdk_sys::uroce_tx_burst(id, queue, first, len) }
+        });
         // SAFETY: the driver owns the first `sent ≤ len` mbufs.
         unsafe { batch.forget_front(sent) };
         sent
+    }
+
+    /// Runs a burst, or says 0 while the gate is closed.
+    #[inline]
+    fn pass(&self, burst: impl FnOnce() -> u16) -> usize {
+        usize::from(match &self.gate {
+            None => burst(),
+            Some(gate) => gate.pass(self.index, burst).unwrap_or(0),
+        })
     }
 
     /// Frames that came in several segments and did not fit into one mbuf, which no peer within

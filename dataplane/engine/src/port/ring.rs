@@ -10,10 +10,9 @@
 //!
 //! Not here: a limit on rate, delay, loss. A full ring refuses frames, nothing else happens.
 
-use super::{Claimed, Port, PortConfig, PortError};
+use super::{Claimed, Port, PortConfig, PortError, Under};
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
-use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ const QUEUES_MAX: u16 = 16;
 const NAME_MAX: usize = 16;
 
 #[derive(Debug)]
-struct Rings(Vec<NonNull<dpdk_sys::rte_ring>>);
+pub(super) struct Rings(Vec<NonNull<dpdk_sys::rte_ring>>);
 
 // SAFETY: the rings are touched through the ports' queues, one thread at each end, and by `drop`
 // when no port is left.
@@ -78,7 +77,7 @@ pub fn ring_pair(
     let join = |end: u8, rx: &mut [_], tx: &mut [_]| {
         let config =
             PortConfig { queue_pairs: queues, mtu, ..PortConfig::new(format!("{name}{end}")) };
-        join(eal, &config, rx, tx, Arc::clone(&rings) as Arc<dyn Any + Send + Sync>, pool)
+        join(eal, &config, rx, tx, Arc::clone(&rings), pool)
     };
     let first = join(0, &mut back, &mut forth)?;
     let second = join(1, &mut forth, &mut back)?;
@@ -98,7 +97,7 @@ fn join(
     config: &PortConfig,
     rx: &mut [*mut dpdk_sys::rte_ring],
     tx: &mut [*mut dpdk_sys::rte_ring],
-    rings: Arc<dyn Any + Send + Sync>,
+    rings: Arc<Rings>,
     pool: &Mempool,
 ) -> Result<Port, PortError> {
     let mut open_ports = lock(&eal.open_ports);
@@ -117,7 +116,8 @@ fn join(
     };
     let id =
         u16::try_from(id).map_err(|_| PortError::step("making a ring port", -id, take_log()))?;
-    let port = Port::start(eal, Claimed { id, probed_here: true }, config, pool, Some(rings))?;
+    let under = Under { _rings: Some(rings), ..Under::default() };
+    let port = Port::start(eal, Claimed { id, probed_here: true }, config, pool, under)?;
     open_ports.insert(id);
     Ok(port)
 }

@@ -8,6 +8,7 @@
 
 use super::FRAME_OVERHEAD;
 use std::path::Path;
+use uroce_wire::Mac;
 
 /// The end of a memif link. The server listens on the socket; the client owns the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,15 +70,14 @@ pub fn virtio_user(
     socket: &Path,
     queue_pairs: u16,
     queue_size: u16,
-    mac: Option<[u8; 6]>,
+    mac: Option<Mac>,
 ) -> String {
     let mut device = format!(
         "net_virtio_user{index},path={},queues={queue_pairs},queue_size={queue_size}",
         socket.display()
     );
     if let Some(mac) = mac {
-        let octets: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
-        device.push_str(&format!(",mac={}", octets.join(":")));
+        device.push_str(&format!(",mac={mac}"));
     }
     device
 }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn virtio_user_carries_its_address() {
-        let device = virtio_user(0, Path::new("/s"), 1, 256, Some([2, 0, 0, 0, 0, 0x1f]));
+        let device = virtio_user(0, Path::new("/s"), 1, 256, Some(Mac([2, 0, 0, 0, 0, 0x1f])));
         assert!(device.ends_with("queue_size=256,mac=02:00:00:00:00:1f"), "{device}");
     }
 }

@@ -1,0 +1,227 @@
+//! memif links: what DPDK's driver lacks to survive its peer.
+//!
+//! The driver talks to its peer over a Unix socket and unmaps the shared memory as soon as that
+//! socket closes, on EAL's interrupt thread, while a queue may be copying from it: a peer that is
+//! killed under load takes us along. A client fails to start without a server and never connects
+//! again; a server cannot bind a path that a dead process left. So we stand between the two:
+//!
+//! ```text
+//!   peer ──outer socket──► link thread ──inner socket──► driver
+//!                              └── gate ──► queue pairs
+//! ```
+//!
+//! The link thread passes the handshake's messages and file descriptors on. When the peer goes, it
+//! closes the [`Gate`], so that no queue is in the driver; then tells the driver; and opens the
+//! gate when the driver has closed its end, which it does after unmapping. (Where a child process
+//! of the application keeps that end open, the link's state and some patience have to do.) A client is then
+//! restarted, so that it connects again.
+//!
+//! Invariants
+//! - While a connection is up the driver hears nothing from the peer but acknowledgements, so it
+//!   disconnects only when we make it, behind the gate.
+//! - Nothing of this runs while the link is up: the cost is a store and a load per burst.
+//!
+//! Not here: the shared memory's contents. A memif peer is trusted as far as the driver trusts it.
+//! Ports made by `EalConfig::vdevs` have no link thread.
+
+mod channel;
+mod device;
+mod gate;
+
+pub(super) use gate::Gate;
+
+use super::PortError;
+use crate::eal::lock;
+use channel::{Event, Message, Pair};
+use device::Device;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(super) use device::is_memif;
+
+/// How long a client may take for the handshake before the next one is heard.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+/// How long the driver may take to close its end; it needs microseconds.
+const GRACE: Duration = Duration::from_millis(200);
+/// How often a client looks for its server.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A memif port's connection to its peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    /// What the thread will own, until `attach`.
+    listener: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// Sockets in the file system that go with the link.
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    device: Device,
+    /// The driver's socket, or ours that it connects to.
+    inner: PathBuf,
+    gate: Arc<Gate>,
+    /// The port while it may be stopped and started; held while a connection is torn down.
+    port: Mutex<Option<u16>>,
+    /// Readable when the thread is to end.
+    end: OwnedFd,
+}
+
+impl Link {
+    /// Takes the place of the driver's socket; gives the arguments for the driver.
+    pub(super) fn prepare(
+        devargs: &str,
+        runtime: &Path,
+        queue_pairs: u16,
+    ) -> Result<(Self, String), PortError> {
+        let device = Device::parse(devargs).map_err(|reason| PortError::Memif {
+            reason,
+            error: io::ErrorKind::InvalidInput.into(),
+        })?;
+        let inner = runtime.join(format!("{}.sock", device.name));
+        // A port of that name that was closed has left it.
+        let _ = std::fs::remove_file(&inner);
+        let mut files = vec![inner.clone()];
+        let listener = if device.server {
+            files.extend(device.socket.file().map(Path::to_owned));
+            channel::listen(&device.socket)
+        } else {
+            channel::listen(&channel::Address::File(inner.clone()))
+        };
+        let listener = listener.map_err(|error| PortError::Memif {
+            reason: "its socket cannot be listened on",
+            error,
+        })?;
+        let end = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| PortError::Memif {
+            reason: "no eventfd for its thread",
+            error: error.into(),
+        })?;
+        let rewritten = device.with_socket(&inner);
+        let gate = Arc::new(Gate::new(queue_pairs));
+        let shared = Arc::new(Shared { device, inner, gate, port: Mutex::new(None), end });
+        Ok((Self { shared, listener: Some(listener), thread: None, files }, rewritten))
+    }
+
+    /// Starts serving, once the port is started.
+    pub(super) fn attach(&mut self, port: u16) -> Result<(), PortError> {
+        let Some(listener) = self.listener.take() else { return Ok(()) };
+        *lock(&self.shared.port) = Some(port);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name("uroce-memif".into())
+            .spawn(move || shared.serve(&listener))
+            .map_err(|error| PortError::Memif { reason: "no thread for its link", error })?;
+        self.thread = Some(thread);
+        Ok(())
+    }
+
+    /// Leaves the driver alone from now on: the port is about to be closed.
+    pub(super) fn detach(&self) {
+        *lock(&self.shared.port) = None;
+    }
+
+    pub(super) fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.shared.gate)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The driver has closed its end by now, so what the thread drops harms nobody.
+        let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        for file in &self.files {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+impl Shared {
+    /// The link thread: one connection after the other.
+    fn serve(&self, listener: &OwnedFd) {
+        crate::eal::block_signals();
+        while channel::wait(listener, &self.end) {
+            let Ok(accepted) = channel::accept(listener) else { continue };
+            let pair = if self.device.server {
+                let inner = channel::connect(&channel::Address::File(self.inner.clone()));
+                inner.ok().map(|inner| Pair { outer: accepted, inner })
+            } else {
+                self.find_server().map(|outer| Pair { outer, inner: accepted })
+            };
+            // A client that cannot be served is hung up on, and tries again.
+            let Some(pair) = pair else { continue };
+            self.relay(&pair);
+            self.disconnect(pair);
+        }
+    }
+
+    /// Tries until the server is there, or the link ends.
+    fn find_server(&self) -> Option<OwnedFd> {
+        loop {
+            if let Ok(outer) = channel::connect(&self.device.socket) {
+                return Some(outer);
+            }
+            if channel::ended(&self.end, RETRY) {
+                return None;
+            }
+        }
+    }
+
+    /// Passes messages until the peer or the driver ends the connection.
+    fn relay(&self, pair: &Pair) {
+        let mut connected = false;
+        loop {
+            let patience = (self.device.server && !connected).then_some(HANDSHAKE);
+            match pair.next(&self.end, patience) {
+                Event::FromPeer(message) => {
+                    let kind = message.kind();
+                    let expected = kind == Message::ACK || !connected;
+                    if kind == Message::DISCONNECT || !expected || pair.to_driver(&message).is_err()
+                    {
+                        return;
+                    }
+                    // From here on the driver counts as connected.
+                    connected |= matches!(kind, Message::CONNECT | Message::CONNECTED);
+                }
+                Event::FromDriver(message) => {
+                    if pair.to_peer(&message).is_err() {
+                        return;
+                    }
+                }
+                Event::Over => return,
+            }
+        }
+    }
+
+    /// Ends the driver's connection with no queue inside the driver.
+    fn disconnect(&self, pair: Pair) {
+        let Pair { outer, inner } = pair;
+        drop(outer);
+        let port = lock(&self.port);
+        let Some(id) = *port else {
+            // The port is being closed, which disconnects: wait for the end with `inner` open, so
+            // that the driver's interrupt thread has nothing to do.
+            drop(port);
+            while !channel::ended(&self.end, Duration::from_secs(1)) {}
+            return;
+        };
+        self.gate.close();
+        if !channel::hang_up(&inner, &self.end, GRACE) {
+            // The driver marks the link down before it unmaps, and long before `GRACE` is over.
+            while super::link(id).up && !channel::ended(&self.end, RETRY) {}
+        }
+        if !self.device.server {
+            super::restart(id);
+        }
+        self.gate.open();
+    }
+}

@@ -1,0 +1,246 @@
+//! memif's control channel: sockets, and the messages that pass through unread but for their type.
+//!
+//! A message is 128 bytes on a sequenced-packet socket, with at most one file descriptor: the
+//! shared memory's or a ring's.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the peer listens.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    /// A path in the file system.
+    File(PathBuf),
+    /// A name in Linux's abstract namespace.
+    Abstract(String),
+}
+
+impl Address {
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Abstract(_) => None,
+        }
+    }
+
+    fn resolve(&self) -> rustix::io::Result<SocketAddrUnix> {
+        match self {
+            Self::File(path) => SocketAddrUnix::new(path),
+            Self::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+        }
+    }
+}
+
+fn socket() -> rustix::io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+}
+
+pub(super) fn connect(address: &Address) -> rustix::io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::connect(&socket, &address.resolve()?)?;
+    Ok(socket)
+}
+
+/// Listens; a path that a dead process left is taken over.
+pub(super) fn listen(address: &Address) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    let resolved = address.resolve()?;
+    let mut bound = rustix::net::bind(&socket, &resolved);
+    if let (Err(Errno::ADDRINUSE), Some(path)) = (bound, address.file()) {
+        // Somebody alive accepts connections; what refuses them is a file without a process.
+        if connect(address).err() == Some(Errno::CONNREFUSED) {
+            std::fs::remove_file(path)?;
+            bound = rustix::net::bind(&socket, &resolved);
+        }
+    }
+    bound?;
+    rustix::net::listen(&socket, 16)?;
+    Ok(socket)
+}
+
+pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
+}
+
+/// Waits for `fd`; false if the link ends.
+pub(super) fn wait(fd: &OwnedFd, end: &OwnedFd) -> bool {
+    loop {
+        match readable([end, fd], None) {
+            [true, _] => return false,
+            [_, true] => return true,
+            _ => {}
+        }
+    }
+}
+
+/// Waits `time` for the end of the link.
+pub(super) fn ended(end: &OwnedFd, time: Duration) -> bool {
+    readable([end], Some(time))[0]
+}
+
+/// Ends the driver's connection and waits until the driver has closed it, the last thing it does.
+///
+/// False after `grace`: a child process of the application may have inherited the driver's
+/// descriptor, which is not close-on-exec, and then its closing is not seen.
+pub(super) fn hang_up(inner: &OwnedFd, end: &OwnedFd, grace: Duration) -> bool {
+    // A connection that is gone already is at its end as well.
+    let _ = rustix::net::shutdown(inner, Shutdown::Write);
+    loop {
+        match readable([end, inner], Some(grace)) {
+            // What the driver had still to say comes first.
+            [false, true] if receive(inner).is_ok() => {}
+            [ended, closed] => return ended || closed,
+        }
+    }
+}
+
+/// Which of the descriptors can be read or are closed; none after `time`.
+fn readable<const N: usize>(fds: [&OwnedFd; N], time: Option<Duration>) -> [bool; N] {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+    let time = time.and_then(|time| Timespec::try_from(time).ok());
+    while poll(&mut polled, time.as_ref()) == Err(Errno::INTR) {}
+    polled.map(|fd| !fd.revents().is_empty())
+}
+
+/// The two ends that the link thread joins.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// The peer's.
+    pub(super) outer: OwnedFd,
+    /// The driver's.
+    pub(super) inner: OwnedFd,
+}
+
+/// What happens next on a pair.
+#[derive(Debug)]
+pub(super) enum Event {
+    FromPeer(Message),
+    FromDriver(Message),
+    /// One end closed, patience ran out, or the link ends.
+    Over,
+}
+
+impl Pair {
+    pub(super) fn next(&self, end: &OwnedFd, patience: Option<Duration>) -> Event {
+        let event = match readable([end, &self.inner, &self.outer], patience) {
+            [true, ..] => return Event::Over,
+            [_, true, _] => receive(&self.inner).map(Event::FromDriver),
+            [_, _, true] => receive(&self.outer).map(Event::FromPeer),
+            _ => return Event::Over,
+        };
+        event.unwrap_or(Event::Over)
+    }
+
+    pub(super) fn to_driver(&self, message: &Message) -> rustix::io::Result<()> {
+        message.send(&self.inner)
+    }
+
+    pub(super) fn to_peer(&self, message: &Message) -> rustix::io::Result<()> {
+        message.send(&self.outer)
+    }
+}
+
+/// One message.
+#[derive(Debug)]
+pub(super) struct Message {
+    bytes: [u8; Self::LEN],
+    fd: Option<OwnedFd>,
+}
+
+impl Message {
+    /// memif's message types, as far as they matter here.
+    pub(super) const ACK: u16 = 1;
+    pub(super) const CONNECT: u16 = 6;
+    pub(super) const CONNECTED: u16 = 7;
+    pub(super) const DISCONNECT: u16 = 8;
+
+    const LEN: usize = 128;
+
+    /// The message's type, in host order like all of memif.
+    pub(super) fn kind(&self) -> u16 {
+        u16::from_ne_bytes([self.bytes[0], self.bytes[1]])
+    }
+
+    fn send(&self, socket: &OwnedFd) -> rustix::io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<_> = self.fd.iter().map(AsFd::as_fd).collect();
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(Errno::NOBUFS);
+        }
+        let bytes = [IoSlice::new(&self.bytes)];
+        rustix::net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+/// The next message; an error at the end, or if it is not one of memif's.
+fn receive(socket: &OwnedFd) -> rustix::io::Result<Message> {
+    let mut message = Message { bytes: [0; Message::LEN], fd: None };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [IoSliceMut::new(&mut message.bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::net::recvmsg(socket, &mut bytes, &mut control, flags)?.bytes;
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = part {
+            message.fd = fds.last();
+        }
+    }
+    if received == Message::LEN { Ok(message) } else { Err(Errno::PROTO) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).expect("sockets")
+    }
+
+    #[test]
+    fn a_message_crosses_with_its_descriptor() {
+        let (a, b) = pair();
+        let (read, write) = rustix::pipe::pipe().expect("pipe");
+        let mut bytes = [0; Message::LEN];
+        bytes[0] = 4;
+        bytes[127] = 9;
+        Message { bytes, fd: Some(write) }.send(&a).expect("sent");
+        let message = receive(&b).expect("received");
+        assert_eq!((message.kind(), message.bytes[127]), (4, 9));
+        rustix::io::write(message.fd.expect("a descriptor"), b"x").expect("written");
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(&read, &mut byte), Ok(1));
+    }
+
+    #[test]
+    fn a_closed_socket_and_a_short_message_are_the_end() {
+        let (a, b) = pair();
+        rustix::net::send(&a, b"short", SendFlags::NOSIGNAL).expect("sent");
+        assert!(receive(&b).is_err());
+        drop(a);
+        assert!(receive(&b).is_err());
+    }
+
+    #[test]
+    fn a_path_without_a_process_is_taken_over_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("uroce-channel-{}", std::process::id()));
+        let address = Address::File(path.clone());
+        drop(listen(&address).expect("a new path"));
+        let alive = listen(&address).expect("a dead path");
+        assert!(listen(&address).is_err());
+        drop(alive);
+        let _ = std::fs::remove_file(path);
+    }
+}

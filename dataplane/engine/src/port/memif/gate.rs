@@ -1,0 +1,101 @@
+//! The gate: queues outside the driver while it tears a connection down.
+//!
+//! Invariants
+//! - After [`Gate::close`] returns, no [`Gate::pass`] is running its function, nor begins to,
+//!   until [`Gate::open`].
+
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One flag per queue pair, written by its owner, and one that keeps them all out.
+#[derive(Debug)]
+pub(in crate::port) struct Gate {
+    closed: AtomicBool,
+    inside: Box<[CachePadded<AtomicBool>]>,
+}
+
+impl Gate {
+    pub(super) fn new(queue_pairs: u16) -> Self {
+        let inside = (0..queue_pairs).map(|_| CachePadded::new(AtomicBool::new(false)));
+        Self { closed: AtomicBool::new(false), inside: inside.collect() }
+    }
+
+    /// Runs `burst` unless the gate is closed. For the one owner of the queue pair.
+    #[inline]
+    pub(in crate::port) fn pass<R>(&self, queue: u16, burst: impl FnOnce() -> R) -> Option<R> {
+        let inside = &self.inside[usize::from(queue)];
+        // This store and the load below, and the store and the loads of `close`, are in one total
+        // order: either we see the gate closed, or `close` sees us inside.
+        inside.store(true, Ordering::SeqCst);
+        let result = (!self.closed.load(Ordering::SeqCst)).then(burst);
+        // Pairs with the load in `close`: what the burst read and wrote is done before it goes on.
+        inside.store(false, Ordering::Release);
+        result
+    }
+
+    /// Keeps new bursts out and waits for those inside: a burst's time.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for inside in &self.inside {
+            while inside.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Lets bursts in again.
+    pub(super) fn open(&self) {
+        // A burst that sees this sees what was done behind the gate.
+        self.closed.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn nobody_is_inside_behind_a_closed_gate() {
+        let gate = Gate::new(2);
+        let inside = AtomicU32::new(0);
+        let stop = AtomicBool::new(false);
+        let passes = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for queue in 0..2 {
+                let (gate, inside, stop, passes) = (&gate, &inside, &stop, &passes);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        gate.pass(queue, || {
+                            inside.fetch_add(1, Ordering::Relaxed);
+                            std::hint::spin_loop();
+                            inside.fetch_sub(1, Ordering::Relaxed);
+                            passes.fetch_add(1, Ordering::Relaxed);
+                        });
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            for _ in 0..500 {
+                gate.close();
+                for _ in 0..100 {
+                    assert_eq!(inside.load(Ordering::Relaxed), 0);
+                }
+                gate.open();
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(passes.into_inner() > 0);
+        assert_eq!(gate.pass(0, || 7), Some(7));
+    }
+
+    #[test]
+    fn a_closed_gate_refuses() {
+        let gate = Gate::new(1);
+        gate.close();
+        assert_eq!(gate.pass(0, || ()), None);
+        gate.open();
+        assert_eq!(gate.pass(0, || ()), Some(()));
+    }
+}
