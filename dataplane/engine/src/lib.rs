@@ -1,4 +1,32 @@
 //! Poll-mode lcores, ports, tables and queues under the transport.
+//!
+//! ```text
+//!   application            SendQueueEnd ─┐ doorbell     ┌─▶ CompletionQueue ─▶ CompletionChannel
+//!                          RecvQueueEnd ─┤              │
+//!   ─────────────────────────────────────┼──────────────┼──────────────────────────────────────
+//!   lcore    ┌───────────────────────────▼──────────────┴───────────────────────────────────┐
+//!            │ commands ─▶ receive ─▶ timers ─▶ doorbells ─▶ transmit ─▶ completions ─▶ ▒▒▒ │
+//!            └────▲──────────▲───────────────────────────────────┬──────────────────────────┘
+//!   ──────────────┼──────────┼───────────────────────────────────┼──────────────────────────────
+//!   Control ──────┘      rx_burst                            tx_burst                     Port
+//! ```
+//!
+//! An lcore owns queue pair *i* of each port, a shard of the QPs with their timers, and its
+//! counters, and touches nothing that another thread writes but through rings. A QP lives on one
+//! lcore; others send it messages: the application work requests, the control plane commands,
+//! another lcore the packets that it received. What lcores read together are two tables, QPN → owner
+//! and key → memory region, by plain acquire loads; what is removed from the second is freed once
+//! every lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
+//!
+//! [`Engine`] is the face for any thread, [`Control`] that of the one control-plane thread.
+//!
+//! What holds
+//! - After start an lcore neither allocates, nor locks, nor logs, nor enters the kernel, except to
+//!   raise the event of an armed completion queue, or to rest when idle if it is told to.
+//! - Unsafe code stands in the files that lift the denial below by name, and nowhere else.
+//!
+//! Not here: the protocol ([`uroce_transport`]), packet formats ([`uroce_wire`]), verbs objects,
+//! address resolution.
 
 #![deny(unsafe_code)]
 
@@ -6,3 +34,48 @@ pub mod clock;
 pub mod eal;
 pub mod mbuf;
 pub mod port;
+
+mod assemble;
+mod command;
+mod config;
+mod context;
+mod control;
+mod counters;
+mod doorbell;
+mod engine;
+mod env;
+mod fault;
+mod idle;
+mod key;
+mod lcore;
+mod memory;
+mod mr_table;
+mod qp_table;
+mod qsbr;
+mod queue;
+mod rx;
+mod schedule;
+mod shard;
+mod slot;
+mod sync;
+mod thread;
+mod timer_wheel;
+mod tx;
+
+pub use config::{
+    EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortAddresses, PortBinding,
+    ROCE_OVERHEAD, path_mtu_of,
+};
+pub use control::{Control, ControlError, MAX_WR, QpHandle, QpInfo, QpSpec, SendFrameError};
+pub use counters::{Counters, EngineCounter};
+pub use engine::{Engine, EngineError};
+pub use fault::LossConfig;
+pub use idle::IdlePolicy;
+pub use mr_table::{MrError, MrKeys, MrSpec};
+pub use queue::{
+    Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, RecvQueueEnd,
+    SendQueueEnd,
+};
+pub use rx::SlowFrame;
+pub use slot::{AdoptError, LcoreGuard, Turn};
+pub use thread::ThreadError;

@@ -1,0 +1,83 @@
+//! The parts of an engine, made and connected before anything runs.
+
+use crate::clock::Clock;
+use crate::command::command_rings;
+use crate::config::{EngineConfig, PortBinding};
+use crate::control::{ControlParts, LcoreLink};
+use crate::counters::CounterBlock;
+use crate::doorbell::Doorbell;
+use crate::engine::EngineError;
+use crate::key::{MrNumbers, QpNumbers};
+use crate::lcore::{Duties, Lcore};
+use crate::mr_table::MrTable;
+use crate::qp_table::QpTable;
+use crate::rx::{Exits, Receiver};
+use crate::shard::Shard;
+use crate::tx::Lane;
+use rtrb::RingBuffer;
+use std::sync::Arc;
+
+/// Frames of the control plane that may wait for lcore 0.
+const INJECTED: usize = 64;
+
+/// Everything but the threads.
+pub(crate) struct Parts {
+    pub(crate) lcores: Vec<Lcore>,
+    pub(crate) regions: Arc<MrTable>,
+    pub(crate) counters: Vec<Arc<CounterBlock>>,
+    pub(crate) control: ControlParts,
+}
+
+/// Makes them. The configuration has been checked.
+///
+/// # Errors
+/// See [`EngineError`].
+pub(crate) fn assemble(
+    config: &EngineConfig,
+    ports: Vec<PortBinding>,
+) -> Result<Parts, EngineError> {
+    let count = config.lcores.len();
+    let max_qps = config.max_qps;
+    let numbers = QpNumbers::random(max_qps).map_err(EngineError::Random)?;
+    let table = Arc::new(QpTable::new(max_qps, numbers.clone()));
+    let keys = MrNumbers::random(config.max_mrs).map_err(EngineError::Random)?;
+    let regions = Arc::new(MrTable::new(config.max_mrs, count, keys));
+    let exits = Arc::new(Exits::new(count));
+    let (inject, injected) = RingBuffer::new(INJECTED);
+    let mut injected = Some(injected);
+    let clock = Clock::new();
+
+    let (mut lcores, mut links, mut counters) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..count {
+        let doorbell = Arc::new(Doorbell::new(max_qps));
+        let block = Arc::new(CounterBlock::new());
+        let (sender, receiver) = command_rings();
+        let duties = Duties {
+            clock,
+            commands: receiver,
+            receiver: Receiver::new(number, Arc::clone(&table), Arc::clone(&exits)),
+            doorbell: Arc::clone(&doorbell),
+            shard: Shard::new(number, max_qps, Arc::clone(&table), Arc::clone(&block)),
+            lanes: lanes(number, &ports, max_qps)?,
+            // The control plane's frames leave by lcore 0.
+            injected: injected.take(),
+            held: None,
+        };
+        lcores.push(Lcore::new(number, Arc::clone(&regions), duties));
+        links.push(LcoreLink { rings: sender, doorbell, qps: 0, stalled: false });
+        counters.push(block);
+    }
+    let control = ControlParts { ports, links, numbers, max_qps, exits, inject };
+    Ok(Parts { lcores, regions, counters, control })
+}
+
+/// Queue pair `lcore` of each port.
+fn lanes(lcore: usize, ports: &[PortBinding], max_qps: u32) -> Result<Vec<Lane>, EngineError> {
+    let lane = |(binding, port): (&PortBinding, usize)| {
+        // At most 64 lcores.
+        let queue = binding.port.queue_pair(lcore as u16);
+        let queue = queue.map_err(|error| EngineError::Queue { port, error })?;
+        Ok(Lane::new(queue, binding, max_qps))
+    };
+    ports.iter().zip(1..).map(lane).collect()
+}

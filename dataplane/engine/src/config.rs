@@ -1,0 +1,101 @@
+//! What an engine is started with.
+
+use crate::fault::LossConfig;
+use crate::idle::IdlePolicy;
+use crate::mbuf::Mempool;
+use crate::port::Port;
+use uroce_wire::{Gid, Mac, PathMtu};
+
+/// Most lcores of an engine.
+pub const MAX_LCORES: usize = 64;
+/// Most ports of an engine: ports are numbered from 1 in eight bits.
+pub const MAX_PORTS: usize = 255;
+/// Most QPs of an engine; leaves 16 generations in a 24-bit number.
+pub const MAX_QPS: u32 = 1 << 20;
+/// Most memory regions of an engine; leaves 256 generations in a 32-bit key.
+pub const MAX_MRS: u32 = 1 << 24;
+/// Most addresses of a port.
+pub const MAX_GIDS: usize = 64;
+
+/// Bytes that IPv6, UDP, the transport headers and the invariant CRC may take of an Ethernet
+/// payload. The sum is the one by which Linux derives a path MTU from a netdev's.
+pub const ROCE_OVERHEAD: u16 = 40 + 8 + 12 + 4 + 28 + 4;
+
+/// The largest path MTU whose packets fit into an Ethernet payload of `mtu` bytes.
+pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
+    let room = u32::from(mtu.saturating_sub(ROCE_OVERHEAD));
+    let sizes = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512, PathMtu::B256];
+    sizes.into_iter().find(|size| size.bytes() <= room)
+}
+
+/// The configuration of [`Engine::start`](crate::Engine::start).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EngineConfig {
+    /// One lcore per entry, 1 to [`MAX_LCORES`]: the CPU its thread is pinned to, if any.
+    pub lcores: Vec<Option<usize>>,
+    /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes per lcore even if never created.
+    pub max_qps: u32,
+    /// Memory regions at once, 1 to [`MAX_MRS`]. Each costs 8 bytes even if never registered.
+    pub max_mrs: u32,
+    /// What an lcore does when there is nothing to do.
+    pub idle: IdlePolicy,
+}
+
+impl Default for EngineConfig {
+    /// One lcore, not pinned, which polls; 4096 QPs, 65536 memory regions.
+    fn default() -> EngineConfig {
+        EngineConfig {
+            lcores: vec![None],
+            max_qps: 4096,
+            max_mrs: 65536,
+            idle: IdlePolicy::default(),
+        }
+    }
+}
+
+/// Who a port is on its network.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortAddresses {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its 802.1Q VLAN, 1 to 4094, if it is in one. Without, only untagged frames are its own.
+    pub vlan: Option<u16>,
+    /// Its IP addresses, at most [`MAX_GIDS`].
+    pub gids: Vec<Gid>,
+}
+
+impl PortAddresses {
+    /// Can a port have these?
+    pub(crate) fn is_valid(&self) -> bool {
+        let vlan = self.vlan.is_none_or(|vlan| (1..=4094).contains(&vlan));
+        vlan && self.gids.len() <= MAX_GIDS
+    }
+}
+
+/// A port that the engine is to use, and what belongs to it.
+#[derive(Debug)]
+pub struct PortBinding {
+    /// The port; lcore *i* takes queue pair *i*.
+    pub port: Port,
+    /// Where the frames that it sends come from.
+    pub pool: Mempool,
+    /// Which frames are for it.
+    pub addresses: PortAddresses,
+    /// Loss to be injected, for tests.
+    pub loss: LossConfig,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtu_follows_linux() {
+        assert_eq!(path_mtu_of(1500), Some(PathMtu::B1024));
+        assert_eq!(path_mtu_of(4191), Some(PathMtu::B2048));
+        assert_eq!(path_mtu_of(4192), Some(PathMtu::B4096));
+        assert_eq!(path_mtu_of(9000), Some(PathMtu::B4096));
+        assert_eq!(path_mtu_of(351), None);
+        assert_eq!(path_mtu_of(0), None);
+    }
+}

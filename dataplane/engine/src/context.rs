@@ -1,0 +1,174 @@
+//! A QP as its lcore keeps it: the core's QP, its queues' lcore ends, and where its completions go.
+//!
+//! Invariants
+//! - Everything is made by the control plane and given to the lcore whole; the lcore allocates and
+//!   frees none of it.
+//! - What happened to the QP is published in this order: state, retired slots, completions. So who
+//!   polls a completion finds the slot free and the state at least as new.
+
+use crate::mr_table::Access;
+use crate::queue::cq::CompletionQueue;
+use crate::queue::{QpShared, RecvQueueFeed, SendQueueFeed, Which};
+use crate::tx::Lane;
+use crate::{counters::CounterBlock, env::QpEnv};
+use std::sync::Arc;
+use uroce_transport::{Cqe, Qp, QpState, Side};
+use uroce_wire::HeaderTemplate;
+
+/// A QP and all that belongs to it on its lcore.
+#[derive(Debug)]
+pub(crate) struct QpContext {
+    pub(crate) qp: Qp,
+    pub(crate) feeds: Feeds,
+    pub(crate) route: Route,
+    /// Of `qp.attr().path`, rebuilt after each modify.
+    template: HeaderTemplate,
+    /// The port it sends on, counted from 0: `qp.attr().port − 1`.
+    pub(crate) port: usize,
+    /// It stands in its port's active list.
+    pub(crate) active: bool,
+    published: QpState,
+}
+
+/// The lcore's ends of the work queues.
+#[derive(Debug)]
+pub(crate) struct Feeds {
+    pub(crate) sq: SendQueueFeed,
+    pub(crate) rq: RecvQueueFeed,
+}
+
+/// Where a QP's completions go, and which have gone in this turn.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) send_cq: Arc<CompletionQueue>,
+    pub(crate) recv_cq: Arc<CompletionQueue>,
+    pub(crate) shared: Arc<QpShared>,
+    /// Completions went to the send CQ in this turn; whether one of them was solicited.
+    sent: Option<bool>,
+    /// The same of the receive CQ.
+    received: Option<bool>,
+    /// A completion found its CQ full.
+    overrun: bool,
+}
+
+impl QpContext {
+    pub(crate) fn new(qp: Qp, feeds: Feeds, route: Route) -> QpContext {
+        let template = qp.attr().path.template();
+        let published = qp.state();
+        QpContext { qp, feeds, route, template, port: 0, active: false, published }
+    }
+
+    /// After a modify: what was derived from the attributes is derived again.
+    pub(crate) fn rebuild(&mut self) {
+        let attr = self.qp.attr();
+        self.template = attr.path.template();
+        self.port = usize::from(attr.port.saturating_sub(1));
+    }
+
+    /// Gives the core one input and publishes what came of it. Says whether there are completions
+    /// to notify of.
+    #[inline]
+    pub(crate) fn input<R>(
+        &mut self,
+        memory: &Access<'_>,
+        lane: &mut Lane,
+        pending: &mut Vec<(Side, Cqe)>,
+        counters: &CounterBlock,
+        work: impl FnOnce(&mut Qp, &mut Feeds, &mut QpEnv<'_>) -> R,
+    ) -> R {
+        let QpContext { qp, feeds, route, template, published, .. } = self;
+        let mut env = QpEnv { memory, lane, template, route, pending, counters };
+        let result = work(qp, feeds, &mut env);
+        if qp.state() != *published {
+            enter_state(qp, feeds, &mut env, published);
+        }
+        if !env.pending.is_empty() {
+            deliver(qp, feeds, &mut env, published);
+        }
+        result
+    }
+}
+
+/// Publishes a new state. What is still in the rings meets it too: flushed in ERR, gone in RESET.
+#[cold]
+fn enter_state(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &mut QpState) {
+    *published = qp.state();
+    env.route.shared.publish_state(qp.state());
+    RecvQueueFeed::flush_fence();
+    if matches!(qp.state(), QpState::Err | QpState::Reset) {
+        feeds.sq.feed(qp, env);
+        feeds.rq.feed(qp, env);
+    }
+    publish_retired(qp, feeds, env);
+}
+
+/// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
+/// more of them.
+//= check G6 — a QP whose completion does not fit goes to ERR
+fn deliver(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &mut QpState) {
+    publish_retired(qp, feeds, env);
+    env.route.deliver(env.pending, env.counters);
+    if env.route.overrun && qp.state() != QpState::Err {
+        qp.fail(env);
+        enter_state(qp, feeds, env, published);
+        env.route.deliver(env.pending, env.counters);
+    }
+}
+
+fn publish_retired(qp: &Qp, feeds: &Feeds, env: &QpEnv<'_>) {
+    feeds.sq.publish_retired(qp, &env.route.shared);
+    feeds.rq.publish_retired(qp, &env.route.shared);
+}
+
+impl Route {
+    pub(crate) fn new(
+        send_cq: Arc<CompletionQueue>,
+        recv_cq: Arc<CompletionQueue>,
+        shared: Arc<QpShared>,
+    ) -> Route {
+        Route { send_cq, recv_cq, shared, sent: None, received: None, overrun: false }
+    }
+
+    /// More completions at once than the lcore keeps: all of them are of one QP that is being
+    /// flushed, so each frees its own slot.
+    #[cold]
+    pub(crate) fn spill(&mut self, pending: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
+        let sends = pending.iter().filter(|(side, _)| *side == Side::Send).count() as u32;
+        self.shared.add_retired(Which::Send, sends);
+        self.shared.add_retired(Which::Recv, pending.len() as u32 - sends);
+        self.deliver(pending, counters);
+    }
+
+    fn deliver(&mut self, pending: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
+        for (side, cqe) in pending.drain(..) {
+            let (cq, events) = match side {
+                Side::Send => (&self.send_cq, &mut self.sent),
+                Side::Recv => (&self.recv_cq, &mut self.received),
+            };
+            let mut solicited = cqe.solicited;
+            if cq.push(cqe).is_err() {
+                // Whoever sleeps for a completion shall learn that none will come.
+                solicited = true;
+                self.overrun = true;
+                counters.count(crate::counters::EngineCounter::CqOverrun);
+            }
+            *events = Some(events.unwrap_or(false) | solicited);
+        }
+    }
+
+    /// Have completions gone out since the last [`notify`](Route::notify)?
+    #[inline]
+    pub(crate) fn has_delivered(&self) -> bool {
+        self.sent.is_some() || self.received.is_some()
+    }
+
+    /// Wakes who waits for what has gone out; [`CompletionQueue::notify_fence`] stands before it.
+    pub(crate) fn notify(&mut self) {
+        let sides = [(&self.send_cq, self.sent.take()), (&self.recv_cq, self.received.take())];
+        for (cq, events) in sides {
+            if events.is_some_and(|solicited| cq.wants_event(solicited)) {
+                cq.notify();
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The control plane's face of the engine: QPs, addresses, frames that are not RoCEv2.
+//!
+//! A call that concerns a QP becomes a command to its lcore, and waits for the reply. The control
+//! plane never touches a QP that an lcore has.
+//!
+//! Invariants
+//! - One owner: `Control` is neither `Clone` nor `Sync`, and every call takes it mutably.
+//! - A call ends. An lcore answers within a turn; one that is adopted and idle is turned by the
+//!   caller; one that has panicked is an error.
+//!
+//! Not here: what a GID resolves to, who connects to whom.
+
+use crate::command::{Command, CommandSender, Reply};
+use crate::config::{PortAddresses, PortBinding, path_mtu_of};
+use crate::context::{Feeds, QpContext, Route};
+use crate::doorbell::Doorbell;
+use crate::engine::Shared;
+use crate::key::{QpNumbers, Slots};
+use crate::mbuf::{Mbuf, PoolEmpty};
+use crate::port::Port;
+use crate::queue::{
+    CompletionQueue, MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, recv_queue,
+    send_queue,
+};
+use crate::rx::{Exits, SlowFrame};
+use crate::slot::Turn;
+use rtrb::Producer;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use uroce_transport::{ModifyError, Pd, Qp, QpAttr, QpCaps, QpChange};
+use uroce_wire::{PathMtu, Qpn};
+
+mod frames;
+mod wait;
+
+pub use frames::SendFrameError;
+
+/// Most work requests of a queue.
+pub const MAX_WR: u32 = 1 << 16;
+
+/// QPNs with a meaning of their own: none, the general services interface, multicast.
+const NEVER: [u32; 3] = [0, 1, 0xff_ffff];
+
+/// What a QP is created with.
+#[derive(Clone, Debug)]
+pub struct QpSpec {
+    /// The protection domain whose keys it may use.
+    pub pd: Pd,
+    /// How large its queues are.
+    pub caps: QpCaps,
+    /// Where completions of its send queue go.
+    pub send_cq: Arc<CompletionQueue>,
+    /// Where completions of its receive queue go; may be the same.
+    pub recv_cq: Arc<CompletionQueue>,
+    /// The lcore that is to own it; the one with the fewest QPs if none is named.
+    pub lcore: Option<usize>,
+}
+
+/// A new QP, in RESET.
+#[derive(Debug)]
+pub struct QpHandle {
+    /// Its number, by which all other calls name it.
+    pub qpn: Qpn,
+    /// Its owner.
+    pub lcore: usize,
+    /// Where sends are posted.
+    pub sq: SendQueueEnd,
+    /// Where receives are posted.
+    pub rq: RecvQueueEnd,
+}
+
+/// Query QP's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpInfo {
+    /// All attributes.
+    pub attr: QpAttr,
+    /// How large its queues are.
+    pub caps: QpCaps,
+    /// The QP is in SQD and messages that were begun are not all acknowledged.
+    pub sq_draining: bool,
+    /// Its owner.
+    pub lcore: usize,
+}
+
+/// Why a call was refused. It changed nothing then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// As many QPs exist as the engine was started for.
+    #[error("no QP is left")]
+    NoQpLeft,
+    /// A number of work requests or SGEs that a queue cannot have.
+    #[error("no queue can have {0:?}")]
+    Caps(QpCaps),
+    /// The engine has fewer lcores.
+    #[error("no lcore {0}")]
+    NoSuchLcore(usize),
+    /// No QP has this number (any more).
+    #[error("no QP {0:?}")]
+    UnknownQp(Qpn),
+    /// The engine has no port of this number; ports count from 1.
+    #[error("no port {0}")]
+    NoSuchPort(u8),
+    /// The port's MTU is too small for packets of this path MTU.
+    #[error("path MTU {} does not fit the port's MTU {mtu}", .path_mtu.bytes())]
+    PathMtu {
+        /// What was asked for.
+        path_mtu: PathMtu,
+        /// The port's largest Ethernet payload, bytes.
+        mtu: u16,
+    },
+    /// More addresses than a port can have, or no such VLAN.
+    #[error("too many addresses, or no such VLAN")]
+    Addresses,
+    /// Modify QP's rules forbid it.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// The lcore has panicked; its QPs are lost.
+    #[error("lcore {0} does not run any more")]
+    LcoreDied(usize),
+    /// The lcore did not answer within ten seconds: something keeps it from running.
+    #[error("lcore {0} does not answer")]
+    LcoreStalled(usize),
+}
+
+/// The way to one lcore.
+#[derive(Debug)]
+pub(crate) struct LcoreLink {
+    pub(crate) rings: CommandSender,
+    pub(crate) doorbell: Arc<Doorbell>,
+    /// QPs that it owns.
+    pub(crate) qps: u32,
+    /// It has once not answered. A late answer would be taken for that of a later command.
+    pub(crate) stalled: bool,
+}
+
+/// What the control plane gets of a new engine.
+#[derive(Debug)]
+pub(crate) struct ControlParts {
+    pub(crate) ports: Vec<PortBinding>,
+    pub(crate) links: Vec<LcoreLink>,
+    pub(crate) numbers: QpNumbers,
+    pub(crate) max_qps: u32,
+    pub(crate) exits: Arc<Exits>,
+    pub(crate) inject: Producer<(usize, Mbuf)>,
+}
+
+/// What the control plane knows of a QP.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    index: u32,
+    lcore: usize,
+    caps: QpCaps,
+    port: u8,
+}
+
+/// The single owner of the lcores' command rings. Dropping it shuts the engine down.
+#[derive(Debug)]
+pub struct Control {
+    shared: Arc<Shared>,
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    links: Vec<LcoreLink>,
+    slots: Slots,
+    numbers: QpNumbers,
+    qps: HashMap<Qpn, Record>,
+    exits: Arc<Exits>,
+    inject: Producer<(usize, Mbuf)>,
+    /// Last: the lcores' queue pairs go before their ports.
+    ports: Vec<PortBinding>,
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<Shared>, parts: ControlParts) -> Control {
+        let ControlParts { ports, links, numbers, max_qps, exits, inject } = parts;
+        Control {
+            shared,
+            threads: Vec::new(),
+            links,
+            slots: Slots::new(max_qps),
+            numbers,
+            qps: HashMap::new(),
+            exits,
+            inject,
+            ports,
+        }
+    }
+
+    /// Create QP: all its memory is taken here, none later.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
+        check_caps(&spec.caps)?;
+        let lcore = self.choose_lcore(spec.lcore)?;
+        let slot = self.slots.take(&self.numbers, &NEVER);
+        let (index, number) = slot.ok_or(ControlError::NoQpLeft)?;
+        let qpn = Qpn::new(number);
+        let (context, sq, rq) = self.build_qp(spec, qpn, index, lcore);
+        match self.call(lcore, Command::CreateQp { index, context }) {
+            Ok(Reply::Done) => {}
+            // The lcore may still take it one day: the slot is lost with the lcore.
+            result => {
+                return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
+            }
+        }
+        self.links[lcore].qps += 1;
+        let port = QpAttr::default().port;
+        self.qps.insert(qpn, Record { index, lcore, caps: spec.caps, port });
+        Ok(QpHandle { qpn, lcore, sq, rq })
+    }
+
+    /// Modify QP.
+    ///
+    /// # Errors
+    /// See [`ControlError`]; nothing has changed.
+    pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
+        let record = self.record(qpn)?;
+        let port = change.port.unwrap_or(record.port);
+        let binding = self.binding(port)?;
+        let mtu = binding.port.mtu();
+        if let Some(path_mtu) = change.path_mtu {
+            if path_mtu_of(mtu).is_none_or(|largest| path_mtu.bytes() > largest.bytes()) {
+                return Err(ControlError::PathMtu { path_mtu, mtu });
+            }
+        }
+        let command = Command::ModifyQp { index: record.index, change: *change };
+        match self.call(record.lcore, command)? {
+            Reply::Modified(result) => result?,
+            _ => return Err(ControlError::UnknownQp(qpn)),
+        }
+        if let Some(record) = self.qps.get_mut(&qpn) {
+            // A reset takes the attributes back to their defaults, the port's being 1.
+            let reset = change.state == Some(uroce_transport::QpState::Reset);
+            record.port = if reset { QpAttr::default().port } else { port };
+        }
+        Ok(())
+    }
+
+    /// Query QP.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
+        let Record { index, lcore, caps, .. } = self.record(qpn)?;
+        match self.call(lcore, Command::QueryQp { index })? {
+            Reply::Queried { attr, draining } => {
+                Ok(QpInfo { attr, caps, sq_draining: draining, lcore })
+            }
+            _ => Err(ControlError::UnknownQp(qpn)),
+        }
+    }
+
+    /// Destroy QP. Nothing of it runs afterwards; posts to its queues are refused.
+    ///
+    /// Completions that are in the queues already stay there.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ControlError> {
+        let Record { index, lcore, .. } = self.record(qpn)?;
+        match self.call(lcore, Command::DestroyQp { index })? {
+            Reply::Destroyed(context) => drop(context),
+            _ => return Err(ControlError::UnknownQp(qpn)),
+        }
+        self.qps.remove(&qpn);
+        self.links[lcore].qps -= 1;
+        self.slots.give_back(index);
+        Ok(())
+    }
+
+    /// QPs that exist.
+    pub fn qps(&self) -> impl Iterator<Item = Qpn> + '_ {
+        self.qps.keys().copied()
+    }
+
+    /// Number of ports.
+    pub fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// A port, counted from 1.
+    pub fn port(&self, port: u8) -> Option<&Port> {
+        self.binding(port).ok().map(|binding| &binding.port)
+    }
+
+    /// A port's addresses, counted from 1.
+    pub fn addresses(&self, port: u8) -> Option<&PortAddresses> {
+        self.binding(port).ok().map(|binding| &binding.addresses)
+    }
+
+    /// Gives a port, counted from 1, other addresses. Packets to those it loses are not for us any
+    /// more.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn set_addresses(
+        &mut self,
+        port: u8,
+        addresses: PortAddresses,
+    ) -> Result<(), ControlError> {
+        self.binding(port)?;
+        if !addresses.is_valid() {
+            return Err(ControlError::Addresses);
+        }
+        let at = usize::from(port) - 1;
+        for lcore in 0..self.links.len() {
+            let command = Command::SetAddresses { port: at, addresses: addresses.clone().into() };
+            match self.call(lcore, command)? {
+                Reply::Addresses(replaced) => drop(replaced),
+                _ => return Err(ControlError::NoSuchPort(port)),
+            }
+        }
+        self.ports[at].addresses = addresses;
+        Ok(())
+    }
+
+    /// Turns each lcore once that is adopted and that its adopter does not turn right now. Says
+    /// whether there was anything to do.
+    ///
+    /// To be called now and then, about once per millisecond: it is what keeps answering peers when
+    /// an adopter is busy with something else.
+    pub fn serve_adopted(&mut self) -> bool {
+        let adopted = self.shared.slots.iter().filter(|slot| slot.is_adopted());
+        adopted.fold(false, |any, slot| any | (slot.try_turn() == Turn::Busy))
+    }
+
+    /// Stops the lcores and frees everything they hold. The same as dropping it.
+    pub fn shutdown(self) {}
+
+    fn record(&self, qpn: Qpn) -> Result<Record, ControlError> {
+        self.qps.get(&qpn).copied().ok_or(ControlError::UnknownQp(qpn))
+    }
+
+    fn binding(&self, port: u8) -> Result<&PortBinding, ControlError> {
+        let at = usize::from(port).checked_sub(1);
+        at.and_then(|at| self.ports.get(at)).ok_or(ControlError::NoSuchPort(port))
+    }
+
+    fn choose_lcore(&self, wish: Option<usize>) -> Result<usize, ControlError> {
+        match wish {
+            Some(lcore) if lcore < self.links.len() => Ok(lcore),
+            Some(lcore) => Err(ControlError::NoSuchLcore(lcore)),
+            None => {
+                let least = self.links.iter().enumerate().min_by_key(|(_, link)| link.qps);
+                Ok(least.map_or(0, |(lcore, _)| lcore))
+            }
+        }
+    }
+
+    fn build_qp(
+        &self,
+        spec: &QpSpec,
+        qpn: Qpn,
+        index: u32,
+        lcore: usize,
+    ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
+        let QpSpec { pd, caps, send_cq, recv_cq, .. } = spec;
+        let shared = Arc::new(QpShared::new());
+        let ring = |depth, max_sge| RingSpec {
+            shared: Arc::clone(&shared),
+            doorbell: Arc::clone(&self.links[lcore].doorbell),
+            index,
+            depth,
+            max_sge,
+        };
+        let (sq, sq_feed) = send_queue(ring(caps.max_send_wr, caps.max_send_sge));
+        let (rq, rq_feed) = recv_queue(ring(caps.max_recv_wr, caps.max_recv_sge));
+        let feeds = Feeds { sq: sq_feed, rq: rq_feed };
+        let route = Route::new(Arc::clone(send_cq), Arc::clone(recv_cq), shared);
+        let qp = Qp::new(qpn, *pd, *caps);
+        (Box::new(QpContext::new(qp, feeds, route)), sq, rq)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.shared.slots.iter().for_each(|slot| slot.stop());
+        for thread in self.threads.drain(..) {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+        for slot in &self.shared.slots {
+            drop(slot.take());
+        }
+        while self.exits.slow_path.pop().is_some() {}
+    }
+}
+
+fn check_caps(caps: &QpCaps) -> Result<(), ControlError> {
+    let sends = (1..=MAX_WR).contains(&caps.max_send_wr);
+    let receives = caps.max_recv_wr <= MAX_WR;
+    let sges = [caps.max_send_sge, caps.max_recv_sge];
+    let sges = sges.iter().all(|sge| (1..=MAX_SGE).contains(sge));
+    if sends && receives && sges { Ok(()) } else { Err(ControlError::Caps(*caps)) }
+}

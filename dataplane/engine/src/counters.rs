@@ -1,0 +1,188 @@
+//! Counters: one block per lcore, written by its owner only, read by anybody at any time.
+//!
+//! Invariants
+//! - An lcore counts with a plain load and store: no locked instruction, no shared cache line.
+//! - A counter never goes down while the engine runs.
+//!
+//! Not here: names of the transport's counters and drop reasons (they come with their enums).
+
+use crate::sync::{AtomicU64, Ordering};
+use uroce_transport::{Counter, DropReason};
+
+macro_rules! engine_counters {
+    ($($variant:ident $name:literal $doc:literal)*) => {
+        /// What the engine itself counts.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(usize)]
+        pub enum EngineCounter {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl EngineCounter {
+            /// All counters, in the order of their index.
+            pub const ALL: &'static [EngineCounter] = &[$(EngineCounter::$variant,)*];
+
+            /// The name under which it is shown.
+            pub const fn name(self) -> &'static str {
+                match self { $(EngineCounter::$variant => $name,)* }
+            }
+
+            /// One English sentence.
+            pub const fn description(self) -> &'static str {
+                match self { $(EngineCounter::$variant => $doc,)* }
+            }
+        }
+    };
+}
+
+engine_counters! {
+    RxPackets "rdma_rx_packets" "A RoCEv2 packet received whose invariant CRC is right."
+    RxBytes "rdma_rx_bytes" "Bytes of these, Ethernet header included."
+    TxPackets "rdma_tx_packets" "A RoCEv2 packet sent."
+    TxBytes "rdma_tx_bytes" "Bytes of these, Ethernet header included."
+    RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
+    TxOther "tx_other_packets" "A frame of the control plane sent."
+    HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
+    TxFull "tx_full" "A turn in which the port took no more frames; they went later."
+    NoMbuf "tx_no_mbuf" "A turn in which the mempool was empty; packets went later."
+    RxLost "rx_injected_loss" "A received frame dropped by the configured loss."
+    TxLost "tx_injected_loss" "A frame to be sent dropped by the configured loss."
+    CqOverrun "cq_overrun" "A completion that found its completion queue full."
+}
+
+const DROPS: usize = DropReason::ALL.len();
+const TRANSPORT: usize = Counter::ALL.len();
+const ENGINE: usize = EngineCounter::ALL.len();
+const ALL: usize = ENGINE + TRANSPORT + DROPS;
+
+/// The counters of one lcore.
+#[derive(Debug)]
+pub(crate) struct CounterBlock {
+    values: [AtomicU64; ALL],
+}
+
+impl CounterBlock {
+    pub(crate) fn new() -> CounterBlock {
+        CounterBlock { values: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Only the owner calls this.
+    #[inline]
+    pub(crate) fn count(&self, counter: EngineCounter) {
+        self.add(counter, 1);
+    }
+
+    /// Only the owner calls this.
+    #[inline]
+    pub(crate) fn add(&self, counter: EngineCounter, amount: u64) {
+        self.add_at(counter as usize, amount);
+    }
+
+    /// Only the owner calls this.
+    #[inline]
+    pub(crate) fn count_transport(&self, counter: Counter) {
+        self.add_at(ENGINE + counter as usize, 1);
+    }
+
+    /// Only the owner calls this.
+    #[inline]
+    pub(crate) fn count_drop(&self, reason: DropReason) {
+        self.add_at(ENGINE + TRANSPORT + reason as usize, 1);
+    }
+
+    #[inline]
+    fn add_at(&self, at: usize, amount: u64) {
+        let value = &self.values[at];
+        value.store(value.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}
+
+/// A reading of all counters: of one lcore, or the sum over several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counters {
+    values: [u64; ALL],
+}
+
+impl Counters {
+    pub(crate) fn read<'a>(blocks: impl IntoIterator<Item = &'a CounterBlock>) -> Counters {
+        let mut values = [0u64; ALL];
+        for block in blocks {
+            for (sum, value) in values.iter_mut().zip(&block.values) {
+                *sum = sum.wrapping_add(value.load(Ordering::Relaxed));
+            }
+        }
+        Counters { values }
+    }
+
+    /// One of the engine's own.
+    pub fn engine(&self, counter: EngineCounter) -> u64 {
+        self.values[counter as usize]
+    }
+
+    /// One of the transport's.
+    pub fn transport(&self, counter: Counter) -> u64 {
+        self.values[ENGINE + counter as usize]
+    }
+
+    /// Frames dropped for this reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.values[ENGINE + TRANSPORT + reason as usize]
+    }
+
+    /// Frames dropped for any reason.
+    pub fn dropped_in_all(&self) -> u64 {
+        self.values[ENGINE + TRANSPORT..].iter().sum()
+    }
+
+    /// What has been counted since `earlier`, a reading of the same engine.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        let mut values = self.values;
+        for (value, before) in values.iter_mut().zip(&earlier.values) {
+            *value = value.wrapping_sub(*before);
+        }
+        Counters { values }
+    }
+
+    /// Name, description and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        let engine = EngineCounter::ALL.iter().map(|c| (c.name(), c.description()));
+        let transport = Counter::ALL.iter().map(|c| (c.name(), c.description()));
+        let drops = DropReason::ALL.iter().map(|r| (r.name(), r.description()));
+        let names = engine.chain(transport).chain(drops);
+        names.zip(&self.values).map(|((name, text), &value)| (name, text, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_counter_has_its_own_place_and_name() {
+        let block = CounterBlock::new();
+        EngineCounter::ALL.iter().for_each(|&counter| block.add(counter, 1));
+        Counter::ALL.iter().for_each(|&counter| block.count_transport(counter));
+        DropReason::ALL.iter().for_each(|&reason| block.count_drop(reason));
+        let counters = Counters::read([&block]);
+        let by_name: BTreeMap<_, _> =
+            counters.iter().map(|(name, _, value)| (name, value)).collect();
+        assert_eq!(by_name.len(), ALL, "names differ");
+        assert!(by_name.values().all(|&value| value == 1));
+    }
+
+    #[test]
+    fn readings_sum_over_lcores_and_subtract() {
+        let (a, b) = (CounterBlock::new(), CounterBlock::new());
+        a.add(EngineCounter::RxBytes, 5);
+        let before = Counters::read([&a, &b]);
+        b.add(EngineCounter::RxBytes, 7);
+        b.count_drop(DropReason::BadIcrc);
+        let after = Counters::read([&a, &b]);
+        assert_eq!(after.engine(EngineCounter::RxBytes), 12);
+        let since = after.since(&before);
+        assert_eq!(since.engine(EngineCounter::RxBytes), 7);
+        assert_eq!(since.dropped(DropReason::BadIcrc), 1);
+        assert_eq!(since.dropped_in_all(), 1);
+    }
+}

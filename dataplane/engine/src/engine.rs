@@ -1,0 +1,199 @@
+//! The engine: lcores over ports, and what any thread may do with them.
+//!
+//! Starting gives two faces. [`Engine`] is for everybody: memory regions, completion queues,
+//! counters, adoption; cheap to clone, usable from any thread. [`Control`] is for one thread, the
+//! control plane's: QPs, addresses, frames that are not RoCEv2.
+//!
+//! Invariants
+//! - [`Control`] owns the lcores' lives: when it is dropped they stop and everything they hold is
+//!   freed. Engines that are left say [`EngineError::Stopped`] or its like, and nothing hangs.
+//!
+//! Not here: verbs objects and who may still use them.
+
+use crate::config::{EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortBinding};
+use crate::control::Control;
+use crate::counters::{CounterBlock, Counters};
+use crate::eal::Eal;
+use crate::mr_table::{MrError, MrTable};
+use crate::port::QueueError;
+use crate::queue::{CompletionChannel, CompletionQueue, CqError};
+use crate::slot::{AdoptError, LcoreGuard, Slot};
+use crate::sync::{AtomicU32, Ordering};
+use crate::thread::ThreadError;
+use std::sync::Arc;
+use uroce_transport::Pd;
+use uroce_wire::Lkey;
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// No lcore, or more than [`MAX_LCORES`].
+    #[error("{0} lcores are not in 1..={MAX_LCORES}")]
+    Lcores(usize),
+    /// No port, or more than [`MAX_PORTS`].
+    #[error("{0} ports are not in 1..={MAX_PORTS}")]
+    Ports(usize),
+    /// `max_qps` is 0 or above [`MAX_QPS`].
+    #[error("{0} QPs are not in 1..={MAX_QPS}")]
+    Qps(u32),
+    /// `max_mrs` is 0 or above [`MAX_MRS`].
+    #[error("{0} memory regions are not in 1..={MAX_MRS}")]
+    Mrs(u32),
+    /// A port, counted from 1, has fewer queue pairs than the engine has lcores, or they are taken.
+    #[error("port {port}: {error}")]
+    Queue {
+        /// The port.
+        port: usize,
+        /// What is wrong.
+        error: QueueError,
+    },
+    /// A port, counted from 1, has too many addresses or a VLAN that does not exist.
+    #[error("port {0}: more than {MAX_GIDS} addresses, or no such VLAN")]
+    Addresses(usize),
+    /// A port, counted from 1, is to lose less than nothing or more than everything.
+    #[error("port {0}: a share of loss is not in 0.0..=1.0")]
+    Loss(usize),
+    /// EAL does not run.
+    #[error("EAL does not run")]
+    NoEal,
+    /// The system has no randomness for keys.
+    #[error("no randomness: {0}")]
+    Random(getrandom::Error),
+    /// An lcore's thread did not start.
+    #[error("lcore {lcore}: {error}")]
+    Thread {
+        /// The lcore.
+        lcore: usize,
+        /// What is wrong.
+        error: ThreadError,
+    },
+}
+
+/// What all clones of an engine share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) slots: Vec<Arc<Slot>>,
+    pub(crate) regions: Arc<MrTable>,
+    pub(crate) counters: Vec<Arc<CounterBlock>>,
+    pub(crate) next_pd: AtomicU32,
+}
+
+/// A running engine. Clones are handles of the same one.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Starts lcores over ports. All memory that the data path needs is taken here or with each QP.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; nothing runs then, and the ports are closed.
+    pub fn start(
+        config: EngineConfig,
+        ports: Vec<PortBinding>,
+    ) -> Result<(Engine, Control), EngineError> {
+        check(&config, &ports)?;
+        let eal = Eal::running().ok_or(EngineError::NoEal)?;
+        let parts = crate::assemble::assemble(&config, ports)?;
+        let shared = Arc::new(Shared {
+            slots: parts.lcores.into_iter().map(|lcore| Arc::new(Slot::new(lcore))).collect(),
+            regions: parts.regions,
+            counters: parts.counters,
+            next_pd: AtomicU32::new(1),
+        });
+        let mut control = Control::new(Arc::clone(&shared), parts.control);
+        // From here on dropping `control` stops what runs.
+        for (lcore, (slot, &cpu)) in shared.slots.iter().zip(&config.lcores).enumerate() {
+            let thread = crate::thread::start(lcore, cpu, eal, Arc::clone(slot), config.idle);
+            control.threads.push(thread.map_err(|error| EngineError::Thread { lcore, error })?);
+        }
+        Ok((Engine { shared }, control))
+    }
+
+    /// Number of lcores.
+    pub fn lcores(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// A protection domain of its own. Keys of one domain are refused in every other.
+    pub fn alloc_pd(&self) -> Pd {
+        Pd(self.shared.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Removes a region. When this returns nothing touches the memory any more.
+    ///
+    /// # Errors
+    /// [`MrError::UnknownKey`].
+    pub fn deregister_mr(&self, lkey: Lkey) -> Result<(), MrError> {
+        self.shared.regions.deregister(lkey)
+    }
+
+    /// A completion queue for `depth` entries whose events, if it is armed, go to `channel`.
+    ///
+    /// # Errors
+    /// See [`CqError`].
+    pub fn create_cq(
+        &self,
+        depth: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<CompletionQueue>, CqError> {
+        CompletionQueue::new(depth, channel)
+    }
+
+    /// All counters, summed over the lcores.
+    pub fn counters(&self) -> Counters {
+        Counters::read(self.shared.counters.iter().map(|block| &**block))
+    }
+
+    /// The counters of one lcore.
+    pub fn lcore_counters(&self, lcore: usize) -> Option<Counters> {
+        self.shared.counters.get(lcore).map(|block| Counters::read([&**block]))
+    }
+
+    /// A number that moves while the lcore runs: two per turn.
+    pub fn heartbeat(&self, lcore: usize) -> Option<u64> {
+        (lcore < self.lcores()).then(|| self.shared.regions.heartbeat(lcore))
+    }
+
+    /// Hands an lcore to the calling thread, which turns it from now on: run to completion, for
+    /// applications that would otherwise share a core with the lcore they wait for.
+    ///
+    /// # Errors
+    /// See [`AdoptError`].
+    pub fn adopt(&self, lcore: usize) -> Result<LcoreGuard, AdoptError> {
+        let slot = self.shared.slots.get(lcore).ok_or(AdoptError::NoSuchLcore(lcore))?;
+        LcoreGuard::adopt(slot, lcore)
+    }
+
+    /// Do all lcores run? False after a shutdown, or if one has panicked.
+    pub fn is_running(&self) -> bool {
+        self.shared.slots.iter().all(|slot| !slot.is_dead())
+    }
+}
+
+fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError> {
+    let lcores = config.lcores.len();
+    if lcores == 0 || lcores > MAX_LCORES {
+        return Err(EngineError::Lcores(lcores));
+    }
+    if ports.is_empty() || ports.len() > MAX_PORTS {
+        return Err(EngineError::Ports(ports.len()));
+    }
+    if config.max_qps == 0 || config.max_qps > MAX_QPS {
+        return Err(EngineError::Qps(config.max_qps));
+    }
+    if config.max_mrs == 0 || config.max_mrs > MAX_MRS {
+        return Err(EngineError::Mrs(config.max_mrs));
+    }
+    for (binding, port) in ports.iter().zip(1..) {
+        if !binding.addresses.is_valid() {
+            return Err(EngineError::Addresses(port));
+        }
+        if !binding.loss.is_valid() {
+            return Err(EngineError::Loss(port));
+        }
+    }
+    Ok(())
+}

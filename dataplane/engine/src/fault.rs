@@ -1,0 +1,101 @@
+//! Seeded loss of frames at a port, for tests and the interop laboratory.
+//!
+//! A lost frame is lost silently and counted, as on a bad link. With the same seed and the same
+//! traffic the same frames are lost. When off it costs one branch per burst.
+
+/// Which share of a port's frames gets lost.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LossConfig {
+    /// Of the received frames, 0.0 (none) to 1.0 (all).
+    pub rx: f64,
+    /// Of the sent frames, 0.0 to 1.0.
+    pub tx: f64,
+    /// Decides which.
+    pub seed: u64,
+}
+
+impl LossConfig {
+    /// Are both shares within 0 to 1?
+    pub fn is_valid(&self) -> bool {
+        [self.rx, self.tx].iter().all(|share| (0.0..=1.0).contains(share))
+    }
+
+    /// The loss of received and of sent frames at queue pair `queue`.
+    pub(crate) fn at_queue(&self, queue: usize) -> (Loss, Loss) {
+        let seed = self.seed.wrapping_add((queue as u64) << 32);
+        (Loss::new(self.rx, seed), Loss::new(self.tx, seed.wrapping_add(1)))
+    }
+}
+
+/// Decides frame by frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss {
+    /// A frame is lost if the next 32 random bits are below it: 0 to 2^32.
+    threshold: u64,
+    state: u64,
+}
+
+impl Loss {
+    fn new(share: f64, seed: u64) -> Loss {
+        // Between 0 and 2^32 for a valid share.
+        Loss { threshold: (share * 4_294_967_296.0) as u64, state: seed }
+    }
+
+    /// Can a frame be lost at all?
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.threshold > 0
+    }
+
+    /// Is the next frame lost?
+    #[inline]
+    pub(crate) fn loses(&mut self) -> bool {
+        if self.threshold == 0 {
+            return false;
+        }
+        self.next() >> 32 < self.threshold
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(share: f64, seed: u64) -> Vec<bool> {
+        let (mut rx, _) = LossConfig { rx: share, tx: 0.0, seed }.at_queue(0);
+        (0..100_000).map(|_| rx.loses()).collect()
+    }
+
+    #[test]
+    fn loses_the_share_asked_for() {
+        let count = |lost: Vec<bool>| lost.into_iter().filter(|&lost| lost).count();
+        assert_eq!(count(lost(0.0, 1)), 0);
+        assert_eq!(count(lost(1.0, 1)), 100_000);
+        let one_percent = count(lost(0.01, 1));
+        // Six standard deviations.
+        assert!((811..=1189).contains(&one_percent), "{one_percent} of 100000");
+    }
+
+    #[test]
+    fn the_same_seed_loses_the_same_frames() {
+        assert_eq!(lost(0.1, 7), lost(0.1, 7));
+        assert_ne!(lost(0.1, 7), lost(0.1, 8));
+    }
+
+    #[test]
+    fn shares_outside_of_zero_to_one_are_invalid() {
+        assert!(LossConfig::default().is_valid());
+        for share in [-0.1, 1.1, f64::NAN] {
+            assert!(!LossConfig { rx: share, ..LossConfig::default() }.is_valid());
+        }
+    }
+}

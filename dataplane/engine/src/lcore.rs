@@ -1,0 +1,167 @@
+//! An lcore: one turn of it after the other moves everything.
+//!
+//! ```text
+//!   commands ─▶ receive ─▶ timers ─▶ doorbells ─▶ transmit ─▶ completions ─▶ quiescent
+//! ```
+//!
+//! Invariants
+//! - One thread has an lcore at a time, and a turn runs to its end.
+//! - A turn reads the clock once. It neither allocates, nor locks, nor logs, nor enters the kernel,
+//!   except to raise an event of a completion queue that was armed for it.
+//!
+//! Not here: which thread it is, and what that does between two turns ([`crate::slot`]).
+
+use crate::clock::Clock;
+use crate::command::{Command, CommandReceiver, Reply};
+use crate::doorbell::Doorbell;
+use crate::mbuf::Mbuf;
+use crate::mr_table::{Access, MrTable};
+use crate::rx::Receiver;
+use crate::shard::{Around, Shard};
+use crate::tx::Lane;
+use rtrb::Consumer;
+use std::sync::Arc;
+use uroce_transport::{Instant, QpState};
+
+/// An lcore, with everything that is its own.
+#[derive(Debug)]
+pub(crate) struct Lcore {
+    number: usize,
+    regions: Arc<MrTable>,
+    duties: Duties,
+}
+
+/// What a turn does, in its order.
+#[derive(Debug)]
+pub(crate) struct Duties {
+    pub(crate) clock: Clock,
+    pub(crate) commands: CommandReceiver,
+    pub(crate) receiver: Receiver,
+    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) shard: Shard,
+    pub(crate) lanes: Vec<Lane>,
+    /// Frames of the control plane and the port, counted from 0, that each is to leave by.
+    pub(crate) injected: Option<Consumer<(usize, Mbuf)>>,
+    /// An injected frame that found its port full.
+    pub(crate) held: Option<(usize, Mbuf)>,
+}
+
+impl Lcore {
+    pub(crate) fn new(number: usize, regions: Arc<MrTable>, duties: Duties) -> Lcore {
+        Lcore { number, regions, duties }
+    }
+
+    /// One turn. Says whether there was anything to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        let memory = self.regions.enter(self.number);
+        let duties = &mut self.duties;
+        let now = Instant::from_nanos(duties.clock.now());
+        let mut busy = duties.obey_commands(now, &memory);
+        busy |= duties.receive(now, &memory);
+        busy |= duties.expire_timers(now, &memory);
+        busy |= duties.answer_doorbells();
+        busy |= duties.transmit(now, &memory);
+        duties.shard.notify();
+        // The end of `memory` is the quiescent point.
+        busy
+    }
+}
+
+impl Drop for Lcore {
+    /// Posts are refused from now on.
+    fn drop(&mut self) {
+        let shard = &mut self.duties.shard;
+        for index in shard.indices().collect::<Vec<_>>() {
+            shard.remove(index, &mut self.duties.lanes);
+        }
+    }
+}
+
+impl Duties {
+    fn receive(&mut self, now: Instant, memory: &Access<'_>) -> bool {
+        let mut around = Around { now, memory, lanes: &mut self.lanes };
+        let mut any = self.receiver.take_over(&mut self.shard, &mut around);
+        for port in 0..around.lanes.len() {
+            any |= self.receiver.receive(port, &mut self.shard, &mut around);
+        }
+        any
+    }
+
+    fn expire_timers(&mut self, now: Instant, memory: &Access<'_>) -> bool {
+        self.shard.expire(&mut Around { now, memory, lanes: &mut self.lanes })
+    }
+
+    fn answer_doorbells(&mut self) -> bool {
+        let mut any = false;
+        while let Some(index) = self.doorbell.next() {
+            self.shard.activate(index, &mut self.lanes);
+            any = true;
+        }
+        any
+    }
+
+    fn transmit(&mut self, now: Instant, memory: &Access<'_>) -> bool {
+        let mut any = self.take_injected();
+        let mut around = Around { now, memory, lanes: &mut self.lanes };
+        for port in 0..around.lanes.len() {
+            any |= self.shard.transmit(port, &mut around);
+            any |= around.lanes[port].flush(&self.shard.counters);
+        }
+        any
+    }
+
+    /// Frames of the control plane go before those of QPs: there are few.
+    fn take_injected(&mut self) -> bool {
+        let Some(ring) = &mut self.injected else { return false };
+        let mut any = false;
+        while let Some((port, frame)) = self.held.take().or_else(|| ring.pop().ok()) {
+            let Some(lane) = self.lanes.get_mut(port) else { continue };
+            if let Err(frame) = lane.inject(frame, &self.shard.counters) {
+                self.held = Some((port, frame));
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn obey_commands(&mut self, now: Instant, memory: &Access<'_>) -> bool {
+        let mut any = false;
+        while let Ok(command) = self.commands.commands.pop() {
+            let mut around = Around { now, memory, lanes: &mut self.lanes };
+            let reply = obey(command, &mut self.shard, &mut around);
+            // As deep as the ring of commands, one of which is under way at a time.
+            let pushed = self.commands.replies.push(reply);
+            debug_assert!(pushed.is_ok(), "a reply for each command");
+            any = true;
+        }
+        any
+    }
+}
+
+fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
+    match command {
+        Command::CreateQp { index, context } => match shard.insert(index, context) {
+            true => Reply::Done,
+            false => Reply::Unknown,
+        },
+        Command::ModifyQp { index, change } => {
+            shard.modify(index, &change, around).map_or(Reply::Unknown, Reply::Modified)
+        }
+        Command::QueryQp { index } => shard.get(index).map_or(Reply::Unknown, |context| {
+            let qp = &context.qp;
+            let draining = qp.state() == QpState::Sqd && !qp.is_drained();
+            Reply::Queried { attr: qp.attr(), draining }
+        }),
+        Command::DestroyQp { index } => {
+            shard.remove(index, around.lanes).map_or(Reply::Unknown, Reply::Destroyed)
+        }
+        Command::SetAddresses { port, mut addresses } => match around.lanes.get_mut(port) {
+            Some(lane) => {
+                std::mem::swap(&mut lane.addresses, &mut addresses);
+                Reply::Addresses(addresses)
+            }
+            None => Reply::Unknown,
+        },
+    }
+}

@@ -1,0 +1,147 @@
+//! The only copies into and out of registered memory.
+//!
+//! Registered memory belongs to the application, which may read and write it at any moment, and
+//! through the wire to strangers. So it is never seen as a slice: bytes are copied from and to raw
+//! pointers, and the words of ATOMIC operations are changed by 8-byte atomics, which also holds
+//! against the application's own (`IBV_ATOMIC_GLOB` within this process).
+//!
+//! Invariants
+//! - A byte is touched only if key, protection domain, range and right have been checked in the
+//!   same turn, in this order; the region then stays registered until the turn's end.
+//!
+//! Not here: the table of regions ([`crate::mr_table`]).
+
+#![allow(unsafe_code)]
+
+use crate::mr_table::{Access, MrEntry};
+use crate::sync::{AtomicU64, Ordering};
+use uroce_transport::{AccessFlags, AtomicOp, Key, MemoryFault, Pd, Region};
+
+/// A range of memory that may be touched, for what it was asked for, in this turn.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    place: *mut u8,
+}
+
+impl Access<'_> {
+    /// Would this access be granted?
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        pd: Pd,
+        region: Region,
+        access: uroce_transport::Access,
+    ) -> Result<(), MemoryFault> {
+        self.grant(pd, region, access).map(|_| ())
+    }
+
+    /// Copies the region's bytes to `out`, which has its length.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then `out` is unchanged.
+    #[inline]
+    pub(crate) fn read(&self, pd: Pd, region: Region, out: &mut [u8]) -> Result<(), MemoryFault> {
+        assert_eq!(out.len(), region.len as usize, "as long as the region");
+        if out.is_empty() {
+            return Ok(());
+        }
+        let granted = self.grant(pd, region, uroce_transport::Access::Read)?;
+        // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
+        // registered, hence mapped, until after this turn (`MrTable::register`'s contract); `out`
+        // has that length and is mbuf memory that only we hold, so the two do not overlap. The
+        // application may write the source meanwhile; the bytes are then any mixture, as with a
+        // NIC, and no reference to them exists.
+        unsafe { std::ptr::copy_nonoverlapping(granted.place, out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies `bytes` to the region, which has their length.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then no byte was written.
+    #[inline]
+    pub(crate) fn write(&self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        assert_eq!(bytes.len(), region.len as usize, "as long as the region");
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let granted = self.grant(pd, region, uroce_transport::Access::Write)?;
+        // SAFETY: as in `read`, with the roles exchanged; `grant` saw the right to write.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), granted.place, bytes.len()) };
+        Ok(())
+    }
+
+    /// Performs `op` on the word at `va` and gives its former value.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then the word is unchanged.
+    pub(crate) fn atomic(
+        &self,
+        pd: Pd,
+        rkey: uroce_wire::Rkey,
+        va: uroce_wire::Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        let granted = self.grant(pd, region, uroce_transport::Access::Atomic)?;
+        let word = granted.place.cast::<u64>();
+        if !word.is_aligned() {
+            return Err(MemoryFault::OutOfRange);
+        }
+        // SAFETY: eight aligned bytes inside a registered region, valid until after this turn.
+        // Whoever else in this process changes them concurrently does so by the engine's atomics,
+        // its raw copies, or atomics of its own, as `MrTable::register`'s contract demands.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        Ok(match op {
+            AtomicOp::CompareSwap { compare, swap } => {
+                match word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(former) | Err(former) => former,
+                }
+            }
+            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
+        })
+    }
+
+    #[inline]
+    fn grant(
+        &self,
+        pd: Pd,
+        region: Region,
+        access: uroce_transport::Access,
+    ) -> Result<Granted, MemoryFault> {
+        let key = match region.key {
+            Key::Local(lkey) => lkey.0,
+            Key::Remote(rkey) => rkey.0,
+        };
+        let entry = self.find(key).ok_or(MemoryFault::UnknownKey)?;
+        if entry.pd != pd {
+            return Err(MemoryFault::WrongPd);
+        }
+        let place = entry.place(region.va.0, u64::from(region.len));
+        let place = place.ok_or(MemoryFault::OutOfRange)?;
+        if !grants(entry, region.key, access) {
+            return Err(MemoryFault::NotGranted);
+        }
+        Ok(Granted { place })
+    }
+}
+
+/// Reading one's own memory needs no right, everything else does.
+#[inline]
+fn grants(entry: &MrEntry, key: Key, access: uroce_transport::Access) -> bool {
+    use uroce_transport::Access::{Atomic, Read, Write};
+    let needed = match (key, access) {
+        (Key::Local(_), Read) => return true,
+        (Key::Local(_), Write | Atomic) => AccessFlags::LOCAL_WRITE,
+        (Key::Remote(_), Read) => AccessFlags::REMOTE_READ,
+        (Key::Remote(_), Write) => AccessFlags::REMOTE_WRITE,
+        (Key::Remote(_), Atomic) => AccessFlags::REMOTE_ATOMIC,
+    };
+    entry.access.contains(needed)
+}
+
+#[cfg(test)]
+mod tests;

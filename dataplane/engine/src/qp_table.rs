@@ -1,0 +1,96 @@
+//! Which lcore owns the QP of a number: one atomic word per slot, read by all lcores.
+//!
+//! Invariants
+//! - Only a QP's owner writes its word, so the owner finds in its own shard what the word says.
+//! - The table holds numbers, not pointers: a reader that is late hands a packet to an lcore that
+//!   has no such QP any more, which drops and counts it. Nothing needs reclaiming.
+//!
+//! Not here: the QP, which never leaves its owner ([`crate::lcore`]).
+
+use crate::key::QpNumbers;
+use crate::sync::{AtomicU64, Ordering};
+use uroce_wire::Qpn;
+
+/// No QP has this word: QPN 0 is never given out.
+const ABSENT: u64 = 0;
+
+/// Where a QP is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// Its slot, in the table and in the owner's shard.
+    pub(crate) index: u32,
+    /// Its lcore.
+    pub(crate) owner: usize,
+}
+
+/// QPN → [`Place`].
+#[derive(Debug)]
+pub(crate) struct QpTable {
+    numbers: QpNumbers,
+    /// `owner << 32 | QPN`, or [`ABSENT`].
+    words: Box<[AtomicU64]>,
+}
+
+impl QpTable {
+    /// Room for `slots` QPs, none present.
+    pub(crate) fn new(slots: u32, numbers: QpNumbers) -> QpTable {
+        let slots = slots.next_power_of_two();
+        QpTable { numbers, words: (0..slots).map(|_| AtomicU64::new(ABSENT)).collect() }
+    }
+
+    /// Where the QP of this number is.
+    #[inline]
+    pub(crate) fn find(&self, qpn: Qpn) -> Option<Place> {
+        let index = self.numbers.index(qpn.value());
+        // Pairs with `publish`. The mask of `index` keeps it inside of the table.
+        let word = self.words.get(index)?.load(Ordering::Acquire);
+        let present = word as u32 == qpn.value() && word != ABSENT;
+        present.then(|| Place { index: index as u32, owner: (word >> 32) as usize })
+    }
+
+    /// The owner has the QP in its shard: packets may come.
+    pub(crate) fn publish(&self, qpn: Qpn, place: Place) {
+        let word = (place.owner as u64) << 32 | u64::from(qpn.value());
+        self.words[place.index as usize].store(word, Ordering::Release);
+    }
+
+    /// The owner has taken the QP out of its shard.
+    pub(crate) fn withdraw(&self, index: u32) {
+        self.words[index as usize].store(ABSENT, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Slots;
+
+    #[test] //= check E10 test
+    fn a_number_is_found_from_publish_to_withdraw_and_its_successor_is_another() {
+        let numbers = QpNumbers::random(64).unwrap();
+        let table = QpTable::new(64, numbers.clone());
+        let mut slots = Slots::new(64);
+        let (index, number) = slots.take(&numbers, &[0]).unwrap();
+        let (qpn, place) = (Qpn::new(number), Place { index, owner: 3 });
+        assert_eq!(table.find(qpn), None);
+        table.publish(qpn, place);
+        assert_eq!(table.find(qpn), Some(place));
+        assert_eq!(table.find(Qpn::new(number ^ 1)), None);
+        table.withdraw(index);
+        assert_eq!(table.find(qpn), None);
+
+        slots.give_back(index);
+        let reused = std::iter::from_fn(|| slots.take(&numbers, &[0])).last().unwrap();
+        assert_eq!(reused.0, index);
+        table.publish(Qpn::new(reused.1), place);
+        assert_eq!(table.find(qpn), None, "the old number must not find the new QP");
+    }
+
+    #[test] //= check E10 test
+    fn an_empty_table_knows_no_number_at_all() {
+        let table = QpTable::new(16, QpNumbers::random(16).unwrap());
+        for number in (0..1 << 24).step_by(7).chain([1, 0xff_ffff]) {
+            assert_eq!(table.find(Qpn::new(number)), None);
+        }
+    }
+}

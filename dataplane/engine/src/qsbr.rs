@@ -1,0 +1,178 @@
+//! Quiescent-state reclamation: when may something that lcores read without a lock be freed?
+//!
+//! An lcore holds what it found in a shared table until the end of its turn and no longer. So what
+//! was unpublished is nobody's once each lcore that was in a turn at that moment has ended it.
+//!
+//! ```text
+//!   lcore:  counter odd ── fence ── loads, uses ── counter even
+//!   freer:  unpublish   ── fence ── counter odd? wait until it changes ── free
+//! ```
+//!
+//! Invariants
+//! - Both fences are sequentially consistent, so one comes first. If the lcore's does, the freer
+//!   sees the odd counter and waits for the end of that turn, which it acquires. If the freer's
+//!   does, the lcore's loads find the table without the entry.
+//! - Outside of a turn a counter is even: an lcore that is parked, stopped or between two turns
+//!   holds nothing and nobody waits for it.
+//!
+//! Not here: what is freed.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+use crossbeam_utils::{Backoff, CachePadded};
+
+/// One counter per lcore: odd in a turn, even outside.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    counters: Box<[CachePadded<AtomicU64>]>,
+}
+
+/// The lcore that made it is in a turn until it is dropped, also by a panic.
+#[derive(Debug)]
+pub(crate) struct InTurn<'t> {
+    counter: &'t AtomicU64,
+}
+
+impl Turns {
+    /// All of `lcores` outside of a turn.
+    pub(crate) fn new(lcores: usize) -> Turns {
+        Turns { counters: (0..lcores).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+    }
+
+    /// Begins a turn of `lcore`, which is not in one: one thread has an lcore at a time.
+    #[inline]
+    pub(crate) fn enter(&self, lcore: usize) -> InTurn<'_> {
+        let counter = &*self.counters[lcore];
+        let even = counter.load(Ordering::Relaxed);
+        debug_assert!(even.is_multiple_of(2), "lcore {lcore} is in a turn");
+        counter.store(even.wrapping_add(1), Ordering::Relaxed);
+        // Pairs with the fence in `wait`: see the module.
+        fence(Ordering::SeqCst);
+        InTurn { counter }
+    }
+
+    /// Returns when each turn that was under way has ended.
+    ///
+    /// What was unpublished before this call is not used by any lcore after it. A turn is short
+    /// and ends even if it panics, so the wait does.
+    pub(crate) fn wait(&self) {
+        // Pairs with the fence in `enter`: see the module.
+        fence(Ordering::SeqCst);
+        for counter in &self.counters {
+            let seen = counter.load(Ordering::Acquire);
+            let backoff = Backoff::new();
+            while seen % 2 == 1 && counter.load(Ordering::Acquire) == seen {
+                // Yields once spinning has not helped: the lcore may want this very CPU.
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// How often `lcore` has begun or ended a turn. An lcore that runs moves it.
+    pub(crate) fn heartbeat(&self, lcore: usize) -> u64 {
+        self.counters[lcore].load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for InTurn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let odd = self.counter.load(Ordering::Relaxed);
+        // Pairs with the acquiring loads in `wait`: what the turn read and wrote is before it.
+        self.counter.store(odd.wrapping_add(1), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicBool;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn nobody_waits_for_an_lcore_outside_of_a_turn() {
+        let turns = Turns::new(3);
+        turns.wait();
+        drop(turns.enter(1));
+        turns.wait();
+        assert_eq!(turns.heartbeat(1), 2);
+    }
+
+    #[test]
+    fn a_wait_ends_after_the_turn_that_was_under_way_and_not_before() {
+        let turns = Arc::new(Turns::new(1));
+        let ended = Arc::new(AtomicBool::new(false));
+        let turn = turns.enter(0);
+        let waiter = std::thread::spawn({
+            let (turns, ended) = (Arc::clone(&turns), Arc::clone(&ended));
+            move || {
+                turns.wait();
+                assert!(ended.load(Ordering::SeqCst), "did not wait for the turn");
+            }
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiter.is_finished());
+        ended.store(true, Ordering::SeqCst);
+        drop(turn);
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_in_a_turn_ends_it() {
+        let turns = Turns::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _turn = turns.enter(0);
+            panic!("expected by the test");
+        }));
+        assert!(panicked.is_err());
+        turns.wait();
+    }
+
+    /// Readers hold what they found to the end of their turn; the freer marks it as freed after a
+    /// wait. No reader may ever see a freed one.
+    #[test]
+    fn nothing_is_used_after_the_wait() {
+        const READERS: usize = 2;
+        let turns = Arc::new(Turns::new(READERS));
+        // Published: the place of the live word, or NONE. Words are 1 (live) or 0 (freed).
+        const NONE: u64 = u64::MAX;
+        let words: Arc<Vec<AtomicU64>> = Arc::new((0..4).map(|_| AtomicU64::new(0)).collect());
+        let published = Arc::new(AtomicU64::new(NONE));
+        let stop = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = (0..READERS)
+            .map(|lcore| {
+                let (turns, words) = (Arc::clone(&turns), Arc::clone(&words));
+                let (published, stop) = (Arc::clone(&published), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut found = 0u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        let _turn = turns.enter(lcore);
+                        let place = published.load(Ordering::Acquire);
+                        if place != NONE {
+                            for _ in 0..8 {
+                                let word = words[place as usize].load(Ordering::Relaxed);
+                                assert_eq!(word, 1, "used after free");
+                            }
+                            found += 1;
+                        }
+                    }
+                    found
+                })
+            })
+            .collect();
+        for round in 0..20_000usize {
+            let place = round % words.len();
+            words[place].store(1, Ordering::Relaxed);
+            published.store(place as u64, Ordering::Release);
+            if round % 64 == 0 {
+                std::thread::yield_now();
+            }
+            published.store(NONE, Ordering::Release);
+            turns.wait();
+            words[place].store(0, Ordering::Relaxed);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let found: u64 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+        assert!(found > 0, "the readers never met a published word");
+    }
+}

@@ -1,0 +1,134 @@
+//! Completion channel: how an application sleeps until a completion queue has something.
+//!
+//! Events are counted by an eventfd in semaphore mode, so a thread may sleep on it with `read`,
+//! `poll` or `epoll`; which queue an event is about stands in a queue beside it.
+//!
+//! Invariants
+//! - A queue stands in `ready` at most once, by its flag: an event about a queue whose last event
+//!   has not been taken is the same event. So `ready`, as long as the channel has queues, never
+//!   overflows, and raising an event neither allocates nor waits.
+//! - Each entry of `ready` is followed by a token in the eventfd, and who takes an entry takes a
+//!   token first. So an entry without a token is one whose token is about to come: no sleeper
+//!   misses it. A token without an entry wakes a sleeper once for nothing.
+
+use super::{CompletionQueue, CqError};
+use crate::sync::{AtomicU32, Ordering};
+use crossbeam_queue::ArrayQueue;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Events of some completion queues.
+#[derive(Debug)]
+pub struct CompletionChannel {
+    fd: OwnedFd,
+    ready: ArrayQueue<Arc<CompletionQueue>>,
+    /// Queues that may still be made for it.
+    free: AtomicU32,
+}
+
+impl CompletionChannel {
+    /// A channel for up to `max_cqs` completion queues.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn new(max_cqs: u32) -> io::Result<Arc<CompletionChannel>> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        Ok(Arc::new(CompletionChannel {
+            fd: eventfd(0, flags)?,
+            ready: ArrayQueue::new(max_cqs.max(1) as usize),
+            free: AtomicU32::new(max_cqs),
+        }))
+    }
+
+    /// Waits for an event and says which queue it is about. That queue has to be armed again before
+    /// it gives another.
+    ///
+    /// # Errors
+    /// Waiting was interrupted by a signal, or the system fails.
+    pub fn wait(&self) -> io::Result<Arc<CompletionQueue>> {
+        loop {
+            if let Some(cq) = self.try_next()? {
+                return Ok(cq);
+            }
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            poll(&mut fds, None)?;
+        }
+    }
+
+    /// The next event, if there is one.
+    ///
+    /// # Errors
+    /// The system fails.
+    pub fn try_next(&self) -> io::Result<Option<Arc<CompletionQueue>>> {
+        while self.take_token()? {
+            if let Some(cq) = self.ready.pop() {
+                cq.has_event.store(false, Ordering::Release);
+                return Ok(Some(cq));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Forgets the event of a queue that is about to be destroyed, and no other's.
+    pub fn discard(&self, cq: &Arc<CompletionQueue>) {
+        // One round: each queue stands there at most once.
+        for _ in 0..self.ready.len() {
+            match self.ready.pop() {
+                Some(other) if Arc::ptr_eq(&other, cq) => {
+                    cq.has_event.store(false, Ordering::Release);
+                    // A token that stays wakes somebody for nothing; see the module.
+                    let _ = self.take_token();
+                    return;
+                }
+                Some(other) => self.put_ready(other),
+                None => return,
+            }
+        }
+    }
+
+    /// Counts a new queue.
+    pub(super) fn admit(&self) -> Result<(), CqError> {
+        let take = |free: u32| free.checked_sub(1);
+        let taken = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        taken.map(|_| ()).map_err(|_| CqError::ChannelFull)
+    }
+
+    /// A queue is gone.
+    pub(super) fn leave(&self) {
+        self.free.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Adds an event about `cq`.
+    pub(super) fn raise(&self, cq: &Arc<CompletionQueue>) {
+        if cq.has_event.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.put_ready(Arc::clone(cq));
+        // Fails only if 2^64 − 2 tokens are waiting.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    fn put_ready(&self, cq: Arc<CompletionQueue>) {
+        let pushed = self.ready.push(cq);
+        debug_assert!(pushed.is_ok(), "each queue stands there at most once");
+    }
+
+    fn take_token(&self) -> io::Result<bool> {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.fd, &mut count) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for CompletionChannel {
+    /// Readable while an event waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,204 @@
+//! Completion queue: filled by lcores, polled by the application.
+//!
+//! Invariants
+//! - An entry is in the queue whole or not at all, and leaves it once.
+//! - Entries of one QP come in the order in which its core made them, without a gap: after the
+//!   first that found no room ([`CqError::Overrun`]) no other is taken.
+//! - An armed queue notifies once. The lcore puts an entry in and then looks whether the queue is
+//!   armed; the application arms and then polls again. A sequentially consistent fence on either
+//!   side makes one of them see the other, so no wake-up is lost.
+//!
+//! Not here: what an event looks like to the application ([`super::channel`]).
+
+use super::CompletionChannel;
+use crate::sync::{AtomicBool, AtomicU8, Ordering, fence};
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+use uroce_transport::Cqe;
+
+/// Most entries of a completion queue.
+pub const MAX_CQ_DEPTH: u32 = 1 << 22;
+
+// An entry and the queue's stamp for it fill one cache line.
+const _: () = assert!(size_of::<Cqe>() <= 56);
+
+/// What the next event is to be about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Arm {
+    /// A completion that the peer marked as solicited, or an error.
+    Solicited = 1,
+    /// Any completion.
+    Next = 2,
+}
+
+/// Not armed; below both values of [`Arm`].
+const UNARMED: u8 = 0;
+
+/// What can be wrong with a completion queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CqError {
+    /// A completion found no room. What came before it has been polled; it and all later ones are
+    /// lost, and their QPs are in ERR.
+    #[error("completion queue overrun")]
+    Overrun,
+    /// A depth of 0 or above [`MAX_CQ_DEPTH`].
+    #[error("completion queue depth {0} is not in 1..={MAX_CQ_DEPTH}")]
+    Depth(u32),
+    /// The channel was made for fewer queues.
+    #[error("completion channel has as many queues as it was made for")]
+    ChannelFull,
+}
+
+/// A completion queue. Any thread may poll; each completion goes to one of them.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    entries: ArrayQueue<Cqe>,
+    overrun: AtomicBool,
+    armed: CachePadded<AtomicU8>,
+    channel: Option<Arc<CompletionChannel>>,
+    /// Whether it stands in the channel; see [`CompletionChannel`].
+    pub(super) has_event: AtomicBool,
+}
+
+/// The queue has overrun: the QP that completed has to go to ERR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Overrun;
+
+impl CompletionQueue {
+    /// An empty queue for `depth` entries whose events, if it is ever armed, go to `channel`.
+    ///
+    /// # Errors
+    /// See [`CqError`].
+    pub fn new(
+        depth: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<CompletionQueue>, CqError> {
+        if depth == 0 || depth > MAX_CQ_DEPTH {
+            return Err(CqError::Depth(depth));
+        }
+        if let Some(channel) = channel {
+            channel.admit()?;
+        }
+        Ok(Arc::new(CompletionQueue {
+            entries: ArrayQueue::new(depth as usize),
+            overrun: AtomicBool::new(false),
+            armed: CachePadded::default(),
+            channel: channel.cloned(),
+            has_event: AtomicBool::new(false),
+        }))
+    }
+
+    /// Takes the oldest completion, if there is one.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`] once everything from before the overrun has been taken.
+    #[inline]
+    pub fn poll(&self) -> Result<Option<Cqe>, CqError> {
+        if !self.entries.is_empty() {
+            if let Some(cqe) = self.entries.pop() {
+                return Ok(Some(cqe));
+            }
+        }
+        if !self.is_overrun() {
+            return Ok(None);
+        }
+        // The last good entry may have come between the two looks.
+        self.entries.pop().map(Some).ok_or(CqError::Overrun)
+    }
+
+    /// Appends up to `max` completions to `out` and returns how many.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`] as [`poll`](CompletionQueue::poll), if there was none to append.
+    #[inline]
+    pub fn poll_into(&self, out: &mut Vec<Cqe>, max: usize) -> Result<usize, CqError> {
+        for count in 0..max {
+            match self.poll() {
+                Ok(Some(cqe)) => out.push(cqe),
+                Ok(None) => return Ok(count),
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => return Ok(count),
+            }
+        }
+        Ok(max)
+    }
+
+    /// Asks for one event, for a completion that is put in from now on.
+    ///
+    /// Completions that are already there give none: poll after arming. Arming for any completion
+    /// takes precedence over arming for a solicited one.
+    //= check G9 — arm and poll again loses no wake-up
+    pub fn arm(&self, kind: Arm) {
+        self.armed.fetch_max(kind as u8, Ordering::SeqCst);
+        // Pairs with the fence in `notify_fence`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// How many entries it holds at most.
+    pub fn depth(&self) -> u32 {
+        self.entries.capacity() as u32
+    }
+
+    /// Has a completion been lost for want of room?
+    pub fn is_overrun(&self) -> bool {
+        // Pairs with `push`: who sees it sees all entries from before.
+        self.overrun.load(Ordering::Acquire)
+    }
+
+    /// Where its events go.
+    pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.channel.as_ref()
+    }
+
+    /// Puts an entry in.
+    //= check G6 — what does not fit marks the queue, and nothing follows it
+    #[inline]
+    pub(crate) fn push(&self, cqe: Cqe) -> Result<(), Overrun> {
+        if self.overrun.load(Ordering::Relaxed) || self.entries.push(cqe).is_err() {
+            self.overrun.store(true, Ordering::Release);
+            return Err(Overrun);
+        }
+        Ok(())
+    }
+
+    /// To stand between the pushes of a turn and the [`notify`](CompletionQueue::notify)s.
+    #[inline]
+    pub(crate) fn notify_fence() {
+        // Pairs with the fence in `arm`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Is this queue to be notified of such an entry?
+    #[inline]
+    pub(crate) fn wants_event(&self, solicited: bool) -> bool {
+        match self.armed.load(Ordering::Relaxed) {
+            UNARMED => false,
+            armed => solicited || armed == Arm::Next as u8,
+        }
+    }
+
+    /// Gives the event, once for each arming: the only way from an lcore into the kernel.
+    #[cold]
+    pub(crate) fn notify(self: &Arc<CompletionQueue>) {
+        if self.armed.swap(UNARMED, Ordering::AcqRel) == UNARMED {
+            return;
+        }
+        if let Some(channel) = &self.channel {
+            channel.raise(self);
+        }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.channel {
+            channel.leave();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

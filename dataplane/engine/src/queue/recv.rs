@@ -1,0 +1,112 @@
+//! Receive queue: from the application's post to the core's queue.
+//!
+//! A receive waits in the ring until the core needs it, so posting one wakes nobody: the lcore looks
+//! when a packet comes. Only in ERR it must be woken, to complete the request flushed.
+
+use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use crate::sync::{Ordering, fence};
+use std::sync::Arc;
+use uroce_transport::{Env, PostError, Qp, QpState, RecvWr, Sge};
+
+/// The application's end of a receive queue. One thread posts at a time.
+#[derive(Debug)]
+pub struct RecvQueueEnd {
+    ring: RingEnd<RecvWr>,
+}
+
+/// The lcore's end.
+#[derive(Debug)]
+pub(crate) struct RecvQueueFeed {
+    ring: RingFeed<RecvWr>,
+    depth: u32,
+}
+
+/// Both ends of a receive queue.
+pub(crate) fn recv_queue(spec: RingSpec) -> (RecvQueueEnd, RecvQueueFeed) {
+    let depth = spec.depth;
+    let (end, feed) = ring(spec, Which::Recv);
+    (RecvQueueEnd { ring: end }, RecvQueueFeed { ring: feed, depth })
+}
+
+impl RecvQueueEnd {
+    /// Posts a work request with its scatter list.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    #[inline]
+    pub fn post_recv(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        self.post_recv_list([(wr, sges)]).map_err(|(_, error)| error)
+    }
+
+    /// Posts work requests in order, up to the first that is refused.
+    ///
+    /// # Errors
+    /// How many were posted, and why the next was not.
+    #[inline]
+    pub fn post_recv_list<'a>(
+        &mut self,
+        list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
+    ) -> Result<(), (usize, PostError)> {
+        if !self.ring.state().may_post_recv() {
+            return Err((0, PostError::InvalidState));
+        }
+        let mut room = self.ring.room();
+        let mut result = Ok(());
+        for (posted, (wr, sges)) in list.into_iter().enumerate() {
+            let checked = self.ring.check(sges);
+            if let Err(error) = checked.and_then(|_| self.ring.push(*wr, sges, &mut room)) {
+                result = Err((posted, error));
+                break;
+            }
+        }
+        //= check G3 — a receive that races with the way to ERR is flushed, not lost
+        // The lcore publishes ERR, then takes what is in the ring; we put into the ring, then read
+        // the state. The fences (the lcore's is in `RecvQueueFeed::flush_fence`) make one of the
+        // two see the other.
+        fence(Ordering::SeqCst);
+        if self.ring.state() == QpState::Err {
+            self.ring.ring();
+        }
+        result
+    }
+
+    /// Work requests that can be posted now.
+    pub fn room(&self) -> u32 {
+        self.ring.room()
+    }
+
+    /// The QP's state as its lcore last published it.
+    pub fn state(&self) -> QpState {
+        self.ring.state()
+    }
+}
+
+impl RecvQueueFeed {
+    /// Is nothing waiting?
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Gives the core what was posted, as far as it fits.
+    #[inline]
+    pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) -> u32 {
+        let room = self.depth.saturating_sub(qp.recv_wrs());
+        self.ring.take(room, |wr, sges| match qp.post_recv(wr, sges, env) {
+            Ok(()) | Err(PostError::InvalidState) => {}
+            Err(error) => debug_assert!(false, "checked by RecvQueueEnd: {error}"),
+        })
+    }
+
+    /// To stand between publishing ERR and [`feed`](RecvQueueFeed::feed).
+    pub(crate) fn flush_fence() {
+        // Pairs with the fence in `post_recv_list`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Tells the application how many of its work requests have left the queue.
+    #[inline]
+    pub(crate) fn publish_retired(&self, qp: &Qp, shared: &Arc<QpShared>) {
+        shared.publish_retired(Which::Recv, self.ring.retired(qp.recv_wrs()));
+    }
+}

@@ -1,0 +1,230 @@
+//! What send and receive queue have in common: a ring of work requests, one of their SGEs, and the
+//! words by which the lcore tells how far it is.
+//!
+//! Invariants
+//! - The SGEs of a work request are in their ring before the request is in its own, so the
+//!   consumer of a request finds them.
+//! - `posted − retired` is at most the queue's depth, and both count modulo 2^32.
+
+use super::MAX_SGE;
+use crate::doorbell::Doorbell;
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use crossbeam_utils::CachePadded;
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::Arc;
+use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
+use uroce_wire::{Lkey, Va};
+
+/// What an lcore tells the application about a QP.
+#[derive(Debug)]
+pub(crate) struct QpShared {
+    state: CachePadded<AtomicU8>,
+    /// Work requests that left the send queue since the QP was created.
+    sq_retired: CachePadded<AtomicU32>,
+    /// The same of the receive queue.
+    rq_retired: CachePadded<AtomicU32>,
+}
+
+/// Which of a QP's two retired counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Which {
+    Send,
+    Recv,
+}
+
+impl QpShared {
+    /// A QP in RESET with empty queues.
+    pub(crate) fn new() -> QpShared {
+        QpShared {
+            state: CachePadded::new(AtomicU8::new(QpState::Reset as u8)),
+            sq_retired: CachePadded::default(),
+            rq_retired: CachePadded::default(),
+        }
+    }
+
+    /// Pairs with `state`: who reads the new state finds what the lcore did to reach it.
+    pub(crate) fn publish_state(&self, state: QpState) {
+        // Sequentially consistent against `RecvQueueEnd::post_recv_list`, see there.
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        // Only `publish_state` writes it.
+        QpState::from_number(self.state.load(Ordering::SeqCst)).unwrap_or(QpState::Err)
+    }
+
+    /// Pairs with `retired`: the application may reuse the slots.
+    pub(crate) fn publish_retired(&self, which: Which, count: u32) {
+        self.counter(which).store(count, Ordering::Release);
+    }
+
+    /// `count` more slots are free, besides any that the next `publish_retired` will tell of.
+    pub(crate) fn add_retired(&self, which: Which, count: u32) {
+        let retired = self.counter(which).load(Ordering::Relaxed).wrapping_add(count);
+        self.publish_retired(which, retired);
+    }
+
+    fn retired(&self, which: Which) -> u32 {
+        self.counter(which).load(Ordering::Acquire)
+    }
+
+    fn counter(&self, which: Which) -> &AtomicU32 {
+        match which {
+            Which::Send => &self.sq_retired,
+            Which::Recv => &self.rq_retired,
+        }
+    }
+}
+
+/// A work request in a ring; its SGEs are the next `num_sge` in the other.
+#[derive(Clone, Copy, Debug)]
+struct Queued<W> {
+    wr: W,
+    num_sge: u32,
+}
+
+/// The application's end.
+#[derive(Debug)]
+pub(super) struct RingEnd<W> {
+    wrs: Producer<Queued<W>>,
+    sges: Producer<Sge>,
+    pub(super) shared: Arc<QpShared>,
+    doorbell: Arc<Doorbell>,
+    index: u32,
+    which: Which,
+    depth: u32,
+    max_sge: u32,
+    posted: u32,
+}
+
+/// The lcore's end.
+#[derive(Debug)]
+pub(super) struct RingFeed<W> {
+    wrs: Consumer<Queued<W>>,
+    sges: Consumer<Sge>,
+    /// Work requests taken from the ring since the QP was created.
+    taken: u32,
+}
+
+/// Where a queue belongs to and how large it is.
+#[derive(Clone, Debug)]
+pub(crate) struct RingSpec {
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) doorbell: Arc<Doorbell>,
+    /// The QP's slot.
+    pub(crate) index: u32,
+    /// Work requests.
+    pub(crate) depth: u32,
+    /// SGEs of one work request.
+    pub(crate) max_sge: u32,
+}
+
+/// Both ends of a ring.
+pub(super) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFeed<W>) {
+    let RingSpec { shared, doorbell, index, depth, max_sge } = spec;
+    let (wr_producer, wr_consumer) = RingBuffer::new(depth as usize);
+    let (sge_producer, sge_consumer) = RingBuffer::new(depth as usize * max_sge as usize);
+    let end = RingEnd {
+        wrs: wr_producer,
+        sges: sge_producer,
+        shared,
+        doorbell,
+        index,
+        which,
+        depth,
+        max_sge,
+        posted: 0,
+    };
+    (end, RingFeed { wrs: wr_consumer, sges: sge_consumer, taken: 0 })
+}
+
+impl<W: Copy> RingEnd<W> {
+    /// Work requests that can be posted now.
+    pub(super) fn room(&self) -> u32 {
+        let taken = self.posted.wrapping_sub(self.shared.retired(self.which));
+        self.depth.saturating_sub(taken)
+    }
+
+    /// The QP's state as last published.
+    pub(super) fn state(&self) -> QpState {
+        self.shared.state()
+    }
+
+    /// The rules that need nothing but the request: they are the core's own, so that what is in
+    /// the ring is refused there for its state only.
+    #[inline]
+    pub(super) fn check(&self, sges: &[Sge]) -> Result<u64, PostError> {
+        if sges.len() > self.max_sge as usize {
+            return Err(PostError::TooManySges);
+        }
+        let len: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if len > u64::from(MAX_MESSAGE_LEN) { Err(PostError::TooLong) } else { Ok(len) }
+    }
+
+    /// Puts a checked request into the ring. `room` says how many more fit.
+    #[inline]
+    pub(super) fn push(&mut self, wr: W, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
+        if *room == 0 {
+            return Err(PostError::QueueFull);
+        }
+        if !sges.is_empty() {
+            self.push_sges(sges)?;
+        }
+        let queued = Queued { wr, num_sge: sges.len() as u32 };
+        // There is room: as many slots as the queue is deep, and `room` of them free.
+        self.wrs.push(queued).map_err(|_| PostError::QueueFull)?;
+        self.posted = self.posted.wrapping_add(1);
+        *room -= 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn push_sges(&mut self, sges: &[Sge]) -> Result<(), PostError> {
+        if let [sge] = sges {
+            return self.sges.push(*sge).map_err(|_| PostError::QueueFull);
+        }
+        let chunk = self.sges.write_chunk_uninit(sges.len()).map_err(|_| PostError::QueueFull)?;
+        chunk.fill_from_iter(sges.iter().copied());
+        Ok(())
+    }
+
+    /// Tells the lcore that there is something in the ring.
+    #[inline]
+    pub(super) fn ring(&self) {
+        self.doorbell.ring(self.index);
+    }
+}
+
+impl<W: Copy> RingFeed<W> {
+    /// Is nothing there?
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.wrs.is_empty()
+    }
+
+    /// Takes up to `limit` requests in the order of their posting.
+    #[inline]
+    pub(super) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
+        const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
+        let mut list = [NONE; MAX_SGE as usize];
+        let mut taken = 0;
+        while taken < limit {
+            let Ok(Queued { wr, num_sge }) = self.wrs.pop() else { break };
+            let list = &mut list[..num_sge as usize];
+            for sge in list.iter_mut() {
+                // They were put there before the request.
+                *sge = self.sges.pop().unwrap_or(NONE);
+            }
+            take(&wr, list);
+            taken += 1;
+        }
+        self.taken = self.taken.wrapping_add(taken);
+        taken
+    }
+
+    /// Requests that have been retired, if the core still has `left`.
+    #[inline]
+    pub(super) fn retired(&self, left: u32) -> u32 {
+        self.taken.wrapping_sub(left)
+    }
+}

@@ -1,0 +1,297 @@
+//! Burst in: each received frame goes to a QP of this lcore, to another lcore, to the control
+//! plane, or is dropped for a counted reason.
+//!
+//! ```text
+//!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
+//!                 │                                  └───▶ the owner's hand-over queue
+//!                 └ not RoCEv2 ─▶ the control plane's queue
+//! ```
+//!
+//! Invariants
+//! - No byte of a packet is believed before its invariant CRC is verified. A packet that was handed
+//!   over has been verified by who handed it over.
+//! - An early exit has a [`DropReason`], which is counted. A frame is freed by who drops it, all of
+//!   a burst at once.
+//!
+//! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
+
+use crate::config::PortAddresses;
+use crate::counters::EngineCounter;
+use crate::mbuf::{Mbuf, MbufBatch};
+use crate::qp_table::{Place, QpTable};
+use crate::shard::{Around, Shard};
+use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
+use uroce_transport::{DropReason, Inbound};
+use uroce_wire::{Datagram, Frame, Packet, ParseError};
+
+/// Bursts of one port in one turn; a port that has more waits for the next.
+const BURSTS: usize = 4;
+/// Packets that may wait for an lcore to which they were handed over.
+const HAND_OVER: usize = 1024;
+/// Frames that may wait for the control plane.
+const SLOW_PATH: usize = 256;
+
+/// A received frame that is not RoCEv2: ARP, neighbour discovery, ICMP …
+#[derive(Debug)]
+pub struct SlowFrame {
+    /// The port it came from, counted from 1.
+    pub port: u8,
+    /// The frame.
+    pub mbuf: Mbuf,
+}
+
+/// The queues through which packets leave the lcore that received them.
+#[derive(Debug)]
+pub(crate) struct Exits {
+    /// One per lcore: packets for its QPs, verified.
+    hand_over: Box<[ArrayQueue<Mbuf>]>,
+    /// Frames for the control plane.
+    pub(crate) slow_path: ArrayQueue<SlowFrame>,
+}
+
+impl Exits {
+    pub(crate) fn new(lcores: usize) -> Exits {
+        // One lcore has nobody to hand over to.
+        let depth = if lcores > 1 { HAND_OVER } else { 1 };
+        Exits {
+            hand_over: (0..lcores).map(|_| ArrayQueue::new(depth)).collect(),
+            slow_path: ArrayQueue::new(SLOW_PATH),
+        }
+    }
+}
+
+/// The receiving half of an lcore.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    lcore: usize,
+    table: Arc<QpTable>,
+    exits: Arc<Exits>,
+    burst: MbufBatch,
+    /// Frames that are dealt with, to be freed together.
+    done: MbufBatch,
+}
+
+/// Where a frame goes.
+enum Way {
+    /// It is dealt with.
+    Done,
+    Drop(DropReason),
+    HandOver(usize),
+    SlowPath,
+}
+
+impl Receiver {
+    pub(crate) fn new(lcore: usize, table: Arc<QpTable>, exits: Arc<Exits>) -> Receiver {
+        Receiver { lcore, table, exits, burst: MbufBatch::new(), done: MbufBatch::new() }
+    }
+
+    /// Takes what has come in at port `port`. Says whether anything had.
+    pub(crate) fn receive(
+        &mut self,
+        port: usize,
+        shard: &mut Shard,
+        around: &mut Around<'_>,
+    ) -> bool {
+        let mut any = false;
+        for _ in 0..BURSTS {
+            around.lanes[port].queue.rx_burst(&mut self.burst);
+            if self.burst.is_empty() {
+                break;
+            }
+            any = true;
+            let full = self.burst.room() == 0;
+            if around.lanes[port].rx_loss.is_on() {
+                self.lose(port, shard, around);
+            }
+            self.sort_burst(port, shard, around);
+            if !full {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Takes what other lcores have handed over. Says whether there was anything.
+    pub(crate) fn take_over(&mut self, shard: &mut Shard, around: &mut Around<'_>) -> bool {
+        let queue = &self.exits.hand_over[self.lcore];
+        if queue.is_empty() {
+            return false;
+        }
+        while self.done.room() > 0 {
+            let Some(mbuf) = queue.pop() else { break };
+            if let Err(reason) = deliver_verified(&mbuf, &self.table, shard, around) {
+                shard.counters.count_drop(reason);
+            }
+            let _ = self.done.push(mbuf);
+        }
+        self.done.clear();
+        true
+    }
+
+    fn sort_burst(&mut self, port: usize, shard: &mut Shard, around: &mut Around<'_>) {
+        for mbuf in self.burst.drain() {
+            let way = sort(&mbuf, port, self.lcore, &self.table, shard, around);
+            let rest = match way {
+                Way::Done => Some(mbuf),
+                Way::Drop(reason) => {
+                    shard.counters.count_drop(reason);
+                    Some(mbuf)
+                }
+                Way::HandOver(owner) => hand_over(&self.exits, owner, mbuf, shard),
+                Way::SlowPath => to_slow_path(&self.exits, port, mbuf, shard),
+            };
+            if let Some(mbuf) = rest {
+                // A burst and `done`, which is empty before it, have the same size.
+                let _ = self.done.push(mbuf);
+            }
+        }
+        self.done.clear();
+    }
+
+    /// Injected loss: thins the burst out.
+    #[cold]
+    fn lose(&mut self, port: usize, shard: &Shard, around: &mut Around<'_>) {
+        let loss = &mut around.lanes[port].rx_loss;
+        let mut kept = MbufBatch::new();
+        for mbuf in self.burst.drain() {
+            if loss.loses() {
+                shard.counters.count(EngineCounter::RxLost);
+            } else {
+                let _ = kept.push(mbuf);
+            }
+        }
+        self.burst = kept;
+    }
+}
+
+/// What a frame is, and whom it is for.
+#[inline]
+fn sort(
+    mbuf: &Mbuf,
+    port: usize,
+    lcore: usize,
+    table: &QpTable,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Way {
+    let bytes = mbuf.as_slice();
+    let addresses = &around.lanes[port].addresses;
+    let datagram = match Frame::parse(bytes) {
+        Ok(Frame::Roce(datagram)) => datagram,
+        Ok(Frame::Other(_)) if is_for_host(bytes, addresses) => return Way::SlowPath,
+        Ok(Frame::Other(_)) => return Way::Drop(DropReason::NotForUs),
+        Err(error) => return Way::Drop(error.into()),
+    };
+    if !is_ours(&datagram, addresses) {
+        return Way::Drop(DropReason::NotForUs);
+    }
+    //= check E14 — a packet whose invariant CRC is wrong goes no further, and gets no answer
+    if !datagram.icrc_ok() {
+        return Way::Drop(ParseError::Icrc.into());
+    }
+    let packet = match Packet::parse(datagram.transport) {
+        Ok(packet) => packet,
+        Err(error) => return Way::Drop(error.into()),
+    };
+    shard.counters.count(EngineCounter::RxPackets);
+    shard.counters.add(EngineCounter::RxBytes, bytes.len() as u64);
+    //= check E10 — a number that no QP has: dropped, without an answer
+    match table.find(packet.bth.dest_qpn) {
+        None => Way::Drop(DropReason::UnknownQpn),
+        Some(place) if place.owner != lcore => Way::HandOver(place.owner),
+        Some(place) => {
+            let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
+            match deliver(place, &inbound, shard, around) {
+                Ok(()) => Way::Done,
+                Err(reason) => Way::Drop(reason),
+            }
+        }
+    }
+}
+
+/// A packet whose invariant CRC the lcore that handed it over has verified.
+fn deliver_verified(
+    mbuf: &Mbuf,
+    table: &QpTable,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Result<(), DropReason> {
+    let Frame::Roce(datagram) = Frame::parse(mbuf.as_slice())? else {
+        return Err(DropReason::Malformed);
+    };
+    let packet = Packet::parse(datagram.transport)?;
+    // The QP may be gone, or its number be another QP's, since.
+    let place = table.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+    let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
+    deliver(place, &inbound, shard, around)
+}
+
+/// The packet's QP is of this lcore: the core takes it, and may want to answer.
+#[inline]
+fn deliver(
+    place: Place,
+    inbound: &Inbound<'_>,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Result<(), DropReason> {
+    let now = around.now;
+    let qpn = inbound.packet.bth.dest_qpn;
+    let result = shard.input(place.index, around, |qp, feeds, env| {
+        if qp.qpn() != qpn {
+            return Err(DropReason::UnknownQpn);
+        }
+        // A packet consumes one receive at most. The oldest may be in use by a message.
+        if qp.recv_wrs() <= 1 && !feeds.rq.is_empty() {
+            feeds.rq.feed(qp, env);
+        }
+        qp.handle_packet(now, inbound, env)
+    });
+    shard.activate(place.index, around.lanes);
+    result.unwrap_or(Err(DropReason::UnknownQpn))
+}
+
+fn hand_over(exits: &Exits, owner: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
+    let Some(queue) = exits.hand_over.get(owner) else { return Some(mbuf) };
+    match queue.push(mbuf) {
+        Ok(()) => {
+            shard.counters.count(EngineCounter::HandedOver);
+            None
+        }
+        Err(mbuf) => {
+            shard.counters.count_drop(DropReason::HandOverFull);
+            Some(mbuf)
+        }
+    }
+}
+
+fn to_slow_path(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
+    // At most 255 ports.
+    let port = (port + 1) as u8;
+    match exits.slow_path.push(SlowFrame { port, mbuf }) {
+        Ok(()) => {
+            shard.counters.count(EngineCounter::RxOther);
+            None
+        }
+        Err(frame) => {
+            shard.counters.count_drop(DropReason::SlowPathFull);
+            Some(frame.mbuf)
+        }
+    }
+}
+
+/// Is a RoCEv2 datagram addressed to this port? It may see others': it is promiscuous.
+#[inline]
+fn is_ours(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
+    // A tag with VLAN 0 carries a priority only.
+    let vlan = datagram.vlan.map(|vlan| vlan.vid).filter(|&vid| vid != 0);
+    datagram.dst_mac == addresses.mac
+        && vlan == addresses.vlan
+        && addresses.gids.contains(&datagram.dst)
+}
+
+/// Is any other frame for this host: to its own Ethernet address or to many?
+fn is_for_host(frame: &[u8], addresses: &PortAddresses) -> bool {
+    let is_multicast = frame.first().is_some_and(|byte| byte & 1 == 1);
+    is_multicast || frame.starts_with(&addresses.mac.0)
+}

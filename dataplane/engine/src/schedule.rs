@@ -1,0 +1,50 @@
+//! Whose turn it is to send: round robin over the QPs of a port that have something.
+//!
+//! Invariants
+//! - A QP sends at most [`QUANTUM`] packets before the next one's turn.
+//! - Who finds the port full keeps its place at the front, so a busy port serves all in order.
+//! - A turn of the lcore takes at most about [`TURN`] packets for a port, so receiving never waits
+//!   long.
+
+use crate::shard::{Around, Shard};
+use uroce_transport::{Progress, QpState};
+
+/// Packets of one QP at a time.
+const QUANTUM: u32 = 32;
+/// Packets of one port in one turn of the lcore.
+const TURN: u64 = 256;
+
+impl Shard {
+    /// Lets the active QPs of port `port` send. Says whether any had a turn.
+    pub(crate) fn transmit(&mut self, port: usize, around: &mut Around<'_>) -> bool {
+        let turns = around.lanes[port].active.len();
+        let end = around.lanes[port].taken + TURN;
+        for _ in 0..turns {
+            if around.lanes[port].taken >= end {
+                break;
+            }
+            let Some(index) = around.lanes[port].active.pop_front() else { break };
+            match self.visit(index, around) {
+                Some(Progress::More) => around.lanes[port].active.push_back(index),
+                Some(Progress::Blocked) => {
+                    around.lanes[port].active.push_front(index);
+                    break;
+                }
+                Some(Progress::Idle) | None => self.retire(index),
+            }
+        }
+        turns > 0
+    }
+
+    /// One QP's turn: takes what was posted, then sends.
+    fn visit(&mut self, index: u32, around: &mut Around<'_>) -> Option<Progress> {
+        let now = around.now;
+        self.input(index, around, |qp, feeds, env| {
+            feeds.sq.feed(qp, env);
+            if qp.state() == QpState::Err {
+                feeds.rq.feed(qp, env);
+            }
+            qp.poll_transmit(now, QUANTUM, env)
+        })
+    }
+}

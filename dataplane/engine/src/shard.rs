@@ -1,0 +1,201 @@
+//! The QPs of one lcore, and the way of each input to its QP.
+//!
+//! Invariants
+//! - A QP is in at most one port's active list, at most once; it is there if it may have something
+//!   to send.
+//! - The wheel's deadline of a QP is never later than the QP's own. It may be earlier: a deadline
+//!   that moves away with each ACK is set again only when the old one has come.
+//!
+//! Not here: where inputs come from ([`crate::rx`], [`crate::lcore`]), who sends when
+//! ([`crate::schedule`]).
+
+use crate::context::{Feeds, QpContext};
+use crate::counters::CounterBlock;
+use crate::env::QpEnv;
+use crate::mr_table::Access;
+use crate::qp_table::{Place, QpTable};
+use crate::queue::cq::CompletionQueue;
+use crate::timer_wheel::TimerWheel;
+use crate::tx::Lane;
+use std::sync::Arc;
+use uroce_transport::{Cqe, Instant, Qp, QpChange, QpState, Side};
+
+/// Completions kept until one input is dealt with. One ACK completes at most as many as there are
+/// packets in flight; only a flush makes more, see [`crate::context::Route::spill`].
+const PENDING: usize = 512;
+
+/// What every input needs besides the QP.
+pub(crate) struct Around<'a> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'a Access<'a>,
+    pub(crate) lanes: &'a mut [Lane],
+}
+
+/// One lcore's QPs.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    lcore: usize,
+    qps: Vec<Option<Box<QpContext>>>,
+    table: Arc<QpTable>,
+    timers: TimerWheel,
+    pending: Vec<(Side, Cqe)>,
+    /// QPs with completions in this turn.
+    completed: Vec<u32>,
+    pub(crate) counters: Arc<CounterBlock>,
+}
+
+impl Shard {
+    /// Room for `max_qps` QPs, none there.
+    pub(crate) fn new(
+        lcore: usize,
+        max_qps: u32,
+        table: Arc<QpTable>,
+        counters: Arc<CounterBlock>,
+    ) -> Shard {
+        Shard {
+            lcore,
+            qps: std::iter::repeat_with(|| None).take(max_qps as usize).collect(),
+            table,
+            timers: TimerWheel::new(max_qps, Instant::ZERO),
+            pending: Vec::with_capacity(PENDING),
+            completed: Vec::with_capacity(max_qps as usize),
+            counters,
+        }
+    }
+
+    /// Takes a QP; from now on packets find it.
+    pub(crate) fn insert(&mut self, index: u32, context: Box<QpContext>) -> bool {
+        let Some(slot @ None) = self.qps.get_mut(index as usize) else { return false };
+        let qpn = context.qp.qpn();
+        *slot = Some(context);
+        self.table.publish(qpn, Place { index, owner: self.lcore });
+        true
+    }
+
+    /// Gives a QP back; nothing here knows it any more.
+    pub(crate) fn remove(&mut self, index: u32, lanes: &mut [Lane]) -> Option<Box<QpContext>> {
+        self.notify();
+        let context = self.qps.get_mut(index as usize)?.take()?;
+        self.table.withdraw(index);
+        self.timers.clear(index);
+        if context.active {
+            lanes[context.port].active.retain(|&active| active != index);
+        }
+        context.route.shared.publish_state(QpState::Reset);
+        Some(context)
+    }
+
+    /// The QP in a slot.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&QpContext> {
+        self.qps.get(index as usize)?.as_deref()
+    }
+
+    /// Slots that hold a QP.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.qps).filter_map(|(index, qp)| qp.is_some().then_some(index))
+    }
+
+    /// Modify QP. `None` if there is no QP in the slot.
+    pub(crate) fn modify(
+        &mut self,
+        index: u32,
+        change: &QpChange,
+        around: &mut Around<'_>,
+    ) -> Option<Result<(), uroce_transport::ModifyError>> {
+        // What was posted before the change is in the core before it, in every state that keeps it.
+        let result = self.input(index, around, |qp, feeds, env| {
+            feeds.sq.feed(qp, env);
+            qp.modify(change, env)
+        })?;
+        let context = self.qps[index as usize].as_mut()?;
+        if context.active {
+            // The port may be another one now.
+            context.active = false;
+            around.lanes[context.port].active.retain(|&active| active != index);
+        }
+        context.rebuild();
+        self.activate(index, around.lanes);
+        Some(result)
+    }
+
+    /// Gives the QP in a slot one input. `None` if there is none.
+    #[inline]
+    pub(crate) fn input<R>(
+        &mut self,
+        index: u32,
+        around: &mut Around<'_>,
+        work: impl FnOnce(&mut Qp, &mut Feeds, &mut QpEnv<'_>) -> R,
+    ) -> Option<R> {
+        let context = self.qps.get_mut(index as usize)?.as_deref_mut()?;
+        let noted = context.route.has_delivered();
+        let lane = &mut around.lanes[context.port];
+        let result = context.input(around.memory, lane, &mut self.pending, &self.counters, work);
+        if !noted && context.route.has_delivered() {
+            self.completed.push(index);
+        }
+        if let Some(deadline) = context.qp.next_timeout() {
+            if self.timers.get(index).is_none_or(|set| deadline < set) {
+                self.timers.set(index, deadline);
+            }
+        }
+        Some(result)
+    }
+
+    /// The QP may have something to send: it gets a turn.
+    #[inline]
+    pub(crate) fn activate(&mut self, index: u32, lanes: &mut [Lane]) {
+        let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
+        if !context.active {
+            context.active = true;
+            lanes[context.port].active.push_back(index);
+        }
+    }
+
+    /// The QP has been taken from its active list and has nothing more to send.
+    #[inline]
+    pub(crate) fn retire(&mut self, index: u32) {
+        if let Some(Some(context)) = self.qps.get_mut(index as usize) {
+            context.active = false;
+        }
+    }
+
+    /// Tells the QPs whose time has come.
+    #[inline]
+    pub(crate) fn expire(&mut self, around: &mut Around<'_>) -> bool {
+        let now = around.now;
+        let mut any = false;
+        while let Some(index) = self.timers.expire(now) {
+            any = true;
+            let due = self.get(index).and_then(|context| context.qp.next_timeout());
+            match due {
+                // It has moved since it was set.
+                Some(deadline) if deadline > now => self.timers.set(index, deadline),
+                Some(_) => self.time_out(index, around),
+                None => {}
+            }
+        }
+        any
+    }
+
+    #[cold]
+    fn time_out(&mut self, index: u32, around: &mut Around<'_>) {
+        let now = around.now;
+        self.input(index, around, |qp, _, env| qp.handle_timeout(now, env));
+        self.activate(index, around.lanes);
+    }
+
+    /// Wakes who waits for the completions of this turn.
+    #[inline]
+    pub(crate) fn notify(&mut self) {
+        if self.completed.is_empty() {
+            return;
+        }
+        CompletionQueue::notify_fence();
+        for index in self.completed.drain(..) {
+            if let Some(Some(context)) = self.qps.get_mut(index as usize) {
+                context.route.notify();
+            }
+        }
+    }
+}

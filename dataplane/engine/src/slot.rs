@@ -1,0 +1,201 @@
+//! Who drives an lcore: its own thread, a thread that has adopted it, or the control plane.
+//!
+//! ```text
+//!            adopt                               LcoreGuard::turn
+//!   RUN ───────────────▶ PARKED ──────────────▶ (any number of turns)
+//!    ▲   own thread lets go      │
+//!    └────── LcoreGuard dropped ─┘         stop: RUN or PARKED ─▶ STOPPED
+//! ```
+//!
+//! Invariants
+//! - Whoever drives holds the lock. The lcore's thread takes it once and keeps it while it runs, so
+//!   there is no lock on its way. An adopter takes it for a turn at a time, with one uncontended
+//!   exchange, and never waits for it.
+//! - Between an adopter's turns the control plane may drive the lcore. So a thread that has adopted
+//!   an lcore may ask the control plane for something that needs this very lcore.
+//! - A stopped lcore never runs again.
+//!
+//! Not here: a turn ([`crate::lcore`]).
+
+use crate::eal::{Eal, EalError, ThreadGuard};
+use crate::idle::{Idle, IdlePolicy};
+use crate::lcore::Lcore;
+use crate::sync::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::thread::Thread;
+
+const RUN: u8 = 0;
+const PARKED: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// An lcore and who may drive it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    lcore: Mutex<Option<Lcore>>,
+    wanted: AtomicU8,
+    adopted: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Turn {
+    /// There was something to do, so there may be more.
+    Busy,
+    /// There was nothing to do.
+    Idle,
+    /// The engine has been shut down; no turn will ever do anything.
+    Stopped,
+}
+
+/// Why an lcore could not be adopted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdoptError {
+    /// The engine has fewer lcores.
+    #[error("no lcore {0}")]
+    NoSuchLcore(usize),
+    /// Another [`LcoreGuard`] has it.
+    #[error("lcore {0} is adopted already")]
+    Adopted(usize),
+    /// The engine has been shut down, or the lcore has panicked.
+    #[error("lcore {0} does not run any more")]
+    Stopped(usize),
+    /// EAL does not take the thread.
+    #[error(transparent)]
+    Eal(#[from] EalError),
+}
+
+impl Slot {
+    pub(crate) fn new(lcore: Lcore) -> Slot {
+        Slot {
+            lcore: Mutex::new(Some(lcore)),
+            wanted: AtomicU8::new(RUN),
+            adopted: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        }
+    }
+
+    /// The body of the lcore's own thread: ends when the lcore is stopped.
+    pub(crate) fn run(&self, idle: IdlePolicy) {
+        // The first and only one: the slot has one thread.
+        let _ = self.thread.set(std::thread::current());
+        loop {
+            match self.wanted.load(Ordering::Acquire) {
+                RUN => {
+                    if !self.run_turns(Idle::new(idle)) {
+                        return;
+                    }
+                }
+                PARKED => std::thread::park(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Turns as long as they are wanted; false if there is no lcore to turn.
+    fn run_turns(&self, mut idle: Idle) -> bool {
+        let Ok(mut lcore) = self.lcore.lock() else { return false };
+        let Some(lcore) = lcore.as_mut() else { return false };
+        while self.wanted.load(Ordering::Relaxed) == RUN {
+            let busy = lcore.turn();
+            idle.after_turn(busy);
+        }
+        true
+    }
+
+    /// One turn by whoever calls, unless somebody else drives right now.
+    pub(crate) fn try_turn(&self) -> Turn {
+        match self.lcore.try_lock() {
+            Ok(mut lcore) => match lcore.as_mut().map(Lcore::turn) {
+                Some(true) => Turn::Busy,
+                Some(false) => Turn::Idle,
+                None => Turn::Stopped,
+            },
+            Err(TryLockError::WouldBlock) => Turn::Idle,
+            Err(TryLockError::Poisoned(_)) => Turn::Stopped,
+        }
+    }
+
+    /// Does a guard drive it?
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.adopted.load(Ordering::Acquire)
+    }
+
+    /// Has it panicked in a turn, or been stopped?
+    pub(crate) fn is_dead(&self) -> bool {
+        self.lcore.is_poisoned() || self.wanted.load(Ordering::Acquire) == STOPPED
+    }
+
+    /// It shall not turn any more. Its thread ends soon.
+    pub(crate) fn stop(&self) {
+        self.wanted.store(STOPPED, Ordering::Release);
+        self.wake();
+    }
+
+    /// Takes a stopped lcore out. Waits for a turn that is under way.
+    pub(crate) fn take(&self) -> Option<Lcore> {
+        self.lcore.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn park(&self) -> bool {
+        let parked = self.wanted.compare_exchange(RUN, PARKED, Ordering::AcqRel, Ordering::Acquire);
+        // The thread lets go at the end of its turn; nobody else keeps the lock for longer.
+        parked.is_ok() && self.lcore.lock().is_ok_and(|lcore| lcore.is_some())
+    }
+
+    fn unpark(&self) {
+        let _ = self.wanted.compare_exchange(PARKED, RUN, Ordering::AcqRel, Ordering::Acquire);
+        self.wake();
+    }
+}
+
+/// An lcore in the hands of the thread that made this; it turns when that thread says so.
+///
+/// The lcore's own thread sleeps meanwhile, and continues when the guard is dropped. Made by
+/// [`Engine::adopt`](crate::Engine::adopt).
+#[derive(Debug)]
+pub struct LcoreGuard {
+    slot: Arc<Slot>,
+    /// The thread has a mempool cache as long as it drives. Also keeps the guard on its thread.
+    _thread: ThreadGuard,
+}
+
+impl LcoreGuard {
+    pub(crate) fn adopt(slot: &Arc<Slot>, number: usize) -> Result<LcoreGuard, AdoptError> {
+        if slot.adopted.swap(true, Ordering::AcqRel) {
+            return Err(AdoptError::Adopted(number));
+        }
+        let release = |error| {
+            slot.adopted.store(false, Ordering::Release);
+            error
+        };
+        // The lcore's port proves that EAL runs.
+        let eal = Eal::running().ok_or_else(|| release(AdoptError::Stopped(number)))?;
+        let thread = eal.register_thread().map_err(|error| release(error.into()))?;
+        if !slot.park() {
+            slot.unpark();
+            return Err(release(AdoptError::Stopped(number)));
+        }
+        Ok(LcoreGuard { slot: Arc::clone(slot), _thread: thread })
+    }
+
+    /// Runs the lcore once: takes what was posted and received, sends, completes.
+    #[inline]
+    pub fn turn(&mut self) -> Turn {
+        self.slot.try_turn()
+    }
+}
+
+impl Drop for LcoreGuard {
+    fn drop(&mut self) {
+        self.slot.unpark();
+        self.slot.adopted.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,219 @@
+//! Timer wheel: one deadline per QP, set and cleared in constant time, without allocation.
+//!
+//! ```text
+//!   slot = deadline / TICK mod SLOTS          slots[slot] ──▶ 17 ◀──▶ 4 ◀──▶ 230
+//! ```
+//!
+//! A hashed wheel: each slot is a list, linked through arrays by QP index, of the deadlines whose
+//! tick falls on it in this round or in a later one. Those of a later round are met and left.
+//!
+//! Invariants
+//! - An index with a deadline is in the list of its slot, one without is in none.
+//! - No deadline is reported before its time, and none that is past is left unreported.
+//!
+//! Not here: what a deadline is about. Its owner may set one too early and set it again then.
+
+use uroce_transport::Instant;
+
+/// 8.192 µs, twice the unit of the local ACK timeout, as a shift.
+const TICK_SHIFT: u32 = 13;
+/// Slots: one round is 33.6 ms.
+const SLOTS: usize = 4096;
+/// No index.
+const NIL: u32 = u32::MAX;
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// Deadlines of the indices 0 to n − 1.
+#[derive(Debug)]
+pub(crate) struct TimerWheel {
+    heads: Box<[u32]>,
+    entries: Box<[Entry]>,
+    /// First tick whose slot may still hold something past.
+    tick: u64,
+    /// How many deadlines are set.
+    len: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    deadline: u64,
+    next: u32,
+    previous: u32,
+    /// The list it is in. Not always its deadline's: one that was past when set is further on.
+    slot: u32,
+}
+
+impl TimerWheel {
+    /// A wheel without deadlines whose time is `now`.
+    pub(crate) fn new(indices: u32, now: Instant) -> TimerWheel {
+        let entry = Entry { deadline: NEVER, next: NIL, previous: NIL, slot: 0 };
+        TimerWheel {
+            heads: vec![NIL; SLOTS].into(),
+            entries: vec![entry; indices as usize].into(),
+            tick: now.as_nanos() >> TICK_SHIFT,
+            len: 0,
+        }
+    }
+
+    /// The deadline of an index.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<Instant> {
+        let deadline = self.entries[index as usize].deadline;
+        (deadline != NEVER).then(|| Instant::from_nanos(deadline))
+    }
+
+    /// Sets the deadline of an index in place of any that it has.
+    pub(crate) fn set(&mut self, index: u32, deadline: Instant) {
+        self.clear(index);
+        // The last nanosecond of 584 years means never.
+        let deadline = deadline.as_nanos().min(NEVER - 1);
+        // What is past already goes where the next look begins.
+        let slot = slot((deadline >> TICK_SHIFT).max(self.tick));
+        let next = std::mem::replace(&mut self.heads[slot], index);
+        self.entries[index as usize] = Entry { deadline, next, previous: NIL, slot: slot as u32 };
+        if next != NIL {
+            self.entries[next as usize].previous = index;
+        }
+        self.len += 1;
+    }
+
+    /// Takes away the deadline of an index, if it has one.
+    pub(crate) fn clear(&mut self, index: u32) {
+        let Entry { deadline, next, previous, slot } = self.entries[index as usize];
+        if deadline == NEVER {
+            return;
+        }
+        if next != NIL {
+            self.entries[next as usize].previous = previous;
+        }
+        if previous != NIL {
+            self.entries[previous as usize].next = next;
+        } else {
+            self.heads[slot as usize] = next;
+        }
+        self.entries[index as usize].deadline = NEVER;
+        self.len -= 1;
+    }
+
+    /// Takes away and gives one deadline that is not after `now`; `None` when there is none left.
+    #[inline]
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<u32> {
+        let end = now.as_nanos() >> TICK_SHIFT;
+        if self.len == 0 {
+            self.tick = self.tick.max(end);
+            return None;
+        }
+        // A round visits each slot once, however long ago the last look was.
+        self.tick = self.tick.max(end.saturating_sub(SLOTS as u64 - 1));
+        loop {
+            let mut index = self.heads[slot(self.tick)];
+            while index != NIL {
+                let entry = self.entries[index as usize];
+                if entry.deadline <= now.as_nanos() {
+                    self.clear(index);
+                    return Some(index);
+                }
+                index = entry.next;
+            }
+            if self.tick >= end {
+                return None;
+            }
+            self.tick += 1;
+        }
+    }
+}
+
+#[inline]
+fn slot(tick: u64) -> usize {
+    tick as usize % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// SplitMix64, as in [`crate::fault`].
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) % end
+        }
+    }
+
+    fn expired(wheel: &mut TimerWheel, now: u64) -> Vec<u32> {
+        let now = Instant::from_nanos(now);
+        let mut all: Vec<_> = std::iter::from_fn(|| wheel.expire(now)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The wheel against a sorted set of (deadline, index), under random operations.
+    fn agrees_with_a_sorted_list(seed: u64) {
+        const INDICES: u32 = 50;
+        let mut random = Random(seed);
+        let mut now = random.below(1 << 40);
+        let mut wheel = TimerWheel::new(INDICES, Instant::from_nanos(now));
+        let mut list: BTreeSet<(u64, u32)> = BTreeSet::new();
+        for step in 0..20_000 {
+            let index = random.below(u64::from(INDICES)) as u32;
+            match random.below(8) {
+                0..=3 => {
+                    // From the past to several rounds ahead.
+                    let span = [1 << 10, 1 << 16, 1 << 24, 1 << 28][random.below(4) as usize];
+                    let deadline = (now + random.below(span)).saturating_sub(span / 4);
+                    list.retain(|&(_, other)| other != index);
+                    list.insert((deadline, index));
+                    wheel.set(index, Instant::from_nanos(deadline));
+                }
+                4 => {
+                    list.retain(|&(_, other)| other != index);
+                    wheel.clear(index);
+                }
+                _ => {
+                    now += [0, 100, 10_000, 1_000_000, 1 << 27][random.below(5) as usize];
+                    let mut due: Vec<_> = list.iter().take_while(|&&(at, _)| at <= now).collect();
+                    due.sort_by_key(|&&(_, index)| index);
+                    let due: Vec<_> = due.into_iter().map(|&(_, index)| index).collect();
+                    assert_eq!(expired(&mut wheel, now), due, "seed {seed}, step {step}");
+                    list.retain(|&(at, _)| at > now);
+                }
+            }
+            assert_eq!(wheel.len as usize, list.len(), "seed {seed}, step {step}");
+        }
+        for &(deadline, index) in &list {
+            assert_eq!(wheel.get(index), Some(Instant::from_nanos(deadline)));
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_sorted_list_at_many_seeds() {
+        (0..40).for_each(agrees_with_a_sorted_list);
+    }
+
+    #[test]
+    fn a_deadline_comes_at_its_nanosecond_and_not_before() {
+        for deadline in [1, 8191, 8192, 8193, 33_554_432, 1 << 36] {
+            let mut wheel = TimerWheel::new(2, Instant::ZERO);
+            wheel.set(1, Instant::from_nanos(deadline));
+            assert_eq!(expired(&mut wheel, deadline - 1), []);
+            assert_eq!(expired(&mut wheel, deadline), [1]);
+            assert_eq!(expired(&mut wheel, u64::MAX), []);
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_is_never() {
+        let mut wheel = TimerWheel::new(1, Instant::ZERO);
+        wheel.set(0, Instant::from_nanos(u64::MAX));
+        assert_eq!(expired(&mut wheel, u64::MAX - 2), []);
+        assert_eq!(expired(&mut wheel, u64::MAX), [0]);
+    }
+}

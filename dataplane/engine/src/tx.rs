@@ -1,0 +1,174 @@
+//! Burst out: packets of QPs and frames of the control plane leave through a port.
+//!
+//! ```text
+//!   Outbound ─▶ mbuf: template │ BTH … │ payload, gathered │ pad │ ICRC ─▶ batch ─▶ tx_burst
+//! ```
+//!
+//! Invariants
+//! - A packet that was taken is sent: what the port refuses stays at the front of the batch, and a
+//!   full batch or an empty mempool is [`TransmitError::Full`], never a loss.
+//! - A frame longer than an mbuf is refused; Modify QP refuses a path MTU that could make one.
+//!
+//! Not here: whose turn it is to send ([`crate::schedule`]).
+
+use crate::config::{PortAddresses, PortBinding};
+use crate::counters::{CounterBlock, EngineCounter};
+use crate::fault::Loss;
+use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
+use crate::mr_table::Access;
+use crate::port::QueuePair;
+use std::collections::VecDeque;
+use uroce_transport::{MemoryFault, Outbound, TransmitError};
+use uroce_wire::{HeaderTemplate, ICRC_LEN, emit_headers, headers_len, seal};
+
+/// Mbufs taken from the mempool at a time.
+const SPARE: usize = BATCH / 2;
+
+/// A port as one lcore has it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) queue: QueuePair,
+    pub(crate) addresses: Box<PortAddresses>,
+    pub(crate) rx_loss: Loss,
+    /// QPs with something to send, in the order of their turn.
+    pub(crate) active: VecDeque<u32>,
+    /// Packets taken since the start; the scheduler measures a QP's turn by it.
+    pub(crate) taken: u64,
+    pool: Mempool,
+    tx_loss: Loss,
+    /// Frames on their way to the port.
+    batch: MbufBatch,
+    /// Empty mbufs.
+    spare: MbufBatch,
+    /// The mempool was found empty in this turn.
+    starved: bool,
+}
+
+impl Lane {
+    /// Queue pair `queue` of a port, for an engine of `max_qps` QPs.
+    pub(crate) fn new(queue: QueuePair, binding: &PortBinding, max_qps: u32) -> Lane {
+        let (rx_loss, tx_loss) = binding.loss.at_queue(usize::from(queue.index()));
+        Lane {
+            queue,
+            addresses: Box::new(binding.addresses.clone()),
+            rx_loss,
+            active: VecDeque::with_capacity(max_qps as usize),
+            taken: 0,
+            pool: binding.pool.clone(),
+            tx_loss,
+            batch: MbufBatch::new(),
+            spare: MbufBatch::new(),
+            starved: false,
+        }
+    }
+
+    /// Builds a packet behind `template` and queues it.
+    ///
+    /// # Errors
+    /// [`TransmitError`]; then nothing was queued.
+    #[inline]
+    pub(crate) fn transmit(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &Access<'_>,
+        counters: &CounterBlock,
+    ) -> Result<(), TransmitError> {
+        if !self.has_room() {
+            return Err(TransmitError::Full);
+        }
+        let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
+        let built = build(&mut mbuf, template, packet, memory);
+        if built.is_err() || self.tx_loss.loses() {
+            // The batch had room for it before it was taken.
+            let _ = self.spare.push(mbuf);
+            built?;
+            counters.count(EngineCounter::TxLost);
+        } else {
+            counters.count(EngineCounter::TxPackets);
+            counters.add(EngineCounter::TxBytes, mbuf.len() as u64);
+            let _ = self.batch.push(mbuf);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// Queues a frame that is complete; gives it back if there is no room.
+    pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) -> Result<(), Mbuf> {
+        if !self.has_room() {
+            return Err(frame);
+        }
+        if self.tx_loss.loses() {
+            counters.count(EngineCounter::TxLost);
+            return Ok(());
+        }
+        counters.count(EngineCounter::TxOther);
+        self.batch.push(frame)
+    }
+
+    /// Is there room for one more frame, perhaps after a burst?
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.batch.room() > 0 || self.queue.tx_burst(&mut self.batch) > 0
+    }
+
+    /// The end of a turn: everything leaves that the port takes. Says whether anything did.
+    #[inline]
+    pub(crate) fn flush(&mut self, counters: &CounterBlock) -> bool {
+        let sent = match self.batch.is_empty() {
+            true => 0,
+            false => self.queue.tx_burst(&mut self.batch),
+        };
+        if !self.batch.is_empty() {
+            counters.count(EngineCounter::TxFull);
+        }
+        if std::mem::take(&mut self.starved) {
+            counters.count(EngineCounter::NoMbuf);
+        }
+        sent > 0
+    }
+
+    #[inline]
+    fn empty_mbuf(&mut self) -> Option<Mbuf> {
+        if self.spare.is_empty() && !self.refill() {
+            return None;
+        }
+        self.spare.pop()
+    }
+
+    /// Near its end a mempool may have one mbuf and not a batch of them.
+    #[cold]
+    fn refill(&mut self) -> bool {
+        let filled = self.pool.alloc_burst(&mut self.spare, SPARE).is_ok()
+            || self.pool.alloc_burst(&mut self.spare, 1).is_ok();
+        self.starved |= !filled;
+        filled
+    }
+}
+
+/// Writes the whole frame into an mbuf.
+#[inline]
+fn build(
+    mbuf: &mut Mbuf,
+    template: &HeaderTemplate,
+    packet: &Outbound<'_>,
+    memory: &Access<'_>,
+) -> Result<(), TransmitError> {
+    const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
+    let payload_len = packet.payload.len() as usize;
+    let pad_len = usize::from(packet.bth.pad_count);
+    let headers = headers_len(packet.bth.opcode).ok_or(TOO_LONG)?;
+    let transport_len = headers + payload_len + pad_len + ICRC_LEN;
+    mbuf.set_len(usize::from(template.len) + transport_len).map_err(|_| TOO_LONG)?;
+
+    let out = mbuf.as_mut_slice();
+    let mut at = template.emit(out, transport_len);
+    at += emit_headers(&packet.bth, &packet.ext, &mut out[at..]).ok_or(TOO_LONG)?;
+    for region in packet.payload.clone() {
+        let end = at + region.len as usize;
+        memory.read(packet.pd, region, &mut out[at..end]).map_err(TransmitError::Memory)?;
+        at = end;
+    }
+    out[at..at + pad_len].fill(0);
+    seal(&mut out[usize::from(template.l3_offset)..]).ok_or(TOO_LONG)
+}
