@@ -6,6 +6,9 @@
 //! of every opcode, with random values, must be read by them as we meant them.
 //!
 //! `vectors/vectors.py` makes and reads; what tshark cannot see is named there.
+//!
+//! Also stored: `vectors/rxe-*.pcap`, which two stock Linux kernels' Soft-RoCE sent each other in
+//! the interop laboratory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,6 +76,28 @@ fn the_stored_captures_are_what_the_script_makes() {
         let (stored, made) = (vectors().join(&capture), made.join(&capture));
         assert_eq!(read_pcap(&stored), read_pcap(&made), "{capture}");
     }
+}
+
+#[test]
+fn we_read_what_soft_roce_sent_and_build_it_again_from_bth_on() {
+    let mut packets = 0;
+    for entry in std::fs::read_dir(vectors()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !name.starts_with("rxe-") || !name.ends_with(".pcap") {
+            continue;
+        }
+        for frame in read_pcap(&path) {
+            let Ok(Frame::Roce(datagram)) = Frame::parse(&frame) else { continue };
+            let packet = datagram.packet().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let mut built = vec![0; datagram.transport.len()];
+            let at = emit_headers(&packet.bth, &packet.ext, &mut built).unwrap();
+            built[at..at + packet.payload.len()].copy_from_slice(packet.payload);
+            assert_eq!(built, datagram.transport, "{name}: {}", packet.op.name);
+            packets += 1;
+        }
+    }
+    assert!(packets > 100, "only {packets} packets of Soft-RoCE in the captures");
 }
 
 /// One packet as values: what we mean, or what we read.
