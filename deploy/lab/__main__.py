@@ -1,0 +1,132 @@
+"""deploy/interop: arguments, what must be there before, the namespace, the clean-up."""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import image
+import network
+import peers
+import suites
+import vectors
+from failure import LabFailure, StaleLists
+from report import Report
+
+LAB = Path(__file__).resolve().parent
+REPOSITORY = LAB.parent.parent
+SUITES = {"dataplane": suites.dataplane, "selftest": suites.selftest}
+NOT_BUILT_YET = {
+    "cm": "the cm suite is not built yet: it comes with connection management",
+    "apps": "the apps suite is not built yet: it comes with libibverbs",
+}
+
+
+@dataclass
+class Context:
+    """What every suite needs."""
+
+    image: image.Image
+    uroce: str
+    only: str
+    work: Path
+    kept: Path
+    report: Report
+
+
+def main():
+    """Returns the exit status: 0 all passed, 1 some failed, 2 some could not run."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    arguments = parse()
+    report = Report(arguments.suite, arguments.json)
+    start = time.monotonic()
+    try:
+        if arguments.suite in NOT_BUILT_YET:
+            raise LabFailure(NOT_BUILT_YET[arguments.suite])
+        if not arguments.inside:
+            prepare(arguments, report)
+        return run(arguments, report, start)
+    except LabFailure as failure:
+        return report.finish([], time.monotonic() - start, error=str(failure))
+
+
+def parse():
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="deploy/interop",
+        description="uroce against the Linux kernel's Soft-RoCE, in a guest under QEMU.",
+        epilog="Exit status: 0 all cases passed, 1 some failed, 2 some could not run. "
+               "UROCE_PERF names a built uroce-perf to use instead of building it.",
+    )
+    parser.add_argument(
+        "suite", nargs="?", default="all",
+        choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
+        help="all: every suite there is (default); selftest: the laboratory without uroce; "
+             "vectors: record golden captures of Soft-RoCE",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--only", default="", metavar="TEXT",
+                        help="only cases whose name has TEXT, e.g. v6-mtu1024 or uroce-serves")
+    parser.add_argument(
+        "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
+        help="where `vectors` writes (default: %(default)s)",
+    )
+    # The second half of the program, in the namespace: image folder and uroce-perf.
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def prepare(arguments, report):
+    """All that needs the machine's own network; then starts anew in the namespace."""
+    packages("packages_need interop")
+    try:
+        built = image.build(report.say)
+    except StaleLists:
+        packages("packages_update")
+        built = image.build(report.say)
+    uroce = ""
+    if arguments.suite in ("dataplane", "all"):
+        if "UROCE_PERF" not in os.environ:
+            packages("packages_need build")
+        uroce = peers.build_uroce(REPOSITORY, report.say)
+    network.enter_namespace([
+        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder), uroce,
+    ])
+
+
+def packages(command):
+    """One call of the shell library that installs Debian packages."""
+    script = f'source "{LAB.parent}/env/packages.sh" && {command}'
+    if subprocess.run(["bash", "-c", script], stdout=sys.stderr).returncode != 0:
+        raise LabFailure("packages are missing, see above")
+
+
+def run(arguments, report, start):
+    """In the namespace: the suite, in a folder of its own that is gone afterwards."""
+    work = Path(tempfile.mkdtemp(prefix="uroce-interop-"))
+    try:
+        folder, uroce = arguments.inside
+        kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
+        context = Context(image.Image(folder), uroce, arguments.only, work, kept, report)
+        network.prepare()
+        if arguments.suite == "vectors":
+            vectors.record(context, arguments.folder)
+            return 0
+        shutil.rmtree(kept, ignore_errors=True)
+        suite = "dataplane" if arguments.suite == "all" else arguments.suite
+        results = SUITES[suite](context)
+        return report.finish(results, time.monotonic() - start, context.image.release)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

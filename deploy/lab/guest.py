@@ -1,0 +1,246 @@
+"""A guest: Debian's kernel under QEMU without KVM, its commands and its captures.
+
+Commands go over TCP to a shell behind the guest's control interface (`agent`), one connection
+each, so several may run at once. QEMU itself writes the captures: it sees every frame of the RoCE
+interface and starts and ends a file between two frames.
+
+Invariant: the guest dies with the thread that booted it, however that ends (PDEATHSIG).
+"""
+
+import contextlib
+import json
+import re
+import select
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+
+import network
+from failure import LabFailure
+
+AGENT_PORT = 7
+BOOT_SECONDS = 60
+# The host closes a command's connection this long after the guest should have killed it.
+GRACE_SECONDS = 5
+MEMORY = "512M"
+# What `agent` ends a command's output with.
+LAST_LINE = re.compile(rb"\nexit (\d+)\n\Z")
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """What tells one guest from another; the IPv4 and IPv6 prefixes are for documentation."""
+
+    number: int
+
+    @property
+    def ipv4(self):
+        """On the RoCE interface."""
+        return f"192.0.2.{self.number}"
+
+    @property
+    def ipv6(self):
+        """On the RoCE interface."""
+        return f"2001:db8::{self.number}"
+
+    @property
+    def control(self):
+        """On the control interface."""
+        return f"198.51.100.{self.number}"
+
+    def mac(self, interface):
+        """Locally administered; `interface` is 0 for RoCE, 1 for control."""
+        return f"02:00:00:00:{interface:02x}:{self.number:02x}"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command in the guest wrote (both streams), and its exit status."""
+
+    status: int
+    text: str
+
+
+class Guest:
+    """Booted by `boot`, ended by `stop`; a context manager does both."""
+
+    def __init__(self, image, number, folder, roce_bridge=None):
+        self.image = image
+        self.addresses = Addresses(number)
+        self.name = f"guest{number}"
+        self.roce_tap = f"roce{number}"
+        self.roce_bridge = roce_bridge
+        self.console = folder / f"{self.name}.console"
+        self.monitor_path = folder / f"{self.name}.qmp"
+        self.process = None
+        self.gid_indices = {}
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self):
+        """Makes the taps and starts QEMU; `wait_until_ready` says when it may be used."""
+        network.add_tap(self.roce_tap, network.ROCE_MTU, self.roce_bridge)
+        network.add_tap(f"ctl{self.addresses.number}", 1500, "control")
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *self.command()], start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+
+    def command(self):
+        """QEMU's command line."""
+        here = self.addresses
+        kernel_line = (
+            f"console=ttyS0 quiet panic=-1 "
+            f"ROCE4={here.ipv4}/24 ROCE6={here.ipv6}/64 "
+            f"CONTROL={here.control}/{network.CONTROL_PREFIX}"
+        )
+        words = [
+            "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
+            "-no-reboot", "-accel", "tcg", "-smp", "1", "-m", MEMORY,
+            "-kernel", str(self.image.kernel), "-initrd", str(self.image.initramfs),
+            "-append", kernel_line, "-serial", f"file:{self.console}",
+            "-qmp", f"unix:{self.monitor_path},server=on,wait=off",
+        ]
+        for interface, (name, tap) in enumerate(
+            [("roce", self.roce_tap), ("control", f"ctl{here.number}")]
+        ):
+            # Without the virtio header on the tap every frame is whole, checksums included.
+            words += [
+                "-netdev", f"tap,id={name},ifname={tap},script=no,downscript=no,vnet_hdr=off",
+                "-device", f"virtio-net-pci,netdev={name},mac={here.mac(interface)},romfile=",
+            ]
+        return words
+
+    def wait_until_ready(self):
+        """Returns when commands run and Soft-RoCE has its addresses; raises LabFailure."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        reason = ""
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                self.find_gids()
+                return
+            except (OSError, LabFailure) as error:
+                reason = error
+            time.sleep(0.1)
+        raise LabFailure(f"{self.name} did not boot: {reason}\n{self.last_words()}")
+
+    def find_gids(self):
+        """Learns which index of Soft-RoCE's GID table holds which address."""
+        listing = self.run("cd /sys/class/infiniband/rxe0/ports/1/gids && grep . *", 5)
+        table = {}
+        for line in listing.text.splitlines():
+            index, _, gid = line.partition(":")
+            table[gid] = index
+        for family, address in ((4, self.addresses.ipv4), (6, self.addresses.ipv6)):
+            gid = exploded_gid(family, address)
+            if gid not in table:
+                raise LabFailure(f"{self.name}: Soft-RoCE has no GID for {address}")
+            self.gid_indices[family] = table[gid]
+
+    def begin(self, text, seconds):
+        """Starts a shell text in the guest, which kills it after `seconds`."""
+        address = (self.addresses.control, AGENT_PORT)
+        connection = socket.create_connection(address, timeout=GRACE_SECONDS)
+        connection.sendall(f"{seconds}\n{text}".encode())
+        connection.shutdown(socket.SHUT_WR)
+        return Running(connection, text, seconds)
+
+    def run(self, text, seconds):
+        """Runs a shell text to its end."""
+        return self.begin(text, seconds).wait()
+
+    def check(self, text, seconds):
+        """Runs a shell text that must succeed; its output."""
+        output = self.run(text, seconds)
+        if output.status != 0:
+            raise LabFailure(f"{self.name}: {text}: status {output.status}\n{output.text}")
+        return output.text
+
+    @contextlib.contextmanager
+    def capture(self, path):
+        """Writes the RoCE interface's frames to a pcap file while the block runs."""
+        self.monitor("object-add", {
+            "qom-type": "filter-dump", "id": "capture", "netdev": "roce", "file": str(path),
+        })
+        try:
+            yield
+        finally:
+            self.monitor("object-del", {"id": "capture"})
+
+    def monitor(self, command, arguments):
+        """One command over QEMU's monitor protocol."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(GRACE_SECONDS)
+            connection.connect(str(self.monitor_path))
+            replies = connection.makefile()
+            for request in ({"execute": "qmp_capabilities"},
+                            {"execute": command, "arguments": arguments}):
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                reply = next(reply for reply in map(json.loads, replies)
+                             if "return" in reply or "error" in reply)
+                if "error" in reply:
+                    raise LabFailure(f"QEMU: {command}: {reply['error']['desc']}")
+
+    def last_words(self):
+        """The end of the console and what QEMU complained of."""
+        console = self.console.read_text(errors="replace") if self.console.exists() else ""
+        complaint = self.process.stderr.read() if self.process.poll() is not None else ""
+        return "\n".join([*console.splitlines()[-20:], complaint])
+
+    def stop(self):
+        """Ends QEMU; there is no disk to flush."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stderr.close()
+
+
+class Running:
+    """A command under way in a guest."""
+
+    def __init__(self, connection, text, seconds):
+        self.connection = connection
+        self.text = text
+        self.deadline = time.monotonic() + seconds + GRACE_SECONDS
+
+    def ended(self):
+        """True once `wait` would return at once."""
+        if not select.select([self.connection], [], [], 0)[0]:
+            return False
+        arrived = self.connection.recv(65536, socket.MSG_PEEK)
+        return not arrived or LAST_LINE.search(arrived) is not None
+
+    def wait(self):
+        """Its output and status; raises LabFailure if the guest no longer answers."""
+        received = bytearray()
+        with self.connection:
+            while True:
+                left = self.deadline - time.monotonic()
+                if left <= 0:
+                    raise LabFailure(f"the guest did not end: {self.text}")
+                self.connection.settimeout(left)
+                try:
+                    chunk = self.connection.recv(65536)
+                except OSError as error:
+                    raise LabFailure(f"the guest did not end: {self.text}: {error}") from error
+                if not chunk:
+                    break
+                received += chunk
+        last = LAST_LINE.search(received)
+        text = received[:last.start() if last else None].decode(errors="replace").rstrip("\n")
+        if last is None:
+            raise LabFailure(f"the guest broke off: {self.text}\n{text}")
+        return Output(int(last[1]), text)
+
+
+def exploded_gid(family, address):
+    """A GID as sysfs writes it: eight groups of four digits; IPv4 is mapped into IPv6."""
+    text = f"::ffff:{address}" if family == 4 else address
+    raw = socket.inet_pton(socket.AF_INET6, text)
+    return ":".join(raw[at:at + 2].hex() for at in range(0, 16, 2))

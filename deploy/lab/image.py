@@ -1,0 +1,259 @@
+"""The guest's image: Debian's stock kernel and an initramfs made of Debian's packages.
+
+Nothing is installed on this machine and nothing is committed. The packages are downloaded with
+apt-get into a cache, unpacked beside each other, and of them only the programs named here, the
+libraries those load and the modules those need go into the initramfs. An image is named by the
+hash of all that went into it, so it is built again only when a package or a script changed.
+
+Not here: booting it (guest.py).
+"""
+
+import fcntl
+import hashlib
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from failure import LabFailure, StaleLists
+
+HERE = Path(__file__).resolve().parent
+KERNEL = "linux-image-amd64"
+PACKAGES = ["busybox-static", "ibverbs-providers", "ibverbs-utils", "iproute2", "perftest"]
+PROGRAMS = [
+    "ip", "rdma", "tc",
+    "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong",
+    "ib_write_bw", "ib_read_bw", "ib_atomic_bw",
+]
+# sch_prio, cls_u32 and sch_netem are how a guest loses packets. The CRCs are found by name at run
+# time, so no module names them as a dependency.
+MODULES = ["virtio_pci", "virtio_net", "ib_uverbs", "rdma_rxe", "sch_prio", "cls_u32", "sch_netem"]
+MODULES_WHERE_BUILT = ["crc32_generic", "crc32c_generic"]
+MULTIARCH = "lib/x86_64-linux-gnu"
+
+
+class Image:
+    """A kernel and its initramfs, as files in the cache."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.kernel = self.folder / "vmlinuz"
+        self.initramfs = self.folder / "initramfs.cpio"
+
+    @property
+    def release(self):
+        """The kernel's version as Debian names it."""
+        return (self.folder / "release").read_text().strip()
+
+
+def build(say):
+    """The image of today's packages, built if the cache has none; raises LabFailure."""
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        packages = resolve()
+        image = Image(cache / f"image-{fingerprint(packages)}")
+        if not image.folder.exists():
+            say(f"building the guest image from {len(packages)} Debian packages in {cache}")
+            download(packages, cache / "packages")
+            assemble(packages, cache, image)
+            remove_others(cache, packages, image)
+        return image
+
+
+def cache_folder():
+    """Where downloads and images live between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "uroce" / "interop"
+
+
+def resolve():
+    """What apt would install on an empty machine, as `name=version`; the kernel comes first."""
+    if run(["dpkg", "--print-architecture"]).strip() != "amd64":
+        raise LabFailure("the laboratory's guest is Debian amd64; this machine is not")
+    depends = ask_apt(["apt-cache", "depends", "--important", KERNEL])
+    kernel = re.search(r"Depends: (linux-image-\d\S+)", depends)
+    if kernel is None:
+        raise StaleLists(f"apt knows no {KERNEL}; the laboratory needs Debian's package lists")
+    policy = ask_apt(["apt-cache", "policy", kernel[1]])
+    version = re.search(r"Candidate: (\S+)", policy)[1]
+    plan = ask_apt([
+        "apt-get", "install", "--simulate", "--no-install-recommends",
+        "-o", "Dir::State::status=/dev/null", *PACKAGES,
+    ])
+    closure = re.findall(r"^Inst (\S+) \((\S+) ", plan, re.MULTILINE)
+    return [f"{kernel[1]}={version}"] + [f"{name}={version}" for name, version in sorted(closure)]
+
+
+def ask_apt(command):
+    """A question apt answers from its lists."""
+    try:
+        return run(command)
+    except LabFailure as failure:
+        raise StaleLists(str(failure)) from None
+
+
+def fingerprint(packages):
+    """Names an image by everything that goes into it."""
+    digest = hashlib.sha256("\n".join(packages).encode())
+    for script in ("image.py", "init", "agent"):
+        digest.update((HERE / script).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def archive_of(package, folder):
+    """The file apt-get gives a `name=version`, or None if it is not downloaded."""
+    name, version = package.split("=", 1)
+    return next(folder.glob(f"{name}_{version.replace(':', '%3a')}_*.deb"), None)
+
+
+def download(packages, folder):
+    """Fetches what the cache lacks; raises StaleLists if the archive has moved on."""
+    folder.mkdir(exist_ok=True)
+    missing = [package for package in packages if archive_of(package, folder) is None]
+    if not missing:
+        return
+    command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *missing]
+    if subprocess.run(command, cwd=folder, stdout=sys.stderr).returncode == 0:
+        return
+    raise StaleLists("apt-get could not download the guest's packages")
+
+
+def assemble(packages, cache, image):
+    """Unpacks, picks, packs; the finished image appears under its name at once."""
+    for abandoned in cache.glob("building-*"):
+        shutil.rmtree(abandoned)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="building-") as work:
+        work = Path(work)
+        stage, root, done = work / "stage", work / "root", work / "image"
+        for folder in (stage, root, done):
+            folder.mkdir()
+        for package in packages:
+            run(["dpkg-deb", "-x", archive_of(package, cache / "packages"), stage])
+        [kernel] = stage.glob("boot/vmlinuz-*")
+        release = kernel.name.removeprefix("vmlinuz-")
+        populate(stage, root, release)
+        shutil.copy(kernel, done / "vmlinuz")
+        pack(root, done / "initramfs.cpio")
+        (done / "release").write_text(release + "\n")
+        done.rename(image.folder)
+
+
+def populate(stage, root, release):
+    """Fills the guest's root folder from the unpacked packages."""
+    for folder in ("bin", "dev", "proc", "sys", "tmp", "modules", MULTIARCH, "lib64"):
+        (root / folder).mkdir(parents=True)
+    for script in ("init", "agent"):
+        shutil.copy(HERE / script, root / script)
+    busybox = find_program(stage, "busybox")
+    shutil.copy(busybox, root / "bin/busybox")
+    for applet in set(run([busybox, "--list"]).split()) - {"busybox", *PROGRAMS}:
+        (root / "bin" / applet).symlink_to("busybox")
+    for name in PROGRAMS:
+        shutil.copy(find_program(stage, name), root / "bin" / name)
+    # libibverbs finds its providers by these files and loads them from a folder it has built in.
+    providers = sorted(stage.glob("usr/lib/*/libibverbs/librxe-*.so"))
+    for provider in providers:
+        copy_into(root, provider.relative_to(stage), provider)
+    copy_into(root, Path("etc/libibverbs.d/rxe.driver"), stage / "etc/libibverbs.d/rxe.driver")
+    copy_libraries(stage, root, [root / "bin" / name for name in PROGRAMS] + providers)
+    copy_modules(stage, root, release)
+
+
+def find_program(stage, name):
+    """Where a package put a program; `/sbin` and `/usr/bin` change places between releases."""
+    for folder in ("bin", "sbin", "usr/bin", "usr/sbin"):
+        if (stage / folder / name).exists():
+            return stage / folder / name
+    raise LabFailure(f"none of the guest's packages has the program {name}")
+
+
+def copy_into(root, path, source):
+    """Copies one file to a path below the guest's root."""
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, root / path)
+
+
+def copy_libraries(stage, root, objects):
+    """The loader of the unpacked libc says which libraries an object needs, and where they are."""
+    loader = next(path for path in (
+        stage / MULTIARCH / "ld-linux-x86-64.so.2",
+        stage / "usr" / MULTIARCH / "ld-linux-x86-64.so.2",
+    ) if path.exists())
+    search = f"{stage / MULTIARCH}:{stage / 'usr' / MULTIARCH}"
+    shutil.copy(loader, root / "lib64/ld-linux-x86-64.so.2")
+    for item in objects:
+        listing = run([loader, "--library-path", search, "--list", item])
+        if "not found" in listing:
+            raise LabFailure(f"{item.name} needs a library no package brought:\n{listing}")
+        for name, path in re.findall(r"(\S+) => (/\S+)", listing):
+            if not (root / MULTIARCH / name).exists():
+                shutil.copy(path, root / MULTIARCH / name)
+
+
+def copy_modules(stage, root, release):
+    """Copies each module after those it depends on, numbered in that order."""
+    available = {
+        path.name.split(".ko")[0].replace("-", "_"): path
+        for path in stage.glob(f"**/modules/{release}/kernel/**/*.ko*")
+    }
+    order = []
+
+    def visit(name):
+        if name in order or name not in available:
+            return  # a dependency that is no file is built in
+        code = module_code(available[name])
+        depends = re.search(rb"\0depends=([^\0]*)\0", code)
+        for dependency in filter(None, depends[1].decode().split(",")):
+            visit(dependency.replace("-", "_"))
+        target = root / "modules" / f"{len(order):02}-{name}.ko"
+        target.write_bytes(code)
+        order.append(name)
+
+    absent = [name for name in MODULES if name not in available]
+    if absent:
+        raise LabFailure(f"Debian's kernel {release} has no module {', '.join(absent)}")
+    for name in MODULES_WHERE_BUILT + MODULES:
+        visit(name)
+
+
+def module_code(path):
+    """A module's bytes; Debian compresses them from release 13 on."""
+    return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+
+
+def pack(root, archive):
+    """An uncompressed cpio: unpacking costs an emulated processor more than reading."""
+    names = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+    with open(archive, "wb") as output:
+        subprocess.run(
+            ["cpio", "--quiet", "--null", "--create", "--format=newc", "--owner=0:0"],
+            cwd=root, input="\0".join(names).encode(), stdout=output, check=True,
+        )
+
+
+def remove_others(cache, packages, image):
+    """Keeps the cache at one image and the packages it was made of."""
+    wanted = {archive_of(package, cache / "packages") for package in packages}
+    for path in (cache / "packages").glob("*.deb"):
+        if path not in wanted:
+            path.unlink()
+    for folder in cache.glob("image-*"):
+        if folder != image.folder:
+            shutil.rmtree(folder)
+
+
+def run(command):
+    """A command's output as text; its failure is the laboratory's."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
+    )
+    if done.returncode != 0:
+        raise LabFailure(f"{command[0]} failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
