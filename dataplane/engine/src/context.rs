@@ -82,6 +82,7 @@ impl QpContext {
         if qp.state() != *published {
             enter_state(qp, feeds, &mut env, published);
         }
+        publish_retired(qp, feeds, &env);
         if !env.pending.is_empty() {
             deliver(qp, feeds, &mut env, published);
         }
@@ -99,23 +100,23 @@ fn enter_state(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &
         feeds.sq.feed(qp, env);
         feeds.rq.feed(qp, env);
     }
-    publish_retired(qp, feeds, env);
 }
 
 /// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
 /// more of them.
 //= check G6 — a QP whose completion does not fit goes to ERR
 fn deliver(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &mut QpState) {
-    publish_retired(qp, feeds, env);
     env.route.deliver(env.pending, env.counters);
     if env.route.overrun && qp.state() != QpState::Err {
         qp.fail(env);
         enter_state(qp, feeds, env, published);
+        publish_retired(qp, feeds, env);
         env.route.deliver(env.pending, env.counters);
     }
 }
 
-fn publish_retired(qp: &Qp, feeds: &Feeds, env: &QpEnv<'_>) {
+#[inline]
+fn publish_retired(qp: &Qp, feeds: &mut Feeds, env: &QpEnv<'_>) {
     feeds.sq.publish_retired(qp, &env.route.shared);
     feeds.rq.publish_retired(qp, &env.route.shared);
 }

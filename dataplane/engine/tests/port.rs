@@ -21,7 +21,7 @@ fn a_million_frames_cross_a_ring_pair_in_order_and_no_mbuf_leaks() {
         let pool = pool.clone();
         move || {
             let _registered = eal.register_thread().expect("an lcore number is free");
-            send(&mut tx, &pool, 64, FRAMES, Duration::from_secs(60))
+            send(&mut tx, &pool, 0, 64, FRAMES, Duration::from_secs(60))
         }
     });
     let (mut batch, mut expected) = (MbufBatch::new(), 0);
@@ -92,7 +92,7 @@ fn frames_left_in_a_ring_are_freed_with_the_ports() {
     let pool = pool(eal, 255, 2048);
     let (a, b) = ring_pair(eal, "left", 2, 64, 1500, &pool).expect("rings");
     let mut tx = a.queue_pair(1).expect("free");
-    assert_eq!(send(&mut tx, &pool, 64, 40, Duration::from_secs(5)), 40);
+    assert_eq!(send(&mut tx, &pool, 0, 64, 40, Duration::from_secs(5)), 40);
     assert_eq!(pool.available(), pool.count() - 40);
     drop((a, b));
     assert_eq!(pool.available(), pool.count() - 40, "a queue pair keeps its port");
@@ -247,7 +247,7 @@ fn long_frames_cross_memif_between_two_processes_intact() {
     if let Some(socket) = Peer::argument() {
         let port = memif_port(eal, MemifRole::Client, &socket, &pool);
         let mut queue = port.queue_pair(0).expect("free");
-        let sent = send(&mut queue, &pool, LONG, FRAMES, Duration::from_secs(20));
+        let sent = send(&mut queue, &pool, 0, LONG, FRAMES, Duration::from_secs(20));
         println!("\nsent {sent}");
         // The parent ends the connection, when it has all.
         assert!(eventually(|| !port.link().up));
@@ -281,7 +281,7 @@ fn endless_peer(role: MemifRole, socket: &std::path::Path) {
     let pool = pool(eal, 2047, 9216);
     let port = memif_port(eal, role, socket, &pool);
     let mut queue = port.queue_pair(0).expect("free");
-    send(&mut queue, &pool, LONG, u64::MAX, Duration::from_secs(60));
+    send(&mut queue, &pool, 0, LONG, u64::MAX, Duration::from_secs(60));
 }
 
 /// Kills and restarts a sending peer; each time the link goes down and up and frames flow again.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::sync::AtomicBool;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn table(slots: u32, lcores: usize) -> MrTable {
     MrTable::new(slots, lcores, MrNumbers::random(slots).unwrap())
@@ -163,7 +164,9 @@ fn no_lcore_uses_a_region_after_its_deregistration() {
         })
         .collect();
     let mut bytes = [0u8; 1];
-    for round in 0..20_000 {
+    // With fewer cores than threads each round may cost a time slice.
+    let end = Instant::now() + Duration::from_secs(2);
+    for round in (0..20_000usize).take_while(|_| Instant::now() < end) {
         let place = round % memory.len();
         memory[place].store(LIVE, Ordering::Relaxed);
         let spec = MrSpec { va: Va(place as u64), ..spec(&mut bytes) };

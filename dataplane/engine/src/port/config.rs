@@ -43,8 +43,8 @@ const MTU_MIN: u16 = 68;
 const MTU_MAX: u16 = 9000;
 
 /// Drivers whose frame size is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
-/// netdev; tap: the netdev) and which report Ethernet's standard one whatever it is.
-const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", "net_af_packet", "net_tap"];
+/// netdev's MTU) and which report Ethernet's standard one whatever it is.
+const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", "net_af_packet"];
 
 /// What a device can do.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -54,7 +54,8 @@ pub fn af_packet(index: u16, netdev: &str, mtu: u16, queue_pairs: u16, frames: u
     )
 }
 
-/// A tap port: creates the kernel netdev `netdev`, whose MTU is set there.
+/// A tap port: creates the kernel netdev `netdev`. The driver stays at Ethernet's standard MTU; for
+/// a longer one make the tap netdev first and use [`af_packet`] on it.
 pub fn tap(index: u16, netdev: &str) -> String {
     format!("net_tap{index},iface={netdev}")
 }

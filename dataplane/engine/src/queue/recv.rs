@@ -5,7 +5,6 @@
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::sync::{Ordering, fence};
-use std::sync::Arc;
 use uroce_transport::{Env, PostError, Qp, QpState, RecvWr, Sge};
 
 /// The application's end of a receive queue. One thread posts at a time.
@@ -106,7 +105,7 @@ impl RecvQueueFeed {
 
     /// Tells the application how many of its work requests have left the queue.
     #[inline]
-    pub(crate) fn publish_retired(&self, qp: &Qp, shared: &Arc<QpShared>) {
-        shared.publish_retired(Which::Recv, self.ring.retired(qp.recv_wrs()));
+    pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
+        self.ring.publish_retired(Which::Recv, qp.recv_wrs(), shared);
     }
 }

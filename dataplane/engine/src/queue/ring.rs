@@ -104,6 +104,8 @@ pub(super) struct RingFeed<W> {
     sges: Consumer<Sge>,
     /// Work requests taken from the ring since the QP was created.
     taken: u32,
+    /// Those of them that had been retired when the application was last told.
+    published: u32,
 }
 
 /// Where a queue belongs to and how large it is.
@@ -135,7 +137,7 @@ pub(super) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFe
         max_sge,
         posted: 0,
     };
-    (end, RingFeed { wrs: wr_consumer, sges: sge_consumer, taken: 0 })
+    (end, RingFeed { wrs: wr_consumer, sges: sge_consumer, taken: 0, published: 0 })
 }
 
 impl<W: Copy> RingEnd<W> {
@@ -222,9 +224,13 @@ impl<W: Copy> RingFeed<W> {
         taken
     }
 
-    /// Requests that have been retired, if the core still has `left`.
+    /// Tells the application what has been retired, if the core still has `left`.
     #[inline]
-    pub(super) fn retired(&self, left: u32) -> u32 {
-        self.taken.wrapping_sub(left)
+    pub(super) fn publish_retired(&mut self, which: Which, left: u32, shared: &QpShared) {
+        let retired = self.taken.wrapping_sub(left);
+        if retired != self.published {
+            self.published = retired;
+            shared.publish_retired(which, retired);
+        }
     }
 }

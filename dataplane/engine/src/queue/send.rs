@@ -5,7 +5,6 @@
 //! - The rules checked here are the core's; the state is checked again there, where it is exact.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
-use std::sync::Arc;
 use uroce_transport::{Env, PostError, Qp, QpState, SendWr, Sge};
 
 /// The application's end of a send queue. One thread posts at a time.
@@ -101,7 +100,7 @@ impl SendQueueFeed {
 
     /// Tells the application how many of its work requests have left the queue.
     #[inline]
-    pub(crate) fn publish_retired(&self, qp: &Qp, shared: &Arc<QpShared>) {
-        shared.publish_retired(Which::Send, self.ring.retired(qp.send_wrs()));
+    pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
+        self.ring.publish_retired(Which::Send, qp.send_wrs(), shared);
     }
 }

@@ -57,8 +57,15 @@ pub fn read_frame(frame: &[u8]) -> u64 {
     number
 }
 
-/// Sends numbered frames from `first` on until `count` are sent or the time is over; how many.
-pub fn send(queue: &mut QueuePair, pool: &Mempool, len: usize, count: u64, time: Duration) -> u64 {
+/// Sends frames numbered from `first` on until `count` are sent or the time is over; how many.
+pub fn send(
+    queue: &mut QueuePair,
+    pool: &Mempool,
+    first: u64,
+    len: usize,
+    count: u64,
+    time: Duration,
+) -> u64 {
     let mut batch = MbufBatch::new();
     let (mut made, deadline) = (0, Instant::now() + time);
     while (made < count || !batch.is_empty()) && Instant::now() < deadline {
@@ -66,7 +73,7 @@ pub fn send(queue: &mut QueuePair, pool: &Mempool, len: usize, count: u64, time:
         let want = (count - made).min(batch.room() as u64) as usize;
         if pool.alloc_burst(&mut batch, want).is_ok() {
             for mbuf in &mut batch.as_mut_slice()[had..] {
-                write_frame(mbuf, made, len);
+                write_frame(mbuf, first + made, len);
                 made += 1;
             }
         }

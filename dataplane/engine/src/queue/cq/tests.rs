@@ -1,1 +1,179 @@
 use super::*;
+use crate::sync::AtomicU64;
+use std::time::{Duration, Instant};
+use uroce_transport::{WcOpcode, WcStatus};
+use uroce_wire::Qpn;
+
+fn cqe(wr_id: u64) -> Cqe {
+    Cqe {
+        wr_id,
+        status: WcStatus::Success,
+        opcode: WcOpcode::Send,
+        byte_len: 0,
+        imm: None,
+        qpn: Qpn::new(9),
+        solicited: false,
+    }
+}
+
+/// What an lcore does at the end of a turn.
+fn end_turn(cq: &Arc<CompletionQueue>, solicited: bool) {
+    CompletionQueue::notify_fence();
+    if cq.wants_event(solicited) {
+        cq.notify();
+    }
+}
+
+fn polled(cq: &CompletionQueue) -> Vec<u64> {
+    let mut all = Vec::new();
+    while let Ok(Some(cqe)) = cq.poll() {
+        all.push(cqe.wr_id);
+    }
+    all
+}
+
+#[test]
+fn a_queue_needs_a_depth() {
+    assert_eq!(CompletionQueue::new(0, None).err(), Some(CqError::Depth(0)));
+    let over = MAX_CQ_DEPTH + 1;
+    assert_eq!(CompletionQueue::new(over, None).err(), Some(CqError::Depth(over)));
+    assert_eq!(CompletionQueue::new(1, None).unwrap().depth(), 1);
+}
+
+#[test] //= check G6 test
+fn an_overrun_keeps_what_came_before_and_takes_nothing_after() {
+    let cq = CompletionQueue::new(3, None).unwrap();
+    (0..3).for_each(|id| cq.push(cqe(id)).unwrap());
+    assert_eq!(cq.push(cqe(3)), Err(Overrun));
+    assert_eq!(cq.poll(), Ok(Some(cqe(0))));
+    assert_eq!(cq.push(cqe(4)), Err(Overrun), "there is room, but 3 is missing");
+    assert_eq!(polled(&cq), [1, 2]);
+    assert_eq!(cq.poll(), Err(CqError::Overrun));
+    assert_eq!(cq.poll_into(&mut Vec::new(), 4), Err(CqError::Overrun));
+}
+
+#[test]
+fn polling_many_stops_at_the_limit_and_at_the_end() {
+    let cq = CompletionQueue::new(8, None).unwrap();
+    (0..5).for_each(|id| cq.push(cqe(id)).unwrap());
+    let mut out = Vec::new();
+    assert_eq!(cq.poll_into(&mut out, 3), Ok(3));
+    assert_eq!(cq.poll_into(&mut out, 3), Ok(2));
+    assert_eq!(cq.poll_into(&mut out, 3), Ok(0));
+    assert_eq!(out.iter().map(|cqe| cqe.wr_id).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+}
+
+#[test] //= check E21 test
+fn an_armed_queue_notifies_once_and_of_what_it_was_armed_for() {
+    let channel = CompletionChannel::new(1).unwrap();
+    let cq = CompletionQueue::new(8, Some(&channel)).unwrap();
+    let event = |solicited| {
+        end_turn(&cq, solicited);
+        channel.try_next().unwrap().is_some()
+    };
+    assert!(!event(true), "not armed");
+    cq.arm(Arm::Solicited);
+    assert!(!event(false));
+    assert!(event(true));
+    assert!(!event(true), "once");
+    cq.arm(Arm::Next);
+    cq.arm(Arm::Solicited);
+    assert!(event(false), "armed for any completion first");
+}
+
+#[test]
+fn events_of_a_queue_that_goes_are_discarded_and_those_of_others_are_not() {
+    let channel = CompletionChannel::new(2).unwrap();
+    let queues = [(); 2].map(|()| CompletionQueue::new(1, Some(&channel)).unwrap());
+    for cq in &queues {
+        cq.arm(Arm::Next);
+        end_turn(cq, false);
+    }
+    let full = CompletionQueue::new(1, Some(&channel));
+    assert_eq!(full.err(), Some(CqError::ChannelFull));
+    let [gone, stays] = queues;
+    channel.discard(&gone);
+    drop(gone);
+    assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), &stays));
+    assert!(channel.try_next().unwrap().is_none());
+    assert!(CompletionQueue::new(1, Some(&channel)).is_ok(), "its place is free");
+}
+
+#[test] //= check G11 test
+fn each_completion_goes_to_one_of_two_pollers() {
+    const COUNT: u64 = 100_000;
+    let cq = CompletionQueue::new(64, None).unwrap();
+    let taken = AtomicU64::new(0);
+    let sums: Vec<_> = std::thread::scope(|scope| {
+        let poller = || {
+            let (mut sum, mut last) = (0, 0);
+            while taken.load(Ordering::Relaxed) < COUNT {
+                let Ok(Some(cqe)) = cq.poll() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                assert!(cqe.wr_id > last, "order is kept");
+                last = cqe.wr_id;
+                sum += cqe.wr_id;
+                taken.fetch_add(1, Ordering::Relaxed);
+            }
+            sum
+        };
+        let pollers = [scope.spawn(poller), scope.spawn(poller)];
+        for id in 1..=COUNT {
+            while cq.entries.is_full() {
+                std::thread::yield_now();
+            }
+            cq.push(cqe(id)).unwrap();
+        }
+        pollers.map(|poller| poller.join().unwrap()).to_vec()
+    });
+    assert_eq!(sums.iter().sum::<u64>(), COUNT * (COUNT + 1) / 2);
+}
+
+/// The application arms, polls, and sleeps if there was nothing; the lcore pushes at any moment.
+/// A lost wake-up would leave the application asleep with an entry in the queue.
+#[test] //= check G9 test
+fn no_wake_up_is_lost() {
+    const COUNT: u64 = 200_000;
+    let channel = CompletionChannel::new(1).unwrap();
+    let cq = CompletionQueue::new(COUNT as u32, Some(&channel)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..COUNT {
+                cq.push(cqe(id)).unwrap();
+                end_turn(&cq, false);
+                if id % 97 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let (mut expected, mut slept) = (0, 0u64);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while expected < COUNT {
+            cq.arm(Arm::Next);
+            let mut found = false;
+            while let Some(cqe) = cq.poll().unwrap() {
+                assert_eq!(cqe.wr_id, expected);
+                expected += 1;
+                found = true;
+            }
+            if !found && expected < COUNT {
+                wait_before(&channel, deadline);
+                slept += 1;
+            }
+        }
+        assert!(slept > 0, "the race was never run");
+    });
+}
+
+/// [`CompletionChannel::wait`] that fails the test instead of hanging it.
+fn wait_before(channel: &CompletionChannel, deadline: Instant) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    while channel.try_next().unwrap().is_none() {
+        let mut fds = [PollFd::new(channel, PollFlags::IN)];
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let ready = poll(&mut fds, Some(&second)).unwrap();
+        assert!(ready > 0 || Instant::now() < deadline, "a wake-up was lost");
+    }
+}

@@ -1,0 +1,342 @@
+//! Two engines whose ports are crossed by a ring pair, and what a test does with them.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uroce_engine::eal::{Eal, EalConfig};
+use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::port::ring::ring_pair;
+use uroce_engine::{
+    CompletionQueue, Control, Engine, EngineConfig, IdlePolicy, LossConfig, MrKeys, MrSpec,
+    PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd, SendQueueEnd,
+};
+use uroce_transport::{
+    AccessFlags, Cqe, Pd, QpCaps, QpChange, QpState, RecvWr, SendOp, SendWr, Sge,
+};
+use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qpn, Va};
+
+/// How a [`Lab`] is built.
+#[derive(Clone, Debug)]
+pub struct LabConfig {
+    pub lcores: usize,
+    pub mbufs: u32,
+    pub ring: u32,
+    pub idle: IdlePolicy,
+    pub max_qps: u32,
+    pub loss: LossConfig,
+}
+
+impl Default for LabConfig {
+    fn default() -> LabConfig {
+        LabConfig {
+            lcores: 1,
+            mbufs: 4095,
+            ring: 1024,
+            idle: IdlePolicy::Yield,
+            max_qps: 64,
+            loss: LossConfig::default(),
+        }
+    }
+}
+
+/// One engine and who it is.
+pub struct Node {
+    pub engine: Engine,
+    pub control: Control,
+    pub addresses: PortAddresses,
+}
+
+/// Two engines back to back.
+pub struct Lab {
+    pub a: Node,
+    pub b: Node,
+    pub pool: Mempool,
+}
+
+/// The process's EAL.
+pub fn eal() -> &'static Eal {
+    Eal::init(&EalConfig::default()).expect("EAL starts")
+}
+
+impl Lab {
+    pub fn new(config: &LabConfig) -> Lab {
+        let eal = eal();
+        let geometry = PoolConfig { count: config.mbufs, cache: 64, ..PoolConfig::default() };
+        let geometry = PoolConfig { room: 4400, ..geometry };
+        let pool = Mempool::create(eal, &geometry).expect("mempool");
+        let queues = config.lcores as u16;
+        let (a, b) = ring_pair(eal, "lab", queues, config.ring, 4200, &pool).expect("rings");
+        let node = |port, host: u8| {
+            let mac = Mac([2, 0, 0, 0, 0, host]);
+            let gid = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host));
+            let addresses = PortAddresses { mac, vlan: None, gids: vec![gid] };
+            let (pool, loss) = (pool.clone(), config.loss);
+            let binding = PortBinding { port, pool, addresses: addresses.clone(), loss };
+            let engine_config = EngineConfig {
+                lcores: vec![None; config.lcores],
+                max_qps: config.max_qps,
+                max_mrs: 256,
+                idle: config.idle,
+            };
+            let (engine, control) = Engine::start(engine_config, vec![binding]).expect("starts");
+            Node { engine, control, addresses }
+        };
+        Lab { a: node(a, 1), b: node(b, 2), pool }
+    }
+
+    /// Two connected QPs in RTS.
+    pub fn connect(&mut self, spec: &QpWish) -> (TestQp, TestQp) {
+        let mut a = self.a.create_qp(spec);
+        let mut b = self.b.create_qp(spec);
+        let (qpn_a, qpn_b) = (a.qpn, b.qpn);
+        self.a.bring_up(&mut a, &self.b.addresses, qpn_b, spec);
+        self.b.bring_up(&mut b, &self.a.addresses, qpn_a, spec);
+        (a, b)
+    }
+
+    /// Shuts both engines down; every mbuf is back then.
+    pub fn finish(self) {
+        let Lab { a, b, pool } = self;
+        let engines = [a.engine.clone(), b.engine.clone()];
+        a.control.shutdown();
+        b.control.shutdown();
+        assert!(engines.iter().all(|engine| !engine.is_running()));
+        assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+    }
+}
+
+/// What a QP is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct QpWish {
+    pub caps: QpCaps,
+    pub cq_depth: u32,
+    pub mtu: PathMtu,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub lcores: [Option<usize>; 2],
+}
+
+impl Default for QpWish {
+    fn default() -> QpWish {
+        QpWish {
+            caps: QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4 },
+            cq_depth: 256,
+            mtu: PathMtu::B4096,
+            // 16.8 ms: tests share two cores.
+            timeout: 12,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            lcores: [None; 2],
+        }
+    }
+}
+
+/// A QP with a CQ for both sides and a protection domain of its own.
+pub struct TestQp {
+    pub qpn: Qpn,
+    pub lcore: usize,
+    pub pd: Pd,
+    pub sq: SendQueueEnd,
+    pub rq: RecvQueueEnd,
+    pub cq: Arc<CompletionQueue>,
+}
+
+impl Node {
+    pub fn create_qp(&mut self, wish: &QpWish) -> TestQp {
+        let pd = self.engine.alloc_pd();
+        let cq = self.engine.create_cq(wish.cq_depth, None).expect("CQ");
+        let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
+        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
+        let spec = QpSpec { pd, caps: wish.caps, send_cq, recv_cq, lcore };
+        let QpHandle { qpn, lcore, sq, rq } = self.control.create_qp(&spec).expect("QP");
+        TestQp { qpn, lcore, pd, sq, rq, cq }
+    }
+
+    /// RESET to RTS.
+    pub fn bring_up(&mut self, qp: &mut TestQp, peer: &PortAddresses, dest: Qpn, wish: &QpWish) {
+        for change in changes(&self.addresses, peer, dest, wish) {
+            self.control.modify_qp(qp.qpn, &change).expect("Modify QP");
+        }
+    }
+
+    pub fn register(&self, pd: Pd, len: usize, access: AccessFlags) -> Buffer {
+        Buffer::new(&self.engine, pd, len, access)
+    }
+}
+
+/// The three Modify QPs from RESET to RTS.
+pub fn changes(
+    own: &PortAddresses,
+    peer: &PortAddresses,
+    dest: Qpn,
+    wish: &QpWish,
+) -> [QpChange; 3] {
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let path = Encap {
+        src_mac: own.mac,
+        dst_mac: peer.mac,
+        src: own.gids[0],
+        dst: peer.gids[0],
+        hop_limit: 64,
+        src_port: 0xc000,
+        ..Encap::default()
+    };
+    let init = QpChange {
+        pkey: Some(Pkey::DEFAULT),
+        port: Some(1),
+        access: Some(access),
+        ..QpChange::to(QpState::Init)
+    };
+    let rtr = QpChange {
+        path: Some(path),
+        path_mtu: Some(wish.mtu),
+        dest_qpn: Some(dest),
+        rq_psn: Some(Psn::new(0xff_fff0)),
+        max_dest_rd_atomic: Some(16),
+        min_rnr_timer: Some(1),
+        ..QpChange::to(QpState::Rtr)
+    };
+    let rts = QpChange {
+        timeout: Some(wish.timeout),
+        retry_cnt: Some(wish.retry_cnt),
+        rnr_retry: Some(wish.rnr_retry),
+        sq_psn: Some(Psn::new(0xff_fff0)),
+        max_rd_atomic: Some(16),
+        ..QpChange::to(QpState::Rts)
+    };
+    [init, rtr, rts]
+}
+
+impl TestQp {
+    /// Posts a signaled work request.
+    pub fn send(&mut self, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        self.sq.post_send(&signaled(wr_id, op), sges).expect("post_send");
+    }
+
+    /// The same, once there is room.
+    pub fn send_when_room(&mut self, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        eventually("room in the send queue", || self.sq.room() > 0);
+        self.send(wr_id, op, sges);
+    }
+
+    pub fn recv(&mut self, wr_id: u64, sges: &[Sge]) {
+        self.rq.post_recv(&RecvWr { wr_id }, sges).expect("post_recv");
+    }
+
+    /// The next completion, within ten seconds.
+    pub fn completion(&self) -> Cqe {
+        let mut found = None;
+        eventually("a completion", || {
+            found = self.cq.poll().expect("no overrun");
+            found.is_some()
+        });
+        found.expect("waited for")
+    }
+}
+
+pub fn signaled(wr_id: u64, op: SendOp) -> SendWr {
+    SendWr { wr_id, op, signaled: true, solicited: false }
+}
+
+/// Waits up to 20 s for something to become true.
+pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !check() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::yield_now();
+    }
+}
+
+/// Registered memory that the test looks at only by copies, while nothing is under way.
+pub struct Buffer {
+    engine: Engine,
+    memory: *mut u64,
+    len: usize,
+    pub keys: MrKeys,
+    registered: bool,
+}
+
+impl Buffer {
+    pub fn new(engine: &Engine, pd: Pd, len: usize, access: AccessFlags) -> Buffer {
+        let words: Box<[u64]> = vec![0u64; len.div_ceil(8)].into_boxed_slice();
+        let memory = Box::into_raw(words).cast::<u64>();
+        let addr = memory.cast::<u8>();
+        let spec = MrSpec { addr, len, va: Va(addr as u64), pd, access };
+        // SAFETY: the memory is freed in `drop`, after deregistration, and is touched otherwise
+        // only through the raw pointer.
+        let keys = unsafe { engine.register_mr(&spec) }.expect("registers");
+        Buffer { engine: engine.clone(), memory, len, keys, registered: true }
+    }
+
+    pub fn va(&self) -> Va {
+        Va(self.memory as u64)
+    }
+
+    pub fn at(&self, offset: u64) -> Va {
+        Va(self.va().0 + offset)
+    }
+
+    pub fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge { va: self.at(offset), len, lkey: self.keys.lkey }
+    }
+
+    pub fn fill(&self, seed: u64) {
+        let bytes = pattern(seed, self.len);
+        // SAFETY: `len` bytes are ours; the test says that nothing is under way.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.cast(), self.len) };
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = vec![0; self.len];
+        // SAFETY: as in `fill`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.memory.cast::<u8>(), out.as_mut_ptr(), self.len);
+        }
+        out
+    }
+
+    pub fn word(&self, at: usize) -> u64 {
+        assert!(at * 8 + 8 <= self.len);
+        // SAFETY: inside of the buffer, aligned.
+        unsafe { self.memory.add(at).read_volatile() }
+    }
+
+    pub fn set_word(&self, at: usize, value: u64) {
+        assert!(at * 8 + 8 <= self.len);
+        // SAFETY: inside of the buffer, aligned.
+        unsafe { self.memory.add(at).write_volatile(value) }
+    }
+
+    pub fn deregister(&mut self) {
+        if std::mem::replace(&mut self.registered, false) {
+            self.engine.deregister_mr(self.keys.lkey).expect("deregisters");
+        }
+    }
+}
+
+// SAFETY: the memory has no owner but this value.
+unsafe impl Send for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.deregister();
+        let words = std::ptr::slice_from_raw_parts_mut(self.memory, self.len.div_ceil(8));
+        // SAFETY: it came from a box of this length; nobody touches it after deregistration.
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+/// Bytes that look random and depend on the seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
