@@ -229,8 +229,8 @@ pub struct PortConfig {
     /// false; a port has the configured addresses only.
     #[serde(default)]
     pub link_local: bool,
-    /// Largest Ethernet payload in bytes, 576 to 9000 and with IPv6 from 1280; default 1500. The
-    /// largest path MTU that fits is 84 less: 1500 gives 1024, 4200 gives 4096.
+    /// Largest Ethernet payload in bytes, 576 to 9000 and with IPv6 from 1280; default 1500. A path
+    /// MTU needs 96 bytes more: 1500 carries 1024, 4200 carries 4096.
     #[serde(default = "text::default_mtu")]
     pub mtu: u16,
     /// VLAN of all frames, 1 to 4094; default: none.

@@ -1,8 +1,33 @@
-//! The control-plane thread: devices, Modify QP, address resolution, configuration.
+//! The control plane of a device: configuration, Modify QP, address resolution.
+//!
+//! ```text
+//!   application threads          control-plane thread            lcores
+//!   Device::create_qp ──┐
+//!   Device::modify_qp ──┼─ requests ─> thread ── Control ──> commands ─> QPs
+//!   Device::resolve   ──┘                │
+//!                                   Neighbours <── slow frames (ARP, ND, echo) ── rx
+//! ```
+//!
+//! A [`Device`] is opened from a [`Config`]. One thread per device owns what changes seldom: it
+//! creates, modifies and destroys QPs by commands to their lcores, resolves peers' addresses, and
+//! answers ARP, neighbour discovery and `ping`. Application threads send it requests.
+//!
+//! Invariants
+//! - The thread never waits for a peer, and every request ends.
+//! - A QP's state is changed by its lcore alone; Modify QP's rules are the transport's.
+//!
+//! Not here: posting, polling and memory (the engine's), connection management, path migration,
+//! events.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod device;
 pub mod path;
+mod request;
+mod thread;
 
 pub use config::{Config, ConfigError};
+pub use device::{Device, OpenError, PortAttr, random_psn};
+pub use path::{AddressVector, PathError};
+pub use request::{Count, PortStatus, RequestError};

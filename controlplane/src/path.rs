@@ -7,10 +7,208 @@
 //! Invariants
 //! - A path is built on an address that its neighbour confirmed in the last
 //!   [`REACHABLE`](neighbour::REACHABLE) time.
-//! - Source and destination are of one IP version, and neither is the other.
+//! - Source and destination are of one IP version, and the destination is another host.
 //!
 //! Not here: alternate paths. A path is resolved when Modify QP sets it; a neighbour that moves to
 //! another Ethernet address later is found again by a new Modify QP.
 
 pub mod neighbour;
 pub mod route;
+
+use std::net::IpAddr;
+
+use uroce_wire::ethernet::Vlan;
+use uroce_wire::{Encap, Gid, Mac, Qpn, udp_source_port};
+
+use neighbour::Neighbours;
+use route::RouteError;
+
+/// Hop limit of a path that names none: 0 and 1 would not leave the link.
+const HOP_LIMIT: u8 = 64;
+
+/// Where a QP's packets go, as Modify QP takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressVector {
+    /// Our address: index into the GIDs of the QP's port.
+    pub sgid_index: u8,
+    /// The peer's address, of the same IP version.
+    pub dgid: Gid,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// IPv6 flow label, 20 bits; also chooses the UDP source port unless it is 0.
+    pub flow_label: u32,
+    /// TTL or hop limit; 0 and 1 become 64.
+    pub hop_limit: u8,
+    /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if it has one.
+    pub service_level: u8,
+}
+
+impl AddressVector {
+    /// The way to a peer with everything else at its default.
+    pub fn to(dgid: Gid) -> Self {
+        Self { dgid, ..Self::default() }
+    }
+}
+
+/// Why there is no path to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// The device has no port of this number.
+    #[error("there is no port {0}")]
+    NoPort(u8),
+    /// The port has no GID of this index.
+    #[error("port {port} has no GID with index {index}")]
+    NoGid {
+        /// The port.
+        port: u8,
+        /// The index.
+        index: u8,
+    },
+    /// IPv4 and IPv6 cannot talk.
+    #[error("source {src} and destination {dst} are not of one IP version")]
+    Versions {
+        /// Our address.
+        src: IpAddr,
+        /// The peer's.
+        dst: IpAddr,
+    },
+    /// A service level above 7.
+    #[error("service level {0} is not within 0 to 7")]
+    ServiceLevel(u8),
+    /// No route.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// The next hop does not answer ARP or neighbour discovery.
+    #[error("no answer from {next_hop}, through which {dst} is reached")]
+    NoAnswer {
+        /// The peer.
+        dst: IpAddr,
+        /// Its neighbour on our link: itself or the gateway.
+        next_hop: IpAddr,
+    },
+}
+
+/// An address vector that has passed all checks, waiting for its next hop's address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    vector: AddressVector,
+    source: Gid,
+    pub(crate) port: u8,
+    pub(crate) next_hop: IpAddr,
+}
+
+impl Route {
+    /// Finds the next hop of `vector` from the port of that number, whose GIDs are `gids`.
+    pub(crate) fn find(
+        vector: &AddressVector,
+        port: u8,
+        gids: &[Gid],
+        neighbours: &Neighbours,
+    ) -> Result<Self, PathError> {
+        let index = vector.sgid_index;
+        let source = *gids.get(usize::from(index)).ok_or(PathError::NoGid { port, index })?;
+        let (src, dst) = (source.to_ip(), vector.dgid.to_ip());
+        if src.is_ipv4() != dst.is_ipv4() {
+            return Err(PathError::Versions { src, dst });
+        }
+        if vector.service_level > 7 {
+            return Err(PathError::ServiceLevel(vector.service_level));
+        }
+        let next_hop = neighbours.routes().next_hop(dst)?;
+        Ok(Self { vector: *vector, source, port, next_hop })
+    }
+
+    /// The next hop was asked in vain.
+    pub(crate) fn no_answer(&self) -> PathError {
+        PathError::NoAnswer { dst: self.vector.dgid.to_ip(), next_hop: self.next_hop }
+    }
+
+    /// The headers of a QP's packets.
+    pub(crate) fn encap(&self, neighbours: &Neighbours, mac: Mac, qpn: Qpn, dest: Qpn) -> Encap {
+        let vector = &self.vector;
+        Encap {
+            src_mac: neighbours.mac(),
+            dst_mac: mac,
+            vlan: neighbours.vlan().map(|vid| Vlan { vid, pcp: vector.service_level }),
+            src: self.source,
+            dst: vector.dgid,
+            traffic_class: vector.traffic_class,
+            flow_label: vector.flow_label & 0xf_ffff,
+            hop_limit: if vector.hop_limit > 1 { vector.hop_limit } else { HOP_LIMIT },
+            src_port: udp_source_port(vector.flow_label, qpn, dest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use route::Routes;
+
+    const OWN: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
+
+    fn gid(text: &str) -> Gid {
+        text.parse::<IpAddr>().unwrap().into()
+    }
+
+    fn neighbours() -> Neighbours {
+        let own = OWN.map(|text| text.parse().unwrap()).to_vec();
+        Neighbours::new(Mac([2, 0, 0, 0, 0, 1]), Some(7), Routes::new(own, vec![]))
+    }
+
+    fn find(vector: AddressVector) -> Result<Route, PathError> {
+        Route::find(&vector, 1, &[gid("192.0.2.1"), gid("2001:db8::1")], &neighbours())
+    }
+
+    #[test]
+    fn a_path_has_the_vectors_fields_and_the_ports_tag() {
+        let vector = AddressVector {
+            sgid_index: 1,
+            dgid: gid("2001:db8::2"),
+            traffic_class: 0x68,
+            flow_label: 0x12345,
+            hop_limit: 3,
+            service_level: 5,
+        };
+        let route = find(vector).unwrap();
+        let (own, dest) = (Qpn::new(0x11), Qpn::new(0x22));
+        let encap = route.encap(&neighbours(), Mac([2, 0, 0, 0, 0, 2]), own, dest);
+        let expected = Encap {
+            src_mac: Mac([2, 0, 0, 0, 0, 1]),
+            dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+            vlan: Some(Vlan { vid: 7, pcp: 5 }),
+            src: gid("2001:db8::1"),
+            dst: gid("2001:db8::2"),
+            traffic_class: 0x68,
+            flow_label: 0x12345,
+            hop_limit: 3,
+            src_port: udp_source_port(0x12345, own, dest),
+        };
+        assert_eq!(encap, expected);
+    }
+
+    #[test]
+    fn a_hop_limit_that_would_not_leave_the_link_becomes_64() {
+        for (given, sent) in [(0, 64), (1, 64), (2, 2), (255, 255)] {
+            let vector = AddressVector { hop_limit: given, ..AddressVector::to(gid("192.0.2.9")) };
+            let route = find(vector).unwrap();
+            let encap = route.encap(&neighbours(), Mac::default(), Qpn::new(2), Qpn::new(3));
+            assert_eq!(encap.hop_limit, sent);
+        }
+    }
+
+    #[test]
+    fn a_vector_that_leads_nowhere_says_why() {
+        let to = |text: &str| AddressVector::to(gid(text));
+        let error = |vector| find(vector).unwrap_err();
+        let no_gid = AddressVector { sgid_index: 2, ..to("192.0.2.2") };
+        assert_eq!(error(no_gid), PathError::NoGid { port: 1, index: 2 });
+        assert!(matches!(error(to("2001:db8::2")), PathError::Versions { .. }));
+        let level = AddressVector { service_level: 8, ..to("192.0.2.2") };
+        assert_eq!(error(level), PathError::ServiceLevel(8));
+        assert!(matches!(error(to("192.0.2.1")), PathError::Route(RouteError::OwnAddress(_))));
+        assert!(matches!(error(to("10.0.0.1")), PathError::Route(RouteError::Unreachable(_))));
+        assert!(matches!(error(to("224.0.0.1")), PathError::Route(RouteError::NotUnicast(_))));
+    }
+}

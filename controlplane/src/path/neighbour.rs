@@ -100,9 +100,9 @@ impl Neighbours {
         self.link.vlan
     }
 
-    /// Frames ignored so far, by reason.
-    pub fn ignored(&self) -> impl Iterator<Item = (Ignored, u64)> + '_ {
-        Ignored::ALL.iter().map(|reason| (*reason, self.ignored[*reason as usize]))
+    /// Frames ignored so far for this reason.
+    pub fn ignored(&self, reason: Ignored) -> u64 {
+        self.ignored[reason as usize]
     }
 
     /// Entries of the table, at most [`ASKED_MAX`] + [`HINTED_MAX`].

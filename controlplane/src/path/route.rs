@@ -141,8 +141,8 @@ pub enum RouteError {
     /// Multicast, broadcast or unspecified.
     #[error("{0} is not the address of one host")]
     NotUnicast(IpAddr),
-    /// The device's own. QPs of one device cannot be connected to each other.
-    #[error("{0} is this device's own address: loopback is not supported")]
+    /// The port's own. QPs of one port cannot be connected to each other.
+    #[error("{0} is this port's own address: loopback is not supported")]
     OwnAddress(IpAddr),
     /// No prefix contains it and no gateway is configured.
     #[error("{0} is not on the port's link and there is no gateway for it")]

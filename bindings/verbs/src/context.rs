@@ -1,0 +1,185 @@
+//! Context: an open device.
+
+use std::sync::Arc;
+
+use uroce_controlplane::{Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError};
+use uroce_engine::{AdoptError, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_WR, Turn};
+use uroce_transport::{MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
+use uroce_wire::Mac;
+
+use crate::channel::CompletionChannel;
+use crate::cq::CompletionQueue;
+use crate::pd::ProtectionDomain;
+use crate::{AddressVector, ChannelError};
+
+/// An open device. Clones are handles of the same one; it closes when the last of them and of the
+/// objects made with it is dropped.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) device: Arc<Device>,
+}
+
+/// A device's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceAttr {
+    /// Queue pairs at a time.
+    pub max_qps: u32,
+    /// Memory regions at a time.
+    pub max_mrs: u32,
+    /// Work requests of a queue.
+    pub max_wr: u32,
+    /// Scatter/gather elements of a work request.
+    pub max_sge: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Bytes of a message.
+    pub max_message_len: u32,
+    /// READ and ATOMIC requests outstanding on a QP, each way.
+    pub max_rd_atomic: u8,
+    /// Lcores.
+    pub lcores: usize,
+}
+
+impl Context {
+    /// Opens the device of that name: EAL if it does not run yet, the device's ports and lcores,
+    /// and its control-plane thread. The caller's CPUs and signals stay as they are.
+    ///
+    /// All devices of a process are opened from configurations whose `eal` parts are the same. The
+    /// devices that can be opened are [`Config::devices`](uroce_controlplane::Config::devices).
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; nothing is left open.
+    pub fn open(config: &Config, name: &str) -> Result<Context, OpenError> {
+        Ok(Context { device: Arc::new(Device::open(config, name)?) })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.device.config().name
+    }
+
+    /// Its limits.
+    pub fn attr(&self) -> DeviceAttr {
+        let config = self.device.config();
+        DeviceAttr {
+            max_qps: config.max_qps,
+            max_mrs: config.max_mrs,
+            max_wr: MAX_WR,
+            max_sge: MAX_SGE,
+            max_cqe: MAX_CQ_DEPTH,
+            max_message_len: MAX_MESSAGE_LEN,
+            max_rd_atomic: MAX_RD_ATOMIC,
+            lcores: self.device.engine().lcores(),
+        }
+    }
+
+    /// Its ports with their GIDs; number 1 is the first.
+    pub fn ports(&self) -> &[PortAttr] {
+        self.device.ports()
+    }
+
+    /// Link and frame counters of a port, counted from 1.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn port_status(&self, port: u8) -> Result<PortStatus, RequestError> {
+        self.device.port_status(port)
+    }
+
+    /// Finds the Ethernet address of the next hop towards a peer, from a port counted from 1.
+    /// Connecting does this by itself.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; a peer that does not answer is given up after about three seconds.
+    pub fn resolve(&self, port: u8, peer: &AddressVector) -> Result<Mac, RequestError> {
+        self.device.resolve(port, peer)
+    }
+
+    /// Everything counted since the device was opened: name, description, value. It only grows.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn counters(&self) -> Result<Vec<Count>, RequestError> {
+        self.device.counts()
+    }
+
+    /// A protection domain: memory regions and queue pairs that may work with each other.
+    pub fn allocate_pd(&self) -> ProtectionDomain {
+        ProtectionDomain::new(self)
+    }
+
+    /// A completion queue for `capacity` entries.
+    ///
+    /// # Errors
+    ///
+    /// [`CqError::Depth`] if it is 0 or too large.
+    pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CqError> {
+        CompletionQueue::new(self, capacity, None)
+    }
+
+    /// A completion queue whose events go to `channel`, once it is armed.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_cq`](Context::create_cq), and [`CqError::ChannelFull`].
+    pub fn create_cq_on(
+        &self,
+        capacity: u32,
+        channel: &CompletionChannel,
+    ) -> Result<CompletionQueue, CqError> {
+        CompletionQueue::new(self, capacity, Some(channel))
+    }
+
+    /// A completion channel, on which a thread can sleep until a completion queue has something.
+    ///
+    /// # Errors
+    ///
+    /// The process has no file descriptor left.
+    pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
+        CompletionChannel::new()
+    }
+
+    /// Hands an lcore to the calling thread, which drives it from now on with
+    /// [`LcoreGuard::turn`]: run to completion, for an application that would otherwise share a CPU
+    /// with the lcore it waits for.
+    ///
+    /// # Errors
+    ///
+    /// See [`AdoptError`].
+    pub fn adopt_lcore(&self, lcore: usize) -> Result<LcoreGuard, AdoptError> {
+        let guard = self.device.engine().adopt(lcore)?;
+        Ok(LcoreGuard { guard, _device: Arc::clone(&self.device) })
+    }
+}
+
+/// An lcore that the thread drives which adopted it. Its own thread goes on when this is dropped.
+///
+/// While it is adopted nothing moves on it but by [`turn`](LcoreGuard::turn), except that the
+/// control plane turns it about once a millisecond, so that peers are answered and requests served.
+///
+/// It cannot leave its thread:
+///
+/// ```compile_fail,E0277
+/// # fn f(context: uroce::Context) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut guard = context.adopt_lcore(0)?;
+/// std::thread::spawn(move || guard.turn());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct LcoreGuard {
+    guard: uroce_engine::LcoreGuard,
+    _device: Arc<Device>,
+}
+
+impl LcoreGuard {
+    /// Runs the lcore once: takes what was posted and received, sends, completes.
+    #[inline]
+    pub fn turn(&mut self) -> Turn {
+        self.guard.turn()
+    }
+}

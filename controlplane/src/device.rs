@@ -1,0 +1,216 @@
+//! A device: an engine, its ports and the control-plane thread.
+//!
+//! [`Device`] is the face for application threads. Each request goes to the control-plane thread
+//! as a message and waits for the answer; nothing here touches a QP.
+//!
+//! Invariants
+//! - A request ends: with an answer, with [`RequestError::Gone`] when the thread is gone, and in any
+//!   case within a minute.
+//! - When a [`Device`] has been dropped its lcores and its thread have ended and its ports are
+//!   closed.
+//!
+//! Not here: posting and polling, which go to the engine directly.
+
+mod open;
+pub mod ring;
+
+pub use open::OpenError;
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec};
+use uroce_transport::QpChange;
+use uroce_wire::{Gid, Mac, PathMtu, Psn, Qpn};
+
+use crate::config::{Config, DeviceConfig};
+use crate::path::AddressVector;
+use crate::request::{Count, ModifyQp, PortStatus, Reply, Request, RequestError};
+use crate::thread;
+use ring::RingLease;
+
+/// Longer than a resolution and a stalled lcore together.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What does not change about a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Its number, from 1.
+    pub number: u8,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Largest Ethernet payload in bytes.
+    pub mtu: u16,
+    /// Largest path MTU that fits; `None` if not even 256 does.
+    pub max_path_mtu: Option<PathMtu>,
+    /// VLAN of its frames.
+    pub vlan: Option<u16>,
+    /// Its addresses; an [`AddressVector`] names one by index.
+    pub gids: Vec<Gid>,
+}
+
+/// An open device. Dropping it closes it.
+#[derive(Debug)]
+pub struct Device {
+    config: DeviceConfig,
+    engine: Engine,
+    ports: Vec<PortAttr>,
+    requests: Sender<Request>,
+    thread: Option<JoinHandle<()>>,
+    /// Given back when the thread has closed the ports.
+    leases: Vec<RingLease>,
+}
+
+impl Device {
+    /// Opens the device of that name: starts EAL if it does not run, then ports, lcores and the
+    /// control-plane thread.
+    ///
+    /// The calling thread's CPUs and signals stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open(config: &Config, name: &str) -> Result<Self, OpenError> {
+        config.check()?;
+        let device = config.find(name)?;
+        let opened = open::open(config, device)?;
+        let (requests, inbox) = channel();
+        let cpu = thread::choose_cpu(config, device);
+        let thread = thread::start(opened.control, opened.neighbours, inbox, cpu)
+            .map_err(OpenError::Thread)?;
+        Ok(Self {
+            config: device.clone(),
+            engine: opened.engine,
+            ports: opened.ports,
+            requests,
+            thread: Some(thread),
+            leases: opened.leases,
+        })
+    }
+
+    /// What it was configured with.
+    pub fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    /// The engine, for what needs no control plane: memory regions, completion queues, lcores.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The ports, number 1 first.
+    pub fn ports(&self) -> &[PortAttr] {
+        &self.ports
+    }
+
+    /// The port of that number, counted from 1.
+    pub fn port(&self, number: u8) -> Option<&PortAttr> {
+        self.ports.iter().find(|port| port.number == number)
+    }
+
+    /// Create QP.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn create_qp(&self, spec: QpSpec) -> Result<QpHandle, RequestError> {
+        self.ask(|reply| Request::CreateQp { spec: Box::new(spec), reply })
+    }
+
+    /// Modify QP. A `path` is resolved first, which may take a few seconds if the peer's neighbour
+    /// does not answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is as it was.
+    pub fn modify_qp(
+        &self,
+        qpn: Qpn,
+        change: &QpChange,
+        path: Option<&AddressVector>,
+    ) -> Result<(), RequestError> {
+        if change.path.is_some() {
+            return Err(RequestError::RawPath);
+        }
+        let (change, vector) = (Box::new(*change), path.copied());
+        self.ask(|reply| Request::ModifyQp(ModifyQp { qpn, change, vector, reply }))
+    }
+
+    /// Query QP.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn query_qp(&self, qpn: Qpn) -> Result<QpInfo, RequestError> {
+        self.ask(|reply| Request::QueryQp { qpn, reply })
+    }
+
+    /// Destroy QP. When this returns nothing of it runs.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), RequestError> {
+        self.ask(|reply| Request::DestroyQp { qpn, reply })
+    }
+
+    /// The Ethernet address of the next hop towards a peer, from a port counted from 1.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; no answer is known after about three seconds.
+    pub fn resolve(&self, port: u8, vector: &AddressVector) -> Result<Mac, RequestError> {
+        self.ask(|reply| Request::Resolve { port, vector: *vector, reply })
+    }
+
+    /// Link and counters of a port, counted from 1.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn port_status(&self, port: u8) -> Result<PortStatus, RequestError> {
+        self.ask(|reply| Request::PortStatus { port, reply })
+    }
+
+    /// What the engine and the control plane have counted. Each name appears once.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn counts(&self) -> Result<Vec<Count>, RequestError> {
+        let mut counts: Vec<Count> = self.engine.counters().iter().collect();
+        counts.extend(self.ask(|reply| Request::Counts { reply })?);
+        Ok(counts)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, RequestError> {
+        let (reply, answer) = channel();
+        self.requests.send(request(reply)).map_err(|_| RequestError::Gone)?;
+        match answer.recv_timeout(PATIENCE) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Disconnected) => Err(RequestError::Gone),
+            Err(RecvTimeoutError::Timeout) => Err(RequestError::Stalled),
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // If the thread is gone already, so is what it would shut down.
+        let _ = self.requests.send(Request::Shutdown);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.leases.clear();
+    }
+}
+
+/// A start PSN that a stranger cannot guess.
+///
+/// # Errors
+///
+/// The system has no randomness.
+pub fn random_psn() -> Result<Psn, getrandom::Error> {
+    getrandom::u32().map(Psn::new)
+}

@@ -1,0 +1,211 @@
+//! From a configuration to a running engine.
+
+use uroce_engine::eal::{Eal, EalError, Memory};
+use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
+use uroce_engine::port::{self, FRAME_OVERHEAD, Port, PortError};
+use uroce_engine::{
+    Control, Engine, EngineConfig, EngineError, IdlePolicy, PortAddresses, PortBinding, path_mtu_of,
+};
+use uroce_wire::{Gid, Mac};
+
+use super::PortAttr;
+use super::ring::{self, RingError, RingLease, RingSpec};
+use crate::config::{Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig};
+use crate::path::neighbour::Neighbours;
+use crate::path::route::{IpPrefix, Routes, link_local};
+
+/// Packet buffers that a thread keeps for itself; few, so that they stay in the cache.
+const POOL_CACHE: u32 = 256;
+/// Packet buffers on their way through an lcore, the control plane and caches.
+const IN_FLIGHT: u32 = 1024;
+
+/// Why a device was not opened. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The configuration is wrong, or has no such device.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// DPDK's environment did not start.
+    #[error(transparent)]
+    Eal(#[from] EalError),
+    /// No memory for a port's packet buffers.
+    #[error("port {port}: {error}")]
+    Pool {
+        /// The port, counted from 1.
+        port: u8,
+        /// What is wrong.
+        error: PoolError,
+    },
+    /// A port did not open.
+    #[error("port {port}: {error}")]
+    Port {
+        /// The port, counted from 1.
+        port: u8,
+        /// What is wrong.
+        error: PortError,
+    },
+    /// A ring link's end could not be had.
+    #[error("port {port}: {error}")]
+    Ring {
+        /// The port, counted from 1.
+        port: u8,
+        /// What is wrong.
+        error: RingError,
+    },
+    /// The lcores did not start.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The control-plane thread did not start.
+    #[error("no control-plane thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// An engine that runs, and what belongs to it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) engine: Engine,
+    pub(super) control: Control,
+    pub(super) ports: Vec<PortAttr>,
+    pub(super) neighbours: Vec<Neighbours>,
+    pub(super) leases: Vec<RingLease>,
+}
+
+pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
+    let eal = Eal::init(&eal_config(config))?;
+    // First, and so dropped last: a lease outlives its port.
+    let mut leases = Vec::new();
+    let (mut bindings, mut ports, mut neighbours) = (Vec::new(), Vec::new(), Vec::new());
+    for (port_config, number) in device.ports.iter().zip(1..) {
+        let lcores = device.lcores.count() as u16;
+        let pool = create_pool(eal, device, port_config)
+            .map_err(|error| OpenError::Pool { port: number, error })?;
+        let port = open_port(eal, port_config, number, lcores, &pool, &mut leases)?;
+        let mac = port_config.mac.unwrap_or_else(|| port.mac());
+        let prefixes = prefixes(port_config, mac);
+        let gids: Vec<Gid> = prefixes.iter().map(|own| own.address().into()).collect();
+        let (vlan, mtu) = (port_config.vlan, port.mtu());
+        let routes = Routes::new(prefixes, port_config.gateway.clone());
+        neighbours.push(Neighbours::new(mac, vlan, routes));
+        ports.push(PortAttr {
+            number,
+            mac,
+            mtu,
+            max_path_mtu: path_mtu_of(mtu),
+            vlan,
+            gids: gids.clone(),
+        });
+        let loss = port_config.loss;
+        bindings.push(PortBinding {
+            port,
+            pool,
+            addresses: PortAddresses { mac, vlan, gids },
+            loss: uroce_engine::LossConfig { rx: loss.rx, tx: loss.tx, seed: loss.seed },
+        });
+    }
+    let (engine, control) = Engine::start(engine_config(config, device), bindings)?;
+    Ok(Opened { engine, control, ports, neighbours, leases })
+}
+
+/// The same for all devices of a configuration, as there is one EAL.
+fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
+    let eal = &config.eal;
+    let pci = config.devices.iter().flat_map(|device| &device.ports).filter_map(|port| match &port
+        .ethdev
+    {
+        Ethdev::Pci(address) => Some(address.clone()),
+        Ethdev::Ring(_) | Ethdev::Vdev(_) => None,
+    });
+    uroce_engine::eal::EalConfig {
+        memory: match eal.huge {
+            true => Memory::Huge { mb: eal.memory_mb },
+            false => Memory::NoHuge { mb: eal.memory_mb },
+        },
+        vdevs: Vec::new(),
+        pci_allow: pci.collect(),
+        control_cpus: eal.control_cpus.clone(),
+        file_prefix: eal.file_prefix.clone(),
+        log: eal.log,
+        args: eal.args.clone(),
+    }
+}
+
+fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
+    // All devices of the process compete for its CPUs.
+    let lcores_in_all = config.devices.iter().map(|device| device.lcores.count()).sum();
+    EngineConfig {
+        lcores: match &device.lcores {
+            Lcores::Count(count) => vec![None; usize::from(*count)],
+            Lcores::Cpus(cpus) => cpus.iter().copied().map(Some).collect(),
+        },
+        max_qps: device.max_qps,
+        max_mrs: device.max_mrs,
+        idle: match device.idle {
+            Idle::Auto => IdlePolicy::for_lcores(lcores_in_all),
+            Idle::Poll => IdlePolicy::Poll,
+            Idle::Yield => IdlePolicy::Yield,
+            Idle::Sleep => IdlePolicy::Sleep,
+        },
+    }
+}
+
+fn create_pool(
+    eal: &'static Eal,
+    device: &DeviceConfig,
+    port: &PortConfig,
+) -> Result<Mempool, PoolError> {
+    let queues = u32::from(port.rx_descriptors) + u32::from(port.tx_descriptors);
+    let lcores = device.lcores.count() as u32;
+    let enough = (lcores * (queues + IN_FLIGHT)).next_power_of_two() - 1;
+    let config = PoolConfig {
+        name: device.name.clone(),
+        count: port.mbufs.unwrap_or(enough),
+        cache: POOL_CACHE,
+        room: (port.mtu + FRAME_OVERHEAD).next_multiple_of(64),
+    };
+    Mempool::create(eal, &config)
+}
+
+fn open_port(
+    eal: &'static Eal,
+    config: &PortConfig,
+    number: u8,
+    lcores: u16,
+    pool: &Mempool,
+    leases: &mut Vec<RingLease>,
+) -> Result<Port, OpenError> {
+    let device = match &config.ethdev {
+        Ethdev::Vdev(devargs) => devargs,
+        Ethdev::Pci(address) => address,
+        Ethdev::Ring(name) => {
+            let spec = RingSpec {
+                name: name.clone(),
+                queue_pairs: lcores,
+                frames: u32::from(config.tx_descriptors).next_power_of_two(),
+                mtu: config.mtu,
+            };
+            let (port, lease) = ring::claim(eal, &spec, pool)
+                .map_err(|error| OpenError::Ring { port: number, error })?;
+            leases.push(lease);
+            return Ok(port);
+        }
+    };
+    let config = port::PortConfig {
+        device: device.clone(),
+        queue_pairs: lcores,
+        mtu: config.mtu,
+        rx_descriptors: config.rx_descriptors,
+        tx_descriptors: config.tx_descriptors,
+        mac: config.mac,
+    };
+    Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })
+}
+
+fn prefixes(config: &PortConfig, mac: Mac) -> Vec<IpPrefix> {
+    let mut prefixes = config.ip.clone();
+    if config.link_local {
+        // Always a host's address, whatever the Ethernet address is.
+        prefixes.extend(IpPrefix::new(link_local(mac.0).into(), 64));
+    }
+    prefixes
+}

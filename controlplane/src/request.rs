@@ -1,0 +1,70 @@
+//! What application threads ask of the control-plane thread, and its answers.
+
+use std::sync::mpsc::Sender;
+
+use uroce_engine::port::{Link, PortStats};
+use uroce_engine::{ControlError, QpHandle, QpInfo, QpSpec};
+use uroce_transport::QpChange;
+use uroce_wire::{Mac, Qpn};
+
+use crate::path::{AddressVector, PathError};
+
+/// Why a request was refused. It changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The engine refused it; Modify QP's rules are among its reasons.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// There is no path to the peer.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The change names packet headers. They are made from an [`AddressVector`], of resolved
+    /// addresses only.
+    #[error("a path is given as an address vector, not as packet headers")]
+    RawPath,
+    /// The system gave no random number for the QP's start PSN.
+    #[error("no randomness: {0}")]
+    NoRandomness(getrandom::Error),
+    /// The device is shutting down or its control-plane thread has died.
+    #[error("the device's control plane does not run any more")]
+    Gone,
+    /// No answer in a minute, though each part of a request ends sooner.
+    #[error("the device's control plane does not answer")]
+    Stalled,
+}
+
+/// Where the answer goes.
+pub(crate) type Reply<T> = Sender<Result<T, RequestError>>;
+
+/// The state of a port that changes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortStatus {
+    /// Whether frames can pass.
+    pub link: Link,
+    /// What its driver has counted.
+    pub stats: PortStats,
+}
+
+/// One count: its name, one English sentence, its value.
+pub type Count = (&'static str, &'static str, u64);
+
+#[derive(Debug)]
+pub(crate) enum Request {
+    CreateQp { spec: Box<QpSpec>, reply: Reply<QpHandle> },
+    ModifyQp(ModifyQp),
+    QueryQp { qpn: Qpn, reply: Reply<QpInfo> },
+    DestroyQp { qpn: Qpn, reply: Reply<()> },
+    Resolve { port: u8, vector: AddressVector, reply: Reply<Mac> },
+    PortStatus { port: u8, reply: Reply<PortStatus> },
+    Counts { reply: Reply<Vec<Count>> },
+    Shutdown,
+}
+
+#[derive(Debug)]
+pub(crate) struct ModifyQp {
+    pub(crate) qpn: Qpn,
+    pub(crate) change: Box<QpChange>,
+    pub(crate) vector: Option<AddressVector>,
+    pub(crate) reply: Reply<()>,
+}
