@@ -32,6 +32,8 @@ mod qp;
 mod queue;
 mod rc;
 mod ring;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod time;
 mod timer;
 mod wqe;

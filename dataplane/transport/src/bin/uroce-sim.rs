@@ -1,0 +1,176 @@
+//! Runs the simulator at will: random work under random faults until so many packets are sent.
+//!
+//! Ends with 0 if the oracle found nothing. Else it prints the seed, what is wrong and the last
+//! lines of the trace, and leaves a pcapng of the failing run.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use uroce_transport::sim::{Campaign, Outcome, Rates, Record, Summary};
+
+const USAGE: &str = "\
+uroce-sim [--packets N] [--seed S] [--qps Q] [--faults F] [--pcap FILE]
+
+  --packets N  packets to send, over as many runs as it takes (default 1000000)
+  --seed S     seed of the first run (default: the time); to see a failure again, --packets 1
+  --qps Q      connections of each run (default: 1 to 16, by chance)
+  --faults F   none, or a list such as loss=0.01,dup=0.1,reorder=0,corrupt=0.001,delay=0.05
+               (default: each direction and fault by chance, 0 to 0.1)
+  --pcap FILE  where the packets of a failing run go (default: uroce-sim-SEED.pcapng in the
+               directory for temporary files)
+";
+
+/// Frames of a failing run that are kept.
+const FRAMES_KEPT: usize = 200_000;
+
+/// Lines of the trace that are printed.
+const LINES_SHOWN: usize = 60;
+
+struct Arguments {
+    campaign: Campaign,
+    pcap: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprint!("uroce-sim: {error}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let begin = Instant::now();
+    let mut shown = begin;
+    let (summary, failure) = arguments.campaign.run(FRAMES_KEPT, |sum| {
+        if io::stderr().is_terminal() && shown.elapsed().as_millis() > 200 {
+            shown = Instant::now();
+            let _ = write!(io::stderr(), "\r{} packets", sum.packets);
+        }
+    });
+    if io::stderr().is_terminal() {
+        eprint!("\r");
+    }
+    println!("{}", line(&summary, failure.is_some(), begin.elapsed().as_secs_f64()));
+    match failure {
+        None => ExitCode::SUCCESS,
+        Some(outcome) => {
+            report(&outcome, &arguments);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
+    let faults = &sum.faults;
+    format!(
+        "packets {} seeds {} faults {} (lost {} duplicated {} delayed {} corrupted {} full {}) \
+         messages {} verified {} MB dead connections {} violations {} in {seconds:.1} s, \
+         {:.0} packets/s",
+        sum.packets,
+        sum.seeds,
+        faults.total(),
+        faults.lost,
+        faults.duplicated,
+        faults.delayed,
+        faults.corrupted,
+        faults.refused,
+        sum.messages,
+        sum.bytes / 1_000_000,
+        sum.dead,
+        u8::from(has_failed),
+        sum.packets as f64 / seconds,
+    )
+}
+
+fn report(outcome: &Outcome, arguments: &Arguments) {
+    let (Some(violation), Some(record)) = (&outcome.violation, &outcome.record) else {
+        println!("VIOLATION that did not come again when its seed was run again");
+        return;
+    };
+    for line in record.tail(LINES_SHOWN) {
+        println!("{line}");
+    }
+    println!("VIOLATION {violation}");
+    let path = arguments.pcap.clone().unwrap_or_else(|| {
+        std::env::temp_dir().join(format!("uroce-sim-{}.pcapng", violation.seed))
+    });
+    match write_pcap(&path, record) {
+        Ok(()) => println!("packets: {}", path.display()),
+        Err(error) => println!("packets: {} could not be written: {error}", path.display()),
+    }
+    println!("again: uroce-sim --seed {} --packets 1", violation.seed);
+}
+
+fn write_pcap(path: &PathBuf, record: &Record) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    record.write_pcapng(&mut out)?;
+    out.flush()
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let campaign = Campaign {
+        seed: time.as_nanos() as u64,
+        packets: 1_000_000,
+        connections: None,
+        rates: None,
+    };
+    let mut arguments = Arguments { campaign, pcap: None };
+    while let Some(word) = words.next() {
+        if word == "-h" || word == "--help" {
+            return Ok(None);
+        }
+        let value = words.next().ok_or(format!("{word} needs a value"))?;
+        let campaign = &mut arguments.campaign;
+        match word.as_str() {
+            "--packets" => campaign.packets = number(&word, &value)?,
+            "--seed" => campaign.seed = number(&word, &value)?,
+            "--qps" => campaign.connections = Some(connections(&value)?),
+            "--faults" => campaign.rates = Some(faults(&value)?),
+            "--pcap" => arguments.pcap = Some(value.into()),
+            _ => return Err(format!("unknown option {word}")),
+        }
+    }
+    Ok(Some(arguments))
+}
+
+fn number(word: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|error| format!("{word} {value}: {error}"))
+}
+
+fn connections(value: &str) -> Result<usize, String> {
+    match number("--qps", value)? {
+        count @ 1..=100 => Ok(count as usize),
+        _ => Err(format!("--qps {value}: 1 to 100 are possible")),
+    }
+}
+
+fn faults(value: &str) -> Result<Rates, String> {
+    let mut rates = Rates::NONE;
+    if value == "none" {
+        return Ok(rates);
+    }
+    for part in value.split(',') {
+        let (name, rate) = part.split_once('=').ok_or(format!("--faults {part}: no rate"))?;
+        let field = match name {
+            "loss" => &mut rates.loss,
+            "dup" => &mut rates.duplicate,
+            "reorder" => &mut rates.reorder,
+            "corrupt" => &mut rates.corrupt,
+            "delay" => &mut rates.delay,
+            _ => return Err(format!("--faults {part}: no such fault")),
+        };
+        match rate.parse() {
+            Ok(rate) if (0.0..=0.1).contains(&rate) => *field = rate,
+            _ => return Err(format!("--faults {part}: a rate is 0 to 0.1")),
+        }
+    }
+    Ok(rates)
+}

@@ -1,0 +1,44 @@
+//! The deterministic simulator: nodes, links and a clock around the very QPs that the engine runs.
+//!
+//! ```text
+//!   workload ── posts ──> World ── completions ──> oracle
+//!                           │
+//!     node 0: Qps, memory ──┤   frames: built, sealed, damaged, parsed   ┌── node 1: Qps, memory
+//!                           └── agenda (virtual clock) ── links, faults ─┘
+//! ```
+//!
+//! One `u64` seed determines a run: topology, attributes, operations, faults, the order of
+//! events. Time is virtual and jumps from event to event. Whole frames travel, built and parsed
+//! with [`uroce_wire`], so that damage on the way is found by the invariant CRC or not at all.
+//!
+//! - [`World`] is the mechanics; it knows no expectations.
+//! - [`Pair`] is a world of two nodes for directed tests: scripted faults, a log of packets.
+//! - [`Campaign`] runs seeds with random work and faults under the oracle, up to a number of
+//!   packets. A [`Violation`] names its seed, and running the seed again gives the packets.
+//!
+//! Not here: time, files, threads of the machine. The program `uroce-sim` has those.
+
+mod chunks;
+mod clock;
+mod faults;
+mod frame;
+mod memory;
+mod node;
+mod oracle;
+mod pair;
+mod pieces;
+mod plan;
+mod record;
+mod run;
+mod workload;
+mod world;
+
+pub use faults::{Action, FaultCounts, Rates, Rule};
+pub use frame::{build, open};
+pub use memory::{Mr, Regions};
+pub use node::{At, Completed, Node};
+pub use pair::{Crafted, Half, Pair, Seen, Terms};
+pub use plan::Plan;
+pub use record::{Fate, Record, Sighting};
+pub use run::{Campaign, Outcome, Summary, Violation, run_seed};
+pub use world::{Settings, Step, World};

@@ -1,0 +1,107 @@
+//! Buffers that messages land in, cut from one region in turn, with canaries wherever nothing
+//! may be written.
+//!
+//! What holds: a byte that is in no live buffer's pieces is [`CANARY`]; buffers are given back in
+//! the order they were taken.
+
+use fastrand::Rng;
+
+use super::memory::{Mr, Regions};
+use super::pieces::{MAX_GAP, MAX_PIECES, Pieces, is_same};
+
+/// The byte where nothing has been written.
+pub(super) const CANARY: u8 = 0xa5;
+
+/// One buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    pub(super) pieces: Pieces,
+    start: u32,
+    end: u32,
+}
+
+/// A region from which buffers are taken.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    pub(super) mr: Mr,
+    /// Where the oldest live buffer begins, or ended if that was the last one before the top.
+    head: u32,
+    tail: u32,
+    live: u32,
+}
+
+impl Chunks {
+    /// Bytes a region needs so that one buffer of `len` bytes can always be taken from it empty.
+    pub(super) const fn room_for(len: u32) -> u32 {
+        len + MAX_PIECES as u32 * MAX_GAP
+    }
+
+    pub(super) fn new(mr: Mr) -> Chunks {
+        Chunks { mr, head: 0, tail: 0, live: 0 }
+    }
+
+    /// A buffer of `len` bytes in `count` pieces, if there is room.
+    pub(super) fn take(&mut self, rng: &mut Rng, len: u32, count: usize) -> Option<Chunk> {
+        let span = Chunks::room_for(len);
+        if self.live == 0 {
+            (self.head, self.tail) = (0, 0);
+        }
+        let is_turned = self.live > 0 && self.tail <= self.head;
+        let start = if is_turned {
+            (self.head - self.tail >= span).then_some(self.tail)?
+        } else if self.mr.len() - self.tail >= span {
+            self.tail
+        } else {
+            (self.head >= span).then_some(0)?
+        };
+        let (pieces, end) = Pieces::in_a_row(rng, len, count, start);
+        self.tail = end;
+        self.live += 1;
+        Some(Chunk { pieces, start, end })
+    }
+
+    /// Does the buffer hold `len` bytes of `expected`?
+    pub(super) fn check<'a>(
+        &self,
+        chunk: &Chunk,
+        memory: &'a Regions,
+        expected: impl IntoIterator<Item = &'a [u8]>,
+        len: u32,
+    ) -> Result<(), String> {
+        if is_same(chunk.pieces.slices(memory.bytes(self.mr)), expected, len as usize) {
+            Ok(())
+        } else {
+            Err(format!("{len} bytes in {:?} are not those that were sent", chunk.pieces))
+        }
+    }
+
+    /// Gives back the oldest buffer, of which `len` bytes were written, and looks a little
+    /// beyond them; the whole region is looked at when the run ends.
+    pub(super) fn release(
+        &mut self,
+        chunk: &Chunk,
+        memory: &mut Regions,
+        len: u32,
+    ) -> Result<(), String> {
+        self.head = chunk.end;
+        self.live -= 1;
+        let bytes = memory.bytes_mut(self.mr);
+        let mut left = len;
+        for (offset, piece) in chunk.pieces.iter() {
+            let used = piece.min(left) as usize;
+            bytes[offset as usize..][..used].fill(CANARY);
+            left -= used as u32;
+        }
+        let looked = &bytes[chunk.start as usize..chunk.end as usize];
+        let looked = &looked[..looked.len().min(len as usize + 128)];
+        match looked.iter().position(|byte| *byte != CANARY) {
+            None => Ok(()),
+            Some(at) => Err(format!("byte {at} of {chunk:?} was written beyond its message")),
+        }
+    }
+
+    /// Is nothing written outside of buffers given back with their content checked?
+    pub(super) fn is_untouched(&self, memory: &Regions) -> bool {
+        memory.bytes(self.mr).iter().all(|byte| *byte == CANARY)
+    }
+}

@@ -1,0 +1,97 @@
+//! The virtual clock: a queue of events, and the time of the one that was taken last.
+//!
+//! What holds: time never goes back; events of one instant come in the order they were entered,
+//! so a run is the same each time.
+
+use core::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use crate::Instant;
+
+/// Events to come, and now.
+#[derive(Debug)]
+pub(super) struct Agenda<E> {
+    now: Instant,
+    queue: BinaryHeap<Reverse<Entry<E>>>,
+    entered: u64,
+}
+
+#[derive(Debug)]
+struct Entry<E> {
+    when: Instant,
+    turn: u64,
+    event: E,
+}
+
+impl<E> Agenda<E> {
+    pub(super) fn new() -> Agenda<E> {
+        Agenda { now: Instant::ZERO, queue: BinaryHeap::new(), entered: 0 }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Enters an event; one in the past happens now.
+    pub(super) fn enter(&mut self, when: Instant, event: E) {
+        let when = when.max(self.now);
+        self.queue.push(Reverse(Entry { when, turn: self.entered, event }));
+        self.entered += 1;
+    }
+
+    /// When the next event is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.queue.peek().map(|Reverse(entry)| entry.when)
+    }
+
+    /// Jumps to the next event and takes it.
+    pub(super) fn take(&mut self) -> Option<E> {
+        let Reverse(entry) = self.queue.pop()?;
+        self.now = entry.when;
+        Some(entry.event)
+    }
+
+    /// Lets time pass to `when` without an event, if none is due before.
+    pub(super) fn advance_to(&mut self, when: Instant) {
+        debug_assert!(self.next_due().is_none_or(|due| due >= when));
+        self.now = self.now.max(when);
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.when, self.turn).cmp(&(other.when, other.turn))
+    }
+}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_by_turn() {
+        let mut agenda = Agenda::new();
+        for (when, name) in [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd')] {
+            agenda.enter(Instant::from_nanos(when), name);
+        }
+        let order: String = std::iter::from_fn(|| agenda.take()).collect();
+        assert_eq!(order, "bdac");
+        agenda.enter(Instant::ZERO, 'e');
+        agenda.take();
+        assert_eq!(agenda.now(), Instant::from_nanos(5), "an event in the past happens now");
+    }
+}

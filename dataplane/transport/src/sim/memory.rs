@@ -1,0 +1,240 @@
+//! A node's registered memory: vectors with a key, a protection domain, rights and an address.
+//!
+//! What holds: every access is checked against the region in full before a byte is touched. The
+//! simulator's check is written apart from the engine's; the two must agree.
+
+use core::ops::Range;
+
+use uroce_wire::{Lkey, Rkey, Va};
+
+use crate::{Access, AccessFlags, AtomicOp, Key, MemoryFault, Pd, Region, Sge};
+
+/// A handle to a region: enough to name it in a work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mr {
+    index: usize,
+    key: u32,
+    base: u64,
+    len: u32,
+}
+
+impl Mr {
+    /// The local key.
+    pub fn lkey(&self) -> Lkey {
+        Lkey(self.key)
+    }
+
+    /// The remote key; it is the same number.
+    pub fn rkey(&self) -> Rkey {
+        Rkey(self.key)
+    }
+
+    /// The address of the byte at `offset`; it may lie outside.
+    pub fn va(&self, offset: u64) -> Va {
+        Va(self.base.wrapping_add(offset))
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// No bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A scatter/gather element over `len` bytes from `offset`.
+    pub fn sge(&self, offset: u32, len: u32) -> Sge {
+        Sge { va: self.va(u64::from(offset)), len, lkey: self.lkey() }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: u32,
+    pd: Pd,
+    access: AccessFlags,
+    base: u64,
+    bytes: Vec<u8>,
+    is_live: bool,
+}
+
+/// The regions of one node.
+#[derive(Debug, Default)]
+pub struct Regions {
+    entries: Vec<Entry>,
+}
+
+/// A key is a region's index in the low bits and a tag above, so that a wrong key is found.
+const INDEX_BITS: u32 = 12;
+
+impl Regions {
+    /// Registers `bytes` at address `base`. `tag` is what makes the key hard to guess.
+    ///
+    /// # Panics
+    /// If the region would wrap past 2^64, or more than 4096 regions are registered.
+    pub fn register(
+        &mut self,
+        pd: Pd,
+        access: AccessFlags,
+        base: u64,
+        tag: u32,
+        bytes: Vec<u8>,
+    ) -> Mr {
+        let index = self.entries.len();
+        assert!(index < 1 << INDEX_BITS, "too many regions");
+        let last = bytes.len().saturating_sub(1) as u64;
+        assert!(base.checked_add(last).is_some(), "region wraps");
+        let key = tag << INDEX_BITS | index as u32;
+        let len = u32::try_from(bytes.len()).expect("regions are below 4 GiB");
+        self.entries.push(Entry { key, pd, access, base, bytes, is_live: true });
+        Mr { index, key, base, len }
+    }
+
+    /// After this the key opens nothing.
+    pub fn deregister(&mut self, mr: Mr) {
+        self.entries[mr.index].is_live = false;
+    }
+
+    /// The region's bytes, as the application sees them.
+    pub fn bytes(&self, mr: Mr) -> &[u8] {
+        &self.entries[mr.index].bytes
+    }
+
+    /// The region's bytes, for the application to change.
+    pub fn bytes_mut(&mut self, mr: Mr) -> &mut [u8] {
+        &mut self.entries[mr.index].bytes
+    }
+
+    /// Would `access` be granted? See [`crate::Memory::check`].
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    pub fn check(&self, pd: Pd, region: Region, access: Access) -> Result<(), MemoryFault> {
+        self.find(pd, region, access).map(|_| ())
+    }
+
+    /// The granted bytes, to be read.
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    pub fn read(&self, pd: Pd, region: Region) -> Result<&[u8], MemoryFault> {
+        let (index, range) = self.find(pd, region, Access::Read)?;
+        Ok(&self.entries[index].bytes[range])
+    }
+
+    /// Copies `bytes` into the region.
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    ///
+    /// # Panics
+    /// If the core asks for another length than it announces.
+    pub fn write(&mut self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
+        let (index, range) = self.find(pd, region, Access::Write)?;
+        self.entries[index].bytes[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Performs an atomic operation on the word at `va`.
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    ///
+    /// # Panics
+    /// If the core asks for a word that is not aligned.
+    pub fn atomic(&mut self, pd: Pd, rkey: Rkey, va: Va, op: AtomicOp) -> Result<u64, MemoryFault> {
+        assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        let (index, range) = self.find(pd, region, Access::Atomic)?;
+        let word: &mut [u8; 8] =
+            (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
+        let former = u64::from_ne_bytes(*word);
+        match op {
+            AtomicOp::CompareSwap { compare, swap } if former == compare => {
+                *word = swap.to_ne_bytes();
+            }
+            AtomicOp::CompareSwap { .. } => {}
+            AtomicOp::FetchAdd { add } => *word = former.wrapping_add(add).to_ne_bytes(),
+        }
+        Ok(former)
+    }
+
+    fn find(
+        &self,
+        pd: Pd,
+        region: Region,
+        access: Access,
+    ) -> Result<(usize, Range<usize>), MemoryFault> {
+        let (key, right) = match (region.key, access) {
+            (Key::Local(key), Access::Read) => (key.0, AccessFlags::empty()),
+            (Key::Local(key), _) => (key.0, AccessFlags::LOCAL_WRITE),
+            (Key::Remote(key), Access::Read) => (key.0, AccessFlags::REMOTE_READ),
+            (Key::Remote(key), Access::Write) => (key.0, AccessFlags::REMOTE_WRITE),
+            (Key::Remote(key), Access::Atomic) => (key.0, AccessFlags::REMOTE_ATOMIC),
+        };
+        let index = (key & ((1 << INDEX_BITS) - 1)) as usize;
+        let entry = self
+            .entries
+            .get(index)
+            .filter(|entry| entry.key == key && entry.is_live)
+            .ok_or(MemoryFault::UnknownKey)?;
+        if entry.pd != pd {
+            return Err(MemoryFault::WrongPd);
+        }
+        if !entry.access.contains(right) {
+            return Err(MemoryFault::NotGranted);
+        }
+        // In 128 bits nothing wraps.
+        let start = u128::from(region.va.0);
+        let end = start + u128::from(region.len);
+        let base = u128::from(entry.base);
+        if start < base || end > base + entry.bytes.len() as u128 {
+            return Err(MemoryFault::OutOfRange);
+        }
+        let offset = (start - base) as usize;
+        Ok((index, offset..offset + region.len as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PD: Pd = Pd(1);
+
+    fn region(mr: Mr, offset: i64, len: u32) -> Region {
+        Region { key: Key::Remote(mr.rkey()), va: mr.va(offset as u64), len }
+    }
+
+    #[test] //= check F3 test
+    fn a_region_ends_at_its_last_byte_even_at_the_top_of_the_address_space() {
+        for base in [0, 4096, u64::MAX - 63] {
+            let mut regions = Regions::default();
+            let mr = regions.register(PD, AccessFlags::all(), base, 7, vec![0; 64]);
+            let check = |offset, len| regions.check(PD, region(mr, offset, len), Access::Write);
+            assert_eq!(check(0, 64), Ok(()));
+            assert_eq!(check(63, 1), Ok(()));
+            assert_eq!(check(0, 65), Err(MemoryFault::OutOfRange));
+            assert_eq!(check(63, 2), Err(MemoryFault::OutOfRange));
+            assert_eq!(check(-1, 1), Err(MemoryFault::OutOfRange));
+            assert_eq!(check(1, u32::MAX), Err(MemoryFault::OutOfRange));
+        }
+    }
+
+    #[test] //= check F5 test
+    fn key_domain_and_right_must_all_be_right() {
+        let mut regions = Regions::default();
+        let mr = regions.register(PD, AccessFlags::REMOTE_READ, 0, 7, vec![0; 64]);
+        let whole = region(mr, 0, 64);
+        assert_eq!(regions.check(PD, whole, Access::Read), Ok(()));
+        assert_eq!(regions.check(PD, whole, Access::Write), Err(MemoryFault::NotGranted));
+        assert_eq!(regions.check(Pd(2), whole, Access::Read), Err(MemoryFault::WrongPd));
+        let stale = Region { key: Key::Remote(Rkey(mr.rkey().0 ^ 1 << 20)), ..whole };
+        assert_eq!(regions.check(PD, stale, Access::Read), Err(MemoryFault::UnknownKey));
+        regions.deregister(mr);
+        assert_eq!(regions.check(PD, whole, Access::Read), Err(MemoryFault::UnknownKey));
+    }
+}

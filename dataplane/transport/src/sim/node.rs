@@ -1,0 +1,212 @@
+//! A node: its QPs, its memory, and what surrounds a QP while it handles an input.
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use uroce_wire::{Bth, Gid, HeaderTemplate, Mac, Qpn, Rkey, Va};
+
+use super::frame;
+use super::memory::Regions;
+use crate::{
+    Access, AtomicOp, Counter, Cqe, DropReason, Instant, Memory, MemoryFault, Outbound, Output,
+    PacketSink, Pd, Qp, Region, Side, TransmitError,
+};
+
+/// Where a QP is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct At {
+    /// Number of the node.
+    pub node: u16,
+    /// Number of the QP in the node; not its QPN.
+    pub qp: u16,
+}
+
+/// A completion, and where and when it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completed {
+    /// The QP.
+    pub at: At,
+    /// The time.
+    pub when: Instant,
+    /// The queue.
+    pub side: Side,
+    /// The entry.
+    pub cqe: Cqe,
+}
+
+/// Charges against a retry counter that are remembered for the oracle.
+const CHARGES_KEPT: usize = 8;
+
+/// A QP and what its node keeps for it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) qp: Qp,
+    pub(super) template: HeaderTemplate,
+    /// Node of the peer, and number of the connection.
+    pub(super) peer: u16,
+    pub(super) connection: usize,
+    /// When the timer event that counts is due.
+    pub(super) timer_at: Option<Instant>,
+    /// A later look at the QP is on the agenda.
+    pub(super) is_kicked: bool,
+    /// The newest times that something was charged to the transport retry counter.
+    pub(super) charges: VecDeque<Instant>,
+}
+
+impl Slot {
+    pub(super) fn new(qp: Qp) -> Slot {
+        let template = qp.attr().path.template();
+        Slot {
+            qp,
+            template,
+            peer: 0,
+            connection: usize::MAX,
+            timer_at: None,
+            is_kicked: false,
+            charges: VecDeque::new(),
+        }
+    }
+}
+
+/// One machine.
+#[derive(Debug)]
+pub struct Node {
+    /// Its address.
+    pub gid: Gid,
+    /// Its port's address.
+    pub mac: Mac,
+    /// Its registered memory.
+    pub memory: Regions,
+    pub(super) slots: Vec<Slot>,
+    pub(super) counters: [u64; Counter::ALL.len()],
+    pub(super) drops: [u64; DropReason::ALL.len()],
+}
+
+impl Node {
+    pub(super) fn new(gid: Gid, mac: Mac) -> Node {
+        Node {
+            gid,
+            mac,
+            memory: Regions::default(),
+            slots: Vec::new(),
+            counters: [0; Counter::ALL.len()],
+            drops: [0; DropReason::ALL.len()],
+        }
+    }
+
+    /// How often `counter` was counted by the node's QPs.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize]
+    }
+
+    /// How many received frames were dropped for `reason`.
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// The QP with this number. QPNs carry the slot in their low byte.
+    pub(super) fn find(&self, qpn: Qpn) -> Option<usize> {
+        let index = (qpn.value() & 0xff) as usize;
+        self.slots.get(index).is_some_and(|slot| slot.qp.qpn() == qpn).then_some(index)
+    }
+}
+
+/// A frame on its way out of a node.
+#[derive(Debug)]
+pub(super) struct Departure {
+    pub(super) from: At,
+    pub(super) bth: Bth,
+    pub(super) frame: Vec<u8>,
+}
+
+/// What all QPs of the world share while they work.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) departures: Vec<Departure>,
+    pub(super) completions: Vec<Completed>,
+    /// Frames no longer in use.
+    pub(super) pool: Vec<Vec<u8>>,
+    pub(super) rng: Rng,
+    /// Chance that the sink is full.
+    pub(super) full_rate: f64,
+    pub(super) refused: u64,
+}
+
+/// A QP's [`crate::Env`] in the simulator.
+pub(super) struct Surroundings<'a> {
+    pub(super) at: At,
+    pub(super) now: Instant,
+    pub(super) memory: &'a mut Regions,
+    pub(super) template: &'a HeaderTemplate,
+    pub(super) counters: &'a mut [u64; Counter::ALL.len()],
+    pub(super) charges: &'a mut VecDeque<Instant>,
+    pub(super) outlet: &'a mut Outlet,
+}
+
+impl Memory for Surroundings<'_> {
+    fn check(&self, pd: Pd, region: Region, access: Access) -> Result<(), MemoryFault> {
+        self.memory.check(pd, region, access)
+    }
+
+    fn write(&mut self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.memory.write(pd, region, bytes)
+    }
+
+    fn atomic(&mut self, pd: Pd, rkey: Rkey, va: Va, op: AtomicOp) -> Result<u64, MemoryFault> {
+        self.memory.atomic(pd, rkey, va, op)
+    }
+}
+
+impl PacketSink for Surroundings<'_> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+        let outlet = &mut *self.outlet;
+        if outlet.full_rate > 0.0 && outlet.rng.f64() < outlet.full_rate {
+            outlet.refused += 1;
+            return Err(TransmitError::Full);
+        }
+        let len = packet.payload.len();
+        assert_eq!((len + u32::from(packet.bth.pad_count)) % 4, 0, "the pad fills whole words");
+        let mut frame = outlet.pool.pop().unwrap_or_default();
+        let memory = &*self.memory;
+        let fill = |mut out: &mut [u8]| {
+            for region in packet.payload.clone() {
+                let (piece, rest) = out.split_at_mut(region.len as usize);
+                piece.copy_from_slice(memory.read(packet.pd, region)?);
+                out = rest;
+            }
+            assert!(out.is_empty(), "a gather list is as long as it says");
+            Ok(())
+        };
+        match frame::build(&mut frame, self.template, &packet.bth, &packet.ext, len as usize, fill)
+        {
+            Ok(()) => {
+                outlet.departures.push(Departure { from: self.at, bth: packet.bth, frame });
+                Ok(())
+            }
+            Err(fault) => {
+                outlet.pool.push(frame);
+                Err(TransmitError::Memory(fault))
+            }
+        }
+    }
+}
+
+impl Output for Surroundings<'_> {
+    fn complete(&mut self, side: Side, cqe: Cqe) {
+        self.outlet.completions.push(Completed { at: self.at, when: self.now, side, cqe });
+    }
+
+    fn count(&mut self, counter: Counter) {
+        self.counters[counter as usize] += 1;
+        let is_charge = matches!(
+            counter,
+            Counter::LocalAckTimeoutErr | Counter::PacketSeqErr | Counter::ImpliedNakSeqErr
+        );
+        if is_charge {
+            if self.charges.len() == CHARGES_KEPT {
+                self.charges.pop_front();
+            }
+            self.charges.push_back(self.now);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The oracle: what each completion must be, and what must stand in memory at the end.
+//!
+//! What it demands
+//! - Every work request completes once, in order; unsignalled ones are done when a later one is.
+//! - A message is received once, in order, with its bytes, length, immediate data and solicited
+//!   mark; a completed WRITE, READ or ATOMIC has done exactly what it says.
+//! - In the end every byte that no message was to touch is as it was before.
+//! - Additions to a shared word form one unbroken chain of former values.
+//! - A transport-retry error is explained (see [`Traffic::explain`]), and no other comes.
+//! - Without any fault nothing is sent twice, except after an RNR NAK.
+
+use core::time::Duration;
+
+use uroce_wire::Qpn;
+
+use super::faults::Rates;
+use super::node::{At, Completed};
+use super::plan::RETRY_CNT;
+use super::workload::{Content, PostedSend, Traffic, Work};
+use crate::{Counter, Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
+
+impl Traffic {
+    /// Judges one completion.
+    pub(super) fn judge(&mut self, completed: &Completed) -> Result<(), String> {
+        self.world.note(|| format!("{:?} {:?}", completed.at, completed.cqe));
+        let index = self.end_at(completed.at);
+        let qpn: Qpn = self.world.qp(completed.at).qpn();
+        if completed.cqe.qpn != qpn {
+            return Err(format!("a completion of {:?} at {qpn:?}", completed.cqe.qpn));
+        }
+        match completed.side {
+            Side::Send => self.judge_send(index, &completed.cqe),
+            Side::Recv => self.judge_recv(index, &completed.cqe),
+        }
+        .map_err(|what| format!("{what}; {:?} at {:?}", completed.cqe, completed.at))
+    }
+
+    fn end_at(&self, at: At) -> usize {
+        self.ends.iter().position(|end| end.at == at).expect("all QPs are ends")
+    }
+
+    fn judge_send(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {
+        loop {
+            let Some(posted) = self.ends[index].sends.pop_front() else {
+                return Err("a send completes that is not posted".into());
+            };
+            if posted.wr_id != cqe.wr_id {
+                if posted.is_signaled || self.ends[index].has_failed {
+                    return Err(format!("{posted:?} should complete first"));
+                }
+                self.succeed(index, &posted)?;
+                continue;
+            }
+            if cqe.status != WcStatus::Success {
+                return self.judge_send_error(index, &posted, cqe.status);
+            }
+            if !posted.is_signaled {
+                return Err("an unsignalled send completes".into());
+            }
+            let byte_len = match posted.work {
+                Work::Read { len, .. } => len,
+                Work::Atomic { .. } | Work::SharedAdd { .. } => 8,
+                Work::Send | Work::Write { .. } => 0,
+            };
+            if (cqe.opcode, cqe.byte_len) != (posted.opcode, byte_len) {
+                return Err(format!("{posted:?} completes as something else"));
+            }
+            return self.succeed(index, &posted);
+        }
+    }
+
+    /// A send is done: has it done what it should?
+    fn succeed(&mut self, index: usize, posted: &PostedSend) -> Result<(), String> {
+        self.messages += 1;
+        if self.ends[index].has_failed {
+            return Err(format!("{posted:?} succeeds after a failure"));
+        }
+        let peer = self.ends[index].peer;
+        let first = self.ends[peer].expected.front();
+        if first.is_some_and(|expected| expected.wr_id <= posted.wr_id) {
+            return Err(format!("{posted:?} succeeds before it is received"));
+        }
+        match posted.work {
+            Work::Send => Ok(()),
+            Work::Write { offset, len } => self.check_target(peer, offset, len, posted.wr_id),
+            Work::Read { offset, len, chunk } => {
+                self.bytes += u64::from(len);
+                let [me, peer] = self.ends.get_disjoint_mut([index, peer]).expect("two ends");
+                let read = &peer.shadow[offset as usize..(offset + len) as usize];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.landing.check(&chunk, memory, [read], len)?;
+                me.landing.release(&chunk, memory, len)
+            }
+            Work::Atomic { chunk, former } => {
+                let me = &mut self.ends[index];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.landing.check(&chunk, memory, [&former.to_ne_bytes()[..]], 8)?;
+                me.landing.release(&chunk, memory, 8)
+            }
+            Work::SharedAdd { chunk, word, add } => {
+                let me = &mut self.ends[index];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                let mut former = [0; 8];
+                let landed = chunk.pieces.slices(memory.bytes(me.landing.mr)).flatten();
+                former.iter_mut().zip(landed).for_each(|(to, from)| *to = *from);
+                self.shared[word].done.push((u64::from_ne_bytes(former), add));
+                me.landing.release(&chunk, memory, 8)
+            }
+        }
+    }
+
+    /// The peer's range holds what was written last, unless more is on its way to it.
+    fn check_target(
+        &mut self,
+        owner: usize,
+        offset: u32,
+        len: u32,
+        wr_id: u64,
+    ) -> Result<(), String> {
+        let writer = self.ends[owner].peer;
+        let is_written_again = self.ends[writer].sends.iter().any(|posted| match posted.work {
+            Work::Write { offset: start, len: count, .. } => {
+                posted.wr_id > wr_id && offset < start + count && start < offset + len
+            }
+            _ => false,
+        });
+        if is_written_again {
+            return Ok(());
+        }
+        self.bytes += u64::from(len);
+        let owner = &self.ends[owner];
+        let range = offset as usize..(offset + len) as usize;
+        let memory = &self.world.node(owner.at.node).memory;
+        if memory.bytes(owner.target)[range.clone()] == owner.shadow[range] {
+            Ok(())
+        } else {
+            Err(format!("WRITE {wr_id} of {len} bytes to {offset} is not in memory"))
+        }
+    }
+
+    fn judge_send_error(
+        &mut self,
+        index: usize,
+        posted: &PostedSend,
+        status: WcStatus,
+    ) -> Result<(), String> {
+        if let Work::SharedAdd { word, .. } = posted.work {
+            self.shared[word].is_uncertain = true;
+        }
+        if self.ends[index].has_failed {
+            return match status {
+                WcStatus::WrFlushErr => Ok(()),
+                _ => Err("more than one error before the flush".into()),
+            };
+        }
+        if status != WcStatus::RetryExcErr {
+            return Err(format!("{posted:?} fails for no reason"));
+        }
+        let peer = self.ends[index].peer;
+        if !self.ends[peer].has_failed {
+            self.explain(index)?;
+            self.dead += 1;
+        }
+        self.ends[index].has_failed = true;
+        self.ends[index].is_dead = true;
+        self.ends[peer].is_dead = true;
+        Ok(())
+    }
+
+    /// Do the faults explain that the transport retries ran out?
+    ///
+    /// Each of the `RETRY_CNT + 1` charges in a row stands for a packet that was lost, damaged,
+    /// late or doubled, on this connection, either way. So at least as many faults must have hit
+    /// it since the first of these charges' packets was sent: one ACK timeout, the longest delay
+    /// and the longest lag of a copy before that charge.
+    fn explain(&self, index: usize) -> Result<(), String> {
+        let end = &self.ends[index];
+        let needed = usize::from(RETRY_CNT) + 1;
+        let charges = self.world.charges_of(end.at);
+        let Some(first) = charges.iter().rev().nth(needed - 1) else {
+            return Err(format!("only {} retries were charged", charges.len()));
+        };
+        let timeout = ack_timeout(end.end.timeout).unwrap_or_default();
+        let window = timeout + Rates::MAX_DELAY + Rates::MAX_LATE + Duration::from_millis(1);
+        let faults = self.world.faults_of(end.at);
+        let seen = faults.iter().filter(|fault| **fault + window >= *first).count();
+        if seen >= needed {
+            Ok(())
+        } else {
+            Err(format!("retries ran out after {seen} faults, {needed} would explain it"))
+        }
+    }
+
+    fn judge_recv(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {
+        let Some(posted) = self.ends[index].recvs.pop_front() else {
+            return Err("a receive completes that is not posted".into());
+        };
+        self.wake_receiver(index);
+        if posted.wr_id != cqe.wr_id {
+            return Err(format!("{posted:?} should complete first"));
+        }
+        if cqe.status != WcStatus::Success {
+            return match (cqe.status, self.ends[index].has_failed) {
+                (WcStatus::WrFlushErr, true) => Ok(()),
+                _ => Err("a receive fails for no reason".into()),
+            };
+        }
+        let Some(expected) = self.ends[index].expected.pop_front() else {
+            return Err("a message is received that was not sent".into());
+        };
+        let opcode = match expected.content {
+            Content::Source(_) => WcOpcode::Recv,
+            Content::Target { .. } => WcOpcode::RecvRdmaWithImm,
+        };
+        let said = (cqe.opcode, cqe.byte_len, cqe.imm, cqe.solicited);
+        if said != (opcode, expected.len, expected.imm, expected.solicited) {
+            return Err(format!("{expected:?} was to be received"));
+        }
+        match expected.content {
+            Content::Source(pieces) => {
+                self.bytes += u64::from(expected.len);
+                let peer = &self.ends[self.ends[index].peer];
+                let (node, source) = (peer.at.node, peer.source);
+                let me = &mut self.ends[index];
+                let sent = pieces.slices(self.world.node(node).memory.bytes(source));
+                let memory = &self.world.node(me.at.node).memory;
+                me.inbox.check(&posted.chunk, memory, sent, expected.len)?;
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.inbox.release(&posted.chunk, memory, expected.len)
+            }
+            Content::Target { offset } => {
+                self.check_target(index, offset, expected.len, expected.wr_id)?;
+                let me = &mut self.ends[index];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.inbox.release(&posted.chunk, memory, 0)
+            }
+        }
+    }
+
+    /// Is all work done, as far as the queues tell?
+    pub(super) fn is_finished(&self) -> bool {
+        self.ends.iter().all(|end| {
+            self.world.qp(end.at).send_wrs() == 0 && (end.is_dead || end.expected.is_empty())
+        })
+    }
+
+    /// Has every connection failed, so that nothing can be posted any more?
+    pub(super) fn is_all_dead(&self) -> bool {
+        2 * self.dead == self.ends.len() as u64
+    }
+
+    /// What is not done.
+    pub(super) fn unfinished(&self) -> String {
+        let open = self.ends.iter().filter(|end| self.world.qp(end.at).send_wrs() > 0);
+        let open: Vec<_> = open.map(|end| (end.at, end.sends.front())).collect();
+        format!("not finished: {open:?}")
+    }
+
+    /// The last judgement, when nothing is in flight any more.
+    pub(super) fn judge_end(&mut self, is_perfect: bool) -> Result<(), String> {
+        for index in 0..self.ends.len() {
+            if self.world.qp(self.ends[index].at).state() == QpState::Rts {
+                while let Some(posted) = self.ends[index].sends.pop_front() {
+                    if posted.is_signaled {
+                        return Err(format!("{posted:?} never completes"));
+                    }
+                    self.succeed(index, &posted)?;
+                }
+            }
+            if !self.ends[index].is_dead {
+                self.judge_memory(index)?;
+            }
+        }
+        self.judge_shared_words()?;
+        if is_perfect { self.judge_silence() } else { Ok(()) }
+    }
+
+    fn judge_memory(&self, index: usize) -> Result<(), String> {
+        let end = &self.ends[index];
+        let memory = &self.world.node(end.at.node).memory;
+        let words: Vec<u8> = end.shadow_words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let verdicts = [
+            (end.expected.is_empty(), "a message was never received"),
+            (memory.bytes(end.target) == end.shadow, "the target differs from its shadow"),
+            (memory.bytes(end.words) == words, "the words differ from their shadow"),
+            (end.landing.is_untouched(memory), "a byte beside READ buffers was written"),
+            (end.inbox.is_untouched(memory), "a byte beside receive buffers was written"),
+        ];
+        match verdicts.iter().find(|(is_right, _)| !is_right) {
+            Some((_, what)) => Err(format!("{what}, at the end at {:?}", end.at)),
+            None => Ok(()),
+        }
+    }
+
+    fn judge_shared_words(&self) -> Result<(), String> {
+        for shared in self.shared.iter().filter(|shared| !shared.is_uncertain) {
+            let mut done = shared.done.clone();
+            done.sort_unstable_by_key(|(former, _)| former.wrapping_sub(shared.initial));
+            let mut word = shared.initial;
+            for (former, add) in &done {
+                if *former != word {
+                    return Err(format!("an addition found {former:#x}, {word:#x} was there"));
+                }
+                word = word.wrapping_add(*add);
+            }
+            let memory = &self.world.node(shared.node).memory;
+            if memory.bytes(shared.mr) != word.to_ne_bytes() {
+                return Err(format!("{} additions do not make up {word:#x}", done.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// On perfect links nobody has a reason to repeat, to complain or to wait.
+    fn judge_silence(&self) -> Result<(), String> {
+        use Counter as C;
+        let mut silent = vec![
+            C::DuplicateRequest,
+            C::OutOfSequence,
+            C::PacketSeqErr,
+            C::ImpliedNakSeqErr,
+            C::LocalAckTimeoutErr,
+            C::StaleResponse,
+        ];
+        let count = |counter| self.world.nodes().iter().map(|node| node.counter(counter)).sum();
+        let rnr_naks: u64 = count(C::RnrNakSent);
+        if rnr_naks == 0 {
+            silent.push(C::RetransmittedPackets);
+        }
+        for counter in silent {
+            let value: u64 = count(counter);
+            if value > 0 {
+                return Err(format!("{} is {value} without any fault", counter.name()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,596 @@
+//! Two nodes, one connection: the world of directed tests.
+//!
+//! Nothing goes wrong by chance. Faults are [`Rule`]s, all packets are recorded, and packets that
+//! no peer would send are [`Crafted`].
+
+use core::net::Ipv4Addr;
+use core::time::Duration;
+
+use uroce_wire::{
+    Bth, Encap, ExtHeaders, Gid, ImmDt, Mac, OpCode, PathMtu, Pkey, Psn, Qpn, Va, udp_source_port,
+};
+
+use super::faults::Rule;
+use super::frame;
+use super::memory::Mr;
+use super::node::{At, Completed, Node};
+use super::record::Fate;
+use super::world::{Settings, Step, World};
+use crate::{
+    AccessFlags, Counter, Cqe, DropReason, Instant, Pd, Qp, QpCaps, QpChange, QpState, RecvWr,
+    SendOp, SendWr, Sge, Side,
+};
+
+/// Attributes of one end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Half {
+    /// First PSN this end sends.
+    pub sq_psn: Psn,
+    /// What this end lets its peer do.
+    pub access: AccessFlags,
+    /// READs and ATOMICs this end has outstanding.
+    pub max_rd_atomic: u8,
+    /// READs and ATOMICs this end takes.
+    pub max_dest_rd_atomic: u8,
+    /// RNR NAK timer code this end sends.
+    pub min_rnr_timer: u8,
+    /// Local ACK timeout code.
+    pub timeout: u8,
+    /// Transport retries.
+    pub retry_cnt: u8,
+    /// RNR retries.
+    pub rnr_retry: u8,
+}
+
+/// How a [`Pair`] is connected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Terms {
+    /// Path MTU of both ends.
+    pub mtu: PathMtu,
+    /// Queues of both ends.
+    pub caps: QpCaps,
+    /// Links and turns.
+    pub settings: Settings,
+    /// The two ends.
+    pub half: [Half; 2],
+}
+
+impl Default for Terms {
+    /// Small packets, deep queues, all rights, a timeout of about 1 ms.
+    fn default() -> Terms {
+        let half = Half {
+            sq_psn: Psn::new(1000),
+            access: AccessFlags::all(),
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 6,
+            timeout: 8,
+            retry_cnt: 7,
+            rnr_retry: 7,
+        };
+        let caps = QpCaps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 4, max_recv_sge: 4 };
+        Terms {
+            mtu: PathMtu::B256,
+            caps,
+            settings: Settings::default(),
+            half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
+        }
+    }
+}
+
+/// A packet that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: Instant,
+    /// By which end.
+    pub from: usize,
+    /// Its headers.
+    pub bth: Bth,
+    /// Its further headers.
+    pub ext: ExtHeaders,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A packet made by hand, with all lengths and checks right unless said otherwise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Crafted {
+    /// Its headers; the pad count is the payload's unless [`Crafted::keeps_pad`].
+    pub bth: Bth,
+    /// Its further headers.
+    pub ext: ExtHeaders,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// Leave the pad count as it is in `bth`.
+    pub keeps_pad: bool,
+}
+
+impl Crafted {
+    /// The same packet with this PSN.
+    pub fn psn(mut self, psn: Psn) -> Crafted {
+        self.bth.psn = psn;
+        self
+    }
+
+    /// The same packet with this payload.
+    pub fn payload(mut self, payload: &[u8]) -> Crafted {
+        self.payload = payload.to_vec();
+        self
+    }
+
+    /// The same packet with further headers changed by `change`.
+    pub fn ext(mut self, change: impl FnOnce(&mut ExtHeaders)) -> Crafted {
+        change(&mut self.ext);
+        self
+    }
+
+    /// The same packet with the base header changed by `change`.
+    pub fn bth(mut self, change: impl FnOnce(&mut Bth)) -> Crafted {
+        change(&mut self.bth);
+        self
+    }
+}
+
+/// Bytes of each region.
+const REGION: u32 = 1 << 18;
+
+/// Offset in the local region where READ data and ATOMIC results land.
+pub(super) const LANDING: u32 = REGION / 2;
+
+/// Offset in the local region where SENDs are received.
+const INBOX: u32 = REGION / 4 * 3;
+
+/// The byte that remote regions are filled with.
+const FILL: u8 = 0xa5;
+
+/// The domain of both ends.
+const PD: Pd = Pd(1);
+
+/// The time after which the simulator gives up waiting for silence.
+const STEPS_MAX: u32 = 3_000_000;
+
+/// Two connected QPs, ends 0 and 1, and the memory they work on.
+#[derive(Debug)]
+pub struct Pair {
+    /// The world, for what has no short form here.
+    pub world: World,
+    terms: Terms,
+    ends: [At; 2],
+    local: [Mr; 2],
+    remote: [Mr; 2],
+    next_wr_id: u64,
+    completed: Vec<Completed>,
+}
+
+impl Pair {
+    /// Both ends in RTS, with default terms.
+    pub fn rts() -> Pair {
+        Pair::with(|_| ())
+    }
+
+    /// Both ends in RTS, with terms changed by `change`.
+    pub fn with(change: impl FnOnce(&mut Terms)) -> Pair {
+        let mut pair = Pair::reset(change);
+        pair.bring_to(0, QpState::Rts);
+        pair.bring_to(1, QpState::Rts);
+        pair
+    }
+
+    /// Both ends in RESET.
+    pub fn reset(change: impl FnOnce(&mut Terms)) -> Pair {
+        let mut terms = Terms::default();
+        change(&mut terms);
+        let mut world = World::new(terms.settings);
+        world.start_record(100_000);
+        let ends = [0, 1].map(|end: u8| {
+            let gid = Gid::from(Ipv4Addr::new(10, 0, 0, end + 1));
+            let node = world.add_node(gid, Mac([2, 0, 0, 0, 0, end + 1]));
+            world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, terms.caps)
+        });
+        world.join(ends[0], ends[1]);
+        let mut add = |end: usize, base, bytes| {
+            let memory = &mut world.node_mut(end as u16).memory;
+            memory.register(PD, AccessFlags::all(), base, 77 + end as u32, bytes)
+        };
+        let pattern = |end: usize| {
+            (0..REGION).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ end as u8).collect()
+        };
+        let local = [0, 1].map(|end| add(end, 0x10_0000, pattern(end)));
+        let remote = [0, 1].map(|end| add(end, 0x7000_0000_0000, vec![FILL; REGION as usize]));
+        let (next_wr_id, completed) = (1, Vec::new());
+        Pair { world, terms, ends, local, remote, next_wr_id, completed }
+    }
+
+    /// Takes an end, wherever it is below, to INIT, RTR or RTS.
+    ///
+    /// # Panics
+    /// If the way does not lead there.
+    pub fn bring_to(&mut self, end: usize, state: QpState) {
+        for change in self.changes(end) {
+            let now = self.qp(end).state() as u8;
+            let to = change.state.expect("each change goes somewhere") as u8;
+            if now < to && to <= state as u8 {
+                self.world.modify(self.ends[end], &change).expect("a legal change");
+            }
+        }
+        assert_eq!(self.qp(end).state(), state);
+    }
+
+    /// RESET to INIT to RTR to RTS, as the terms say.
+    pub fn changes(&self, end: usize) -> [QpChange; 3] {
+        let (me, peer) = (&self.terms.half[end], &self.terms.half[1 - end]);
+        [
+            QpChange {
+                pkey: Some(Pkey::DEFAULT),
+                port: Some(1),
+                access: Some(me.access),
+                ..QpChange::to(QpState::Init)
+            },
+            QpChange {
+                path: Some(self.path(end)),
+                path_mtu: Some(self.terms.mtu),
+                dest_qpn: Some(self.qpn(1 - end)),
+                rq_psn: Some(peer.sq_psn),
+                max_dest_rd_atomic: Some(me.max_dest_rd_atomic),
+                min_rnr_timer: Some(me.min_rnr_timer),
+                ..QpChange::to(QpState::Rtr)
+            },
+            QpChange {
+                sq_psn: Some(me.sq_psn),
+                timeout: Some(me.timeout),
+                retry_cnt: Some(me.retry_cnt),
+                rnr_retry: Some(me.rnr_retry),
+                max_rd_atomic: Some(me.max_rd_atomic),
+                ..QpChange::to(QpState::Rts)
+            },
+        ]
+    }
+
+    /// The path from an end to the other.
+    pub fn path(&self, end: usize) -> Encap {
+        let [me, peer] = [self.node(end), self.node(1 - end)];
+        Encap {
+            src_mac: me.mac,
+            dst_mac: peer.mac,
+            src: me.gid,
+            dst: peer.gid,
+            hop_limit: 64,
+            src_port: udp_source_port(0, self.qpn(end), self.qpn(1 - end)),
+            ..Encap::default()
+        }
+    }
+
+    /// Where an end is in the world.
+    pub fn at(&self, end: usize) -> At {
+        self.ends[end]
+    }
+
+    /// An end's QP.
+    pub fn qp(&self, end: usize) -> &Qp {
+        self.world.qp(self.ends[end])
+    }
+
+    /// An end's QPN.
+    pub fn qpn(&self, end: usize) -> Qpn {
+        self.qp(end).qpn()
+    }
+
+    /// An end's node.
+    pub fn node(&self, end: usize) -> &Node {
+        self.world.node(end as u16)
+    }
+
+    /// The PSN of an end's `index`-th packet.
+    pub fn psn(&self, end: usize, index: u32) -> Psn {
+        self.terms.half[end].sq_psn.plus(index)
+    }
+
+    /// The region an end sends from (first half) and receives into (second half).
+    pub fn local(&self, end: usize) -> Mr {
+        self.local[end]
+    }
+
+    /// The region that an end opens to its peer.
+    pub fn remote(&self, end: usize) -> Mr {
+        self.remote[end]
+    }
+
+    /// Bytes of an end's region.
+    pub fn bytes(&self, end: usize, mr: Mr) -> &[u8] {
+        self.node(end).memory.bytes(mr)
+    }
+
+    /// Bytes of an end's region, for the application to change.
+    pub fn bytes_mut(&mut self, end: usize, mr: Mr) -> &mut [u8] {
+        self.world.node_mut(end as u16).memory.bytes_mut(mr)
+    }
+
+    /// Bytes of an end's region from `offset` on.
+    pub fn slice(&self, end: usize, mr: Mr, offset: u32, len: u32) -> &[u8] {
+        &self.bytes(end, mr)[offset as usize..][..len as usize]
+    }
+
+    /// The first bytes of an end's local region: what [`Pair::write`] and [`Pair::send`] send.
+    pub fn source(&self, end: usize, len: u32) -> &[u8] {
+        self.slice(end, self.local[end], 0, len)
+    }
+
+    /// The first bytes of the region an end opens to its peer.
+    pub fn target(&self, end: usize, len: u32) -> &[u8] {
+        self.slice(end, self.remote[end], 0, len)
+    }
+
+    /// What landed at an end from [`Pair::read`], [`Pair::fetch_add`] and the like.
+    pub fn landed(&self, end: usize, len: u32) -> &[u8] {
+        self.slice(end, self.local[end], LANDING, len)
+    }
+
+    /// What landed at an end from an ATOMIC.
+    pub fn landed_word(&self, end: usize) -> u64 {
+        u64::from_ne_bytes(self.landed(end, 8).try_into().expect("eight bytes"))
+    }
+
+    /// What an end received last into a buffer of [`Pair::recv`].
+    pub fn received_bytes(&self, end: usize, len: u32) -> &[u8] {
+        self.slice(end, self.local[end], INBOX, len)
+    }
+
+    /// Is the region an end opens to its peer as it was, from `offset` on?
+    pub fn is_untouched_from(&self, end: usize, offset: u32) -> bool {
+        self.bytes(end, self.remote[end])[offset as usize..].iter().all(|byte| *byte == FILL)
+    }
+
+    /// Posts a signalled send work request and gives its number.
+    ///
+    /// # Panics
+    /// If the QP refuses it.
+    pub fn post(&mut self, end: usize, op: SendOp, sges: &[Sge]) -> u64 {
+        self.post_wr(end, op, sges, true)
+    }
+
+    /// As [`post`](Pair::post), signalled or not.
+    ///
+    /// # Panics
+    /// If the QP refuses it.
+    pub fn post_wr(&mut self, end: usize, op: SendOp, sges: &[Sge], signaled: bool) -> u64 {
+        let wr_id = self.next_wr_id;
+        self.next_wr_id += 1;
+        let wr = SendWr { wr_id, op, signaled, solicited: false };
+        self.world.post_send(self.ends[end], &wr, sges).expect("a QP that takes sends");
+        wr_id
+    }
+
+    /// A WRITE of the first `len` bytes of the local region to the start of the peer's.
+    pub fn write(&mut self, end: usize, len: u32) -> u64 {
+        let op = self.write_op(end, 0, None);
+        self.post(end, op, &[self.local[end].sge(0, len)])
+    }
+
+    /// As [`write`](Pair::write), with immediate data.
+    pub fn write_imm(&mut self, end: usize, len: u32, imm: u32) -> u64 {
+        let op = self.write_op(end, 0, Some(ImmDt(imm)));
+        self.post(end, op, &[self.local[end].sge(0, len)])
+    }
+
+    /// A WRITE to `offset` in the region the peer opens.
+    pub fn write_op(&self, end: usize, offset: u32, imm: Option<ImmDt>) -> SendOp {
+        let target = self.remote[1 - end];
+        SendOp::Write { va: target.va(u64::from(offset)), rkey: target.rkey(), imm }
+    }
+
+    /// A SEND of the first `len` bytes of the local region.
+    pub fn send(&mut self, end: usize, len: u32) -> u64 {
+        self.post(end, SendOp::Send { imm: None }, &[self.local[end].sge(0, len)])
+    }
+
+    /// As [`send`](Pair::send), with immediate data.
+    pub fn send_imm(&mut self, end: usize, len: u32, imm: u32) -> u64 {
+        let op = SendOp::Send { imm: Some(ImmDt(imm)) };
+        self.post(end, op, &[self.local[end].sge(0, len)])
+    }
+
+    /// A READ of the first `len` bytes that the peer opens.
+    pub fn read(&mut self, end: usize, len: u32) -> u64 {
+        let from = self.remote[1 - end];
+        let op = SendOp::Read { va: from.va(0), rkey: from.rkey() };
+        self.post(end, op, &[self.local[end].sge(LANDING, len)])
+    }
+
+    /// FETCH_ADD to the first word that the peer opens.
+    pub fn fetch_add(&mut self, end: usize, add: u64) -> u64 {
+        let word = self.remote[1 - end];
+        let op = SendOp::FetchAdd { va: word.va(0), rkey: word.rkey(), add };
+        self.post(end, op, &[self.local[end].sge(LANDING, 8)])
+    }
+
+    /// CMP_SWAP of the first word that the peer opens.
+    pub fn compare_swap(&mut self, end: usize, compare: u64, swap: u64) -> u64 {
+        let word = self.remote[1 - end];
+        let op = SendOp::CompareSwap { va: word.va(0), rkey: word.rkey(), compare, swap };
+        self.post(end, op, &[self.local[end].sge(LANDING, 8)])
+    }
+
+    /// Sets the first word that an end opens.
+    pub fn set_word(&mut self, end: usize, word: u64) {
+        let mr = self.remote[end];
+        self.bytes_mut(end, mr)[..8].copy_from_slice(&word.to_ne_bytes());
+    }
+
+    /// The first word that an end opens.
+    pub fn word(&self, end: usize) -> u64 {
+        u64::from_ne_bytes(self.target(end, 8).try_into().expect("eight bytes"))
+    }
+
+    /// Posts a receive of `len` bytes; all receives of an end share one buffer.
+    ///
+    /// # Panics
+    /// If the QP refuses it.
+    pub fn recv(&mut self, end: usize, len: u32) -> u64 {
+        self.post_recv(end, &[self.local[end].sge(INBOX, len)])
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Panics
+    /// If the QP refuses it.
+    pub fn post_recv(&mut self, end: usize, sges: &[Sge]) -> u64 {
+        let wr_id = self.next_wr_id;
+        self.next_wr_id += 1;
+        self.world
+            .post_recv(self.ends[end], &RecvWr { wr_id }, sges)
+            .expect("a QP that takes receives");
+        wr_id
+    }
+
+    /// Lets things happen until nothing more does.
+    ///
+    /// # Panics
+    /// If that never comes.
+    pub fn run(&mut self) -> &mut Pair {
+        for _ in 0..STEPS_MAX {
+            if self.world.step() == Step::Idle {
+                self.world.take_completions(&mut self.completed);
+                return self;
+            }
+        }
+        panic!("no end of it: {:#?}", self.trace(40));
+    }
+
+    /// Lets things happen for a while.
+    pub fn run_for(&mut self, span: Duration) -> &mut Pair {
+        let end = self.world.now() + span;
+        while self.world.next_due().is_some_and(|due| due <= end) {
+            self.world.step();
+        }
+        self.world.advance_to(end);
+        self.world.take_completions(&mut self.completed);
+        self
+    }
+
+    /// Lets things happen until `is_enough`.
+    ///
+    /// # Panics
+    /// If nothing more happens before that.
+    pub fn run_until(&mut self, is_enough: impl Fn(&Pair) -> bool) -> &mut Pair {
+        while !is_enough(self) {
+            assert_ne!(self.world.step(), Step::Idle, "{:#?}", self.trace(40));
+        }
+        self.world.take_completions(&mut self.completed);
+        self
+    }
+
+    /// Takes the completions that came to a queue of an end.
+    pub fn take(&mut self, end: usize, side: Side) -> Vec<Cqe> {
+        self.world.take_completions(&mut self.completed);
+        let at = self.ends[end];
+        let taken = self.completed.extract_if(.., |one| one.at == at && one.side == side);
+        taken.map(|one| one.cqe).collect()
+    }
+
+    /// Adds a rule.
+    pub fn rule(&mut self, rule: Rule) -> &mut Pair {
+        self.world.add_rule(rule);
+        self
+    }
+
+    /// How often an end's node counted something.
+    pub fn count(&self, end: usize, counter: Counter) -> u64 {
+        self.node(end).counter(counter)
+    }
+
+    /// How often an end's node dropped a frame.
+    pub fn drops(&self, end: usize, reason: DropReason) -> u64 {
+        self.node(end).drops(reason)
+    }
+
+    /// The packets an end has sent.
+    pub fn seen(&self, from: usize) -> Vec<Seen> {
+        let record = self.world.record().expect("pairs record");
+        let seen = record.sightings().filter(|sighting| sighting.from == from).map(|sighting| {
+            let packet = sighting.packet();
+            Seen {
+                at: sighting.at,
+                from,
+                bth: packet.bth,
+                ext: packet.ext,
+                payload: packet.payload.to_vec(),
+                fate: sighting.fate,
+            }
+        });
+        seen.collect()
+    }
+
+    /// Position in the sequence of each packet an end has sent: its PSN, from the first one on.
+    pub fn sequence(&self, from: usize) -> Vec<i32> {
+        let first = self.terms.half[from].sq_psn;
+        let requests = self.seen(from).into_iter();
+        let requests =
+            requests.filter(|seen| seen.bth.opcode.info().is_some_and(|op| op.is_request()));
+        requests.map(|seen| seen.bth.psn.distance_from(first)).collect()
+    }
+
+    /// The responses an end has sent.
+    pub fn responses(&self, from: usize) -> Vec<Seen> {
+        let mut seen = self.seen(from);
+        seen.retain(|seen| seen.bth.opcode.info().is_some_and(|op| op.is_response()));
+        seen
+    }
+
+    /// The newest lines of the trace.
+    pub fn trace(&self, count: usize) -> Vec<String> {
+        self.world.record().map(|record| record.tail(count)).unwrap_or_default()
+    }
+
+    /// A packet as end `from` would send it next, but for what is yet to be said of it.
+    pub fn craft(&self, from: usize, opcode: OpCode) -> Crafted {
+        let bth = Bth {
+            opcode,
+            mig_req: true,
+            pkey: Pkey::DEFAULT,
+            dest_qpn: self.qpn(1 - from),
+            ack_req: true,
+            psn: self.terms.half[from].sq_psn,
+            ..Bth::default()
+        };
+        let target = self.remote[1 - from];
+        let mut ext = ExtHeaders::default();
+        ext.reth.va = target.va(0);
+        ext.reth.rkey = target.rkey();
+        ext.atomic.va = Va(target.va(0).0);
+        ext.atomic.rkey = target.rkey();
+        Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }
+    }
+
+    /// The frame of a crafted packet of end `from`.
+    pub fn frame(&self, from: usize, packet: &Crafted) -> Vec<u8> {
+        let mut bth = packet.bth;
+        if !packet.keeps_pad {
+            bth.pad_count = (packet.payload.len().wrapping_neg() & 3) as u8;
+        }
+        let template = self.path(from).template();
+        let mut frame = Vec::new();
+        let fill = |out: &mut [u8]| {
+            out.copy_from_slice(&packet.payload);
+            Ok::<(), core::convert::Infallible>(())
+        };
+        let Ok(()) =
+            frame::build(&mut frame, &template, &bth, &packet.ext, packet.payload.len(), fill);
+        frame
+    }
+
+    /// Has a crafted packet of end `from` arrive at the other end now, and lets things happen
+    /// that are due now.
+    pub fn deliver(&mut self, from: usize, packet: &Crafted) -> &mut Pair {
+        let frame = self.frame(from, packet);
+        self.deliver_frame(from, frame)
+    }
+
+    /// As [`deliver`](Pair::deliver), with any bytes.
+    pub fn deliver_frame(&mut self, from: usize, frame: Vec<u8>) -> &mut Pair {
+        self.world.inject(1 - from as u16, frame, Duration::ZERO);
+        self.run_for(Duration::ZERO)
+    }
+}

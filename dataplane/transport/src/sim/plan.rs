@@ -1,0 +1,130 @@
+//! What is to be run, and the numbers that a seed makes of it.
+
+use core::time::Duration;
+
+use fastrand::Rng;
+use uroce_wire::{PathMtu, Psn};
+
+use super::faults::Rates;
+use super::world::Settings;
+use crate::{MAX_RD_ATOMIC, QpCaps};
+
+/// The wish for one run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Plan {
+    /// Determines everything.
+    pub seed: u64,
+    /// No new work is posted after about this many packets.
+    pub packets: u64,
+    /// Connections; by chance, mostly few, if not given.
+    pub connections: Option<usize>,
+    /// Faults of all directions; each direction its own by chance if not given.
+    pub rates: Option<Rates>,
+}
+
+/// How one run behaves.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) settings: Settings,
+    pub(super) nodes: u16,
+    pub(super) is_ipv6: bool,
+    pub(super) connections: Vec<Connection>,
+}
+
+/// How one connection behaves; `ends` by side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection {
+    pub(super) mtu: PathMtu,
+    pub(super) vlan: Option<u16>,
+    pub(super) ends: [End; 2],
+}
+
+/// How one end of a connection behaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) node: u16,
+    pub(super) caps: QpCaps,
+    pub(super) sq_psn: Psn,
+    pub(super) max_rd_atomic: u8,
+    pub(super) timeout: u8,
+    pub(super) min_rnr_timer: u8,
+    /// Bytes of the region the peer writes and reads.
+    pub(super) target_len: u32,
+    /// Longest SEND to this end.
+    pub(super) max_recv_len: u32,
+    /// Longest WRITE and READ of this end.
+    pub(super) max_len: u32,
+    /// Receives are posted late.
+    pub(super) is_slow: bool,
+    /// Chance that a work request is signalled.
+    pub(super) signaled_rate: f64,
+    /// Mean time between two posts.
+    pub(super) pace: Duration,
+    /// Weights of SEND, WRITE, READ and ATOMIC.
+    pub(super) mix: [u32; 4],
+}
+
+/// Transport retries of every simulated QP.
+pub(super) const RETRY_CNT: u8 = 7;
+
+impl Plan {
+    pub(super) fn shape(&self, rng: &mut Rng) -> Shape {
+        let is_perfect = self.rates == Some(Rates::NONE);
+        let mut sometimes = |rate: f64| if rng.bool() { rate * rng.f64() } else { 0.0 };
+        let settings = Settings {
+            seed: self.seed,
+            full_rate: if is_perfect { 0.0 } else { sometimes(0.1) },
+            lazy_rate: sometimes(0.5),
+            latency: Duration::from_nanos(rng.u64(100..10_000)),
+            gbps: rng.u64(100..=400),
+            budget: rng.u32(1..=64),
+        };
+        let nodes = rng.u16(2..=4);
+        let count = self.connections.unwrap_or_else(|| 1 << rng.u32(0..=4));
+        let connections = (0..count).map(|_| connection(rng, nodes)).collect();
+        Shape { settings, nodes, is_ipv6: rng.bool(), connections }
+    }
+}
+
+fn connection(rng: &mut Rng, nodes: u16) -> Connection {
+    let mtu = PathMtu::from_code(rng.u8(1..=5)).expect("codes 1 to 5 are all");
+    let here = rng.u16(..nodes);
+    let there = (here + rng.u16(1..nodes)) % nodes;
+    let mut ends = [end(rng, here, mtu), end(rng, there, mtu)];
+    for side in [0, 1] {
+        ends[side].target_len = ends[1 - side].max_len + rng.u32(64..4096);
+    }
+    Connection { mtu, vlan: rng.bool().then(|| rng.u16(1..4095)), ends }
+}
+
+fn end(rng: &mut Rng, node: u16, mtu: PathMtu) -> End {
+    // Most lengths are a few packets; one connection in four also knows long messages.
+    let mut max_len =
+        |long: u32| if rng.u8(..4) == 0 { long } else { mtu.bytes() * rng.u32(2..=8) };
+    let (max_len, max_recv_len) = (max_len(200_000), max_len(120_000));
+    let mut mix = [0; 4].map(|_: u32| if rng.u8(..3) == 0 { 0 } else { rng.u32(1..=8) });
+    if mix == [0; 4] {
+        mix = [1; 4];
+    }
+    let caps = QpCaps {
+        max_send_wr: 1 << rng.u32(0..=6),
+        max_recv_wr: if max_recv_len > 32_768 { rng.u32(1..=4) } else { rng.u32(1..=64) },
+        max_send_sge: rng.u32(1..=4),
+        max_recv_sge: rng.u32(1..=4),
+    };
+    End {
+        node,
+        caps,
+        sq_psn: if rng.bool() { Psn::new(0).minus(rng.u32(..300)) } else { Psn::new(rng.u32(..)) },
+        max_rd_atomic: rng.u8(1..=MAX_RD_ATOMIC),
+        timeout: rng.u8(11..=14),
+        min_rnr_timer: rng.u8(1..=14),
+        target_len: 0, // the peer's lengths decide
+        max_recv_len,
+        max_len,
+        is_slow: rng.u8(..3) == 0,
+        signaled_rate: if rng.bool() { 1.0 } else { rng.f64() },
+        pace: Duration::from_nanos(rng.u64(200..20_000)),
+        mix,
+    }
+}

@@ -1,0 +1,172 @@
+//! A log of the run: frames with their fate, and notes between them; written out as pcapng.
+//!
+//! Recording copies every frame, so runs go without it; a seed that fails is run once more.
+
+use core::fmt;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
+use uroce_wire::{Frame, Packet};
+
+use crate::Instant;
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fate {
+    /// It vanished.
+    pub is_lost: bool,
+    /// It came twice.
+    pub is_duplicated: bool,
+    /// It came later than those behind it, perhaps.
+    pub is_delayed: bool,
+    /// Bits were flipped after it was recorded.
+    pub is_corrupted: bool,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            (self.is_lost, "LOST"),
+            (self.is_corrupted, "CORRUPTED"),
+            (self.is_duplicated, "DUPLICATED"),
+            (self.is_delayed, "DELAYED"),
+        ];
+        let words: Vec<&str> =
+            words.into_iter().filter_map(|(is, word)| is.then_some(word)).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// One frame as it was sent.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    /// When it was handed to the link.
+    pub at: Instant,
+    /// The sending node.
+    pub from: usize,
+    /// The node it was sent to.
+    pub to: usize,
+    /// What the link did to it.
+    pub fate: Fate,
+    /// The frame before the link touched it.
+    pub frame: Vec<u8>,
+}
+
+impl Sighting {
+    /// The packet inside.
+    ///
+    /// # Panics
+    /// If the frame is none of a QP's.
+    pub fn packet(&self) -> Packet<'_> {
+        let Ok(Frame::Roce(datagram)) = Frame::parse(&self.frame) else {
+            panic!("a QP sends RoCE datagrams only");
+        };
+        datagram.packet().expect("a QP sends whole packets only")
+    }
+}
+
+impl fmt::Display for Sighting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>12} {}->{} ", self.at.as_nanos(), self.from, self.to)?;
+        match Frame::parse(&self.frame).ok() {
+            Some(Frame::Roce(datagram)) => match Packet::parse(datagram.transport) {
+                Ok(packet) => write!(f, "{packet}")?,
+                Err(error) => write!(f, "{error}")?,
+            },
+            _ => write!(f, "{} bytes", self.frame.len())?,
+        }
+        write!(f, " {}", self.fate)
+    }
+}
+
+/// The newest frames and notes of a run.
+#[derive(Clone, Debug)]
+pub struct Record {
+    keep: usize,
+    sightings: VecDeque<Sighting>,
+    notes: VecDeque<(Instant, String)>,
+}
+
+impl Record {
+    /// A record that keeps the newest `keep` frames, and as many notes.
+    pub fn new(keep: usize) -> Record {
+        Record { keep, sightings: VecDeque::new(), notes: VecDeque::new() }
+    }
+
+    pub(super) fn see(&mut self, sighting: Sighting) {
+        if self.sightings.len() == self.keep {
+            self.sightings.pop_front();
+        }
+        self.sightings.push_back(sighting);
+    }
+
+    pub(super) fn note(&mut self, at: Instant, note: String) {
+        if self.notes.len() == self.keep {
+            self.notes.pop_front();
+        }
+        self.notes.push_back((at, note));
+    }
+
+    /// The frames, oldest first.
+    pub fn sightings(&self) -> impl DoubleEndedIterator<Item = &Sighting> {
+        self.sightings.iter()
+    }
+
+    /// Forgets all frames and notes.
+    pub fn clear(&mut self) {
+        self.sightings.clear();
+        self.notes.clear();
+    }
+
+    /// The newest `count` lines of frames and notes, in the order of time.
+    pub fn tail(&self, count: usize) -> Vec<String> {
+        let newest = |len: usize| len.saturating_sub(count);
+        let frames = self.sightings.range(newest(self.sightings.len())..);
+        let notes = self.notes.range(newest(self.notes.len())..);
+        let mut lines: Vec<(Instant, String)> =
+            frames.map(|sighting| (sighting.at, sighting.to_string())).collect();
+        lines.extend(notes.map(|(at, note)| (*at, format!("{:>12} {note}", at.as_nanos()))));
+        lines.sort_by_key(|(at, _)| *at);
+        lines.drain(..lines.len().saturating_sub(count));
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Writes the frames as pcapng, with nanoseconds, and each fate as the packet's comment.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_pcapng(&self, out: impl Write) -> io::Result<()> {
+        let other = |error: pcap_file::PcapError| io::Error::other(error.to_string());
+        let mut writer = PcapNgWriter::new(out).map_err(other)?;
+        let nanoseconds =
+            pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption::IfTsResol(
+                9,
+            );
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::ETHERNET,
+            snaplen: 0,
+            options: vec![nanoseconds],
+        };
+        writer.write_pcapng_block(interface).map_err(other)?;
+        for sighting in &self.sightings {
+            let comment = match sighting.fate == Fate::default() {
+                true => Vec::new(),
+                false => vec![EnhancedPacketOption::Comment(sighting.fate.to_string().into())],
+            };
+            let block = EnhancedPacketBlock {
+                interface_id: 0,
+                timestamp: core::time::Duration::from_nanos(sighting.at.as_nanos()),
+                original_len: sighting.frame.len() as u32,
+                data: Cow::Borrowed(&sighting.frame),
+                options: comment,
+            };
+            writer.write_pcapng_block(block).map_err(other)?;
+        }
+        Ok(())
+    }
+}

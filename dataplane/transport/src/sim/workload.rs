@@ -1,0 +1,596 @@
+//! Random work: connections of two ends each, which post sends of all kinds and receives.
+//!
+//! The ends know each other, so that what is posted says at once what must come of it. Two rules
+//! keep that exact. A WRITE is not posted over a range that an outstanding READ of the same
+//! connection covers, since a READ may be executed again; each connection writes a region of its
+//! own, except for words that all connections only add to.
+//!
+//! What holds: all expectations are entered when a work request is posted, before its first
+//! packet can arrive.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use uroce_wire::{Encap, Gid, ImmDt, Mac, Pkey, Psn, Qpn, Vlan, udp_source_port};
+
+use super::chunks::{CANARY, Chunk, Chunks};
+use super::memory::Mr;
+use super::node::At;
+use super::pieces::{MAX_PIECES, Pieces};
+use super::plan::{Connection, End, Plan, RETRY_CNT, Shape};
+use super::world::World;
+use crate::{AccessFlags, Pd, PostError, QpChange, QpState, RecvWr, SendOp, SendWr, Sge, WcOpcode};
+
+/// Bytes all SENDs and WRITEs of a node are gathered from.
+const SOURCE_LEN: u32 = 1 << 18;
+
+/// Words of each end that its peer alone works on.
+const WORDS: usize = 4;
+
+/// A send work request that has not been seen to be done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PostedSend {
+    pub(super) wr_id: u64,
+    pub(super) is_signaled: bool,
+    pub(super) opcode: WcOpcode,
+    pub(super) work: Work,
+}
+
+/// What a send work request must come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    Send,
+    /// The peer's range holds what the shadow holds, unless it is written again.
+    Write {
+        offset: u32,
+        len: u32,
+    },
+    /// The buffer holds what the peer's range holds.
+    Read {
+        offset: u32,
+        len: u32,
+        chunk: Chunk,
+    },
+    /// The buffer holds this word.
+    Atomic {
+        chunk: Chunk,
+        former: u64,
+    },
+    /// The buffer holds some former value of a word that others add to as well.
+    SharedAdd {
+        chunk: Chunk,
+        word: usize,
+        add: u64,
+    },
+}
+
+/// A receive work request that has not completed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PostedRecv {
+    pub(super) wr_id: u64,
+    pub(super) chunk: Chunk,
+}
+
+/// A message on its way that will take a receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// The sender's work request.
+    pub(super) wr_id: u64,
+    pub(super) len: u32,
+    pub(super) imm: Option<ImmDt>,
+    pub(super) solicited: bool,
+    /// SEND: where the sender's bytes are. WRITE: where in the target they go.
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
+    Source(Pieces),
+    Target { offset: u32 },
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) at: At,
+    pub(super) end: End,
+    pub(super) peer: usize,
+    /// What SENDs and WRITEs are gathered from.
+    pub(super) source: Mr,
+    /// What the peer writes and reads, and what must stand there once all is done.
+    pub(super) target: Mr,
+    pub(super) shadow: Vec<u8>,
+    pub(super) words: Mr,
+    pub(super) shadow_words: [u64; WORDS],
+    /// Where READ data and ATOMIC results go.
+    pub(super) landing: Chunks,
+    pub(super) inbox: Chunks,
+    pub(super) sends: VecDeque<PostedSend>,
+    pub(super) recvs: VecDeque<PostedRecv>,
+    pub(super) expected: VecDeque<Expected>,
+    pub(super) next_wr_id: u64,
+    /// The QP is in ERR; the connection's data is no longer checked.
+    pub(super) has_failed: bool,
+    pub(super) is_dead: bool,
+    /// How often in a row the send queue was found full.
+    patience: u32,
+    /// An alarm to post receives is set.
+    receiver_is_awake: bool,
+}
+
+/// An end looks at its full send queue after at most so many doublings of its pace.
+const MAX_PATIENCE: u32 = 8;
+
+/// A word that all connections add to.
+#[derive(Debug)]
+pub(super) struct SharedWord {
+    pub(super) node: u16,
+    pub(super) mr: Mr,
+    pub(super) initial: u64,
+    /// Former value and addend of each addition known to be done.
+    pub(super) done: Vec<(u64, u64)>,
+    /// An addition may or may not have been done.
+    pub(super) is_uncertain: bool,
+}
+
+/// Work and expectations of one run.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    pub(super) world: World,
+    pub(super) ends: Vec<Endpoint>,
+    pub(super) shared: Vec<SharedWord>,
+    pub(super) rng: Rng,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) dead: u64,
+    sges: Vec<Sge>,
+}
+
+/// All memory and QPs of a node are of one domain.
+const PD: Pd = Pd(3);
+
+impl Traffic {
+    pub(super) fn new(plan: &Plan) -> Traffic {
+        let mut rng = Rng::with_seed(plan.seed);
+        let shape = plan.shape(&mut rng);
+        let mut world = World::new(shape.settings);
+        for node in 0..shape.nodes {
+            let mac = Mac([2, 0, 0, 0, 0, node as u8]);
+            world.add_node(gid(node, shape.is_ipv6), mac);
+        }
+        let mut traffic = Traffic {
+            world,
+            ends: Vec::new(),
+            shared: Vec::new(),
+            rng,
+            messages: 0,
+            bytes: 0,
+            dead: 0,
+            sges: Vec::new(),
+        };
+        traffic.make_memory(&shape);
+        traffic.connect(&shape);
+        traffic.set_rates(plan, shape.nodes);
+        traffic
+    }
+
+    /// Sources and shared words of each node, then the regions of each end.
+    fn make_memory(&mut self, shape: &Shape) {
+        let mut sources = Vec::new();
+        for node in 0..shape.nodes {
+            let bytes = random_bytes(&mut self.rng, SOURCE_LEN);
+            sources.push(self.register(node, AccessFlags::empty(), bytes));
+            let initial = self.rng.u64(..);
+            let mr =
+                self.register(node, AccessFlags::REMOTE_ATOMIC, initial.to_ne_bytes().to_vec());
+            let done = Vec::new();
+            self.shared.push(SharedWord { node, mr, initial, done, is_uncertain: false });
+        }
+        for connection in &shape.connections {
+            let first = self.ends.len();
+            for (side, end) in connection.ends.iter().enumerate() {
+                let source = sources[usize::from(end.node)];
+                self.add_end(end, connection.mtu.bytes(), first + 1 - side, source);
+            }
+        }
+    }
+
+    fn add_end(&mut self, end: &End, mtu: u32, peer: usize, source: Mr) {
+        let node = end.node;
+        let tag = self.rng.u32(..1 << 16);
+        let at = self.world.add_qp(node, tag, PD, end.caps);
+        let shadow = random_bytes(&mut self.rng, end.target_len);
+        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let target = self.register(node, remote, shadow.clone());
+        let shadow_words = [0; WORDS].map(|_: u64| self.rng.u64(..));
+        let words = shadow_words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let words = self.register(node, AccessFlags::REMOTE_ATOMIC, words);
+        let landing = Chunks::room_for(end.max_len) + self.rng.u32(..8) * mtu;
+        let landing = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; landing as usize]);
+        let inbox = Chunks::room_for(end.max_recv_len) * (end.caps.max_recv_wr + 1);
+        let inbox = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; inbox as usize]);
+        self.ends.push(Endpoint {
+            at,
+            end: *end,
+            peer,
+            source,
+            target,
+            shadow,
+            words,
+            shadow_words,
+            landing: Chunks::new(landing),
+            inbox: Chunks::new(inbox),
+            sends: VecDeque::new(),
+            recvs: VecDeque::new(),
+            expected: VecDeque::new(),
+            next_wr_id: self.rng.u64(..1 << 40),
+            has_failed: false,
+            is_dead: false,
+            patience: 0,
+            receiver_is_awake: true,
+        });
+    }
+
+    /// At a random multiple of 8, sometimes at the very top of the address space.
+    fn register(&mut self, node: u16, access: AccessFlags, bytes: Vec<u8>) -> Mr {
+        let rng = &mut self.rng;
+        let top = (u64::MAX - bytes.len() as u64) & !7;
+        let base = if rng.u8(..4) == 0 { top } else { rng.u64(..top) & !7 };
+        let tag = rng.u32(..);
+        self.world.node_mut(node).memory.register(PD, access, base, tag, bytes)
+    }
+
+    fn connect(&mut self, shape: &Shape) {
+        for (index, connection) in shape.connections.iter().enumerate() {
+            let ats = [self.ends[2 * index].at, self.ends[2 * index + 1].at];
+            self.world.join(ats[0], ats[1]);
+            for side in [0, 1] {
+                let dest_qpn = self.world.qp(ats[1 - side]).qpn();
+                let nodes = [ats[side].node, ats[1 - side].node];
+                let from = self.world.qp(ats[side]).qpn();
+                let path = self.path(connection, nodes, from, dest_qpn);
+                for change in changes(connection, side, path, dest_qpn) {
+                    self.world.modify(ats[side], &change).expect("a legal change");
+                }
+            }
+        }
+    }
+
+    fn path(&self, connection: &Connection, nodes: [u16; 2], from: Qpn, to: Qpn) -> Encap {
+        let [here, there] = nodes.map(|node| self.world.node(node));
+        let flow_label = if here.gid.to_ipv4().is_some() { 0 } else { 0xb_eef1 };
+        Encap {
+            src_mac: here.mac,
+            dst_mac: there.mac,
+            vlan: connection.vlan.map(|vid| Vlan { vid, ..Vlan::default() }),
+            src: here.gid,
+            dst: there.gid,
+            traffic_class: 0x68,
+            flow_label,
+            hop_limit: 64,
+            src_port: udp_source_port(flow_label, from, to),
+        }
+    }
+
+    fn set_rates(&mut self, plan: &Plan, nodes: u16) {
+        for from in 0..nodes {
+            for to in 0..nodes {
+                let swarm = super::faults::Rates::swarm(&mut self.rng);
+                self.world.set_rates(from, to, plan.rates.unwrap_or(swarm));
+            }
+        }
+    }
+
+    /// Sets all ends to work. Even alarms post sends, odd ones receives.
+    pub(super) fn start(&mut self) {
+        for token in 0..2 * self.ends.len() as u32 {
+            self.world.wake(self.world.now(), token);
+        }
+    }
+
+    /// An end's alarm.
+    pub(super) fn wake(&mut self, token: u32, is_posting: bool) -> Result<(), String> {
+        let index = token as usize / 2;
+        if token % 2 == 1 {
+            self.post_recvs(index)?;
+            self.wake_receiver(index);
+            return Ok(());
+        }
+        if !is_posting || self.ends[index].is_dead {
+            return Ok(());
+        }
+        let is_full = self.post_sends(index)?;
+        let me = &mut self.ends[index];
+        me.patience = if is_full { (me.patience + 1).min(MAX_PATIENCE) } else { 0 };
+        let pace = (me.end.pace.as_nanos() as u64) << me.patience;
+        let lag = Duration::from_nanos(self.rng.u64(1..=2 * pace));
+        self.world.wake(self.world.now() + lag, token);
+        Ok(())
+    }
+
+    /// Has an end post receives some time from now, if there is room for any and it will not do
+    /// so anyway.
+    pub(super) fn wake_receiver(&mut self, index: usize) {
+        let me = &mut self.ends[index];
+        let has_room = (me.recvs.len() as u32) < me.end.caps.max_recv_wr;
+        if me.receiver_is_awake || me.has_failed || !has_room {
+            return;
+        }
+        me.receiver_is_awake = true;
+        let slowness = if me.end.is_slow { 20 } else { 1 };
+        let lag = Duration::from_nanos(self.rng.u64(1_000..20_000) * slowness);
+        self.world.wake(self.world.now() + lag, 2 * index as u32 + 1);
+    }
+
+    /// Posts up to eight sends at an end. Is the queue full?
+    fn post_sends(&mut self, index: usize) -> Result<bool, String> {
+        for _ in 0..self.rng.u32(1..=8) {
+            let me = &self.ends[index];
+            if self.world.qp(me.at).send_wrs() == me.end.caps.max_send_wr {
+                self.post_to_full_queue(index)?;
+                return Ok(true);
+            }
+            self.post_send(index)?;
+        }
+        Ok(false)
+    }
+
+    /// A post to a full queue is refused and leaves no trace.
+    fn post_to_full_queue(&mut self, index: usize) -> Result<(), String> {
+        let wr = SendWr {
+            wr_id: u64::MAX,
+            op: SendOp::Send { imm: None },
+            signaled: true,
+            solicited: false,
+        };
+        match self.world.post_send(self.ends[index].at, &wr, &[]) {
+            Err(PostError::QueueFull) => Ok(()),
+            other => Err(format!("a post to a full queue gave {other:?}")),
+        }
+    }
+
+    fn post_send(&mut self, index: usize) -> Result<(), String> {
+        let mix = self.ends[index].end.mix;
+        let mut ticket = self.rng.u32(..mix.iter().sum::<u32>());
+        let kind = mix.iter().position(|weight| match ticket.checked_sub(*weight) {
+            Some(rest) => {
+                ticket = rest;
+                false
+            }
+            None => true,
+        });
+        match kind {
+            Some(0) => self.send(index),
+            Some(1) => self.write(index),
+            Some(2) => self.read(index),
+            _ => self.atomic(index),
+        }
+    }
+
+    fn send(&mut self, index: usize) -> Result<(), String> {
+        let peer = self.ends[index].peer;
+        let len = self.length(index, self.ends[peer].end.max_recv_len);
+        let pieces = self.gather(index, len);
+        let imm = self.imm();
+        let solicited = self.rng.bool();
+        let content = Content::Source(pieces);
+        let op = SendOp::Send { imm };
+        let wr_id = self.post(index, op, solicited, WcOpcode::Send, Work::Send)?;
+        self.ends[peer].expected.push_back(Expected { wr_id, len, imm, solicited, content });
+        Ok(())
+    }
+
+    fn write(&mut self, index: usize) -> Result<(), String> {
+        let peer = self.ends[index].peer;
+        let len = self.length(index, self.ends[index].end.max_len);
+        let offset = self.rng.u32(..=self.ends[peer].target.len() - len);
+        if self.is_being_read(index, offset, len) {
+            return Ok(());
+        }
+        let pieces = self.gather(index, len);
+        let imm = self.imm();
+        let solicited = self.rng.bool();
+        let target = self.ends[peer].target;
+        let op = SendOp::Write { va: target.va(u64::from(offset)), rkey: target.rkey(), imm };
+        let work = Work::Write { offset, len };
+        let wr_id = self.post(index, op, solicited, WcOpcode::RdmaWrite, work)?;
+
+        let source =
+            self.world.node(self.ends[index].at.node).memory.bytes(self.ends[index].source);
+        let peer = &mut self.ends[peer];
+        let mut at = offset as usize;
+        for slice in pieces.slices(source) {
+            peer.shadow[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
+        if imm.is_some() {
+            let content = Content::Target { offset };
+            peer.expected.push_back(Expected { wr_id, len, imm, solicited, content });
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) -> Result<(), String> {
+        let peer = self.ends[index].peer;
+        let len = self.length(index, self.ends[index].end.max_len);
+        let offset = self.rng.u32(..=self.ends[peer].target.len() - len);
+        let Some(chunk) = self.land(index, len) else { return Ok(()) };
+        let target = self.ends[peer].target;
+        let op = SendOp::Read { va: target.va(u64::from(offset)), rkey: target.rkey() };
+        let work = Work::Read { offset, len, chunk };
+        self.post(index, op, false, WcOpcode::RdmaRead, work).map(|_| ())
+    }
+
+    fn atomic(&mut self, index: usize) -> Result<(), String> {
+        let peer = self.ends[index].peer;
+        let Some(chunk) = self.land(index, 8) else { return Ok(()) };
+        let is_shared = self.rng.u8(..4) == 0;
+        let is_swap = self.rng.bool();
+        let word = self.rng.usize(..WORDS);
+        let former = self.ends[peer].shadow_words[word];
+        let add = self.rng.u64(1..1 << 32);
+        if is_shared {
+            let word = usize::from(self.ends[peer].at.node);
+            let mr = self.shared[word].mr;
+            let op = SendOp::FetchAdd { va: mr.va(0), rkey: mr.rkey(), add };
+            let work = Work::SharedAdd { chunk, word, add };
+            return self.post(index, op, false, WcOpcode::FetchAdd, work).map(|_| ());
+        }
+        let mr = self.ends[peer].words;
+        let (va, rkey) = (mr.va(8 * word as u64), mr.rkey());
+        let work = Work::Atomic { chunk, former };
+        let after = if is_swap {
+            // Every other comparison fails.
+            let compare = former ^ u64::from(self.rng.bool());
+            let op = SendOp::CompareSwap { va, rkey, compare, swap: add };
+            self.post(index, op, false, WcOpcode::CompSwap, work)?;
+            if compare == former { add } else { former }
+        } else {
+            let op = SendOp::FetchAdd { va, rkey, add };
+            self.post(index, op, false, WcOpcode::FetchAdd, work)?;
+            former.wrapping_add(add)
+        };
+        self.ends[peer].shadow_words[word] = after;
+        Ok(())
+    }
+
+    /// Posts with the scatter/gather list in `self.sges`, and notes what must come of it.
+    fn post(
+        &mut self,
+        index: usize,
+        op: SendOp,
+        solicited: bool,
+        opcode: WcOpcode,
+        work: Work,
+    ) -> Result<u64, String> {
+        let me = &mut self.ends[index];
+        let wr_id = me.next_wr_id;
+        me.next_wr_id += 1;
+        let is_signaled = self.rng.f64() < me.end.signaled_rate;
+        let wr = SendWr { wr_id, op, signaled: is_signaled, solicited };
+        me.sends.push_back(PostedSend { wr_id, is_signaled, opcode, work });
+        let (at, sges) = (me.at, &self.sges);
+        self.world.note(|| format!("post {at:?} {wr:?} {sges:?}"));
+        match self.world.post_send(at, &wr, &self.sges) {
+            Ok(()) => Ok(wr_id),
+            Err(error) => Err(format!("{wr:?} at {at:?} was refused: {error}")),
+        }
+    }
+
+    /// Posts receives at an end: as many as there is room for, or a few.
+    fn post_recvs(&mut self, index: usize) -> Result<(), String> {
+        self.ends[index].receiver_is_awake = false;
+        let me = &self.ends[index];
+        let room = me.end.caps.max_recv_wr - me.recvs.len() as u32;
+        let count = if me.end.is_slow { room.min(self.rng.u32(1..=4)) } else { room };
+        for _ in 0..count {
+            let me = &mut self.ends[index];
+            if me.has_failed {
+                return Ok(());
+            }
+            let pieces = self.rng.usize(1..=me.end.caps.max_recv_sge as usize);
+            let Some(chunk) = me.inbox.take(&mut self.rng, me.end.max_recv_len, pieces) else {
+                return Ok(());
+            };
+            chunk.pieces.sges(me.inbox.mr, &mut self.sges);
+            let wr_id = me.next_wr_id;
+            me.next_wr_id += 1;
+            me.recvs.push_back(PostedRecv { wr_id, chunk });
+            self.world
+                .post_recv(me.at, &RecvWr { wr_id }, &self.sges)
+                .map_err(|error| format!("a receive at {:?} was refused: {error}", me.at))?;
+        }
+        Ok(())
+    }
+
+    /// A length up to `max`, often small, around multiples of the path MTU, or zero.
+    fn length(&mut self, index: usize, max: u32) -> u32 {
+        let mtu = self.world.qp(self.ends[index].at).attr().path_mtu.bytes();
+        let rng = &mut self.rng;
+        let len = match rng.u8(..16) {
+            0 => 0,
+            1..=7 => rng.u32(1..=64),
+            8..=10 => rng.u32(1..=4 * mtu),
+            11..=14 => (mtu * rng.u32(1..=4) + rng.u32(..=4)).saturating_sub(2),
+            _ => rng.u32(1..=max),
+        };
+        len.min(max)
+    }
+
+    fn imm(&mut self) -> Option<ImmDt> {
+        self.rng.bool().then(|| ImmDt(self.rng.u32(..)))
+    }
+
+    /// Chooses where `len` bytes come from.
+    fn gather(&mut self, index: usize, len: u32) -> Pieces {
+        let me = &self.ends[index];
+        let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
+        let pieces = Pieces::anywhere(&mut self.rng, len, count, SOURCE_LEN);
+        pieces.sges(me.source, &mut self.sges);
+        pieces
+    }
+
+    /// Chooses where `len` bytes of an answer go to.
+    fn land(&mut self, index: usize, len: u32) -> Option<Chunk> {
+        let me = &mut self.ends[index];
+        let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
+        let chunk = me.landing.take(&mut self.rng, len, count)?;
+        chunk.pieces.sges(me.landing.mr, &mut self.sges);
+        Some(chunk)
+    }
+
+    fn is_being_read(&self, index: usize, offset: u32, len: u32) -> bool {
+        self.ends[index].sends.iter().any(|posted| match posted.work {
+            Work::Read { offset: start, len: count, .. } => {
+                offset < start + count && start < offset + len
+            }
+            _ => false,
+        })
+    }
+}
+
+fn random_bytes(rng: &mut Rng, len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+fn gid(node: u16, is_ipv6: bool) -> Gid {
+    if is_ipv6 {
+        core::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node + 1).into()
+    } else {
+        core::net::Ipv4Addr::new(10, 0, 0, node as u8 + 1).into()
+    }
+}
+
+/// RESET to INIT to RTR to RTS.
+fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> [QpChange; 3] {
+    let (me, peer) = (&connection.ends[side], &connection.ends[1 - side]);
+    let rq_psn: Psn = peer.sq_psn;
+    [
+        QpChange {
+            pkey: Some(Pkey::DEFAULT),
+            port: Some(1),
+            access: Some(AccessFlags::all()),
+            ..QpChange::to(QpState::Init)
+        },
+        QpChange {
+            path: Some(path),
+            path_mtu: Some(connection.mtu),
+            dest_qpn: Some(dest_qpn),
+            rq_psn: Some(rq_psn),
+            max_dest_rd_atomic: Some(peer.max_rd_atomic),
+            min_rnr_timer: Some(me.min_rnr_timer),
+            ..QpChange::to(QpState::Rtr)
+        },
+        QpChange {
+            sq_psn: Some(me.sq_psn),
+            timeout: Some(me.timeout),
+            retry_cnt: Some(RETRY_CNT),
+            rnr_retry: Some(7),
+            max_rd_atomic: Some(me.max_rd_atomic),
+            ..QpChange::to(QpState::Rts)
+        },
+    ]
+}

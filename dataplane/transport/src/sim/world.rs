@@ -1,0 +1,550 @@
+//! The world: nodes joined by links, and the loop that takes one event after the other.
+//!
+//! What holds
+//! - A QP is asked for packets after each input, at once or a little later, as an lcore would.
+//! - Frames leave a node one after the other at the link's rate; only faults change their order.
+//! - A timer event is early or on time, never late: a deadline that moved is entered anew.
+//!
+//! Not here: expectations (`oracle`), work (`workload`).
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use uroce_wire::{Gid, Mac, Qpn};
+
+use super::clock::Agenda;
+use super::faults::{self, Action, FaultCounts, Rates, Rule};
+use super::frame;
+use super::node::{At, Completed, Departure, Node, Outlet, Slot, Surroundings};
+use super::record::{Fate, Record, Sighting};
+use crate::{
+    DropReason, Inbound, Instant, ModifyError, Pd, PostError, Progress, Qp, QpCaps, QpChange,
+    RecvWr, SendWr, Sge,
+};
+
+/// How a world behaves.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// Determines everything that is left to chance.
+    pub seed: u64,
+    /// Time a frame takes after its last bit was sent.
+    pub latency: Duration,
+    /// Rate of each node's port, Gb/s.
+    pub gbps: u64,
+    /// Packets a QP may send in one turn.
+    pub budget: u32,
+    /// Chance that a packet sink is full.
+    pub full_rate: f64,
+    /// Chance that a QP is asked for packets some time after an input, not at once.
+    pub lazy_rate: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            seed: 0,
+            latency: Duration::from_micros(1),
+            gbps: 100,
+            budget: 64,
+            full_rate: 0.0,
+            lazy_rate: 0.0,
+        }
+    }
+}
+
+/// What one step of the world was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Something happened.
+    Done,
+    /// An alarm that the caller has set with [`World::wake`].
+    Wake(u32),
+    /// Nothing will ever happen again without the caller.
+    Idle,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrive { to: u16, frame: u32 },
+    Timer(At),
+    Kick(At),
+    Wake(u32),
+}
+
+/// How long a QP waits that was told the sink is full, or that used up its budget.
+const TURN: Duration = Duration::from_nanos(200);
+
+/// The longest that a lazy node lets a QP wait.
+const LAZY_MAX_NS: u64 = 3_000;
+
+/// The most by which a frame is overtaken.
+const REORDER_MAX_NS: u64 = 5_000;
+
+/// Faults remembered of each connection.
+const FAULTS_KEPT: usize = 256;
+
+/// Nodes, links, and what is to happen.
+#[derive(Debug)]
+pub struct World {
+    settings: Settings,
+    agenda: Agenda<Event>,
+    nodes: Vec<Node>,
+    /// When each node's port has sent what it was given.
+    port_free_at: Vec<Instant>,
+    /// Rates of each direction, by sender and receiver.
+    rates: Vec<Vec<Rates>>,
+    rules: Vec<Rule>,
+    outlet: Outlet,
+    flying: Vec<Vec<u8>>,
+    free_places: Vec<u32>,
+    rng: Rng,
+    record: Option<Record>,
+    packets: u64,
+    faults: FaultCounts,
+    /// When faults hit each connection.
+    fault_log: Vec<VecDeque<Instant>>,
+}
+
+impl World {
+    /// An empty world at time zero.
+    pub fn new(settings: Settings) -> World {
+        let mut rng = Rng::with_seed(settings.seed);
+        let outlet = Outlet {
+            departures: Vec::new(),
+            completions: Vec::new(),
+            pool: Vec::new(),
+            rng: rng.fork(),
+            full_rate: settings.full_rate,
+            refused: 0,
+        };
+        World {
+            settings,
+            agenda: Agenda::new(),
+            nodes: Vec::new(),
+            port_free_at: Vec::new(),
+            rates: Vec::new(),
+            rules: Vec::new(),
+            outlet,
+            flying: Vec::new(),
+            free_places: Vec::new(),
+            rng,
+            record: None,
+            packets: 0,
+            faults: FaultCounts::default(),
+            fault_log: Vec::new(),
+        }
+    }
+
+    /// Adds a node and returns its number.
+    pub fn add_node(&mut self, gid: Gid, mac: Mac) -> u16 {
+        let number = self.nodes.len() as u16;
+        self.nodes.push(Node::new(gid, mac));
+        self.port_free_at.push(Instant::ZERO);
+        for row in &mut self.rates {
+            row.push(Rates::NONE);
+        }
+        self.rates.push(vec![Rates::NONE; self.nodes.len()]);
+        number
+    }
+
+    /// Adds a QP in RESET. `tag` goes into the high bits of its number.
+    ///
+    /// # Panics
+    /// If the node has 256 QPs.
+    pub fn add_qp(&mut self, node: u16, tag: u32, pd: Pd, caps: QpCaps) -> At {
+        let slots = &mut self.nodes[usize::from(node)].slots;
+        let index = slots.len();
+        assert!(index < 256, "a node of the simulator has at most 256 QPs");
+        slots.push(Slot::new(Qp::new(Qpn::new(tag << 8 | index as u32), pd, caps)));
+        At { node, qp: index as u16 }
+    }
+
+    /// Tells the links that these two QPs belong together.
+    pub fn join(&mut self, a: At, b: At) {
+        let connection = self.fault_log.len();
+        self.fault_log.push(VecDeque::new());
+        for (at, peer) in [(a, b), (b, a)] {
+            let slot = self.slot_mut(at);
+            slot.peer = peer.node;
+            slot.connection = connection;
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Instant {
+        self.agenda.now()
+    }
+
+    /// A node.
+    pub fn node(&self, node: u16) -> &Node {
+        &self.nodes[usize::from(node)]
+    }
+
+    /// A node, to be changed.
+    pub fn node_mut(&mut self, node: u16) -> &mut Node {
+        &mut self.nodes[usize::from(node)]
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A QP.
+    pub fn qp(&self, at: At) -> &Qp {
+        &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)].qp
+    }
+
+    /// Frames sent so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Faults so far.
+    pub fn faults(&self) -> FaultCounts {
+        FaultCounts { refused: self.outlet.refused, ..self.faults }
+    }
+
+    /// Sets the chances of faults from one node to another.
+    pub fn set_rates(&mut self, from: u16, to: u16, rates: Rates) {
+        self.rates[usize::from(from)][usize::from(to)] = rates;
+    }
+
+    /// From now on nothing goes wrong by chance.
+    pub fn heal(&mut self) {
+        self.rates.iter_mut().flatten().for_each(|rates| *rates = Rates::NONE);
+        self.outlet.full_rate = 0.0;
+        self.settings.lazy_rate = 0.0;
+    }
+
+    /// Adds a rule; the first one that fits a frame counts.
+    pub fn add_rule(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// Removes all rules.
+    pub fn clear_rules(&mut self) {
+        self.rules.clear();
+    }
+
+    /// Starts to keep the newest `keep` frames.
+    pub fn start_record(&mut self, keep: usize) {
+        self.record = Some(Record::new(keep));
+    }
+
+    /// The record, if one was started.
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    /// The record, if one was started, to be cleared.
+    pub fn record_mut(&mut self) -> Option<&mut Record> {
+        self.record.as_mut()
+    }
+
+    /// Takes the record out of the world.
+    pub fn take_record(&mut self) -> Option<Record> {
+        self.record.take()
+    }
+
+    /// Writes a line into the record; `line` is made only if there is one.
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(record) = &mut self.record {
+            record.note(self.agenda.now(), line());
+        }
+    }
+
+    /// When faults hit the connection of `at`, the newest 256.
+    pub(super) fn faults_of(&self, at: At) -> &VecDeque<Instant> {
+        &self.fault_log[self.slot(at).connection]
+    }
+
+    /// When the QP's transport retry counter was charged, the newest eight.
+    pub(super) fn charges_of(&self, at: At) -> &VecDeque<Instant> {
+        &self.slot(at).charges
+    }
+
+    /// Moves the completions that came since the last call to `out`.
+    pub fn take_completions(&mut self, out: &mut Vec<Completed>) {
+        out.append(&mut self.outlet.completions);
+    }
+
+    /// [`Step::Wake`] with `token` comes at `when`.
+    pub fn wake(&mut self, when: Instant, token: u32) {
+        self.agenda.enter(when, Event::Wake(token));
+    }
+
+    /// See [`Qp::modify`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::modify`].
+    pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
+        let result = self.with_qp(at, |qp, _, env| qp.modify(change, env));
+        let slot = self.slot_mut(at);
+        slot.template = slot.qp.attr().path.template();
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::post_send`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_send`].
+    pub fn post_send(&mut self, at: At, wr: &SendWr, sges: &[Sge]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_send(wr, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::post_recv`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_recv`].
+    pub fn post_recv(&mut self, at: At, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_recv(wr, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::fail`].
+    pub fn fail(&mut self, at: At) {
+        self.with_qp(at, |qp, _, env| qp.fail(env));
+        self.settle(at);
+    }
+
+    /// A frame from nowhere arrives at node `to` after `lag`.
+    pub fn inject(&mut self, to: u16, frame: Vec<u8>, lag: Duration) {
+        self.fly(to, frame, self.now() + lag);
+    }
+
+    /// When the next event is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.agenda.next_due()
+    }
+
+    /// Lets time pass up to `when`, before which nothing is due.
+    pub fn advance_to(&mut self, when: Instant) {
+        self.agenda.advance_to(when);
+    }
+
+    /// Takes the next event.
+    pub fn step(&mut self) -> Step {
+        match self.agenda.take() {
+            None => return Step::Idle,
+            Some(Event::Wake(token)) => return Step::Wake(token),
+            Some(Event::Arrive { to, frame }) => self.arrive(to, frame),
+            Some(Event::Timer(at)) => self.expire(at),
+            Some(Event::Kick(at)) => {
+                self.slot_mut(at).is_kicked = false;
+                self.poll(at);
+                self.set_timer(at);
+            }
+        }
+        Step::Done
+    }
+
+    fn slot(&self, at: At) -> &Slot {
+        &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
+    }
+
+    fn slot_mut(&mut self, at: At) -> &mut Slot {
+        &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
+    }
+
+    fn with_qp<R>(
+        &mut self,
+        at: At,
+        work: impl FnOnce(&mut Qp, Instant, &mut Surroundings<'_>) -> R,
+    ) -> R {
+        let now = self.agenda.now();
+        let Node { slots, memory, counters, .. } = &mut self.nodes[usize::from(at.node)];
+        let Slot { qp, template, charges, .. } = &mut slots[usize::from(at.qp)];
+        let outlet = &mut self.outlet;
+        let mut env = Surroundings { at, now, memory, template, counters, charges, outlet };
+        work(qp, now, &mut env)
+    }
+
+    fn arrive(&mut self, to: u16, place: u32) {
+        let frame = core::mem::take(&mut self.flying[place as usize]);
+        self.free_places.push(place);
+        if let Err(reason) = self.receive(to, &frame) {
+            self.node_mut(to).drops[reason as usize] += 1;
+        }
+        self.outlet.pool.push(frame);
+    }
+
+    /// The receive side of the engine, in its order.
+    fn receive(&mut self, to: u16, frame: &[u8]) -> Result<(), DropReason> {
+        let (datagram, packet) = frame::open(frame)?;
+        let node = self.node(to);
+        if datagram.dst != node.gid {
+            return Err(DropReason::NotForUs);
+        }
+        //= check E10 — an unknown QPN is dropped
+        let qp = node.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+        let at = At { node: to, qp: qp as u16 };
+        let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
+        let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        self.settle(at);
+        result
+    }
+
+    fn expire(&mut self, at: At) {
+        let now = self.now();
+        let slot = self.slot_mut(at);
+        if slot.timer_at != Some(now) {
+            return; // an earlier deadline was entered since; this one is entered anew if needed
+        }
+        slot.timer_at = None;
+        if slot.qp.next_timeout().is_some_and(|due| due <= now) {
+            self.with_qp(at, |qp, now, env| qp.handle_timeout(now, env));
+        }
+        self.settle(at);
+    }
+
+    /// After an input: asks the QP for packets, at once or soon.
+    fn settle(&mut self, at: At) {
+        if !self.slot(at).is_kicked {
+            let is_lazy = self.settings.lazy_rate > 0.0 && self.rng.f64() < self.settings.lazy_rate;
+            if is_lazy {
+                let lag = Duration::from_nanos(self.rng.u64(1..LAZY_MAX_NS));
+                self.kick(at, lag);
+            } else {
+                self.poll(at);
+            }
+        }
+        self.set_timer(at);
+    }
+
+    fn poll(&mut self, at: At) {
+        let budget = self.settings.budget;
+        let progress = self.with_qp(at, |qp, now, env| qp.poll_transmit(now, budget, env));
+        if progress != Progress::Idle {
+            self.kick(at, TURN);
+        }
+        let mut departures = core::mem::take(&mut self.outlet.departures);
+        for departure in departures.drain(..) {
+            self.launch(departure);
+        }
+        self.outlet.departures = departures;
+    }
+
+    fn kick(&mut self, at: At, lag: Duration) {
+        self.slot_mut(at).is_kicked = true;
+        self.agenda.enter(self.agenda.now() + lag, Event::Kick(at));
+    }
+
+    fn set_timer(&mut self, at: At) {
+        let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
+        let Some(due) = slot.qp.next_timeout() else { return };
+        if slot.timer_at.is_none_or(|timer| due < timer) {
+            // Never in the past, or the event would not find its deadline.
+            let due = due.max(self.agenda.now());
+            slot.timer_at = Some(due);
+            self.agenda.enter(due, Event::Timer(at));
+        }
+    }
+
+    /// A frame leaves its node: the link does to it what chance and rules say.
+    fn launch(&mut self, departure: Departure) {
+        let Departure { from, bth, mut frame } = departure;
+        let Slot { peer: to, connection, .. } = *self.slot(from);
+        self.packets += 1;
+        let rule = self.rules.iter_mut().find_map(|rule| rule.apply(usize::from(from.node), &bth));
+        let rates = self.rates[usize::from(from.node)][usize::from(to)];
+
+        let mut fate = Fate::default();
+        let mut lag = Duration::ZERO;
+        let mut copy_lag = None;
+        let mut flip = None;
+        match rule {
+            Some(Action::Drop) => fate.is_lost = true,
+            Some(Action::Duplicate(later)) => copy_lag = Some(later),
+            Some(Action::Delay(later)) => lag = later,
+            Some(Action::Flip { at, mask }) => flip = Some((at, mask)),
+            None => {}
+        }
+        if rates.is_any() {
+            let rng = &mut self.rng;
+            fate.is_lost |= rng.f64() < rates.loss;
+            fate.is_corrupted = rng.f64() < rates.corrupt;
+            if rng.f64() < rates.duplicate {
+                let late = rng.bool().then(|| rng.u64(..Rates::MAX_LATE.as_nanos() as u64));
+                copy_lag = Some(Duration::from_nanos(late.unwrap_or(0)));
+            }
+            if rng.f64() < rates.reorder {
+                lag += Duration::from_nanos(rng.u64(..REORDER_MAX_NS));
+            }
+            if rng.f64() < rates.delay {
+                lag += Duration::from_nanos(rng.u64(..Rates::MAX_DELAY.as_nanos() as u64));
+            }
+        }
+        fate.is_duplicated = copy_lag.is_some();
+        fate.is_delayed = !lag.is_zero();
+        let is_corrupted_by_chance = fate.is_corrupted;
+        fate.is_corrupted |= flip.is_some();
+        self.log(from, to, connection, fate, &frame);
+
+        let sent_at = self.port_free_at[usize::from(from.node)].max(self.now())
+            + Duration::from_nanos(frame.len() as u64 * 8 / self.settings.gbps);
+        self.port_free_at[usize::from(from.node)] = sent_at;
+        if fate.is_lost {
+            self.outlet.pool.push(frame);
+            return;
+        }
+        let arrival = sent_at + self.settings.latency;
+        if let Some(copy_lag) = copy_lag {
+            let mut copy = self.outlet.pool.pop().unwrap_or_default();
+            copy.clone_from(&frame);
+            self.fly(to, copy, arrival + copy_lag);
+        }
+        if is_corrupted_by_chance {
+            faults::corrupt(&mut frame, &mut self.rng);
+        }
+        if let Some((at, mask)) = flip {
+            frame[at] ^= mask;
+        }
+        self.fly(to, frame, arrival + lag);
+    }
+
+    fn log(&mut self, from: At, to: u16, connection: usize, fate: Fate, frame: &[u8]) {
+        let now = self.agenda.now();
+        if let Some(record) = &mut self.record {
+            record.see(Sighting {
+                at: now,
+                from: usize::from(from.node),
+                to: usize::from(to),
+                fate,
+                frame: frame.to_vec(),
+            });
+        }
+        if fate == Fate::default() {
+            return;
+        }
+        self.faults.lost += u64::from(fate.is_lost);
+        self.faults.duplicated += u64::from(fate.is_duplicated);
+        self.faults.delayed += u64::from(fate.is_delayed);
+        self.faults.corrupted += u64::from(fate.is_corrupted);
+        if let Some(log) = self.fault_log.get_mut(connection) {
+            if log.len() == FAULTS_KEPT {
+                log.pop_front();
+            }
+            log.push_back(now);
+        }
+    }
+
+    fn fly(&mut self, to: u16, frame: Vec<u8>, arrival: Instant) {
+        let place = match self.free_places.pop() {
+            Some(place) => {
+                self.flying[place as usize] = frame;
+                place
+            }
+            None => {
+                self.flying.push(frame);
+                self.flying.len() as u32 - 1
+            }
+        };
+        self.agenda.enter(arrival, Event::Arrive { to, frame: place });
+    }
+}
