@@ -33,6 +33,8 @@ pub(super) struct Resource {
     end: u32,
     /// Bytes of the READ up to which is answered.
     end_offset: u32,
+    /// The whole answer has gone out once. A repetition may be under way.
+    is_answered: bool,
 }
 
 /// One packet of an answer.
@@ -88,7 +90,7 @@ impl Resources {
     /// [`has_room`]: Resources::has_room
     pub(super) fn push(&mut self, asked: Asked, first_psn: Psn, psns: u32) {
         while self.slots.len() >= self.depth && self.oldest_is_answered() {
-            self.slots.pop();
+            self.forget_oldest();
         }
         let end_offset = match asked {
             Asked::Read { len, .. } => len,
@@ -102,6 +104,7 @@ impl Resources {
             next: 0,
             end: psns,
             end_offset,
+            is_answered: false,
         });
         self.unanswered += 1;
     }
@@ -129,6 +132,7 @@ impl Resources {
         let resource = &mut self.slots[reply.at];
         resource.next += 1;
         if resource.next == resource.end {
+            resource.is_answered = true;
             self.unanswered -= 1;
         }
     }
@@ -175,8 +179,16 @@ impl Resources {
         true
     }
 
+    /// A peer that keeps to its limit asks for one more only when it has the oldest answer. A
+    /// repetition of that, which some late duplicate has asked for, need not be finished.
     fn oldest_is_answered(&self) -> bool {
-        self.slots.front().is_some_and(|oldest| oldest.next == oldest.end)
+        self.slots.front().is_some_and(|oldest| oldest.is_answered)
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.slots.pop() {
+            self.unanswered -= u32::from(oldest.next != oldest.end);
+        }
     }
 
     fn find(&self, psn: Psn) -> Option<u32> {
