@@ -135,7 +135,7 @@ pub enum Idle {
 pub struct DeviceConfig {
     /// Its name, 1 to 32 characters of `A-Z a-z 0-9 _ . -`.
     pub name: String,
-    /// A number of lcores or a list of CPUs, 1 to 16; default 1. Each has a receive and a transmit
+    /// A number of lcores or a list of CPUs (0 to 1023), 1 to 16; default 1. Each has a receive and a transmit
     /// queue of each port.
     #[serde(default = "text::one_lcore")]
     pub lcores: Lcores,

@@ -9,6 +9,8 @@ use crate::path::route::Routes;
 const LCORES: RangeInclusive<usize> = 1..=16;
 const PORTS: RangeInclusive<usize> = 1..=16;
 const ADDRESSES_MAX: usize = 32;
+/// What the system's CPU sets can name.
+const CPUS: RangeInclusive<usize> = 0..=1023;
 /// IPv6 is not defined below (RFC 8200).
 const MTU_IPV6_MIN: u16 = 1280;
 
@@ -19,6 +21,7 @@ pub(super) fn config(config: &Config) -> Result<(), ConfigError> {
         let fits = (1..=64).contains(&prefix.len()) && !prefix.contains('/');
         require(fits, "eal.file_prefix", "is not 1 to 64 characters without a slash")?;
     }
+    eal.control_cpus.iter().try_for_each(|cpu| within("eal.control_cpus", *cpu, CPUS))?;
     require(!config.devices.is_empty(), "device", "there is none")?;
     let mut names = BTreeSet::new();
     for device in &config.devices {
@@ -40,7 +43,9 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     if let super::Lcores::Cpus(cpus) = &device.lcores {
         let distinct: BTreeSet<_> = cpus.iter().collect();
         require(distinct.len() == cpus.len(), &field("lcores"), "a CPU is listed twice")?;
+        cpus.iter().try_for_each(|cpu| within(&field("lcores"), *cpu, CPUS))?;
     }
+    device.control_cpu.iter().try_for_each(|cpu| within(&field("control_cpu"), *cpu, CPUS))?;
     within(&field("max_qps"), device.max_qps, 1..=1 << 20)?;
     within(&field("max_mrs"), device.max_mrs, 1..=1 << 24)?;
     within(&field("port"), device.ports.len(), PORTS)?;

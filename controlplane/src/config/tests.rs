@@ -76,6 +76,8 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("[eal]\nfile_prefix = \"a/b\"\n", "", "", "eal.file_prefix: is not 1 to 64"),
         ("", "lcores = 0\n", "", "device.a.lcores: 0 is not within 1 to 16"),
         ("", "lcores = [1, 1]\n", "", "device.a.lcores: a CPU is listed twice"),
+        ("", "lcores = [1024]\n", "", "device.a.lcores: 1024 is not within 0 to 1023"),
+        ("", "control_cpu = 1024\n", "", "device.a.control_cpu: 1024 is not within 0 to 1023"),
         ("", "max_qps = 0\n", "", "device.a.max_qps"),
         ("", "max_mrs = 16777217\n", "", "device.a.max_mrs"),
         ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),

@@ -1,0 +1,128 @@
+//! Two devices of one process on a ring link, each with a domain, a completion queue and a QP.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use std::time::Duration;
+
+use uroce::config::{DeviceConfig, LossConfig, PortConfig};
+use uroce::{
+    AccessFlags, CompletionQueue, Config, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
+    QpInit, QueuePair, SendWr, WcStatus, WorkCompletion,
+};
+
+/// Far more than anything here takes.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// One end of the link.
+pub struct Side {
+    pub context: Context,
+    pub pd: ProtectionDomain,
+    pub cq: CompletionQueue,
+    pub qp: QueuePair,
+    pub memory: MemoryRegion,
+}
+
+/// How the link is set up.
+#[derive(Clone)]
+pub struct Setup {
+    pub addresses: [&'static str; 2],
+    pub mtu: u16,
+    pub vlan: Option<u16>,
+    pub lcores: u16,
+    pub loss: LossConfig,
+    pub options: ConnectOptions,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            addresses: ["192.0.2.1/24", "192.0.2.2/24"],
+            mtu: 4200,
+            vlan: None,
+            lcores: 1,
+            loss: LossConfig::default(),
+            options: ConnectOptions::default(),
+        }
+    }
+}
+
+impl Setup {
+    pub fn config(&self) -> Config {
+        let device = |name: &str, address: &str| {
+            let port = PortConfig { vlan: self.vlan, ..PortConfig::ring("link") };
+            let port = port.mtu(self.mtu).loss(self.loss).ip(address).expect("an address");
+            let lcores = uroce::config::Lcores::Count(self.lcores);
+            DeviceConfig::new(name).lcores(lcores).port(port)
+        };
+        let [left, right] = self.addresses;
+        Config::new().device(device("left", left)).device(device("right", right))
+    }
+
+    pub fn contexts(&self) -> (Context, Context) {
+        let config = self.config();
+        let open = |name| Context::open(&config, name).expect("a ring link needs no privilege");
+        (open("left"), open("right"))
+    }
+
+    /// Both ends, connected.
+    pub fn connect(&self) -> (Side, Side) {
+        let (left, right) = self.contexts();
+        let (mut left, mut right) = (Side::new(&left), Side::new(&right));
+        join(&mut left, &mut right, &self.options);
+        (left, right)
+    }
+}
+
+pub fn connected() -> (Side, Side) {
+    Setup::default().connect()
+}
+
+pub fn join(left: &mut Side, right: &mut Side, options: &ConnectOptions) {
+    let ends = [&left.qp, &right.qp].map(|qp| qp.endpoint(1, 0).expect("port 1 has an address"));
+    right.qp.connect(&ends[0], options).expect("left answers");
+    left.qp.connect(&ends[1], options).expect("right answers");
+}
+
+impl Side {
+    pub const MEMORY: usize = 1 << 20;
+
+    pub fn new(context: &Context) -> Side {
+        let pd = context.allocate_pd();
+        let cq = context.create_cq(1024).expect("a depth in range");
+        let qp = pd.create_qp(&QpInit::new(&cq)).expect("QPs are left");
+        let memory = pd.allocate(Side::MEMORY, AccessFlags::all()).expect("memory");
+        Side { context: context.clone(), pd, cq, qp, memory }
+    }
+
+    /// The next completion.
+    pub fn completion(&self) -> WorkCompletion {
+        self.cq.wait(SOON).expect("no overrun").expect("a completion in time")
+    }
+
+    /// The next completion's number; it is a success.
+    pub fn done(&self) -> u64 {
+        let completion = self.completion();
+        assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
+        completion.wr_id
+    }
+
+    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read_at(offset, &mut bytes).expect("in range");
+        bytes
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = self.context.counters().expect("the control plane runs");
+        counters.iter().find(|(n, ..)| *n == name).expect("a counter of that name").2
+    }
+}
+
+pub fn post(qp: &mut QueuePair, wr: SendWr<'_>) {
+    qp.post_send(&wr.signaled()).expect("room in the send queue");
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
+}

@@ -1,0 +1,205 @@
+//! Paths: peers that do not answer, and what the stack answers itself.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Setup, Side};
+use uroce::config::{DeviceConfig, PortConfig};
+use uroce::{
+    AddressVector, Config, ConnectOptions, Context, Endpoint, Gid, PathError, Psn, QpState, Qpn,
+    RequestError,
+};
+use uroce_controlplane::device::ring::{RingSpec, claim};
+use uroce_engine::eal::Eal;
+use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
+use uroce_engine::port::QueuePair as PortQueue;
+
+fn gid(text: &str) -> Gid {
+    text.parse::<std::net::IpAddr>().unwrap().into()
+}
+
+fn nobody(address: &str) -> Endpoint {
+    Endpoint { gid: gid(address), qpn: Qpn::new(77), psn: Psn::new(1) }
+}
+
+/// A device whose link's other end is ours to look at, frame by frame.
+struct Wire {
+    context: Context,
+    queue: PortQueue,
+    pool: Mempool,
+    // Dropped last.
+    _lease: uroce_controlplane::device::ring::RingLease,
+}
+
+impl Wire {
+    fn new() -> Wire {
+        let port = PortConfig::ring("wire").ip("192.0.2.1/24").unwrap().ip("2001:db8::1/64");
+        let port = PortConfig { mac: Some(uroce::Mac([2, 0, 0, 0, 0, 1])), ..port.unwrap() };
+        let config = Config::new().device(DeviceConfig::new("left").port(port));
+        let context = Context::open(&config, "left").unwrap();
+        let eal = Eal::running().expect("the context runs");
+        let pool = PoolConfig { name: "wire".into(), count: 1023, cache: 32, room: 2048 };
+        let pool = Mempool::create(eal, &pool).unwrap();
+        let spec = RingSpec { name: "wire".into(), queue_pairs: 1, frames: 1024, mtu: 1500 };
+        let (port, lease) = claim(eal, &spec, &pool).unwrap();
+        let queue = port.queue_pair(0).unwrap();
+        Wire { context, queue, pool, _lease: lease }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        let mut batch = MbufBatch::new();
+        self.pool.alloc_burst(&mut batch, 1).unwrap();
+        let mbuf = &mut batch.as_mut_slice()[0];
+        mbuf.set_len(frame.len()).unwrap();
+        mbuf.as_mut_slice().copy_from_slice(frame);
+        assert_eq!(self.queue.tx_burst(&mut batch), 1);
+    }
+
+    /// Frames that come until one fits, which is given.
+    fn expect(&mut self, fits: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let end = Instant::now() + Duration::from_secs(5);
+        let mut batch = MbufBatch::new();
+        while Instant::now() < end {
+            self.queue.rx_burst(&mut batch);
+            for mbuf in batch.drain() {
+                if fits(mbuf.as_slice()) {
+                    return mbuf.as_slice().to_vec();
+                }
+            }
+            std::thread::yield_now();
+        }
+        panic!("no such frame came");
+    }
+}
+
+/// A frame of the control plane's golden ones.
+fn golden(name: &str) -> Vec<u8> {
+    let lines = include_str!("../../../controlplane/tests/golden/neighbour.hex").lines();
+    let mut named = lines.filter_map(|line| line.split_once(' '));
+    let (_, hex) = named.find(|(n, _)| *n == name).expect("the golden frame exists");
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_a_named_error_in_bounded_time() {
+    let (left, _right) = Setup::default().contexts();
+    let mut left = Side::new(&left);
+    let begin = Instant::now();
+    let error = left.qp.connect(&nobody("192.0.2.77"), &ConnectOptions::default()).unwrap_err();
+    let took = begin.elapsed();
+    let address = "192.0.2.77".parse().unwrap();
+    let expected = PathError::NoAnswer { dst: address, next_hop: address };
+    assert_eq!(error, RequestError::Path(expected));
+    assert!((Duration::from_secs(2)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    assert_eq!(left.qp.query().unwrap().attr.state, QpState::Init);
+    assert!(left.counter("slow_unresolved") == 1);
+}
+
+#[test]
+fn others_are_served_while_a_peer_is_being_asked_for() {
+    let (left, right) = Setup::default().contexts();
+    let (mut first, mut second) = (Side::new(&left), Side::new(&left));
+    let right = Side::new(&right);
+    std::thread::scope(|threads| {
+        let slow = threads.spawn(|| {
+            first.qp.connect(&nobody("192.0.2.77"), &ConnectOptions::default()).unwrap_err()
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let begin = Instant::now();
+        let peer = right.qp.endpoint(1, 0).unwrap();
+        second.qp.connect(&peer, &ConnectOptions::default()).unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(1) && !slow.is_finished());
+        slow.join().unwrap();
+    });
+}
+
+#[test]
+fn destinations_without_a_path_are_refused_at_once() {
+    let (left, _right) = Setup::default().contexts();
+    let resolve = |to: &str| left.resolve(1, &AddressVector::to(gid(to))).unwrap_err().to_string();
+    assert!(resolve("192.0.2.1").contains("own address"));
+    assert!(resolve("198.51.100.1").contains("no gateway"));
+    assert!(resolve("224.0.0.1").contains("not the address of one host"));
+    assert!(resolve("2001:db8::2").contains("not of one IP version"));
+    let peer = AddressVector::to(gid("192.0.2.2"));
+    assert_eq!(left.resolve(9, &peer), Err(RequestError::Path(PathError::NoPort(9))));
+}
+
+#[test]
+fn peers_of_both_ip_versions_are_resolved() {
+    for addresses in [Setup::default().addresses, ["2001:db8::1/64", "2001:db8::2/64"]] {
+        let (left, right) = Setup { addresses, ..Setup::default() }.contexts();
+        let peer = right.ports()[0].gids[0];
+        let mac = left.resolve(1, &AddressVector::to(peer)).unwrap();
+        assert_eq!(mac, right.ports()[0].mac);
+    }
+}
+
+#[test]
+fn arp_neighbour_discovery_and_ping_are_answered() {
+    let mut wire = Wire::new();
+    let pairs = [
+        ("arp_request_of_peer", "arp_reply_of_ours"),
+        ("ns_of_peer", "na_of_ours"),
+        ("echo4_request", "echo4_reply"),
+        ("echo6_request", "echo6_reply"),
+    ];
+    for (request, reply) in pairs {
+        let expected = golden(reply);
+        wire.send(&golden(request));
+        wire.expect(|frame| frame == expected);
+    }
+}
+
+#[test]
+fn ping_is_answered_while_a_peer_is_being_asked_for() {
+    let mut wire = Wire::new();
+    let context = wire.context.clone();
+    std::thread::scope(|threads| {
+        let slow = threads.spawn(|| context.resolve(1, &AddressVector::to(gid("192.0.2.77"))));
+        std::thread::sleep(Duration::from_millis(50));
+        wire.send(&golden("echo4_request"));
+        let expected = golden("echo4_reply");
+        wire.expect(|frame| frame == expected);
+        assert!(!slow.is_finished());
+        assert!(slow.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn a_port_announces_its_addresses_and_asks_its_neighbours() {
+    let mut wire = Wire::new();
+    let announced = [golden("arp_announcement_of_ours"), golden("na_probe_of_ours")];
+    wire.expect(|frame| frame == announced[0]);
+    let context = wire.context.clone();
+    std::thread::scope(|threads| {
+        let peer = AddressVector { sgid_index: 1, ..AddressVector::to(gid("2001:db8::2")) };
+        let resolved = threads.spawn(move || context.resolve(1, &peer));
+        let question = golden("ns_of_ours");
+        wire.expect(|frame| frame == question);
+        wire.send(&golden("na_of_peer"));
+        assert_eq!(resolved.join().unwrap(), Ok(uroce::Mac([2, 0, 0, 0, 0, 2])));
+    });
+}
+
+#[test]
+fn a_flood_of_junk_leaves_the_control_plane_alive() {
+    let mut wire = Wire::new();
+    let mut request = golden("arp_request_of_peer");
+    for n in 0..20_000u32 {
+        // Another sender each time: 192.0.2.x, and then not on the link at all.
+        request[28..32].copy_from_slice(&(0xc000_0200 + n).to_be_bytes());
+        request[31 - n as usize % 20] ^= 0x10;
+        wire.send(&request);
+        request[31 - n as usize % 20] ^= 0x10;
+        if n % 32 == 0 {
+            std::thread::yield_now();
+            wire.queue.rx_burst(&mut MbufBatch::new());
+        }
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    wire.send(&golden("echo4_request"));
+    let expected = golden("echo4_reply");
+    wire.expect(|frame| frame == expected);
+}
