@@ -24,10 +24,10 @@ use crate::queue::{
 };
 use crate::rx::{Exits, SlowFrame};
 use crate::slot::Turn;
+use crate::thread::LcoreThread;
 use rtrb::Producer;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uroce_transport::{ModifyError, Pd, Qp, QpAttr, QpCaps, QpChange};
 use uroce_wire::{PathMtu, Qpn};
@@ -160,7 +160,7 @@ struct Record {
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
-    pub(crate) threads: Vec<JoinHandle<()>>,
+    pub(crate) threads: Vec<LcoreThread>,
     links: Vec<LcoreLink>,
     slots: Slots,
     numbers: QpNumbers,
@@ -220,10 +220,9 @@ impl Control {
         let port = change.port.unwrap_or(record.port);
         let binding = self.binding(port)?;
         let mtu = binding.port.mtu();
-        if let Some(path_mtu) = change.path_mtu {
-            if path_mtu_of(mtu).is_none_or(|largest| path_mtu.bytes() > largest.bytes()) {
-                return Err(ControlError::PathMtu { path_mtu, mtu });
-            }
+        let largest = path_mtu_of(mtu).map_or(0, PathMtu::bytes);
+        if let Some(path_mtu) = change.path_mtu.filter(|path_mtu| path_mtu.bytes() > largest) {
+            return Err(ControlError::PathMtu { path_mtu, mtu });
         }
         let command = Command::ModifyQp { index: record.index, change: *change };
         match self.call(record.lcore, command)? {

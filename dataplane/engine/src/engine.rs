@@ -106,7 +106,7 @@ impl Engine {
         let mut control = Control::new(Arc::clone(&shared), parts.control);
         // From here on dropping `control` stops what runs.
         for (lcore, (slot, &cpu)) in shared.slots.iter().zip(&config.lcores).enumerate() {
-            let thread = crate::thread::start(lcore, cpu, eal, Arc::clone(slot), config.idle);
+            let thread = crate::thread::start(lcore, cpu, eal, slot, config.idle);
             control.threads.push(thread.map_err(|error| EngineError::Thread { lcore, error })?);
         }
         Ok((Engine { shared }, control))

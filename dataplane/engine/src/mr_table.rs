@@ -259,7 +259,7 @@ fn check(spec: &MrSpec) -> Result<u64, MrError> {
     if spec.access.intersects(writes) && !spec.access.contains(AccessFlags::LOCAL_WRITE) {
         return Err(MrError::NeedsLocalWrite);
     }
-    let skewed = (spec.addr as u64 ^ spec.va.0) % 8 != 0;
+    let skewed = !(spec.addr as u64 ^ spec.va.0).is_multiple_of(8);
     if spec.access.contains(AccessFlags::REMOTE_ATOMIC) && skewed {
         return Err(MrError::Misaligned);
     }

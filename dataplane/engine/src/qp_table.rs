@@ -45,7 +45,7 @@ impl QpTable {
         // Pairs with `publish`. The mask of `index` keeps it inside of the table.
         let word = self.words.get(index)?.load(Ordering::Acquire);
         let present = word as u32 == qpn.value() && word != ABSENT;
-        present.then(|| Place { index: index as u32, owner: (word >> 32) as usize })
+        present.then_some(Place { index: index as u32, owner: (word >> 32) as usize })
     }
 
     /// The owner has the QP in its shard: packets may come.

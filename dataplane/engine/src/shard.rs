@@ -134,10 +134,10 @@ impl Shard {
         if !noted && context.route.has_delivered() {
             self.completed.push(index);
         }
-        if let Some(deadline) = context.qp.next_timeout() {
-            if self.timers.get(index).is_none_or(|set| deadline < set) {
-                self.timers.set(index, deadline);
-            }
+        if let Some(deadline) = context.qp.next_timeout()
+            && self.timers.get(index).is_none_or(|set| deadline < set)
+        {
+            self.timers.set(index, deadline);
         }
         Some(result)
     }

@@ -35,6 +35,7 @@ pub(crate) struct Slot {
     wanted: AtomicU8,
     adopted: AtomicBool,
     thread: OnceLock<Thread>,
+    settled: AtomicBool,
 }
 
 /// What came of a turn.
@@ -73,13 +74,28 @@ impl Slot {
             wanted: AtomicU8::new(RUN),
             adopted: AtomicBool::new(false),
             thread: OnceLock::new(),
+            settled: AtomicBool::new(false),
         }
+    }
+
+    /// Says which thread it is that calls [`run`](Slot::run), before anybody can adopt the lcore.
+    pub(crate) fn set_thread(&self, thread: &Thread) {
+        // The first and only one: a slot has one thread.
+        let _ = self.thread.set(thread.clone());
+    }
+
+    /// The lcore's own thread is about to run it.
+    pub(crate) fn tell_settled(&self) {
+        self.settled.store(true, Ordering::Release);
+    }
+
+    /// Has the lcore's own thread done everything that comes before running it?
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
     }
 
     /// The body of the lcore's own thread: ends when the lcore is stopped.
     pub(crate) fn run(&self, idle: IdlePolicy) {
-        // The first and only one: the slot has one thread.
-        let _ = self.thread.set(std::thread::current());
         loop {
             match self.wanted.load(Ordering::Acquire) {
                 RUN => {

@@ -8,8 +8,9 @@ use crate::eal::{Eal, EalError, ThreadGuard};
 use crate::idle::IdlePolicy;
 use crate::slot::Slot;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Why an lcore has no thread.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,9 @@ pub enum ThreadError {
     Ended,
 }
 
+/// An lcore's thread; it ends when the lcore is stopped.
+pub(crate) type LcoreThread = JoinHandle<Result<(), ThreadError>>;
+
 /// Starts the thread of lcore `number` and returns once it runs.
 ///
 /// # Errors
@@ -40,34 +44,37 @@ pub(crate) fn start(
     number: usize,
     cpu: Option<usize>,
     eal: &'static Eal,
-    slot: Arc<Slot>,
+    slot: &Arc<Slot>,
     idle: IdlePolicy,
-) -> Result<JoinHandle<()>, ThreadError> {
-    let (sender, receiver) = mpsc::channel();
-    let body = move || match settle(cpu, eal) {
-        Ok(_registered) => {
-            // Nobody listens only if nobody started us.
-            let _ = sender.send(Ok(()));
-            drop(sender);
-            slot.run(idle);
-        }
-        Err(error) => drop(sender.send(Err(error))),
+) -> Result<LcoreThread, ThreadError> {
+    let own = Arc::clone(slot);
+    let body = move || {
+        let _registered = settle(cpu, eal)?;
+        // From here on the thread is an lcore: it allocates and frees nothing more.
+        own.tell_settled();
+        own.run(idle);
+        Ok(())
     };
     let name = format!("uroce-lcore-{number}");
     let thread = std::thread::Builder::new().name(name).spawn(body).map_err(ThreadError::Spawn)?;
-    match receiver.recv() {
-        Ok(Ok(())) => Ok(thread),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(ThreadError::Ended),
+    slot.set_thread(thread.thread());
+    while !slot.is_settled() {
+        if thread.is_finished() {
+            return Err(thread
+                .join()
+                .map_or(ThreadError::Ended, |result| result.err().unwrap_or(ThreadError::Ended)));
+        }
+        std::thread::sleep(Duration::from_micros(50));
     }
+    Ok(thread)
 }
 
 /// Makes the calling thread an lcore's.
 fn settle(cpu: Option<usize>, eal: &'static Eal) -> Result<ThreadGuard, ThreadError> {
-    if let Some(id) = cpu {
-        if !core_affinity::set_for_current(core_affinity::CoreId { id }) {
-            return Err(ThreadError::Cpu(id));
-        }
+    if let Some(id) = cpu
+        && !core_affinity::set_for_current(core_affinity::CoreId { id })
+    {
+        return Err(ThreadError::Cpu(id));
     }
     // SAFETY: it changes the signal mask of the calling thread, which is ours.
     let code = unsafe { dpdk_sys::uroce_block_signals() };

@@ -310,7 +310,7 @@ fn a_reset_qp_keeps_nothing_of_its_former_life() {
 fn lost_frames_are_sent_again_until_everything_is_right() {
     let loss = LossConfig { rx: 0.02, tx: 0.02, seed: 11 };
     let mut lab = Lab::new(&LabConfig { loss, ..LabConfig::default() });
-    let (mut a, b) = lab.connect(&QpWish { mtu: PathMtu::B1024, ..QpWish::default() });
+    let (mut a, b) = lab.connect(&QpWish { mtu: PathMtu::B1024, timeout: 14, ..QpWish::default() });
     let local = lab.a.register(a.pd, 1 << 18, ALL);
     let remote = lab.b.register(b.pd, 1 << 18, ALL);
     for round in 1..=8 {

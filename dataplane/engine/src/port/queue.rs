@@ -33,6 +33,8 @@ impl QueuePair {
     }
 
     /// Appends received frames to the batch, as many as there are and fit; returns how many.
+    ///
+    /// Best called with an empty batch: vector drivers deliver in multiples of 4, 8 or 32.
     #[inline]
     pub fn rx_burst(&mut self, batch: &mut MbufBatch) -> usize {
         let (id, queue) = (self.device.id, self.index);

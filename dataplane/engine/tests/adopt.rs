@@ -1,0 +1,129 @@
+//! Lcores in the hands of the application's thread. One process per test.
+
+mod lab;
+
+use lab::{Lab, LabConfig, QpWish, eventually, pattern};
+use std::time::{Duration, Instant};
+use uroce_engine::{AdoptError, LcoreGuard, Turn};
+use uroce_transport::{AccessFlags, Cqe, QpChange, QpState, SendOp, WcStatus};
+
+const ALL: AccessFlags = AccessFlags::all();
+
+/// Turns both lcores until the QP has a completion.
+fn turn_until_done(guards: &mut [LcoreGuard], qp: &lab::TestQp) -> Cqe {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < deadline, "no completion");
+        for guard in guards.iter_mut() {
+            guard.turn();
+        }
+        if let Some(cqe) = qp.cq.poll().expect("no overrun") {
+            return cqe;
+        }
+    }
+}
+
+#[test]
+fn one_thread_drives_two_engines_to_completion() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let (mut a, b) = lab.connect(&QpWish::default());
+    let local = lab.a.register(a.pd, 1 << 20, ALL);
+    let remote = lab.b.register(b.pd, 1 << 20, ALL);
+    let mut guards = [lab.a.engine.adopt(0).expect("free"), lab.b.engine.adopt(0).expect("free")];
+    for round in 1..=5 {
+        local.fill(round);
+        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+        a.send(round, op, &[local.sge(0, 1 << 20)]);
+        assert_eq!(turn_until_done(&mut guards, &a).status, WcStatus::Success);
+        assert_eq!(remote.bytes(), pattern(round, 1 << 20));
+    }
+    drop((guards, local, remote));
+    lab.finish();
+}
+
+#[test]
+fn an_adopted_lcore_does_nothing_by_itself_and_works_again_when_given_back() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let (mut a, b) = lab.connect(&QpWish::default());
+    let local = lab.a.register(a.pd, 64, ALL);
+    let remote = lab.b.register(b.pd, 64, ALL);
+    let guard = lab.a.engine.adopt(0).expect("free");
+    let before = lab.a.engine.heartbeat(0);
+    local.fill(1);
+    let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+    a.send(1, op, &[local.sge(0, 64)]);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(a.cq.poll(), Ok(None));
+    assert_eq!(lab.a.engine.heartbeat(0), before, "its thread sleeps");
+    drop(guard);
+    assert_eq!(a.completion().status, WcStatus::Success);
+    assert_ne!(lab.a.engine.heartbeat(0), before);
+    drop((local, remote));
+    lab.finish();
+}
+
+#[test]
+fn control_calls_of_the_adopting_thread_do_not_wait_for_its_turns() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let guards = [lab.a.engine.adopt(0).expect("free"), lab.b.engine.adopt(0).expect("free")];
+    let begin = Instant::now();
+    // Create, modify, query and destroy, registering and deregistering: nobody turns meanwhile.
+    let (a, b) = lab.connect(&QpWish::default());
+    let mut region = lab.a.register(a.pd, 64, ALL);
+    region.deregister();
+    let info = lab.a.control.query_qp(a.qpn).expect("there");
+    assert_eq!((info.attr.state, info.lcore), (QpState::Rts, 0));
+    lab.a.control.modify_qp(a.qpn, &QpChange::to(QpState::Err)).expect("ERR");
+    lab.a.control.destroy_qp(a.qpn).expect("destroys");
+    lab.b.control.destroy_qp(b.qpn).expect("destroys");
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    drop((guards, region));
+    lab.finish();
+}
+
+#[test]
+fn the_control_plane_serves_an_adopted_lcore_whose_adopter_is_busy() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let (mut a, b) = lab.connect(&QpWish::default());
+    let local = lab.a.register(a.pd, 1 << 16, ALL);
+    let remote = lab.b.register(b.pd, 1 << 16, ALL);
+    remote.fill(5);
+    // B's adopter computes; A reads from B all the same.
+    let guard = lab.b.engine.adopt(0).expect("free");
+    let op = SendOp::Read { va: remote.va(), rkey: remote.keys.rkey };
+    a.send(1, op, &[local.sge(0, 1 << 16)]);
+    let mut found = None;
+    eventually("the answer", || {
+        lab.b.control.serve_adopted();
+        found = a.cq.poll().expect("good");
+        found.is_some()
+    });
+    assert_eq!(local.bytes(), pattern(5, 1 << 16));
+    drop((guard, local, remote));
+    lab.finish();
+}
+
+#[test]
+fn an_lcore_has_one_adopter() {
+    let lab = Lab::new(&LabConfig::default());
+    let guard = lab.a.engine.adopt(0).expect("free");
+    assert!(matches!(lab.a.engine.adopt(0), Err(AdoptError::Adopted(0))));
+    assert!(matches!(lab.a.engine.adopt(1), Err(AdoptError::NoSuchLcore(1))));
+    drop(guard);
+    for _ in 0..20 {
+        drop(lab.a.engine.adopt(0).expect("given back"));
+    }
+    lab.finish();
+}
+
+#[test]
+fn an_adopter_survives_the_shutdown() {
+    let lab = Lab::new(&LabConfig::default());
+    let engine = lab.a.engine.clone();
+    let mut guard = engine.adopt(0).expect("free");
+    guard.turn();
+    lab.finish();
+    assert_eq!(guard.turn(), Turn::Stopped);
+    drop(guard);
+    assert!(matches!(engine.adopt(0), Err(AdoptError::Stopped(0))));
+}

@@ -1,0 +1,196 @@
+//! After start an lcore neither allocates nor enters the kernel. One process per test.
+
+mod lab;
+
+use lab::{Lab, LabConfig, QpWish, TestQp, eventually};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use uroce_engine::{IdlePolicy, LossConfig};
+use uroce_transport::{AccessFlags, SendOp, WcStatus};
+use uroce_wire::PathMtu;
+
+/// The system's allocator, which counts per thread while it is told to.
+struct Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+/// By thread id modulo the length; a process of a test has few threads, with successive ids.
+static CALLS: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
+
+fn slot(thread: u32) -> &'static AtomicU64 {
+    &CALLS[thread as usize % CALLS.len()]
+}
+
+fn count() {
+    if COUNTS.load(Ordering::Relaxed) {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        slot(thread).fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator as it comes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Thread ids of the lcores of this process.
+fn lcore_threads() -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
+    tasks
+        .filter_map(|task| {
+            let task = task.expect("an entry");
+            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+            let id = task.file_name().to_str()?.parse().ok()?;
+            name.starts_with("uroce-lcore").then_some(id)
+        })
+        .collect()
+}
+
+/// Every operation, with and without a receive waiting, many times.
+fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Buffer, rounds: u64) {
+    let (va, rkey) = (remote.va(), remote.keys.rkey);
+    let operations = [
+        SendOp::Write { va, rkey, imm: None },
+        SendOp::Read { va, rkey },
+        SendOp::Send { imm: None },
+        SendOp::FetchAdd { va, rkey, add: 1 },
+        SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 },
+    ];
+    for round in 0..rounds {
+        let operation = operations[round as usize % operations.len()];
+        let len = if operation.is_atomic() { 8 } else { 30_000 };
+        let late = round % 20 == 2;
+        if matches!(operation, SendOp::Send { .. }) && !late {
+            b.recv(round, &[remote.sge(0, 1 << 15)]);
+        }
+        a.send(round, operation, &[local.sge(0, len)]);
+        if late {
+            // An RNR NAK first.
+            (0..50).for_each(|_| std::thread::yield_now());
+            b.recv(round, &[remote.sge(0, 1 << 15)]);
+        }
+        assert_eq!(a.completion().status, WcStatus::Success);
+        if matches!(operation, SendOp::Send { .. }) {
+            assert_eq!(b.completion().wr_id, round);
+        }
+    }
+}
+
+#[test]
+fn an_lcore_allocates_nothing_once_its_qps_are_made() {
+    // Loss makes timeouts, retransmissions and replays part of it.
+    let loss = LossConfig { rx: 0.003, tx: 0.003, seed: 3 };
+    let mut lab = Lab::new(&LabConfig { lcores: 2, loss, ..LabConfig::default() });
+    let lcores = [Some(0), Some(1)];
+    let (mut a, mut b) =
+        lab.connect(&QpWish { mtu: PathMtu::B1024, timeout: 14, lcores, ..QpWish::default() });
+    let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
+    let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    let lcores = lcore_threads();
+    assert_eq!(lcores.len(), 4);
+
+    COUNTS.store(true, Ordering::SeqCst);
+    traffic(&mut a, &mut b, &local, &remote, 1000);
+    // Commands too: what an lcore gets is made and freed by the control plane.
+    for _ in 0..10 {
+        let qp = lab.a.create_qp(&QpWish::default());
+        lab.a.control.query_qp(qp.qpn).expect("there");
+        lab.a.control.destroy_qp(qp.qpn).expect("destroys");
+    }
+    lab.a.control.set_addresses(1, lab.a.addresses.clone()).expect("sets");
+    COUNTS.store(false, Ordering::SeqCst);
+
+    let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    assert!(slot(own).load(Ordering::SeqCst) > 0, "the counting works");
+    for thread in lcores {
+        assert_eq!(slot(thread).load(Ordering::SeqCst), 0, "thread {thread} allocated or freed");
+    }
+    drop((local, remote));
+    lab.finish();
+}
+
+/// Set for the process that is traced.
+const TRACED: &str = "UROCE_TEST_TRACED";
+const BEGIN: &str = "/uroce-steady-begin";
+const END: &str = "/uroce-steady-end";
+
+#[test]
+fn a_polling_lcore_never_enters_the_kernel() {
+    if std::env::var_os(TRACED).is_some() {
+        traced();
+        return;
+    }
+    let name = "a_polling_lcore_never_enters_the_kernel";
+    let exe = std::env::current_exe().expect("a path");
+    let trace = std::env::temp_dir().join(format!("uroce-steady-{}.trace", std::process::id()));
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-o"])
+        .arg(&trace)
+        .arg(exe)
+        .args(["--exact", name, "--nocapture"])
+        .env(TRACED, "1")
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("SKIP {name}: strace does not start: {error}");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("ptrace") && said.contains("Operation not permitted") {
+        eprintln!("SKIP {name}: no ptrace here: {said}");
+        return;
+    }
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let _ = std::fs::remove_file(&trace);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+
+    let lcores: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("PR_SET_NAME") && line.contains("uroce-lcore"))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(lcores.len(), 2, "both lcores are in the trace");
+    let window = text.lines().skip_while(|line| !line.contains(BEGIN));
+    let window: Vec<&str> = window.take_while(|line| !line.contains(END)).collect();
+    assert!(window.len() > 1, "the window is in the trace");
+    let thread =
+        |line: &&&str| line.split_whitespace().next().is_some_and(|id| lcores.contains(&id));
+    let entered: Vec<_> = window.iter().filter(thread).collect();
+    assert!(entered.is_empty(), "{} calls, first: {:?}", entered.len(), entered.first());
+}
+
+/// Traffic between two marks in the trace.
+fn traced() {
+    let mut lab = Lab::new(&LabConfig { idle: IdlePolicy::Poll, ..LabConfig::default() });
+    let (mut a, mut b) = lab.connect(&QpWish::default());
+    let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
+    let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    traffic(&mut a, &mut b, &local, &remote, 50);
+    eventually("quiet", || a.sq.room() == 64);
+    let _ = std::fs::metadata(BEGIN);
+    traffic(&mut a, &mut b, &local, &remote, 300);
+    let _ = std::fs::metadata(END);
+    drop((local, remote));
+    lab.finish();
+}
