@@ -55,7 +55,8 @@ impl Target {
         qp
     }
 
-    /// Sends frames and waits until each has been counted somewhere.
+    /// Sends frames and waits until each has been counted somewhere, and the turn is over in which
+    /// that was.
     fn send(&mut self, frames: &[Vec<u8>]) {
         let seen = |node: &Node| {
             let counters = node.engine.counters();
@@ -85,6 +86,10 @@ impl Target {
                 batch.is_empty()
             });
             eventually("all frames counted", || seen(&self.node) == expected);
+            let beat = self.node.engine.heartbeat(0).expect("lcore 0");
+            eventually("the end of the turn", || {
+                self.node.engine.heartbeat(0).is_some_and(|now| now >= beat + 2)
+            });
             self.answers();
             while self.node.control.recv_frame().is_some() {}
         }

@@ -4,8 +4,8 @@
 //! - After [`Gate::close`] returns, no [`Gate::pass`] is running its function, nor begins to,
 //!   until [`Gate::open`].
 
+use crate::sync::{AtomicBool, Ordering};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One flag per queue pair, written by its owner, and one that keeps them all out.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
+    use crate::sync::AtomicU32;
 
     #[test]
     fn nobody_is_inside_behind_a_closed_gate() {
