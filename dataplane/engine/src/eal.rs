@@ -150,8 +150,9 @@ pub(crate) fn take_log() -> String {
     String::from_utf8_lossy(&text).trim_end().to_owned()
 }
 
-/// Keeps the application's signals off this thread, which is ours, and off those it makes.
-pub(crate) fn block_signals() {
+/// Keeps the application's signals off the calling thread, which is one of ours, and off those it
+/// makes.
+pub fn block_signals() {
     // SAFETY: it changes the signal mask of the calling thread only. With a full set and a valid
     // operation it cannot fail.
     unsafe { dpdk_sys::uroce_block_signals() };

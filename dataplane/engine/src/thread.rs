@@ -2,11 +2,10 @@
 //!
 //! Not here: what it runs ([`crate::slot`]).
 
-#![allow(unsafe_code)]
-
-use crate::eal::{Eal, EalError, ThreadGuard};
+use crate::eal::{Eal, EalError, ThreadGuard, block_signals};
 use crate::idle::IdlePolicy;
 use crate::slot::Slot;
+use rustix::thread::CpuSet;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,9 +21,6 @@ pub enum ThreadError {
     /// The CPU does not exist or is not the process's.
     #[error("cannot run on CPU {0}")]
     Cpu(usize),
-    /// Signals could not be blocked.
-    #[error("cannot block signals: {0}")]
-    Signals(io::Error),
     /// EAL does not take the thread.
     #[error(transparent)]
     Eal(#[from] EalError),
@@ -71,15 +67,14 @@ pub(crate) fn start(
 
 /// Makes the calling thread an lcore's.
 fn settle(cpu: Option<usize>, eal: &'static Eal) -> Result<ThreadGuard, ThreadError> {
-    if let Some(id) = cpu
-        && !core_affinity::set_for_current(core_affinity::CoreId { id })
-    {
-        return Err(ThreadError::Cpu(id));
+    if let Some(id) = cpu {
+        // A CPU beyond what the kernel's mask can name would be written beyond it.
+        let is_set =
+            id < CpuSet::MAX_CPU && core_affinity::set_for_current(core_affinity::CoreId { id });
+        if !is_set {
+            return Err(ThreadError::Cpu(id));
+        }
     }
-    // SAFETY: it changes the signal mask of the calling thread, which is ours.
-    let code = unsafe { dpdk_sys::uroce_block_signals() };
-    if code != 0 {
-        return Err(ThreadError::Signals(io::Error::from_raw_os_error(-code)));
-    }
+    block_signals();
     Ok(eal.register_thread()?)
 }

@@ -60,21 +60,25 @@ fn an_lcore_on_a_cpu_that_does_not_exist_is_an_error_and_the_others_stop() {
     let eal = lab::eal();
     let geometry = PoolConfig { count: 511, cache: 0, room: 2048, ..PoolConfig::default() };
     let pool = Mempool::create(eal, &geometry).expect("mempool");
-    let (port, _) = ring_pair(eal, "cpu", 2, 64, 1500, &pool).expect("rings");
-    let addresses = PortAddresses::default();
-    let binding = PortBinding { port, pool: pool.clone(), addresses, loss: LossConfig::default() };
-    let config =
-        EngineConfig { lcores: vec![None, Some(1023)], max_qps: 16, ..EngineConfig::default() };
-    let error = Engine::start(config, vec![binding]).expect_err("refused");
-    let named = |error: &ThreadError| matches!(error, ThreadError::Cpu(1023));
-    assert!(matches!(&error, EngineError::Thread { lcore: 1, error } if named(error)), "{error}");
+    for cpu in [1023, 1024, usize::MAX] {
+        let (port, _) =
+            ring_pair(eal, &format!("cpu{}", cpu % 99), 2, 64, 1500, &pool).expect("rings");
+        let (addresses, loss) = (PortAddresses::default(), LossConfig::default());
+        let binding = PortBinding { port, pool: pool.clone(), addresses, loss };
+        let lcores = vec![None, Some(cpu)];
+        let config = EngineConfig { lcores, max_qps: 16, ..EngineConfig::default() };
+        let error = Engine::start(config, vec![binding]).expect_err("refused");
+        let named = |error: &ThreadError| matches!(error, ThreadError::Cpu(id) if *id == cpu);
+        let right = matches!(&error, EngineError::Thread { lcore: 1, error } if named(error));
+        assert!(right, "{error}");
+        assert_eq!(pool.available(), pool.count());
+    }
     let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
     let lcores = tasks.filter(|task| {
         let comm = task.as_ref().expect("an entry").path().join("comm");
         std::fs::read_to_string(comm).is_ok_and(|name| name.starts_with("uroce-lcore"))
     });
-    assert_eq!(lcores.count(), 0, "its thread has ended");
-    assert_eq!(pool.available(), pool.count());
+    assert_eq!(lcores.count(), 0, "its threads have ended");
 }
 
 #[test]
