@@ -20,7 +20,7 @@ fn main() {
     for file in ["build.rs", "wrapper.h", "shim.h", "shim.c"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    for variable in ["LIBCLANG_PATH", "PKG_CONFIG_PATH", "PKG_CONFIG_SYSROOT_DIR"] {
+    for variable in ["LIBCLANG_PATH", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     if let Err(reason) = build() {
@@ -34,7 +34,7 @@ fn build() -> Result<(), String> {
         .cargo_metadata(false)
         .range_version(VERSIONS)
         .probe("libdpdk")
-        .map_err(|error| explain_missing_dpdk(&error))?;
+        .map_err(|_| explain_missing_dpdk())?;
     println!("cargo::metadata=version={}", library.version);
 
     let flags = compiler_flags()?;
@@ -48,7 +48,7 @@ fn build() -> Result<(), String> {
     generate_bindings(&flags)
 }
 
-fn explain_missing_dpdk(error: &pkg_config::Error) -> String {
+fn explain_missing_dpdk() -> String {
     let found = Command::new("pkg-config").args(["--modversion", "libdpdk"]).output();
     match found {
         Err(_) => format!("pkg-config cannot be run; {PACKAGES}"),
@@ -58,7 +58,7 @@ fn explain_missing_dpdk(error: &pkg_config::Error) -> String {
             VERSIONS.start,
             VERSIONS.end
         ),
-        Ok(_) => format!("libdpdk was not found by pkg-config; {PACKAGES} ({error})"),
+        Ok(_) => format!("libdpdk was not found by pkg-config; {PACKAGES}"),
     }
 }
 
