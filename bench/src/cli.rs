@@ -1,0 +1,158 @@
+//! The command line: perftest's option names, short forms and defaults; ours have long names only.
+//!
+//! Invariant: an option that does nothing is not accepted. Where perftest has a value that uroce
+//! has not yet, the error says so.
+
+mod device;
+mod perftest;
+mod pingpong;
+
+pub(crate) use device::{CpuList, DeviceArgs, Idle};
+pub(crate) use perftest::{PerfArgs, Role};
+pub(crate) use pingpong::PingpongArgs;
+
+use crate::plan::{Measure, Operation};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// perftest-style tests over uroce. Without SERVER_HOST a test waits as the server; with it, it is
+/// the client; with --in-process it is both, over rings.
+#[derive(Parser, Debug)]
+#[command(name = "uroce-perf", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// The test.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The tests.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Bandwidth of RDMA WRITE
+    #[command(name = "write_bw")]
+    WriteBw(perftest::BwArgs),
+    /// Bandwidth of RDMA READ
+    #[command(name = "read_bw")]
+    ReadBw(perftest::ReadBwArgs),
+    /// Bandwidth of SEND
+    #[command(name = "send_bw")]
+    SendBw(perftest::SendBwArgs),
+    /// Rate of ATOMIC operations
+    #[command(name = "atomic_bw")]
+    AtomicBw(perftest::AtomicBwArgs),
+    /// Latency of RDMA WRITE: half of a round trip
+    #[command(name = "write_lat")]
+    WriteLat(perftest::LatArgs),
+    /// Latency of RDMA READ: a round trip
+    #[command(name = "read_lat")]
+    ReadLat(perftest::LatArgs),
+    /// Latency of SEND: half of a round trip
+    #[command(name = "send_lat")]
+    SendLat(perftest::SendLatArgs),
+    /// Latency of ATOMIC operations: a round trip
+    #[command(name = "atomic_lat")]
+    AtomicLat(perftest::AtomicLatArgs),
+    /// Messages to and fro with ibv_rc_pingpong, or with itself
+    #[command(name = "rc_pingpong")]
+    RcPingpong(PingpongArgs),
+    /// What this machine and device can do without a protocol: frames, copy, ICRC, ping-pong
+    #[command(name = "limits")]
+    Limits(LimitsArgs),
+    /// The main job and its figures beside the limits, over rings and over memif
+    #[command(name = "quickstart")]
+    Quickstart(QuickstartArgs),
+    /// A node of the quickstart
+    #[command(name = "quickstart-node", hide = true)]
+    QuickstartNode(NodeArgs),
+}
+
+impl Command {
+    /// The test's plan and options, if it is one of perftest's.
+    pub(crate) fn perf(self) -> Result<PerfArgs, Box<Command>> {
+        use Measure::{Bandwidth, Latency};
+        Ok(match self {
+            Self::WriteBw(args) => args.perf(Operation::Write, Bandwidth),
+            Self::ReadBw(args) => args.perf(),
+            Self::SendBw(args) => args.perf(),
+            Self::AtomicBw(args) => args.perf(),
+            Self::WriteLat(args) => args.perf(Operation::Write, Latency),
+            Self::ReadLat(args) => args.perf(Operation::Read, Latency),
+            Self::SendLat(args) => args.perf(),
+            Self::AtomicLat(args) => args.perf(),
+            other => return Err(Box::new(other)),
+        })
+    }
+}
+
+/// Options of `limits`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LimitsArgs {
+    /// TCP port of the exchange between the two ends
+    #[arg(short = 'p', long, default_value_t = 18515, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// Payload bytes of a message: the buffers that are copied and checked
+    #[arg(short = 's', long, default_value_t = 65536, value_name = "BYTES")]
+    pub(crate) size: u32,
+    /// Path MTU: the payload bytes of a frame
+    #[arg(short = 'm', long, default_value_t = 4096, value_name = "BYTES")]
+    pub(crate) mtu: u32,
+    /// Runs, of which the median is reported
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) runs: u32,
+    /// Milliseconds that each measurement takes
+    #[arg(long, default_value_t = 200, value_name = "MS")]
+    pub(crate) time_ms: u64,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Both ends in this process, joined by rings
+    #[arg(long, conflicts_with = "server_host")]
+    pub(crate) in_process: bool,
+    /// The device.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// The server; without it this is the server
+    #[arg(value_name = "SERVER_HOST")]
+    pub(crate) server_host: Option<String>,
+}
+
+/// Options of `quickstart`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QuickstartArgs {
+    /// Print one JSON object on standard output, everything else on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Runs of each measurement; medians are reported
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) runs: u32,
+    /// Milliseconds that each measurement takes
+    #[arg(long, default_value_t = 200, value_name = "MS")]
+    pub(crate) time_ms: u64,
+}
+
+/// Options of a quickstart's node, which its parent starts.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NodeArgs {
+    /// ring, memif-server or memif-client
+    pub(crate) part: NodePart,
+    /// Folder of the sockets
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+    /// Runs of each measurement
+    #[arg(long)]
+    pub(crate) runs: u32,
+    /// Milliseconds that each measurement takes
+    #[arg(long)]
+    pub(crate) time_ms: u64,
+}
+
+/// What a quickstart's node is.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodePart {
+    /// Both ends in one process, joined by rings.
+    Ring,
+    /// The listening end of memif.
+    MemifServer,
+    /// The connecting end of memif, which reports.
+    MemifClient,
+}

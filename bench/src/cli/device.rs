@@ -1,0 +1,78 @@
+//! Options that choose and set up the device of this end.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// The device, its addresses and its lcore.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct DeviceArgs {
+    /// Virtual device as DPDK's --vdev takes it, e.g. net_memif0,role=server,socket=/tmp/m.sock
+    #[arg(long, value_name = "DEVARGS", conflicts_with = "pci")]
+    pub(crate) vdev: Option<String>,
+    /// PCI address of a NIC bound to a DPDK driver, e.g. 0000:01:00.0
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) pci: Option<String>,
+    /// Our address and prefix length, e.g. 192.0.2.1/24; may be repeated. GID index n is the nth
+    #[arg(long, value_name = "ADDR/LEN")]
+    pub(crate) ip: Vec<String>,
+    /// Ethernet MTU of the port; 4096 bytes of path MTU want 4200
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) port_mtu: Option<u16>,
+    /// CPU of our lcore; two, e.g. 0,1, with --in-process. none leaves it to the kernel
+    #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
+    pub(crate) lcores: Option<CpuList>,
+    /// What an lcore with a thread of its own does when there is nothing to do
+    #[arg(long, value_enum)]
+    pub(crate) idle: Option<Idle>,
+    /// Drive the lcore by a thread of its own instead of the thread that posts and polls
+    #[arg(long)]
+    pub(crate) lcore_thread: bool,
+    /// uroce's configuration; its first device (with --in-process the first two) is used
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "ip", "port_mtu"])]
+    pub(crate) config: Option<PathBuf>,
+    /// Drop received frames with this probability, 0 to 1
+    #[arg(long, value_name = "P", value_parser = parse_probability)]
+    pub(crate) loss_rx: Option<f64>,
+    /// Drop frames to be sent with this probability, 0 to 1
+    #[arg(long, value_name = "P", value_parser = parse_probability)]
+    pub(crate) loss_tx: Option<f64>,
+    /// Seed of the losses
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+/// CPUs for the lcores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CpuList {
+    /// Not pinned.
+    None,
+    /// One each.
+    Cpus(Vec<usize>),
+}
+
+/// `idle` of the configuration.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// Poll on.
+    Poll,
+    /// Yield the CPU.
+    Yield,
+    /// Sleep a little.
+    Sleep,
+}
+
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    if text == "none" {
+        return Ok(CpuList::None);
+    }
+    let cpus: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
+    cpus.map(CpuList::Cpus).map_err(|_| "a list of CPU numbers like 0,1, or none".to_owned())
+}
+
+fn parse_probability(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("a number from 0 to 1".to_owned()),
+    }
+}

@@ -1,0 +1,370 @@
+//! Options of perftest's tests.
+
+use super::DeviceArgs;
+use crate::error::BenchError;
+use crate::plan::{Amount, Measure, Operation, Plan};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What this process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Waits for a client.
+    Server,
+    /// Goes to a server and reports.
+    Client {
+        /// The server's name or address.
+        host: String,
+    },
+    /// Both, in two threads.
+    Both,
+}
+
+/// A test with all its options.
+#[derive(Clone, Debug)]
+pub(crate) struct PerfArgs {
+    /// What both ends must agree on.
+    pub(crate) plan: Plan,
+    /// What is this end's own.
+    pub(crate) common: CommonArgs,
+    /// Whether all quantiles are printed below a latency table.
+    pub(crate) quantiles: bool,
+}
+
+/// Options that every test has.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CommonArgs {
+    /// TCP port of the exchange between the two ends
+    #[arg(short = 'p', long, default_value_t = 18515, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// Messages per queue pair [default: 5000 for write_bw, else 1000]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
+    pub(crate) iters: Option<u64>,
+    /// Run for so many seconds instead
+    #[arg(short = 'D', long, value_name = "SECONDS")]
+    pub(crate) duration: Option<u64>,
+    /// Path MTU, 256 to 4096 [default: the largest that both ports carry]
+    #[arg(short = 'm', long, value_name = "BYTES")]
+    pub(crate) mtu: Option<u32>,
+    /// Local ACK timeout: 4.096 µs · 2^N; 0 waits for ever
+    #[arg(short = 'u', long, default_value_t = 14, value_name = "N")]
+    pub(crate) qp_timeout: u8,
+    /// Transport retries, 0 to 7
+    #[arg(long = "retry_count", default_value_t = 7, value_name = "N")]
+    pub(crate) retry_count: u8,
+    /// Which of our addresses
+    #[arg(short = 'x', long, default_value_t = 0, value_name = "INDEX")]
+    pub(crate) gid_index: u8,
+    /// Service: RC
+    #[arg(short = 'c', long, default_value = "RC", value_name = "SERVICE",
+          value_parser = parse_connection)]
+    pub(crate) connection: Connection,
+    /// Not supported yet
+    #[arg(short = 'I', long = "inline_size", hide = true, value_parser = refuse_inline)]
+    pub(crate) inline_size: Option<u32>,
+    /// No warning about the CPU's frequency (there is none to suppress)
+    #[arg(short = 'F', long = "CPU-freq")]
+    pub(crate) cpu_freq: bool,
+    /// Report in Gb/s, 10^9 bits, instead of MiB/s
+    #[arg(long = "report_gbits")]
+    pub(crate) report_gbits: bool,
+    /// Write the results to perftest_out.json too
+    #[arg(long = "out_json")]
+    pub(crate) out_json: bool,
+    /// Write the results to this file too
+    #[arg(long = "out_json_file", value_name = "FILE")]
+    pub(crate) out_json_file: Option<PathBuf>,
+    /// Check every byte at its destination; what is printed then includes waiting for the checks
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Both ends in this process, joined by rings
+    #[arg(long, conflicts_with = "server_host")]
+    pub(crate) in_process: bool,
+    /// The device.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// The server; without it this is the server
+    #[arg(value_name = "SERVER_HOST")]
+    pub(crate) server_host: Option<String>,
+}
+
+/// Options of sizes.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SizeArgs {
+    /// Bytes of a message [default: 65536 for bandwidth, 2 for latency]
+    #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "all")]
+    size: Option<u32>,
+    /// All sizes from 2 to 2^23
+    #[arg(short = 'a', long)]
+    all: bool,
+}
+
+/// Options of bandwidth tests.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BandwidthArgs {
+    /// Send requests outstanding per queue pair
+    #[arg(short = 't', long, default_value_t = 128, value_name = "N")]
+    tx_depth: u32,
+    /// One of so many send requests makes a completion
+    #[arg(short = 'Q', long, default_value_t = 100, value_name = "N")]
+    cq_mod: u32,
+    /// Queue pairs
+    #[arg(short = 'q', long = "qp", default_value_t = 1, value_name = "N")]
+    qps: u32,
+    /// Work requests posted at once
+    #[arg(short = 'l', long = "post_list", default_value_t = 1, value_name = "N")]
+    post_list: u32,
+    /// Both directions
+    #[arg(short = 'b', long)]
+    bidirectional: bool,
+    /// Don't compute the peak
+    #[arg(short = 'N', long = "noPeak")]
+    no_peak: bool,
+}
+
+/// Receive requests, of SEND tests.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReceiveArgs {
+    /// Receive requests posted per queue pair
+    #[arg(short = 'r', long, default_value_t = 512, value_name = "N")]
+    rx_depth: u32,
+}
+
+/// Outstanding requests, of READ and ATOMIC tests.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OutstandingArgs {
+    /// READ and ATOMIC requests outstanding at the responder, 1 to 16
+    #[arg(short = 'o', long = "outs", default_value_t = 16, value_name = "N")]
+    outstanding: u8,
+}
+
+/// Kind of atomic operation.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AtomicArgs {
+    /// Operation
+    #[arg(short = 'A', long = "atomic_type", value_enum, default_value = "FETCH_AND_ADD")]
+    atomic_type: AtomicType,
+}
+
+/// perftest's names of the atomic operations.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum AtomicType {
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAndAdd,
+    #[value(name = "CMP_AND_SWAP")]
+    CompareAndSwap,
+}
+
+impl AtomicArgs {
+    fn operation(&self) -> Operation {
+        match self.atomic_type {
+            AtomicType::FetchAndAdd => Operation::FetchAdd,
+            AtomicType::CompareAndSwap => Operation::CompareSwap,
+        }
+    }
+}
+
+/// Options of latency tests.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct LatencyArgs {
+    /// Print more quantiles below the table
+    #[arg(short = 'H', long = "report-histogram")]
+    quantiles: bool,
+}
+
+/// Declares the options of a subcommand as groups of the above.
+macro_rules! subcommand {
+    ($(#[doc = $doc:literal])* $name:ident { $($field:ident: $group:ty),* $(,)? }) => {
+        $(#[doc = $doc])*
+        #[derive(Args, Clone, Debug)]
+        pub(crate) struct $name {
+            $(#[command(flatten)] $field: $group,)*
+        }
+    };
+}
+
+subcommand! {
+    /// Options of `write_bw`.
+    BwArgs { size: SizeArgs, bandwidth: BandwidthArgs, common: CommonArgs }
+}
+subcommand! {
+    /// Options of `read_bw`.
+    ReadBwArgs {
+        size: SizeArgs, bandwidth: BandwidthArgs, outs: OutstandingArgs, common: CommonArgs,
+    }
+}
+subcommand! {
+    /// Options of `send_bw`.
+    SendBwArgs {
+        size: SizeArgs, bandwidth: BandwidthArgs, receive: ReceiveArgs, common: CommonArgs,
+    }
+}
+subcommand! {
+    /// Options of `atomic_bw`.
+    AtomicBwArgs {
+        atomic: AtomicArgs, bandwidth: BandwidthArgs, outs: OutstandingArgs, common: CommonArgs,
+    }
+}
+subcommand! {
+    /// Options of `write_lat` and `read_lat`.
+    LatArgs { size: SizeArgs, latency: LatencyArgs, common: CommonArgs }
+}
+subcommand! {
+    /// Options of `send_lat`.
+    SendLatArgs {
+        size: SizeArgs, latency: LatencyArgs, receive: ReceiveArgs, common: CommonArgs,
+    }
+}
+subcommand! {
+    /// Options of `atomic_lat`.
+    AtomicLatArgs { atomic: AtomicArgs, latency: LatencyArgs, common: CommonArgs }
+}
+
+impl BwArgs {
+    pub(super) fn perf(self, operation: Operation, measure: Measure) -> PerfArgs {
+        let mut plan = self.common.plan(operation, measure);
+        self.size.apply(&mut plan);
+        self.bandwidth.apply(&mut plan);
+        PerfArgs { plan, common: self.common, quantiles: false }
+    }
+}
+
+impl ReadBwArgs {
+    pub(super) fn perf(self) -> PerfArgs {
+        let mut plan = self.common.plan(Operation::Read, Measure::Bandwidth);
+        self.size.apply(&mut plan);
+        self.bandwidth.apply(&mut plan);
+        plan.outstanding = self.outs.outstanding;
+        PerfArgs { plan, common: self.common, quantiles: false }
+    }
+}
+
+impl SendBwArgs {
+    pub(super) fn perf(self) -> PerfArgs {
+        let mut plan = self.common.plan(Operation::Send, Measure::Bandwidth);
+        self.size.apply(&mut plan);
+        self.bandwidth.apply(&mut plan);
+        plan.rx_depth = self.receive.rx_depth;
+        PerfArgs { plan, common: self.common, quantiles: false }
+    }
+}
+
+impl AtomicBwArgs {
+    pub(super) fn perf(self) -> PerfArgs {
+        let mut plan = self.common.plan(self.atomic.operation(), Measure::Bandwidth);
+        self.bandwidth.apply(&mut plan);
+        plan.outstanding = self.outs.outstanding;
+        PerfArgs { plan, common: self.common, quantiles: false }
+    }
+}
+
+impl LatArgs {
+    pub(super) fn perf(self, operation: Operation, measure: Measure) -> PerfArgs {
+        let mut plan = self.common.plan(operation, measure);
+        self.size.apply(&mut plan);
+        PerfArgs { plan, common: self.common, quantiles: self.latency.quantiles }
+    }
+}
+
+impl SendLatArgs {
+    pub(super) fn perf(self) -> PerfArgs {
+        let mut plan = self.common.plan(Operation::Send, Measure::Latency);
+        self.size.apply(&mut plan);
+        plan.rx_depth = self.receive.rx_depth;
+        PerfArgs { plan, common: self.common, quantiles: self.latency.quantiles }
+    }
+}
+
+impl AtomicLatArgs {
+    pub(super) fn perf(self) -> PerfArgs {
+        let plan = self.common.plan(self.atomic.operation(), Measure::Latency);
+        PerfArgs { plan, common: self.common, quantiles: self.latency.quantiles }
+    }
+}
+
+impl SizeArgs {
+    fn apply(&self, plan: &mut Plan) {
+        if self.all {
+            plan.sizes = Plan::sweep();
+        } else if let Some(size) = self.size {
+            plan.sizes = vec![size];
+        }
+    }
+}
+
+impl BandwidthArgs {
+    fn apply(&self, plan: &mut Plan) {
+        plan.tx_depth = self.tx_depth;
+        plan.cq_mod = self.cq_mod;
+        plan.qps = self.qps;
+        plan.post_list = self.post_list;
+        plan.bidirectional = self.bidirectional;
+        plan.no_peak = self.no_peak;
+    }
+}
+
+impl CommonArgs {
+    fn plan(&self, operation: Operation, measure: Measure) -> Plan {
+        let mut plan = Plan::new(operation, measure);
+        if let Some(iterations) = self.iters {
+            plan.amount = Amount::Iterations(iterations);
+        }
+        if let Some(seconds) = self.duration {
+            plan.amount = Amount::Duration(Duration::from_secs(seconds));
+        }
+        plan.mtu = self.mtu;
+        plan.qp_timeout = self.qp_timeout;
+        plan.retry_count = self.retry_count;
+        plan.verify = self.verify;
+        plan
+    }
+
+    /// What this process is.
+    pub(crate) fn role(&self) -> Role {
+        match (&self.server_host, self.in_process) {
+            (Some(host), _) => Role::Client { host: host.clone() },
+            (None, true) => Role::Both,
+            (None, false) => Role::Server,
+        }
+    }
+
+    /// The JSON file to write, if any.
+    pub(crate) fn json_file(&self) -> Option<PathBuf> {
+        let default = self.out_json.then(|| PathBuf::from("perftest_out.json"));
+        self.out_json_file.clone().or(default)
+    }
+}
+
+impl PerfArgs {
+    /// Refuses what cannot be.
+    pub(crate) fn checked(mut self) -> Result<Self, BenchError> {
+        if self.common.duration == Some(0) {
+            return Err(BenchError::usage("-D must be at least 1 second"));
+        }
+        if self.plan.verify && self.common.duration.is_some() {
+            return Err(BenchError::usage("--verify counts messages: give -n instead of -D"));
+        }
+        self.plan = self.plan.checked()?;
+        Ok(self)
+    }
+}
+
+/// The service of a connection; there is one so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Connection;
+
+fn parse_connection(text: &str) -> Result<Connection, String> {
+    match text {
+        "RC" => Ok(Connection),
+        "UC" | "UD" | "XRC" | "DC" | "SRD" => Err(format!("{text} is not supported yet, RC is")),
+        _ => Err("RC is what is supported".to_owned()),
+    }
+}
+
+fn refuse_inline(_: &str) -> Result<u32, String> {
+    Err("inline data is not supported yet".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

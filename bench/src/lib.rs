@@ -1,0 +1,84 @@
+//! `uroce-perf`: perftest-style tests over uroce, beside the limits they are measured against.
+//!
+//! ```text
+//!   cli ──► plan ──► session ─────────► report          perftest's options, semantics, columns
+//!                      │  exchange: TCP, what the ends tell each other
+//!                      │  node: a device, its lcore driven by the thread that posts and polls
+//!                      └► bandwidth · latency · verify   over the verbs of `uroce`
+//!   pingpong           the same verbs, ibv_rc_pingpong's exchange and messages
+//!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
+//!   quickstart         all of it, between processes that it starts
+//! ```
+//!
+//! Invariants
+//! - What is printed under perftest's column means what perftest's does: payload only, 10⁹ bits,
+//!   half a round trip for SEND and WRITE, a whole one for READ and atomics.
+//! - An option that has no effect is not accepted.
+//! - Nothing waits for ever but a server for its client.
+//!
+//! Not here: protocol. Nothing of uroce uses this crate.
+
+mod cli;
+mod error;
+mod exchange;
+mod limits;
+mod machine;
+mod node;
+mod pattern;
+mod perf;
+mod pin;
+mod pingpong;
+mod plan;
+mod quickstart;
+mod report;
+mod session;
+mod stats;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use error::BenchError;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::thread::ScopedJoinHandle;
+
+/// Runs the command line; prints what it comes to.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are "errors" that go to standard output. A closed one is no matter.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("uroce-perf: {error}");
+            ExitCode::from(if matches!(error, BenchError::Usage(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), BenchError> {
+    let other = match command.perf() {
+        Ok(args) => return perf::run(&args.checked()?),
+        Err(other) => *other,
+    };
+    match other {
+        Command::RcPingpong(args) => pingpong::run(&args),
+        Command::Limits(args) => limits::run(&args),
+        Command::Quickstart(args) => quickstart::run(&args),
+        Command::QuickstartNode(args) => quickstart::run_node(&args),
+        // `perf` takes all others.
+        other => Err(BenchError::usage(format!("{other:?} has nothing to run"))),
+    }
+}
+
+/// A thread's result; its panic is ours.
+fn joined<T>(handle: ScopedJoinHandle<'_, T>) -> T {
+    match handle.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}

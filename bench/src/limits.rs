@@ -1,0 +1,286 @@
+//! Limits: what this machine and this device do with no protocol, to be set beside what uroce does.
+//!
+//! - frames: one side sends frames of a full packet's length as fast as the device takes them, the
+//!   other counts them; nobody looks inside;
+//! - copy, ICRC, copy + ICRC: what a core needs at least for each payload byte, on the buffers that
+//!   the frames lie in;
+//! - ping-pong: one small frame to and fro, half of a round trip.
+//!
+//! The roofline of bandwidth is the slower of frames and copy + ICRC: each side's core copies each
+//! byte once and checks it once.
+//!
+//! Invariant: both sides use the CPUs and the device that a test with the same options uses.
+
+mod device;
+mod frames;
+mod memory;
+
+pub(crate) use device::RawPort;
+
+use crate::cli::LimitsArgs;
+use crate::error::BenchError;
+use crate::exchange::{Link, Listener, connect};
+use crate::machine::Machine;
+use crate::pin::{Side, cpu_of, cpus, pin};
+use crate::stats::median;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Bytes of a packet beside its payload: Ethernet, IPv4, UDP, BTH, ICRC.
+const PACKET_OVERHEAD: usize = 14 + 20 + 8 + 12 + 4;
+/// Payload of the small frame: an 8-byte SEND.
+const SMALL_PAYLOAD: usize = 8;
+
+/// One run's figures, or the medians of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    /// Frames of full length per second, millions.
+    pub(crate) frames_mpps: f64,
+    /// The payload that they would carry, Gb/s.
+    pub(crate) frames_gbps: f64,
+    /// Small frames per second, millions.
+    pub(crate) small_frames_mpps: f64,
+    /// Payload copied by one core, Gb/s.
+    pub(crate) copy_gbps: f64,
+    /// Payload checked by one core, Gb/s.
+    pub(crate) icrc_gbps: f64,
+    /// Payload copied and then checked by one core, Gb/s.
+    pub(crate) copy_icrc_gbps: f64,
+    /// Half of a small frame's round trip, ns.
+    pub(crate) half_rtt_ns: f64,
+    /// The slower of frames and copy + ICRC, Gb/s.
+    pub(crate) roofline_gbps: f64,
+}
+
+/// What is measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Setting {
+    /// Bytes of the message buffer.
+    pub(crate) size: u32,
+    /// Payload bytes of a frame.
+    pub(crate) mtu: u32,
+    /// How long each measurement takes.
+    pub(crate) time: Duration,
+}
+
+impl Setting {
+    fn frame(&self) -> usize {
+        self.mtu as usize + PACKET_OVERHEAD
+    }
+}
+
+impl Limits {
+    /// The median of each figure.
+    pub(crate) fn median(runs: &[Limits]) -> Limits {
+        let of =
+            |figure: fn(&Limits) -> f64| median(&runs.iter().map(figure).collect::<Vec<f64>>());
+        Limits {
+            frames_mpps: of(|run| run.frames_mpps),
+            frames_gbps: of(|run| run.frames_gbps),
+            small_frames_mpps: of(|run| run.small_frames_mpps),
+            copy_gbps: of(|run| run.copy_gbps),
+            icrc_gbps: of(|run| run.icrc_gbps),
+            copy_icrc_gbps: of(|run| run.copy_icrc_gbps),
+            half_rtt_ns: of(|run| run.half_rtt_ns),
+            roofline_gbps: of(|run| run.roofline_gbps),
+        }
+    }
+}
+
+/// One run as the client, which has the figures in the end.
+pub(crate) fn client(
+    raw: &mut RawPort,
+    link: &mut Link,
+    setting: &Setting,
+) -> Result<Limits, BenchError> {
+    let rate = frames::source(raw, link, setting.frame(), setting.time)?;
+    let small = frames::source(raw, link, SMALL_PAYLOAD + PACKET_OVERHEAD, setting.time)?;
+    let half_rtt_ns = frames::ping(raw, link, SMALL_PAYLOAD + PACKET_OVERHEAD, setting.time)?;
+    let memory = memory::measure(raw, setting)?;
+    let frames_gbps = rate * f64::from(setting.mtu) * 8.0 / 1e9;
+    Ok(Limits {
+        frames_mpps: rate / 1e6,
+        frames_gbps,
+        small_frames_mpps: small / 1e6,
+        copy_gbps: memory.copy_gbps,
+        icrc_gbps: memory.icrc_gbps,
+        copy_icrc_gbps: memory.copy_icrc_gbps,
+        half_rtt_ns,
+        roofline_gbps: frames_gbps.min(memory.copy_icrc_gbps),
+    })
+}
+
+/// One run as the server.
+pub(crate) fn server(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
+    frames::sink(raw, link)?;
+    frames::sink(raw, link)?;
+    frames::echo(raw, link)
+}
+
+/// The subcommand.
+pub(crate) fn run(args: &LimitsArgs) -> Result<(), BenchError> {
+    let setting = Setting {
+        size: args.size,
+        mtu: args.mtu,
+        time: Duration::from_millis(args.time_ms.clamp(1, 60_000)),
+    };
+    if !(64..=8192).contains(&args.mtu) || args.size < args.mtu {
+        return Err(BenchError::usage("-m must be 64 to 8192, and -s at least as much"));
+    }
+    match (&args.server_host, args.in_process) {
+        (_, true) => both(args, &setting),
+        (Some(host), _) => {
+            let mut raw = RawPort::open(&args.device, &setting)?;
+            let mut link = Link::tcp(connect(host, args.port)?)?;
+            pin_side(Side::Client, args);
+            let result = client_runs(args, &mut raw, &mut link, &setting);
+            result.inspect_err(|error| link.send_failure(error))
+        }
+        (None, _) => {
+            let listener = Listener::bind(args.port)?;
+            let mut raw = RawPort::open(&args.device, &setting)?;
+            eprintln!("waiting for a client on TCP port {}", args.port);
+            let mut link = Link::tcp(listener.accept()?)?;
+            pin_side(Side::Server, args);
+            let result = server_runs(args, &mut raw, &mut link, &setting);
+            result.inspect_err(|error| link.send_failure(error))
+        }
+    }
+}
+
+fn pin_side(side: Side, args: &LimitsArgs) {
+    if let Some(cpu) = cpu_of(side, args.device.lcores.as_ref(), cpus()) {
+        pin(cpu);
+    }
+}
+
+/// Both ends in this process.
+fn both(args: &LimitsArgs, setting: &Setting) -> Result<(), BenchError> {
+    let (mut ours, mut theirs) = RawPort::ring_pair("limits", setting)?;
+    let (mut link, mut far_link) = Link::pair()?;
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            pin_side(Side::Server, args);
+            let result = server_runs(args, &mut theirs, &mut far_link, setting);
+            result.inspect_err(|error| far_link.send_failure(error))
+        });
+        // A thread too, so that pinning it does not pin the caller.
+        let client = scope.spawn(|| {
+            pin_side(Side::Client, args);
+            let result = client_runs(args, &mut ours, &mut link, setting);
+            result.inspect_err(|error| link.send_failure(error))
+        });
+        let (client, server) = (crate::joined(client), crate::joined(server));
+        client.and(server)
+    })
+}
+
+fn client_runs(
+    args: &LimitsArgs,
+    raw: &mut RawPort,
+    link: &mut Link,
+    setting: &Setting,
+) -> Result<(), BenchError> {
+    agree(link, args, setting)?;
+    raw.wait_for_link()?;
+    let mut runs = Vec::new();
+    for _ in 0..args.runs.max(1) {
+        runs.push(client(raw, link, setting)?);
+    }
+    let limits = Limits::median(&runs);
+    match args.json {
+        true => println!("{}", json(&limits, raw.driver(), setting, args.runs)),
+        false => print!("{}", table(&limits, raw.driver(), setting, args.runs)),
+    }
+    Ok(())
+}
+
+fn server_runs(
+    args: &LimitsArgs,
+    raw: &mut RawPort,
+    link: &mut Link,
+    setting: &Setting,
+) -> Result<(), BenchError> {
+    agree(link, args, setting)?;
+    raw.wait_for_link()?;
+    (0..args.runs.max(1)).try_for_each(|_| server(raw, link))
+}
+
+/// Both ends must have been started with the same options.
+fn agree(link: &mut Link, args: &LimitsArgs, setting: &Setting) -> Result<(), BenchError> {
+    let ours = (*setting, args.runs);
+    link.send(&ours)?;
+    let theirs: (Setting, u32) = link.receive("waiting for the other end's options", doze)?;
+    if ours != theirs {
+        return Err(BenchError::Disagree(format!("{ours:?} here, {theirs:?} there")));
+    }
+    Ok(())
+}
+
+/// What a side without an lcore does while it waits for the other's word.
+fn doze() {
+    std::thread::sleep(Duration::from_micros(20));
+}
+
+fn json(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> serde_json::Value {
+    let mut value = serde_json::json!({
+        "test": "limits",
+        "device": device,
+        "mtu": setting.mtu,
+        "size": setting.size,
+        "runs": runs,
+        "machine": Machine::this(),
+    });
+    if let (Some(all), Ok(serde_json::Value::Object(figures))) =
+        (value.as_object_mut(), serde_json::to_value(limits))
+    {
+        all.extend(figures);
+    }
+    value
+}
+
+fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String {
+    let line = crate::report::line();
+    format!(
+        "{line}\n                    Limits of {device}: medians of {runs} runs\n{line}\n \
+         frames of {frame} bytes        {:>10.3} Mpps  {:>10.2} Gb/s of payload\n \
+         frames of {small} bytes          {:>10.3} Mpps\n \
+         copy                                        {:>10.2} Gb/s\n \
+         ICRC                                        {:>10.2} Gb/s\n \
+         copy + ICRC                                 {:>10.2} Gb/s\n \
+         roofline                                    {:>10.2} Gb/s\n \
+         half round trip             {:>10.1} ns\n{line}\n",
+        limits.frames_mpps,
+        limits.frames_gbps,
+        limits.small_frames_mpps,
+        limits.copy_gbps,
+        limits.icrc_gbps,
+        limits.copy_icrc_gbps,
+        limits.roofline_gbps,
+        limits.half_rtt_ns,
+        frame = setting.frame(),
+        small = SMALL_PAYLOAD + PACKET_OVERHEAD,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_taken_figure_by_figure() {
+        let run = |copy_gbps, half_rtt_ns| Limits { copy_gbps, half_rtt_ns, ..Limits::default() };
+        let median = Limits::median(&[run(1.0, 30.0), run(2.0, 10.0), run(9.0, 20.0)]);
+        assert_eq!((median.copy_gbps, median.half_rtt_ns), (2.0, 20.0));
+    }
+
+    #[test]
+    fn the_json_has_every_figure() {
+        let setting = Setting { size: 65536, mtu: 4096, time: Duration::from_millis(1) };
+        let limits = Limits { roofline_gbps: 7.5, ..Limits::default() };
+        let value = json(&limits, "net_ring", &setting, 5);
+        assert_eq!((&value["roofline_gbps"], &value["mtu"]), (&7.5.into(), &4096.into()));
+        assert!(value["machine"]["commit"].is_string());
+        assert!(value["half_rtt_ns"].is_number());
+    }
+}

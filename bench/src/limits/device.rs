@@ -1,0 +1,106 @@
+//! A port without a stack on it.
+
+use super::Setting;
+use crate::cli::DeviceArgs;
+use crate::error::{BenchError, Step};
+use std::time::{Duration, Instant};
+use uroce_engine::eal::{Eal, EalConfig, ThreadGuard};
+use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::port::ring::ring_pair;
+use uroce_engine::port::{Port, PortConfig, QueuePair};
+
+/// Mbufs for the frames: two full rings and what both ends hold.
+const POOL: u32 = 4095;
+/// Frames that a ring between two ports holds.
+const RING: u32 = 1024;
+/// How long a device may take until its link is up (memif: until the peer has connected).
+const LINK_PATIENCE: Duration = Duration::from_secs(15);
+
+/// A port, its one queue pair, and the mempool it draws from.
+pub(crate) struct RawPort {
+    port: Port,
+    pub(super) queue: QueuePair,
+    pub(super) pool: Mempool,
+    eal: &'static Eal,
+}
+
+impl RawPort {
+    /// Opens the device that the options name.
+    pub(crate) fn open(args: &DeviceArgs, setting: &Setting) -> Result<Self, BenchError> {
+        let device = match (&args.vdev, &args.pci) {
+            (Some(device), _) | (None, Some(device)) => device.clone(),
+            (None, None) => {
+                return Err(BenchError::usage("limits wants --vdev, --pci or --in-process"));
+            }
+        };
+        let mut config = EalConfig::default();
+        config.pci_allow.extend(args.pci.clone());
+        let eal = Eal::init(&config).step("starting DPDK")?;
+        Self::open_on(eal, device, setting)
+    }
+
+    /// Opens a device on an EAL that runs.
+    pub(crate) fn open_on(
+        eal: &'static Eal,
+        device: String,
+        setting: &Setting,
+    ) -> Result<Self, BenchError> {
+        let pool = pool(eal, setting)?;
+        let config = PortConfig { mtu: port_mtu(setting), ..PortConfig::new(device) };
+        let port = Port::open(eal, &config, &pool).step("opening the device")?;
+        Self::on(eal, port, pool)
+    }
+
+    /// Two ports joined by rings, on the EAL that runs or on a new one.
+    pub(crate) fn ring_pair(name: &str, setting: &Setting) -> Result<(Self, Self), BenchError> {
+        let eal = match Eal::running() {
+            Some(eal) => eal,
+            None => Eal::init(&EalConfig::default()).step("starting DPDK")?,
+        };
+        let pool = pool(eal, setting)?;
+        let (left, right) =
+            ring_pair(eal, name, 1, RING, port_mtu(setting), &pool).step("making a ring pair")?;
+        Ok((Self::on(eal, left, pool.clone())?, Self::on(eal, right, pool)?))
+    }
+
+    fn on(eal: &'static Eal, port: Port, pool: Mempool) -> Result<Self, BenchError> {
+        let queue = port.queue_pair(0).step("taking the queue pair")?;
+        Ok(Self { port, queue, pool, eal })
+    }
+
+    /// The driver's name.
+    pub(crate) fn driver(&self) -> &str {
+        &self.port.capabilities().driver
+    }
+
+    /// Gives this thread a mempool cache, as an lcore has.
+    pub(super) fn register_thread(&self) -> Result<ThreadGuard, BenchError> {
+        self.eal.register_thread().step("registering with DPDK")
+    }
+
+    /// Returns when frames can pass.
+    pub(crate) fn wait_for_link(&self) -> Result<(), BenchError> {
+        let deadline = Instant::now() + LINK_PATIENCE;
+        while !self.port.link().up {
+            if Instant::now() > deadline {
+                return Err(BenchError::TimedOut {
+                    waiting: "waiting for the device's link",
+                    limit: LINK_PATIENCE,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+/// The frames of the setting, with room for what a test of this MTU needs beside.
+fn port_mtu(setting: &Setting) -> u16 {
+    u16::try_from(setting.mtu + 104).unwrap_or(u16::MAX).min(9000)
+}
+
+fn pool(eal: &'static Eal, setting: &Setting) -> Result<Mempool, BenchError> {
+    let room = port_mtu(setting).next_multiple_of(256) + 256;
+    let config = PoolConfig { name: "limits".into(), count: POOL, cache: 256, room };
+    Mempool::create(eal, &config).step("making a mempool")
+}

@@ -1,0 +1,194 @@
+//! Frames with nothing in them, as fast as the device takes them, and one to and fro.
+//!
+//! The EtherType is one that IEEE 802 leaves for local experiments, the destination is everybody.
+
+use super::{RawPort, doze};
+use crate::error::{BenchError, Step};
+use crate::exchange::Link;
+use crate::stats::Latency;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use uroce_engine::clock::Clock;
+use uroce_engine::mbuf::MbufBatch;
+
+/// Broadcast, a local source, EtherType 0x88b5.
+const HEADER: [u8; 14] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
+/// A frame that does not come back within this time is lost.
+const LOST: Duration = Duration::from_millis(100);
+/// So many lost in a row: nobody is there.
+const LOST_MAX: u32 = 20;
+/// After the last frame was sent, the device has delivered those it will deliver.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Iterations before the measured ones.
+const WARM_UP: u64 = 200;
+
+/// What the ends say to each other.
+#[derive(Serialize, Deserialize)]
+enum Word {
+    /// The server polls.
+    Ready,
+    /// The client has sent its last frame.
+    Stop,
+    /// What the server has counted, and in what time.
+    Counted { frames: u64, ns: u64 },
+}
+
+/// Sends for `time`; the frames per second that the other end received.
+pub(super) fn source(
+    raw: &mut RawPort,
+    link: &mut Link,
+    frame: usize,
+    time: Duration,
+) -> Result<f64, BenchError> {
+    let _registered = raw.register_thread()?;
+    wait_ready(link)?;
+    let (clock, mut batch) = (Clock::new(), MbufBatch::new());
+    let end = clock.now() + time.as_nanos() as u64;
+    while clock.now() < end {
+        let had = batch.len();
+        if raw.pool.alloc_burst(&mut batch, usize::MAX).is_ok() {
+            for mbuf in &mut batch.as_mut_slice()[had..] {
+                mbuf.set_len(frame).step("a frame")?;
+                mbuf.as_mut_slice()[..HEADER.len()].copy_from_slice(&HEADER);
+            }
+        }
+        if raw.queue.tx_burst(&mut batch) == 0 {
+            std::hint::spin_loop();
+        }
+    }
+    link.send(&Word::Stop)?;
+    match link.receive("waiting for the count of frames", doze)? {
+        Word::Counted { frames: 0, .. } => {
+            Err(BenchError::Peer("it received none of our frames".to_owned()))
+        }
+        Word::Counted { frames, ns } => Ok(frames as f64 * 1e9 / ns.max(1) as f64),
+        _ => Err(BenchError::Peer("it is out of step".to_owned())),
+    }
+}
+
+/// Receives until the other end says that it has stopped, and tells it how many there were.
+pub(super) fn sink(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
+    let _registered = raw.register_thread()?;
+    drain(raw);
+    link.send(&Word::Ready)?;
+    let (clock, mut batch) = (Clock::new(), MbufBatch::new());
+    let (mut frames, mut first, mut last, mut look) = (0u64, 0, 0, 0);
+    let mut stopped = None;
+    loop {
+        let received = raw.queue.rx_burst(&mut batch);
+        batch.clear();
+        let now = clock.now();
+        if received > 0 {
+            if frames == 0 {
+                // The first burst starts the clock and is not counted.
+                first = now;
+                frames = 1;
+            } else {
+                frames += received as u64;
+            }
+            last = now;
+        } else if now > look {
+            look = now + 100_000;
+            if stopped.is_none() && link.try_receive::<Word>()?.is_some() {
+                stopped = Some(now);
+            }
+            if stopped.is_some_and(|at| now - at > SETTLE.as_nanos() as u64) {
+                break;
+            }
+        }
+    }
+    link.send(&Word::Counted { frames: frames.saturating_sub(1), ns: last - first })
+}
+
+/// Half of the round trip of one frame, the median, ns.
+pub(super) fn ping(
+    raw: &mut RawPort,
+    link: &mut Link,
+    frame: usize,
+    time: Duration,
+) -> Result<f64, BenchError> {
+    let _registered = raw.register_thread()?;
+    drain(raw);
+    wait_ready(link)?;
+    let (clock, mut batch, mut latency) = (Clock::new(), MbufBatch::new(), Latency::new());
+    let end = clock.now() + time.as_nanos() as u64;
+    let (mut done, mut lost) = (0, 0);
+    loop {
+        if batch.is_empty() {
+            let mut mbuf = raw.pool.alloc().step("a frame")?;
+            mbuf.set_len(frame).step("a frame")?;
+            mbuf.as_mut_slice()[..HEADER.len()].copy_from_slice(&HEADER);
+            // An empty batch takes one.
+            drop(batch.push(mbuf));
+        }
+        let sent = clock.now();
+        if sent > end {
+            break;
+        }
+        match round_trip(raw, &mut batch, &clock, sent) {
+            Some(back) => {
+                lost = 0;
+                done += 1;
+                if done > WARM_UP {
+                    latency.record(back - sent);
+                }
+            }
+            None => lost += 1,
+        }
+        if lost == LOST_MAX {
+            return Err(BenchError::Peer("our frames do not come back".to_owned()));
+        }
+    }
+    link.send(&Word::Stop)?;
+    Ok(latency.quantiles(2.0).p50)
+}
+
+/// Sends the batch and waits until it is back; `None` if it is lost.
+#[inline]
+fn round_trip(raw: &mut RawPort, batch: &mut MbufBatch, clock: &Clock, sent: u64) -> Option<u64> {
+    raw.queue.tx_burst(batch);
+    loop {
+        if raw.queue.rx_burst(batch) > 0 {
+            return Some(clock.now());
+        }
+        if clock.now() - sent > LOST.as_nanos() as u64 {
+            return None;
+        }
+    }
+}
+
+/// Sends back what comes until the other end says that it has stopped.
+pub(super) fn echo(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
+    let _registered = raw.register_thread()?;
+    drain(raw);
+    link.send(&Word::Ready)?;
+    let mut batch = MbufBatch::new();
+    let mut idle = 0u32;
+    loop {
+        if raw.queue.rx_burst(&mut batch) > 0 {
+            idle = 0;
+            raw.queue.tx_burst(&mut batch);
+        } else {
+            idle = idle.wrapping_add(1);
+            if idle.is_multiple_of(4096) && link.try_receive::<Word>()?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn wait_ready(link: &mut Link) -> Result<(), BenchError> {
+    match link.receive("waiting for the other end to poll", doze)? {
+        Word::Ready => Ok(()),
+        _ => Err(BenchError::Peer("it is out of step".to_owned())),
+    }
+}
+
+/// Frees what is left from before.
+fn drain(raw: &mut RawPort) {
+    let mut batch = MbufBatch::new();
+    let deadline = Instant::now() + SETTLE;
+    while raw.queue.rx_burst(&mut batch) > 0 && Instant::now() < deadline {
+        batch.clear();
+    }
+}

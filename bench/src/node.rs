@@ -1,0 +1,291 @@
+//! One end's device: configured from the options, opened, and driven.
+//!
+//! Run to completion is the default: the thread that posts and polls also drives the device's
+//! lcore, a turn between two looks at the queues. So each end keeps one CPU busy, not two, and a
+//! completion need not travel between CPUs. `--lcore-thread` gives the lcore a thread of its own.
+
+use crate::cli::{DeviceArgs, Idle};
+use crate::error::{BenchError, Step};
+use crate::pin::{Side, cpu_of, cpus, pin};
+use std::cell::Cell;
+use uroce::config::{self, Config, DeviceConfig, Ethdev, Lcores, LossConfig, PortConfig};
+use uroce::{Context, LcoreGuard, Turn};
+
+/// The one port of our devices.
+pub(crate) const PORT: u8 = 1;
+/// The counter of packets sent again.
+const RETRANSMITTED: &str = "retransmitted_packets";
+/// MTU of a port on which nothing else depends: a path MTU of 4096 fits.
+const MTU_ROOMY: u16 = 4200;
+/// MTU of a kernel's netdev or a NIC, unless told otherwise.
+const MTU_ETHERNET: u16 = 1500;
+/// What a port's MTU must have beyond the path MTU: IPv6, UDP and the longest transport headers.
+const MTU_BEYOND: u32 = 104;
+/// Addresses where none are given and none can be asked for (RFC 2544's range for benchmarks).
+const ADDRESS: [&str; 2] = ["198.18.0.1/24", "198.18.0.2/24"];
+/// Empty turns after which a thread without an lcore lets others run.
+const PATIENCE_TURNS: u32 = 64;
+
+/// An opened device and how it is driven.
+pub(crate) struct Node {
+    /// The device.
+    pub(crate) context: Context,
+    /// Which end this is.
+    pub(crate) side: Side,
+    /// The driver's name, for reports.
+    pub(crate) device: String,
+    /// Index of our address.
+    pub(crate) gid_index: u8,
+    cpu: Option<usize>,
+    lcore_thread: bool,
+    /// Whether the machine has fewer CPUs than there are busy threads.
+    crowded: bool,
+}
+
+impl Node {
+    /// Opens this end's device.
+    pub(crate) fn open(
+        args: &DeviceArgs,
+        side: Side,
+        mtu: Option<u32>,
+        gid_index: u8,
+    ) -> Result<Self, BenchError> {
+        let config = match &args.config {
+            Some(file) => Config::from_file(file).step("reading the configuration")?,
+            None => Config::new().device(device(args, side, mtu)?),
+        };
+        let Some(first) = config.devices.first() else {
+            return Err(BenchError::usage("the configuration has no device"));
+        };
+        Self::open_device(args, &config, &first.name.clone(), side, gid_index)
+    }
+
+    /// Opens both ends in this process, server first: two devices of the configuration, or two
+    /// joined by rings.
+    pub(crate) fn open_both(
+        args: &DeviceArgs,
+        mtu: Option<u32>,
+        gid_index: u8,
+    ) -> Result<[Self; 2], BenchError> {
+        if args.vdev.is_some() || args.pci.is_some() || !args.ip.is_empty() {
+            return Err(BenchError::usage(
+                "--in-process makes its own devices; others come from a --config with two",
+            ));
+        }
+        let config = match &args.config {
+            Some(file) => Config::from_file(file).step("reading the configuration")?,
+            None => Config::new()
+                .device(ring_device(args, Side::Server, mtu)?)
+                .device(ring_device(args, Side::Client, mtu)?),
+        };
+        let [server, client, ..] = &config.devices[..] else {
+            return Err(BenchError::usage("--in-process wants a configuration of two devices"));
+        };
+        let open = |name: &str, side| Self::open_device(args, &config, name, side, gid_index);
+        Ok([open(&server.name, Side::Server)?, open(&client.name, Side::Client)?])
+    }
+
+    fn open_device(
+        args: &DeviceArgs,
+        config: &Config,
+        name: &str,
+        side: Side,
+        gid_index: u8,
+    ) -> Result<Self, BenchError> {
+        let context = Context::open(config, name).step("opening the device")?;
+        let device = config.find(name).step("the device")?;
+        let cpu = match (&args.config, &device.lcores) {
+            (Some(_), Lcores::Cpus(cpus)) => cpus.first().copied(),
+            _ => cpu_of(side, args.lcores.as_ref(), cpus()),
+        };
+        let threads = if args.lcore_thread { 4 } else { 2 };
+        Ok(Self {
+            context,
+            side,
+            device: driver(device),
+            gid_index,
+            cpu,
+            lcore_thread: args.lcore_thread,
+            crowded: cpus().len() < threads,
+        })
+    }
+
+    /// Makes the calling thread the one that drives this end, on its CPU.
+    pub(crate) fn drive(&self) -> Result<Drive, BenchError> {
+        let guard = if self.lcore_thread {
+            None
+        } else {
+            if let Some(cpu) = self.cpu {
+                pin(cpu);
+            }
+            Some(self.context.adopt_lcore(0).step("taking over the lcore")?)
+        };
+        Ok(Drive { guard, crowded: self.crowded, idle: Cell::new(0) })
+    }
+
+    /// Packets sent again so far.
+    pub(crate) fn retransmissions(&self) -> Result<u64, BenchError> {
+        let counts = self.context.counters().step("reading counters")?;
+        Ok(counts.iter().find(|count| count.0 == RETRANSMITTED).map_or(0, |count| count.2))
+    }
+}
+
+/// What keeps an end going between its own steps.
+pub(crate) struct Drive {
+    guard: Option<LcoreGuard>,
+    crowded: bool,
+    idle: Cell<u32>,
+}
+
+impl Drive {
+    /// One turn of the lcore, or where that has a thread of its own, a moment's pause.
+    #[inline]
+    pub(crate) fn turn(&mut self) {
+        let busy = match &mut self.guard {
+            Some(guard) => guard.turn() == Turn::Busy,
+            None => {
+                std::hint::spin_loop();
+                false
+            }
+        };
+        if self.crowded && !busy {
+            let idle = self.idle.get_mut();
+            *idle += 1;
+            if *idle >= PATIENCE_TURNS {
+                *idle = 0;
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Whether the lcore runs beside this thread, so that memory changes between two turns.
+    pub(crate) fn is_concurrent(&self) -> bool {
+        self.guard.is_none()
+    }
+}
+
+/// The driver of a device's first port.
+fn driver(device: &DeviceConfig) -> String {
+    match device.ports.first().map(|port| &port.ethdev) {
+        Some(Ethdev::Ring(_)) => "net_ring".to_owned(),
+        Some(Ethdev::Vdev(devargs)) => devargs.split(',').next().unwrap_or_default().to_owned(),
+        Some(Ethdev::Pci(address)) => address.clone(),
+        None => String::new(),
+    }
+}
+
+/// The device that the options describe.
+fn device(args: &DeviceArgs, side: Side, mtu: Option<u32>) -> Result<DeviceConfig, BenchError> {
+    let (port, roomy) = match (&args.vdev, &args.pci) {
+        (Some(devargs), _) => (PortConfig::vdev(devargs), devargs.starts_with("net_memif")),
+        (None, Some(address)) => (PortConfig::pci(address), false),
+        (None, None) => {
+            return Err(BenchError::usage(
+                "say which device: --vdev, --pci or --config; or --in-process for both ends here",
+            ));
+        }
+    };
+    finish("perf", port, args, side, mtu, roomy)
+}
+
+/// One end of a ring.
+fn ring_device(
+    args: &DeviceArgs,
+    side: Side,
+    mtu: Option<u32>,
+) -> Result<DeviceConfig, BenchError> {
+    let name = match side {
+        Side::Server => "server",
+        Side::Client => "client",
+    };
+    finish(name, PortConfig::ring("perf"), args, side, mtu, true)
+}
+
+fn finish(
+    name: &str,
+    mut port: PortConfig,
+    args: &DeviceArgs,
+    side: Side,
+    mtu: Option<u32>,
+    roomy: bool,
+) -> Result<DeviceConfig, BenchError> {
+    port.mtu = args.port_mtu.unwrap_or_else(|| port_mtu(mtu, roomy));
+    for address in &args.ip {
+        port = port.ip(address).step("--ip")?;
+    }
+    if port.ip.is_empty() && roomy {
+        port = port.ip(ADDRESS[usize::from(side == Side::Client)]).step("an address")?;
+    }
+    if port.ip.is_empty() {
+        return Err(BenchError::usage("give the port an address: --ip, e.g. 192.0.2.1/24"));
+    }
+    port.loss = LossConfig {
+        rx: args.loss_rx.unwrap_or(0.0),
+        tx: args.loss_tx.unwrap_or(0.0),
+        seed: args.seed.unwrap_or(0),
+    };
+    let lcores = match cpu_of(side, args.lcores.as_ref(), cpus()) {
+        Some(cpu) => Lcores::Cpus(vec![cpu]),
+        None => Lcores::Count(1),
+    };
+    let idle = match args.idle {
+        None => config::Idle::Auto,
+        Some(Idle::Poll) => config::Idle::Poll,
+        Some(Idle::Yield) => config::Idle::Yield,
+        Some(Idle::Sleep) => config::Idle::Sleep,
+    };
+    Ok(DeviceConfig::new(name).lcores(lcores).idle(idle).port(port))
+}
+
+/// The port's MTU where none is given: it carries the path MTU that is asked for.
+fn port_mtu(path_mtu: Option<u32>, roomy: bool) -> u16 {
+    let usual = if roomy { MTU_ROOMY } else { MTU_ETHERNET };
+    let needed = path_mtu.map_or(0, |mtu| mtu + MTU_BEYOND);
+    usual.max(u16::try_from(needed).unwrap_or(u16::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_mtu_follows_the_path_mtu() {
+        assert_eq!(port_mtu(None, true), 4200);
+        assert_eq!(port_mtu(None, false), 1500);
+        assert_eq!(port_mtu(Some(4096), false), 4200);
+        assert_eq!(port_mtu(Some(1024), false), 1500);
+    }
+
+    #[test]
+    fn a_device_must_be_named_and_have_an_address() {
+        let error = |args: &DeviceArgs| {
+            device(args, Side::Server, None).expect_err("incomplete").to_string()
+        };
+        let nothing = DeviceArgs::default();
+        assert!(error(&nothing).contains("--vdev, --pci or --config"));
+        let tap = DeviceArgs { vdev: Some("net_af_packet0,iface=t0".into()), ..nothing };
+        assert!(error(&tap).contains("--ip"));
+    }
+
+    #[test]
+    fn memif_ends_have_addresses_of_their_own() {
+        let args = DeviceArgs { vdev: Some("net_memif0,role=server".into()), ..Default::default() };
+        let of = |side| device(&args, side, None).expect("complete");
+        let (server, client) = (of(Side::Server), of(Side::Client));
+        assert_ne!(server.ports[0].ip, client.ports[0].ip);
+        assert_eq!(server.ports[0].mtu, 4200);
+        assert_eq!(driver(&server), "net_memif0");
+    }
+
+    #[test]
+    fn losses_reach_the_port() {
+        let args = DeviceArgs {
+            vdev: Some("net_memif0".into()),
+            loss_rx: Some(0.25),
+            seed: Some(9),
+            ..Default::default()
+        };
+        let port = &device(&args, Side::Client, None).expect("complete").ports[0];
+        assert_eq!(port.loss, LossConfig { rx: 0.25, tx: 0.0, seed: 9 });
+    }
+}

@@ -1,0 +1,173 @@
+//! perftest's tests from the command line: roles, and what is printed when.
+
+use crate::cli::{PerfArgs, Role};
+use crate::error::BenchError;
+use crate::exchange::{Link, Listener, connect};
+use crate::node::Node;
+use crate::pin::Side;
+use crate::plan::{Amount, Measure, Plan};
+use crate::report::{
+    Connection, Report, Row, Title, bandwidth_header, bandwidth_row, latency_duration_header,
+    latency_duration_row, latency_header, latency_row, line, quantiles,
+};
+use crate::session::{self, Connected, End, Event, Outcome};
+use uroce::Gid;
+
+/// Runs a test in the role that the options give.
+pub(crate) fn run(args: &PerfArgs) -> Result<(), BenchError> {
+    let common = &args.common;
+    match common.role() {
+        Role::Both => both(args),
+        Role::Server => {
+            let listener = Listener::bind(common.port)?;
+            let node = Node::open(&common.device, Side::Server, args.plan.mtu, common.gid_index)?;
+            println!("\n{}\n* Waiting for client to connect... *\n{}", stars(), stars());
+            let mut link = Link::tcp(listener.accept()?)?;
+            one(args, &node, &mut link)
+        }
+        Role::Client { host } => {
+            let node = Node::open(&common.device, Side::Client, args.plan.mtu, common.gid_index)?;
+            let mut link = Link::tcp(connect(&host, common.port)?)?;
+            one(args, &node, &mut link)
+        }
+    }
+}
+
+fn stars() -> String {
+    "*".repeat(36)
+}
+
+/// One end; prints.
+fn one(args: &PerfArgs, node: &Node, link: &mut Link) -> Result<(), BenchError> {
+    let mut printer = Printer { args, device: &node.device };
+    let outcome = session::run(node, link, &args.plan, &mut |event| printer.print(event))?;
+    printer.finish(&outcome)
+}
+
+/// Both ends, each on a thread of its own; the client prints.
+fn both(args: &PerfArgs) -> Result<(), BenchError> {
+    let common = &args.common;
+    let [server, client] = Node::open_both(&common.device, args.plan.mtu, common.gid_index)?;
+    let (mut far, mut near) = Link::pair()?;
+    let plan = &args.plan;
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || session::run(&server, &mut far, plan, &mut |_| ()));
+        let client = scope.spawn(move || one(args, &client, &mut near));
+        let (client, server) = (crate::joined(client), crate::joined(server));
+        first_cause(client, server.map(|_| ()))
+    })
+}
+
+/// Of two ends' errors the one that is not about the other end.
+pub(crate) fn first_cause(
+    client: Result<(), BenchError>,
+    server: Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    match (client, server) {
+        (Err(BenchError::Peer(_) | BenchError::PeerGone), Err(cause)) => Err(cause),
+        (Err(cause), _) | (Ok(()), Err(cause)) => Err(cause),
+        (Ok(()), Ok(())) => Ok(()),
+    }
+}
+
+/// Prints a session as it goes on.
+struct Printer<'a> {
+    args: &'a PerfArgs,
+    device: &'a str,
+}
+
+impl Printer<'_> {
+    fn print(&mut self, event: Event<'_>) {
+        match event {
+            Event::Connected(connected) => self.head(connected),
+            Event::Row(row) => println!("{}", self.row(&row)),
+        }
+    }
+
+    fn title(&self, mtu: u32) -> Title<'_> {
+        let gid_index = self.args.common.gid_index;
+        Title { plan: &self.args.plan, device: self.device, mtu, gid_index }
+    }
+
+    fn head(&self, connected: &Connected) {
+        println!("{}", self.title(connected.mtu));
+        let sides = [("local", &connected.local), ("remote", &connected.remote)];
+        for (side, ends) in sides {
+            for end in ends {
+                println!("{}", connection(side, end, &self.args.plan));
+            }
+        }
+        println!("{}", line());
+        match (self.args.plan.measure, self.args.plan.amount) {
+            (Measure::Bandwidth, _) => {
+                println!("{}", bandwidth_header(self.args.common.report_gbits));
+            }
+            (Measure::Latency, Amount::Iterations(_)) => println!("{}", latency_header()),
+            (Measure::Latency, Amount::Duration(_)) => println!("{}", latency_duration_header()),
+        }
+    }
+
+    fn row(&self, row: &Row) -> String {
+        match (row, self.args.plan.amount) {
+            (Row::Bandwidth(row), _) => bandwidth_row(row, self.args.common.report_gbits),
+            (Row::Latency(size, row), Amount::Iterations(_)) => latency_row(*size, row),
+            (Row::Latency(size, row), Amount::Duration(time)) => {
+                latency_duration_row(*size, row, time.as_secs_f64())
+            }
+        }
+    }
+
+    /// What comes below the table.
+    fn finish(&self, outcome: &Outcome) -> Result<(), BenchError> {
+        println!("{}", line());
+        if self.args.quantiles {
+            for row in &outcome.rows {
+                if let Row::Latency(size, row) = row {
+                    println!(" {size} bytes,{}", quantiles(row));
+                }
+            }
+        }
+        if let Some(bytes) = outcome.verified_bytes {
+            println!(" verified: {bytes} bytes of payload, each as it was sent");
+        }
+        if outcome.retransmissions > 0 {
+            println!(" {} packets were sent again", outcome.retransmissions);
+        }
+        let Some(path) = self.args.common.json_file() else { return Ok(()) };
+        Report {
+            title: self.title(outcome.mtu),
+            gbits: self.args.common.report_gbits,
+            rows: &outcome.rows,
+            verified: outcome.verified_bytes.map(|_| true),
+            retransmissions: outcome.retransmissions,
+        }
+        .write(&path)
+    }
+}
+
+/// An end as perftest prints it; only one-sided operations show their memory.
+fn connection(side: &'static str, end: &End, plan: &Plan) -> Connection {
+    let one_sided = plan.operation != crate::plan::Operation::Send;
+    Connection {
+        side,
+        qpn: end.qpn,
+        psn: end.psn,
+        memory: one_sided.then_some((end.rkey, end.va)),
+        gid: Gid(end.gid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_named_not_its_echo() {
+        let echo = || Err(BenchError::PeerGone);
+        let cause = || Err(BenchError::usage("cause"));
+        assert_eq!(first_cause(echo(), cause()).expect_err("both").to_string(), "cause");
+        assert_eq!(first_cause(cause(), echo()).expect_err("both").to_string(), "cause");
+        assert!(first_cause(Ok(()), Ok(())).is_ok());
+        assert!(first_cause(Ok(()), cause()).is_err());
+    }
+}

@@ -1,0 +1,276 @@
+//! What is to be measured, in one value that both ends must have alike.
+//!
+//! Not here: what is each end's own business (device, addresses, pinning, form of the report).
+
+use crate::error::BenchError;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Largest message of a sweep (`-a`), as in perftest.
+const SWEEP_MAX_LOG2: u32 = 23;
+/// Largest message that RC knows.
+pub(crate) const MESSAGE_MAX: u32 = 1 << 31;
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// SEND.
+    Send,
+    /// ATOMIC fetch and add.
+    FetchAdd,
+    /// ATOMIC compare and swap.
+    CompareSwap,
+}
+
+impl Operation {
+    /// The specification's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Write => "RDMA WRITE",
+            Self::Read => "RDMA READ",
+            Self::Send => "SEND",
+            Self::FetchAdd => "FETCH_ADD",
+            Self::CompareSwap => "CMP_SWAP",
+        }
+    }
+
+    /// perftest's word for it in titles.
+    pub(crate) fn perftest_name(self) -> &'static str {
+        match self {
+            Self::Write => "RDMA_Write",
+            Self::Read => "RDMA_Read",
+            Self::Send => "Send",
+            Self::FetchAdd => "Atomic FETCH_AND_ADD",
+            Self::CompareSwap => "Atomic CMP_AND_SWAP",
+        }
+    }
+
+    /// Whether it is one of the two atomics.
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+
+    /// Whether only one side posts even in a latency test: the answer comes from the stack.
+    pub(crate) fn is_answered_by_stack(self) -> bool {
+        self == Self::Read || self.is_atomic()
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Measure {
+    /// Payload over time.
+    Bandwidth,
+    /// Round trips: half of one for SEND and WRITE, a whole one for READ and atomics.
+    Latency,
+}
+
+/// How much is done at each size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Amount {
+    /// So many messages on each queue pair.
+    Iterations(u64),
+    /// As many as go into the time.
+    Duration(Duration),
+}
+
+impl Amount {
+    /// The number of messages, where it is known beforehand.
+    pub(crate) fn iterations(self) -> Option<u64> {
+        match self {
+            Self::Iterations(count) => Some(count),
+            Self::Duration(_) => None,
+        }
+    }
+}
+
+/// One test at one or several sizes. Names are perftest's options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// What the work requests do.
+    pub(crate) operation: Operation,
+    /// What is measured.
+    pub(crate) measure: Measure,
+    /// Payload bytes of a message, one run for each.
+    pub(crate) sizes: Vec<u32>,
+    /// How much at each size.
+    pub(crate) amount: Amount,
+    /// Send requests outstanding on a queue pair.
+    pub(crate) tx_depth: u32,
+    /// Receive requests posted on a queue pair.
+    pub(crate) rx_depth: u32,
+    /// One of so many send requests is signaled.
+    pub(crate) cq_mod: u32,
+    /// Work requests posted at once.
+    pub(crate) post_list: u32,
+    /// Queue pairs.
+    pub(crate) qps: u32,
+    /// Path MTU in bytes; the largest that both ports carry if not given.
+    pub(crate) mtu: Option<u32>,
+    /// Local ACK timeout code: 4.096 µs · 2^n.
+    pub(crate) qp_timeout: u8,
+    /// Transport retries.
+    pub(crate) retry_count: u8,
+    /// READ and ATOMIC requests outstanding.
+    pub(crate) outstanding: u8,
+    /// Whether both ends send.
+    pub(crate) bidirectional: bool,
+    /// Whether the peak is not to be computed.
+    pub(crate) no_peak: bool,
+    /// Whether every byte is checked.
+    pub(crate) verify: bool,
+}
+
+impl Plan {
+    /// A test with perftest's defaults.
+    pub(crate) fn new(operation: Operation, measure: Measure) -> Self {
+        let latency = measure == Measure::Latency;
+        let (size, iterations) = match (measure, operation) {
+            (_, operation) if operation.is_atomic() => (8, 1000),
+            (Measure::Latency, _) => (2, 1000),
+            (Measure::Bandwidth, Operation::Write) => (65536, 5000),
+            (Measure::Bandwidth, _) => (65536, 1000),
+        };
+        Self {
+            operation,
+            measure,
+            sizes: vec![size],
+            amount: Amount::Iterations(iterations),
+            tx_depth: if latency { 1 } else { 128 },
+            rx_depth: 512,
+            cq_mod: if latency { 1 } else { 100 },
+            post_list: 1,
+            qps: 1,
+            mtu: None,
+            qp_timeout: 14,
+            retry_count: 7,
+            outstanding: 16,
+            bidirectional: false,
+            no_peak: false,
+            verify: false,
+        }
+    }
+
+    /// Sizes 2 to 8 MiB, each twice the one before.
+    pub(crate) fn sweep() -> Vec<u32> {
+        (1..=SWEEP_MAX_LOG2).map(|log2| 1 << log2).collect()
+    }
+
+    /// The largest message of the plan.
+    pub(crate) fn size_max(&self) -> u32 {
+        self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Refuses values out of range and makes those fit that perftest makes fit.
+    pub(crate) fn checked(mut self) -> Result<Self, BenchError> {
+        let range = |name: &str, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(BenchError::usage(format!("{name} must be {low} to {high}, not {value}")))
+        };
+        for &size in &self.sizes {
+            range("-s", u64::from(size), 1, u64::from(MESSAGE_MAX))?;
+            if self.operation.is_atomic() && size != 8 {
+                return Err(BenchError::usage("an atomic operation has 8 bytes"));
+            }
+        }
+        if let Amount::Iterations(count) = self.amount {
+            range("-n", count, 5, u64::from(u32::MAX))?;
+        }
+        range("-t", u64::from(self.tx_depth), 1, 16384)?;
+        range("-r", u64::from(self.rx_depth), 1, 16384)?;
+        range("-Q", u64::from(self.cq_mod), 1, 16384)?;
+        range("-q", u64::from(self.qps), 1, 1024)?;
+        range("-l", u64::from(self.post_list), 1, u64::from(self.tx_depth))?;
+        range("-u", u64::from(self.qp_timeout), 0, 31)?;
+        range("--retry_count", u64::from(self.retry_count), 0, 7)?;
+        range("-o", u64::from(self.outstanding), 1, 16)?;
+        if let Some(mtu) = self.mtu
+            && uroce::PathMtu::from_bytes(mtu).is_none()
+        {
+            return Err(BenchError::usage("-m must be 256, 512, 1024, 2048 or 4096"));
+        }
+        if self.verify && self.bidirectional {
+            return Err(BenchError::usage("--verify checks one direction: leave out -b"));
+        }
+        self.cq_mod = self.cq_mod.min(self.tx_depth);
+        Ok(self)
+    }
+
+    /// What differs from the other end's plan.
+    pub(crate) fn differences(&self, other: &Plan) -> Option<String> {
+        let both = [self, other].map(|plan| serde_json::to_value(plan).unwrap_or_default());
+        let [Some(ours), Some(theirs)] = both.each_ref().map(|value| value.as_object()) else {
+            return None;
+        };
+        let texts: Vec<String> = ours
+            .iter()
+            .filter(|(key, value)| theirs.get(*key) != Some(value))
+            .map(|(key, value)| {
+                let other = theirs.get(key).cloned().unwrap_or_default();
+                format!("{key} is {value} here and {other} there")
+            })
+            .collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_perftests() {
+        let write = Plan::new(Operation::Write, Measure::Bandwidth);
+        assert_eq!(write.sizes, [65536]);
+        assert_eq!(write.amount, Amount::Iterations(5000));
+        assert_eq!((write.tx_depth, write.cq_mod, write.rx_depth), (128, 100, 512));
+        let send = Plan::new(Operation::Send, Measure::Latency);
+        assert_eq!((send.sizes[0], send.amount), (2, Amount::Iterations(1000)));
+        assert_eq!(send.tx_depth, 1);
+        assert_eq!(Plan::new(Operation::FetchAdd, Measure::Latency).sizes, [8]);
+    }
+
+    #[test]
+    fn a_sweep_goes_from_2_to_8_mib() {
+        let sizes = Plan::sweep();
+        assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 1 << 23));
+    }
+
+    #[test]
+    fn moderation_is_at_most_the_depth() {
+        let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
+        plan.tx_depth = 16;
+        assert_eq!(plan.checked().expect("valid").cq_mod, 16);
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let with = |change: fn(&mut Plan)| {
+            let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
+            change(&mut plan);
+            plan.checked().expect_err("out of range").to_string()
+        };
+        assert_eq!(with(|plan| plan.sizes = vec![0]), "-s must be 1 to 2147483648, not 0");
+        assert_eq!(with(|plan| plan.mtu = Some(1500)), "-m must be 256, 512, 1024, 2048 or 4096");
+        assert_eq!(
+            with(|plan| plan.amount = Amount::Iterations(4)),
+            "-n must be 5 to 4294967295, not 4"
+        );
+        assert_eq!(with(|plan| plan.post_list = 200), "-l must be 1 to 128, not 200");
+    }
+
+    #[test]
+    fn differing_options_are_listed() {
+        let ours = Plan::new(Operation::Write, Measure::Bandwidth);
+        assert_eq!(ours.differences(&ours.clone()), None);
+        let theirs = Plan { sizes: vec![8], qps: 2, ..ours.clone() };
+        let text = ours.differences(&theirs).expect("they differ");
+        assert_eq!(text, "qps is 1 here and 2 there, sizes is [65536] here and [8] there");
+    }
+}

@@ -1,0 +1,121 @@
+//! The quickstart: the main job, verified, and its figures beside the limits of this machine.
+//!
+//! ```text
+//!   quickstart ─┬─► node memif-server ◄═ memif ═► node memif-client ─┐
+//!      ▲        └─► node ring: both ends in one process ─────────────┤
+//!      └────────────── notes, one JSON a line ◄──────────────────────┘
+//! ```
+//!
+//! A node verifies WRITE, READ, SEND, FETCH_ADD and CMP_SWAP byte for byte, then measures in rounds:
+//! each test once, the limits once. Medians of the rounds are reported, so that what else runs on
+//! the machine weighs on both alike.
+//!
+//! Invariants
+//! - `verified` is true only if every payload byte of every verified test was looked at.
+//! - The parent ends its nodes by their process numbers, however it ends itself; a node ends with
+//!   its parent.
+//!
+//! Not here: installing and building, which is `deploy/quickstart`'s.
+
+mod child;
+mod figures;
+mod node;
+mod summary;
+
+pub(crate) use node::run as run_node;
+
+use crate::cli::{NodePart, QuickstartArgs};
+use crate::error::BenchError;
+use crate::machine::Machine;
+use child::{Child, Folder};
+use figures::{Figures, Note};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+
+/// What a node has found out.
+#[derive(Clone, Debug, Default)]
+struct Findings {
+    verified_bytes: u64,
+    figures: Option<Figures>,
+}
+
+/// The subcommand.
+pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
+    if args.runs == 0 || args.time_ms == 0 {
+        return Err(BenchError::usage("--runs and --time-ms must be at least 1"));
+    }
+    let say = |text: &str| match args.json {
+        true => eprintln!("{text}"),
+        false => println!("{text}"),
+    };
+    let machine = Machine::this();
+    say(&summary::greeting(&machine, args));
+    let folder = Folder::new()?;
+    let bar = progress(args);
+    let memif = memif(args, folder.path(), &bar);
+    let ring =
+        memif.and_then(|memif| Ok((memif, part(args, NodePart::Ring, folder.path(), &bar)?)));
+    bar.finish_and_clear();
+    let (memif, ring) = ring?;
+    let report = summary::Report {
+        verified_bytes: memif.verified_bytes + ring.verified_bytes,
+        memif: memif.figures.unwrap_or_default(),
+        ring: ring.figures.unwrap_or_default(),
+        machine,
+        runs: args.runs,
+    };
+    say(&report.to_string());
+    if args.json {
+        println!("{}", report.json());
+    }
+    report.verdict()
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(args: &QuickstartArgs) -> ProgressBar {
+    let steps = 2 * figures::steps(args.runs);
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(" {bar:40} {percent:>3} %  {elapsed:>3}  {msg}");
+    let bar = ProgressBar::new(steps);
+    // The template is a constant; without it the default style shows as much.
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}
+
+/// Two processes; the client reports.
+fn memif(args: &QuickstartArgs, folder: &Path, bar: &ProgressBar) -> Result<Findings, BenchError> {
+    let mut server = Child::start(args, NodePart::MemifServer, folder)?;
+    let findings = part(args, NodePart::MemifClient, folder, bar);
+    match findings {
+        Ok(findings) => server.finish().map(|()| findings),
+        // The server may have been the first to fail, and know why.
+        Err(error) => Err(server.cause().unwrap_or(error)),
+    }
+}
+
+/// Runs the node that reports, to its end.
+fn part(
+    args: &QuickstartArgs,
+    part: NodePart,
+    folder: &Path,
+    bar: &ProgressBar,
+) -> Result<Findings, BenchError> {
+    let mut node = Child::start(args, part, folder)?;
+    let mut findings = Findings::default();
+    while let Some(note) = node.next_note()? {
+        match note {
+            Note::Begin(text) => bar.set_message(text),
+            Note::Measured => bar.inc(1),
+            Note::Verified { bytes } => {
+                findings.verified_bytes += bytes;
+                bar.inc(1);
+            }
+            Note::Done(figures) => findings.figures = Some(*figures),
+            Note::Failed(text) => return Err(BenchError::Child(text)),
+        }
+    }
+    node.finish()?;
+    Ok(findings)
+}

@@ -1,0 +1,166 @@
+//! What a node verifies and measures, and what it tells its parent.
+
+use crate::limits::Limits;
+use crate::plan::{Amount, Measure, Operation, Plan};
+use crate::stats::{Bandwidth, Quantiles};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Bytes of a large message.
+pub(super) const LARGE: u32 = 65536;
+/// Bytes of a small one.
+pub(super) const SMALL: u32 = 8;
+/// Path MTU of all tests.
+pub(super) const MTU: u32 = 4096;
+/// Work requests posted at once in the test of message rate.
+const RATE_LIST: u32 = 32;
+
+/// What a node says, one a line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Note {
+    /// Something begins.
+    Begin(String),
+    /// A measurement is done.
+    Measured,
+    /// So many payload bytes were looked at, and were right.
+    Verified { bytes: u64 },
+    /// The medians: the end.
+    Done(Box<Figures>),
+    /// Why it ended.
+    Failed(String),
+}
+
+/// The median run of each test, and the limits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    /// Bandwidth tests by name.
+    pub(super) bandwidth: Vec<(String, Bandwidth)>,
+    /// Latency tests by name, with their size.
+    pub(super) latency: Vec<(String, u32, Quantiles)>,
+    /// Medians.
+    pub(super) limits: Limits,
+    /// Packets sent again in all measurements.
+    pub(super) retransmissions: u64,
+}
+
+impl Figures {
+    /// A bandwidth test's payload, Gb/s.
+    pub(super) fn gbps(&self, name: &str) -> f64 {
+        self.bandwidth_of(name).gbps()
+    }
+
+    /// A bandwidth test's messages, millions a second.
+    pub(super) fn mps(&self, name: &str) -> f64 {
+        self.bandwidth_of(name).messages_per_second() / 1e6
+    }
+
+    /// A latency test's median, ns.
+    pub(super) fn typical_ns(&self, name: &str) -> f64 {
+        let found = self.latency.iter().find(|(test, ..)| test == name);
+        found.map_or(0.0, |(.., quantiles)| quantiles.p50)
+    }
+
+    fn bandwidth_of(&self, name: &str) -> Bandwidth {
+        let found = self.bandwidth.iter().find(|(test, _)| test == name);
+        found.map_or(Bandwidth::default(), |(_, sample)| *sample)
+    }
+}
+
+/// A test and its name in the report.
+pub(super) struct Test {
+    pub(super) name: &'static str,
+    pub(super) plan: Plan,
+}
+
+/// The main job: sizes of one byte, of a packet and a byte, of many packets.
+pub(super) fn verifications() -> Vec<Test> {
+    let with = |name, operation, sizes: &[u32], count| {
+        let mut plan = Plan::new(operation, Measure::Bandwidth);
+        plan.sizes = sizes.to_vec();
+        plan.amount = Amount::Iterations(count);
+        plan.mtu = Some(MTU);
+        plan.verify = true;
+        Test { name, plan }
+    };
+    const SIZES: [u32; 4] = [1, MTU + 1, LARGE, 1 << 20];
+    vec![
+        with("WRITE", Operation::Write, &SIZES, 128),
+        with("READ", Operation::Read, &SIZES, 128),
+        with("SEND", Operation::Send, &SIZES, 128),
+        with("FETCH_ADD", Operation::FetchAdd, &[8], 1000),
+        with("CMP_SWAP", Operation::CompareSwap, &[8], 1000),
+    ]
+}
+
+/// The measurements.
+pub(super) fn measurements(time: Duration) -> Vec<Test> {
+    let with = |name, operation, measure, size| {
+        let mut plan = Plan::new(operation, measure);
+        plan.sizes = vec![size];
+        plan.amount = Amount::Duration(time);
+        plan.mtu = Some(MTU);
+        Test { name, plan }
+    };
+    let mut rate = with("send_bw 8 B", Operation::Send, Measure::Bandwidth, SMALL);
+    rate.plan.post_list = RATE_LIST;
+    vec![
+        with("write_bw", Operation::Write, Measure::Bandwidth, LARGE),
+        with("read_bw", Operation::Read, Measure::Bandwidth, LARGE),
+        with("send_bw", Operation::Send, Measure::Bandwidth, LARGE),
+        rate,
+        with("send_lat", Operation::Send, Measure::Latency, SMALL),
+        with("write_lat", Operation::Write, Measure::Latency, SMALL),
+        with("read_lat", Operation::Read, Measure::Latency, SMALL),
+        with("atomic_lat", Operation::FetchAdd, Measure::Latency, SMALL),
+    ]
+}
+
+/// Notes of progress that one vdev's part gives.
+pub(super) fn steps(runs: u32) -> u64 {
+    let round = measurements(Duration::ZERO).len() as u64 + 1;
+    verifications().len() as u64 + u64::from(runs) * round
+}
+
+/// The run whose figure is the median; of an even number of runs the lower of the middle two.
+pub(super) fn median_run<T: Copy>(runs: &[T], figure: impl Fn(&T) -> f64) -> Option<T> {
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(|left, right| figure(left).total_cmp(&figure(right)));
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_is_valid_and_named_once() {
+        let tests = verifications().into_iter().chain(measurements(Duration::from_millis(1)));
+        let mut names = std::collections::BTreeSet::new();
+        for test in tests {
+            assert!(names.insert(test.name), "{}", test.name);
+            test.plan.checked().expect("a valid plan");
+        }
+    }
+
+    #[test]
+    fn every_operation_is_verified() {
+        let verified: Vec<_> = verifications().iter().map(|test| test.plan.operation).collect();
+        for operation in [
+            Operation::Write,
+            Operation::Read,
+            Operation::Send,
+            Operation::FetchAdd,
+            Operation::CompareSwap,
+        ] {
+            assert!(verified.contains(&operation));
+        }
+        assert!(verifications().iter().all(|test| test.plan.verify));
+    }
+
+    #[test]
+    fn the_median_run_is_one_of_the_runs() {
+        assert_eq!(median_run(&[3.0, 1.0, 2.0], |run| *run), Some(2.0));
+        assert_eq!(median_run(&[4.0, 1.0], |run| *run), Some(1.0));
+        assert_eq!(median_run(&[] as &[f64], |run| *run), None);
+    }
+}

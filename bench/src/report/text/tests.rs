@@ -1,0 +1,124 @@
+//! Snapshots. The expected texts follow perftest's format strings.
+
+use super::*;
+use crate::plan::Operation;
+use std::net::Ipv4Addr;
+
+fn sample(size: u64, messages: u64, elapsed_ns: u64) -> Bandwidth {
+    let peak_rate = messages as f64 / elapsed_ns as f64;
+    Bandwidth { messages, size, elapsed_ns, peak_rate }
+}
+
+#[test]
+fn a_bandwidth_table() {
+    // 5000 messages of 64 KiB in 28.318 ms.
+    let row = sample(65536, 5000, 28_318_464);
+    let mut table = [
+        bandwidth_header(true),
+        bandwidth_row(&row, true),
+        bandwidth_header(false),
+        bandwidth_row(&row, false),
+    ];
+    // `\t` is kept visible here.
+    table.iter_mut().for_each(|line| *line = line.replace('\t', "\\t"));
+    assert_eq!(
+        table,
+        [
+            " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
+            " 65536      5000             92.57              92.57  \\t\\t     0.176563",
+            " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]",
+            " 65536      5000             11035.20            11035.20\\t\\t     0.176563",
+        ]
+    );
+}
+
+#[test]
+fn a_small_bandwidth_has_six_digits() {
+    // 1000 messages of 2 bytes in 1 ms: 0.016 Gb/s.
+    let row = bandwidth_row(&sample(2, 1000, 1_000_000), true).replace('\t', "\\t");
+    assert_eq!(row, " 2          1000             0.016000            0.016000\\t\\t     1.000000");
+}
+
+#[test]
+fn a_peak_that_was_not_computed_is_zero() {
+    let row = Bandwidth { peak_rate: 0.0, ..sample(65536, 30_000, 1_000_000_000) };
+    assert!(bandwidth_row(&row, true).starts_with(" 65536      30000            0.00   "));
+}
+
+#[test]
+fn a_latency_table() {
+    let row = Quantiles {
+        count: 1000,
+        min: 912.0,
+        max: 10_140.0,
+        p50: 1_004.0,
+        mean: 1_023.0,
+        stdev: 231.4,
+        p99: 1_730.0,
+        p99_9: 10_100.0,
+        ..Quantiles::default()
+    };
+    assert_eq!(
+        latency_header(),
+        " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+    );
+    assert_eq!(
+        latency_row(2, &row).replace('\t', "\\t"),
+        " 2       1000          0.91           10.14        1.00     \\t       1.02        \\t0.23   \\t\\t1.73    \\t\\t10.10  "
+    );
+    assert_eq!(
+        latency_duration_row(2, &row, 0.5),
+        " 2             1000              1.02           2000.00"
+    );
+}
+
+#[test]
+fn a_title() {
+    let plan = Plan::new(Operation::Write, Measure::Bandwidth);
+    let title = Title { plan: &plan, device: "net_ring", mtu: 4096, gid_index: 3 };
+    let lines: Vec<String> =
+        title.to_string().lines().map(|line| line.replace('\t', "\\t")).collect();
+    assert_eq!(
+        lines,
+        [
+            "---------------------------------------------------------------------------------------",
+            "                    RDMA_Write BW Test",
+            " Dual-port       : OFF\\t\\tDevice         : net_ring",
+            " Number of qps   : 1\\t\\tTransport type : IB",
+            " Connection type : RC\\t\\tUsing SRQ      : OFF",
+            " TX depth        : 128",
+            " CQ Moderation   : 100",
+            " Mtu             : 4096[B]",
+            " Link type       : Ethernet",
+            " GID index       : 3",
+            " rdma_cm QPs\\t : OFF",
+            " Data ex. method : Ethernet",
+            "---------------------------------------------------------------------------------------",
+        ]
+    );
+}
+
+#[test]
+fn a_title_says_both_directions_and_outstanding_reads() {
+    let mut plan = Plan::new(Operation::Read, Measure::Bandwidth);
+    plan.bidirectional = true;
+    let title = Title { plan: &plan, device: "d", mtu: 1024, gid_index: 0 }.to_string();
+    assert!(title.contains("                    RDMA_Read Bidirectional BW Test\n"), "{title}");
+    assert!(title.contains(" Outstand reads  : 16\n"), "{title}");
+}
+
+#[test]
+fn an_end_of_a_connection() {
+    let end = Connection {
+        side: "local",
+        qpn: 0x86,
+        psn: 0x5d2a1c,
+        memory: Some((0x17d00, 0x7f00_0000_1000)),
+        gid: Gid::from(Ipv4Addr::new(10, 0, 0, 1)),
+    };
+    assert_eq!(
+        end.to_string(),
+        " local address: LID 0000 QPN 0x0086 PSN 0x5d2a1c RKey 0x017d00 VAddr 0x007f0000001000\n \
+         GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:00:00:01"
+    );
+}

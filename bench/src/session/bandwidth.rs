@@ -1,0 +1,313 @@
+//! Bandwidth: as many messages under way as the depth allows, from the first post to the last
+//! completion.
+//!
+//! One loop does all: post what there is room for, a turn of the lcore, take completions, give
+//! receive requests back. An end that only serves (WRITE, READ, atomics) turns its lcore until the
+//! other says that it has finished.
+
+use super::lane::{Bench, Layout, Operands, POLL_BATCH, poll, remote_slot, work_request};
+use super::watch::Watch;
+use super::{Word, out_of_step};
+use crate::error::{BenchError, Step};
+use crate::pin::Side;
+use crate::plan::{Amount, Operation, Plan};
+use crate::stats::{Bandwidth, Timeline};
+use uroce::{
+    CompletionQueue, MemoryRegion, MemorySlice, QueuePair, RecvWr, RemoteBuffer, SendWr,
+    WorkCompletion,
+};
+use uroce_engine::clock::Clock;
+
+/// Receive requests given back at once.
+const REPOST: u32 = 32;
+
+/// Measures one size; both ends get the client's figures (both directions' with `-b`).
+pub(super) fn run(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+    let plan = bench.plan;
+    let sends = bench.side == Side::Client || plan.bidirectional;
+    let receives =
+        plan.operation == Operation::Send && (bench.side == Side::Server || plan.bidirectional);
+    for region in &bench.regions {
+        let len = region.len();
+        region.fill(0..len, 0xa5).step("filling memory")?;
+    }
+    if receives {
+        bench.post_receives()?;
+    }
+    bench.barrier()?;
+    let sample = transfer(bench, size, sends, receives)?;
+    exchange_samples(bench, sample)
+}
+
+/// The loop. Ends when this end has sent all and the other end has said that it has.
+fn transfer(
+    bench: &mut Bench<'_>,
+    size: u32,
+    sends: bool,
+    receives: bool,
+) -> Result<Bandwidth, BenchError> {
+    let Bench { plan, layout, clock, link, drive, .. } = bench;
+    let locals = slices(&bench.regions, |region| region.slice(layout.local(0, size)))?;
+    let targets = slices(&bench.regions, |region| region.slice(layout.target(0, plan.size_max())))?;
+    let mut sender =
+        Sender::new(plan, clock, layout, size, &locals, &bench.remotes, bench.qps.len())?;
+    let mut receiver = Receiver::new(plan, &targets, &mut bench.receives_posted);
+    let mut watch = Watch::new(*clock);
+    let mut completions = [WorkCompletion::default(); POLL_BATCH];
+    let mut told = !sends;
+    // The end that never sends (a server without -b) has a peer that says when it is done.
+    let mut expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
+    loop {
+        if !sender.is_done() && sends {
+            sender.post(&mut bench.qps)?;
+        }
+        drive.turn();
+        if sends {
+            sender.complete(&bench.send_cq, &mut completions)?;
+            if !told && sender.is_done() {
+                link.send(&Word::Finished { messages: sender.completed })?;
+                told = true;
+            }
+        }
+        if receives {
+            receiver.turn(&bench.recv_cq, &mut completions, &mut bench.qps)?;
+        }
+        match watch.turn(link, sender.completed + receiver.received)? {
+            None => (),
+            Some(Word::Finished { messages }) => expected = Some(messages),
+            Some(_) => return Err(out_of_step()),
+        }
+        let received_all = |count: u64| !receives || receiver.received >= count;
+        if told && expected.is_some_and(received_all) {
+            return Ok(sender.sample(size));
+        }
+    }
+}
+
+/// The client's figures are the report; with both directions the sum is.
+fn exchange_samples(bench: &mut Bench<'_>, ours: Bandwidth) -> Result<Bandwidth, BenchError> {
+    bench.link.send(&Word::Sample(ours))?;
+    let Word::Sample(theirs) = bench.hear("waiting for the other end's figures")? else {
+        return Err(out_of_step());
+    };
+    Ok(match (bench.plan.bidirectional, bench.side) {
+        (true, _) => ours.plus(&theirs),
+        (false, Side::Client) => ours,
+        (false, Side::Server) => theirs,
+    })
+}
+
+/// One slice of each region.
+fn slices<'a, E: std::error::Error + Send + Sync + 'static>(
+    regions: &'a [MemoryRegion],
+    slice: impl Fn(&'a MemoryRegion) -> Result<MemorySlice<'a>, E>,
+) -> Result<Vec<[MemorySlice<'a>; 1]>, BenchError> {
+    let one = |region| Ok([slice(region).step("a slice of memory")?]);
+    regions.iter().map(one).collect()
+}
+
+/// A queue pair's count.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    posted: u64,
+    completed: u64,
+}
+
+/// The sending half of an end.
+struct Sender<'a> {
+    plan: &'a Plan,
+    clock: Clock,
+    /// One for each queue pair.
+    requests: Vec<SendWr<'a>>,
+    counts: Vec<Count>,
+    /// Messages on each queue pair; set when the time is over, where there is a time.
+    limit: u64,
+    deadline: u64,
+    list: Vec<SendWr<'a>>,
+    timeline: Timeline,
+    completed: u64,
+    first_post: u64,
+    last_completion: u64,
+}
+
+impl<'a> Sender<'a> {
+    fn new(
+        plan: &'a Plan,
+        clock: &Clock,
+        layout: &Layout,
+        size: u32,
+        locals: &'a [[MemorySlice<'a>; 1]],
+        remotes: &[RemoteBuffer],
+        lanes: usize,
+    ) -> Result<Self, BenchError> {
+        let mut requests = Vec::with_capacity(lanes);
+        for (local, remote) in locals.iter().zip(remotes) {
+            let remote = remote_slot(layout, remote, 0, size)?;
+            requests.push(work_request(plan.operation, local, remote, Operands::default()));
+        }
+        let now = clock.now();
+        let (limit, deadline) = match plan.amount {
+            Amount::Iterations(count) => (count, u64::MAX),
+            Amount::Duration(time) => (u64::MAX, now + time.as_nanos() as u64),
+        };
+        let messages = plan.amount.iterations().map(|count| count * u64::from(plan.qps));
+        Ok(Self {
+            plan,
+            clock: *clock,
+            requests,
+            counts: vec![Count::default(); lanes],
+            limit,
+            deadline,
+            list: Vec::with_capacity(plan.post_list as usize),
+            timeline: Timeline::new(messages, !plan.no_peak),
+            completed: 0,
+            first_post: now,
+            last_completion: now,
+        })
+    }
+
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.completed == self.limit.saturating_mul(self.counts.len() as u64)
+    }
+
+    /// Posts on each queue pair what its depth allows.
+    #[inline]
+    fn post(&mut self, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+        for (lane, qp) in qps.iter_mut().enumerate() {
+            let (depth, list) = (u64::from(self.plan.tx_depth), u64::from(self.plan.post_list));
+            loop {
+                let Count { posted, completed } = self.counts[lane];
+                let left = self.limit - posted;
+                let count = list.min(left);
+                if count == 0 || posted - completed + count > depth {
+                    break;
+                }
+                self.post_list(lane, qp, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post_list(&mut self, lane: usize, qp: &mut QueuePair, count: u64) -> Result<(), BenchError> {
+        let first = self.counts[lane].posted + 1;
+        if self.timeline.wanted() {
+            self.timeline.post(count, self.clock.now());
+        }
+        if count == 1 {
+            let request = self.request(lane, first);
+            qp.post_send(&request).step("posting")?;
+        } else {
+            self.list.clear();
+            for number in first..first + count {
+                let request = self.request(lane, number);
+                self.list.push(request);
+            }
+            qp.post_sends(&self.list).step("posting")?;
+        }
+        self.counts[lane].posted += count;
+        Ok(())
+    }
+
+    /// The lane's message `number`, counted from 1. Its completion tells that all before it are
+    /// done.
+    #[inline]
+    fn request(&self, lane: usize, number: u64) -> SendWr<'a> {
+        let request = self.requests[lane].id(number << 16 | lane as u64);
+        let moderated = number.is_multiple_of(u64::from(self.plan.cq_mod));
+        if moderated || number == self.limit { request.signaled() } else { request }
+    }
+
+    /// Takes completions; ends the run when its time is over.
+    #[inline]
+    fn complete(
+        &mut self,
+        cq: &CompletionQueue,
+        completions: &mut [WorkCompletion],
+    ) -> Result<(), BenchError> {
+        let polled = poll(cq, completions, self.plan.operation)?;
+        if !polled.is_empty() {
+            let now = self.clock.now();
+            for completion in polled {
+                let count = &mut self.counts[(completion.wr_id & 0xffff) as usize];
+                let number = completion.wr_id >> 16;
+                self.completed += number - count.completed;
+                count.completed = number;
+            }
+            self.last_completion = now;
+            self.timeline.complete(self.completed, now);
+        }
+        if self.deadline != u64::MAX && self.clock.now() > self.deadline {
+            self.finish();
+        }
+        Ok(())
+    }
+
+    /// Sets the limit to the next message that each queue pair will post, or has posted with a
+    /// completion.
+    fn finish(&mut self) {
+        self.deadline = u64::MAX;
+        let moderation = u64::from(self.plan.cq_mod);
+        let most = self.counts.iter().map(|count| count.posted).max().unwrap_or(0);
+        // All queue pairs go on to the same number, which has a completion in any case.
+        self.limit = most.next_multiple_of(moderation).max(moderation);
+    }
+
+    fn sample(&self, size: u32) -> Bandwidth {
+        Bandwidth {
+            messages: self.completed,
+            size: u64::from(size),
+            elapsed_ns: self.last_completion - self.first_post,
+            peak_rate: self.timeline.peak(),
+        }
+    }
+}
+
+/// The receiving half of an end, for SEND.
+struct Receiver<'a> {
+    requests: Vec<[RecvWr<'a>; REPOST as usize]>,
+    /// Receive requests that are posted, per queue pair.
+    posted: &'a mut [u32],
+    depth: u32,
+    repost: u32,
+    received: u64,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(plan: &Plan, targets: &'a [[MemorySlice<'a>; 1]], posted: &'a mut [u32]) -> Self {
+        let request = |(lane, target): (usize, &'a [MemorySlice<'a>; 1])| {
+            [RecvWr::new(target).id(lane as u64); REPOST as usize]
+        };
+        Self {
+            requests: targets.iter().enumerate().map(request).collect(),
+            posted,
+            depth: plan.rx_depth,
+            repost: REPOST.min(plan.rx_depth.div_ceil(2)),
+            received: 0,
+        }
+    }
+
+    /// Counts messages received and gives their requests back.
+    #[inline]
+    fn turn(
+        &mut self,
+        cq: &CompletionQueue,
+        completions: &mut [WorkCompletion],
+        qps: &mut [QueuePair],
+    ) -> Result<(), BenchError> {
+        let polled = poll(cq, completions, Operation::Send)?;
+        self.received += polled.len() as u64;
+        for completion in polled {
+            let lane = completion.wr_id as usize;
+            self.posted[lane] -= 1;
+            let used = self.depth - self.posted[lane];
+            if used >= self.repost {
+                let list = &self.requests[lane][..used.min(REPOST) as usize];
+                qps[lane].post_recvs(list).step("posting receive requests")?;
+                self.posted[lane] += list.len() as u32;
+            }
+        }
+        Ok(())
+    }
+}

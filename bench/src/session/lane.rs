@@ -1,0 +1,366 @@
+//! What a session works with: queue pairs, their memory, and the other end's.
+//!
+//! Each queue pair has a lane of memory: slots that its own work requests name (`local`), and slots
+//! that the peer's requests read, write or fill (`target`). One slot of each is enough to measure;
+//! verification has several, so that many messages can be under way.
+
+use super::{Connected, PATIENCE, Word, out_of_step, pause};
+use crate::error::{BenchError, Step};
+use crate::exchange::Link;
+use crate::node::{Drive, Node, PORT};
+use crate::pin::Side;
+use crate::plan::{Operation, Plan};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use uroce::{
+    AccessFlags, CompletionQueue, ConnectOptions, Endpoint, Gid, MemoryRegion, MemorySlice,
+    PathMtu, Psn, QpCaps, QpInit, Qpn, QueuePair, RecvWr, RemoteBuffer, Rkey, SendWr, Va,
+    WorkCompletion,
+};
+use uroce_engine::clock::Clock;
+
+/// Slots of a verified lane, at most.
+const SLOTS_MAX: u32 = 64;
+/// Bytes of a verified lane's local slots, at most (one slot is always there).
+const SLOT_BYTES_MAX: usize = 32 << 20;
+/// Bytes of all memory regions together.
+const MEMORY_MAX: usize = 4 << 30;
+/// Work requests that a latency test may have outstanding: those without a completion of their
+/// own still take places in the send queue.
+pub(super) const LATENCY_DEPTH: u32 = 128;
+/// Completions taken at once.
+pub(super) const POLL_BATCH: usize = 64;
+
+/// One end of a queue pair's connection, and the memory it offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// Its address.
+    pub(crate) gid: [u8; 16],
+    /// Its number.
+    pub(crate) qpn: u32,
+    /// The first PSN that it sends.
+    pub(crate) psn: u32,
+    /// Address of its memory.
+    pub(crate) va: u64,
+    /// Key of its memory.
+    pub(crate) rkey: u32,
+    /// Bytes of its memory.
+    pub(crate) len: u64,
+}
+
+impl End {
+    fn remote(&self) -> RemoteBuffer {
+        RemoteBuffer { va: Va(self.va), rkey: Rkey(self.rkey), len: self.len }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint { gid: Gid(self.gid), qpn: Qpn::new(self.qpn), psn: Psn::new(self.psn) }
+    }
+}
+
+/// Where a lane's slots lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Slots of each kind.
+    pub(super) slots: u32,
+    stride: usize,
+}
+
+impl Layout {
+    fn new(plan: &Plan) -> Self {
+        let stride = (plan.size_max() as usize).next_multiple_of(64);
+        let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
+        let slots =
+            if plan.verify { fit.min(plan.tx_depth.max(16)).clamp(1, SLOTS_MAX) } else { 1 };
+        Self { slots, stride }
+    }
+
+    fn bytes(&self) -> usize {
+        2 * self.slots as usize * self.stride
+    }
+
+    /// Slot `index` of those that our work requests name.
+    pub(super) fn local(&self, index: u32, size: u32) -> Range<usize> {
+        let start = (index % self.slots) as usize * self.stride;
+        start..start + size as usize
+    }
+
+    /// Slot `index` of those that the peer's requests touch.
+    pub(super) fn target(&self, index: u32, size: u32) -> Range<usize> {
+        let start = (self.slots + index % self.slots) as usize * self.stride;
+        start..start + size as usize
+    }
+}
+
+/// A connected session.
+pub(super) struct Bench<'a> {
+    // Dropped first: the lcore's own thread then serves what the rest asks for on its way out.
+    pub(super) drive: Drive,
+    pub(super) qps: Vec<QueuePair>,
+    pub(super) regions: Vec<MemoryRegion>,
+    pub(super) remotes: Vec<RemoteBuffer>,
+    pub(super) send_cq: CompletionQueue,
+    pub(super) recv_cq: CompletionQueue,
+    pub(super) layout: Layout,
+    /// Receive requests that are posted, per queue pair.
+    pub(super) receives_posted: Vec<u32>,
+    pub(super) clock: Clock,
+    pub(super) link: &'a mut Link,
+    pub(super) plan: &'a Plan,
+    pub(super) side: Side,
+    pub(super) connected: Connected,
+}
+
+impl<'a> Bench<'a> {
+    /// Makes this end's queue pairs and memory and connects them with the other's.
+    pub(super) fn connect(
+        node: &Node,
+        link: &'a mut Link,
+        plan: &'a Plan,
+    ) -> Result<Self, BenchError> {
+        let context = &node.context;
+        let layout = Layout::new(plan);
+        let lanes = plan.qps as usize;
+        if layout.bytes().saturating_mul(lanes) > MEMORY_MAX {
+            return Err(BenchError::usage("the messages of all queue pairs take over 4 GiB"));
+        }
+        let depth = plan.tx_depth.max(LATENCY_DEPTH);
+        let pd = context.allocate_pd();
+        let send_cq = context.create_cq(depth * plan.qps).step("creating a CQ")?;
+        let recv_cq = context.create_cq(plan.rx_depth * plan.qps).step("creating a CQ")?;
+        let caps = QpCaps {
+            max_send_wr: depth,
+            max_recv_wr: plan.rx_depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+        };
+        let (mut qps, mut regions) = (Vec::new(), Vec::new());
+        for _ in 0..lanes {
+            let init = QpInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, lcore: None };
+            qps.push(pd.create_qp(&init).step("creating a QP")?);
+            let region = pd.allocate(layout.bytes(), AccessFlags::all());
+            regions.push(region.step("registering memory")?);
+        }
+        let connected = exchange(node, link, plan, &qps, &regions)?;
+        connect_all(node, plan, &mut qps, &connected)?;
+        let remotes = connected.remote.iter().map(End::remote).collect();
+        Ok(Self {
+            drive: node.drive()?,
+            qps,
+            regions,
+            remotes,
+            send_cq,
+            recv_cq,
+            layout,
+            receives_posted: vec![0; lanes],
+            clock: Clock::new(),
+            link,
+            plan,
+            side: node.side,
+            connected,
+        })
+    }
+
+    /// Returns when both ends are here.
+    pub(super) fn barrier(&mut self) -> Result<(), BenchError> {
+        self.link.send(&Word::Ready)?;
+        match self.hear("waiting for the other end to get ready")? {
+            Word::Ready => Ok(()),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// What the other end says next; the lcore is driven meanwhile.
+    pub(super) fn hear(&mut self, waiting: &'static str) -> Result<Word, BenchError> {
+        let Self { link, drive, .. } = self;
+        link.receive(waiting, || drive.turn())
+    }
+
+    /// Posts receive requests for whole slots until each queue pair has its depth of them.
+    pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
+        let range = self.layout.target(0, self.plan.size_max());
+        let lanes = self.qps.iter_mut().zip(&self.regions).zip(&mut self.receives_posted);
+        for (lane, ((qp, region), posted)) in lanes.enumerate() {
+            let target = [region.slice(range.clone()).step("a slice of memory")?];
+            let request = RecvWr::new(&target).id(lane as u64);
+            while *posted < self.plan.rx_depth {
+                qp.post_recv(&request).step("posting a receive request")?;
+                *posted += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Exchanges the last words; what the other end has sent again.
+    pub(super) fn close(mut self, retransmissions: u64) -> Result<u64, BenchError> {
+        self.link.send(&Word::Closing { retransmissions })?;
+        match self.hear("waiting for the other end's report")? {
+            Word::Closing { retransmissions } => Ok(retransmissions),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// Takes completions of the send queues until `count` have come.
+    pub(super) fn await_sends(&mut self, count: u64) -> Result<(), BenchError> {
+        let mut done = 0;
+        let mut completions = [WorkCompletion::default(); POLL_BATCH];
+        let deadline = self.clock.now() + PATIENCE.as_nanos() as u64;
+        while done < count {
+            self.drive.turn();
+            done += poll(&self.send_cq, &mut completions, self.plan.operation)?.len() as u64;
+            if self.clock.now() > deadline {
+                let waiting = "waiting for completions";
+                return Err(BenchError::TimedOut { waiting, limit: PATIENCE });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells the other end what we have, and learns what it has.
+fn exchange(
+    node: &Node,
+    link: &mut Link,
+    plan: &Plan,
+    qps: &[QueuePair],
+    regions: &[MemoryRegion],
+) -> Result<Connected, BenchError> {
+    let largest = largest_mtu(node, plan.mtu)?;
+    let mut local = Vec::new();
+    for (qp, region) in qps.iter().zip(regions) {
+        let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
+        let memory = region.remote();
+        local.push(End {
+            gid: endpoint.gid.0,
+            qpn: endpoint.qpn.value(),
+            psn: endpoint.psn.value(),
+            va: memory.va.0,
+            rkey: memory.rkey.0,
+            len: memory.len,
+        });
+    }
+    link.send(&Word::Setup { mtu: largest, ends: local.clone() })?;
+    match link.receive("waiting for the other end's queue pairs", pause)? {
+        Word::Setup { mtu, ends } if ends.len() == local.len() => {
+            Ok(Connected { mtu: mtu.min(largest), local, remote: ends })
+        }
+        _ => Err(out_of_step()),
+    }
+}
+
+/// The path MTU asked for if our port carries it, else the largest that it does.
+fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, BenchError> {
+    let port = node.context.ports().first();
+    let largest = port.and_then(|port| port.max_path_mtu).map_or(0, PathMtu::bytes);
+    match wanted.unwrap_or(largest) {
+        mtu if (1..=largest).contains(&mtu) => Ok(mtu),
+        mtu => Err(BenchError::usage(format!(
+            "a path MTU of {mtu} does not fit the port, which carries {largest}: see --port-mtu"
+        ))),
+    }
+}
+
+fn connect_all(
+    node: &Node,
+    plan: &Plan,
+    qps: &mut [QueuePair],
+    connected: &Connected,
+) -> Result<(), BenchError> {
+    let options = ConnectOptions {
+        sgid_index: node.gid_index,
+        path_mtu: PathMtu::from_bytes(connected.mtu),
+        timeout: plan.qp_timeout,
+        retry_cnt: plan.retry_count,
+        max_rd_atomic: plan.outstanding,
+        max_dest_rd_atomic: plan.outstanding,
+        ..ConnectOptions::default()
+    };
+    for (qp, end) in qps.iter_mut().zip(&connected.remote) {
+        qp.connect(&end.endpoint(), &options).step("connecting")?;
+    }
+    Ok(())
+}
+
+/// What an atomic operation works with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Operands {
+    /// CMP_SWAP swaps if this is there.
+    pub(super) compare: u64,
+    /// FETCH_ADD adds this, CMP_SWAP writes it.
+    pub(super) value: u64,
+}
+
+/// The work request of an operation; only an atomic one looks at the operands.
+#[inline]
+pub(super) fn work_request<'a>(
+    operation: Operation,
+    local: &'a [MemorySlice<'a>],
+    remote: RemoteBuffer,
+    operands: Operands,
+) -> SendWr<'a> {
+    let Operands { compare, value } = operands;
+    match operation {
+        Operation::Write => SendWr::write(local, remote),
+        Operation::Read => SendWr::read(local, remote),
+        Operation::Send => SendWr::send(local),
+        Operation::FetchAdd => SendWr::fetch_add(local, remote, value),
+        Operation::CompareSwap => SendWr::compare_swap(local, remote, compare, value),
+    }
+}
+
+/// The completions that are there; an error among them is ours.
+#[inline]
+pub(super) fn poll<'a>(
+    cq: &CompletionQueue,
+    completions: &'a mut [WorkCompletion],
+    operation: Operation,
+) -> Result<&'a [WorkCompletion], BenchError> {
+    let count = cq.poll(completions).step("polling a CQ")?;
+    let polled = &completions[..count];
+    for completion in polled {
+        if let Err(status) = completion.ok() {
+            return Err(BenchError::Completion { operation: operation.name(), status });
+        }
+    }
+    Ok(polled)
+}
+
+/// The part of the peer's memory that holds its target slot `index`.
+pub(super) fn remote_slot(
+    layout: &Layout,
+    remote: &RemoteBuffer,
+    index: u32,
+    size: u32,
+) -> Result<RemoteBuffer, BenchError> {
+    let range = layout.target(index, size);
+    remote.slice(range.start as u64, u64::from(size)).step("the peer's memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measure;
+
+    #[test]
+    fn slots_do_not_overlap() {
+        let plan = Plan { verify: true, ..Plan::new(Operation::Write, Measure::Bandwidth) };
+        let layout = Layout::new(&plan);
+        let mut ranges: Vec<_> = (0..layout.slots)
+            .flat_map(|slot| [layout.local(slot, 65536), layout.target(slot, 65536)])
+            .collect();
+        ranges.sort_by_key(|range| range.start);
+        assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        assert_eq!(ranges.last().map(|range| range.end), Some(layout.bytes()));
+        assert_eq!(layout.local(0, 1), layout.local(layout.slots, 1));
+    }
+
+    #[test]
+    fn only_verification_has_many_slots_and_few_large_ones() {
+        let plan = Plan::new(Operation::Write, Measure::Bandwidth);
+        assert_eq!(Layout::new(&plan).slots, 1);
+        let large = Plan { verify: true, sizes: vec![16 << 20], ..plan.clone() };
+        assert_eq!(Layout::new(&large).slots, 2);
+        let huge = Plan { verify: true, sizes: vec![512 << 20], ..plan };
+        assert_eq!(Layout::new(&huge).slots, 1);
+    }
+}

@@ -1,0 +1,390 @@
+//! Verification: every byte of every message is looked at where it arrived.
+//!
+//! Messages go in rounds of as many as there are slots, each its own pattern into its own slot.
+//! After a round the side that has received checks all slots before the next begins: WRITE and
+//! SEND at the server, READ at the client. Atomics must return what arithmetic says, one by one,
+//! and leave the word that it says.
+//!
+//! Only the transfers are timed, yet each round starts from an empty pipe: the rates are lower than
+//! those of a run without verification.
+
+use super::lane::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
+use super::watch::Watch;
+use super::{Word, out_of_step};
+use crate::error::{BenchError, Step};
+use crate::pattern::Pattern;
+use crate::pin::Side;
+use crate::plan::{Operation, Plan};
+use crate::stats::Bandwidth;
+use std::time::{Duration, Instant};
+use uroce::{MemoryRegion, RecvWr, WorkCompletion};
+
+/// How long a byte that is not there yet is waited for where the lcore runs beside us.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Verifies one size; both ends get the client's figures.
+pub(super) fn run(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+    for region in &bench.regions {
+        region.fill(0..region.len(), 0).step("clearing memory")?;
+    }
+    match bench.side {
+        Side::Client => client(bench, size),
+        Side::Server => server(bench, size),
+    }
+}
+
+fn client(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+    bench.barrier()?;
+    let total = bench.plan.amount.iterations().unwrap_or(0);
+    let mut algebra: Vec<Algebra> =
+        (0..bench.qps.len()).map(|lane| Algebra::new(bench.plan, lane)).collect();
+    let (mut first, mut elapsed) = (0, 0);
+    while first < total {
+        let count = u64::from(bench.layout.slots).min(total - first);
+        if bench.plan.operation == Operation::Read {
+            bench.link.send(&Word::Prepare { first, count })?;
+            checked(bench)?;
+        }
+        elapsed += round(bench, size, first, count, &mut algebra)?;
+        if bench.plan.operation != Operation::Read {
+            let words = algebra.iter().map(|lane| lane.word).collect();
+            bench.link.send(&Word::Check { first, count, words })?;
+            checked(bench)?;
+        }
+        first += count;
+    }
+    let messages = total * bench.qps.len() as u64;
+    let sample = Bandwidth { messages, size: u64::from(size), elapsed_ns: elapsed, peak_rate: 0.0 };
+    bench.link.send(&Word::Sample(sample))?;
+    Ok(sample)
+}
+
+/// Sends one round and, where the answer comes here, checks it; the time of the transfer.
+fn round(
+    bench: &mut Bench<'_>,
+    size: u32,
+    first: u64,
+    count: u64,
+    algebra: &mut [Algebra],
+) -> Result<u64, BenchError> {
+    let plan = bench.plan;
+    let mut buffer = vec![0; size as usize];
+    for (lane, region) in bench.regions.iter().enumerate() {
+        let pattern = pattern_of(plan.operation, lane);
+        for number in first..first + count {
+            match plan.operation {
+                Operation::Write | Operation::Send => pattern.fill(number, &mut buffer),
+                // What is read must replace something else.
+                _ => buffer.fill(!Pattern::last_byte(number)),
+            }
+            let place = bench.layout.local(number as u32, size).start;
+            region.write_at(place, &buffer).step("filling memory")?;
+        }
+    }
+    let begin = bench.clock.now();
+    let mut expected = Vec::new();
+    for (lane, algebra) in algebra.iter_mut().enumerate() {
+        for number in first..first + count {
+            // The depth may be less than a round.
+            if (number - first) >= u64::from(plan.tx_depth) {
+                bench.await_sends(1)?;
+            }
+            let (operands, original) = algebra.next(number);
+            expected.push((lane, number, original));
+            post(bench, lane, number, size, operands)?;
+        }
+        bench.await_sends(count.min(u64::from(plan.tx_depth)))?;
+    }
+    let elapsed = bench.clock.now() - begin;
+    for (lane, number, original) in expected {
+        check_answer(bench, lane, number, size, original, &mut buffer)?;
+    }
+    Ok(elapsed)
+}
+
+fn post(
+    bench: &mut Bench<'_>,
+    lane: usize,
+    number: u64,
+    size: u32,
+    operands: Operands,
+) -> Result<(), BenchError> {
+    let slot = number as u32;
+    let range = bench.layout.local(slot, size);
+    let local = [bench.regions[lane].slice(range).step("a slice of memory")?];
+    // Atomics meet in one word.
+    let target = if bench.plan.operation.is_atomic() { 0 } else { slot };
+    let remote = remote_slot(&bench.layout, &bench.remotes[lane], target, size)?;
+    let request = work_request(bench.plan.operation, &local, remote, operands);
+    bench.qps[lane].post_send(&request.id(number).signaled()).step("posting")
+}
+
+/// Checks what came back with the operation itself.
+fn check_answer(
+    bench: &Bench<'_>,
+    lane: usize,
+    number: u64,
+    size: u32,
+    original: u64,
+    buffer: &mut [u8],
+) -> Result<(), BenchError> {
+    let (region, place) = (&bench.regions[lane], bench.layout.local(number as u32, size).start);
+    match bench.plan.operation {
+        Operation::Write | Operation::Send => Ok(()),
+        Operation::Read => {
+            region.read_at(place, buffer).step("reading memory")?;
+            check(bench.plan.operation, lane, number, buffer).map_err(BenchError::Corrupt)
+        }
+        Operation::FetchAdd | Operation::CompareSwap => {
+            let returned = region.load_u64(place).step("reading memory")?;
+            if returned == original {
+                return Ok(());
+            }
+            Err(BenchError::Corrupt(format!(
+                "{} {number} of queue pair {lane} returned {returned:#x}, not {original:#x}",
+                bench.plan.operation.name()
+            )))
+        }
+    }
+}
+
+/// Waits for the server's verdict.
+fn checked(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    match bench.hear("waiting for the other end to check what it received")? {
+        Word::Checked { fault: None } => Ok(()),
+        Word::Checked { fault: Some(text) } => Err(BenchError::Corrupt(text)),
+        _ => Err(out_of_step()),
+    }
+}
+
+fn server(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+    let total = bench.plan.amount.iterations().unwrap_or(0);
+    post_round(bench, size, 0, total)?;
+    bench.barrier()?;
+    loop {
+        match bench.hear("waiting for the other end's next round")? {
+            Word::Prepare { first, count } => {
+                prepare(bench, size, first, count)?;
+                bench.link.send(&Word::Checked { fault: None })?;
+            }
+            Word::Check { first, count, words } => {
+                receive_round(bench, size, count)?;
+                let fault = check_round(bench, size, first, count, &words)?;
+                post_round(bench, size, first + count, total)?;
+                bench.link.send(&Word::Checked { fault: fault.clone() })?;
+                if let Some(text) = fault {
+                    return Err(BenchError::Corrupt(text));
+                }
+            }
+            Word::Sample(sample) => return Ok(sample),
+            _ => return Err(out_of_step()),
+        }
+    }
+}
+
+/// Lays out messages for the client to read.
+fn prepare(bench: &Bench<'_>, size: u32, first: u64, count: u64) -> Result<(), BenchError> {
+    let mut buffer = vec![0; size as usize];
+    for (lane, region) in bench.regions.iter().enumerate() {
+        for number in first..first + count {
+            pattern_of(Operation::Read, lane).fill(number, &mut buffer);
+            let place = bench.layout.target(number as u32, size).start;
+            region.write_at(place, &buffer).step("filling memory")?;
+        }
+    }
+    Ok(())
+}
+
+/// Posts the receive requests of the round that begins with message `first`, one to a slot.
+fn post_round(bench: &mut Bench<'_>, size: u32, first: u64, total: u64) -> Result<(), BenchError> {
+    if bench.plan.operation != Operation::Send {
+        return Ok(());
+    }
+    let end = total.min(first + u64::from(bench.layout.slots));
+    for (qp, region) in bench.qps.iter_mut().zip(&bench.regions) {
+        for number in first..end {
+            let range = bench.layout.target(number as u32, size);
+            let target = [region.slice(range).step("a slice of memory")?];
+            let request = RecvWr::new(&target).id(number);
+            qp.post_recv(&request).step("posting a receive request")?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the completions of a round of SENDs, whose lengths must be right.
+fn receive_round(bench: &mut Bench<'_>, size: u32, count: u64) -> Result<(), BenchError> {
+    if bench.plan.operation != Operation::Send {
+        return Ok(());
+    }
+    let expected = count * bench.qps.len() as u64;
+    let mut completions = [WorkCompletion::default(); POLL_BATCH];
+    let (mut done, mut watch) = (0, Watch::new(bench.clock));
+    while done < expected {
+        bench.drive.turn();
+        for completion in poll(&bench.recv_cq, &mut completions, Operation::Send)? {
+            if completion.byte_len != size {
+                return Err(BenchError::Corrupt(format!(
+                    "message {} came with {} bytes instead of {size}",
+                    completion.wr_id, completion.byte_len
+                )));
+            }
+            done += 1;
+        }
+        if watch.turn(bench.link, done)?.is_some() {
+            return Err(out_of_step());
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a round at its target, if anything.
+fn check_round(
+    bench: &Bench<'_>,
+    size: u32,
+    first: u64,
+    count: u64,
+    words: &[u64],
+) -> Result<Option<String>, BenchError> {
+    let operation = bench.plan.operation;
+    let mut buffer = vec![0; size as usize];
+    for (lane, region) in bench.regions.iter().enumerate() {
+        if operation.is_atomic() {
+            let word =
+                region.load_u64(bench.layout.target(0, size).start).step("reading memory")?;
+            let expected = words.get(lane).copied().unwrap_or_default();
+            if word != expected {
+                let name = operation.name();
+                return Ok(Some(format!(
+                    "after {} of {name} the word is {word:#x}, not {expected:#x}",
+                    first + count
+                )));
+            }
+            continue;
+        }
+        for number in first..first + count {
+            let place = bench.layout.target(number as u32, size).start;
+            let fault = settle(bench.drive.is_concurrent(), || {
+                region.read_at(place, &mut buffer).step("reading memory")?;
+                Ok(check(operation, lane, number, &buffer).err())
+            })?;
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The fault that stays. Where the lcore works beside this thread, its last stores may be a moment
+/// behind what was seen of them.
+fn settle(
+    concurrent: bool,
+    mut look: impl FnMut() -> Result<Option<String>, BenchError>,
+) -> Result<Option<String>, BenchError> {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let fault = look()?;
+        if fault.is_none() || !concurrent || Instant::now() > deadline {
+            return Ok(fault);
+        }
+    }
+}
+
+/// Compares a message with what was sent.
+fn check(operation: Operation, lane: usize, number: u64, bytes: &[u8]) -> Result<(), String> {
+    match pattern_of(operation, lane).mismatch(number, bytes) {
+        None => Ok(()),
+        Some(offset) => Err(format!(
+            "{} {number} of queue pair {lane}: byte {offset} of {} is not what was sent",
+            operation.name(),
+            bytes.len()
+        )),
+    }
+}
+
+/// Reads a message of a latency test where it arrived and compares it.
+pub(super) fn check_at(
+    bench: &Bench<'_>,
+    region: &MemoryRegion,
+    place: usize,
+    pattern: Pattern,
+    number: u64,
+    buffer: &mut [u8],
+) -> Result<(), BenchError> {
+    let fault = settle(bench.drive.is_concurrent(), || {
+        region.read_at(place, buffer).step("reading memory")?;
+        Ok(pattern.mismatch(number, buffer).map(|offset| {
+            format!("message {number}: byte {offset} of {} is not what was sent", buffer.len())
+        }))
+    })?;
+    fault.map_or(Ok(()), |text| Err(BenchError::Corrupt(text)))
+}
+
+/// Different operations and queue pairs have different bytes.
+fn pattern_of(operation: Operation, lane: usize) -> Pattern {
+    Pattern::new((operation as u64) << 32 | lane as u64)
+}
+
+/// What a word must hold after each atomic operation on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Algebra {
+    operation: Operation,
+    pattern: Pattern,
+    /// The word now.
+    pub(super) word: u64,
+}
+
+impl Algebra {
+    /// A word of zero.
+    pub(super) fn new(plan: &Plan, lane: usize) -> Self {
+        Self { operation: plan.operation, pattern: pattern_of(plan.operation, lane), word: 0 }
+    }
+
+    /// The operands of operation `number`, and what it must return. Every other CMP_SWAP compares
+    /// with something else than what is there, and must not swap.
+    pub(super) fn next(&mut self, number: u64) -> (Operands, u64) {
+        let (original, value) = (self.word, self.pattern.number(number));
+        let matches = number.is_multiple_of(2);
+        match self.operation {
+            Operation::FetchAdd => self.word = original.wrapping_add(value),
+            Operation::CompareSwap if matches => self.word = value,
+            _ => (),
+        }
+        let compare = if matches { original } else { !original };
+        (Operands { compare, value }, original)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measure;
+
+    #[test]
+    fn added_values_sum_up() {
+        let plan = Plan::new(Operation::FetchAdd, Measure::Latency);
+        let mut algebra = Algebra::new(&plan, 0);
+        let mut sum = 0u64;
+        for number in 0..100 {
+            let (operands, original) = algebra.next(number);
+            assert_eq!(original, sum);
+            sum = sum.wrapping_add(operands.value);
+        }
+        assert_eq!(algebra.word, sum);
+    }
+
+    #[test]
+    fn every_other_comparison_fails_and_leaves_the_word() {
+        let plan = Plan::new(Operation::CompareSwap, Measure::Latency);
+        let mut algebra = Algebra::new(&plan, 1);
+        for number in 0..100 {
+            let before = algebra.word;
+            let (operands, original) = algebra.next(number);
+            assert_eq!(original, before);
+            let swapped = operands.compare == before;
+            assert_eq!(swapped, number % 2 == 0);
+            assert_eq!(algebra.word, if swapped { operands.value } else { before });
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Bandwidth of one thread: messages, their size, the time they took.
+
+use serde::{Deserialize, Serialize};
+
+/// perftest computes no peak beyond so many messages; its column then says 0.
+const PEAK_MESSAGES_MAX: u64 = 20_000;
+
+/// Messages over time, in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Bandwidth {
+    /// Messages completed.
+    pub(crate) messages: u64,
+    /// Payload bytes of each.
+    pub(crate) size: u64,
+    /// From the first post to the last completion, nanoseconds.
+    pub(crate) elapsed_ns: u64,
+    /// Messages per nanosecond in the best window; 0 if none was computed.
+    pub(crate) peak_rate: f64,
+}
+
+impl Bandwidth {
+    /// Payload bytes per second on average.
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        self.messages_per_second() * self.size as f64
+    }
+
+    /// Payload bytes per second in the best window.
+    pub(crate) fn peak_bytes_per_second(&self) -> f64 {
+        self.peak_rate * 1e9 * self.size as f64
+    }
+
+    /// Messages per second on average.
+    pub(crate) fn messages_per_second(&self) -> f64 {
+        self.messages as f64 / (self.elapsed_ns.max(1) as f64 / 1e9)
+    }
+
+    /// Payload in Gb/s, 10⁹ bits.
+    pub(crate) fn gbps(&self) -> f64 {
+        self.bytes_per_second() * 8.0 / 1e9
+    }
+
+    /// Both directions together, as perftest reports them.
+    pub(crate) fn plus(&self, other: &Bandwidth) -> Bandwidth {
+        // Of unequal times the longer counts.
+        let elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        let scale = |one: &Bandwidth| {
+            one.messages as f64 * (elapsed_ns.max(1) as f64 / one.elapsed_ns.max(1) as f64)
+        };
+        Bandwidth {
+            messages: (scale(self) + scale(other)).round() as u64,
+            size: self.size,
+            elapsed_ns,
+            peak_rate: self.peak_rate + other.peak_rate,
+        }
+    }
+}
+
+/// When messages were posted and completed, for the peak.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    /// Nanoseconds, one per message.
+    posted: Vec<u64>,
+    /// Messages completed by then, and when.
+    completed: Vec<(u64, u64)>,
+    wanted: bool,
+}
+
+impl Timeline {
+    /// Keeps times of `messages` messages if a peak is wanted and perftest would compute one.
+    pub(crate) fn new(messages: Option<u64>, wanted: bool) -> Self {
+        let count = messages.filter(|&count| wanted && count <= PEAK_MESSAGES_MAX);
+        let capacity = count.unwrap_or(0) as usize;
+        Self {
+            posted: Vec::with_capacity(capacity),
+            completed: Vec::with_capacity(capacity),
+            wanted: count.is_some(),
+        }
+    }
+
+    /// Whether times are to be noted.
+    #[inline]
+    pub(crate) fn wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// `count` messages were posted.
+    #[inline]
+    pub(crate) fn post(&mut self, count: u64, now: u64) {
+        if self.wanted {
+            self.posted.extend((0..count).map(|_| now));
+        }
+    }
+
+    /// So many messages are completed in all.
+    #[inline]
+    pub(crate) fn complete(&mut self, total: u64, now: u64) {
+        if self.wanted {
+            self.completed.push((total, now));
+        }
+    }
+
+    /// Messages per nanosecond in the best window from a post to a completion.
+    ///
+    /// The window of the greatest ratio is found by Dinkelbach's iteration: for a rate `r` the
+    /// best window of "messages minus `r` times duration" is one pass, and its own rate is the
+    /// next `r`. perftest tries all pairs.
+    pub(crate) fn peak(&self) -> f64 {
+        let mut rate = 0.0;
+        for _ in 0..64 {
+            let better = self.best_window(rate);
+            if better <= rate {
+                break;
+            }
+            rate = better;
+        }
+        rate
+    }
+
+    /// The rate of the window that gains most over `rate`.
+    fn best_window(&self, rate: f64) -> f64 {
+        let start = self.posted.first().copied().unwrap_or(0);
+        let since = |time: u64| time.saturating_sub(start) as f64;
+        let mut best = (0.0, 0.0);
+        let mut lowest = (f64::INFINITY, 0u64, 0u64);
+        let mut next = 0;
+        for &(total, end) in &self.completed {
+            while let Some(&posted) = self.posted.get(next).filter(|_| (next as u64) < total) {
+                let value = next as f64 - rate * since(posted);
+                if value < lowest.0 {
+                    lowest = (value, next as u64, posted);
+                }
+                next += 1;
+            }
+            let gain = total as f64 - rate * since(end) - lowest.0;
+            let duration = end.saturating_sub(lowest.2).max(1) as f64;
+            if gain > best.0 {
+                best = (gain, (total - lowest.1) as f64 / duration);
+            }
+        }
+        best.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_pairs(timeline: &Timeline) -> f64 {
+        let mut best = 0.0f64;
+        for (index, &posted) in timeline.posted.iter().enumerate() {
+            for &(total, end) in &timeline.completed {
+                if total > index as u64 {
+                    let duration = end.saturating_sub(posted).max(1) as f64;
+                    best = best.max((total - index as u64) as f64 / duration);
+                }
+            }
+        }
+        best
+    }
+
+    #[test]
+    fn rates_count_payload_and_decimal_bits() {
+        let sample =
+            Bandwidth { messages: 1000, size: 65536, elapsed_ns: 1_000_000, peak_rate: 0.002 };
+        assert_eq!(sample.messages_per_second(), 1e6);
+        assert!((sample.gbps() - 524.288).abs() < 1e-9);
+        assert_eq!(sample.peak_bytes_per_second(), 2e6 * 65536.0);
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_best_of_all_windows() {
+        let mut seed = 7u64;
+        let mut random = |limit: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % limit
+        };
+        for messages in [1u64, 2, 17, 300] {
+            let mut timeline = Timeline::new(Some(messages), true);
+            let mut now = 1_000_000;
+            for index in 0..messages {
+                now += random(50);
+                timeline.post(1, now);
+                if random(3) == 0 || index + 1 == messages {
+                    now += 1 + random(400);
+                    timeline.complete(index + 1, now);
+                }
+            }
+            let (fast, slow) = (timeline.peak(), all_pairs(&timeline));
+            assert!((fast - slow).abs() < 1e-9 * slow, "{messages}: {fast} against {slow}");
+        }
+    }
+
+    #[test]
+    fn no_peak_beyond_perftests_limit_or_when_not_wanted() {
+        for (messages, wanted) in [(Some(20_001), true), (Some(5), false), (None, true)] {
+            let mut timeline = Timeline::new(messages, wanted);
+            timeline.post(1, 1);
+            timeline.complete(1, 2);
+            assert!(!timeline.wanted());
+            assert_eq!(timeline.peak(), 0.0);
+        }
+    }
+
+    #[test]
+    fn two_directions_add_up() {
+        let one = Bandwidth { messages: 100, size: 8, elapsed_ns: 1000, peak_rate: 0.1 };
+        let two = Bandwidth { messages: 100, size: 8, elapsed_ns: 2000, peak_rate: 0.1 };
+        let sum = one.plus(&two).bytes_per_second();
+        assert!((sum - one.bytes_per_second() - two.bytes_per_second()).abs() < 1.0);
+    }
+}
