@@ -103,8 +103,8 @@ impl Requester {
         }
         match code {
             NakCode::PsnSequenceError => {
-                //= check A10 — a repetition of a NAK whose rewind has not been sent yet is no new one
-                if self.next_psn == psn {
+                //= check A10 — one rewind and one charge, however often the NAK comes
+                if self.next_psn == psn || !self.retry.first_nak(psn) {
                     return Ok(());
                 }
                 env.count(Counter::PacketSeqErr);

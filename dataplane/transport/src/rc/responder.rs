@@ -186,10 +186,12 @@ impl Responder {
         Ok(())
     }
 
-    /// Owes the peer an ACK for everything up to here, if it asked for one.
+    /// Owes the peer an ACK for everything up to here, if it asked for one. The answer to a READ or
+    /// ATOMIC is one already.
     fn acknowledge(&mut self, packet: &Packet<'_>) {
+        let is_data = matches!(packet.op.operation, Operation::Send | Operation::Write);
         //= check A16 — an AckReq is never left unanswered
-        if packet.bth.ack_req {
+        if packet.bth.ack_req && is_data {
             self.answer_with(Syndrome::UNLIMITED);
         }
     }

@@ -19,6 +19,9 @@ pub(super) struct Retry {
     rnr_deadline: Option<Instant>,
     /// The PSN for which an implied NAK has been acted upon; a repetition waits for the timer.
     implied_psn: Option<Psn>,
+    /// The same of a PSN-sequence NAK: a responder gives one and then waits in silence, so a second
+    /// one is a copy of the first.
+    nak_psn: Option<Psn>,
 }
 
 impl Retry {
@@ -32,6 +35,7 @@ impl Retry {
         self.transport_left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
         self.implied_psn = None;
+        self.nak_psn = None;
         self.ack_deadline = None;
         if outstanding && self.rnr_deadline.is_none() {
             self.arm(attr, now);
@@ -61,6 +65,12 @@ impl Retry {
     /// Is this implied NAK the first one for `psn` since the last progress or timeout?
     pub(super) fn first_implied(&mut self, psn: Psn) -> bool {
         self.implied_psn.replace(psn) != Some(psn)
+    }
+
+    /// Is this sequence NAK the first one for `psn` since the last progress or timeout?
+    //= check A10 — a NAK that comes again is no new one
+    pub(super) fn first_nak(&mut self, psn: Psn) -> bool {
+        self.nak_psn.replace(psn) != Some(psn)
     }
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. False: none was left.
@@ -95,6 +105,7 @@ impl Retry {
         if expired {
             self.ack_deadline = None;
             self.implied_psn = None;
+            self.nak_psn = None;
         }
         expired
     }
