@@ -369,6 +369,12 @@ impl Pair {
         self.post(end, op, &[self.local[end].sge(0, len)])
     }
 
+    /// As [`write`](Pair::write), to the second half of the peer's region.
+    pub fn write_far(&mut self, end: usize, len: u32) -> u64 {
+        let op = self.write_op(end, REGION / 2, None);
+        self.post(end, op, &[self.local[end].sge(0, len)])
+    }
+
     /// As [`write`](Pair::write), with immediate data.
     pub fn write_imm(&mut self, end: usize, len: u32, imm: u32) -> u64 {
         let op = self.write_op(end, 0, Some(ImmDt(imm)));
@@ -465,7 +471,7 @@ impl Pair {
         while self.world.next_due().is_some_and(|due| due <= end) {
             self.world.step();
         }
-        self.world.advance_to(end);
+        self.world.jump_to(end);
         self.world.take_completions(&mut self.completed);
         self
     }

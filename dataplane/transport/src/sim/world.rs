@@ -218,7 +218,12 @@ impl World {
         self.settings.lazy_rate = 0.0;
     }
 
-    /// Adds a rule; the first one that fits a frame counts.
+    /// From now on a sink is full with this chance.
+    pub fn set_full_rate(&mut self, rate: f64) {
+        self.outlet.full_rate = rate;
+    }
+
+    /// Adds a rule; of those whose turn it is at a frame, the first one acts.
     pub fn add_rule(&mut self, rule: Rule) {
         self.rules.push(rule);
     }
@@ -323,9 +328,9 @@ impl World {
         self.agenda.next_due()
     }
 
-    /// Lets time pass up to `when`, before which nothing is due.
-    pub fn advance_to(&mut self, when: Instant) {
-        self.agenda.advance_to(when);
+    /// Lets time pass to `when` with nobody looking: what was due meanwhile happens then.
+    pub fn jump_to(&mut self, when: Instant) {
+        self.agenda.jump_to(when);
     }
 
     /// Takes the next event.
@@ -393,7 +398,7 @@ impl World {
     fn expire(&mut self, at: At) {
         let now = self.now();
         let slot = self.slot_mut(at);
-        if slot.timer_at != Some(now) {
+        if slot.timer_at.is_none_or(|due| due > now) {
             return; // an earlier deadline was entered since; this one is entered anew if needed
         }
         slot.timer_at = None;
@@ -451,7 +456,11 @@ impl World {
         let Departure { from, bth, mut frame } = departure;
         let Slot { peer: to, connection, .. } = *self.slot(from);
         self.packets += 1;
-        let rule = self.rules.iter_mut().find_map(|rule| rule.apply(usize::from(from.node), &bth));
+        // Every rule counts every frame that fits it; the first whose turn it is acts.
+        let mut rule = None;
+        for candidate in &mut self.rules {
+            rule = rule.or(candidate.apply(usize::from(from.node), &bth));
+        }
         let rates = self.rates[usize::from(from.node)][usize::from(to)];
 
         let mut fate = Fate::default();

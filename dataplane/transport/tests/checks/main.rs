@@ -1,0 +1,15 @@
+//! The protocol's checks, each a small scene between two QPs with its packets as evidence.
+//!
+//! End 0 is the requester and end 1 the responder unless a test says otherwise. Both run the real
+//! core; what goes wrong on the way is said by a rule, what no peer would send is crafted.
+
+#![cfg(feature = "sim")]
+
+mod atomic;
+mod completions;
+mod go_back_n;
+mod headers;
+mod memory;
+mod read;
+mod scene;
+mod timers;

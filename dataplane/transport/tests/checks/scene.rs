@@ -1,0 +1,76 @@
+//! What the scenes have in common.
+
+use core::time::Duration;
+
+use uroce_transport::sim::{Pair, Seen};
+use uroce_transport::{Cqe, QpState, Side, WcStatus};
+use uroce_wire::{NakCode, OpCode, Psn, Syndrome};
+
+/// The end that asks.
+pub(crate) const A: usize = 0;
+
+/// The end that answers.
+pub(crate) const B: usize = 1;
+
+/// Longer than a round trip, shorter than any ACK timeout of the scenes.
+pub(crate) const SHORTLY: Duration = Duration::from_micros(50);
+
+/// The ACK timeout of timeout code 8, which the scenes use.
+pub(crate) const TIMEOUT: Duration = Duration::from_nanos(4096 << 8);
+
+/// The NAKs an end has sent, with their PSNs. RNR NAKs are none of them.
+pub(crate) fn naks(pair: &Pair, from: usize) -> Vec<(NakCode, Psn)> {
+    let nak = |seen: &Seen| match seen.ext.aeth.syndrome {
+        Syndrome::Nak(code) if seen.bth.opcode == OpCode::RC_ACKNOWLEDGE => {
+            Some((code, seen.bth.psn))
+        }
+        _ => None,
+    };
+    pair.seen(from).iter().filter_map(nak).collect()
+}
+
+/// How many RNR NAKs an end has sent.
+pub(crate) fn rnr_naks(pair: &Pair, from: usize) -> Vec<Seen> {
+    let mut seen = pair.responses(from);
+    seen.retain(|seen| matches!(seen.ext.aeth.syndrome, Syndrome::RnrNak { .. }));
+    seen
+}
+
+/// Numbers and statuses of the completions an end got on a queue.
+pub(crate) fn statuses(pair: &mut Pair, end: usize, side: Side) -> Vec<(u64, WcStatus)> {
+    pair.take(end, side).iter().map(|cqe| (cqe.wr_id, cqe.status)).collect()
+}
+
+/// Takes the only completion of a queue, which must be a success.
+pub(crate) fn only_success(pair: &mut Pair, end: usize, side: Side) -> Cqe {
+    let cqes = pair.take(end, side);
+    assert_eq!(cqes.len(), 1, "{cqes:?}\n{:#?}", pair.trace(40));
+    assert_eq!(cqes[0].status, WcStatus::Success, "{:#?}", pair.trace(40));
+    cqes[0]
+}
+
+/// All these work requests have succeeded, in this order, and no other.
+#[track_caller]
+pub(crate) fn assert_all_succeeded(pair: &mut Pair, end: usize, side: Side, wr_ids: &[u64]) {
+    let expected: Vec<_> = wr_ids.iter().map(|wr_id| (*wr_id, WcStatus::Success)).collect();
+    assert_eq!(statuses(pair, end, side), expected, "{:#?}", pair.trace(40));
+}
+
+/// The responder has refused with this code and ended the connection.
+#[track_caller]
+pub(crate) fn assert_refused(pair: &Pair, code: NakCode) {
+    let naks = naks(pair, B);
+    assert_eq!(naks.len(), 1, "{:#?}", pair.trace(40));
+    assert_eq!(naks[0].0, code, "{:#?}", pair.trace(40));
+    assert_eq!(pair.qp(B).state(), QpState::Err);
+}
+
+/// `0..end` as the sequence of packets counts.
+pub(crate) fn upto(end: i32) -> std::ops::Range<i32> {
+    0..end
+}
+
+/// The sequences one after the other.
+pub(crate) fn runs(ranges: &[std::ops::Range<i32>]) -> Vec<i32> {
+    ranges.iter().cloned().flatten().collect()
+}

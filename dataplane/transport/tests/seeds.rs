@@ -1,0 +1,81 @@
+//! The model: random work under random faults, from seeds, judged by the simulator's oracle.
+//!
+//! `uroce-sim` runs as many seeds as one likes; here stand a few for every change, and every seed
+//! that has found something.
+
+#![cfg(feature = "sim")]
+
+use uroce_transport::sim::{Campaign, Plan, Rates, Summary, run_seed};
+
+/// Runs seeds up to `packets` packets.
+#[track_caller]
+fn run(campaign: &Campaign) -> Summary {
+    let (summary, failure) = campaign.run(20_000, |_| ());
+    if let Some(outcome) = failure {
+        let lines = outcome.record.map(|record| record.tail(40)).unwrap_or_default();
+        panic!("{:?}\n{}", outcome.violation, lines.join("\n"));
+    }
+    summary
+}
+
+#[test]
+fn random_work_under_random_faults_is_done_once_and_in_order() {
+    let campaign = Campaign { seed: 1, packets: 300_000, connections: None, rates: None };
+    let summary = run(&campaign);
+    let faults = summary.faults;
+    assert!(summary.messages > 10_000 && summary.bytes > 10_000_000, "{summary:?}");
+    for count in [faults.lost, faults.duplicated, faults.delayed, faults.corrupted, faults.refused]
+    {
+        assert!(count > 100, "{faults:?}");
+    }
+}
+
+#[test] //= check A20 test
+fn on_perfect_links_nothing_is_sent_twice() {
+    let rates = Some(Rates::NONE);
+    let campaign = Campaign { seed: 2, packets: 200_000, connections: None, rates };
+    let summary = run(&campaign);
+    assert_eq!((summary.faults.total(), summary.dead), (0, 0));
+}
+
+#[test]
+fn a_tenth_of_everything_going_wrong_is_survived() {
+    let rates = Rates { loss: 0.1, duplicate: 0.1, reorder: 0.1, corrupt: 0.1, delay: 0.1 };
+    let campaign = Campaign { seed: 3, packets: 200_000, connections: Some(4), rates: Some(rates) };
+    assert!(run(&campaign).messages > 500);
+}
+
+#[test]
+fn many_connections_do_not_disturb_each_other() {
+    let campaign = Campaign { seed: 4, packets: 200_000, connections: Some(64), rates: None };
+    run(&campaign);
+}
+
+#[test]
+fn a_seed_says_everything() {
+    let campaign = Campaign { seed: 0, packets: 0, connections: None, rates: None };
+    for seed in 10..20 {
+        let plan = Plan { packets: 2000, ..campaign.plan(seed) };
+        let [first, second] = [(); 2].map(|()| run_seed(&plan, Some(10_000)));
+        assert_eq!(first.summary, second.summary);
+        let tail = |outcome: &uroce_transport::sim::Outcome| {
+            outcome.record.as_ref().map(|record| record.tail(10_000))
+        };
+        assert_eq!(tail(&first), tail(&second));
+    }
+}
+
+/// Seeds that have shown an error, and what it was.
+const FOUND: [(u64, &str); 1] = [(
+    13_311_298_779_208_793_042,
+    "a late duplicate of a READ made the responder refuse the next READ",
+)];
+
+#[test]
+fn seeds_that_have_found_something_find_nothing_any_more() {
+    for (seed, what) in FOUND {
+        let campaign = Campaign { seed, packets: 1, connections: None, rates: None };
+        let outcome = run_seed(&campaign.plan(seed), None);
+        assert_eq!(outcome.violation, None, "{what}");
+    }
+}
