@@ -15,6 +15,8 @@ use uroce::{Context, LcoreGuard, Turn};
 pub(crate) const PORT: u8 = 1;
 /// The counter of packets sent again.
 const RETRANSMITTED: &str = "retransmitted_packets";
+/// The counters of frames dropped by `--loss-rx` and `--loss-tx`.
+const INJECTED_LOSS: [&str; 2] = ["rx_injected_loss", "tx_injected_loss"];
 /// MTU of a port on which nothing else depends: a path MTU of 4096 fits.
 const MTU_ROOMY: u16 = 4200;
 /// MTU of a kernel's netdev or a NIC, unless told otherwise.
@@ -125,8 +127,17 @@ impl Node {
 
     /// Packets sent again so far.
     pub(crate) fn retransmissions(&self) -> Result<u64, BenchError> {
+        self.sum(&[RETRANSMITTED])
+    }
+
+    /// Frames dropped so far because the command line asked for it.
+    pub(crate) fn lost(&self) -> Result<u64, BenchError> {
+        self.sum(&INJECTED_LOSS)
+    }
+
+    fn sum(&self, names: &[&str]) -> Result<u64, BenchError> {
         let counts = self.context.counters().step("reading counters")?;
-        Ok(counts.iter().find(|count| count.0 == RETRANSMITTED).map_or(0, |count| count.2))
+        Ok(counts.iter().filter(|count| names.contains(&count.0)).map(|count| count.2).sum())
     }
 }
 

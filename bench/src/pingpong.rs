@@ -67,9 +67,24 @@ pub(crate) fn run(args: &PingpongArgs) -> Result<(), BenchError> {
     let elapsed = end.play(&mut drive)?;
     end.linger(&mut drive, &device);
     drop(drive);
-    let retransmissions = node.retransmissions()? - before;
-    report(args, side, elapsed, retransmissions, end.unacknowledged);
+    let outcome = Outcome {
+        elapsed,
+        retransmissions: node.retransmissions()? - before,
+        lost: node.lost()?,
+        unacknowledged: end.unacknowledged,
+    };
+    report(args, side, &outcome);
     Ok(())
+}
+
+/// What a run came to.
+struct Outcome {
+    elapsed: Duration,
+    retransmissions: u64,
+    /// Frames dropped on purpose.
+    lost: u64,
+    /// See [`End::unacknowledged`].
+    unacknowledged: bool,
 }
 
 /// One end: its queue pair, its memory (what is sent, then what is received), its counts.
@@ -306,14 +321,8 @@ fn patience(stream: &TcpStream) -> Result<(), BenchError> {
 }
 
 /// The stock tool's last two lines, and with --json one object.
-fn report(
-    args: &PingpongArgs,
-    side: Side,
-    elapsed: Duration,
-    retransmissions: u64,
-    unacknowledged: bool,
-) {
-    let seconds = elapsed.as_secs_f64();
+fn report(args: &PingpongArgs, side: Side, outcome: &Outcome) {
+    let seconds = outcome.elapsed.as_secs_f64();
     let bytes = u64::from(args.size) * args.iters * 2;
     let mbits = bytes as f64 * 8.0 / 1e6 / seconds.max(1e-9);
     println!("{bytes} bytes in {seconds:.2} seconds = {mbits:.2} Mbit/sec");
@@ -322,7 +331,7 @@ fn report(
     if args.chk {
         println!("{} messages checked byte by byte", args.iters);
     }
-    if unacknowledged {
+    if outcome.unacknowledged {
         println!("the peer left before it acknowledged our last message");
     }
     if args.json {
@@ -334,12 +343,13 @@ fn report(
             "test": "rc_pingpong",
             "role": role,
             "verified": args.chk,
-            "retransmissions": retransmissions,
+            "retransmissions": outcome.retransmissions,
+            "lost": outcome.lost,
             "seconds": seconds,
             "iters": args.iters,
             "size": args.size,
             "mtu": args.mtu,
-            "last_message_acknowledged": !unacknowledged,
+            "last_message_acknowledged": !outcome.unacknowledged,
         });
         println!("{report}");
     }

@@ -16,6 +16,9 @@ use crate::path::route::{IpPrefix, Routes, link_local};
 
 /// Packet buffers that a thread keeps for itself; few, so that they stay in the cache.
 const POOL_CACHE: u32 = 256;
+/// Bytes of a packet buffer, also where the MTU is small: net_af_packet takes no buffer smaller
+/// than the frames of its own ring, which are 8 KiB for jumbo frames.
+const MBUF_ROOM: u16 = 9216;
 /// Packet buffers on their way through an lcore, the control plane and caches.
 const IN_FLIGHT: u32 = 1024;
 
@@ -161,7 +164,7 @@ fn create_pool(
         name: device.name.clone(),
         count: port.mbufs.unwrap_or(enough),
         cache: POOL_CACHE,
-        room: (port.mtu + FRAME_OVERHEAD).next_multiple_of(64),
+        room: MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64)),
     };
     Mempool::create(eal, &config)
 }

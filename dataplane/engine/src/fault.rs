@@ -1,9 +1,10 @@
 //! Seeded loss of frames at a port, for tests and the interop laboratory.
 //!
-//! A lost frame is lost silently and counted, as on a bad link. With the same seed and the same
-//! traffic the same frames are lost. When off it costs one branch per burst.
+//! A lost frame is lost silently and counted, as on a bad link. Only RoCEv2 frames are: address
+//! resolution has a handful of attempts, and its failure says nothing about the transport. With the
+//! same seed and the same traffic the same frames are lost. When off it costs one branch per burst.
 
-/// Which share of a port's frames gets lost.
+/// Which share of a port's RoCEv2 frames gets lost.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LossConfig {
     /// Of the received frames, 0.0 (none) to 1.0 (all).

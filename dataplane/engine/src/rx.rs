@@ -155,7 +155,8 @@ impl Receiver {
         let loss = &mut around.lanes[port].rx_loss;
         let mut kept = MbufBatch::new();
         for mbuf in self.burst.drain() {
-            if loss.loses() {
+            let is_roce = matches!(Frame::parse(mbuf.as_slice()), Ok(Frame::Roce(_)));
+            if is_roce && loss.loses() {
                 shard.counters.count(EngineCounter::RxLost);
             } else {
                 let _ = kept.push(mbuf);

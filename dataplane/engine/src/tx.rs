@@ -98,10 +98,6 @@ impl Lane {
         if !self.has_room() {
             return Err(frame);
         }
-        if self.tx_loss.loses() {
-            counters.count(EngineCounter::TxLost);
-            return Ok(());
-        }
         counters.count(EngineCounter::TxOther);
         self.batch.push(frame)
     }
