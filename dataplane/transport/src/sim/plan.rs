@@ -47,6 +47,8 @@ pub(super) struct End {
     pub(super) sq_psn: Psn,
     pub(super) max_rd_atomic: u8,
     pub(super) timeout: u8,
+    /// The ACK timeout is shorter than the way may take, so that packets are sent again for nothing.
+    pub(super) is_hasty: bool,
     pub(super) min_rnr_timer: u8,
     /// Bytes of the region the peer writes and reads.
     pub(super) target_len: u32,
@@ -81,23 +83,24 @@ impl Plan {
         };
         let nodes = rng.u16(2..=4);
         let count = self.connections.unwrap_or_else(|| 1 << rng.u32(0..=4));
-        let connections = (0..count).map(|_| connection(rng, nodes)).collect();
+        let connections = (0..count).map(|_| connection(rng, nodes, is_perfect)).collect();
         Shape { settings, nodes, is_ipv6: rng.bool(), connections }
     }
 }
 
-fn connection(rng: &mut Rng, nodes: u16) -> Connection {
+fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
     let mtu = PathMtu::from_code(rng.u8(1..=5)).expect("codes 1 to 5 are all");
     let here = rng.u16(..nodes);
     let there = (here + rng.u16(1..nodes)) % nodes;
-    let mut ends = [end(rng, here, mtu), end(rng, there, mtu)];
+    let mut ends = [here, there].map(|node| end(rng, node, mtu, is_perfect));
     for side in [0, 1] {
         ends[side].target_len = ends[1 - side].max_len + rng.u32(64..4096);
     }
     Connection { mtu, vlan: rng.bool().then(|| rng.u16(1..4095)), ends }
 }
 
-fn end(rng: &mut Rng, node: u16, mtu: PathMtu) -> End {
+fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
+    let is_hasty = !is_perfect && rng.u8(..8) == 0;
     // Most lengths are a few packets; one connection in four also knows long messages.
     let mut max_len =
         |long: u32| if rng.u8(..4) == 0 { long } else { mtu.bytes() * rng.u32(2..=8) };
@@ -117,7 +120,8 @@ fn end(rng: &mut Rng, node: u16, mtu: PathMtu) -> End {
         caps,
         sq_psn: if rng.bool() { Psn::new(0).minus(rng.u32(..300)) } else { Psn::new(rng.u32(..)) },
         max_rd_atomic: rng.u8(1..=MAX_RD_ATOMIC),
-        timeout: rng.u8(11..=14),
+        timeout: if is_hasty { rng.u8(3..=8) } else { rng.u8(11..=14) },
+        is_hasty,
         min_rnr_timer: rng.u8(1..=14),
         target_len: 0, // the peer's lengths decide
         max_recv_len,

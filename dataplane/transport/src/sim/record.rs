@@ -170,3 +170,38 @@ impl Record {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pcap_file::pcapng::{Block, PcapNgReader};
+
+    #[test]
+    fn a_capture_holds_the_newest_frames_with_time_and_fate() {
+        let mut record = Record::new(2);
+        for number in 0..3_u8 {
+            record.see(Sighting {
+                at: Instant::from_nanos(1_000_000_000 + u64::from(number)),
+                from: 0,
+                to: 1,
+                fate: Fate { is_lost: number == 2, ..Fate::default() },
+                frame: vec![number; 60],
+            });
+        }
+        let mut bytes = Vec::new();
+        record.write_pcapng(&mut bytes).unwrap();
+        let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+        let mut seen = Vec::new();
+        while let Some(block) = reader.next_block() {
+            if let Block::EnhancedPacket(packet) = block.unwrap() {
+                let comment = packet.options.iter().find_map(|option| match option {
+                    EnhancedPacketOption::Comment(comment) => Some(comment.to_string()),
+                    _ => None,
+                });
+                seen.push((packet.timestamp.as_nanos(), packet.data[0], comment));
+            }
+        }
+        let expected = [(1_000_000_001, 1, None), (1_000_000_002, 2, Some("LOST".to_string()))];
+        assert_eq!(seen, expected);
+    }
+}

@@ -89,7 +89,7 @@ pub fn run_seed(plan: &Plan, keep: Option<usize>) -> Outcome {
     if let Some(keep) = keep {
         traffic.world.start_record(keep);
     }
-    let result = panic::catch_unwind(AssertUnwindSafe(|| run(&mut traffic, plan)))
+    let result = panic::catch_unwind(AssertUnwindSafe(|| drive(&mut traffic, plan)))
         .unwrap_or_else(|panic| Err(format!("panic: {}", panic_text(&*panic))));
     let packets = traffic.world.packets();
     Outcome {
@@ -121,7 +121,8 @@ enum Phase {
     Finished,
 }
 
-fn run(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
+/// Runs what is set up to its end, and judges it.
+pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
     let mut phase = Phase::Posting;
     let mut completions = Vec::new();
     // Faults make each message cost a few packets more, not many times more.

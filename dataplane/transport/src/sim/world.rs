@@ -395,16 +395,14 @@ impl World {
         result
     }
 
+    /// A timer event that an earlier deadline has outrun finds nothing due: a QP is to bear that.
     fn expire(&mut self, at: At) {
         let now = self.now();
         let slot = self.slot_mut(at);
-        if slot.timer_at.is_none_or(|due| due > now) {
-            return; // an earlier deadline was entered since; this one is entered anew if needed
+        if slot.timer_at.is_some_and(|due| due <= now) {
+            slot.timer_at = None;
         }
-        slot.timer_at = None;
-        if slot.qp.next_timeout().is_some_and(|due| due <= now) {
-            self.with_qp(at, |qp, now, env| qp.handle_timeout(now, env));
-        }
+        self.with_qp(at, |qp, now, env| qp.handle_timeout(now, env));
         self.settle(at);
     }
 
