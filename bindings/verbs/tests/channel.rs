@@ -72,7 +72,7 @@ fn an_event_comes_once_for_each_arming() {
     assert_eq!(channel.get_event(None).unwrap(), right.cq.id());
 }
 
-#[test]
+#[test] //= check E21 test
 fn a_queue_armed_for_solicited_events_sleeps_through_others() {
     let (mut left, mut right, channel) = pair();
     receive(&mut right, 2);
@@ -123,7 +123,7 @@ fn a_dropped_queue_leaves_no_event_behind() {
     assert!(times_out(&channel));
 }
 
-#[test]
+#[test] //= check G9 test
 fn no_wake_up_is_lost_in_a_ping_pong_of_sleepers() {
     const ROUNDS: usize = 2000;
     let (mut left, mut right, channel) = pair();

@@ -175,3 +175,54 @@ fn the_callers_cpus_and_name_stay_as_they_are() {
     };
     assert_eq!(cpus(&before), cpus(&after));
 }
+
+/// Our threads: their names, and a field of their status.
+fn threads(field: &str) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status"));
+    let all = tasks.filter_map(|task| status(task.ok()?).ok()).map(|status| {
+        let value = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.expect("the kernel tells it").trim().to_owned()
+        };
+        (value("Name:"), value(field))
+    });
+    all.filter(|(name, _)| name.starts_with("uroce-")).collect()
+}
+
+#[test]
+fn our_threads_leave_signals_to_the_application() {
+    let (left, right) = Setup::default().contexts();
+    // A thread that answers has begun.
+    for context in [&left, &right] {
+        context.counters().unwrap();
+    }
+    let blocked = threads("SigBlk:");
+    assert_eq!(blocked.len(), 4, "two lcores, two control planes: {blocked:?}");
+    for (name, mask) in blocked {
+        let mask = u64::from_str_radix(&mask, 16).unwrap();
+        // SIGINT and SIGTERM, for instance.
+        assert_eq!(mask & (1 << 1 | 1 << 14), 1 << 1 | 1 << 14, "{name}");
+    }
+}
+
+#[test]
+fn the_control_plane_keeps_off_the_lcores_cpus() {
+    let cpus = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu));
+    let (Some(first), Some(second)) = (cpus.next(), cpus.next()) else {
+        eprintln!("skipped: one CPU leaves no choice");
+        return;
+    };
+    let mut config = Setup::default().config();
+    for device in &mut config.devices {
+        device.lcores = uroce::config::Lcores::Cpus(vec![first]);
+        device.idle = uroce::config::Idle::Sleep;
+    }
+    let left = Context::open(&config, "left").unwrap();
+    left.counters().unwrap();
+    let allowed = threads("Cpus_allowed_list:");
+    let of = |name: &str| allowed.iter().find(|(n, _)| n == name).map(|(_, cpus)| cpus.clone());
+    assert_eq!(of("uroce-lcore-0"), Some(first.to_string()));
+    assert_eq!(of("uroce-control"), Some(second.to_string()));
+}

@@ -112,7 +112,7 @@ fn no_more_qps_than_configured() {
     assert_ne!(Some(again.qpn()), gone, "a number is not reused at once");
 }
 
-#[test]
+#[test] //= check G2 test
 fn posting_in_the_wrong_state_is_refused() {
     let (left, _right) = Setup::default().contexts();
     let mut left = Side::new(&left);
@@ -162,6 +162,8 @@ fn a_full_queue_and_a_long_list_are_refused_and_change_nothing() {
 }
 
 #[test]
+//= check F12 test
+//= check G3 test
 fn slices_of_another_domain_complete_in_error_and_touch_nothing() {
     let (mut left, right) = connected();
     let foreign_pd = left.context.allocate_pd();
@@ -185,7 +187,7 @@ fn reading_into_memory_without_local_write_is_refused() {
     assert_eq!(left.completion().status, WcStatus::LocProtErr);
 }
 
-#[test]
+#[test] //= check F11 test
 fn receives_that_name_a_dropped_region_complete_in_error() {
     let (mut left, mut right) = connected();
     let gone = right.pd.allocate(4096, AccessFlags::all()).unwrap();
@@ -211,6 +213,9 @@ fn sends_that_name_a_dropped_region_complete_in_error() {
 }
 
 #[test]
+//= check F1 test
+//= check F2 test
+//= check F3 test
 fn keys_and_ranges_that_the_peer_did_not_grant_are_remote_access_errors() {
     let cases: [fn(&Side) -> RemoteBuffer; 4] = [
         |right| RemoteBuffer { rkey: Rkey(right.memory.rkey().0 ^ 0x100), ..right.memory.remote() },
@@ -235,7 +240,7 @@ fn keys_and_ranges_that_the_peer_did_not_grant_are_remote_access_errors() {
     }
 }
 
-#[test]
+#[test] //= check F4 test
 fn a_peer_without_the_right_is_refused() {
     let options = ConnectOptions { access: AccessFlags::REMOTE_READ, ..ConnectOptions::default() };
     let (mut left, right) = Setup { options, ..Setup::default() }.connect();
@@ -303,7 +308,7 @@ fn connecting_with_what_cannot_be_is_refused_by_name() {
     assert_eq!(left.qp.query().unwrap().attr.path_mtu, PathMtu::B1024);
 }
 
-#[test]
+#[test] //= check G6 test
 fn an_overrun_completion_queue_says_so_and_never_tears() {
     let (left, right) = Setup::default().contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));

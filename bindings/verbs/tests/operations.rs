@@ -5,7 +5,8 @@ mod common;
 use common::{SOON, Setup, Side, connected, pattern, post};
 use uroce::config::LossConfig;
 use uroce::{
-    CompletionQueue, ConnectOptions, ImmDt, PathMtu, QpState, RecvWr, SendWr, WcOpcode, WcStatus,
+    AddressVector, CompletionQueue, ConnectOptions, ImmDt, PathMtu, QpChange, QpState, RecvWr,
+    SendWr, WcOpcode, WcStatus,
 };
 
 /// Around packets and path MTUs, and nothing at all.
@@ -141,7 +142,7 @@ fn atomics_change_the_word_once_and_return_what_it_was() {
     assert_eq!(right.memory.load_u64(64), Ok(2), "wraps at 2^64");
 }
 
-#[test]
+#[test] //= check F14 test
 fn lists_of_slices_are_gathered_and_scattered_in_order() {
     let (mut left, mut right) = connected();
     left.memory.write_at(0, &pattern(9, 30_000)).unwrap();
@@ -206,7 +207,10 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
     let (mut left, mut right) = connected();
     let source = left.memory.slice(..8).unwrap();
     post(&mut left.qp, SendWr::send(&[source]));
-    std::thread::sleep(std::time::Duration::from_millis(5));
+    let end = std::time::Instant::now() + SOON;
+    while left.counter("rnr_nak_retry_err") == 0 && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
     assert_eq!(left.cq.poll_one(), Ok(None));
     let room = right.memory.slice(..8).unwrap();
     right.qp.post_recv(&RecvWr::new(&[room])).unwrap();
@@ -243,4 +247,78 @@ fn both_halves_of_a_qp_work_on_threads_of_their_own() {
         }
     });
     assert_eq!(sq.state(), QpState::Rts);
+}
+
+#[test]
+fn a_peer_that_went_away_ends_the_work_with_a_retry_error() {
+    let options = ConnectOptions { timeout: 8, retry_cnt: 2, ..ConnectOptions::default() };
+    let (mut left, right) = Setup { options, ..Setup::default() }.connect();
+    let target = right.memory.remote();
+    drop(right);
+    let slice = [left.memory.slice(..8).unwrap()];
+    post(&mut left.qp, SendWr::write(&slice, target).id(1));
+    post(&mut left.qp, SendWr::read(&slice, target).id(2));
+    let (first, second) = (left.completion(), left.completion());
+    assert_eq!((first.wr_id, first.status), (1, WcStatus::RetryExcErr));
+    assert_eq!((second.wr_id, second.status), (2, WcStatus::WrFlushErr));
+    assert_eq!(left.qp.query().unwrap().attr.state, QpState::Err);
+}
+
+#[test]
+fn a_receiver_that_is_never_ready_ends_the_work_with_an_rnr_error() {
+    let options = ConnectOptions { rnr_retry: 2, min_rnr_timer: 1, ..ConnectOptions::default() };
+    let (mut left, _right) = Setup { options, ..Setup::default() }.connect();
+    post(&mut left.qp, SendWr::send(&[]));
+    assert_eq!(left.completion().status, WcStatus::RnrRetryExcErr);
+}
+
+#[test] //= check F10 test
+fn a_message_longer_than_its_receive_is_an_error_at_both_ends() {
+    let (mut left, mut right) = connected();
+    let room = right.memory.slice(..100).unwrap();
+    right.qp.post_recv(&RecvWr::new(&[room])).unwrap();
+    let source = left.memory.slice(..101).unwrap();
+    left.memory.fill(.., 0x77).unwrap();
+    post(&mut left.qp, SendWr::send(&[source]));
+    assert_eq!(left.completion().status, WcStatus::RemInvReqErr);
+    assert_eq!(right.completion().status, WcStatus::LocLenErr);
+    assert_eq!(right.bytes(100, 8), [0; 8]);
+}
+
+#[test]
+//= check H5 test
+//= check H6 test
+fn a_drained_send_queue_takes_new_attributes_and_goes_on() {
+    let (mut left, right) = connected();
+    let slice = [left.memory.slice(..4096).unwrap()];
+    post(&mut left.qp, SendWr::write(&slice, right.memory.remote()).id(1));
+    left.qp.modify(&QpChange::to(QpState::Sqd), None).unwrap();
+    // Accepted, but held: only what was begun before is finished.
+    post(&mut left.qp, SendWr::write(&slice, right.memory.remote()).id(2));
+    let end = std::time::Instant::now() + SOON;
+    while left.qp.query().unwrap().sq_draining && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
+    let peer = right.qp.endpoint(1, 0).unwrap();
+    let path = AddressVector { hop_limit: 9, ..AddressVector::to(peer.gid) };
+    let change = QpChange { timeout: Some(10), ..QpChange::default() };
+    left.qp.modify(&change, Some(&path)).unwrap();
+    left.qp.modify(&QpChange::to(QpState::Rts), None).unwrap();
+    let mut done = [left.done(), left.done()];
+    done.sort_unstable();
+    assert_eq!(done, [1, 2]);
+    let attr = left.qp.query().unwrap().attr;
+    assert_eq!((attr.timeout, attr.path.hop_limit), (10, 9));
+}
+
+#[test] //= check G5 test
+fn a_qp_that_was_reset_is_connected_again() {
+    let (mut left, mut right) = connected();
+    left.qp.modify(&QpChange::to(QpState::Err), None).unwrap();
+    for side in [&mut left, &mut right] {
+        side.qp.modify(&QpChange::to(QpState::Reset), None).unwrap();
+        assert_eq!(side.qp.state(), QpState::Reset);
+    }
+    common::join(&mut left, &mut right, &ConnectOptions::default());
+    write_then_read(&mut left, &right, 5000);
 }

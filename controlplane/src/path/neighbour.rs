@@ -5,8 +5,9 @@
 //!
 //! Invariants
 //! - At most one frame is sent for a frame received, and none in answer to a multicast echo.
-//! - What is learned is bounded and follows RFC 826 and RFC 4861 ([`table`]); the port's own
-//!   addresses are never learned from anybody.
+//! - What is learned is bounded ([`ASKED_MAX`], [`HINTED_MAX`]) and follows RFC 826 and RFC 4861.
+//!   Only the answer to a question of our own makes an address sure. The port's own addresses are
+//!   never learned from anybody.
 //! - No bytes make it panic.
 //!
 //! Not here: detection of duplicate addresses before an address is used (a conflict is counted),

@@ -44,7 +44,7 @@ const LOCK: Duration = Duration::from_secs(1);
 /// Questions that go to the address known before, when there is one.
 const UNICAST_TRIES: u32 = 2;
 
-/// What [`Table::resolve`] found.
+/// What is known about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// The neighbour answers at this address.
