@@ -1,0 +1,137 @@
+//! Runs `uroce-perf` as a person does: as a process, with a time limit.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run longer than this hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Output {
+    /// The run must have been a success.
+    pub(crate) fn succeeded(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// The last line as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let line = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A running `uroce-perf`; killed when dropped.
+pub(crate) struct Run {
+    child: Child,
+}
+
+impl Run {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_uroce-perf"))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        Self { child }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) -> Output {
+        let deadline = Instant::now() + LIMIT;
+        // Little is written, so the pipes hold it all.
+        let code = loop {
+            match self.child.try_wait().expect("it is ours") {
+                Some(status) => break status.code(),
+                None if Instant::now() > deadline => {
+                    self.kill();
+                    panic!("it hangs: {:?}", self.read());
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let (stdout, stderr) = self.read();
+        Output { code, stdout, stderr }
+    }
+
+    fn read(&mut self) -> (String, String) {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        if let Some(pipe) = &mut self.child.stdout {
+            pipe.read_to_string(&mut stdout).expect("text");
+        }
+        if let Some(pipe) = &mut self.child.stderr {
+            pipe.read_to_string(&mut stderr).expect("text");
+        }
+        (stdout, stderr)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs to the end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    Run::start(args).finish()
+}
+
+/// A folder for a memif socket, removed when dropped.
+pub(crate) struct Memif {
+    folder: PathBuf,
+    port: String,
+}
+
+impl Memif {
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("uroce-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a new folder");
+        // Free now, and nobody else is told this number for a while.
+        let probe = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = probe.local_addr().expect("it is bound").port().to_string();
+        Self { folder, port }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts one end of a test: the server without a host, the client with it.
+    pub(crate) fn start(&self, role: &str, args: &[&str]) -> Run {
+        let socket = self.folder.join("memif.sock");
+        let vdev = format!(
+            "net_memif0,role={role},socket-abstract=no,socket={},bsize=4352,rsize=10",
+            socket.display()
+        );
+        let mut all = args.to_vec();
+        all.extend(["--vdev", &vdev, "-p", &self.port]);
+        if role == "client" {
+            all.push("localhost");
+        }
+        Run::start(&all)
+    }
+}
+
+impl Drop for Memif {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

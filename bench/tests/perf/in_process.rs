@@ -1,0 +1,133 @@
+//! Every test with both ends in one process.
+
+use super::common::run;
+
+/// Runs a test, verified; its output.
+fn verified(words: &str, bytes: u64) -> String {
+    let mut args: Vec<&str> = words.split_whitespace().collect();
+    args.extend(["--in-process", "--verify"]);
+    let output = run(&args).succeeded();
+    let line = format!(" verified: {bytes} bytes of payload, each as it was sent");
+    assert!(output.stdout.lines().any(|found| found == line), "{output:?}");
+    output.stdout
+}
+
+#[test]
+fn every_operation_is_verified_over_one_byte_and_over_many_packets() {
+    for (words, count) in [("write_bw", 100), ("read_bw", 100), ("send_bw", 100)] {
+        verified(&format!("{words} -n {count} -s 1"), count);
+        verified(&format!("{words} -n {count} -s 70001 -m 1024"), count * 70001);
+    }
+    verified("atomic_bw -n 300", 2400);
+    verified("atomic_bw -n 300 -A CMP_AND_SWAP", 2400);
+}
+
+#[test]
+fn every_latency_test_is_verified() {
+    for words in ["write_lat", "read_lat", "send_lat"] {
+        verified(&format!("{words} -n 50 -s 1"), 50);
+        verified(&format!("{words} -n 50 -s 9000"), 50 * 9000);
+    }
+    verified("atomic_lat -n 50", 400);
+    verified("atomic_lat -n 50 -A CMP_AND_SWAP", 400);
+}
+
+#[test]
+fn several_queue_pairs_and_posts_at_once() {
+    verified("send_bw -n 60 -q 3 -s 5000", 3 * 60 * 5000);
+    let words = "write_bw --in-process -n 1000 -q 3 -l 4 -t 16 -Q 5 -s 64 --report_gbits";
+    let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();
+    assert!(output.stdout.contains("\n 64         3000 "), "{output:?}");
+}
+
+#[test]
+fn a_lcore_with_a_thread_of_its_own_verifies_too() {
+    verified("write_bw -n 50 -s 5000 --lcore-thread --idle yield", 250_000);
+    verified("write_lat -n 50 -s 5000 --lcore-thread --idle yield", 250_000);
+    verified("send_lat -n 50 -s 64 --lcore-thread --idle sleep", 3200);
+}
+
+#[test]
+fn both_directions_at_once() {
+    for test in ["write_bw", "read_bw", "send_bw"] {
+        let output = run(&[test, "--in-process", "-b", "-n", "500", "-s", "4096"]).succeeded();
+        assert!(output.stdout.contains("Bidirectional BW Test"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_sweep_prints_a_row_for_each_size() {
+    let output = run(&["write_bw", "--in-process", "-a", "-n", "5"]).succeeded();
+    let rows: Vec<u64> = output
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect();
+    let sizes: Vec<u64> = (1..=23).map(|log2| 1 << log2).collect();
+    assert_eq!(rows, sizes, "{output:?}");
+}
+
+#[test]
+fn a_run_by_time_takes_that_time() {
+    let begin = std::time::Instant::now();
+    let output = run(&["send_lat", "--in-process", "-D", "1"]).succeeded();
+    assert!(begin.elapsed().as_secs_f64() >= 1.0);
+    assert!(output.stdout.contains("tps average"), "{output:?}");
+    run(&["send_bw", "--in-process", "-D", "1"]).succeeded();
+}
+
+#[test]
+fn the_json_file_has_the_figures() {
+    let path = std::env::temp_dir().join(format!("uroce-perf-{}.json", std::process::id()));
+    let file = path.to_str().expect("plain text");
+    let output = run(&[
+        "write_bw",
+        "--in-process",
+        "-n",
+        "50",
+        "--verify",
+        "--report_gbits",
+        "--out_json_file",
+        file,
+    ]);
+    output.succeeded();
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    std::fs::remove_file(&path).expect("it is ours");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value["test_info"]["test"], "RDMA_Write_BW_Test");
+    assert_eq!(value["results"]["n_iterations"], 50);
+    assert!(value["results"]["BW_average"].as_f64().expect("a number") > 0.0);
+    assert_eq!(value["uroce"]["verified"], true);
+}
+
+#[test]
+fn limits_are_measured_and_the_roofline_is_the_lower_of_two() {
+    let args = ["limits", "--in-process", "--runs", "1", "--time-ms", "20", "--json"];
+    let value = run(&args).succeeded().json();
+    let number = |key: &str| value[key].as_f64().expect("a number");
+    for key in ["frames_mpps", "copy_gbps", "icrc_gbps", "half_rtt_ns", "small_frames_mpps"] {
+        assert!(number(key) > 0.0, "{key}: {value}");
+    }
+    assert_eq!(number("roofline_gbps"), number("frames_gbps").min(number("copy_icrc_gbps")));
+}
+
+#[test]
+fn losses_are_repaired() {
+    let words = "write_bw -n 100 -s 20000 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 8";
+    let output = verified(words, 2_000_000);
+    assert!(output.contains("packets were sent again"), "{output}");
+}
+
+#[test]
+fn a_wrong_command_line_says_what_is_wrong() {
+    let error = |args: &[&str]| {
+        let output = run(args);
+        assert_eq!(output.code, Some(2), "{output:?}");
+        output.stderr
+    };
+    assert!(error(&["write_bw", "-R"]).contains("unexpected argument '-R'"));
+    assert!(error(&["write_bw", "-c", "UD"]).contains("UD is not supported yet"));
+    assert!(error(&["write_bw"]).contains("say which device"));
+    assert!(error(&["write_bw", "--in-process", "-m", "1500"]).contains("-m must be 256"));
+    assert!(error(&["limits"]).contains("--vdev, --pci or --in-process"));
+}

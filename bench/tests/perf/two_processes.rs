@@ -1,0 +1,134 @@
+//! Client and server as two processes joined by memif, and what happens when one of them fails.
+
+use super::common::{Memif, Output, run};
+use std::time::Duration;
+
+/// Both ends of a test.
+fn pair(name: &str, server: &[&str], client: &[&str]) -> (Output, Output) {
+    let memif = Memif::new(name);
+    let server = memif.start("server", server);
+    let client = memif.start("client", client);
+    (client.finish(), server.finish())
+}
+
+#[test]
+fn the_main_job_is_verified() {
+    let args = ["write_bw", "-n", "100", "--verify"];
+    let (client, server) = pair("main", &args, &args);
+    for output in [client.succeeded(), server.succeeded()] {
+        assert!(output.stdout.contains(" verified: 6553600 bytes"), "{output:?}");
+    }
+}
+
+#[test]
+fn both_ends_print_the_same_row() {
+    let args = ["send_lat", "-n", "100", "-s", "64"];
+    let (client, server) = pair("row", &args, &args);
+    let row = |output: Output| {
+        let row = output.stdout.lines().find(|line| line.starts_with(" 64 ")).map(str::to_owned);
+        row.unwrap_or_else(|| panic!("no row: {output:?}"))
+    };
+    assert_eq!(row(client.succeeded()), row(server.succeeded()));
+}
+
+#[test]
+fn pingpong_checks_every_byte_in_both_roles() {
+    for (size, mtu) in [("1", "1024"), ("4096", "1024"), ("100000", "4096")] {
+        let args =
+            |ip| ["rc_pingpong", "-s", size, "-m", mtu, "-n", "50", "-c", "--json", "--ip", ip];
+        let (client, server) = pair("pingpong", &args("192.0.2.1/24"), &args("192.0.2.2/24"));
+        for (output, role) in [(client.succeeded(), "client"), (server.succeeded(), "server")] {
+            let value = output.json();
+            assert_eq!((&value["verified"], &value["role"]), (&true.into(), &role.into()));
+            assert_eq!(value["iters"], 50);
+        }
+    }
+}
+
+#[test]
+fn pingpong_over_ipv6_with_events_and_with_losses() {
+    let (client, server) = pair(
+        "events",
+        &["rc_pingpong", "-n", "50", "-e", "-c", "--ip", "2001:db8::1/64"],
+        &["rc_pingpong", "-n", "50", "-c", "--ip", "2001:db8::2/64"],
+    );
+    assert!(client.succeeded().stdout.contains("50 messages checked byte by byte"));
+    server.succeeded();
+
+    let lossy = |ip| {
+        let words = "rc_pingpong -n 40 -c --json --loss-rx 0.03 --loss-tx 0.03 --seed 7 --ip";
+        let mut args: Vec<&str> = words.split(' ').collect();
+        args.push(ip);
+        args
+    };
+    let (client, server) = pair("lossy", &lossy("192.0.2.1/24"), &lossy("192.0.2.2/24"));
+    let sent_again = |output: Output| {
+        let value = output.succeeded().json();
+        assert_eq!(value["verified"], true);
+        value["retransmissions"].as_u64().expect("a number")
+    };
+    assert!(sent_again(client) + sent_again(server) > 0);
+}
+
+#[test]
+fn limits_are_measured_between_two_processes() {
+    let args = ["limits", "--runs", "1", "--time-ms", "20", "--json"];
+    let (client, server) = pair("limits", &args, &args);
+    server.succeeded();
+    let value = client.succeeded().json();
+    assert_eq!(value["device"], "net_memif");
+    assert!(value["half_rtt_ns"].as_f64().expect("a number") > 0.0);
+}
+
+#[test]
+fn different_options_are_named_by_both() {
+    let (client, server) = pair("differ", &["write_bw", "-s", "8"], &["write_bw", "-s", "16"]);
+    for output in [client, server] {
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains("different options: sizes is ["), "{output:?}");
+    }
+}
+
+#[test]
+fn a_killed_peer_ends_the_other_with_a_reason() {
+    for victim in ["server", "client"] {
+        let memif = Memif::new(victim);
+        let args = ["write_bw", "-D", "30"];
+        let mut runs = [memif.start("server", &args), memif.start("client", &args)];
+        std::thread::sleep(Duration::from_secs(2));
+        runs[usize::from(victim == "client")].kill();
+        let [server, client] = runs;
+        let survivor = if victim == "client" { server } else { client }.finish();
+        assert_eq!(survivor.code, Some(1), "{survivor:?}");
+        assert!(survivor.stderr.contains("the other end is gone"), "{survivor:?}");
+    }
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_ends_the_run() {
+    let memif = Memif::new("no-device");
+    let folder = memif.folder().join("not-here").join("m.sock");
+    let vdev = format!("net_memif0,role=nobody,socket={}", folder.display());
+    let output = run(&["write_bw", "--vdev", &vdev, "-p", "0"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("opening the device"), "{output:?}");
+}
+
+#[test]
+fn the_quickstart_ends_with_one_json_object() {
+    let output = run(&["quickstart", "--json", "--runs", "1", "--time-ms", "10"]).succeeded();
+    assert_eq!(output.stdout.lines().count(), 1, "{output:?}");
+    let value = output.json();
+    assert_eq!(value["verified"], true);
+    for key in [
+        "write_bw_ring_gbps",
+        "roofline_ring_gbps",
+        "write_bw_memif_gbps",
+        "roofline_memif_gbps",
+        "msg_rate_ring_mps",
+        "half_rtt_ring_ns",
+        "half_rtt_bare_ns",
+    ] {
+        assert!(value[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {value}");
+    }
+}
