@@ -22,6 +22,7 @@ mod chunks;
 mod clock;
 mod faults;
 mod frame;
+mod link;
 mod memory;
 mod node;
 mod oracle;
@@ -30,6 +31,7 @@ mod pieces;
 mod plan;
 mod record;
 mod run;
+mod setup;
 mod workload;
 mod world;
 

@@ -3,136 +3,25 @@
 //! Nothing goes wrong by chance. Faults are [`Rule`]s, all packets are recorded, and packets that
 //! no peer would send are [`Crafted`].
 
+mod packets;
+mod terms;
+
 use core::net::Ipv4Addr;
 use core::time::Duration;
 
-use uroce_wire::{
-    Bth, Encap, ExtHeaders, Gid, ImmDt, Mac, OpCode, PathMtu, Pkey, Psn, Qpn, Va, udp_source_port,
-};
+use uroce_wire::{Encap, Gid, ImmDt, Mac, Pkey, Psn, Qpn, udp_source_port};
 
 use super::faults::Rule;
-use super::frame;
 use super::memory::Mr;
 use super::node::{At, Completed, Node};
-use super::record::Fate;
-use super::world::{Settings, Step, World};
+use super::world::{Step, World};
 use crate::{
-    AccessFlags, Counter, Cqe, DropReason, Instant, Pd, Qp, QpCaps, QpChange, QpState, RecvWr,
-    SendOp, SendWr, Sge, Side,
+    AccessFlags, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, RecvWr, SendOp, SendWr, Sge,
+    Side,
 };
 
-/// Attributes of one end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Half {
-    /// First PSN this end sends.
-    pub sq_psn: Psn,
-    /// What this end lets its peer do.
-    pub access: AccessFlags,
-    /// READs and ATOMICs this end has outstanding.
-    pub max_rd_atomic: u8,
-    /// READs and ATOMICs this end takes.
-    pub max_dest_rd_atomic: u8,
-    /// RNR NAK timer code this end sends.
-    pub min_rnr_timer: u8,
-    /// Local ACK timeout code.
-    pub timeout: u8,
-    /// Transport retries.
-    pub retry_cnt: u8,
-    /// RNR retries.
-    pub rnr_retry: u8,
-}
-
-/// How a [`Pair`] is connected.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Terms {
-    /// Path MTU of both ends.
-    pub mtu: PathMtu,
-    /// Queues of both ends.
-    pub caps: QpCaps,
-    /// Links and turns.
-    pub settings: Settings,
-    /// The two ends.
-    pub half: [Half; 2],
-}
-
-impl Default for Terms {
-    /// Small packets, deep queues, all rights, a timeout of about 1 ms.
-    fn default() -> Terms {
-        let half = Half {
-            sq_psn: Psn::new(1000),
-            access: AccessFlags::all(),
-            max_rd_atomic: 4,
-            max_dest_rd_atomic: 4,
-            min_rnr_timer: 6,
-            timeout: 8,
-            retry_cnt: 7,
-            rnr_retry: 7,
-        };
-        let caps = QpCaps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 4, max_recv_sge: 4 };
-        Terms {
-            mtu: PathMtu::B256,
-            caps,
-            settings: Settings::default(),
-            half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
-        }
-    }
-}
-
-/// A packet that was sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// When.
-    pub at: Instant,
-    /// By which end.
-    pub from: usize,
-    /// Its headers.
-    pub bth: Bth,
-    /// Its further headers.
-    pub ext: ExtHeaders,
-    /// Its payload.
-    pub payload: Vec<u8>,
-    /// What became of it.
-    pub fate: Fate,
-}
-
-/// A packet made by hand, with all lengths and checks right unless said otherwise.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Crafted {
-    /// Its headers; the pad count is the payload's unless [`Crafted::keeps_pad`].
-    pub bth: Bth,
-    /// Its further headers.
-    pub ext: ExtHeaders,
-    /// Its payload.
-    pub payload: Vec<u8>,
-    /// Leave the pad count as it is in `bth`.
-    pub keeps_pad: bool,
-}
-
-impl Crafted {
-    /// The same packet with this PSN.
-    pub fn psn(mut self, psn: Psn) -> Crafted {
-        self.bth.psn = psn;
-        self
-    }
-
-    /// The same packet with this payload.
-    pub fn payload(mut self, payload: &[u8]) -> Crafted {
-        self.payload = payload.to_vec();
-        self
-    }
-
-    /// The same packet with further headers changed by `change`.
-    pub fn ext(mut self, change: impl FnOnce(&mut ExtHeaders)) -> Crafted {
-        change(&mut self.ext);
-        self
-    }
-
-    /// The same packet with the base header changed by `change`.
-    pub fn bth(mut self, change: impl FnOnce(&mut Bth)) -> Crafted {
-        change(&mut self.bth);
-        self
-    }
-}
+pub use packets::{Crafted, Seen};
+pub use terms::{Half, Terms};
 
 /// Bytes of each region.
 const REGION: u32 = 1 << 18;
@@ -512,91 +401,8 @@ impl Pair {
         self.node(end).drops(reason)
     }
 
-    /// The packets an end has sent.
-    pub fn seen(&self, from: usize) -> Vec<Seen> {
-        let record = self.world.record().expect("pairs record");
-        let seen = record.sightings().filter(|sighting| sighting.from == from).map(|sighting| {
-            let packet = sighting.packet();
-            Seen {
-                at: sighting.at,
-                from,
-                bth: packet.bth,
-                ext: packet.ext,
-                payload: packet.payload.to_vec(),
-                fate: sighting.fate,
-            }
-        });
-        seen.collect()
-    }
-
-    /// Position in the sequence of each packet an end has sent: its PSN, from the first one on.
-    pub fn sequence(&self, from: usize) -> Vec<i32> {
-        let first = self.terms.half[from].sq_psn;
-        let requests = self.seen(from).into_iter();
-        let requests =
-            requests.filter(|seen| seen.bth.opcode.info().is_some_and(|op| op.is_request()));
-        requests.map(|seen| seen.bth.psn.distance_from(first)).collect()
-    }
-
-    /// The responses an end has sent.
-    pub fn responses(&self, from: usize) -> Vec<Seen> {
-        let mut seen = self.seen(from);
-        seen.retain(|seen| seen.bth.opcode.info().is_some_and(|op| op.is_response()));
-        seen
-    }
-
     /// The newest lines of the trace.
     pub fn trace(&self, count: usize) -> Vec<String> {
         self.world.record().map(|record| record.tail(count)).unwrap_or_default()
-    }
-
-    /// A packet as end `from` would send it next, but for what is yet to be said of it.
-    pub fn craft(&self, from: usize, opcode: OpCode) -> Crafted {
-        let bth = Bth {
-            opcode,
-            mig_req: true,
-            pkey: Pkey::DEFAULT,
-            dest_qpn: self.qpn(1 - from),
-            ack_req: true,
-            psn: self.terms.half[from].sq_psn,
-            ..Bth::default()
-        };
-        let target = self.remote[1 - from];
-        let mut ext = ExtHeaders::default();
-        ext.reth.va = target.va(0);
-        ext.reth.rkey = target.rkey();
-        ext.atomic.va = Va(target.va(0).0);
-        ext.atomic.rkey = target.rkey();
-        Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }
-    }
-
-    /// The frame of a crafted packet of end `from`.
-    pub fn frame(&self, from: usize, packet: &Crafted) -> Vec<u8> {
-        let mut bth = packet.bth;
-        if !packet.keeps_pad {
-            bth.pad_count = (packet.payload.len().wrapping_neg() & 3) as u8;
-        }
-        let template = self.path(from).template();
-        let mut frame = Vec::new();
-        let fill = |out: &mut [u8]| {
-            out.copy_from_slice(&packet.payload);
-            Ok::<(), core::convert::Infallible>(())
-        };
-        let Ok(()) =
-            frame::build(&mut frame, &template, &bth, &packet.ext, packet.payload.len(), fill);
-        frame
-    }
-
-    /// Has a crafted packet of end `from` arrive at the other end now, and lets things happen
-    /// that are due now.
-    pub fn deliver(&mut self, from: usize, packet: &Crafted) -> &mut Pair {
-        let frame = self.frame(from, packet);
-        self.deliver_frame(from, frame)
-    }
-
-    /// As [`deliver`](Pair::deliver), with any bytes.
-    pub fn deliver_frame(&mut self, from: usize, frame: Vec<u8>) -> &mut Pair {
-        self.world.inject(1 - from as u16, frame, Duration::ZERO);
-        self.run_for(Duration::ZERO)
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct End {
     pub(super) sq_psn: Psn,
     pub(super) max_rd_atomic: u8,
     pub(super) timeout: u8,
-    /// The ACK timeout is shorter than the way may take, so that packets are sent again for nothing.
+    /// The ACK timeout is shorter than the way may take: packets are sent again for nothing.
     pub(super) is_hasty: bool,
     pub(super) min_rnr_timer: u8,
     /// Bytes of the region the peer writes and reads.

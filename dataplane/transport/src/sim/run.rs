@@ -23,9 +23,13 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long a healed run may take to finish: some hundred of the longest timeouts.
 const BOUND: Duration = Duration::from_secs(10);
 
+/// The longest time that work is posted, if packets are few for all the waiting.
+const POSTING: Duration = Duration::from_secs(60);
+
 /// Alarms that are not the ends'.
 const HEAL: u32 = u32::MAX;
 const BOUND_REACHED: u32 = u32::MAX - 1;
+const CLOSE: u32 = u32::MAX - 2;
 
 /// The oracle was not satisfied.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,8 +129,12 @@ enum Phase {
 pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
     let mut phase = Phase::Posting;
     let mut completions = Vec::new();
-    // Faults make each message cost a few packets more, not many times more.
+    // Faults make each message cost a few packets more, not many times more; and each packet a
+    // few steps.
     let packets_max = 200 * plan.packets + 1_000_000;
+    let steps_max = 2_000 * plan.packets + 20_000_000;
+    let mut steps = 0;
+    traffic.world.wake(traffic.world.now() + POSTING, CLOSE);
     traffic.start();
     loop {
         let step = traffic.world.step();
@@ -134,7 +142,9 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
         for completed in completions.drain(..) {
             traffic.judge(&completed)?;
         }
-        let is_enough = traffic.world.packets() >= plan.packets || traffic.is_all_dead();
+        let is_enough = traffic.world.packets() >= plan.packets
+            || traffic.is_all_dead()
+            || step == Step::Wake(CLOSE);
         if phase == Phase::Posting && is_enough {
             phase = Phase::Closing;
             traffic.world.wake(traffic.world.now() + GRACE, HEAL);
@@ -145,6 +155,7 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
         match step {
             Step::Done => {}
             Step::Wake(_) if phase == Phase::Finished => {}
+            Step::Wake(CLOSE) => {}
             Step::Wake(HEAL) => {
                 traffic.world.heal();
                 traffic.world.wake(traffic.world.now() + BOUND, BOUND_REACHED);
@@ -154,8 +165,9 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
             Step::Idle if phase == Phase::Finished => break,
             Step::Idle => return Err(traffic.unfinished()),
         }
-        if traffic.world.packets() > packets_max {
-            return Err("far more packets than work".into());
+        steps += 1;
+        if traffic.world.packets() > packets_max || steps > steps_max {
+            return Err(format!("far too much ado for the work; {}", traffic.unfinished()));
         }
     }
     traffic.judge_end(plan.rates == Some(Rates::NONE))

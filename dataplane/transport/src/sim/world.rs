@@ -5,7 +5,8 @@
 //! - Frames leave a node one after the other at the link's rate; only faults change their order.
 //! - A timer event is early or on time, never late: a deadline that moved is entered anew.
 //!
-//! Not here: expectations (`oracle`), work (`workload`).
+//! Not here: what happens to frames on their way (`link`), expectations (`oracle`), work
+//! (`workload`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,10 +15,10 @@ use fastrand::Rng;
 use uroce_wire::{Gid, Mac, Qpn};
 
 use super::clock::Agenda;
-use super::faults::{self, Action, FaultCounts, Rates, Rule};
+use super::faults::{FaultCounts, Rates, Rule};
 use super::frame;
-use super::node::{At, Completed, Departure, Node, Outlet, Slot, Surroundings};
-use super::record::{Fate, Record, Sighting};
+use super::node::{At, Completed, Node, Outlet, Slot, Surroundings};
+use super::record::Record;
 use crate::{
     DropReason, Inbound, Instant, ModifyError, Pd, PostError, Progress, Qp, QpCaps, QpChange,
     RecvWr, SendWr, Sge,
@@ -65,7 +66,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(super) enum Event {
     Arrive { to: u16, frame: u32 },
     Timer(At),
     Kick(At),
@@ -78,32 +79,26 @@ const TURN: Duration = Duration::from_nanos(200);
 /// The longest that a lazy node lets a QP wait.
 const LAZY_MAX_NS: u64 = 3_000;
 
-/// The most by which a frame is overtaken.
-const REORDER_MAX_NS: u64 = 5_000;
-
-/// Faults remembered of each connection.
-const FAULTS_KEPT: usize = 256;
-
 /// Nodes, links, and what is to happen.
 #[derive(Debug)]
 pub struct World {
-    settings: Settings,
-    agenda: Agenda<Event>,
+    pub(super) settings: Settings,
+    pub(super) agenda: Agenda<Event>,
     nodes: Vec<Node>,
     /// When each node's port has sent what it was given.
-    port_free_at: Vec<Instant>,
+    pub(super) port_free_at: Vec<Instant>,
     /// Rates of each direction, by sender and receiver.
-    rates: Vec<Vec<Rates>>,
-    rules: Vec<Rule>,
-    outlet: Outlet,
-    flying: Vec<Vec<u8>>,
-    free_places: Vec<u32>,
-    rng: Rng,
-    record: Option<Record>,
-    packets: u64,
-    faults: FaultCounts,
+    pub(super) rates: Vec<Vec<Rates>>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) outlet: Outlet,
+    pub(super) flying: Vec<Vec<u8>>,
+    pub(super) free_places: Vec<u32>,
+    pub(super) rng: Rng,
+    pub(super) record: Option<Record>,
+    pub(super) packets: u64,
+    pub(super) faults: FaultCounts,
     /// When faults hit each connection.
-    fault_log: Vec<VecDeque<Instant>>,
+    pub(super) fault_log: Vec<VecDeque<Instant>>,
 }
 
 impl World {
@@ -349,7 +344,7 @@ impl World {
         Step::Done
     }
 
-    fn slot(&self, at: At) -> &Slot {
+    pub(super) fn slot(&self, at: At) -> &Slot {
         &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
     }
 
@@ -447,111 +442,5 @@ impl World {
             slot.timer_at = Some(due);
             self.agenda.enter(due, Event::Timer(at));
         }
-    }
-
-    /// A frame leaves its node: the link does to it what chance and rules say.
-    fn launch(&mut self, departure: Departure) {
-        let Departure { from, bth, mut frame } = departure;
-        let Slot { peer: to, connection, .. } = *self.slot(from);
-        self.packets += 1;
-        // Every rule counts every frame that fits it; the first whose turn it is acts.
-        let mut rule = None;
-        for candidate in &mut self.rules {
-            rule = rule.or(candidate.apply(usize::from(from.node), &bth));
-        }
-        let rates = self.rates[usize::from(from.node)][usize::from(to)];
-
-        let mut fate = Fate::default();
-        let mut lag = Duration::ZERO;
-        let mut copy_lag = None;
-        let mut flip = None;
-        match rule {
-            Some(Action::Drop) => fate.is_lost = true,
-            Some(Action::Duplicate(later)) => copy_lag = Some(later),
-            Some(Action::Delay(later)) => lag = later,
-            Some(Action::Flip { at, mask }) => flip = Some((at, mask)),
-            None => {}
-        }
-        if rates.is_any() {
-            let rng = &mut self.rng;
-            fate.is_lost |= rng.f64() < rates.loss;
-            fate.is_corrupted = rng.f64() < rates.corrupt;
-            if rng.f64() < rates.duplicate {
-                let late = rng.bool().then(|| rng.u64(..Rates::MAX_LATE.as_nanos() as u64));
-                copy_lag = Some(Duration::from_nanos(late.unwrap_or(0)));
-            }
-            if rng.f64() < rates.reorder {
-                lag += Duration::from_nanos(rng.u64(..REORDER_MAX_NS));
-            }
-            if rng.f64() < rates.delay {
-                lag += Duration::from_nanos(rng.u64(..Rates::MAX_DELAY.as_nanos() as u64));
-            }
-        }
-        fate.is_duplicated = copy_lag.is_some();
-        fate.is_delayed = !lag.is_zero();
-        let is_corrupted_by_chance = fate.is_corrupted;
-        fate.is_corrupted |= flip.is_some();
-        self.log(from, to, connection, fate, &frame);
-
-        let sent_at = self.port_free_at[usize::from(from.node)].max(self.now())
-            + Duration::from_nanos(frame.len() as u64 * 8 / self.settings.gbps);
-        self.port_free_at[usize::from(from.node)] = sent_at;
-        if fate.is_lost {
-            self.outlet.pool.push(frame);
-            return;
-        }
-        let arrival = sent_at + self.settings.latency;
-        if let Some(copy_lag) = copy_lag {
-            let mut copy = self.outlet.pool.pop().unwrap_or_default();
-            copy.clone_from(&frame);
-            self.fly(to, copy, arrival + copy_lag);
-        }
-        if is_corrupted_by_chance {
-            faults::corrupt(&mut frame, &mut self.rng);
-        }
-        if let Some((at, mask)) = flip {
-            frame[at] ^= mask;
-        }
-        self.fly(to, frame, arrival + lag);
-    }
-
-    fn log(&mut self, from: At, to: u16, connection: usize, fate: Fate, frame: &[u8]) {
-        let now = self.agenda.now();
-        if let Some(record) = &mut self.record {
-            record.see(Sighting {
-                at: now,
-                from: usize::from(from.node),
-                to: usize::from(to),
-                fate,
-                frame: frame.to_vec(),
-            });
-        }
-        if fate == Fate::default() {
-            return;
-        }
-        self.faults.lost += u64::from(fate.is_lost);
-        self.faults.duplicated += u64::from(fate.is_duplicated);
-        self.faults.delayed += u64::from(fate.is_delayed);
-        self.faults.corrupted += u64::from(fate.is_corrupted);
-        if let Some(log) = self.fault_log.get_mut(connection) {
-            if log.len() == FAULTS_KEPT {
-                log.pop_front();
-            }
-            log.push_back(now);
-        }
-    }
-
-    fn fly(&mut self, to: u16, frame: Vec<u8>, arrival: Instant) {
-        let place = match self.free_places.pop() {
-            Some(place) => {
-                self.flying[place as usize] = frame;
-                place
-            }
-            None => {
-                self.flying.push(frame);
-                self.flying.len() as u32 - 1
-            }
-        };
-        self.agenda.enter(arrival, Event::Arrive { to, frame: place });
     }
 }

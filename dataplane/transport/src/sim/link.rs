@@ -1,0 +1,165 @@
+//! The links: what happens to a frame between one node and another.
+//!
+//! A frame is decided on when it is sent: first by the rules, then by chance. Its bytes are
+//! recorded as they were sent, and damaged after that.
+
+use core::time::Duration;
+
+use fastrand::Rng;
+
+use super::faults::{self, Action, Rates};
+use super::node::{At, Departure, Slot};
+use super::record::{Fate, Sighting};
+use super::world::{Event, World};
+use crate::Instant;
+
+/// The most by which a frame is overtaken.
+const REORDER_MAX_NS: u64 = 5_000;
+
+/// Faults remembered of each connection.
+const FAULTS_KEPT: usize = 256;
+
+/// What a link does to one frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    is_lost: bool,
+    /// Bits are flipped by chance.
+    is_corrupted: bool,
+    /// These bits of a byte are flipped on purpose.
+    flip: Option<(usize, u8)>,
+    /// It comes so much later.
+    lag: Duration,
+    /// A copy comes so much later.
+    copy_lag: Option<Duration>,
+}
+
+impl Way {
+    fn by_rule(action: Option<Action>) -> Way {
+        let mut way = Way::default();
+        match action {
+            Some(Action::Drop) => way.is_lost = true,
+            Some(Action::Duplicate(lag)) => way.copy_lag = Some(lag),
+            Some(Action::Delay(lag)) => way.lag = lag,
+            Some(Action::Flip { at, mask }) => way.flip = Some((at, mask)),
+            None => {}
+        }
+        way
+    }
+
+    /// Adds what chance brings.
+    fn by_chance(&mut self, rates: &Rates, rng: &mut Rng) {
+        self.is_lost |= rng.f64() < rates.loss;
+        self.is_corrupted = rng.f64() < rates.corrupt;
+        if rng.f64() < rates.duplicate {
+            self.copy_lag =
+                Some(if rng.bool() { up_to(rng, Rates::MAX_LATE) } else { Duration::ZERO });
+        }
+        if rng.f64() < rates.reorder {
+            self.lag += Duration::from_nanos(rng.u64(..REORDER_MAX_NS));
+        }
+        if rng.f64() < rates.delay {
+            self.lag += up_to(rng, Rates::MAX_DELAY);
+        }
+    }
+
+    fn fate(&self) -> Fate {
+        Fate {
+            is_lost: self.is_lost,
+            is_duplicated: self.copy_lag.is_some(),
+            is_delayed: !self.lag.is_zero(),
+            is_corrupted: self.is_corrupted || self.flip.is_some(),
+        }
+    }
+}
+
+fn up_to(rng: &mut Rng, max: Duration) -> Duration {
+    Duration::from_nanos(rng.u64(..max.as_nanos() as u64))
+}
+
+impl World {
+    /// A frame leaves its node.
+    pub(super) fn launch(&mut self, departure: Departure) {
+        let Departure { from, bth, mut frame } = departure;
+        let Slot { peer: to, connection, .. } = *self.slot(from);
+        self.packets += 1;
+        // Every rule counts every frame that fits it; the first whose turn it is acts.
+        let mut action = None;
+        for rule in &mut self.rules {
+            action = action.or(rule.apply(usize::from(from.node), &bth));
+        }
+        let mut way = Way::by_rule(action);
+        let rates = self.rates[usize::from(from.node)][usize::from(to)];
+        if rates.is_any() {
+            way.by_chance(&rates, &mut self.rng);
+        }
+        self.log(from, to, connection, way.fate(), &frame);
+
+        let arrival = self.serialize(from, frame.len());
+        if way.is_lost {
+            self.outlet.pool.push(frame);
+            return;
+        }
+        if let Some(lag) = way.copy_lag {
+            let mut copy = self.outlet.pool.pop().unwrap_or_default();
+            copy.clone_from(&frame);
+            self.fly(to, copy, arrival + lag);
+        }
+        if way.is_corrupted {
+            faults::corrupt(&mut frame, &mut self.rng);
+        }
+        if let Some((at, mask)) = way.flip {
+            frame[at] ^= mask;
+        }
+        self.fly(to, frame, arrival + way.lag);
+    }
+
+    /// When a frame of `len` bytes arrives that the node's port sends behind all it was given.
+    fn serialize(&mut self, from: At, len: usize) -> Instant {
+        let free_at = &mut self.port_free_at[usize::from(from.node)];
+        let bits = len as u64 * 8;
+        *free_at =
+            (*free_at).max(self.agenda.now()) + Duration::from_nanos(bits / self.settings.gbps);
+        *free_at + self.settings.latency
+    }
+
+    fn log(&mut self, from: At, to: u16, connection: usize, fate: Fate, frame: &[u8]) {
+        let now = self.agenda.now();
+        if let Some(record) = &mut self.record {
+            record.see(Sighting {
+                at: now,
+                from: usize::from(from.node),
+                to: usize::from(to),
+                fate,
+                frame: frame.to_vec(),
+            });
+        }
+        if fate == Fate::default() {
+            return;
+        }
+        self.faults.lost += u64::from(fate.is_lost);
+        self.faults.duplicated += u64::from(fate.is_duplicated);
+        self.faults.delayed += u64::from(fate.is_delayed);
+        self.faults.corrupted += u64::from(fate.is_corrupted);
+        if let Some(log) = self.fault_log.get_mut(connection) {
+            if log.len() == FAULTS_KEPT {
+                log.pop_front();
+            }
+            log.push_back(now);
+        }
+    }
+
+    /// A frame arrives at a node some time later.
+    pub(super) fn fly(&mut self, to: u16, frame: Vec<u8>, arrival: Instant) {
+        let place = match self.free_places.pop() {
+            Some(place) => {
+                self.flying[place as usize] = frame;
+                place
+            }
+            None => {
+                self.flying.push(frame);
+                self.flying.len() as u32 - 1
+            }
+        };
+        self.agenda.enter(arrival, Event::Arrive { to, frame: place });
+    }
+}

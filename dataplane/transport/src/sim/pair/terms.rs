@@ -1,0 +1,63 @@
+//! How the two ends of a pair are connected.
+
+use uroce_wire::{PathMtu, Psn};
+
+use crate::sim::world::Settings;
+use crate::{AccessFlags, QpCaps};
+
+/// Attributes of one end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Half {
+    /// First PSN this end sends.
+    pub sq_psn: Psn,
+    /// What this end lets its peer do.
+    pub access: AccessFlags,
+    /// READs and ATOMICs this end has outstanding.
+    pub max_rd_atomic: u8,
+    /// READs and ATOMICs this end takes.
+    pub max_dest_rd_atomic: u8,
+    /// RNR NAK timer code this end sends.
+    pub min_rnr_timer: u8,
+    /// Local ACK timeout code.
+    pub timeout: u8,
+    /// Transport retries.
+    pub retry_cnt: u8,
+    /// RNR retries.
+    pub rnr_retry: u8,
+}
+
+/// How a [`Pair`] is connected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Terms {
+    /// Path MTU of both ends.
+    pub mtu: PathMtu,
+    /// Queues of both ends.
+    pub caps: QpCaps,
+    /// Links and turns.
+    pub settings: Settings,
+    /// The two ends.
+    pub half: [Half; 2],
+}
+
+impl Default for Terms {
+    /// Small packets, deep queues, all rights, a timeout of about 1 ms.
+    fn default() -> Terms {
+        let half = Half {
+            sq_psn: Psn::new(1000),
+            access: AccessFlags::all(),
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 6,
+            timeout: 8,
+            retry_cnt: 7,
+            rnr_retry: 7,
+        };
+        let caps = QpCaps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 4, max_recv_sge: 4 };
+        Terms {
+            mtu: PathMtu::B256,
+            caps,
+            settings: Settings::default(),
+            half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! How a run comes to be: nodes, memory, QPs and links, as a plan's seed shapes them.
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use uroce_wire::{Encap, Gid, Mac, Pkey, Psn, Qpn, Vlan, udp_source_port};
+
+use super::chunks::{CANARY, Chunks};
+use super::faults::Rates;
+use super::memory::Mr;
+use super::plan::{Connection, End, Plan, RETRY_CNT, Shape};
+use super::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
+use super::world::World;
+use crate::{AccessFlags, Pd, QpChange, QpState};
+
+/// All memory and QPs are of one domain.
+const PD: Pd = Pd(3);
+
+impl Traffic {
+    pub(super) fn new(plan: &Plan) -> Traffic {
+        let mut rng = Rng::with_seed(plan.seed);
+        let shape = plan.shape(&mut rng);
+        let mut world = World::new(shape.settings);
+        for node in 0..shape.nodes {
+            let mac = Mac([2, 0, 0, 0, 0, node as u8]);
+            world.add_node(gid(node, shape.is_ipv6), mac);
+        }
+        let mut traffic = Traffic {
+            world,
+            ends: Vec::new(),
+            shared: Vec::new(),
+            rng,
+            messages: 0,
+            bytes: 0,
+            dead: 0,
+            sges: Vec::new(),
+        };
+        traffic.make_memory(&shape);
+        traffic.connect(&shape);
+        traffic.set_rates(plan, shape.nodes);
+        traffic
+    }
+
+    /// Sources and shared words of each node, then the regions of each end.
+    fn make_memory(&mut self, shape: &Shape) {
+        let mut sources = Vec::new();
+        for node in 0..shape.nodes {
+            let bytes = random_bytes(&mut self.rng, SOURCE_LEN);
+            sources.push(self.register(node, AccessFlags::empty(), bytes));
+            let initial = self.rng.u64(..);
+            let mr =
+                self.register(node, AccessFlags::REMOTE_ATOMIC, initial.to_ne_bytes().to_vec());
+            let done = Vec::new();
+            self.shared.push(SharedWord { node, mr, initial, done, is_uncertain: false });
+        }
+        for connection in &shape.connections {
+            let first = self.ends.len();
+            for (side, end) in connection.ends.iter().enumerate() {
+                let source = sources[usize::from(end.node)];
+                self.add_end(end, connection.mtu.bytes(), first + 1 - side, source);
+            }
+        }
+    }
+
+    fn add_end(&mut self, end: &End, mtu: u32, peer: usize, source: Mr) {
+        let node = end.node;
+        let tag = self.rng.u32(..1 << 16);
+        let at = self.world.add_qp(node, tag, PD, end.caps);
+        let shadow = random_bytes(&mut self.rng, end.target_len);
+        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let target = self.register(node, remote, shadow.clone());
+        let shadow_words = [0; WORDS].map(|_: u64| self.rng.u64(..));
+        let words = shadow_words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let words = self.register(node, AccessFlags::REMOTE_ATOMIC, words);
+        let landing = Chunks::room_for(end.max_len) + self.rng.u32(..8) * mtu;
+        let landing = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; landing as usize]);
+        let inbox = Chunks::room_for(end.max_recv_len) * (end.caps.max_recv_wr + 1);
+        let inbox = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; inbox as usize]);
+        self.ends.push(Endpoint {
+            at,
+            end: *end,
+            peer,
+            source,
+            target,
+            shadow,
+            words,
+            shadow_words,
+            landing: Chunks::new(landing),
+            inbox: Chunks::new(inbox),
+            sends: VecDeque::new(),
+            recvs: VecDeque::new(),
+            expected: VecDeque::new(),
+            next_wr_id: self.rng.u64(..1 << 40),
+            has_failed: false,
+            is_dead: false,
+            patience: 0,
+            receiver_is_awake: true,
+        });
+    }
+
+    /// At a random multiple of 8, sometimes at the very top of the address space.
+    fn register(&mut self, node: u16, access: AccessFlags, bytes: Vec<u8>) -> Mr {
+        let rng = &mut self.rng;
+        let top = (u64::MAX - bytes.len() as u64) & !7;
+        let base = if rng.u8(..4) == 0 { top } else { rng.u64(..top) & !7 };
+        let tag = rng.u32(..);
+        self.world.node_mut(node).memory.register(PD, access, base, tag, bytes)
+    }
+
+    fn connect(&mut self, shape: &Shape) {
+        for (index, connection) in shape.connections.iter().enumerate() {
+            let ats = [self.ends[2 * index].at, self.ends[2 * index + 1].at];
+            self.world.join(ats[0], ats[1]);
+            for side in [0, 1] {
+                let dest_qpn = self.world.qp(ats[1 - side]).qpn();
+                let nodes = [ats[side].node, ats[1 - side].node];
+                let from = self.world.qp(ats[side]).qpn();
+                let path = self.path(connection, nodes, from, dest_qpn);
+                for change in changes(connection, side, path, dest_qpn) {
+                    self.world.modify(ats[side], &change).expect("a legal change");
+                }
+            }
+        }
+    }
+
+    fn path(&self, connection: &Connection, nodes: [u16; 2], from: Qpn, to: Qpn) -> Encap {
+        let [here, there] = nodes.map(|node| self.world.node(node));
+        let flow_label = if here.gid.to_ipv4().is_some() { 0 } else { 0xb_eef1 };
+        Encap {
+            src_mac: here.mac,
+            dst_mac: there.mac,
+            vlan: connection.vlan.map(|vid| Vlan { vid, ..Vlan::default() }),
+            src: here.gid,
+            dst: there.gid,
+            traffic_class: 0x68,
+            flow_label,
+            hop_limit: 64,
+            src_port: udp_source_port(flow_label, from, to),
+        }
+    }
+
+    fn set_rates(&mut self, plan: &Plan, nodes: u16) {
+        for from in 0..nodes {
+            for to in 0..nodes {
+                let swarm = Rates::swarm(&mut self.rng);
+                self.world.set_rates(from, to, plan.rates.unwrap_or(swarm));
+            }
+        }
+    }
+}
+
+fn random_bytes(rng: &mut Rng, len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+fn gid(node: u16, is_ipv6: bool) -> Gid {
+    if is_ipv6 {
+        core::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node + 1).into()
+    } else {
+        core::net::Ipv4Addr::new(10, 0, 0, node as u8 + 1).into()
+    }
+}
+
+/// RESET to INIT to RTR to RTS.
+fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> [QpChange; 3] {
+    let (me, peer) = (&connection.ends[side], &connection.ends[1 - side]);
+    let rq_psn: Psn = peer.sq_psn;
+    [
+        QpChange {
+            pkey: Some(Pkey::DEFAULT),
+            port: Some(1),
+            access: Some(AccessFlags::all()),
+            ..QpChange::to(QpState::Init)
+        },
+        QpChange {
+            path: Some(path),
+            path_mtu: Some(connection.mtu),
+            dest_qpn: Some(dest_qpn),
+            rq_psn: Some(rq_psn),
+            max_dest_rd_atomic: Some(peer.max_rd_atomic),
+            min_rnr_timer: Some(me.min_rnr_timer),
+            ..QpChange::to(QpState::Rtr)
+        },
+        QpChange {
+            sq_psn: Some(me.sq_psn),
+            timeout: Some(me.timeout),
+            retry_cnt: Some(RETRY_CNT),
+            rnr_retry: Some(7),
+            max_rd_atomic: Some(me.max_rd_atomic),
+            ..QpChange::to(QpState::Rts)
+        },
+    ]
+}
