@@ -226,3 +226,27 @@ fn the_control_plane_keeps_off_the_lcores_cpus() {
     assert_eq!(of("uroce-lcore-0"), Some(first.to_string()));
     assert_eq!(of("uroce-control"), Some(second.to_string()));
 }
+
+#[test]
+fn every_counter_has_a_name_of_its_own() {
+    let (left, _right) = Setup::default().contexts();
+    let counters = left.counters().unwrap();
+    let names: std::collections::BTreeSet<_> = counters.iter().map(|(name, ..)| name).collect();
+    assert_eq!(names.len(), counters.len());
+    assert!(counters.iter().all(|(_, description, _)| description.ends_with('.')));
+}
+
+#[test]
+fn handles_go_to_any_thread_and_queues_to_one() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<(Context, uroce::ProtectionDomain, uroce::MemoryRegion, uroce::QpControl)>();
+    shared::<(uroce::CompletionQueue, uroce::CompletionChannel)>();
+    sent::<(uroce::QueuePair, uroce::SendQueue, uroce::RecvQueue)>();
+    let (left, _right) = connected();
+    let memory = std::thread::spawn(move || {
+        drop(left.qp);
+        left.memory
+    });
+    assert_eq!(memory.join().unwrap().len(), Side::MEMORY);
+}

@@ -149,7 +149,7 @@ impl Neighbours {
         if ethernet.dst != self.link.mac && !ethernet.dst.is_multicast() {
             return Err(Ignored::NotForUs);
         }
-        let from = self.host_mac(ethernet.src)?;
+        let from = host_mac(ethernet.src)?;
         match ethernet.ether_type {
             EtherType::ARP => arp::handle(self, now, payload, emit),
             // An IPv4 packet for one host in a frame for many is not answered (RFC 1122).
@@ -190,16 +190,6 @@ impl Neighbours {
         self.table.next_timeout()
     }
 
-    /// An address that can be another host's.
-    fn host_mac(&self, mac: Mac) -> Result<Mac, Ignored> {
-        match mac {
-            Mac([0, 0, 0, 0, 0, 0]) => Err(Ignored::Malformed),
-            mac if mac.is_multicast() => Err(Ignored::Malformed),
-            mac if mac == self.link.mac => Err(Ignored::NotForUs),
-            mac => Ok(mac),
-        }
-    }
-
     /// Can `ip` be another host?
     fn is_peer(&self, ip: IpAddr) -> bool {
         is_unicast(ip) && !ip.is_loopback() && !self.routes.is_own(ip)
@@ -209,6 +199,12 @@ impl Neighbours {
     fn is_neighbour(&self, ip: IpAddr) -> bool {
         self.routes.next_hop(ip) == Ok(ip)
     }
+}
+
+/// An address that can be another host's. It may equal ours: behind a tap the kernel has the same
+/// one. What comes back of our own frames is told by its IP addresses.
+fn host_mac(mac: Mac) -> Result<Mac, Ignored> {
+    if mac.is_multicast() || mac == Mac::default() { Err(Ignored::Malformed) } else { Ok(mac) }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use uroce_wire::Mac;
 use uroce_wire::ethernet::EtherType;
 
 use super::frame::Link;
-use super::{Emit, Ignored, Neighbours};
+use super::{Emit, Ignored, Neighbours, host_mac};
 
 /// The ARP payload of a received frame.
 pub(super) fn handle(
@@ -32,7 +32,7 @@ pub(super) fn handle(
     else {
         return Err(Ignored::Malformed);
     };
-    let mac = port.host_mac(Mac(source_hardware_addr.0))?;
+    let mac = host_mac(Mac(source_hardware_addr.0))?;
     let for_us = port.routes.is_own(target.into());
     if port.routes.is_own(sender.into()) {
         return Err(Ignored::AddressConflict);

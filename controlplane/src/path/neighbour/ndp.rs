@@ -15,7 +15,7 @@ use uroce_wire::Mac;
 
 use super::frame::Link;
 use super::icmp::{message_v6, multicast_mac, solicited_node};
-use super::{Emit, Ignored, Neighbours};
+use super::{Emit, Ignored, Neighbours, host_mac};
 use crate::path::route::is_unicast;
 
 pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -75,7 +75,7 @@ fn solicitation(
     }
     //= RFC4861 7.2.3 — who asks is remembered, to be confirmed before use
     if let Some(mac) = source_mac {
-        let mac = port.host_mac(ethernet(mac)?)?;
+        let mac = host_mac(ethernet(mac)?)?;
         if port.is_neighbour(ip.src_addr.into()) {
             port.table.hint(now, ip.src_addr.into(), mac, true);
         }
@@ -104,7 +104,7 @@ fn advertisement(
     }
     let known = port.table.mac(target);
     let mac = match target_mac {
-        Some(mac) => port.host_mac(ethernet(mac)?)?,
+        Some(mac) => host_mac(ethernet(mac)?)?,
         //= RFC4861 7.2.5 — without an address it says something of a known neighbour only
         None => known.ok_or(Ignored::Unsolicited)?,
     };

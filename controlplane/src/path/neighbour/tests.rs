@@ -169,6 +169,23 @@ fn frames_for_others_are_not_answered() {
 }
 
 #[test]
+fn our_own_frames_coming_back_teach_nothing_and_are_not_answered() {
+    let names = [
+        "arp_announcement_of_ours",
+        "arp_request_of_ours",
+        "ns_of_ours",
+        "na_probe_of_ours",
+        "echo4_reply",
+        "echo6_reply",
+    ];
+    for name in names {
+        let mut port = port();
+        assert!(handle(&mut port, at(0), &golden(name)).is_err(), "{name}");
+        assert_eq!(port.known(), 0, "{name}");
+    }
+}
+
+#[test]
 fn neighbour_discovery_from_beyond_a_router_is_refused() {
     let mut frame = golden("ns_of_peer");
     frame[21] = 254;
