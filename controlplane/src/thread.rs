@@ -130,17 +130,21 @@ struct Thread {
 
 impl Thread {
     fn run(mut self, requests: &Receiver<Request>) {
-        let mut links_due = Instant::ZERO;
+        let (mut links_due, mut serve_due) = (Instant::ZERO, Instant::ZERO);
         while !self.ended {
             let now = self.now();
             if now >= links_due {
                 self.watch_links();
                 links_due = now + LINK_PERIOD;
             }
+            // Seldom, however much there is to do: each turn of ours is in an adopter's way.
+            if now >= serve_due {
+                self.control.serve_adopted();
+                serve_due = now + QUIET;
+            }
             let mut busy = self.take_frames(now);
             self.ask_neighbours();
             self.resume();
-            busy |= self.control.serve_adopted();
             busy |= self.take_requests(requests);
             if !busy {
                 self.wait(requests);
