@@ -191,19 +191,39 @@ impl Resources {
         }
     }
 
+    /// The newest request that holds `psn`: after 2^24 packets an older one may hold it as well.
     fn find(&self, psn: Psn) -> Option<u32> {
         let holds = |resource: &Resource| {
             let index = psn.distance_from(resource.first_psn);
             index >= 0 && (index as u32) < resource.psns
         };
-        self.iter().find(|(_, resource)| holds(resource)).map(|(at, _)| at)
+        self.iter().rev().find(|(_, resource)| holds(resource)).map(|(at, _)| at)
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u32, &Resource)> {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &Resource)> {
         let head = self.slots.head();
         (0..self.slots.len()).map(move |index| {
             let at = head.wrapping_add(index);
             (at, &self.slots[at])
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] //= check D5 test
+    fn of_two_requests_with_one_psn_the_newer_is_replayed() {
+        let mut resources = Resources::new();
+        resources.start(4);
+        for original in [1, 2] {
+            resources.push(Asked::Atomic { original }, Psn::new(5), 1);
+            let reply = resources.next_reply(256).unwrap();
+            resources.sent(&reply);
+        }
+        assert!(resources.replay_atomic(Psn::new(5)));
+        let reply = resources.next_reply(256).unwrap();
+        assert!(matches!(reply.asked, Asked::Atomic { original: 2 }));
     }
 }
