@@ -117,6 +117,23 @@ fn a_late_duplicate_of_a_send_leaves_the_reposted_buffer_alone() {
     only_success(&mut pair, B, Side::Recv);
 }
 
+#[test] //= check A5 test
+fn what_a_late_ack_covers_is_not_sent_again() {
+    let mut pair = Pair::rts();
+    pair.rule(Rule::delay(TIMEOUT + SHORTLY).from(B).nth(1));
+    let first = pair.write(A, 4 * 256);
+    pair.run_for(SHORTLY);
+    // The timer runs out while nothing can be sent, and then the ACK comes after all.
+    pair.world.set_full_rate(1.0);
+    pair.run_until(|pair| pair.qp(A).send_wrs() == 0);
+    pair.world.set_full_rate(0.0);
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 1);
+    let second = pair.write(A, 2 * 256);
+    pair.run();
+    assert_eq!(pair.sequence(A), runs(&[upto(6)]));
+    assert_all_succeeded(&mut pair, A, Side::Send, &[first, second]);
+}
+
 /// A packet of 256 bytes takes some 27 ns: this delay swaps two of them.
 const SWAP: Duration = Duration::from_nanos(40);
 
