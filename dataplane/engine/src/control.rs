@@ -167,6 +167,8 @@ pub struct Control {
     qps: HashMap<Qpn, Record>,
     exits: Arc<Exits>,
     inject: Producer<(usize, Mbuf)>,
+    /// The heartbeats that [`serve_adopted`](Control::serve_adopted) saw last.
+    heartbeats: Vec<u64>,
     /// Last: the lcores' queue pairs go before their ports.
     ports: Vec<PortBinding>,
 }
@@ -175,6 +177,7 @@ impl Control {
     pub(crate) fn new(shared: Arc<Shared>, parts: ControlParts) -> Control {
         let ControlParts { ports, links, numbers, max_qps, exits, inject } = parts;
         Control {
+            heartbeats: vec![0; shared.slots.len()],
             shared,
             threads: Vec::new(),
             links,
@@ -319,10 +322,18 @@ impl Control {
     /// whether there was anything to do.
     ///
     /// To be called now and then, about once per millisecond: it is what keeps answering peers when
-    /// an adopter is busy with something else.
+    /// an adopter is busy with something else. An lcore that has turned since the last call is left
+    /// alone: this thread, preempted in a turn, would keep a busy adopter from its next one.
     pub fn serve_adopted(&mut self) -> bool {
-        let adopted = self.shared.slots.iter().filter(|slot| slot.is_adopted());
-        adopted.fold(false, |any, slot| any | (slot.try_turn() == Turn::Busy))
+        let mut any = false;
+        for (number, slot) in self.shared.slots.iter().enumerate() {
+            let heartbeat = self.shared.regions.heartbeat(number);
+            if slot.is_adopted() && heartbeat == self.heartbeats[number] {
+                any |= slot.try_turn() == Turn::Busy;
+            }
+            self.heartbeats[number] = self.shared.regions.heartbeat(number);
+        }
+        any
     }
 
     /// Stops the lcores and frees everything they hold. The same as dropping it.
