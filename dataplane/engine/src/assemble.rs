@@ -9,7 +9,7 @@ use crate::doorbell::Doorbell;
 use crate::engine::EngineError;
 use crate::key::{MrNumbers, QpNumbers};
 use crate::lcore::{Duties, Lcore};
-use crate::mr_table::MrTable;
+use crate::mr_table::{MrReader, MrTable};
 use crate::qp_table::QpTable;
 use crate::rx::{Exits, Receiver};
 use crate::shard::Shard;
@@ -63,7 +63,7 @@ pub(crate) fn assemble(
             injected: injected.take(),
             held: None,
         };
-        lcores.push(Lcore::new(number, Arc::clone(&regions), duties));
+        lcores.push(Lcore::new(MrReader::new(Arc::clone(&regions), number), duties));
         links.push(LcoreLink { rings: sender, doorbell, qps: 0, stalled: false });
         counters.push(block);
     }

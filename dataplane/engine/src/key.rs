@@ -13,6 +13,7 @@
 //! Not here: a cipher. The permutation withstands guessing by a peer who was told some numbers; it
 //! does not protect a secret.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// Rounds of the Feistel network. Four make a permutation pseudo-random if the round function is
@@ -80,6 +81,11 @@ pub(crate) struct Numbers<const HALF: u32> {
     index_bits: u32,
 }
 
+/// The number that was looked up last, and its slot: packets and work requests come in runs, and an
+/// inverse costs as much as a copy of a small payload.
+#[derive(Debug)]
+pub(crate) struct LastNumber(Cell<(u32, usize)>);
+
 /// QPNs.
 pub(crate) type QpNumbers = Numbers<12>;
 /// L_Keys and R_Keys.
@@ -113,6 +119,23 @@ impl<const HALF: u32> Numbers<HALF> {
     pub(crate) fn index(&self, number: u32) -> usize {
         let plain = self.permutation.invert(number);
         (plain & ((1u32 << self.index_bits) - 1)) as usize
+    }
+
+    /// The same, quicker if it is the number that was asked for last.
+    #[inline]
+    pub(crate) fn index_by(&self, number: u32, last: &LastNumber) -> usize {
+        let (known, index) = last.0.get();
+        if number == known {
+            return index;
+        }
+        let index = self.index(number);
+        last.0.set((number, index));
+        index
+    }
+
+    /// For [`index_by`](Numbers::index_by).
+    pub(crate) fn last_number(&self) -> LastNumber {
+        LastNumber(Cell::new((0, self.index(0))))
     }
 }
 

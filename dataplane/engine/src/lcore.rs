@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::command::{Command, CommandReceiver, Reply};
 use crate::doorbell::Doorbell;
 use crate::mbuf::Mbuf;
-use crate::mr_table::{Access, MrTable};
+use crate::mr_table::{Access, MrReader};
 use crate::rx::Receiver;
 use crate::shard::{Around, Shard};
 use crate::tx::Lane;
@@ -26,8 +26,7 @@ use uroce_transport::{Instant, QpState};
 /// An lcore, with everything that is its own.
 #[derive(Debug)]
 pub(crate) struct Lcore {
-    number: usize,
-    regions: Arc<MrTable>,
+    regions: MrReader,
     duties: Duties,
 }
 
@@ -47,13 +46,13 @@ pub(crate) struct Duties {
 }
 
 impl Lcore {
-    pub(crate) fn new(number: usize, regions: Arc<MrTable>, duties: Duties) -> Lcore {
-        Lcore { number, regions, duties }
+    pub(crate) fn new(regions: MrReader, duties: Duties) -> Lcore {
+        Lcore { regions, duties }
     }
 
     /// One turn. Says whether there was anything to do.
     pub(crate) fn turn(&mut self) -> bool {
-        let memory = self.regions.enter(self.number);
+        let memory = self.regions.enter();
         let duties = &mut self.duties;
         let now = Instant::from_nanos(duties.clock.now());
         let mut busy = duties.obey_commands(now, &memory);

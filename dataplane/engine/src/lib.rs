@@ -50,6 +50,7 @@ mod key;
 mod lcore;
 mod memory;
 mod mr_table;
+mod prefetch;
 mod qp_table;
 mod qsbr;
 mod queue;

@@ -15,11 +15,11 @@
 
 #![allow(unsafe_code)]
 
-use crate::key::{MrNumbers, Slots};
+use crate::key::{LastNumber, MrNumbers, Slots};
 use crate::qsbr::{InTurn, Turns};
 use crate::sync::{AtomicPtr, Ordering};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use uroce_transport::{AccessFlags, Pd};
 use uroce_wire::{Lkey, Rkey, Va};
 
@@ -149,12 +149,6 @@ impl MrTable {
         }
     }
 
-    /// Begins a turn of `lcore`, in which it may look at entries.
-    #[inline]
-    pub(crate) fn enter(&self, lcore: usize) -> Access<'_> {
-        Access { table: self, _turn: self.turns.enter(lcore) }
-    }
-
     /// See [`Turns::heartbeat`].
     pub(crate) fn heartbeat(&self, lcore: usize) -> u64 {
         self.turns.heartbeat(lcore)
@@ -226,10 +220,33 @@ impl Drop for MrTable {
     }
 }
 
-/// The table as an lcore sees it, within one turn.
+/// The table as one lcore has it.
+#[derive(Debug)]
+pub(crate) struct MrReader {
+    table: Arc<MrTable>,
+    lcore: usize,
+    last: LastNumber,
+}
+
+impl MrReader {
+    /// Of lcore `lcore`, which has no other.
+    pub(crate) fn new(table: Arc<MrTable>, lcore: usize) -> MrReader {
+        let last = table.numbers.last_number();
+        MrReader { table, lcore, last }
+    }
+
+    /// Begins a turn, in which the lcore may look at entries.
+    #[inline]
+    pub(crate) fn enter(&self) -> Access<'_> {
+        Access { table: &self.table, last: &self.last, _turn: self.table.turns.enter(self.lcore) }
+    }
+}
+
+/// The table within one turn.
 #[derive(Debug)]
 pub(crate) struct Access<'t> {
     table: &'t MrTable,
+    last: &'t LastNumber,
     _turn: InTurn<'t>,
 }
 
@@ -237,7 +254,7 @@ impl Access<'_> {
     /// The region of a key. It cannot be kept beyond the turn.
     #[inline]
     pub(crate) fn find(&self, key: u32) -> Option<&MrEntry> {
-        let index = self.table.numbers.index(key);
+        let index = self.table.numbers.index_by(key, self.last);
         // Pairs with `publish`.
         let entry = self.table.entries.get(index)?.load(Ordering::Acquire);
         // SAFETY: an entry that was in the table during our turn is freed only after the turn

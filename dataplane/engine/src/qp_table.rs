@@ -7,8 +7,9 @@
 //!
 //! Not here: the QP, which never leaves its owner ([`crate::lcore`]).
 
-use crate::key::QpNumbers;
+use crate::key::{LastNumber, QpNumbers};
 use crate::sync::{AtomicU64, Ordering};
+use std::sync::Arc;
 use uroce_wire::Qpn;
 
 /// No QP has this word: QPN 0 is never given out.
@@ -38,10 +39,9 @@ impl QpTable {
         QpTable { numbers, words: (0..slots).map(|_| AtomicU64::new(ABSENT)).collect() }
     }
 
-    /// Where the QP of this number is.
+    /// Where the QP of this number is, if it is in slot `index`.
     #[inline]
-    pub(crate) fn find(&self, qpn: Qpn) -> Option<Place> {
-        let index = self.numbers.index(qpn.value());
+    fn find_at(&self, index: usize, qpn: Qpn) -> Option<Place> {
         // Pairs with `publish`. The mask of `index` keeps it inside of the table.
         let word = self.words.get(index)?.load(Ordering::Acquire);
         let present = word as u32 == qpn.value() && word != ABSENT;
@@ -60,6 +60,27 @@ impl QpTable {
     }
 }
 
+/// The table as one lcore asks it.
+#[derive(Debug)]
+pub(crate) struct QpFinder {
+    table: Arc<QpTable>,
+    last: LastNumber,
+}
+
+impl QpFinder {
+    pub(crate) fn new(table: Arc<QpTable>) -> QpFinder {
+        let last = table.numbers.last_number();
+        QpFinder { table, last }
+    }
+
+    /// Where the QP of this number is.
+    #[inline]
+    pub(crate) fn find(&self, qpn: Qpn) -> Option<Place> {
+        let index = self.table.numbers.index_by(qpn.value(), &self.last);
+        self.table.find_at(index, qpn)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,29 +89,30 @@ mod tests {
     #[test] //= check E10 test
     fn a_number_is_found_from_publish_to_withdraw_and_its_successor_is_another() {
         let numbers = QpNumbers::random(64).unwrap();
-        let table = QpTable::new(64, numbers.clone());
+        let table = Arc::new(QpTable::new(64, numbers.clone()));
+        let finder = QpFinder::new(Arc::clone(&table));
         let mut slots = Slots::new(64);
         let (index, number) = slots.take(&numbers, &[0]).unwrap();
         let (qpn, place) = (Qpn::new(number), Place { index, owner: 3 });
-        assert_eq!(table.find(qpn), None);
+        assert_eq!(finder.find(qpn), None);
         table.publish(qpn, place);
-        assert_eq!(table.find(qpn), Some(place));
-        assert_eq!(table.find(Qpn::new(number ^ 1)), None);
+        assert_eq!(finder.find(qpn), Some(place));
+        assert_eq!(finder.find(Qpn::new(number ^ 1)), None);
         table.withdraw(index);
-        assert_eq!(table.find(qpn), None);
+        assert_eq!(finder.find(qpn), None);
 
         slots.give_back(index);
         let reused = std::iter::from_fn(|| slots.take(&numbers, &[0])).last().unwrap();
         assert_eq!(reused.0, index);
         table.publish(Qpn::new(reused.1), place);
-        assert_eq!(table.find(qpn), None, "the old number must not find the new QP");
+        assert_eq!(finder.find(qpn), None, "the old number must not find the new QP");
     }
 
     #[test] //= check E10 test
     fn an_empty_table_knows_no_number_at_all() {
-        let table = QpTable::new(16, QpNumbers::random(16).unwrap());
+        let finder = QpFinder::new(QpTable::new(16, QpNumbers::random(16).unwrap()).into());
         for number in (0..1 << 24).step_by(7).chain([1, 0xff_ffff]) {
-            assert_eq!(table.find(Qpn::new(number)), None);
+            assert_eq!(finder.find(Qpn::new(number)), None);
         }
     }
 }

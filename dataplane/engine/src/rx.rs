@@ -15,10 +15,11 @@
 //!
 //! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
 
-use crate::config::PortAddresses;
+use crate::config::{MAX_LCORES, PortAddresses};
 use crate::counters::EngineCounter;
-use crate::mbuf::{Mbuf, MbufBatch};
-use crate::qp_table::{Place, QpTable};
+use crate::mbuf::{BATCH, Mbuf, MbufBatch};
+use crate::prefetch::prefetch_read;
+use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl Exits {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     lcore: usize,
-    table: Arc<QpTable>,
+    finder: QpFinder,
     exits: Arc<Exits>,
     burst: MbufBatch,
     /// Frames that are dealt with, to be freed together.
@@ -77,13 +78,18 @@ enum Way {
     /// It is dealt with.
     Done,
     Drop(DropReason),
-    HandOver(usize),
-    SlowPath,
+    /// To the lcore of this number, or to the control plane.
+    Leave(u8),
 }
+
+/// Above any lcore's number.
+const SLOW_PATH_WAY: u8 = u8::MAX;
+const _: () = assert!(MAX_LCORES < SLOW_PATH_WAY as usize && BATCH <= u64::BITS as usize);
 
 impl Receiver {
     pub(crate) fn new(lcore: usize, table: Arc<QpTable>, exits: Arc<Exits>) -> Receiver {
-        Receiver { lcore, table, exits, burst: MbufBatch::new(), done: MbufBatch::new() }
+        let (burst, done) = (MbufBatch::new(), MbufBatch::new());
+        Receiver { lcore, finder: QpFinder::new(table), exits, burst, done }
     }
 
     /// Takes what has come in at port `port`. Says whether anything had.
@@ -120,7 +126,7 @@ impl Receiver {
         }
         while self.done.room() > 0 {
             let Some(mbuf) = queue.pop() else { break };
-            if let Err(reason) = deliver_verified(&mbuf, &self.table, shard, around) {
+            if let Err(reason) = deliver_verified(&mbuf, &self.finder, shard, around) {
                 shard.counters.count_drop(reason);
             }
             let _ = self.done.push(mbuf);
@@ -130,23 +136,45 @@ impl Receiver {
     }
 
     fn sort_burst(&mut self, port: usize, shard: &mut Shard, around: &mut Around<'_>) {
-        for mbuf in self.burst.drain() {
-            let way = sort(&mbuf, port, self.lcore, &self.table, shard, around);
-            let rest = match way {
-                Way::Done => Some(mbuf),
-                Way::Drop(reason) => {
-                    shard.counters.count_drop(reason);
-                    Some(mbuf)
+        // Which frames leave for somebody else, and where to; most often none.
+        let mut leaving = 0u64;
+        let mut ways = [SLOW_PATH_WAY; BATCH];
+        let mbufs = self.burst.as_slice();
+        for (at, mbuf) in mbufs.iter().enumerate() {
+            if let Some(ahead) = mbufs.get(at + 2) {
+                prefetch_read(ahead.as_slice());
+            }
+            match sort(mbuf, port, self.lcore, &self.finder, shard, around) {
+                Way::Done => {}
+                Way::Drop(reason) => shard.counters.count_drop(reason),
+                Way::Leave(way) => {
+                    leaving |= 1 << at;
+                    ways[at] = way;
                 }
-                Way::HandOver(owner) => hand_over(&self.exits, owner, mbuf, shard),
-                Way::SlowPath => to_slow_path(&self.exits, port, mbuf, shard),
-            };
-            if let Some(mbuf) = rest {
-                // A burst and `done`, which is empty before it, have the same size.
-                let _ = self.done.push(mbuf);
             }
         }
-        self.done.clear();
+        if leaving != 0 {
+            self.send_off(port, leaving, &ways, shard);
+        }
+        self.burst.clear();
+    }
+
+    /// Moves frames out of the burst, to another lcore or to the control plane.
+    #[cold]
+    fn send_off(&mut self, port: usize, leaving: u64, ways: &[u8; BATCH], shard: &Shard) {
+        let mut staying = MbufBatch::new();
+        for (at, mbuf) in self.burst.drain().enumerate() {
+            let rest = match ways[at] {
+                _ if leaving >> at & 1 == 0 => Some(mbuf),
+                SLOW_PATH_WAY => to_slow_path(&self.exits, port, mbuf, shard),
+                owner => hand_over(&self.exits, usize::from(owner), mbuf, shard),
+            };
+            if let Some(mbuf) = rest {
+                // Both batches have the same size.
+                let _ = staying.push(mbuf);
+            }
+        }
+        self.burst = staying;
     }
 
     /// Injected loss: thins the burst out.
@@ -172,7 +200,7 @@ fn sort(
     mbuf: &Mbuf,
     port: usize,
     lcore: usize,
-    table: &QpTable,
+    finder: &QpFinder,
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) -> Way {
@@ -180,7 +208,7 @@ fn sort(
     let addresses = &around.lanes[port].addresses;
     let datagram = match Frame::parse(bytes) {
         Ok(Frame::Roce(datagram)) => datagram,
-        Ok(Frame::Other(_)) if is_for_host(bytes, addresses) => return Way::SlowPath,
+        Ok(Frame::Other(_)) if is_for_host(bytes, addresses) => return Way::Leave(SLOW_PATH_WAY),
         Ok(Frame::Other(_)) => return Way::Drop(DropReason::NotForUs),
         Err(error) => return Way::Drop(error.into()),
     };
@@ -198,9 +226,9 @@ fn sort(
     shard.counters.count(EngineCounter::RxPackets);
     shard.counters.add(EngineCounter::RxBytes, bytes.len() as u64);
     //= check E10 — a number that no QP has: dropped, without an answer
-    match table.find(packet.bth.dest_qpn) {
+    match finder.find(packet.bth.dest_qpn) {
         None => Way::Drop(DropReason::UnknownQpn),
-        Some(place) if place.owner != lcore => Way::HandOver(place.owner),
+        Some(place) if place.owner != lcore => Way::Leave(place.owner as u8),
         Some(place) => {
             let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
             match deliver(place, &inbound, shard, around) {
@@ -214,7 +242,7 @@ fn sort(
 /// A packet whose invariant CRC the lcore that handed it over has verified.
 fn deliver_verified(
     mbuf: &Mbuf,
-    table: &QpTable,
+    finder: &QpFinder,
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) -> Result<(), DropReason> {
@@ -223,7 +251,7 @@ fn deliver_verified(
     };
     let packet = Packet::parse(datagram.transport)?;
     // The QP may be gone, or its number be another QP's, since.
-    let place = table.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+    let place = finder.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
     let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
     deliver(place, &inbound, shard, around)
 }

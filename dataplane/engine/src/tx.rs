@@ -17,6 +17,7 @@ use crate::fault::Loss;
 use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use crate::mr_table::Access;
 use crate::port::QueuePair;
+use crate::prefetch::prefetch_write;
 use std::collections::VecDeque;
 use uroce_transport::{MemoryFault, Outbound, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, emit_headers, headers_len, seal};
@@ -78,7 +79,8 @@ impl Lane {
             return Err(TransmitError::Full);
         }
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
-        let built = build(&mut mbuf, template, packet, memory);
+        let built =
+            build(&mut mbuf, template, packet, memory, self.spare.as_mut_slice().last_mut());
         if built.is_err() || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
             let _ = self.spare.push(mbuf);
@@ -149,6 +151,7 @@ fn build(
     template: &HeaderTemplate,
     packet: &Outbound<'_>,
     memory: &Access<'_>,
+    next: Option<&mut Mbuf>,
 ) -> Result<(), TransmitError> {
     const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
     let payload_len = packet.payload.len() as usize;
@@ -166,5 +169,12 @@ fn build(
         at = end;
     }
     out[at..at + pad_len].fill(0);
+    // The next packet is as long as this one, most often. Its mbuf was last in another core's hands;
+    // it comes while this one's invariant CRC is computed.
+    if let Some(next) = next
+        && next.set_len(out.len()).is_ok()
+    {
+        prefetch_write(next.as_slice());
+    }
     seal(&mut out[usize::from(template.l3_offset)..]).ok_or(TOO_LONG)
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::key::MrNumbers;
-use crate::mr_table::{MrKeys, MrSpec, MrTable};
+use crate::mr_table::{MrKeys, MrReader, MrSpec, MrTable};
+use std::sync::Arc;
 use uroce_transport::Access as Wish;
 use uroce_wire::{Lkey, Rkey, Va};
 
@@ -8,21 +9,23 @@ const PD: Pd = Pd(7);
 
 /// 64 bytes of memory, registered as such, in 192 that must never be touched outside.
 struct Fixture {
-    table: MrTable,
+    table: Arc<MrTable>,
+    reader: MrReader,
     memory: Vec<u64>,
     keys: MrKeys,
 }
 
 impl Fixture {
     fn new(access: AccessFlags) -> Fixture {
-        let table = MrTable::new(4, 1, MrNumbers::random(4).unwrap());
+        let table = Arc::new(MrTable::new(4, 1, MrNumbers::random(4).unwrap()));
+        let reader = MrReader::new(Arc::clone(&table), 0);
         let mut memory = vec![0x5555_5555_5555_5555u64; 24];
         let addr = memory.as_mut_ptr().wrapping_add(8).cast::<u8>();
         let spec = MrSpec { addr, len: 64, va: Va(addr as u64), pd: PD, access };
         // SAFETY: the vector is not reallocated and outlives the table's use in each test, which
         // reads it only between the engine's copies.
         let keys = unsafe { table.register(&spec) }.unwrap();
-        Fixture { table, memory, keys }
+        Fixture { table, reader, memory, keys }
     }
 
     fn va(&self) -> u64 {
@@ -48,7 +51,7 @@ impl Fixture {
 #[test]
 fn what_was_written_is_read_back() {
     let fixture = Fixture::new(AccessFlags::LOCAL_WRITE);
-    let access = fixture.table.enter(0);
+    let access = fixture.reader.enter();
     let bytes: Vec<u8> = (1..=61).collect();
     access.write(PD, fixture.local(3, 61), &bytes).unwrap();
     let mut out = [0; 61];
@@ -61,7 +64,7 @@ fn what_was_written_is_read_back() {
 fn each_fault_has_its_name_and_touches_nothing() {
     let all = AccessFlags::all();
     let fixture = Fixture::new(all);
-    let access = fixture.table.enter(0);
+    let access = fixture.reader.enter();
     let wrong_key = Region {
         key: Key::Remote(Rkey(fixture.keys.rkey.0 ^ 0x8000_0000)),
         ..fixture.remote(0, 8)
@@ -80,7 +83,7 @@ fn each_fault_has_its_name_and_touches_nothing() {
 #[test] //= check F5 test
 fn another_protection_domain_is_refused_for_every_access() {
     let fixture = Fixture::new(AccessFlags::all());
-    let access = fixture.table.enter(0);
+    let access = fixture.reader.enter();
     for wish in [Wish::Read, Wish::Write, Wish::Atomic] {
         for region in [fixture.local(0, 8), fixture.remote(0, 8)] {
             assert_eq!(access.check(Pd(0), region, wish), Err(MemoryFault::WrongPd));
@@ -98,7 +101,7 @@ fn each_right_opens_its_access_and_no_other() {
     ];
     for (granted, _) in rights {
         let fixture = Fixture::new(granted | AccessFlags::LOCAL_WRITE);
-        let access = fixture.table.enter(0);
+        let access = fixture.reader.enter();
         for (right, wish) in rights {
             let result = access.check(PD, fixture.remote(0, 8), wish);
             let expected = if right == granted { Ok(()) } else { Err(MemoryFault::NotGranted) };
@@ -106,7 +109,7 @@ fn each_right_opens_its_access_and_no_other() {
         }
     }
     let read_only = Fixture::new(AccessFlags::empty());
-    let access = read_only.table.enter(0);
+    let access = read_only.reader.enter();
     assert_eq!(access.check(PD, read_only.local(0, 8), Wish::Read), Ok(()));
     let write = access.check(PD, read_only.local(0, 8), Wish::Write);
     assert_eq!(write, Err(MemoryFault::NotGranted));
@@ -116,7 +119,7 @@ fn each_right_opens_its_access_and_no_other() {
 fn a_stale_key_opens_nothing() {
     let fixture = Fixture::new(AccessFlags::all());
     fixture.table.deregister(fixture.keys.lkey).unwrap();
-    let access = fixture.table.enter(0);
+    let access = fixture.reader.enter();
     let mut out = [0; 8];
     let result = access.read(PD, fixture.remote(0, 8), &mut out);
     assert_eq!(result, Err(MemoryFault::UnknownKey));
@@ -127,7 +130,7 @@ fn a_stale_key_opens_nothing() {
 #[test]
 fn atomics_give_the_former_value() {
     let fixture = Fixture::new(AccessFlags::all());
-    let access = fixture.table.enter(0);
+    let access = fixture.reader.enter();
     let rkey = fixture.keys.rkey;
     let at = |offset: u64| Va(fixture.va() + offset);
     let former = 0x5555_5555_5555_5555;
@@ -146,7 +149,7 @@ fn atomics_give_the_former_value() {
 #[test] //= check D9 test
 fn atomics_of_two_lcores_and_of_the_program_add_up() {
     const ADDS: u64 = 50_000;
-    let table = MrTable::new(4, 2, MrNumbers::random(4).unwrap());
+    let table = Arc::new(MrTable::new(4, 2, MrNumbers::random(4).unwrap()));
     let word = AtomicU64::new(0);
     let addr = word.as_ptr().cast::<u8>();
     let access = AccessFlags::all();
@@ -155,11 +158,11 @@ fn atomics_of_two_lcores_and_of_the_program_add_up() {
     let keys = unsafe { table.register(&spec) }.unwrap();
     std::thread::scope(|scope| {
         for lcore in 0..2 {
-            let table = &table;
+            let reader = MrReader::new(Arc::clone(&table), lcore);
             let va = spec.va;
             scope.spawn(move || {
                 for _ in 0..ADDS {
-                    let access = table.enter(lcore);
+                    let access = reader.enter();
                     access.atomic(PD, keys.rkey, va, AtomicOp::FetchAdd { add: 1 }).unwrap();
                 }
             });

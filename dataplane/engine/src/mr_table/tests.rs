@@ -3,8 +3,12 @@ use crate::sync::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn table(slots: u32, lcores: usize) -> MrTable {
-    MrTable::new(slots, lcores, MrNumbers::random(slots).unwrap())
+fn table(slots: u32, lcores: usize) -> Arc<MrTable> {
+    Arc::new(MrTable::new(slots, lcores, MrNumbers::random(slots).unwrap()))
+}
+
+fn reader(table: &Arc<MrTable>) -> MrReader {
+    MrReader::new(Arc::clone(table), 0)
 }
 
 fn spec(bytes: &mut [u8]) -> MrSpec {
@@ -71,7 +75,8 @@ fn a_zero_length_region_grants_nothing() {
     let table = table(4, 1);
     let mut bytes = [0u8; 8];
     let keys = register(&table, &MrSpec { len: 0, ..spec(&mut bytes) }).unwrap();
-    let access = table.enter(0);
+    let reader = reader(&table);
+    let access = reader.enter();
     let entry = access.find(keys.rkey.0).unwrap();
     let va = bytes.as_ptr() as u64;
     for (va, len) in [(va, 0), (va, 1), (va, u64::MAX), (0, 0), (0, u64::MAX), (va - 1, 1)] {
@@ -86,7 +91,8 @@ fn a_region_up_to_the_end_of_the_address_space_is_possible_and_one_beyond_is_not
     let spec = spec(&mut bytes);
     let last = MrSpec { va: Va(u64::MAX - 15), ..spec };
     let keys = register(&table, &last).unwrap();
-    let access = table.enter(0);
+    let reader = reader(&table);
+    let access = reader.enter();
     let entry = access.find(keys.lkey.0).unwrap();
     assert!(entry.place(u64::MAX - 15, 16).is_some());
     assert_eq!(entry.place(u64::MAX - 15, 17), None);
@@ -120,16 +126,16 @@ fn keys_are_found_from_registration_to_deregistration() {
     let keys: Vec<_> = (0..4).map(|_| register(&table, &spec(&mut bytes)).unwrap()).collect();
     assert_eq!(register(&table, &spec(&mut bytes)), Err(MrError::TableFull));
     for key in &keys {
-        assert!(table.enter(0).find(key.rkey.0).is_some());
-        assert!(table.enter(0).find(key.rkey.0 ^ 1).is_none());
+        assert!(reader(&table).enter().find(key.rkey.0).is_some());
+        assert!(reader(&table).enter().find(key.rkey.0 ^ 1).is_none());
     }
     assert_eq!(table.deregister(keys[1].lkey), Ok(()));
     assert_eq!(table.deregister(keys[1].lkey), Err(MrError::UnknownKey));
-    assert!(table.enter(0).find(keys[1].rkey.0).is_none());
+    assert!(reader(&table).enter().find(keys[1].rkey.0).is_none());
     let reused = register(&table, &spec(&mut bytes)).unwrap();
     assert_ne!(reused, keys[1], "a stale key must not open the new region");
-    assert!(table.enter(0).find(keys[1].rkey.0).is_none());
-    assert!(table.enter(0).find(reused.rkey.0).is_some());
+    assert!(reader(&table).enter().find(keys[1].rkey.0).is_none());
+    assert!(reader(&table).enter().find(reused.rkey.0).is_some());
 }
 
 /// Lcores look regions up while others are registered and deregistered: what was deregistered is
@@ -138,7 +144,7 @@ fn keys_are_found_from_registration_to_deregistration() {
 fn no_lcore_uses_a_region_after_its_deregistration() {
     const LCORES: usize = 2;
     const LIVE: u8 = 1;
-    let table = Arc::new(table(4, LCORES));
+    let table = table(4, LCORES);
     let stop = Arc::new(AtomicBool::new(false));
     let key = Arc::new(crate::sync::AtomicU32::new(0));
     // One byte per generation of the region; 0 once its deregistration has returned.
@@ -146,12 +152,13 @@ fn no_lcore_uses_a_region_after_its_deregistration() {
         Arc::new((0..8).map(|_| crate::sync::AtomicU8::new(0)).collect());
     let lcores: Vec<_> = (0..LCORES)
         .map(|lcore| {
-            let (table, stop, key) = (Arc::clone(&table), Arc::clone(&stop), Arc::clone(&key));
+            let reader = MrReader::new(Arc::clone(&table), lcore);
+            let (stop, key) = (Arc::clone(&stop), Arc::clone(&key));
             let memory = Arc::clone(&memory);
             std::thread::spawn(move || {
                 let mut found = 0u64;
                 while !stop.load(Ordering::Relaxed) {
-                    let access = table.enter(lcore);
+                    let access = reader.enter();
                     let Some(entry) = access.find(key.load(Ordering::Relaxed)) else { continue };
                     found += 1;
                     for _ in 0..4 {
