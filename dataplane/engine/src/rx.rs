@@ -16,11 +16,12 @@
 //! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
 
 use crate::config::{MAX_LCORES, PortAddresses};
-use crate::counters::EngineCounter;
+use crate::counters::{CounterBlock, EngineCounter};
 use crate::mbuf::{BATCH, Mbuf, MbufBatch};
 use crate::prefetch::prefetch_read;
 use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
+use crate::tx::Lane;
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 use uroce_transport::{DropReason, Inbound};
@@ -101,7 +102,11 @@ impl Receiver {
     ) -> bool {
         let mut any = false;
         for _ in 0..BURSTS {
-            around.lanes[port].queue.rx_burst(&mut self.burst);
+            let lane = &mut around.lanes[port];
+            lane.queue.rx_burst(&mut self.burst);
+            if lane.queue.multi_segment_drops() != lane.not_linear {
+                count_not_linear(lane, &shard.counters);
+            }
             if self.burst.is_empty() {
                 break;
             }
@@ -307,6 +312,16 @@ fn to_slow_path(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option
             Some(frame.mbuf)
         }
     }
+}
+
+/// The port drops these itself: it hands over single segments only.
+#[cold]
+fn count_not_linear(lane: &mut Lane, counters: &CounterBlock) {
+    let drops = lane.queue.multi_segment_drops();
+    for _ in lane.not_linear..drops {
+        counters.count_drop(DropReason::NotLinear);
+    }
+    lane.not_linear = drops;
 }
 
 /// Is a RoCEv2 datagram addressed to this port? It may see others': it is promiscuous.

@@ -33,6 +33,8 @@ pub(crate) struct Lane {
     pub(crate) rx_loss: Loss,
     /// QPs with something to send, in the order of their turn.
     pub(crate) active: VecDeque<u32>,
+    /// Frames that the port could not make linear, as far as they have been counted.
+    pub(crate) not_linear: u64,
     /// Packets taken since the start; the scheduler measures a QP's turn by it.
     pub(crate) taken: u64,
     pool: Mempool,
@@ -54,6 +56,7 @@ impl Lane {
             addresses: Box::new(binding.addresses.clone()),
             rx_loss,
             active: VecDeque::with_capacity(max_qps as usize),
+            not_linear: 0,
             taken: 0,
             pool: binding.pool.clone(),
             tx_loss,

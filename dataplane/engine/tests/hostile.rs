@@ -28,10 +28,15 @@ fn addresses(host: u8) -> PortAddresses {
 
 impl Target {
     fn new() -> Target {
+        Target::with_lcores(1)
+    }
+
+    fn with_lcores(lcores: usize) -> Target {
         let eal = lab::eal();
         let geometry = PoolConfig { count: 2047, cache: 64, room: 4400, ..PoolConfig::default() };
         let pool = Mempool::create(eal, &geometry).expect("mempool");
-        let (port, peer) = ring_pair(eal, "hostile", 1, 512, 4200, &pool).expect("rings");
+        let (port, peer) =
+            ring_pair(eal, "hostile", lcores as u16, 512, 4200, &pool).expect("rings");
         let binding = PortBinding {
             port,
             pool: pool.clone(),
@@ -40,7 +45,8 @@ impl Target {
         };
         let LabConfig { max_qps, .. } = LabConfig::default();
         let idle = IdlePolicy::Yield;
-        let config = EngineConfig { lcores: vec![None], max_qps, max_mrs: 16, idle };
+        let lcores = vec![None; lcores];
+        let config = EngineConfig { lcores, max_qps, max_mrs: 16, idle };
         let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
         let node = Node { engine, control, addresses: addresses(1) };
         let peer = peer.queue_pair(0).expect("free");
@@ -369,5 +375,47 @@ fn other_addresses_take_effect_at_once() {
     target.send(&[before, after]);
     assert_eq!(target.dropped(DropReason::UnknownQpn), 2);
     assert_eq!(target.dropped(DropReason::NotForUs), 1);
+    target.finish();
+}
+
+#[test]
+fn a_control_plane_that_does_not_look_loses_frames_and_nothing_else() {
+    let mut target = Target::new();
+    let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 2, 8, 6], &[7; 46]].concat();
+    for _ in 0..10 {
+        let mut batch = MbufBatch::new();
+        for _ in 0..30 {
+            let mut mbuf = target.pool.alloc().expect("mbufs");
+            mbuf.set_len(arp.len()).expect("fits");
+            mbuf.as_mut_slice().copy_from_slice(&arp);
+            batch.push(mbuf).expect("room");
+        }
+        eventually("room", || {
+            target.peer.tx_burst(&mut batch);
+            batch.is_empty()
+        });
+    }
+    eventually("the rest", || target.dropped(DropReason::SlowPathFull) == 300 - 256);
+    let kept = std::iter::from_fn(|| target.node.control.recv_frame()).count();
+    assert_eq!(kept, 256);
+    target.finish();
+}
+
+#[test]
+fn an_lcore_that_does_not_turn_loses_what_is_handed_over_and_nothing_else() {
+    const FRAMES: usize = 1100;
+    let mut target = Target::with_lcores(2);
+    let wish = QpWish { lcores: [Some(1), None], ..QpWish::default() };
+    let qp = target.node.create_qp(&wish);
+    // RESET: each packet is dropped by the QP's own lcore, for that reason.
+    let guard = target.node.engine.adopt(1).expect("free");
+    let (bth, ext) = write_only(qp.qpn);
+    let bytes = frame(&target.path(), &bth, &ext, &[]);
+    target.send(&vec![bytes; FRAMES]);
+    let counters = target.node.engine.counters();
+    assert_eq!(counters.engine(EngineCounter::HandedOver), 1024);
+    assert_eq!(counters.dropped(DropReason::HandOverFull), FRAMES as u64 - 1024);
+    drop(guard);
+    eventually("the rest", || target.dropped(DropReason::QpNotReady) == 1024);
     target.finish();
 }

@@ -356,6 +356,70 @@ fn an_empty_mempool_and_a_full_ring_hold_packets_back_and_lose_none() {
     lab.finish();
 }
 
+#[test] //= check M2 test
+fn with_no_mbuf_at_all_an_engine_waits_and_goes_on() {
+    let mut lab = Lab::new(&LabConfig { mbufs: 511, ..LabConfig::default() });
+    let (mut a, mut b) = lab.connect(&QpWish::default());
+    let local = lab.a.register(a.pd, 1 << 16, ALL);
+    let remote = lab.b.register(b.pd, 1 << 16, ALL);
+    local.fill(1);
+    // Everything the lcores do not hold already; then work until they have used that up, too.
+    let mut hoard: Vec<_> = std::iter::from_fn(|| lab.pool.alloc().ok()).collect();
+    let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+    (0..60).for_each(|id| a.send(id, op, &[local.sge(0, 1 << 16)]));
+    let starved = |lab: &Lab| {
+        let nodes = [&lab.a, &lab.b];
+        nodes.iter().any(|node| node.engine.counters().engine(EngineCounter::NoMbuf) > 0)
+    };
+    eventually("an empty mempool", || {
+        hoard.extend(lab.pool.alloc());
+        starved(&lab)
+    });
+    drop(hoard);
+    for id in 0..60 {
+        let cqe = a.completion();
+        assert_eq!((cqe.wr_id, cqe.status), (id, WcStatus::Success));
+    }
+    assert_eq!(remote.bytes(), pattern(1, 1 << 16));
+    b.recv(1, &[]);
+    drop((local, remote));
+    lab.finish();
+}
+
+#[test]
+fn qps_of_one_lcore_get_equal_turns() {
+    const QPS: usize = 8;
+    const POSTS: u64 = 60;
+    // A ring that is always full: whoever sends takes the place of another.
+    let mut lab = Lab::new(&LabConfig { ring: 64, ..LabConfig::default() });
+    let wish = QpWish { mtu: PathMtu::B1024, ..QpWish::default() };
+    let mut pairs: Vec<_> = (0..QPS).map(|_| lab.connect(&wish)).collect();
+    let buffers: Vec<_> = pairs
+        .iter()
+        .map(|(a, b)| (lab.a.register(a.pd, 1 << 16, ALL), lab.b.register(b.pd, 1 << 16, ALL)))
+        .collect();
+    let guard = lab.a.engine.adopt(0).expect("free");
+    for ((a, _), (local, remote)) in pairs.iter_mut().zip(&buffers) {
+        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+        (0..POSTS).for_each(|id| a.send(id, op, &[local.sge(0, 1 << 16)]));
+    }
+    // All begin at the same moment.
+    drop(guard);
+    let mut done = [0; QPS];
+    eventually("the first to end", || {
+        for (done, (a, _)) in done.iter_mut().zip(&pairs) {
+            while let Some(cqe) = a.cq.poll().expect("deep enough") {
+                assert_eq!(cqe.status, WcStatus::Success);
+                *done += 1;
+            }
+        }
+        done.contains(&POSTS)
+    });
+    assert!(done.iter().all(|&done| done >= POSTS / 2), "{done:?}");
+    drop((buffers, pairs));
+    lab.finish();
+}
+
 #[test]
 fn a_sleeping_lcore_wakes_up_for_work() {
     let mut lab = Lab::new(&LabConfig { idle: IdlePolicy::Sleep, ..LabConfig::default() });
