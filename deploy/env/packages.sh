@@ -14,10 +14,12 @@ packages_of() {
     build) echo libdpdk-dev libclang-dev pkg-config gcc libc6-dev ;;
     # The independent dissectors that judge the golden vectors.
     golden) echo tshark python3-scapy ;;
+    # What the tests over DPDK look with: system calls of lcores; interfaces in a namespace.
+    tools) echo strace iproute2 ;;
     # The interop laboratory's host side; the guest's packages are only unpacked, see lab/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
     *)
-        echo "packages: unknown purpose '$1' (build, golden, interop)" >&2
+        echo "packages: unknown purpose '$1' (build, golden, tools, interop)" >&2
         return 2
         ;;
     esac
