@@ -23,6 +23,9 @@ use rtrb::Consumer;
 use std::sync::Arc;
 use uroce_transport::{Instant, QpState};
 
+/// Doorbells answered in one turn: who rings as fast as it is answered waits for the next.
+const DOORBELLS: usize = 256;
+
 /// An lcore, with everything that is its own.
 #[derive(Debug)]
 pub(crate) struct Lcore {
@@ -92,7 +95,8 @@ impl Duties {
 
     fn answer_doorbells(&mut self) -> bool {
         let mut any = false;
-        while let Some(index) = self.doorbell.next() {
+        for _ in 0..DOORBELLS {
+            let Some(index) = self.doorbell.next() else { break };
             self.shard.activate(index, &mut self.lanes);
             any = true;
         }

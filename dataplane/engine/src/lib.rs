@@ -14,9 +14,9 @@
 //! An lcore owns queue pair *i* of each port, a shard of the QPs with their timers, and its
 //! counters, and touches nothing that another thread writes but through rings. A QP lives on one
 //! lcore; others send it messages: the application work requests, the control plane commands,
-//! another lcore the packets that it received. What lcores read together are two tables, QPN → owner
-//! and key → memory region, by plain acquire loads; what is removed from the second is freed once
-//! every lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
+//! another lcore the packets that it received. What lcores read together are two tables, QPN →
+//! owner and key → memory region, by plain acquire loads; what is removed from the second is freed
+//! once every lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
 //!
 //! [`Engine`] is the face for any thread, [`Control`] that of the one control-plane thread.
 //!

@@ -121,7 +121,8 @@ impl crate::Engine {
     /// engine may read and, with a write right, write them at any time from its threads, so the
     /// program keeps no reference that forbids it (no `&mut`, and no `&` if there is a write
     /// right), and reads what others write only where it knows them to be done, or by volatile or
-    /// atomic accesses. Words used by ATOMIC operations are changed by atomics only.
+    /// atomic accesses. Words used by ATOMIC operations are changed by atomics only. The memory is
+    /// not a mempool's.
     pub unsafe fn register_mr(&self, spec: &MrSpec) -> Result<MrKeys, MrError> {
         // SAFETY: the caller's promise is `register`'s.
         unsafe { self.shared.regions.register(spec) }
@@ -194,8 +195,8 @@ impl MrTable {
         // Without the lock: others may register meanwhile. The slot is not free yet, so nobody
         // publishes in it.
         self.turns.wait();
-        // SAFETY: `register` made it of a box. We have swapped it out, so nobody else frees it; each
-        // turn that could have loaded it has ended (`wait`), and an `Access` bounds its use.
+        // SAFETY: `register` made it of a box. We have swapped it out, so nobody else frees it;
+        // each turn that could have loaded it has ended (`wait`), and an `Access` bounds its use.
         drop(unsafe { Box::from_raw(entry) });
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).give_back(index as u32);
         Ok(())

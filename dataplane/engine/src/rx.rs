@@ -129,14 +129,17 @@ impl Receiver {
         if queue.is_empty() {
             return false;
         }
-        while self.done.room() > 0 {
-            let Some(mbuf) = queue.pop() else { break };
-            if let Err(reason) = deliver_verified(&mbuf, &self.finder, shard, around) {
-                shard.counters.count_drop(reason);
+        for _ in 0..BURSTS {
+            while self.done.room() > 0 {
+                let Some(mbuf) = queue.pop() else { break };
+                if let Err(reason) = deliver_verified(&mbuf, &self.finder, shard, around) {
+                    shard.counters.count_drop(reason);
+                }
+                // There is room.
+                let _ = self.done.push(mbuf);
             }
-            let _ = self.done.push(mbuf);
+            self.done.clear();
         }
-        self.done.clear();
         true
     }
 

@@ -172,8 +172,8 @@ fn build(
         at = end;
     }
     out[at..at + pad_len].fill(0);
-    // The next packet is as long as this one, most often. Its mbuf was last in another core's hands;
-    // it comes while this one's invariant CRC is computed.
+    // The next packet is as long as this one, most often. Its mbuf was last in another core's
+    // hands; it comes while this one's invariant CRC is computed.
     if let Some(next) = next
         && next.set_len(out.len()).is_ok()
     {

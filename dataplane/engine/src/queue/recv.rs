@@ -1,7 +1,7 @@
 //! Receive queue: from the application's post to the core's queue.
 //!
-//! A receive waits in the ring until the core needs it, so posting one wakes nobody: the lcore looks
-//! when a packet comes. Only in ERR it must be woken, to complete the request flushed.
+//! A receive waits in the ring until the core needs it, so posting one wakes nobody: the lcore
+//! looks when a packet comes. Only in ERR it must be woken, to complete the request flushed.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::sync::{Ordering, fence};
