@@ -65,9 +65,10 @@ fn a_seed_says_everything() {
     }
 }
 
-/// Seeds that have shown an error, and what it was.
+/// Seeds that show an error in a core that has it, and what it was. A seed loses its meaning when
+/// the simulator draws in another order; the scene in `checks` that came of it does not.
 const FOUND: [(u64, &str); 1] = [(
-    13_311_298_779_208_793_042,
+    13_190_735_811_674_747_962,
     "a late duplicate of a READ made the responder refuse the next READ",
 )];
 

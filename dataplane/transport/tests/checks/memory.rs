@@ -111,6 +111,23 @@ fn a_region_is_open_to_its_first_and_last_byte_and_no_further() {
     }
 }
 
+#[test] //= check F3 test
+fn a_write_that_ends_outside_is_refused_at_its_first_packet() {
+    for (len, inside) in [(1000, 999), (1000, 256), (512, 511), (1 << 20, 1000)] {
+        let mut pair = Pair::rts();
+        let mr = add_region(&mut pair, AccessFlags::all(), 0x5000, inside);
+        let packet = pair.craft(A, OpCode::RC_RDMA_WRITE_FIRST).payload(&[1; 256]);
+        pair.deliver(
+            A,
+            &packet.ext(|ext| {
+                (ext.reth.va, ext.reth.rkey, ext.reth.dma_len) = (mr.va(0), mr.rkey(), len);
+            }),
+        );
+        assert_refused(&pair, NakCode::RemoteAccessError);
+        assert!(pair.bytes(B, mr).iter().all(|byte| *byte == 0));
+    }
+}
+
 #[test] //= check F4 test
 fn a_right_that_the_qp_lacks_makes_an_invalid_request() {
     let rights = [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_READ, AccessFlags::REMOTE_ATOMIC];
