@@ -14,7 +14,7 @@ use core::time::Duration;
 use uroce_wire::Qpn;
 
 use super::faults::Rates;
-use super::node::{At, Completed};
+use super::node::Completed;
 use super::plan::RETRY_CNT;
 use super::workload::{Content, PostedSend, Traffic, Work};
 use crate::{Counter, Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
@@ -23,7 +23,7 @@ impl Traffic {
     /// Judges one completion.
     pub(super) fn judge(&mut self, completed: &Completed) -> Result<(), String> {
         self.world.note(|| format!("{:?} {:?}", completed.at, completed.cqe));
-        let index = self.end_at(completed.at);
+        let index = self.by_slot[usize::from(completed.at.node)][usize::from(completed.at.qp)];
         let qpn: Qpn = self.world.qp(completed.at).qpn();
         if completed.cqe.qpn != qpn {
             return Err(format!("a completion of {:?} at {qpn:?}", completed.cqe.qpn));
@@ -33,10 +33,6 @@ impl Traffic {
             Side::Recv => self.judge_recv(index, &completed.cqe),
         }
         .map_err(|what| format!("{what}; {:?} at {:?}", completed.cqe, completed.at))
-    }
-
-    fn end_at(&self, at: At) -> usize {
-        self.ends.iter().position(|end| end.at == at).expect("all QPs are ends")
     }
 
     fn judge_send(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {

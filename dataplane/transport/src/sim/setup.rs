@@ -28,6 +28,7 @@ impl Traffic {
         let mut traffic = Traffic {
             world,
             ends: Vec::new(),
+            by_slot: vec![Vec::new(); usize::from(shape.nodes)],
             shared: Vec::new(),
             rng,
             messages: 0,
@@ -76,6 +77,7 @@ impl Traffic {
         let landing = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; landing as usize]);
         let inbox = Chunks::room_for(end.max_recv_len) * (end.caps.max_recv_wr + 1);
         let inbox = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; inbox as usize]);
+        self.by_slot[usize::from(node)].push(self.ends.len());
         self.ends.push(Endpoint {
             at,
             end: *end,

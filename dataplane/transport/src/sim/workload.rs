@@ -139,6 +139,8 @@ pub(super) struct SharedWord {
 pub(super) struct Traffic {
     pub(super) world: World,
     pub(super) ends: Vec<Endpoint>,
+    /// Which of the ends each QP is, by node and slot.
+    pub(super) by_slot: Vec<Vec<usize>>,
     pub(super) shared: Vec<SharedWord>,
     pub(super) rng: Rng,
     pub(super) messages: u64,

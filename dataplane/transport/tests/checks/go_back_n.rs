@@ -344,6 +344,21 @@ fn the_last_packet_of_each_message_asks_for_its_ack() {
     assert_eq!(asks, [false, false, true, false, false, true]);
 }
 
+#[test] //= check A16 test
+fn a_long_message_asks_for_acks_on_the_way_and_stops_when_none_comes() {
+    let mut pair = Pair::rts();
+    pair.rule(Rule::drop().from(B));
+    pair.write(A, 400 * 256);
+    pair.run_for(SHORTLY);
+    let seen = pair.seen(A);
+    assert_eq!(seen.len(), 256, "so many packets may be unacknowledged");
+    assert!(seen.chunks(32).all(|part| part.iter().any(|seen| seen.bth.ack_req)));
+    pair.world.clear_rules();
+    pair.run();
+    assert_eq!(pair.target(B, 400 * 256), pair.source(A, 400 * 256));
+    only_success(&mut pair, A, Side::Send);
+}
+
 #[test] //= check A17 test
 fn a_nak_acknowledges_all_that_came_before_it() {
     let mut pair = Pair::rts();
