@@ -240,6 +240,8 @@ fn finish(
         None => Lcores::Count(1),
     };
     let idle = match args.idle {
+        // A lcore that tests take over has little to do on its own, and would take their CPU.
+        None if !args.lcore_thread => config::Idle::Sleep,
         None => config::Idle::Auto,
         Some(Idle::Poll) => config::Idle::Poll,
         Some(Idle::Yield) => config::Idle::Yield,
