@@ -32,6 +32,8 @@ const LINES_SHOWN: usize = 60;
 struct Arguments {
     campaign: Campaign,
     pcap: Option<PathBuf>,
+    /// The options that shape a run, as they were given.
+    shape: String,
 }
 
 fn main() -> ExitCode {
@@ -105,7 +107,7 @@ fn report(outcome: &Outcome, arguments: &Arguments) {
         Ok(()) => println!("packets: {}", path.display()),
         Err(error) => println!("packets: {} could not be written: {error}", path.display()),
     }
-    println!("again: uroce-sim --seed {} --packets 1", violation.seed);
+    println!("again: uroce-sim --seed {} --packets 1{}", violation.seed, arguments.shape);
 }
 
 fn write_pcap(path: &PathBuf, record: &Record) -> io::Result<()> {
@@ -122,12 +124,15 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, S
         connections: None,
         rates: None,
     };
-    let mut arguments = Arguments { campaign, pcap: None };
+    let mut arguments = Arguments { campaign, pcap: None, shape: String::new() };
     while let Some(word) = words.next() {
         if word == "-h" || word == "--help" {
             return Ok(None);
         }
         let value = words.next().ok_or(format!("{word} needs a value"))?;
+        if matches!(word.as_str(), "--qps" | "--faults") {
+            arguments.shape += &format!(" {word} {value}");
+        }
         let campaign = &mut arguments.campaign;
         match word.as_str() {
             "--packets" => campaign.packets = number(&word, &value)?,
