@@ -35,39 +35,16 @@ use table::Table;
 /// Where frames go: each call is one whole frame without check sequence.
 pub type Emit<'a> = &'a mut dyn FnMut(&[u8]);
 
-macro_rules! ignored {
-    ($($variant:ident $name:literal $doc:literal)*) => {
-        /// Why a frame had no effect, or not the whole one.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(usize)]
-        pub enum Ignored {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl Ignored {
-            /// All reasons, in the order of their index.
-            pub const ALL: &'static [Ignored] = &[$(Ignored::$variant,)*];
-
-            /// The name under which it is counted.
-            pub const fn name(self) -> &'static str {
-                match self { $(Ignored::$variant => $name,)* }
-            }
-
-            /// One English sentence.
-            pub const fn description(self) -> &'static str {
-                match self { $(Ignored::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-ignored! {
-    Malformed "slow_malformed" "A length, checksum or field rule is broken."
-    WrongVlan "slow_wrong_vlan" "The frame's VLAN is not the port's."
-    NotForUs "slow_not_for_us" "The frame or its packet is for somebody else."
-    AddressConflict "slow_address_conflict" "Somebody else claims an address of the port's."
-    Unsolicited "slow_unsolicited" "An advertisement of a neighbour that nobody asked for."
-    Unsupported "slow_unsupported" "A protocol or message that the stack does not speak."
+uroce_transport::counted! {
+    /// Why a frame had no effect, or not the whole one.
+    pub enum Ignored {
+        Malformed "slow_malformed" "A length, checksum or field rule is broken."
+        WrongVlan "slow_wrong_vlan" "The frame's VLAN is not the port's."
+        NotForUs "slow_not_for_us" "The frame or its packet is for somebody else."
+        AddressConflict "slow_address_conflict" "Somebody else claims an address of the port's."
+        Unsolicited "slow_unsolicited" "An advertisement of a neighbour that nobody asked for."
+        Unsupported "slow_unsupported" "A protocol or message that the stack does not speak."
+    }
 }
 
 /// The neighbour protocols of one port.

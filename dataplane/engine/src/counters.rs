@@ -9,45 +9,22 @@
 use crate::sync::{AtomicU64, Ordering};
 use uroce_transport::{Counter, DropReason};
 
-macro_rules! engine_counters {
-    ($($variant:ident $name:literal $doc:literal)*) => {
-        /// What the engine itself counts.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(usize)]
-        pub enum EngineCounter {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl EngineCounter {
-            /// All counters, in the order of their index.
-            pub const ALL: &'static [EngineCounter] = &[$(EngineCounter::$variant,)*];
-
-            /// The name under which it is shown.
-            pub const fn name(self) -> &'static str {
-                match self { $(EngineCounter::$variant => $name,)* }
-            }
-
-            /// One English sentence.
-            pub const fn description(self) -> &'static str {
-                match self { $(EngineCounter::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-engine_counters! {
-    RxPackets "rdma_rx_packets" "A RoCEv2 packet received whose invariant CRC is right."
-    RxBytes "rdma_rx_bytes" "Bytes of these, Ethernet header included."
-    TxPackets "rdma_tx_packets" "A RoCEv2 packet sent."
-    TxBytes "rdma_tx_bytes" "Bytes of these, Ethernet header included."
-    RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
-    TxOther "tx_other_packets" "A frame of the control plane sent."
-    HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
-    TxFull "tx_full" "A turn in which the port took no more frames; they went later."
-    NoMbuf "tx_no_mbuf" "A turn in which the mempool was empty; packets went later."
-    RxLost "rx_injected_loss" "A received frame dropped by the configured loss."
-    TxLost "tx_injected_loss" "A frame to be sent dropped by the configured loss."
-    CqOverrun "cq_overrun" "A completion that found its completion queue full."
+uroce_transport::counted! {
+    /// What the engine itself counts.
+    pub enum EngineCounter {
+        RxPackets "rdma_rx_packets" "A RoCEv2 packet received whose invariant CRC is right."
+        RxBytes "rdma_rx_bytes" "Bytes of these, Ethernet header included."
+        TxPackets "rdma_tx_packets" "A RoCEv2 packet sent."
+        TxBytes "rdma_tx_bytes" "Bytes of these, Ethernet header included."
+        RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
+        TxOther "tx_other_packets" "A frame of the control plane sent."
+        HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
+        TxFull "tx_full" "A turn in which the port took no more frames; they went later."
+        NoMbuf "tx_no_mbuf" "A turn in which the mempool was empty; packets went later."
+        RxLost "rx_injected_loss" "A received frame dropped by the configured loss."
+        TxLost "tx_injected_loss" "A frame to be sent dropped by the configured loss."
+        CqOverrun "cq_overrun" "A completion that found its completion queue full."
+    }
 }
 
 const DROPS: usize = DropReason::ALL.len();

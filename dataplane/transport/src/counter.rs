@@ -1,58 +1,36 @@
 //! What the transport counts. Names are those of Linux's `hw_counters`, so that readers of
 //! `rdma statistic` feel at home.
 
-macro_rules! counters {
-    ($($variant:ident $name:literal $doc:literal)*) => {
-        /// One countable happening; the engine keeps an array of them per lcore.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(usize)]
-        pub enum Counter {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl Counter {
-            /// All counters, in the order of their index.
-            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
-
-            /// The name under which it is shown.
-            pub const fn name(self) -> &'static str {
-                match self { $(Counter::$variant => $name,)* }
-            }
-
-            /// One English sentence.
-            pub const fn description(self) -> &'static str {
-                match self { $(Counter::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-counters! {
-    DuplicateRequest "duplicate_request" "A request packet the responder had seen before."
-    OutOfSequence "out_of_sequence" "A request packet ahead of the expected PSN."
-    PacketSeqErr "packet_seq_err" "A PSN-sequence NAK received."
-    ImpliedNakSeqErr "implied_nak_seq_err" "A response that shows an earlier one was lost."
-    RnrNakSent "send_rnr_err" "An RNR NAK sent."
-    RnrNakRetryErr "rnr_nak_retry_err" "An RNR NAK received."
-    OutOfBuffer "out_of_buffer" "A message that found no receive WQE."
-    LocalAckTimeoutErr "local_ack_timeout_err" "The local ACK timer expired."
-    TransportRetriesExceeded "req_transport_retries_exceeded" "The transport retry counter ran out."
-    RnrRetriesExceeded "req_rnr_retries_exceeded" "The RNR retry counter ran out."
-    RetransmittedPackets "retransmitted_packets" "A request packet sent again."
-    RespRemoteAccessErrors "resp_remote_access_errors" "A request refused for its key or range."
-    ReqRemoteAccessErrors "req_remote_access_errors" "A remote access NAK received."
-    ReqRemoteInvalidRequest "req_remote_invalid_request" "An invalid request NAK received."
-    RespLocalLengthError "resp_local_length_error" "A message too long for its receive WQE."
-    ReqCqeError "req_cqe_error" "A send completion with an error."
-    RespCqeError "resp_cqe_error" "A receive completion with an error."
-    ReqCqeFlushError "req_cqe_flush_error" "A send completion flushed."
-    RespCqeFlushError "resp_cqe_flush_error" "A receive completion flushed."
-    StaleResponse "stale_response" "A response outside of what is outstanding; ignored."
-    SendMessages "rdma_sends" "A send-side message completed."
-    RecvMessages "rdma_recvs" "A message received into a receive WQE."
-    WriteRequests "rx_write_requests" "An RDMA WRITE message executed."
-    ReadRequests "rx_read_requests" "An RDMA READ request accepted."
-    AtomicRequests "rx_atomic_requests" "An ATOMIC request executed."
+crate::counted! {
+    /// One countable happening; the engine keeps an array of them per lcore.
+    pub enum Counter {
+        DuplicateRequest "duplicate_request" "A request packet the responder had seen before."
+        OutOfSequence "out_of_sequence" "A request packet ahead of the expected PSN."
+        PacketSeqErr "packet_seq_err" "A PSN-sequence NAK received."
+        ImpliedNakSeqErr "implied_nak_seq_err" "A response that shows an earlier one was lost."
+        RnrNakSent "send_rnr_err" "An RNR NAK sent."
+        RnrNakRetryErr "rnr_nak_retry_err" "An RNR NAK received."
+        OutOfBuffer "out_of_buffer" "A message that found no receive WQE."
+        LocalAckTimeoutErr "local_ack_timeout_err" "The local ACK timer expired."
+        TransportRetriesExceeded "req_transport_retries_exceeded"
+            "The transport retry counter ran out."
+        RnrRetriesExceeded "req_rnr_retries_exceeded" "The RNR retry counter ran out."
+        RetransmittedPackets "retransmitted_packets" "A request packet sent again."
+        RespRemoteAccessErrors "resp_remote_access_errors" "A request refused for its key or range."
+        ReqRemoteAccessErrors "req_remote_access_errors" "A remote access NAK received."
+        ReqRemoteInvalidRequest "req_remote_invalid_request" "An invalid request NAK received."
+        RespLocalLengthError "resp_local_length_error" "A message too long for its receive WQE."
+        ReqCqeError "req_cqe_error" "A send completion with an error."
+        RespCqeError "resp_cqe_error" "A receive completion with an error."
+        ReqCqeFlushError "req_cqe_flush_error" "A send completion flushed."
+        RespCqeFlushError "resp_cqe_flush_error" "A receive completion flushed."
+        StaleResponse "stale_response" "A response outside of what is outstanding; ignored."
+        SendMessages "rdma_sends" "A send-side message completed."
+        RecvMessages "rdma_recvs" "A message received into a receive WQE."
+        WriteRequests "rx_write_requests" "An RDMA WRITE message executed."
+        ReadRequests "rx_read_requests" "An RDMA READ request accepted."
+        AtomicRequests "rx_atomic_requests" "An ATOMIC request executed."
+    }
 }
 
 #[cfg(test)]

@@ -3,49 +3,26 @@
 
 use uroce_wire::ParseError;
 
-macro_rules! drop_reasons {
-    ($($variant:ident $name:literal $doc:literal)*) => {
-        /// The reason a received frame was dropped without an answer.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(usize)]
-        pub enum DropReason {
-            $(#[doc = $doc] $variant,)*
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their index.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
-
-            /// The name under which it is counted.
-            pub const fn name(self) -> &'static str {
-                match self { $(DropReason::$variant => $name,)* }
-            }
-
-            /// One English sentence.
-            pub const fn description(self) -> &'static str {
-                match self { $(DropReason::$variant => $doc,)* }
-            }
-        }
-    };
-}
-
-drop_reasons! {
-    Malformed "rx_malformed" "A length, version or field rule of some header is broken."
-    ReservedOpCode "rx_reserved_opcode" "The BTH opcode is not defined."
-    BadIcrc "rx_icrc_errors" "The invariant CRC does not match."
-    NotForUs "rx_not_for_us" "The destination address is none of the port's."
-    UnknownQpn "rx_unknown_qpn" "No QP has this number."
-    WrongSource "rx_wrong_source" "The addresses are not those of the QP's connection."
-    WrongService "rx_wrong_service" "The opcode belongs to another service than the QP's."
-    BadPkey "bad_pkey" "The P_Key does not match the QP's."
-    QpNotReady "rx_qp_not_ready" "The QP's state takes no packets of this kind."
-    NotRequester "rx_not_requester" "A response to a QP with nothing outstanding."
-    AfterNak "rx_after_nak" "A request after an unanswered NAK; waiting for the expected PSN."
-    OldRead "rx_old_read" "A repeated READ or ATOMIC whose resources are gone or differ."
-    Congestion "rx_cnp_ignored" "A CNP; no congestion control is configured."
-    HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."
-    SlowPathFull "rx_slow_path_full" "The control plane's packet ring is full."
-    NotLinear "rx_not_linear" "A segmented mbuf that could not be made linear."
+crate::counted! {
+    /// The reason a received frame was dropped without an answer.
+    pub enum DropReason {
+        Malformed "rx_malformed" "A length, version or field rule of some header is broken."
+        ReservedOpCode "rx_reserved_opcode" "The BTH opcode is not defined."
+        BadIcrc "rx_icrc_errors" "The invariant CRC does not match."
+        NotForUs "rx_not_for_us" "The destination address is none of the port's."
+        UnknownQpn "rx_unknown_qpn" "No QP has this number."
+        WrongSource "rx_wrong_source" "The addresses are not those of the QP's connection."
+        WrongService "rx_wrong_service" "The opcode belongs to another service than the QP's."
+        BadPkey "bad_pkey" "The P_Key does not match the QP's."
+        QpNotReady "rx_qp_not_ready" "The QP's state takes no packets of this kind."
+        NotRequester "rx_not_requester" "A response to a QP with nothing outstanding."
+        AfterNak "rx_after_nak" "A request after an unanswered NAK; waiting for the expected PSN."
+        OldRead "rx_old_read" "A repeated READ or ATOMIC whose resources are gone or differ."
+        Congestion "rx_cnp_ignored" "A CNP; no congestion control is configured."
+        HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."
+        SlowPathFull "rx_slow_path_full" "The control plane's packet ring is full."
+        NotLinear "rx_not_linear" "A segmented mbuf that could not be made linear."
+    }
 }
 
 impl From<ParseError> for DropReason {

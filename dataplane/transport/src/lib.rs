@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod counted;
 mod counter;
 mod cqe;
 mod drop_reason;
