@@ -4,6 +4,8 @@
 //!   other counts them; nobody looks inside;
 //! - copy, ICRC, copy + ICRC: what a core needs at least for each payload byte, on the buffers that
 //!   the frames lie in;
+//! - copy + ICRC across: one side copies and seals payloads into frames and sends them, the other
+//!   checks them and copies the payloads out: the same work, but each byte travels between cores;
 //! - ping-pong: one small frame to and fro, half of a round trip.
 //!
 //! The roofline of bandwidth is the slower of frames and copy + ICRC: each side's core copies each
@@ -16,6 +18,7 @@ mod frames;
 mod memory;
 
 pub(crate) use device::RawPort;
+use memory::Packets;
 
 use crate::cli::LimitsArgs;
 use crate::error::BenchError;
@@ -46,6 +49,8 @@ pub(crate) struct Limits {
     pub(crate) icrc_gbps: f64,
     /// Payload copied and then checked by one core, Gb/s.
     pub(crate) copy_icrc_gbps: f64,
+    /// Payload copied and sealed into frames, sent, checked and copied out, Gb/s.
+    pub(crate) across_gbps: f64,
     /// Half of a small frame's round trip, ns.
     pub(crate) half_rtt_ns: f64,
     /// The slower of frames and copy + ICRC, Gb/s.
@@ -81,6 +86,7 @@ impl Limits {
             copy_gbps: of(|run| run.copy_gbps),
             icrc_gbps: of(|run| run.icrc_gbps),
             copy_icrc_gbps: of(|run| run.copy_icrc_gbps),
+            across_gbps: of(|run| run.across_gbps),
             half_rtt_ns: of(|run| run.half_rtt_ns),
             roofline_gbps: of(|run| run.roofline_gbps),
         }
@@ -93,11 +99,15 @@ pub(crate) fn client(
     link: &mut Link,
     setting: &Setting,
 ) -> Result<Limits, BenchError> {
-    let rate = frames::source(raw, link, setting.frame(), setting.time)?;
-    let small = frames::source(raw, link, SMALL_PAYLOAD + PACKET_OVERHEAD, setting.time)?;
-    let half_rtt_ns = frames::ping(raw, link, SMALL_PAYLOAD + PACKET_OVERHEAD, setting.time)?;
+    let (frame, small_frame) = (setting.frame(), SMALL_PAYLOAD + PACKET_OVERHEAD);
+    let rate = frames::source(raw, link, frame, setting.time, frames::address)?;
+    let mut packets = Packets::new(setting);
+    let across = frames::source(raw, link, frame, setting.time, |frame| packets.fill(frame))?;
+    let small = frames::source(raw, link, small_frame, setting.time, frames::address)?;
+    let half_rtt_ns = frames::ping(raw, link, small_frame, setting.time)?;
     let memory = memory::measure(raw, setting)?;
-    let frames_gbps = rate * f64::from(setting.mtu) * 8.0 / 1e9;
+    let gbps = |rate: f64| rate * f64::from(setting.mtu) * 8.0 / 1e9;
+    let frames_gbps = gbps(rate);
     Ok(Limits {
         frames_mpps: rate / 1e6,
         frames_gbps,
@@ -105,15 +115,22 @@ pub(crate) fn client(
         copy_gbps: memory.copy_gbps,
         icrc_gbps: memory.icrc_gbps,
         copy_icrc_gbps: memory.copy_icrc_gbps,
+        across_gbps: gbps(across),
         half_rtt_ns,
         roofline_gbps: frames_gbps.min(memory.copy_icrc_gbps),
     })
 }
 
 /// One run as the server.
-pub(crate) fn server(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
-    frames::sink(raw, link)?;
-    frames::sink(raw, link)?;
+pub(crate) fn server(
+    raw: &mut RawPort,
+    link: &mut Link,
+    setting: &Setting,
+) -> Result<(), BenchError> {
+    frames::sink(raw, link, |_| ())?;
+    let mut packets = Packets::new(setting);
+    frames::sink(raw, link, |frame| packets.take(frame))?;
+    frames::sink(raw, link, |_| ())?;
     frames::echo(raw, link)
 }
 
@@ -203,7 +220,7 @@ fn server_runs(
 ) -> Result<(), BenchError> {
     agree(link, args, setting)?;
     raw.wait_for_link()?;
-    (0..args.runs.max(1)).try_for_each(|_| server(raw, link))
+    (0..args.runs.max(1)).try_for_each(|_| server(raw, link, setting))
 }
 
 /// Both ends must have been started with the same options.
@@ -249,6 +266,7 @@ fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String 
          ICRC                                        {:>10.2} Gb/s\n \
          copy + ICRC                                 {:>10.2} Gb/s\n \
          roofline                                    {:>10.2} Gb/s\n \
+         copy + ICRC across                          {:>10.2} Gb/s\n \
          half round trip             {:>10.1} ns\n{line}\n",
         limits.frames_mpps,
         limits.frames_gbps,
@@ -257,6 +275,7 @@ fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String 
         limits.icrc_gbps,
         limits.copy_icrc_gbps,
         limits.roofline_gbps,
+        limits.across_gbps,
         limits.half_rtt_ns,
         frame = setting.frame(),
         small = SMALL_PAYLOAD + PACKET_OVERHEAD,

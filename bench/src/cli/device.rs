@@ -19,7 +19,8 @@ pub(crate) struct DeviceArgs {
     /// Ethernet MTU of the port; 4096 bytes of path MTU want 4200
     #[arg(long, value_name = "BYTES")]
     pub(crate) port_mtu: Option<u16>,
-    /// CPU of our lcore; two, e.g. 0,1, with --in-process. none leaves it to the kernel
+    /// CPU of our lcore; two, e.g. 0,1, with --in-process; none leaves it to the kernel [default:
+    /// the first CPU for a server, the last for a client]
     #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
     pub(crate) lcores: Option<CpuList>,
     /// What an lcore with a thread of its own does when there is nothing to do

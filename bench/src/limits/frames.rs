@@ -33,12 +33,13 @@ enum Word {
     Counted { frames: u64, ns: u64 },
 }
 
-/// Sends for `time`; the frames per second that the other end received.
+/// Sends for `time`; the frames per second that the other end received. `fill` writes each frame.
 pub(super) fn source(
     raw: &mut RawPort,
     link: &mut Link,
     frame: usize,
     time: Duration,
+    mut fill: impl FnMut(&mut [u8]),
 ) -> Result<f64, BenchError> {
     let _registered = raw.register_thread()?;
     wait_ready(link)?;
@@ -49,7 +50,7 @@ pub(super) fn source(
         if raw.pool.alloc_burst(&mut batch, usize::MAX).is_ok() {
             for mbuf in &mut batch.as_mut_slice()[had..] {
                 mbuf.set_len(frame).step("a frame")?;
-                mbuf.as_mut_slice()[..HEADER.len()].copy_from_slice(&HEADER);
+                fill(mbuf.as_mut_slice());
             }
         }
         if raw.queue.tx_burst(&mut batch) == 0 {
@@ -66,8 +67,20 @@ pub(super) fn source(
     }
 }
 
-/// Receives until the other end says that it has stopped, and tells it how many there were.
-pub(super) fn sink(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
+/// Writes nothing but an Ethernet header.
+pub(super) fn address(frame: &mut [u8]) {
+    if let Some(header) = frame.first_chunk_mut() {
+        *header = HEADER;
+    }
+}
+
+/// Receives until the other end says that it has stopped, and tells it how many there were. `take`
+/// sees each frame.
+pub(super) fn sink(
+    raw: &mut RawPort,
+    link: &mut Link,
+    mut take: impl FnMut(&[u8]),
+) -> Result<(), BenchError> {
     let _registered = raw.register_thread()?;
     drain(raw);
     link.send(&Word::Ready)?;
@@ -76,6 +89,7 @@ pub(super) fn sink(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError>
     let mut stopped = None;
     loop {
         let received = raw.queue.rx_burst(&mut batch);
+        batch.as_slice().iter().for_each(|mbuf| take(mbuf.as_slice()));
         batch.clear();
         let now = clock.now();
         if received > 0 {
@@ -117,7 +131,7 @@ pub(super) fn ping(
         if batch.is_empty() {
             let mut mbuf = raw.pool.alloc().step("a frame")?;
             mbuf.set_len(frame).step("a frame")?;
-            mbuf.as_mut_slice()[..HEADER.len()].copy_from_slice(&HEADER);
+            address(mbuf.as_mut_slice());
             // An empty batch takes one.
             drop(batch.push(mbuf));
         }

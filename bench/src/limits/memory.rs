@@ -1,17 +1,17 @@
 //! What a core needs at least for a payload byte: to copy it and to check it.
 //!
 //! The message lies in memory of the application's, the frames in mbufs of the port's, whole
-//! packets with their headers: what the stack works on. All of it fits the cache of a core, as
-//! it does in a bandwidth test.
+//! packets with their headers: what the stack works on. All of it fits the cache of one core. Between
+//! two cores each byte also travels from cache to cache, which [`Packets`] sent over the device show.
 
 use super::{PACKET_OVERHEAD, RawPort, Setting};
 use crate::error::{BenchError, Step};
 use std::hint::black_box;
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::ops::Range;
 use uroce_engine::clock::Clock;
-use uroce_engine::mbuf::{BATCH, MbufBatch};
-use uroce_wire::{Bth, Encap, ExtHeaders, Gid, OpCode, emit_headers};
+use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch};
+use uroce_wire::{Bth, Encap, ExtHeaders, Gid, ICRC_LEN, Mac, OpCode, emit_headers, icrc};
 
 /// Rates of one core, payload, Gb/s.
 pub(super) struct Rates {
@@ -22,69 +22,107 @@ pub(super) struct Rates {
 
 /// Where the IP header and the payload of our packets start.
 const L3: usize = 14;
-const PAYLOAD: usize = PACKET_OVERHEAD - 4;
+const PAYLOAD: usize = PACKET_OVERHEAD - ICRC_LEN;
 
-/// Measures all three, each a third of the setting's time.
-pub(super) fn measure(raw: &mut RawPort, setting: &Setting) -> Result<Rates, BenchError> {
-    let message: Vec<u8> = (0..setting.size).map(|index| (index % 251) as u8).collect();
-    let mut frames = frames(raw, setting)?;
-    let mtu = setting.mtu as usize;
-    let time = setting.time / 3;
-    let copy = |payload: &[u8], frame: &mut [u8]| {
-        frame[PAYLOAD..PAYLOAD + mtu].copy_from_slice(payload);
-    };
-    let icrc = |frame: &mut [u8]| {
-        let _sealed = uroce_wire::seal(&mut frame[L3..]);
-    };
-    let mut rate = |work: &mut dyn FnMut(&[u8], &mut [u8])| {
-        gbps(&message, frames.as_mut_slice(), mtu, time, work)
-    };
-    Ok(Rates {
-        copy_gbps: rate(&mut |payload, frame| copy(payload, frame)),
-        icrc_gbps: rate(&mut |_, frame| icrc(frame)),
-        copy_icrc_gbps: rate(&mut |payload, frame| {
-            copy(payload, frame);
-            icrc(frame);
-        }),
-    })
+/// A message, cut into packets one after the other, again and again.
+pub(super) struct Packets {
+    header: [u8; PAYLOAD],
+    message: Vec<u8>,
+    mtu: usize,
+    next: usize,
 }
 
-/// A batch of packets, headers written.
-fn frames(raw: &RawPort, setting: &Setting) -> Result<MbufBatch, BenchError> {
-    let template = Encap {
-        src: Gid::from(Ipv4Addr::new(198, 18, 0, 1)),
-        dst: Gid::from(Ipv4Addr::new(198, 18, 0, 2)),
-        hop_limit: 64,
-        src_port: 0xc000,
-        ..Encap::default()
+impl Packets {
+    /// Of a message of the setting's size, WRITE Middle packets over IPv4.
+    pub(super) fn new(setting: &Setting) -> Self {
+        let template = Encap {
+            dst_mac: Mac::BROADCAST,
+            src: Gid::from(Ipv4Addr::new(198, 18, 0, 1)),
+            dst: Gid::from(Ipv4Addr::new(198, 18, 0, 2)),
+            hop_limit: 64,
+            src_port: 0xc000,
+            ..Encap::default()
+        }
+        .template();
+        let bth = Bth { opcode: OpCode::RC_RDMA_WRITE_MIDDLE, ..Bth::default() };
+        let mut header = [0; PAYLOAD];
+        let at = template.emit(&mut header, setting.frame() - usize::from(template.len));
+        // What remains of the header is BTH's length.
+        let _ = emit_headers(&bth, &ExtHeaders::default(), &mut header[at..]);
+        let message = (0..setting.size).map(|index| (index % 251) as u8).collect();
+        Self { header, message, mtu: setting.mtu as usize, next: 0 }
     }
-    .template();
-    let bth = Bth { opcode: OpCode::RC_RDMA_WRITE_MIDDLE, ..Bth::default() };
+
+    /// Where the next packet's payload lies in the message.
+    #[inline]
+    fn advance(&mut self) -> Range<usize> {
+        let start = self.next;
+        let end = start + self.mtu;
+        self.next = if end + self.mtu <= self.message.len() { end } else { 0 };
+        start..end
+    }
+
+    #[inline]
+    fn write_header(&self, frame: &mut [u8]) {
+        frame[..PAYLOAD].copy_from_slice(&self.header);
+    }
+
+    #[inline]
+    fn copy_in(&mut self, frame: &mut [u8]) {
+        let place = self.advance();
+        frame[PAYLOAD..PAYLOAD + self.mtu].copy_from_slice(&self.message[place]);
+    }
+
+    /// What a sender does to a frame: header, payload, ICRC.
+    #[inline]
+    pub(super) fn fill(&mut self, frame: &mut [u8]) {
+        self.write_header(frame);
+        self.copy_in(frame);
+        seal(frame);
+    }
+
+    /// What a receiver does to a frame: ICRC, payload. A wrong one is left where it is.
+    #[inline]
+    pub(super) fn take(&mut self, frame: &[u8]) {
+        let Some((covered, sum)) = frame[L3..].split_last_chunk::<ICRC_LEN>() else { return };
+        if frame.len() == PACKET_OVERHEAD + self.mtu && icrc(covered) == Some(*sum) {
+            let place = self.advance();
+            self.message[place].copy_from_slice(&frame[PAYLOAD..PAYLOAD + self.mtu]);
+        }
+    }
+}
+
+#[inline]
+fn seal(frame: &mut [u8]) {
+    // The header is one that has an ICRC.
+    let _ = uroce_wire::seal(&mut frame[L3..]);
+}
+
+/// Measures all three, each a third of the setting's time.
+pub(super) fn measure(raw: &RawPort, setting: &Setting) -> Result<Rates, BenchError> {
+    let mut packets = Packets::new(setting);
     let mut frames = MbufBatch::new();
     raw.pool.alloc_burst(&mut frames, BATCH).step("mbufs")?;
     for mbuf in frames.as_mut_slice() {
         mbuf.set_len(setting.frame()).step("a frame")?;
-        let bytes = mbuf.as_mut_slice();
-        bytes.fill(0);
-        let at = template.emit(bytes, setting.frame() - usize::from(template.len));
-        emit_headers(&bth, &ExtHeaders::default(), &mut bytes[at..]);
+        packets.fill(mbuf.as_mut_slice());
     }
-    Ok(frames)
+    let frames = frames.as_mut_slice();
+    let mut rate = |work: &mut dyn FnMut(&mut [u8])| gbps(frames, setting, work);
+    Ok(Rates {
+        copy_gbps: rate(&mut |frame| packets.copy_in(frame)),
+        icrc_gbps: rate(&mut |frame| seal(frame)),
+        copy_icrc_gbps: rate(&mut |frame| {
+            packets.copy_in(frame);
+            seal(frame);
+        }),
+    })
 }
 
-/// Does `work` on payload after payload and frame after frame.
-fn gbps(
-    message: &[u8],
-    frames: &mut [uroce_engine::mbuf::Mbuf],
-    mtu: usize,
-    time: Duration,
-    work: &mut dyn FnMut(&[u8], &mut [u8]),
-) -> f64 {
+/// Does `work` on frame after frame for a third of the setting's time.
+fn gbps(frames: &mut [Mbuf], setting: &Setting, work: &mut dyn FnMut(&mut [u8])) -> f64 {
     let mut pass = || {
-        let payloads = message.chunks_exact(mtu).cycle();
-        for (payload, frame) in payloads.zip(frames.iter_mut()) {
-            work(black_box(payload), black_box(frame.as_mut_slice()));
-        }
+        frames.iter_mut().for_each(|frame| work(black_box(frame.as_mut_slice())));
         frames.len() as u64
     };
     // The first passes fill the caches.
@@ -93,10 +131,35 @@ fn gbps(
     });
     let clock = Clock::new();
     let (start, mut now, mut done) = (clock.now(), 0, 0);
-    let limit = time.as_nanos() as u64;
+    let limit = (setting.time / 3).as_nanos() as u64;
     while now < limit {
         done += pass();
         now = clock.now() - start;
     }
-    (done * mtu as u64 * 8) as f64 / now as f64
+    (done * u64::from(setting.mtu) * 8) as f64 / now as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_filled_is_taken_and_what_is_damaged_is_not() {
+        let setting = Setting { size: 10_000, mtu: 4096, time: Duration::from_millis(1) };
+        let (mut source, mut sink) = (Packets::new(&setting), Packets::new(&setting));
+        sink.message.fill(0);
+        let mut frame = vec![0; setting.frame()];
+        for _ in 0..2 {
+            source.fill(&mut frame);
+            sink.take(&frame);
+        }
+        assert_eq!(sink.message[..8192], source.message[..8192]);
+        assert_eq!((source.next, sink.next), (0, 0));
+
+        sink.message.fill(0);
+        frame[PAYLOAD + 100] ^= 1;
+        sink.take(&frame);
+        assert!(sink.message.iter().all(|&byte| byte == 0));
+    }
 }

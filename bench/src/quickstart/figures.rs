@@ -12,8 +12,13 @@ pub(super) const LARGE: u32 = 65536;
 pub(super) const SMALL: u32 = 8;
 /// Path MTU of all tests.
 pub(super) const MTU: u32 = 4096;
-/// Work requests posted at once in the test of message rate.
-const RATE_LIST: u32 = 32;
+/// Large messages outstanding, and of how many one completes: 2 MB under way stay in a cache.
+const LARGE_DEPTH: u32 = 32;
+const LARGE_MODERATION: u32 = 8;
+/// The same of small ones, posted so many at once: enough under way to keep both sides busy.
+const SMALL_DEPTH: u32 = 512;
+const SMALL_MODERATION: u32 = 64;
+const SMALL_LIST: u32 = 32;
 
 /// What a node says, one a line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,10 +104,17 @@ pub(super) fn measurements(time: Duration) -> Vec<Test> {
         plan.sizes = vec![size];
         plan.amount = Amount::Duration(time);
         plan.mtu = Some(MTU);
+        if measure == Measure::Bandwidth {
+            plan.tx_depth = LARGE_DEPTH;
+            plan.cq_mod = LARGE_MODERATION;
+        }
         Test { name, plan }
     };
     let mut rate = with("send_bw 8 B", Operation::Send, Measure::Bandwidth, SMALL);
-    rate.plan.post_list = RATE_LIST;
+    rate.plan.tx_depth = SMALL_DEPTH;
+    rate.plan.cq_mod = SMALL_MODERATION;
+    rate.plan.post_list = SMALL_LIST;
+    rate.plan.rx_depth = 2 * SMALL_DEPTH;
     vec![
         with("write_bw", Operation::Write, Measure::Bandwidth, LARGE),
         with("read_bw", Operation::Read, Measure::Bandwidth, LARGE),

@@ -110,7 +110,9 @@ impl End<'_> {
             for test in measurements(setting(args).time) {
                 self.test(&test)?;
             }
-            let result = limits::server(&mut self.raw, self.link);
+            // The lcore of the stack is taken over and rests meanwhile.
+            let _resting = self.node.drive()?;
+            let result = limits::server(&mut self.raw, self.link, &setting(args));
             result.inspect_err(|error| self.link.send_failure(error))?;
         }
         Ok(())
@@ -137,6 +139,7 @@ impl End<'_> {
                 note(&Note::Measured);
             }
             note(&Note::Begin(format!("{vdev}, run {round}: limits")));
+            let _resting = self.node.drive()?;
             let result = limits::client(&mut self.raw, self.link, &setting);
             runs.push(result.inspect_err(|error| self.link.send_failure(error))?);
             note(&Note::Measured);

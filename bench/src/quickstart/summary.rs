@@ -143,7 +143,7 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
     writeln!(
         f,
         " limits here, now: frames {:.2} Mpps = {:.1} Gb/s; copy {:.1}, ICRC {:.1}, copy + ICRC \
-         {:.1} Gb/s;\n roofline {:.1} Gb/s; small frames {:.2} Mpps; a bare frame's half round trip \
+         {:.1} Gb/s;\n roofline {:.1} Gb/s; copy + ICRC from core to core {:.1} Gb/s;\n small frames {:.2} Mpps; a bare frame's half round trip \
          {:.0} ns",
         limits.frames_mpps,
         limits.frames_gbps,
@@ -151,6 +151,7 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
         limits.icrc_gbps,
         limits.copy_icrc_gbps,
         limits.roofline_gbps,
+        limits.across_gbps,
         limits.small_frames_mpps,
         limits.half_rtt_ns
     )?;
