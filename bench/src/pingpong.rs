@@ -29,7 +29,6 @@ use uroce::{
 };
 
 /// The stock tool's QP attributes.
-const TIMEOUT: u8 = 14;
 const RETRIES: u8 = 7;
 const RNR_TIMER: u8 = 12;
 const RD_ATOMIC: u8 = 1;
@@ -187,7 +186,7 @@ impl<'a> End<'a> {
         let options = ConnectOptions {
             sgid_index: node.gid_index,
             path_mtu: Some(mtu),
-            timeout: TIMEOUT,
+            timeout: self.args.qp_timeout,
             retry_cnt: RETRIES,
             rnr_retry: RETRIES,
             min_rnr_timer: RNR_TIMER,

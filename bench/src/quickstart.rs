@@ -6,9 +6,9 @@
 //!      └────────────── notes, one JSON a line ◄──────────────────────┘
 //! ```
 //!
-//! A node verifies WRITE, READ, SEND, FETCH_ADD and CMP_SWAP byte for byte, then measures in rounds:
-//! each test once, the limits once. Medians of the rounds are reported, so that what else runs on
-//! the machine weighs on both alike.
+//! A node verifies WRITE, READ, SEND, FETCH_ADD and CMP_SWAP byte for byte, then measures in
+//! rounds: each test once, the limits once. Medians of the rounds are reported, so that what else
+//! runs on the machine weighs on both alike.
 //!
 //! Invariants
 //! - `verified` is true only if every payload byte of every verified test was looked at.

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! - Both ends run the same code with the same plan; what differs hangs on [`Side`](crate::pin::Side).
+//! - Both ends run the same code with the same plan; what differs hangs on
+//!   [`Side`](crate::pin::Side).
 //! - An end that fails says why before it leaves; an end that is gone is noticed within
 //!   milliseconds, a standstill within [`PATIENCE`].
 //!

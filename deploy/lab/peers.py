@@ -162,7 +162,9 @@ class UrocePeer:
         words = [
             self.program, "rc_pingpong", "--vdev", vdev, "--ip", self.addresses[case.family],
             "-s", case.size, "-m", case.path_mtu, "-n", case.iterations, "-p", PORT,
-            "-c", "-g", "0", "--json",
+            # 2.1 s until retries run out: an emulated guest on a busy machine stands still for
+            # most of a second now and then, and is not dead.
+            "-u", "16", "-c", "-g", "0", "--json",
         ]
         if case.loss:
             words += ["--loss-rx", case.loss, "--loss-tx", case.loss, "--seed", case.seed]

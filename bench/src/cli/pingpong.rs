@@ -24,6 +24,10 @@ pub(crate) struct PingpongArgs {
     #[arg(short = 'n', long, default_value_t = 1000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iters: u64,
+    /// Local ACK timeout: 4.096 µs · 2^N; 0 waits for ever. The stock tool has 14
+    #[arg(short = 'u', long, default_value_t = 14, value_name = "N",
+          value_parser = clap::value_parser!(u8).range(..=31))]
+    pub(crate) qp_timeout: u8,
     /// Sleep on completion events instead of polling
     #[arg(short = 'e', long)]
     pub(crate) events: bool,

@@ -1,8 +1,9 @@
 //! What a core needs at least for a payload byte: to copy it and to check it.
 //!
 //! The message lies in memory of the application's, the frames in mbufs of the port's, whole
-//! packets with their headers: what the stack works on. All of it fits the cache of one core. Between
-//! two cores each byte also travels from cache to cache, which [`Packets`] sent over the device show.
+//! packets with their headers: what the stack works on. All of it fits the cache of one core.
+//! Between two cores each byte also travels from cache to cache, which [`Packets`] sent over the
+//! device show.
 
 use super::{PACKET_OVERHEAD, RawPort, Setting};
 use crate::error::{BenchError, Step};

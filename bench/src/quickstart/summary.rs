@@ -14,9 +14,9 @@ pub(super) fn greeting(machine: &Machine, args: &QuickstartArgs) -> String {
     format!(
         "uroce {version} ({commit}), {dpdk}\n{cpu}, {cpus} CPUs, Linux {kernel}\n\n\
          Two processes joined by memif, then both ends in one process joined by rings; no NIC, no\n\
-         hugepages. RC WRITE, READ, SEND, FETCH_ADD and CMP_SWAP, every byte verified; then {} runs\n\
-         of each measurement, of which the median counts. One queue pair, path MTU {MTU}, ICRC on,\n\
-         one CPU on each side.\n",
+         hugepages. RC WRITE, READ, SEND, FETCH_ADD and CMP_SWAP, every byte verified; then {}\n\
+         runs of each measurement, of which the median counts. One queue pair, path MTU {MTU},\n\
+         ICRC on, one CPU on each side.\n",
         args.runs
     )
 }
@@ -143,8 +143,8 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
     writeln!(
         f,
         " limits here, now: frames {:.2} Mpps = {:.1} Gb/s; copy {:.1}, ICRC {:.1}, copy + ICRC \
-         {:.1} Gb/s;\n roofline {:.1} Gb/s; copy + ICRC from core to core {:.1} Gb/s;\n small frames {:.2} Mpps; a bare frame's half round trip \
-         {:.0} ns",
+         {:.1} Gb/s;\n roofline {:.1} Gb/s; copy + ICRC from core to core {:.1} Gb/s;\n \
+         small frames {:.2} Mpps; a bare frame's half round trip {:.0} ns",
         limits.frames_mpps,
         limits.frames_gbps,
         limits.copy_gbps,

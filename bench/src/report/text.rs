@@ -110,7 +110,8 @@ pub(crate) fn bandwidth_row(row: &Bandwidth, gbits: bool) -> String {
     let rate = row.messages_per_second() / 1e6;
     let digits = if row.gbps() < SMALL_GBPS { 6 } else { 2 };
     format!(
-        " {:<7}    {:<10}       {peak:<7.digits$}            {average:<7.digits$}\t\t     {rate:<7.6}",
+        " {:<7}    {:<10}       {peak:<7.digits$}            {average:<7.digits$}\t\t     \
+         {rate:<7.6}",
         row.size, row.messages
     )
 }

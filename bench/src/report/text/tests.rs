@@ -60,11 +60,13 @@ fn a_latency_table() {
     };
     assert_eq!(
         latency_header(),
-        " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+        " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
+         t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
     );
     assert_eq!(
         latency_row(2, &row).replace('\t', "\\t"),
-        " 2       1000          0.91           10.14        1.00     \\t       1.02        \\t0.23   \\t\\t1.73    \\t\\t10.10  "
+        " 2       1000          0.91           10.14        1.00     \\t       1.02        \
+         \\t0.23   \\t\\t1.73    \\t\\t10.10  "
     );
     assert_eq!(
         latency_duration_row(2, &row, 0.5),
@@ -78,10 +80,12 @@ fn a_title() {
     let title = Title { plan: &plan, device: "net_ring", mtu: 4096, gid_index: 3 };
     let lines: Vec<String> =
         title.to_string().lines().map(|line| line.replace('\t', "\\t")).collect();
+    let dashes = "-".repeat(87);
+    let dashes = dashes.as_str();
     assert_eq!(
         lines,
         [
-            "---------------------------------------------------------------------------------------",
+            dashes,
             "                    RDMA_Write BW Test",
             " Dual-port       : OFF\\t\\tDevice         : net_ring",
             " Number of qps   : 1\\t\\tTransport type : IB",
@@ -93,7 +97,7 @@ fn a_title() {
             " GID index       : 3",
             " rdma_cm QPs\\t : OFF",
             " Data ex. method : Ethernet",
-            "---------------------------------------------------------------------------------------",
+            dashes,
         ]
     );
 }
