@@ -149,7 +149,7 @@ pub struct DeviceConfig {
     /// Queue pairs at a time, 1 to 2^20; default 4096.
     #[serde(default = "text::default_max_qps")]
     pub max_qps: u32,
-    /// Memory regions at a time, 1 to 2^24; default 65536.
+    /// Memory regions at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_mrs")]
     pub max_mrs: u32,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.

@@ -79,7 +79,7 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "lcores = [1024]\n", "", "device.a.lcores: 1024 is not within 0 to 1023"),
         ("", "control_cpu = 1024\n", "", "device.a.control_cpu: 1024 is not within 0 to 1023"),
         ("", "max_qps = 0\n", "", "device.a.max_qps"),
-        ("", "max_mrs = 16777217\n", "", "device.a.max_mrs"),
+        ("", "max_mrs = 1048577\n", "", "device.a.max_mrs"),
         ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),
         ("", "", "mtu = 1000\nlink_local = true\n", "device.a.port.1.mtu: is less than 1280"),
         ("", "", "vlan = 4095\n", "device.a.port.1.vlan: 4095 is not within 1 to 4094"),

@@ -7,7 +7,7 @@ use crate::control::{ControlParts, LcoreLink};
 use crate::counters::CounterBlock;
 use crate::doorbell::Doorbell;
 use crate::engine::EngineError;
-use crate::key::{MrNumbers, QpNumbers};
+use crate::key::Numbers;
 use crate::lcore::{Duties, Lcore};
 use crate::mr_table::{MrReader, MrTable};
 use crate::qp_table::QpTable;
@@ -38,9 +38,9 @@ pub(crate) fn assemble(
 ) -> Result<Parts, EngineError> {
     let count = config.lcores.len();
     let max_qps = config.max_qps;
-    let numbers = QpNumbers::random(max_qps).map_err(EngineError::Random)?;
+    let numbers = Numbers::random(max_qps).map_err(EngineError::Random)?;
     let table = Arc::new(QpTable::new(max_qps, numbers.clone()));
-    let keys = MrNumbers::random(config.max_mrs).map_err(EngineError::Random)?;
+    let keys = Numbers::random(config.max_mrs).map_err(EngineError::Random)?;
     let regions = Arc::new(MrTable::new(config.max_mrs, count, keys));
     let exits = Arc::new(Exits::new(count));
     let (inject, injected) = RingBuffer::new(INJECTED);

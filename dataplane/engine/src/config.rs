@@ -12,8 +12,8 @@ pub const MAX_LCORES: usize = 64;
 pub const MAX_PORTS: usize = 255;
 /// Most QPs of an engine; leaves 16 generations in a 24-bit number.
 pub const MAX_QPS: u32 = 1 << 20;
-/// Most memory regions of an engine; leaves 256 generations in a 32-bit key.
-pub const MAX_MRS: u32 = 1 << 24;
+/// Most memory regions of an engine; leaves 16 generations in the 24 bits of a key that name it.
+pub const MAX_MRS: u32 = 1 << 20;
 /// Most addresses of a port.
 pub const MAX_GIDS: usize = 64;
 

@@ -15,7 +15,7 @@ use crate::config::{PortAddresses, PortBinding, path_mtu_of};
 use crate::context::{Feeds, QpContext, Route};
 use crate::doorbell::Doorbell;
 use crate::engine::Shared;
-use crate::key::{QpNumbers, Slots};
+use crate::key::{Numbers, Slots};
 use crate::mbuf::{Mbuf, PoolEmpty};
 use crate::port::Port;
 use crate::queue::{
@@ -141,7 +141,7 @@ pub(crate) struct LcoreLink {
 pub(crate) struct ControlParts {
     pub(crate) ports: Vec<PortBinding>,
     pub(crate) links: Vec<LcoreLink>,
-    pub(crate) numbers: QpNumbers,
+    pub(crate) numbers: Numbers,
     pub(crate) max_qps: u32,
     pub(crate) exits: Arc<Exits>,
     pub(crate) inject: Producer<(usize, Mbuf)>,
@@ -163,7 +163,7 @@ pub struct Control {
     pub(crate) threads: Vec<LcoreThread>,
     links: Vec<LcoreLink>,
     slots: Slots,
-    numbers: QpNumbers,
+    numbers: Numbers,
     qps: HashMap<Qpn, Record>,
     exits: Arc<Exits>,
     inject: Producer<(usize, Mbuf)>,
@@ -197,7 +197,7 @@ impl Control {
     pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
         check_caps(&spec.caps)?;
         let lcore = self.choose_lcore(spec.lcore)?;
-        let slot = self.slots.take(&self.numbers, &NEVER);
+        let slot = self.slots.take(|at, life| self.numbers.qpn(at, life), &NEVER);
         let (index, number) = slot.ok_or(ControlError::NoQpLeft)?;
         let qpn = Qpn::new(number);
         let (context, sq, rq) = self.build_qp(spec, qpn, index, lcore);

@@ -1,14 +1,17 @@
 //! Numbers that strangers see: QPNs, L_Keys and R_Keys.
 //!
-//! A number is a keyed permutation of (slot index, generation). Whoever sees some of them learns
-//! nothing useful about the others, while an lcore gets from a number to its slot with arithmetic
-//! alone: no hash table, no search.
+//! A QPN is a keyed permutation of (slot index, generation) in 24 bits. A key is the same in its
+//! upper 24 bits; its lower 8, which the verbs leave to the consumer of a type-2 memory window, say
+//! nothing about the slot. Whoever sees some numbers learns nothing useful about the others, while
+//! an lcore gets from a number to its slot with arithmetic alone: no hash table, no search.
 //!
 //! Invariants
-//! - A permutation is a bijection, so two live slots never have one number.
+//! - A permutation is a bijection, so two live slots never have one number, and two live keys
+//!   differ in their upper 24 bits.
 //! - A slot's generation changes each time it is given back, so a number of its former life is not
 //!   its number now; slots are taken in the order in which they became free, so it takes
-//!   `slots · generations` creations until a number comes again.
+//!   `slots · generations` creations until a number comes again. A key's lower 8 bits count
+//!   generations too, from where the upper ones end.
 //!
 //! Not here: a cipher. The permutation withstands guessing by a peer who was told some numbers; it
 //! does not protect a secret.
@@ -19,6 +22,15 @@ use std::collections::VecDeque;
 /// Rounds of the Feistel network. Four make a permutation pseudo-random if the round function is
 /// (Luby and Rackoff); the rest is for the round function's sake.
 const ROUNDS: usize = 6;
+/// Bits of half a number.
+const HALF: u32 = 12;
+const HALF_MASK: u32 = (1 << HALF) - 1;
+/// All bits of a number.
+const ALL: u32 = (1 << (2 * HALF)) - 1;
+/// Bytes that a permutation and the lower bits of keys are made from.
+const KEY_LEN: usize = (ROUNDS + 1) * 16;
+/// Bits of a key that are its consumer's.
+const CONSUMER_BITS: u32 = 8;
 
 /// One round's key.
 #[derive(Clone, Copy, Debug)]
@@ -28,114 +40,132 @@ struct Round {
 }
 
 impl Round {
-    /// A keyed hash of half a number, to be masked.
+    /// A keyed hash of a number, to be masked: both halves of the product, folded.
     #[inline]
-    fn mix(self, half: u32) -> u32 {
-        let product = (u64::from(half) ^ self.xor).wrapping_mul(self.multiply);
-        ((product ^ (product >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
+    fn mix(self, number: u32) -> u32 {
+        let product = u128::from(u64::from(number) ^ self.xor) * u128::from(self.multiply);
+        (((product >> 64) as u64 ^ product as u64) >> 24) as u32
     }
 }
 
-/// A keyed permutation of the numbers of `2 · HALF` bits, `HALF` at most 16.
+/// A keyed permutation of the 24-bit numbers.
 #[derive(Clone, Debug)]
-struct Permutation<const HALF: u32> {
+struct Permutation {
     rounds: [Round; ROUNDS],
 }
 
-impl<const HALF: u32> Permutation<HALF> {
-    const MASK: u32 = (1 << HALF) - 1;
-
-    fn new(key: &[u8; ROUNDS * 16]) -> Permutation<HALF> {
-        let word = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&key[at * 8..at * 8 + 8]);
-            u64::from_le_bytes(bytes)
-        };
-        let round = |at: usize| Round { xor: word(2 * at), multiply: word(2 * at + 1) | 1 };
-        Permutation { rounds: std::array::from_fn(round) }
-    }
-
+impl Permutation {
     #[inline]
     fn apply(&self, number: u32) -> u32 {
-        let (mut left, mut right) = (number >> HALF & Self::MASK, number & Self::MASK);
+        let (mut left, mut right) = (number >> HALF & HALF_MASK, number & HALF_MASK);
         for round in &self.rounds {
-            (left, right) = (right, left ^ (round.mix(right) & Self::MASK));
+            (left, right) = (right, left ^ (round.mix(right) & HALF_MASK));
         }
         left << HALF | right
     }
 
     #[inline]
     fn invert(&self, number: u32) -> u32 {
-        let (mut left, mut right) = (number >> HALF & Self::MASK, number & Self::MASK);
+        let (mut left, mut right) = (number >> HALF & HALF_MASK, number & HALF_MASK);
         for round in self.rounds.iter().rev() {
-            (left, right) = (right ^ (round.mix(left) & Self::MASK), left);
+            (left, right) = (right ^ (round.mix(left) & HALF_MASK), left);
         }
         left << HALF | right
     }
 }
 
-/// The numbers of `2 · HALF` bits for up to `slots` slots.
+/// The numbers for up to so many slots.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers<const HALF: u32> {
-    permutation: Permutation<HALF>,
+pub(crate) struct Numbers {
+    permutation: Permutation,
+    /// Where the lower bits of keys begin to count.
+    lower: Round,
     index_bits: u32,
 }
 
-/// The number that was looked up last, and its slot: packets and work requests come in runs, and an
-/// inverse costs as much as a copy of a small payload.
-#[derive(Debug)]
-pub(crate) struct LastNumber(Cell<(u32, usize)>);
-
-/// QPNs.
-pub(crate) type QpNumbers = Numbers<12>;
-/// L_Keys and R_Keys.
-pub(crate) type MrNumbers = Numbers<16>;
-
-impl<const HALF: u32> Numbers<HALF> {
-    /// Numbers under a fresh random key, for 1 to 2^(2·HALF − 4) slots.
+impl Numbers {
+    /// Numbers under a fresh random key, for 1 to 2^20 slots: at least 16 generations.
     ///
     /// # Errors
     /// The system has no randomness to give.
-    pub(crate) fn random(slots: u32) -> Result<Numbers<HALF>, getrandom::Error> {
-        let mut key = [0; ROUNDS * 16];
+    pub(crate) fn random(slots: u32) -> Result<Numbers, getrandom::Error> {
+        let mut key = [0; KEY_LEN];
         getrandom::fill(&mut key)?;
         Ok(Numbers::with_key(slots, &key))
     }
 
-    fn with_key(slots: u32, key: &[u8; ROUNDS * 16]) -> Numbers<HALF> {
+    fn with_key(slots: u32, key: &[u8; KEY_LEN]) -> Numbers {
         let index_bits = slots.next_power_of_two().trailing_zeros();
         assert!(index_bits + 4 <= 2 * HALF, "at least 16 generations");
-        Numbers { permutation: Permutation::new(key), index_bits }
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&key[at * 8..at * 8 + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let round = |at: usize| Round { xor: word(2 * at), multiply: word(2 * at + 1) | 1 };
+        let permutation = Permutation { rounds: std::array::from_fn(round) };
+        Numbers { permutation, lower: round(ROUNDS), index_bits }
     }
 
-    /// The number of a slot in a generation; the generation counts modulo what fits.
-    pub(crate) fn number(&self, index: u32, generation: u32) -> u32 {
-        let all = u32::MAX >> (32 - 2 * HALF);
-        self.permutation.apply((generation << self.index_bits | index) & all)
+    /// The QPN of a slot in a generation; the generation counts modulo what fits.
+    pub(crate) fn qpn(&self, index: u32, generation: u32) -> u32 {
+        self.permutation.apply((generation << self.index_bits | index) & ALL)
     }
 
-    /// The slot that a number would belong to; whether it does, the slot must say.
+    /// The key of a slot in a generation; the generation counts modulo what fits.
+    pub(crate) fn key(&self, index: u32, generation: u32) -> u32 {
+        let upper = self.qpn(index, generation);
+        let counted = generation >> (2 * HALF - self.index_bits);
+        let lower = self.lower.mix(upper).wrapping_add(counted);
+        upper << CONSUMER_BITS | lower & ((1 << CONSUMER_BITS) - 1)
+    }
+
+    /// The slot that a QPN would belong to; whether it does, the slot must say.
     #[inline]
-    pub(crate) fn index(&self, number: u32) -> usize {
-        let plain = self.permutation.invert(number);
-        (plain & ((1u32 << self.index_bits) - 1)) as usize
+    pub(crate) fn index_of_qpn(&self, qpn: u32) -> usize {
+        (self.permutation.invert(qpn) & ((1 << self.index_bits) - 1)) as usize
     }
 
-    /// The same, quicker if it is the number that was asked for last.
+    /// The slot that a key would belong to, whatever its lower bits; whether it does, the slot must
+    /// say.
+    pub(crate) fn index_of_key(&self, key: u32) -> usize {
+        self.index_of_qpn(key >> CONSUMER_BITS)
+    }
+}
+
+/// Numbers that were looked up last, and their slots: packets and work requests come in runs, and
+/// an inverse costs as much as a copy of a small payload.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    /// (number, slot), each at the place that its number's last bits name.
+    known: [Cell<(u32, u32)>; Recent::PLACES],
+}
+
+impl Recent {
+    const PLACES: usize = 64;
+
+    pub(crate) fn new(numbers: &Numbers) -> Recent {
+        let entry = |at: usize| Cell::new((at as u32, numbers.index_of_qpn(at as u32) as u32));
+        Recent { known: std::array::from_fn(entry) }
+    }
+
+    /// The same as [`Numbers::index_of_qpn`] of the same numbers.
     #[inline]
-    pub(crate) fn index_by(&self, number: u32, last: &LastNumber) -> usize {
-        let (known, index) = last.0.get();
-        if number == known {
-            return index;
+    pub(crate) fn index_of_qpn(&self, numbers: &Numbers, qpn: u32) -> usize {
+        let place = &self.known[qpn as usize % Recent::PLACES];
+        let (known, index) = place.get();
+        if qpn == known {
+            return index as usize;
         }
-        let index = self.index(number);
-        last.0.set((number, index));
+        let index = numbers.index_of_qpn(qpn);
+        place.set((qpn, index as u32));
         index
     }
 
-    /// For [`index_by`](Numbers::index_by).
-    pub(crate) fn last_number(&self) -> LastNumber {
-        LastNumber(Cell::new((0, self.index(0))))
+    /// The same as [`Numbers::index_of_key`] of the same numbers.
+    #[inline]
+    pub(crate) fn index_of_key(&self, numbers: &Numbers, key: u32) -> usize {
+        self.index_of_qpn(numbers, key >> CONSUMER_BITS)
     }
 }
 
@@ -152,20 +182,21 @@ impl Slots {
         Slots { free: (0..count).collect(), generations: vec![0; count as usize] }
     }
 
-    /// Takes the slot that has been free for longest and names it; `None` if none is free.
+    /// Takes the slot that has been free for longest and names it by its index and generation;
+    /// `None` if none is free.
     ///
-    /// Numbers in `never` are skipped; they are fewer than the generations of a slot.
-    pub(crate) fn take<const HALF: u32>(
+    /// Names in `never` are skipped; they are fewer than the generations of a slot.
+    pub(crate) fn take(
         &mut self,
-        numbers: &Numbers<HALF>,
+        name: impl Fn(u32, u32) -> u32,
         never: &[u32],
     ) -> Option<(u32, u32)> {
         let index = self.free.pop_front()?;
         let generation = &mut self.generations[index as usize];
-        let mut number = numbers.number(index, *generation);
+        let mut number = name(index, *generation);
         while never.contains(&number) {
             *generation = generation.wrapping_add(1);
-            number = numbers.number(index, *generation);
+            number = name(index, *generation);
         }
         Some((index, number))
     }
@@ -179,90 +210,4 @@ impl Slots {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-
-    fn key(seed: u8) -> [u8; ROUNDS * 16] {
-        std::array::from_fn(|at| (at as u8).wrapping_mul(73).wrapping_add(seed).rotate_left(3))
-    }
-
-    #[test]
-    fn every_24_bit_number_has_exactly_one_preimage() {
-        let permutation = Permutation::<12>::new(&key(1));
-        let mut seen = vec![false; 1 << 24];
-        for plain in 0..1 << 24 {
-            let number = permutation.apply(plain);
-            assert!(!std::mem::replace(&mut seen[number as usize], true));
-            assert_eq!(permutation.invert(number), plain);
-        }
-    }
-
-    #[test]
-    fn thirty_two_bit_numbers_invert() {
-        let permutation = Permutation::<16>::new(&key(2));
-        for step in 0..1_000_000u32 {
-            let plain = step.wrapping_mul(0x9e37_79b9);
-            assert_eq!(permutation.invert(permutation.apply(plain)), plain);
-        }
-    }
-
-    #[test] //= check J14 test
-    fn numbers_of_neighbouring_slots_look_random() {
-        // Each bit of the XOR of two successive numbers is set about half of the time, and no
-        // difference of two successive numbers comes often.
-        let numbers = MrNumbers::random(1 << 16).unwrap();
-        let mut set = [0u32; 32];
-        let mut steps = HashSet::new();
-        let count = 1 << 16;
-        for index in 1..count {
-            let (before, after) = (numbers.number(index - 1, 0), numbers.number(index, 0));
-            (0..32).for_each(|bit| set[bit] += (before ^ after) >> bit & 1);
-            steps.insert(after.wrapping_sub(before));
-        }
-        for (bit, &set) in set.iter().enumerate() {
-            let deviation = i64::from(set) - i64::from(count / 2);
-            // Six standard deviations of a fair coin.
-            assert!(deviation.abs() < 6 * 128, "bit {bit} flips {set} times in {count}");
-        }
-        assert!(steps.len() > 65_000, "only {} different steps", steps.len());
-    }
-
-    #[test]
-    fn two_engines_give_different_numbers() {
-        let (a, b) = (QpNumbers::random(4096).unwrap(), QpNumbers::random(4096).unwrap());
-        let equal = (0..4096).filter(|&index| a.number(index, 0) == b.number(index, 0)).count();
-        assert!(equal < 16, "{equal} equal numbers");
-    }
-
-    #[test]
-    fn forbidden_numbers_are_never_given_out() {
-        let never = [0, 1, 0xff_ffff];
-        let numbers = QpNumbers::with_key(16, &key(3));
-        let mut slots = Slots::new(16);
-        let mut given = HashSet::new();
-        // All numbers there are, once round.
-        for _ in 0..(1u32 << 24) - 3 {
-            let (index, number) = slots.take(&numbers, &never).unwrap();
-            assert!(!never.contains(&number));
-            if given.len() < 100_000 {
-                assert!(given.insert(number), "a number came twice");
-            }
-            assert_eq!(numbers.index(number), index as usize);
-            slots.give_back(index);
-        }
-    }
-
-    #[test]
-    fn slots_come_back_last_and_with_another_number() {
-        let numbers = QpNumbers::with_key(4, &key(4));
-        let mut slots = Slots::new(4);
-        let (first, old) = slots.take(&numbers, &[]).unwrap();
-        slots.give_back(first);
-        let next: Vec<_> = std::iter::from_fn(|| slots.take(&numbers, &[])).collect();
-        assert_eq!(next.len(), 4);
-        assert_eq!(next[3].0, first);
-        assert_ne!(next[3].1, old);
-        assert!(slots.take(&numbers, &[]).is_none());
-    }
-}
+mod tests;

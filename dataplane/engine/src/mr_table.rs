@@ -15,7 +15,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::key::{LastNumber, MrNumbers, Slots};
+use crate::key::{Numbers, Recent, Slots};
 use crate::qsbr::{InTurn, Turns};
 use crate::sync::{AtomicPtr, Ordering};
 use std::ptr;
@@ -132,7 +132,7 @@ impl crate::Engine {
 /// All regions of an engine.
 #[derive(Debug)]
 pub(crate) struct MrTable {
-    numbers: MrNumbers,
+    numbers: Numbers,
     entries: Box<[AtomicPtr<MrEntry>]>,
     slots: Mutex<Slots>,
     turns: Turns,
@@ -140,7 +140,7 @@ pub(crate) struct MrTable {
 
 impl MrTable {
     /// Room for `slots` regions, read by `lcores` lcores.
-    pub(crate) fn new(slots: u32, lcores: usize, numbers: MrNumbers) -> MrTable {
+    pub(crate) fn new(slots: u32, lcores: usize, numbers: Numbers) -> MrTable {
         let entries = slots.next_power_of_two();
         MrTable {
             numbers,
@@ -167,7 +167,8 @@ impl MrTable {
     pub(crate) unsafe fn register(&self, spec: &MrSpec) -> Result<MrKeys, MrError> {
         let len = check(spec)?;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let (index, key) = slots.take(&self.numbers, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
+        let name = |index, generation| self.numbers.key(index, generation);
+        let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
         let &MrSpec { addr: base, va: Va(va), pd, access, .. } = spec;
         let entry = Box::new(MrEntry { key, pd, access, va, len, base });
         self.publish(index, Box::into_raw(entry));
@@ -179,7 +180,7 @@ impl MrTable {
     /// # Errors
     /// [`MrError::UnknownKey`].
     pub(crate) fn deregister(&self, lkey: Lkey) -> Result<(), MrError> {
-        let index = self.numbers.index(lkey.0);
+        let index = self.numbers.index_of_key(lkey.0);
         let entry = {
             // Excludes another deregistration of the same key between the look and the swap.
             let _slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,20 +227,24 @@ impl Drop for MrTable {
 pub(crate) struct MrReader {
     table: Arc<MrTable>,
     lcore: usize,
-    last: LastNumber,
+    recent: Recent,
 }
 
 impl MrReader {
     /// Of lcore `lcore`, which has no other.
     pub(crate) fn new(table: Arc<MrTable>, lcore: usize) -> MrReader {
-        let last = table.numbers.last_number();
-        MrReader { table, lcore, last }
+        let recent = Recent::new(&table.numbers);
+        MrReader { table, lcore, recent }
     }
 
     /// Begins a turn, in which the lcore may look at entries.
     #[inline]
     pub(crate) fn enter(&self) -> Access<'_> {
-        Access { table: &self.table, last: &self.last, _turn: self.table.turns.enter(self.lcore) }
+        Access {
+            table: &self.table,
+            recent: &self.recent,
+            _turn: self.table.turns.enter(self.lcore),
+        }
     }
 }
 
@@ -247,7 +252,7 @@ impl MrReader {
 #[derive(Debug)]
 pub(crate) struct Access<'t> {
     table: &'t MrTable,
-    last: &'t LastNumber,
+    recent: &'t Recent,
     _turn: InTurn<'t>,
 }
 
@@ -255,7 +260,7 @@ impl Access<'_> {
     /// The region of a key. It cannot be kept beyond the turn.
     #[inline]
     pub(crate) fn find(&self, key: u32) -> Option<&MrEntry> {
-        let index = self.table.numbers.index_by(key, self.last);
+        let index = self.recent.index_of_key(&self.table.numbers, key);
         // Pairs with `publish`.
         let entry = self.table.entries.get(index)?.load(Ordering::Acquire);
         // SAFETY: an entry that was in the table during our turn is freed only after the turn

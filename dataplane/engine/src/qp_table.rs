@@ -7,7 +7,7 @@
 //!
 //! Not here: the QP, which never leaves its owner ([`crate::lcore`]).
 
-use crate::key::{LastNumber, QpNumbers};
+use crate::key::{Numbers, Recent};
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 use uroce_wire::Qpn;
@@ -27,14 +27,14 @@ pub(crate) struct Place {
 /// QPN → [`Place`].
 #[derive(Debug)]
 pub(crate) struct QpTable {
-    numbers: QpNumbers,
+    numbers: Numbers,
     /// `owner << 32 | QPN`, or [`ABSENT`].
     words: Box<[AtomicU64]>,
 }
 
 impl QpTable {
     /// Room for `slots` QPs, none present.
-    pub(crate) fn new(slots: u32, numbers: QpNumbers) -> QpTable {
+    pub(crate) fn new(slots: u32, numbers: Numbers) -> QpTable {
         let slots = slots.next_power_of_two();
         QpTable { numbers, words: (0..slots).map(|_| AtomicU64::new(ABSENT)).collect() }
     }
@@ -64,19 +64,19 @@ impl QpTable {
 #[derive(Debug)]
 pub(crate) struct QpFinder {
     table: Arc<QpTable>,
-    last: LastNumber,
+    recent: Recent,
 }
 
 impl QpFinder {
     pub(crate) fn new(table: Arc<QpTable>) -> QpFinder {
-        let last = table.numbers.last_number();
-        QpFinder { table, last }
+        let recent = Recent::new(&table.numbers);
+        QpFinder { table, recent }
     }
 
     /// Where the QP of this number is.
     #[inline]
     pub(crate) fn find(&self, qpn: Qpn) -> Option<Place> {
-        let index = self.table.numbers.index_by(qpn.value(), &self.last);
+        let index = self.recent.index_of_qpn(&self.table.numbers, qpn.value());
         self.table.find_at(index, qpn)
     }
 }
@@ -88,11 +88,11 @@ mod tests {
 
     #[test] //= check E10 test
     fn a_number_is_found_from_publish_to_withdraw_and_its_successor_is_another() {
-        let numbers = QpNumbers::random(64).unwrap();
+        let numbers = Numbers::random(64).unwrap();
         let table = Arc::new(QpTable::new(64, numbers.clone()));
         let finder = QpFinder::new(Arc::clone(&table));
         let mut slots = Slots::new(64);
-        let (index, number) = slots.take(&numbers, &[0]).unwrap();
+        let (index, number) = slots.take(|at, life| numbers.qpn(at, life), &[0]).unwrap();
         let (qpn, place) = (Qpn::new(number), Place { index, owner: 3 });
         assert_eq!(finder.find(qpn), None);
         table.publish(qpn, place);
@@ -102,7 +102,9 @@ mod tests {
         assert_eq!(finder.find(qpn), None);
 
         slots.give_back(index);
-        let reused = std::iter::from_fn(|| slots.take(&numbers, &[0])).last().unwrap();
+        let reused = std::iter::from_fn(|| slots.take(|at, life| numbers.qpn(at, life), &[0]))
+            .last()
+            .unwrap();
         assert_eq!(reused.0, index);
         table.publish(Qpn::new(reused.1), place);
         assert_eq!(finder.find(qpn), None, "the old number must not find the new QP");
@@ -110,7 +112,7 @@ mod tests {
 
     #[test] //= check E10 test
     fn an_empty_table_knows_no_number_at_all() {
-        let finder = QpFinder::new(QpTable::new(16, QpNumbers::random(16).unwrap()).into());
+        let finder = QpFinder::new(QpTable::new(16, Numbers::random(16).unwrap()).into());
         for number in (0..1 << 24).step_by(7).chain([1, 0xff_ffff]) {
             assert_eq!(finder.find(Qpn::new(number)), None);
         }

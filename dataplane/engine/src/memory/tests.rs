@@ -1,5 +1,5 @@
 use super::*;
-use crate::key::MrNumbers;
+use crate::key::Numbers;
 use crate::mr_table::{MrKeys, MrReader, MrSpec, MrTable};
 use std::sync::Arc;
 use uroce_transport::Access as Wish;
@@ -17,7 +17,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(access: AccessFlags) -> Fixture {
-        let table = Arc::new(MrTable::new(4, 1, MrNumbers::random(4).unwrap()));
+        let table = Arc::new(MrTable::new(4, 1, Numbers::random(4).unwrap()));
         let reader = MrReader::new(Arc::clone(&table), 0);
         let mut memory = vec![0x5555_5555_5555_5555u64; 24];
         let addr = memory.as_mut_ptr().wrapping_add(8).cast::<u8>();
@@ -149,7 +149,7 @@ fn atomics_give_the_former_value() {
 #[test] //= check D9 test
 fn atomics_of_two_lcores_and_of_the_program_add_up() {
     const ADDS: u64 = 50_000;
-    let table = Arc::new(MrTable::new(4, 2, MrNumbers::random(4).unwrap()));
+    let table = Arc::new(MrTable::new(4, 2, Numbers::random(4).unwrap()));
     let word = AtomicU64::new(0);
     let addr = word.as_ptr().cast::<u8>();
     let access = AccessFlags::all();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn table(slots: u32, lcores: usize) -> Arc<MrTable> {
-    Arc::new(MrTable::new(slots, lcores, MrNumbers::random(slots).unwrap()))
+    Arc::new(MrTable::new(slots, lcores, Numbers::random(slots).unwrap()))
 }
 
 fn reader(table: &Arc<MrTable>) -> MrReader {
