@@ -16,8 +16,10 @@
 //! - [`Campaign`] runs seeds with random work and faults under the oracle, up to a number of
 //!   packets. A [`Violation`] names its seed, and running the seed again gives the packets.
 //!
-//! Not here: time, files, threads of the machine. The program `uroce-sim` has those.
+//! Not here: time, files, threads of the machine. The program `uroce-sim` has those; but a world
+//! that keeps a record writes it out at its end if the environment names a folder ([`CAPTURE_DIR`]).
 
+mod capture;
 mod chunks;
 mod clock;
 mod faults;
@@ -35,6 +37,7 @@ mod setup;
 mod workload;
 mod world;
 
+pub use capture::CAPTURE_DIR;
 pub use faults::{Action, FaultCounts, Rates, Rule};
 pub use frame::{build, open};
 pub use memory::{Mr, Regions};

@@ -68,6 +68,7 @@ impl Way {
             is_duplicated: self.copy_lag.is_some(),
             is_delayed: !self.lag.is_zero(),
             is_corrupted: self.is_corrupted || self.flip.is_some(),
+            is_crafted: false,
         }
     }
 }

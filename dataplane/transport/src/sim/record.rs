@@ -26,6 +26,8 @@ pub struct Fate {
     pub is_delayed: bool,
     /// Bits were flipped after it was recorded.
     pub is_corrupted: bool,
+    /// No QP sent it: a test made it.
+    pub is_crafted: bool,
 }
 
 impl fmt::Display for Fate {
@@ -35,6 +37,7 @@ impl fmt::Display for Fate {
             (self.is_corrupted, "CORRUPTED"),
             (self.is_duplicated, "DUPLICATED"),
             (self.is_delayed, "DELAYED"),
+            (self.is_crafted, "CRAFTED"),
         ];
         let words: Vec<&str> =
             words.into_iter().filter_map(|(is, word)| is.then_some(word)).collect();
@@ -89,18 +92,21 @@ impl fmt::Display for Sighting {
 pub struct Record {
     keep: usize,
     sightings: VecDeque<Sighting>,
+    /// So many of the oldest sightings are forgotten; only a capture still has them.
+    forgotten: usize,
     notes: VecDeque<(Instant, String)>,
 }
 
 impl Record {
     /// A record that keeps the newest `keep` frames, and as many notes.
     pub fn new(keep: usize) -> Record {
-        Record { keep, sightings: VecDeque::new(), notes: VecDeque::new() }
+        Record { keep, sightings: VecDeque::new(), forgotten: 0, notes: VecDeque::new() }
     }
 
     pub(super) fn see(&mut self, sighting: Sighting) {
         if self.sightings.len() == self.keep {
             self.sightings.pop_front();
+            self.forgotten = self.forgotten.saturating_sub(1);
         }
         self.sightings.push_back(sighting);
     }
@@ -114,19 +120,25 @@ impl Record {
 
     /// The frames, oldest first.
     pub fn sightings(&self) -> impl DoubleEndedIterator<Item = &Sighting> {
-        self.sightings.iter()
+        self.sightings.range(self.forgotten..)
     }
 
-    /// Forgets all frames and notes.
+    /// Was no frame kept, not even one that was forgotten since?
+    pub(super) fn is_empty(&self) -> bool {
+        self.sightings.is_empty()
+    }
+
+    /// Forgets all frames and notes; a capture written later has the frames nevertheless.
     pub fn clear(&mut self) {
-        self.sightings.clear();
+        self.forgotten = self.sightings.len();
         self.notes.clear();
     }
 
     /// The newest `count` lines of frames and notes, in the order of time.
     pub fn tail(&self, count: usize) -> Vec<String> {
         let newest = |len: usize| len.saturating_sub(count);
-        let frames = self.sightings.range(newest(self.sightings.len())..);
+        let frames = newest(self.sightings.len()).max(self.forgotten);
+        let frames = self.sightings.range(frames..);
         let notes = self.notes.range(newest(self.notes.len())..);
         let mut lines: Vec<(Instant, String)> =
             frames.map(|sighting| (sighting.at, sighting.to_string())).collect();
@@ -136,7 +148,7 @@ impl Record {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Writes the frames as pcapng, with nanoseconds, and each fate as the packet's comment.
+    /// Writes all frames kept as pcapng, with nanoseconds, and each fate as the packet's comment.
     ///
     /// # Errors
     /// Those of `out`.

@@ -18,7 +18,7 @@ use super::clock::Agenda;
 use super::faults::{FaultCounts, Rates, Rule};
 use super::frame;
 use super::node::{At, Completed, Node, Outlet, Slot, Surroundings};
-use super::record::Record;
+use super::record::{Fate, Record, Sighting};
 use crate::{
     DropReason, Inbound, Instant, ModifyError, Pd, PostError, Progress, Qp, QpCaps, QpChange,
     RecvWr, SendWr, Sge,
@@ -313,8 +313,18 @@ impl World {
         self.settle(at);
     }
 
-    /// A frame from nowhere arrives at node `to` after `lag`.
-    pub fn inject(&mut self, to: u16, frame: Vec<u8>, lag: Duration) {
+    /// A frame that no QP has sent, as if from node `from`, arrives at node `to` after `lag`.
+    pub fn inject(&mut self, from: u16, to: u16, frame: Vec<u8>, lag: Duration) {
+        let at = self.now();
+        if let Some(record) = &mut self.record {
+            record.see(Sighting {
+                at,
+                from: usize::from(from),
+                to: usize::from(to),
+                fate: Fate { is_crafted: true, ..Fate::default() },
+                frame: frame.clone(),
+            });
+        }
         self.fly(to, frame, self.now() + lag);
     }
 

@@ -7,7 +7,7 @@ use uroce_wire::{Bth, ExtHeaders, OpCode, Pkey, Psn};
 use super::Pair;
 use crate::Instant;
 use crate::sim::frame;
-use crate::sim::record::Fate;
+use crate::sim::record::{Fate, Sighting};
 
 /// A packet that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,10 +66,11 @@ impl Crafted {
 }
 
 impl Pair {
-    /// The packets an end has sent.
+    /// The packets an end's QP has sent; crafted ones are none of them.
     pub fn seen(&self, from: usize) -> Vec<Seen> {
         let record = self.world.record().expect("pairs record");
-        let seen = record.sightings().filter(|sighting| sighting.from == from).map(|sighting| {
+        let sent = |sighting: &&Sighting| sighting.from == from && !sighting.fate.is_crafted;
+        let seen = record.sightings().filter(sent).map(|sighting| {
             let packet = sighting.packet();
             Seen {
                 at: sighting.at,
@@ -145,7 +146,7 @@ impl Pair {
 
     /// As [`deliver`](Pair::deliver), with any bytes.
     pub fn deliver_frame(&mut self, from: usize, frame: Vec<u8>) -> &mut Pair {
-        self.world.inject(1 - from as u16, frame, Duration::ZERO);
+        self.world.inject(from as u16, 1 - from as u16, frame, Duration::ZERO);
         self.run_for(Duration::ZERO)
     }
 }
