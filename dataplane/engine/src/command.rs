@@ -9,7 +9,7 @@
 
 use crate::config::PortAddresses;
 use crate::context::QpContext;
-use rtrb::{Consumer, Producer, RingBuffer};
+use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{ModifyError, QpAttr, QpChange};
 
 /// What an lcore is asked to do. QPs are named by their slot.

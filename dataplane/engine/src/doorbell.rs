@@ -7,8 +7,7 @@
 //!   it: either the ring put the QP there, or it found the flag up, and then the QP is still to be
 //!   taken. The flag's read-modify-writes order the two.
 
-use crate::sync::{AtomicBool, Ordering};
-use crossbeam_queue::ArrayQueue;
+use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 
 /// The QPs of one lcore that have something new in their queues.
 #[derive(Debug)]

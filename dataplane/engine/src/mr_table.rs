@@ -17,9 +17,9 @@
 
 use crate::key::{Numbers, Recent, Slots};
 use crate::qsbr::{InTurn, Turns};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, Mutex, Ordering};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use uroce_transport::{AccessFlags, Pd};
 use uroce_wire::{Lkey, Rkey, Va};
 

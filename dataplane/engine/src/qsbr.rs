@@ -17,8 +17,8 @@
 //!
 //! Not here: what is freed.
 
-use crate::sync::{AtomicU64, Ordering, fence};
-use crossbeam_utils::{Backoff, CachePadded};
+use crate::sync::{AtomicU64, Backoff, Ordering, fence};
+use crossbeam_utils::CachePadded;
 
 /// One counter per lcore: odd in a turn, even outside.
 #[derive(Debug)]

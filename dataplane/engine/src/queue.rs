@@ -19,6 +19,7 @@ pub(crate) mod cq;
 mod recv;
 mod ring;
 mod send;
+mod tokens;
 
 pub use channel::CompletionChannel;
 pub use cq::{Arm, CompletionQueue, CqError, MAX_CQ_DEPTH};

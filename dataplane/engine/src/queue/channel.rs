@@ -11,19 +11,17 @@
 //!   token first. So an entry without a token is one whose token is about to come: no sleeper
 //!   misses it. A token without an entry wakes a sleeper once for nothing.
 
+use super::tokens::Tokens;
 use super::{CompletionQueue, CqError};
-use crate::sync::{AtomicU32, Ordering};
-use crossbeam_queue::ArrayQueue;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::Errno;
+use crate::sync::{ArrayQueue, AtomicU32, Ordering};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Events of some completion queues.
 #[derive(Debug)]
 pub struct CompletionChannel {
-    fd: OwnedFd,
+    tokens: Tokens,
     ready: ArrayQueue<Arc<CompletionQueue>>,
     /// Queues that may still be made for it.
     free: AtomicU32,
@@ -35,9 +33,8 @@ impl CompletionChannel {
     /// # Errors
     /// The process has no file descriptor left.
     pub fn new(max_cqs: u32) -> io::Result<Arc<CompletionChannel>> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         Ok(Arc::new(CompletionChannel {
-            fd: eventfd(0, flags)?,
+            tokens: Tokens::new()?,
             ready: ArrayQueue::new(max_cqs.max(1) as usize),
             free: AtomicU32::new(max_cqs),
         }))
@@ -53,8 +50,7 @@ impl CompletionChannel {
             if let Some(cq) = self.try_next()? {
                 return Ok(cq);
             }
-            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-            poll(&mut fds, None)?;
+            self.tokens.wait()?;
         }
     }
 
@@ -63,7 +59,7 @@ impl CompletionChannel {
     /// # Errors
     /// The system fails.
     pub fn try_next(&self) -> io::Result<Option<Arc<CompletionQueue>>> {
-        while self.take_token()? {
+        while self.tokens.take()? {
             if let Some(cq) = self.ready.pop() {
                 cq.has_event.store(false, Ordering::Release);
                 return Ok(Some(cq));
@@ -80,7 +76,7 @@ impl CompletionChannel {
                 Some(other) if Arc::ptr_eq(&other, cq) => {
                     cq.has_event.store(false, Ordering::Release);
                     // A token that stays wakes somebody for nothing; see the module.
-                    let _ = self.take_token();
+                    let _ = self.tokens.take();
                     return;
                 }
                 Some(other) => self.put_ready(other),
@@ -107,28 +103,18 @@ impl CompletionChannel {
             return;
         }
         self.put_ready(Arc::clone(cq));
-        // Fails only if 2^64 − 2 tokens are waiting.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        self.tokens.add();
     }
 
     fn put_ready(&self, cq: Arc<CompletionQueue>) {
         let pushed = self.ready.push(cq);
         debug_assert!(pushed.is_ok(), "each queue stands there at most once");
     }
-
-    fn take_token(&self) -> io::Result<bool> {
-        let mut count = [0; 8];
-        match rustix::io::read(&self.fd, &mut count) {
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 impl AsFd for CompletionChannel {
     /// Readable while an event waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.tokens.as_fd()
     }
 }

@@ -11,8 +11,7 @@
 //! Not here: what an event looks like to the application ([`super::channel`]).
 
 use super::CompletionChannel;
-use crate::sync::{AtomicBool, AtomicU8, Ordering, fence};
-use crossbeam_queue::ArrayQueue;
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, Ordering, fence};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use uroce_transport::Cqe;

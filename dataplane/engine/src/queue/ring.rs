@@ -8,9 +8,8 @@
 
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
-use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
 use crossbeam_utils::CachePadded;
-use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
@@ -85,10 +84,10 @@ struct Queued<W> {
 
 /// The application's end.
 #[derive(Debug)]
-pub(super) struct RingEnd<W> {
+pub(crate) struct RingEnd<W> {
     wrs: Producer<Queued<W>>,
     sges: Producer<Sge>,
-    pub(super) shared: Arc<QpShared>,
+    pub(crate) shared: Arc<QpShared>,
     doorbell: Arc<Doorbell>,
     index: u32,
     which: Which,
@@ -99,7 +98,7 @@ pub(super) struct RingEnd<W> {
 
 /// The lcore's end.
 #[derive(Debug)]
-pub(super) struct RingFeed<W> {
+pub(crate) struct RingFeed<W> {
     wrs: Consumer<Queued<W>>,
     sges: Consumer<Sge>,
     /// Work requests taken from the ring since the QP was created.
@@ -122,7 +121,7 @@ pub(crate) struct RingSpec {
 }
 
 /// Both ends of a ring.
-pub(super) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFeed<W>) {
+pub(crate) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFeed<W>) {
     let RingSpec { shared, doorbell, index, depth, max_sge } = spec;
     let (wr_producer, wr_consumer) = RingBuffer::new(depth as usize);
     let (sge_producer, sge_consumer) = RingBuffer::new(depth as usize * max_sge as usize);
@@ -142,20 +141,20 @@ pub(super) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFe
 
 impl<W: Copy> RingEnd<W> {
     /// Work requests that can be posted now.
-    pub(super) fn room(&self) -> u32 {
+    pub(crate) fn room(&self) -> u32 {
         let taken = self.posted.wrapping_sub(self.shared.retired(self.which));
         self.depth.saturating_sub(taken)
     }
 
     /// The QP's state as last published.
-    pub(super) fn state(&self) -> QpState {
+    pub(crate) fn state(&self) -> QpState {
         self.shared.state()
     }
 
     /// The rules that need nothing but the request: they are the core's own, so that what is in
     /// the ring is refused there for its state only.
     #[inline]
-    pub(super) fn check(&self, sges: &[Sge]) -> Result<u64, PostError> {
+    pub(crate) fn check(&self, sges: &[Sge]) -> Result<u64, PostError> {
         if sges.len() > self.max_sge as usize {
             return Err(PostError::TooManySges);
         }
@@ -165,7 +164,7 @@ impl<W: Copy> RingEnd<W> {
 
     /// Puts a checked request into the ring. `room` says how many more fit.
     #[inline]
-    pub(super) fn push(&mut self, wr: W, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
+    pub(crate) fn push(&mut self, wr: W, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
         if *room == 0 {
             return Err(PostError::QueueFull);
         }
@@ -192,7 +191,7 @@ impl<W: Copy> RingEnd<W> {
 
     /// Tells the lcore that there is something in the ring.
     #[inline]
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.doorbell.ring(self.index);
     }
 }
@@ -200,13 +199,13 @@ impl<W: Copy> RingEnd<W> {
 impl<W: Copy> RingFeed<W> {
     /// Is nothing there?
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.wrs.is_empty()
     }
 
     /// Takes up to `limit` requests in the order of their posting.
     #[inline]
-    pub(super) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
+    pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
         const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
         let mut list = [NONE; MAX_SGE as usize];
         let mut taken = 0;
@@ -226,7 +225,7 @@ impl<W: Copy> RingFeed<W> {
 
     /// Tells the application what has been retired, if the core still has `left`.
     #[inline]
-    pub(super) fn publish_retired(&mut self, which: Which, left: u32, shared: &QpShared) {
+    pub(crate) fn publish_retired(&mut self, which: Which, left: u32, shared: &QpShared) {
         let retired = self.taken.wrapping_sub(left);
         if retired != self.published {
             self.published = retired;
