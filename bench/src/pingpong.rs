@@ -116,8 +116,13 @@ impl<'a> End<'a> {
             None => context.create_cq(depth),
         };
         let cq = cq.step("creating a CQ")?;
-        let caps =
-            QpCaps { max_send_wr: 1, max_recv_wr: args.rx_depth, max_send_sge: 1, max_recv_sge: 1 };
+        let caps = QpCaps {
+            max_send_wr: 1,
+            max_recv_wr: args.rx_depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
         let init = QpInit { send_cq: &cq, recv_cq: &cq, caps, lcore: None };
         let qp = pd.create_qp(&init).step("creating a QP")?;
         let role = match node.side {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use uroce_engine::Control;
 use uroce_engine::eal::block_signals;
-use uroce_transport::{AttrMask, Instant, QpChange, rule};
+use uroce_transport::{AttrMask, Instant, QpChange, QpType, rule};
 use uroce_wire::{Encap, Mac, Qpn};
 
 use crate::config::{Config, DeviceConfig, Lcores};
@@ -353,7 +353,7 @@ fn send(control: &mut Control, counts: &mut Counts, port: u8, frame: &[u8]) {
 
 /// Whether a change that brings a path has all that its transition needs beside it.
 fn may_take_path(from: uroce_transport::QpState, change: &QpChange) -> bool {
-    let Some(rule) = rule(from, change.state.unwrap_or(from)) else { return false };
+    let Some(rule) = rule(QpType::Rc, from, change.state.unwrap_or(from)) else { return false };
     let given = change.mask() | AttrMask::AV;
     (rule.required | rule.optional).contains(given) && given.contains(rule.required)
 }

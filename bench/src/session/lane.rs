@@ -133,6 +133,7 @@ impl<'a> Bench<'a> {
             max_recv_wr: plan.rx_depth,
             max_send_sge: 1,
             max_recv_sge: 1,
+            max_inline_data: 0,
         };
         let (mut qps, mut regions) = (Vec::new(), Vec::new());
         for _ in 0..lanes {

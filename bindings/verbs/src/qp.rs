@@ -32,7 +32,13 @@ pub struct QpInit<'a> {
 impl<'a> QpInit<'a> {
     /// One completion queue for both sides, 128 work requests each way with 4 slices each.
     pub fn new(cq: &'a CompletionQueue) -> QpInit<'a> {
-        let caps = QpCaps { max_send_wr: 128, max_recv_wr: 128, max_send_sge: 4, max_recv_sge: 4 };
+        let caps = QpCaps {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 0,
+        };
         QpInit { send_cq: cq, recv_cq: cq, caps, lcore: None }
     }
 }

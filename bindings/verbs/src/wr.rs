@@ -18,7 +18,8 @@ pub struct SendWr<'a> {
 
 impl<'a> SendWr<'a> {
     fn new(op: SendOp, sges: &'a [MemorySlice<'a>]) -> SendWr<'a> {
-        let wr = uroce_transport::SendWr { wr_id: 0, op, signaled: false, solicited: false };
+        let (signaled, solicited, fence) = (false, false, false);
+        let wr = uroce_transport::SendWr { wr_id: 0, op, signaled, solicited, fence };
         SendWr { wr, sges }
     }
 

@@ -29,7 +29,9 @@ use rtrb::Producer;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uroce_transport::{ModifyError, Pd, Qp, QpAttr, QpCaps, QpChange};
+use uroce_transport::{
+    MAX_INLINE_DATA, ModifyError, Pd, Qp, QpAttr, QpCaps, QpChange, QpInit, QpType,
+};
 use uroce_wire::{PathMtu, Qpn};
 
 mod frames;
@@ -91,7 +93,7 @@ pub enum ControlError {
     /// As many QPs exist as the engine was started for.
     #[error("no QP is left")]
     NoQpLeft,
-    /// A number of work requests or SGEs that a queue cannot have.
+    /// A number of work requests, SGEs or inline bytes that a queue cannot have.
     #[error("no queue can have {0:?}")]
     Caps(QpCaps),
     /// The engine has fewer lcores.
@@ -379,7 +381,8 @@ impl Control {
         let (rq, rq_feed) = recv_queue(ring(caps.max_recv_wr, caps.max_recv_sge));
         let feeds = Feeds { sq: sq_feed, rq: rq_feed };
         let route = Route::new(Arc::clone(send_cq), Arc::clone(recv_cq), shared);
-        let qp = Qp::new(qpn, *pd, *caps);
+        let init = QpInit { qp_type: QpType::Rc, caps: *caps, uses_srq: false };
+        let qp = Qp::new(qpn, *pd, &init);
         (Box::new(QpContext::new(qp, feeds, route)), sq, rq)
     }
 }
@@ -403,5 +406,6 @@ fn check_caps(caps: &QpCaps) -> Result<(), ControlError> {
     let receives = caps.max_recv_wr <= MAX_WR;
     let sges = [caps.max_send_sge, caps.max_recv_sge];
     let sges = sges.iter().all(|sge| (1..=MAX_SGE).contains(sge));
-    if sends && receives && sges { Ok(()) } else { Err(ControlError::Caps(*caps)) }
+    let inline = caps.max_inline_data <= MAX_INLINE_DATA;
+    if sends && receives && sges && inline { Ok(()) } else { Err(ControlError::Caps(*caps)) }
 }

@@ -5,8 +5,8 @@ use crate::counters::CounterBlock;
 use crate::mr_table::Access;
 use crate::tx::Lane;
 use uroce_transport::{
-    AtomicOp, Counter, Cqe, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Region, Side,
-    TransmitError,
+    Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Memory, MemoryFault, Outbound, Output,
+    PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{HeaderTemplate, Rkey, Va};
 
@@ -24,26 +24,53 @@ impl Memory for QpEnv<'_> {
     #[inline]
     fn check(
         &self,
-        pd: Pd,
+        by: Accessor,
         region: Region,
         access: uroce_transport::Access,
     ) -> Result<(), MemoryFault> {
-        self.memory.check(pd, region, access)
+        self.memory.check(by, region, access)
     }
 
     #[inline]
-    fn write(&mut self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.memory.write(pd, region, bytes)
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.memory.write(by, region, bytes)
     }
 
-    fn atomic(&mut self, pd: Pd, rkey: Rkey, va: Va, op: AtomicOp) -> Result<u64, MemoryFault> {
-        self.memory.atomic(pd, rkey, va, op)
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        self.memory.atomic(by, rkey, va, op)
+    }
+
+    fn bind(&mut self, _by: Accessor, _bind: &BindMw) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow) // there are no windows yet
+    }
+
+    fn invalidate(&mut self, _by: Accessor, _rkey: Rkey) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow)
+    }
+}
+
+impl SharedReceives for QpEnv<'_> {
+    fn take_receive(&mut self, _place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        false // no QP has an SRQ yet
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        0 // not counted yet
     }
 }
 
 impl PacketSink for QpEnv<'_> {
     #[inline]
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+        if let Path::Ah(_) = packet.path {
+            return Err(TransmitError::UnknownAh); // there are no address handles yet
+        }
         self.lane.transmit(self.template, packet, self.memory, self.counters)
     }
 }
@@ -61,4 +88,6 @@ impl Output for QpEnv<'_> {
     fn count(&mut self, counter: Counter) {
         self.counters.count_transport(counter);
     }
+
+    fn event(&mut self, _event: AsyncEvent) {} // nobody is told yet
 }

@@ -15,7 +15,7 @@
 
 use crate::mr_table::{Access, MrEntry};
 use crate::sync::{AtomicU64, Ordering};
-use uroce_transport::{AccessFlags, AtomicOp, Key, MemoryFault, Pd, Region};
+use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
 
 /// A range of memory that may be touched, for what it was asked for, in this turn.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +31,11 @@ impl Access<'_> {
     #[inline]
     pub(crate) fn check(
         &self,
-        pd: Pd,
+        by: Accessor,
         region: Region,
         access: uroce_transport::Access,
     ) -> Result<(), MemoryFault> {
-        self.grant(pd, region, access).map(|_| ())
+        self.grant(by, region, access).map(|_| ())
     }
 
     /// Copies the region's bytes to `out`, which has its length.
@@ -43,12 +43,17 @@ impl Access<'_> {
     /// # Errors
     /// A [`MemoryFault`]; then `out` is unchanged.
     #[inline]
-    pub(crate) fn read(&self, pd: Pd, region: Region, out: &mut [u8]) -> Result<(), MemoryFault> {
+    pub(crate) fn read(
+        &self,
+        by: Accessor,
+        region: Region,
+        out: &mut [u8],
+    ) -> Result<(), MemoryFault> {
         assert_eq!(out.len(), region.len as usize, "as long as the region");
         if out.is_empty() {
             return Ok(());
         }
-        let granted = self.grant(pd, region, uroce_transport::Access::Read)?;
+        let granted = self.grant(by, region, uroce_transport::Access::Read)?;
         // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
         // registered, hence mapped, until after this turn (`MrTable::register`'s contract); `out`
         // has that length and is mbuf memory that only we hold, so the two do not overlap. The
@@ -63,12 +68,17 @@ impl Access<'_> {
     /// # Errors
     /// A [`MemoryFault`]; then no byte was written.
     #[inline]
-    pub(crate) fn write(&self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+    pub(crate) fn write(
+        &self,
+        by: Accessor,
+        region: Region,
+        bytes: &[u8],
+    ) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "as long as the region");
         if bytes.is_empty() {
             return Ok(());
         }
-        let granted = self.grant(pd, region, uroce_transport::Access::Write)?;
+        let granted = self.grant(by, region, uroce_transport::Access::Write)?;
         // SAFETY: as in `read`, with the roles exchanged; `grant` saw the right to write.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), granted.place, bytes.len()) };
         Ok(())
@@ -80,13 +90,13 @@ impl Access<'_> {
     /// A [`MemoryFault`]; then the word is unchanged.
     pub(crate) fn atomic(
         &self,
-        pd: Pd,
+        by: Accessor,
         rkey: uroce_wire::Rkey,
         va: uroce_wire::Va,
         op: AtomicOp,
     ) -> Result<u64, MemoryFault> {
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        let granted = self.grant(pd, region, uroce_transport::Access::Atomic)?;
+        let granted = self.grant(by, region, uroce_transport::Access::Atomic)?;
         let word = granted.place.cast::<u64>();
         if !word.is_aligned() {
             return Err(MemoryFault::OutOfRange);
@@ -108,7 +118,7 @@ impl Access<'_> {
     #[inline]
     fn grant(
         &self,
-        pd: Pd,
+        by: Accessor,
         region: Region,
         access: uroce_transport::Access,
     ) -> Result<Granted, MemoryFault> {
@@ -117,7 +127,7 @@ impl Access<'_> {
             Key::Remote(rkey) => rkey.0,
         };
         let entry = self.find(key).ok_or(MemoryFault::UnknownKey)?;
-        if entry.pd != pd {
+        if entry.pd != by.pd {
             return Err(MemoryFault::WrongPd);
         }
         let place = entry.place(region.va.0, u64::from(region.len));

@@ -238,7 +238,8 @@ fn sort(
         None => Way::Drop(DropReason::UnknownQpn),
         Some(place) if place.owner != lcore => Way::Leave(place.owner as u8),
         Some(place) => {
-            let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
+            let Datagram { src, dst, l3, .. } = datagram;
+            let inbound = Inbound { src, dst, l3, packet };
             match deliver(place, &inbound, shard, around) {
                 Ok(()) => Way::Done,
                 Err(reason) => Way::Drop(reason),
@@ -260,7 +261,8 @@ fn deliver_verified(
     let packet = Packet::parse(datagram.transport)?;
     // The QP may be gone, or its number be another QP's, since.
     let place = finder.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
-    let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
+    let Datagram { src, dst, l3, .. } = datagram;
+    let inbound = Inbound { src, dst, l3, packet };
     deliver(place, &inbound, shard, around)
 }
 

@@ -19,7 +19,7 @@ use crate::mr_table::Access;
 use crate::port::QueuePair;
 use crate::prefetch::prefetch_write;
 use std::collections::VecDeque;
-use uroce_transport::{MemoryFault, Outbound, TransmitError};
+use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, emit_headers, headers_len, seal};
 
 /// Mbufs taken from the mempool at a time.
@@ -166,9 +166,14 @@ fn build(
     let out = mbuf.as_mut_slice();
     let mut at = template.emit(out, transport_len);
     at += emit_headers(&packet.bth, &packet.ext, &mut out[at..]).ok_or(TOO_LONG)?;
-    for region in packet.payload.clone() {
-        let end = at + region.len as usize;
-        memory.read(packet.pd, region, &mut out[at..end]).map_err(TransmitError::Memory)?;
+    for piece in packet.payload.clone() {
+        let end = at + piece.len() as usize;
+        match piece {
+            Piece::Region(region) => {
+                memory.read(packet.by, region, &mut out[at..end]).map_err(TransmitError::Memory)?
+            }
+            Piece::Bytes(bytes) => out[at..end].copy_from_slice(bytes),
+        }
         at = end;
     }
     out[at..at + pad_len].fill(0);

@@ -100,6 +100,7 @@ fn control_calls_are_refused_by_name_and_change_nothing() {
         QpCaps { max_recv_wr: (1 << 16) + 1, ..caps },
         QpCaps { max_send_sge: 0, ..caps },
         QpCaps { max_recv_sge: 33, ..caps },
+        QpCaps { max_inline_data: 1025, ..caps },
     ];
     for caps in bad {
         let error = control.create_qp(&QpSpec { caps, ..spec.clone() }).expect_err("refused");

@@ -1,12 +1,40 @@
-//! A QP's attributes, and a wish to change some of them.
+//! A QP's kind and attributes, and a wish to change some of them.
 
 use bitflags::bitflags;
-use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qpn};
+use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qkey, Qpn};
 
 use crate::qp::state::QpState;
 
+/// Transport service of a QP, fixed at creation. `Display` spells it as the verbs do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum QpType {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+impl QpType {
+    /// All types.
+    pub const ALL: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
+}
+
+impl core::fmt::Display for QpType {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            QpType::Rc => "RC",
+            QpType::Uc => "UC",
+            QpType::Ud => "UD",
+        })
+    }
+}
+
 bitflags! {
-    /// What a peer's requests may do on this QP. Names are the verbs' `IBV_ACCESS_*`.
+    /// What a peer's requests may do on a QP, or what a key opens memory for. Names are the verbs'
+    /// `IBV_ACCESS_*`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct AccessFlags: u32 {
         /// The application's own WRs and the receive queue may write.
@@ -17,6 +45,8 @@ bitflags! {
         const REMOTE_READ = 1 << 2;
         /// ATOMIC operations.
         const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to the region.
+        const MW_BIND = 1 << 4;
     }
 }
 
@@ -54,6 +84,10 @@ bitflags! {
         const RNR_RETRY = 1 << 13;
         /// `max_rd_atomic`
         const MAX_QP_RD_ATOMIC = 1 << 14;
+        /// `qkey`
+        const QKEY = 1 << 15;
+        /// `en_sqd_async_notify`
+        const EN_SQD_ASYNC_NOTIFY = 1 << 16;
     }
 }
 
@@ -70,7 +104,7 @@ pub struct QpAttr {
     pub access: AccessFlags,
     /// Addresses and header fields of every packet sent; the reverse of every packet received.
     pub path: Encap,
-    /// Largest payload of a packet.
+    /// Largest payload of a packet; of UD see [`crate::Qp::set_port_mtu`].
     pub path_mtu: PathMtu,
     /// The peer's QP.
     pub dest_qpn: Qpn,
@@ -90,6 +124,10 @@ pub struct QpAttr {
     pub rnr_retry: u8,
     /// READ and ATOMIC requests outstanding at the peer, 0 to 16.
     pub max_rd_atomic: u8,
+    /// UD: what a datagram must bring to be taken.
+    pub qkey: Qkey,
+    /// Tell by an event when SQD has drained the send queue.
+    pub en_sqd_async_notify: bool,
 }
 
 impl Default for QpAttr {
@@ -110,6 +148,8 @@ impl Default for QpAttr {
             retry_cnt: 0,
             rnr_retry: 0,
             max_rd_atomic: 0,
+            qkey: Qkey(0),
+            en_sqd_async_notify: false,
         }
     }
 }
@@ -166,6 +206,8 @@ qp_change! {
     retry_cnt: u8 => RETRY_CNT,
     rnr_retry: u8 => RNR_RETRY,
     max_rd_atomic: u8 => MAX_QP_RD_ATOMIC,
+    qkey: Qkey => QKEY,
+    en_sqd_async_notify: bool => EN_SQD_ASYNC_NOTIFY,
 }
 
 /// Largest `max_rd_atomic` and `max_dest_rd_atomic`.

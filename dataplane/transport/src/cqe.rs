@@ -1,6 +1,6 @@
 //! Completions: what a work request came to.
 
-use uroce_wire::{ImmDt, Qpn};
+use uroce_wire::{ImmDt, Qpn, Rkey};
 
 /// How a work request ended. Names are the verbs' `IBV_WC_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
@@ -20,6 +20,9 @@ pub enum WcStatus {
     /// The QP was in, or went to, the Error state before this work request was done.
     #[error("work request flushed")]
     WrFlushErr,
+    /// A memory window could not be bound, or a key not be invalidated.
+    #[error("memory management operation error")]
+    MwBindErr,
     /// The responder's answer does not fit the request.
     #[error("bad response")]
     BadRespErr,
@@ -43,7 +46,7 @@ pub enum WcStatus {
 /// What completed. Names are the verbs' `IBV_WC_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WcOpcode {
-    /// SEND, with or without immediate.
+    /// SEND, with immediate or invalidate or plain.
     Send,
     /// RDMA WRITE, with or without immediate.
     RdmaWrite,
@@ -53,6 +56,10 @@ pub enum WcOpcode {
     CompSwap,
     /// ATOMIC fetch and add.
     FetchAdd,
+    /// Local invalidate.
+    LocalInv,
+    /// A memory window bound or unbound.
+    BindMw,
     /// A receive WQE filled by a SEND.
     Recv,
     /// A receive WQE consumed by a WRITE with immediate.
@@ -68,12 +75,36 @@ pub struct Cqe {
     pub status: WcStatus,
     /// What it was.
     pub opcode: WcOpcode,
-    /// Bytes received (receive side, READ, ATOMIC).
+    /// Bytes received (receive side, READ, ATOMIC); with UD the 40 bytes of the GRH count.
     pub byte_len: u32,
     /// Immediate data that came with the message.
     pub imm: Option<ImmDt>,
+    /// The key that the peer's SEND with invalidate has invalidated.
+    pub invalidated: Option<Rkey>,
     /// The local QP.
     pub qpn: Qpn,
+    /// The sender's QP; UD receives only, else 0.
+    pub src_qpn: Qpn,
+    /// The message lies behind a GRH area of 40 bytes; UD receives only.
+    pub has_grh: bool,
     /// The peer asked for a solicited event, or the status is an error.
     pub solicited: bool,
+}
+
+impl Cqe {
+    /// A completion that says no more than what ended how.
+    pub fn new(wr_id: u64, status: WcStatus, opcode: WcOpcode, qpn: Qpn) -> Cqe {
+        Cqe {
+            wr_id,
+            status,
+            opcode,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            qpn,
+            src_qpn: Qpn::default(),
+            has_grh: false,
+            solicited: status != WcStatus::Success,
+        }
+    }
 }

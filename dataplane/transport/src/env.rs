@@ -3,15 +3,29 @@
 //! The core says *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
 //! engine's copies real memory into mbufs, the simulator's works on vectors.
 
-use uroce_wire::{Bth, ExtHeaders, Lkey, Rkey, Va};
+use uroce_wire::{Bth, ExtHeaders, Lkey, Qpn, Rkey, Va};
 
 use crate::counter::Counter;
 use crate::cqe::Cqe;
 use crate::gather::Gather;
+use crate::wqe::{BindMw, RecvWr, Sge};
 
 /// A protection domain's number. Keys of one domain are refused in another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pd(pub u32);
+
+/// Who touches memory: keys are of one protection domain, and type-2 windows of one QP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Accessor {
+    /// The QP's protection domain.
+    pub pd: Pd,
+    /// The QP.
+    pub qpn: Qpn,
+}
+
+/// An address handle's number: the way of a UD packet, known to the surroundings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ah(pub u32);
 
 /// The key that opens a memory region, and on whose behalf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +67,21 @@ pub enum MemoryFault {
     /// The region belongs to another protection domain.
     #[error("memory region of another protection domain")]
     WrongPd,
+    /// The memory window belongs to another QP.
+    #[error("memory window of another QP")]
+    WrongQp,
     /// The range is not inside the region, or wraps past 2^64.
     #[error("address range outside of the memory region")]
     OutOfRange,
     /// The region does not grant this access.
     #[error("access not granted by the memory region")]
     NotGranted,
+    /// The memory window is bound already.
+    #[error("memory window is bound already")]
+    WindowBound,
+    /// What can be done with windows only was asked for another key.
+    #[error("key of no memory window of the right type")]
+    NotAWindow,
 }
 
 /// An operation of an ATOMIC request, on one aligned 64-bit word in host byte order.
@@ -84,20 +107,47 @@ pub trait Memory {
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    fn check(&self, pd: Pd, region: Region, access: Access) -> Result<(), MemoryFault>;
+    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault>;
 
     /// Copies `bytes` to the start of `region` (`bytes.len() == region.len`).
     ///
     /// # Errors
     /// A [`MemoryFault`]; then no byte was written.
-    fn write(&mut self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault>;
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault>;
 
     /// Performs `op` on the eight bytes at `va`, which is 8-byte aligned, and returns the
     /// word's former value.
     ///
     /// # Errors
     /// A [`MemoryFault`]; then the word is unchanged.
-    fn atomic(&mut self, pd: Pd, rkey: Rkey, va: Va, op: AtomicOp) -> Result<u64, MemoryFault>;
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault>;
+
+    /// Binds a memory window to (a part of) a region, or unbinds it.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then the window is as it was.
+    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault>;
+
+    /// Takes a key's meaning away until its window is bound again.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then the key opens what it did.
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault>;
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// The QP's own, [`crate::QpAttr::path`].
+    Connected,
+    /// An address handle's.
+    Ah(Ah),
 }
 
 /// One packet to be sent: what stands in its headers, and where its payload is gathered from.
@@ -106,13 +156,15 @@ pub trait Memory {
 /// `bth.pad_count` announces, and the ICRC.
 #[derive(Clone, Debug)]
 pub struct Outbound<'a> {
+    /// The way it goes.
+    pub path: Path,
     /// The base transport header, complete.
     pub bth: Bth,
     /// The extension headers of `bth.opcode`'s row in the opcode table.
     pub ext: ExtHeaders,
-    /// The protection domain under which the payload is read.
-    pub pd: Pd,
-    /// The payload's regions, in order.
+    /// On whose behalf the payload is read.
+    pub by: Accessor,
+    /// The payload's pieces, in order.
     pub payload: Gather<'a>,
 }
 
@@ -123,6 +175,8 @@ pub enum TransmitError {
     Full,
     /// The payload could not be read.
     Memory(MemoryFault),
+    /// There is no such address handle (any more), or it is of another protection domain.
+    UnknownAh,
 }
 
 /// The way to the wire.
@@ -143,6 +197,33 @@ pub enum Side {
     Recv,
 }
 
+/// What happened to a QP and belongs to no work request. Names are the verbs' `IBV_EVENT_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum AsyncEvent {
+    /// The first packet has come to a QP in RTR.
+    CommEst,
+    /// The send queue of an SQD QP is drained.
+    SqDrained,
+    /// The QP failed for a reason of its own.
+    QpFatal,
+    /// The QP failed: the peer's request broke a rule.
+    QpReqErr,
+    /// The QP failed: the peer's request named memory that is not granted.
+    QpAccessErr,
+    /// The QP went to ERR and takes no more receives from its SRQ.
+    LastWqeReached,
+}
+
+/// Receives that are not in the core: of an SRQ, or in the QP's own ring on their way.
+pub trait SharedReceives {
+    /// Takes the oldest receive of the QP's SRQ and hands it to `place`. False: there is none.
+    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool;
+
+    /// Receives posted to the QP's own queue that [`crate::Qp::post_recv`] has not seen yet.
+    fn receives_waiting(&self) -> u32;
+}
+
 /// Where a QP reports.
 pub trait Output {
     /// A work request ended. Called once per completion, in the order the application sees.
@@ -150,9 +231,12 @@ pub trait Output {
 
     /// Something worth counting happened once.
     fn count(&mut self, counter: Counter);
+
+    /// Something happened that the application is to be told of.
+    fn event(&mut self, event: AsyncEvent);
 }
 
 /// All of a QP's surroundings in one value.
-pub trait Env: Memory + PacketSink + Output {}
+pub trait Env: Memory + PacketSink + Output + SharedReceives {}
 
-impl<T: Memory + PacketSink + Output> Env for T {}
+impl<T: Memory + PacketSink + Output + SharedReceives> Env for T {}

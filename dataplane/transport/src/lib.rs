@@ -39,18 +39,18 @@ mod time;
 mod timer;
 mod wqe;
 
-pub use attr::{AccessFlags, AttrMask, MAX_RD_ATOMIC, QpAttr, QpChange};
+pub use attr::{AccessFlags, AttrMask, MAX_RD_ATOMIC, QpAttr, QpChange, QpType};
 pub use counter::Counter;
 pub use cqe::{Cqe, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
-    Access, AtomicOp, Env, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Region,
-    Side, TransmitError,
+    Access, Accessor, Ah, AsyncEvent, AtomicOp, Env, Key, Memory, MemoryFault, Outbound, Output,
+    PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
 };
-pub use gather::Gather;
+pub use gather::{Gather, Piece};
 pub use qp::state::{ModifyError, QpState, Rule, rule};
-pub use qp::{Inbound, Progress, Qp};
-pub use queue::QpCaps;
+pub use qp::{Inbound, Progress, Qp, QpInit};
+pub use queue::{MAX_INLINE_DATA, QpCaps};
 pub use time::Instant;
 pub use timer::{ack_timeout, rnr_timeout};
-pub use wqe::{MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};
+pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};

@@ -7,12 +7,12 @@
 
 pub(crate) mod state;
 
-use uroce_wire::{Gid, Packet, Qpn, Service};
+use uroce_wire::{Bth, Gid, Packet, PathMtu, Qpn, Service};
 
-use crate::attr::{QpAttr, QpChange};
+use crate::attr::{QpAttr, QpChange, QpType};
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
-use crate::env::{Env, Pd};
+use crate::env::{Accessor, Env, Pd};
 use crate::queue::QpCaps;
 use crate::rc::{Context, Requester, Responder, Step};
 use crate::time::Instant;
@@ -26,6 +26,8 @@ pub struct Inbound<'a> {
     pub src: Gid,
     /// Destination address.
     pub dst: Gid,
+    /// The IP packet from its header (20 or 40 bytes) on, which a datagram's receiver is given.
+    pub l3: &'a [u8],
     /// The packet from BTH on.
     pub packet: Packet<'a>,
 }
@@ -41,11 +43,23 @@ pub enum Progress {
     Blocked,
 }
 
-/// A reliable connected queue pair.
+/// What a QP is created with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpInit {
+    /// Transport service.
+    pub qp_type: QpType,
+    /// How large its queues are.
+    pub caps: QpCaps,
+    /// Receives come from a shared receive queue ([`crate::SharedReceives::take_receive`]).
+    pub uses_srq: bool,
+}
+
+/// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
-    qpn: Qpn,
-    pd: Pd,
+    by: Accessor,
+    qp_type: QpType,
+    uses_srq: bool,
     attr: QpAttr,
     requester: Requester,
     responder: Responder,
@@ -53,24 +67,31 @@ pub struct Qp {
 
 impl Qp {
     /// A QP in RESET. All the memory it will ever need is taken here.
-    pub fn new(qpn: Qpn, pd: Pd, caps: QpCaps) -> Qp {
+    pub fn new(qpn: Qpn, pd: Pd, init: &QpInit) -> Qp {
+        let QpInit { qp_type, caps, uses_srq } = *init;
         Qp {
-            qpn,
-            pd,
+            by: Accessor { pd, qpn },
+            qp_type,
+            uses_srq,
             attr: QpAttr::default(),
             requester: Requester::new(&caps),
             responder: Responder::new(&caps),
         }
     }
 
+    /// The QP's transport service.
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
     /// The QP's number.
     pub fn qpn(&self) -> Qpn {
-        self.qpn
+        self.by.qpn
     }
 
     /// The QP's protection domain.
     pub fn pd(&self) -> Pd {
-        self.pd
+        self.by.pd
     }
 
     /// Where the QP stands.
@@ -104,7 +125,7 @@ impl Qp {
     /// A [`ModifyError`] says which rule of the transition table is broken; nothing changed.
     pub fn modify(&mut self, change: &QpChange, env: &mut impl Env) -> Result<(), ModifyError> {
         let from = self.attr.state;
-        let to = state::check(from, change)?;
+        let to = state::check(self.qp_type, from, change)?;
         //= check H6 — an SQD QP takes new attributes only once it is drained
         if from == QpState::Sqd && to == QpState::Sqd && !self.is_drained() {
             return Err(ModifyError::Draining);
@@ -151,7 +172,27 @@ impl Qp {
         self.requester.post(wr, sges, self.attr.path_mtu)?;
         //= check G3 — what is posted in ERR completes flushed, none is lost
         if self.attr.state == QpState::Err {
-            self.requester.flush(self.qpn, env);
+            self.requester.flush(self.by.qpn, env);
+        }
+        Ok(())
+    }
+
+    /// Appends a send work request whose payload is `data`, copied here.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued.
+    pub fn post_inline(
+        &mut self,
+        wr: &SendWr,
+        data: &[u8],
+        env: &mut impl Env,
+    ) -> Result<(), PostError> {
+        if !self.attr.state.may_post_send() {
+            return Err(PostError::InvalidState);
+        }
+        self.requester.post_inline(wr, data, self.attr.path_mtu)?;
+        if self.attr.state == QpState::Err {
+            self.requester.flush(self.by.qpn, env);
         }
         Ok(())
     }
@@ -168,12 +209,15 @@ impl Qp {
         sges: &[Sge],
         env: &mut impl Env,
     ) -> Result<(), PostError> {
+        if self.uses_srq {
+            return Err(PostError::HasSrq);
+        }
         if !self.attr.state.may_post_recv() {
             return Err(PostError::InvalidState);
         }
         self.responder.post(wr, sges)?;
         if self.attr.state == QpState::Err {
-            self.responder.flush(self.qpn, env);
+            self.responder.flush(self.by.qpn, env);
         }
         Ok(())
     }
@@ -190,7 +234,7 @@ impl Qp {
     ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
         self.check_packet(inbound)?;
-        let context = Context { qpn: self.qpn, pd: self.pd, attr: &self.attr, now };
+        let context = Context { by: self.by, attr: &self.attr, now };
         if packet.op.is_request() {
             return self.responder.handle_request(&context, packet, env);
         }
@@ -206,12 +250,43 @@ impl Qp {
         }
     }
 
+    /// Takes a packet that names this QP and whose opcode is defined for no service. Of it only the
+    /// BTH can be read.
+    ///
+    /// # Errors
+    /// The reason why it went no further; it then changed nothing.
+    //= check E7 — answered as an invalid request on RC, dropped on UC and UD
+    pub fn handle_reserved_opcode(
+        &mut self,
+        now: Instant,
+        src: Gid,
+        dst: Gid,
+        bth: &Bth,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        const SERVICE: u8 = 0xe0;
+        if self.qp_type != QpType::Rc || bth.opcode.0 & SERVICE != 0 {
+            return Err(DropReason::ReservedOpCode);
+        }
+        self.check_addressing(src, dst, bth)?;
+        let context = Context { by: self.by, attr: &self.attr, now };
+        self.responder.handle_reserved_opcode(&context, bth, env)
+    }
+
+    /// UD: the largest datagram, from now on. The path MTU of a connected QP is an attribute, that
+    /// of a UD QP its port's, which the surroundings know. Of no effect on RC and UC.
+    pub fn set_port_mtu(&mut self, mtu: PathMtu) {
+        if self.qp_type == QpType::Ud {
+            self.attr.path_mtu = mtu;
+        }
+    }
+
     /// Time has passed [`next_timeout`](Qp::next_timeout), or perhaps it has.
     pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
         if !self.attr.state.sends() {
             return;
         }
-        let context = Context { qpn: self.qpn, pd: self.pd, attr: &self.attr, now };
+        let context = Context { by: self.by, attr: &self.attr, now };
         if let Err(status) = self.requester.handle_timeout(&context, env) {
             self.fail_send(status, env);
         }
@@ -239,7 +314,7 @@ impl Qp {
     }
 
     fn transmit_one(&mut self, now: Instant, env: &mut impl Env) -> Step {
-        let context = Context { qpn: self.qpn, pd: self.pd, attr: &self.attr, now };
+        let context = Context { by: self.by, attr: &self.attr, now };
         if self.attr.state.serves_requests() {
             match self.responder.transmit(&context, env) {
                 Step::Idle => {}
@@ -260,16 +335,20 @@ impl Qp {
             Service::Cnp => return Err(DropReason::Congestion),
             _ => return Err(DropReason::WrongService),
         }
+        self.check_addressing(inbound.src, inbound.dst, &packet.bth)
+    }
+
+    fn check_addressing(&self, src: Gid, dst: Gid, bth: &Bth) -> Result<(), DropReason> {
         //= check E11 — dropped in Reset and Init (and in ERR)
         if !self.attr.state.serves_requests() {
             return Err(DropReason::QpNotReady);
         }
         //= check E16 — dropped before any state is touched
-        if inbound.src != self.attr.path.dst || inbound.dst != self.attr.path.src {
+        if src != self.attr.path.dst || dst != self.attr.path.src {
             return Err(DropReason::WrongSource);
         }
         //= check E12 — a P_Key that does not match is dropped and counted
-        if !packet.bth.pkey.matches(self.attr.pkey) {
+        if !bth.pkey.matches(self.attr.pkey) {
             return Err(DropReason::BadPkey);
         }
         Ok(())
@@ -277,14 +356,14 @@ impl Qp {
 
     /// The oldest send WQE failed: completes it with `status`, flushes the rest.
     fn fail_send(&mut self, status: WcStatus, env: &mut impl Env) {
-        self.requester.complete_front(self.qpn, status, env);
+        self.requester.complete_front(self.by.qpn, status, env);
         self.fail(env);
     }
 
     //= check G1 — everything left completes flushed, in post order, one completion each
     fn flush(&mut self, env: &mut impl Env) {
-        self.requester.flush(self.qpn, env);
-        self.responder.flush(self.qpn, env);
+        self.requester.flush(self.by.qpn, env);
+        self.responder.flush(self.by.qpn, env);
     }
 
     //= check G5 — a QP taken to Reset keeps nothing of its former life

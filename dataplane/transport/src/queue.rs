@@ -1,8 +1,12 @@
 //! The work queues inside a QP: WQEs in one ring, their scatter/gather elements in another.
 
-use crate::env::{Access, Key, Memory, MemoryFault, Pd, Region};
+use crate::env::{Access, Accessor, Key, Memory, MemoryFault, Region};
+use crate::gather::Sges;
 use crate::ring::Ring;
 use crate::wqe::{MAX_MESSAGE_LEN, PostError, Sge};
+
+/// Most inline data of a send work request, in bytes.
+pub const MAX_INLINE_DATA: u32 = 1024;
 
 /// How large a QP's queues are; fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +19,8 @@ pub struct QpCaps {
     pub max_send_sge: u32,
     /// Scatter/gather elements of one receive work request, 1 to 32.
     pub max_recv_sge: u32,
+    /// Bytes of one send work request's inline data, 0 to 1024.
+    pub max_inline_data: u32,
 }
 
 /// A queue of WQEs `W` with their SGEs.
@@ -22,12 +28,16 @@ pub struct QpCaps {
 pub(crate) struct WorkQueue<W: Copy> {
     pub(crate) wqes: Ring<W>,
     pub(crate) sges: Ring<Sge>,
+    inline: InlineData,
     max_sge: u32,
 }
 
 impl<W: Copy> WorkQueue<W> {
-    pub(crate) fn new(depth: u32, max_sge: u32) -> WorkQueue<W> {
-        WorkQueue { wqes: Ring::new(depth), sges: Ring::new(depth * max_sge), max_sge }
+    /// Room for `depth` WQEs of `max_sge` elements and `max_inline` bytes of inline data each.
+    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> WorkQueue<W> {
+        let wqes = Ring::new(depth);
+        let sges = Ring::new(depth * max_sge);
+        WorkQueue { inline: InlineData::new(wqes.slots(), max_inline), wqes, sges, max_sge }
     }
 
     /// May a work request with these elements be pushed? Returns its length in bytes.
@@ -35,14 +45,36 @@ impl<W: Copy> WorkQueue<W> {
         if sges.len() > self.max_sge as usize {
             return Err(PostError::TooManySges);
         }
-        if self.wqes.room() == 0 {
-            return Err(PostError::QueueFull);
-        }
+        self.check_room()?;
         let len: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
         match u32::try_from(len) {
             Ok(len) if len <= MAX_MESSAGE_LEN => Ok(len),
             _ => Err(PostError::TooLong),
         }
+    }
+
+    /// May a work request with this inline data be pushed?
+    pub(crate) fn check_inline(&self, data: &[u8]) -> Result<(), PostError> {
+        if data.len() > self.inline.max as usize {
+            return Err(PostError::InlineTooLong);
+        }
+        self.check_room()
+    }
+
+    fn check_room(&self) -> Result<(), PostError> {
+        if self.wqes.room() == 0 { Err(PostError::QueueFull) } else { Ok(()) }
+    }
+
+    /// Stores the inline data and the WQE. [`check_inline`](WorkQueue::check_inline) has passed.
+    pub(crate) fn push_inline(&mut self, data: &[u8], wqe: W) {
+        let slot = self.wqes.slot(self.wqes.tail());
+        self.inline.of_mut(slot)[..data.len()].copy_from_slice(data);
+        self.wqes.push(wqe);
+    }
+
+    /// Inline data of the WQE at a position, as far as the queue can hold it.
+    pub(crate) fn inline(&self, at: u32) -> &[u8] {
+        self.inline.of(self.wqes.slot(at))
     }
 
     /// Stores the elements and then the WQE that `wqe` makes of the first one's position.
@@ -70,12 +102,53 @@ impl<W: Copy> WorkQueue<W> {
     }
 }
 
+/// Inline data: as many bytes for each slot of the WQE ring.
+#[derive(Debug)]
+struct InlineData {
+    bytes: Box<[u8]>,
+    max: u32,
+}
+
+impl InlineData {
+    fn new(slots: usize, max: u32) -> InlineData {
+        InlineData { bytes: vec![0; slots * max as usize].into_boxed_slice(), max }
+    }
+
+    fn of(&self, slot: usize) -> &[u8] {
+        let max = self.max as usize;
+        &self.bytes[slot * max..][..max]
+    }
+
+    fn of_mut(&mut self, slot: usize) -> &mut [u8] {
+        let max = self.max as usize;
+        &mut self.bytes[slot * max..][..max]
+    }
+}
+
+/// Writes `data` to a list that begins at `first`, from byte `offset` of the list on.
+pub(crate) fn scatter(
+    sges: &Ring<Sge>,
+    first: u32,
+    offset: u32,
+    data: &[u8],
+    by: Accessor,
+    memory: &mut impl Memory,
+) -> Result<(), MemoryFault> {
+    let mut rest = data;
+    for region in Sges::new(sges, first, offset, data.len() as u32) {
+        let (bytes, after) = rest.split_at(region.len as usize);
+        rest = after;
+        memory.write(by, region, bytes)?;
+    }
+    Ok(())
+}
+
 /// Checks `access` to every element of a list.
 pub(crate) fn check_sges(
     sges: &Ring<Sge>,
     first: u32,
     count: u32,
-    pd: Pd,
+    by: Accessor,
     access: Access,
     memory: &impl Memory,
 ) -> Result<(), MemoryFault> {
@@ -83,7 +156,7 @@ pub(crate) fn check_sges(
         let sge = sges[first.wrapping_add(index)];
         if sge.len > 0 {
             memory.check(
-                pd,
+                by,
                 Region { key: Key::Local(sge.lkey), va: sge.va, len: sge.len },
                 access,
             )?;

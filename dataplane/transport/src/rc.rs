@@ -9,21 +9,18 @@ mod resources;
 mod responder;
 mod retry;
 
-use uroce_wire::Qpn;
-
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
 use crate::attr::QpAttr;
 use crate::cqe::WcStatus;
-use crate::env::Pd;
+use crate::env::Accessor;
 use crate::time::Instant;
 
 /// What every role may know of its QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) qpn: Qpn,
-    pub(crate) pd: Pd,
+    pub(crate) by: Accessor,
     pub(crate) attr: &'a QpAttr,
     pub(crate) now: Instant,
 }

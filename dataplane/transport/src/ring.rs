@@ -39,6 +39,11 @@ impl<T: Copy> Ring<T> {
         self.head == self.tail
     }
 
+    /// Slots, of which a position has one: at least the capacity.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Elements that can still be pushed.
     pub(crate) fn room(&self) -> u32 {
         self.capacity - self.len()
@@ -82,7 +87,8 @@ impl<T: Copy> Ring<T> {
         self.get(self.head)
     }
 
-    fn slot(&self, at: u32) -> usize {
+    /// The slot of a position, below [`slots`](Ring::slots).
+    pub(crate) fn slot(&self, at: u32) -> usize {
         at as usize & (self.slots.len() - 1)
     }
 }

@@ -41,7 +41,7 @@ pub use capture::CAPTURE_DIR;
 pub use faults::{Action, FaultCounts, Rates, Rule};
 pub use frame::{build, open};
 pub use memory::{Mr, Regions};
-pub use node::{At, Completed, Node};
+pub use node::{At, Completed, Happened, Node};
 pub use pair::{Crafted, Half, Pair, Seen, Terms};
 pub use plan::Plan;
 pub use record::{Fate, Record, Sighting};

@@ -1,6 +1,9 @@
 //! Work requests as the user posts them and as they stand in the queues (WQEs).
 
-use uroce_wire::{ImmDt, Lkey, Psn, Rkey, Va};
+use uroce_wire::{ImmDt, Lkey, Psn, Qkey, Qpn, Rkey, Va};
+
+use crate::attr::{AccessFlags, QpType};
+use crate::env::Ah;
 
 /// A piece of local memory in a work request's scatter/gather list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,11 +16,44 @@ pub struct Sge {
     pub lkey: Lkey,
 }
 
+/// What a memory window is bound to. A length of 0 unbinds it (type 1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BindMw {
+    /// The window's key as it is.
+    pub rkey: Rkey,
+    /// The window's key from now on; differs in the low 8 bits at most.
+    pub new_rkey: Rkey,
+    /// The memory region that is to be opened through it.
+    pub lkey: Lkey,
+    /// First byte.
+    pub va: Va,
+    /// Bytes.
+    pub len: u64,
+    /// What the window grants.
+    pub access: AccessFlags,
+}
+
 /// What a send work request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
     /// SEND, consuming a receive WQE at the peer.
     Send {
+        /// Delivered in the peer's completion.
+        imm: Option<ImmDt>,
+    },
+    /// SEND that has the peer invalidate one of its keys, too (RC).
+    SendWithInvalidate {
+        /// The peer's key.
+        rkey: Rkey,
+    },
+    /// SEND of one datagram (UD).
+    SendTo {
+        /// The way to the peer.
+        ah: Ah,
+        /// The peer's QP, or 0xFFFFFF for a multicast group.
+        dest_qpn: Qpn,
+        /// What the peer's QP must have; with the high bit set the sending QP's own is sent.
+        qkey: Qkey,
         /// Delivered in the peer's completion.
         imm: Option<ImmDt>,
     },
@@ -57,12 +93,47 @@ pub enum SendOp {
         /// The addend.
         add: u64,
     },
+    /// Invalidates a local key: nothing is sent.
+    LocalInvalidate {
+        /// The key.
+        rkey: Rkey,
+    },
+    /// Binds a memory window: nothing is sent.
+    BindMw(BindMw),
 }
 
 impl SendOp {
     /// READ and ATOMIC are answered with data and bounded by `max_rd_atomic`.
     pub fn is_read_or_atomic(&self) -> bool {
-        !matches!(self, SendOp::Send { .. } | SendOp::Write { .. })
+        matches!(self, SendOp::Read { .. }) || self.is_atomic()
+    }
+
+    /// May it be posted to a QP of this type?
+    pub fn suits(&self, qp_type: QpType) -> bool {
+        match self {
+            SendOp::SendTo { .. } => qp_type == QpType::Ud,
+            SendOp::Send { .. }
+            | SendOp::Write { .. }
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::BindMw(_) => qp_type != QpType::Ud,
+            _ => qp_type == QpType::Rc,
+        }
+    }
+
+    /// May its payload be inline data?
+    pub fn takes_inline(&self) -> bool {
+        matches!(
+            self,
+            SendOp::Send { .. }
+                | SendOp::SendWithInvalidate { .. }
+                | SendOp::SendTo { .. }
+                | SendOp::Write { .. }
+        )
+    }
+
+    /// Local invalidate and bind: nothing is sent, no PSN is taken.
+    pub fn is_local(&self) -> bool {
+        matches!(self, SendOp::LocalInvalidate { .. } | SendOp::BindMw(_))
     }
 
     /// The two ATOMIC operations.
@@ -82,6 +153,8 @@ pub struct SendWr {
     pub signaled: bool,
     /// Raise a solicited event at the peer (SEND and WRITE with immediate).
     pub solicited: bool,
+    /// Begin only when all READs and ATOMICs posted before have completed (RC).
+    pub fence: bool,
 }
 
 /// A receive work request; its scatter list is handed over beside it.
@@ -107,6 +180,23 @@ pub(crate) struct SendWqe {
     pub(crate) first_psn: Psn,
     /// PSNs it takes: one a packet, for a READ one a response packet.
     pub(crate) psns: u32,
+    /// The payload is inline data.
+    pub(crate) is_inline: bool,
+}
+
+impl SendWqe {
+    /// A work request without payload and PSNs.
+    pub(crate) fn new(wr: &SendWr) -> SendWqe {
+        SendWqe {
+            wr: *wr,
+            len: 0,
+            sge_at: 0,
+            num_sge: 0,
+            first_psn: Psn::default(),
+            psns: 0,
+            is_inline: false,
+        }
+    }
 }
 
 /// A receive work request in the receive queue.
@@ -136,4 +226,13 @@ pub enum PostError {
     /// An ATOMIC's scatter list is not exactly 8 bytes long.
     #[error("scatter list of an atomic must be 8 bytes")]
     AtomicLength,
+    /// The operation is none of the QP type's, or takes no inline data, or no scatter/gather list.
+    #[error("operation not possible on a QP of this type, or not with this payload")]
+    WrongOperation,
+    /// More inline data than the queue was created for.
+    #[error("too much inline data")]
+    InlineTooLong,
+    /// The QP takes its receives from a shared receive queue.
+    #[error("receives of this QP are posted to its SRQ")]
+    HasSrq,
 }

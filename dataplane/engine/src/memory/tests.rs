@@ -2,10 +2,11 @@ use super::*;
 use crate::key::Numbers;
 use crate::mr_table::{MrKeys, MrReader, MrSpec, MrTable};
 use std::sync::Arc;
-use uroce_transport::Access as Wish;
-use uroce_wire::{Lkey, Rkey, Va};
+use uroce_transport::{Access as Wish, Pd};
+use uroce_wire::{Lkey, Qpn, Rkey, Va};
 
 const PD: Pd = Pd(7);
+const BY: Accessor = Accessor { pd: PD, qpn: Qpn::new(9) };
 
 /// 64 bytes of memory, registered as such, in 192 that must never be touched outside.
 struct Fixture {
@@ -53,9 +54,9 @@ fn what_was_written_is_read_back() {
     let fixture = Fixture::new(AccessFlags::LOCAL_WRITE);
     let access = fixture.reader.enter();
     let bytes: Vec<u8> = (1..=61).collect();
-    access.write(PD, fixture.local(3, 61), &bytes).unwrap();
+    access.write(BY, fixture.local(3, 61), &bytes).unwrap();
     let mut out = [0; 61];
-    access.read(PD, fixture.local(3, 61), &mut out).unwrap();
+    access.read(BY, fixture.local(3, 61), &mut out).unwrap();
     assert_eq!(out[..], bytes[..]);
     assert!(fixture.is_canary_intact());
 }
@@ -70,11 +71,11 @@ fn each_fault_has_its_name_and_touches_nothing() {
         ..fixture.remote(0, 8)
     };
     let bytes = [0xaa; 8];
-    assert_eq!(access.write(PD, wrong_key, &bytes), Err(MemoryFault::UnknownKey));
-    let foreign = access.write(Pd(8), fixture.remote(0, 8), &bytes);
+    assert_eq!(access.write(BY, wrong_key, &bytes), Err(MemoryFault::UnknownKey));
+    let foreign = access.write(Accessor { pd: Pd(8), ..BY }, fixture.remote(0, 8), &bytes);
     assert_eq!(foreign, Err(MemoryFault::WrongPd));
     for offset in [-1, 57, 64, 1 << 40, i64::MIN] {
-        let result = access.write(PD, fixture.remote(offset, 8), &bytes);
+        let result = access.write(BY, fixture.remote(offset, 8), &bytes);
         assert_eq!(result, Err(MemoryFault::OutOfRange), "offset {offset}");
     }
     assert_eq!(fixture.memory, [0x5555_5555_5555_5555; 24]);
@@ -86,8 +87,11 @@ fn another_protection_domain_is_refused_for_every_access() {
     let access = fixture.reader.enter();
     for wish in [Wish::Read, Wish::Write, Wish::Atomic] {
         for region in [fixture.local(0, 8), fixture.remote(0, 8)] {
-            assert_eq!(access.check(Pd(0), region, wish), Err(MemoryFault::WrongPd));
-            assert_eq!(access.check(PD, region, wish), Ok(()));
+            assert_eq!(
+                access.check(Accessor { pd: Pd(0), ..BY }, region, wish),
+                Err(MemoryFault::WrongPd)
+            );
+            assert_eq!(access.check(BY, region, wish), Ok(()));
         }
     }
 }
@@ -103,15 +107,15 @@ fn each_right_opens_its_access_and_no_other() {
         let fixture = Fixture::new(granted | AccessFlags::LOCAL_WRITE);
         let access = fixture.reader.enter();
         for (right, wish) in rights {
-            let result = access.check(PD, fixture.remote(0, 8), wish);
+            let result = access.check(BY, fixture.remote(0, 8), wish);
             let expected = if right == granted { Ok(()) } else { Err(MemoryFault::NotGranted) };
             assert_eq!(result, expected, "{granted:?} {wish:?}");
         }
     }
     let read_only = Fixture::new(AccessFlags::empty());
     let access = read_only.reader.enter();
-    assert_eq!(access.check(PD, read_only.local(0, 8), Wish::Read), Ok(()));
-    let write = access.check(PD, read_only.local(0, 8), Wish::Write);
+    assert_eq!(access.check(BY, read_only.local(0, 8), Wish::Read), Ok(()));
+    let write = access.check(BY, read_only.local(0, 8), Wish::Write);
     assert_eq!(write, Err(MemoryFault::NotGranted));
 }
 
@@ -121,10 +125,10 @@ fn a_stale_key_opens_nothing() {
     fixture.table.deregister(fixture.keys.lkey).unwrap();
     let access = fixture.reader.enter();
     let mut out = [0; 8];
-    let result = access.read(PD, fixture.remote(0, 8), &mut out);
+    let result = access.read(BY, fixture.remote(0, 8), &mut out);
     assert_eq!(result, Err(MemoryFault::UnknownKey));
     let forged = Region { key: Key::Local(Lkey(0)), ..fixture.remote(0, 8) };
-    assert_eq!(access.read(PD, forged, &mut out), Err(MemoryFault::UnknownKey));
+    assert_eq!(access.read(BY, forged, &mut out), Err(MemoryFault::UnknownKey));
 }
 
 #[test]
@@ -135,14 +139,14 @@ fn atomics_give_the_former_value() {
     let at = |offset: u64| Va(fixture.va() + offset);
     let former = 0x5555_5555_5555_5555;
     let swap = AtomicOp::CompareSwap { compare: former, swap: 1 };
-    assert_eq!(access.atomic(PD, rkey, at(8), swap), Ok(former));
-    assert_eq!(access.atomic(PD, rkey, at(8), swap), Ok(1), "no match, no swap");
+    assert_eq!(access.atomic(BY, rkey, at(8), swap), Ok(former));
+    assert_eq!(access.atomic(BY, rkey, at(8), swap), Ok(1), "no match, no swap");
     let add = AtomicOp::FetchAdd { add: u64::MAX };
-    assert_eq!(access.atomic(PD, rkey, at(8), add), Ok(1));
-    assert_eq!(access.atomic(PD, rkey, at(8), add), Ok(0));
-    assert_eq!(access.atomic(PD, rkey, at(8), add), Ok(u64::MAX), "wraps");
-    assert!(access.atomic(PD, rkey, at(60), add).is_err(), "not inside");
-    assert!(access.atomic(PD, rkey, at(4), add).is_err(), "not aligned");
+    assert_eq!(access.atomic(BY, rkey, at(8), add), Ok(1));
+    assert_eq!(access.atomic(BY, rkey, at(8), add), Ok(0));
+    assert_eq!(access.atomic(BY, rkey, at(8), add), Ok(u64::MAX), "wraps");
+    assert!(access.atomic(BY, rkey, at(60), add).is_err(), "not inside");
+    assert!(access.atomic(BY, rkey, at(4), add).is_err(), "not aligned");
     assert!(fixture.is_canary_intact());
 }
 
@@ -163,7 +167,7 @@ fn atomics_of_two_lcores_and_of_the_program_add_up() {
             scope.spawn(move || {
                 for _ in 0..ADDS {
                     let access = reader.enter();
-                    access.atomic(PD, keys.rkey, va, AtomicOp::FetchAdd { add: 1 }).unwrap();
+                    access.atomic(BY, keys.rkey, va, AtomicOp::FetchAdd { add: 1 }).unwrap();
                 }
             });
         }

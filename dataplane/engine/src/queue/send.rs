@@ -5,7 +5,7 @@
 //! - The rules checked here are the core's; the state is checked again there, where it is exact.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
-use uroce_transport::{Env, PostError, Qp, QpState, SendWr, Sge};
+use uroce_transport::{Env, PostError, Qp, QpState, SendOp, SendWr, Sge};
 
 /// The application's end of a send queue. One thread posts at a time.
 #[derive(Debug)]
@@ -79,11 +79,25 @@ impl SendQueueEnd {
     #[inline]
     fn push(&mut self, wr: &SendWr, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
         let len = self.ring.check(sges)?;
+        if !is_served(&wr.op) {
+            return Err(PostError::WrongOperation);
+        }
         if wr.op.is_atomic() && len != 8 {
             return Err(PostError::AtomicLength);
         }
         self.ring.push(*wr, sges, room)
     }
+}
+
+/// Operations that reach the lcore and are carried out there.
+fn is_served(op: &SendOp) -> bool {
+    !matches!(
+        op,
+        SendOp::SendWithInvalidate { .. }
+            | SendOp::SendTo { .. }
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::BindMw(_)
+    )
 }
 
 impl SendQueueFeed {

@@ -120,7 +120,13 @@ pub struct QpWish {
 impl Default for QpWish {
     fn default() -> QpWish {
         QpWish {
-            caps: QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4 },
+            caps: QpCaps {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 0,
+            },
             cq_depth: 256,
             mtu: PathMtu::B4096,
             // Half a second: tests may share their cores with anything.
@@ -236,7 +242,7 @@ impl TestQp {
 }
 
 pub fn signaled(wr_id: u64, op: SendOp) -> SendWr {
-    SendWr { wr_id, op, signaled: true, solicited: false }
+    SendWr { wr_id, op, signaled: true, solicited: false, fence: false }
 }
 
 /// Waits up to 20 s for something to become true.

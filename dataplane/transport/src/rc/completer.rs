@@ -16,7 +16,7 @@ use super::{Context, Requester};
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::env::{Env, Memory, Output};
-use crate::gather::Gather;
+use crate::queue::scatter;
 use crate::wqe::{SendOp, SendWqe};
 
 /// Whether everything before a response's PSN has been received by the peer, as far as we see.
@@ -174,7 +174,7 @@ impl Requester {
         self.scatter(&wqe, offset, packet.payload, context, env)?;
         self.unacked_psn = psn.next();
         if is_last {
-            self.complete_front(context.qpn, WcStatus::Success, env);
+            self.complete_front(context.by.qpn, WcStatus::Success, env);
         }
         self.made_progress(context);
         Ok(())
@@ -198,7 +198,7 @@ impl Requester {
         let original = packet.ext.atomic_ack.original.to_ne_bytes();
         self.scatter(&wqe, 0, &original, context, env)?;
         self.unacked_psn = psn.next();
-        self.complete_front(context.qpn, WcStatus::Success, env);
+        self.complete_front(context.by.qpn, WcStatus::Success, env);
         self.made_progress(context);
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Requester {
                 break;
             }
             self.unacked_psn = end;
-            self.complete_front(context.qpn, WcStatus::Success, env);
+            self.complete_front(context.by.qpn, WcStatus::Success, env);
         }
         if self.unacked_psn != before {
             self.made_progress(context);
@@ -274,12 +274,7 @@ impl Requester {
         context: &Context<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), WcStatus> {
-        let mut rest = data;
-        for region in Gather::sges(&self.sq.sges, wqe.sge_at, offset, data.len() as u32) {
-            let (bytes, after) = rest.split_at(region.len as usize);
-            rest = after;
-            memory.write(context.pd, region, bytes).map_err(|_| WcStatus::LocProtErr)?;
-        }
-        Ok(())
+        scatter(&self.sq.sges, wqe.sge_at, offset, data, context.by, memory)
+            .map_err(|_| WcStatus::LocProtErr)
     }
 }

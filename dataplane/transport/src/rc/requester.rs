@@ -27,7 +27,7 @@ use super::{Context, Step, packets};
 use crate::attr::QpAttr;
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{Access, Env, Outbound, Output, Side, TransmitError};
+use crate::env::{Access, Env, Outbound, Output, Path, Side, TransmitError};
 use crate::gather::Gather;
 use crate::queue::{QpCaps, WorkQueue, check_sges};
 use crate::time::Instant;
@@ -62,7 +62,7 @@ pub(crate) struct Requester {
 impl Requester {
     pub(crate) fn new(caps: &QpCaps) -> Requester {
         Requester {
-            sq: WorkQueue::new(caps.max_send_wr, caps.max_send_sge),
+            sq: WorkQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data),
             cursor: 0,
             begun: 0,
             unacked_psn: Psn::default(),
@@ -113,14 +113,31 @@ impl Requester {
         path_mtu: PathMtu,
     ) -> Result<(), PostError> {
         let len = self.sq.check(sges)?;
+        check_op(&wr.op)?;
         if wr.op.is_atomic() && len != 8 {
             return Err(PostError::AtomicLength);
         }
         let num_sge = sges.len() as u32;
+        let wqe =
+            SendWqe { len, num_sge, psns: packets(len, path_mtu.bytes()), ..SendWqe::new(wr) };
+        self.sq.push(sges, |sge_at| SendWqe { sge_at, ..wqe });
+        Ok(())
+    }
+
+    pub(crate) fn post_inline(
+        &mut self,
+        wr: &SendWr,
+        data: &[u8],
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        self.sq.check_inline(data)?;
+        check_op(&wr.op)?;
+        if !wr.op.takes_inline() {
+            return Err(PostError::WrongOperation);
+        }
+        let len = data.len() as u32;
         let psns = packets(len, path_mtu.bytes());
-        let wr = *wr;
-        let first_psn = Psn::default();
-        self.sq.push(sges, |sge_at| SendWqe { wr, len, sge_at, num_sge, first_psn, psns });
+        self.sq.push_inline(data, SendWqe { len, psns, is_inline: true, ..SendWqe::new(wr) });
         Ok(())
     }
 
@@ -142,7 +159,9 @@ impl Requester {
         match env.transmit(&packet) {
             Ok(()) => {}
             Err(TransmitError::Full) => return Step::Blocked,
-            Err(TransmitError::Memory(_)) => return self.fail_in_order(WcStatus::LocProtErr),
+            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
+                return self.fail_in_order(WcStatus::LocProtErr);
+            }
         }
         self.advance(&wqe, end, ack_req, context, env);
         Step::Sent
@@ -199,15 +218,7 @@ impl Requester {
         if wqe.wr.signaled || is_error {
             let opcode = wc_opcode(&wqe.wr.op);
             let byte_len = if wqe.wr.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
-            let cqe = Cqe {
-                wr_id: wqe.wr.wr_id,
-                status,
-                opcode,
-                byte_len,
-                imm: None,
-                qpn,
-                solicited: is_error,
-            };
+            let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr.wr_id, status, opcode, qpn) };
             out.complete(Side::Send, cqe);
         }
     }
@@ -252,7 +263,7 @@ impl Requester {
         //= check F12 — memory that is not granted is found before any packet is sent
         let access = if is_read_or_atomic { Access::Write } else { Access::Read };
         let sges = &self.sq.sges;
-        if check_sges(sges, wqe.sge_at, wqe.num_sge, context.pd, access, env).is_err() {
+        if check_sges(sges, wqe.sge_at, wqe.num_sge, context.by, access, env).is_err() {
             return Err(self.fail_in_order(WcStatus::LocProtErr));
         }
         self.begun = self.cursor.wrapping_add(1);
@@ -282,6 +293,10 @@ impl Requester {
                 let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
                 self.atomic_packet(wqe, context, OpCode::RC_FETCH_ADD, atomic)
             }
+            SendOp::SendWithInvalidate { .. }
+            | SendOp::SendTo { .. }
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::BindMw(_) => unreachable!("refused by check_op"),
         }
     }
 
@@ -321,8 +336,16 @@ impl Requester {
             ack_req: is_last || self.unasked + 1 >= ACK_REQ_EVERY,
             ..self.bth(opcode, context)
         };
-        let payload = Gather::sges(&self.sq.sges, wqe.sge_at, offset, len);
-        (Outbound { bth, ext, pd: context.pd, payload }, self.next_psn.next())
+        let payload = if wqe.is_inline {
+            //= check F13 — the bytes are those of the post, each time they are sent
+            Gather::bytes(&self.sq.inline(self.cursor)[offset as usize..][..len as usize])
+        } else {
+            Gather::sges(&self.sq.sges, wqe.sge_at, offset, len)
+        };
+        (
+            Outbound { path: Path::Connected, bth, ext, by: context.by, payload },
+            self.next_psn.next(),
+        )
     }
 
     /// The request for all of a READ, or after a rewind for what is still missing of it.
@@ -341,7 +364,7 @@ impl Requester {
         let ext = ExtHeaders { reth, ..ExtHeaders::default() };
         //= check C1 — a READ takes as many PSNs as it has response packets
         let end = wqe.first_psn.plus(wqe.psns);
-        (Outbound { bth, ext, pd: context.pd, payload: Gather::EMPTY }, end)
+        (Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }, end)
     }
 
     fn atomic_packet(
@@ -354,7 +377,7 @@ impl Requester {
         let bth = self.bth(opcode, context);
         let ext = ExtHeaders { atomic, ..ExtHeaders::default() };
         let end = wqe.first_psn.plus(wqe.psns);
-        (Outbound { bth, ext, pd: context.pd, payload: Gather::EMPTY }, end)
+        (Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }, end)
     }
 
     fn bth(&self, opcode: OpCode, context: &Context<'_>) -> Bth {
@@ -394,12 +417,27 @@ impl Requester {
     }
 }
 
+/// Operations that the service has.
+fn check_op(op: &SendOp) -> Result<(), PostError> {
+    match op {
+        SendOp::SendWithInvalidate { .. }
+        | SendOp::SendTo { .. }
+        | SendOp::LocalInvalidate { .. }
+        | SendOp::BindMw(_) => Err(PostError::WrongOperation),
+        _ => Ok(()),
+    }
+}
+
 fn wc_opcode(op: &SendOp) -> WcOpcode {
     match op {
-        SendOp::Send { .. } => WcOpcode::Send,
+        SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => {
+            WcOpcode::Send
+        }
         SendOp::Write { .. } => WcOpcode::RdmaWrite,
         SendOp::Read { .. } => WcOpcode::RdmaRead,
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::LocalInvalidate { .. } => WcOpcode::LocalInv,
+        SendOp::BindMw(_) => WcOpcode::BindMw,
     }
 }

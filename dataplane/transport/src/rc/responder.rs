@@ -30,7 +30,7 @@ use crate::attr::QpAttr;
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::drop_reason::DropReason;
-use crate::env::{Env, Key, Outbound, Output, Region, Side, TransmitError};
+use crate::env::{Env, Key, Outbound, Output, Path, Region, Side, TransmitError};
 use crate::gather::Gather;
 use crate::queue::{QpCaps, WorkQueue};
 use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
@@ -90,7 +90,7 @@ pub(crate) struct Responder {
 impl Responder {
     pub(crate) fn new(caps: &QpCaps) -> Responder {
         Responder {
-            rq: WorkQueue::new(caps.max_recv_wr, caps.max_recv_sge),
+            rq: WorkQueue::new(caps.max_recv_wr, caps.max_recv_sge, 0),
             expected_psn: Psn::default(),
             msn: Msn::default(),
             message: Message::None,
@@ -161,10 +161,28 @@ impl Responder {
             }
             Err(Verdict::Nak(code)) => self.refuse(self.expected_psn, code, env),
             Err(Verdict::NakAndFail(code, status)) => {
-                self.fail_front(context.qpn, status, env);
+                self.fail_front(context.by.qpn, status, env);
                 self.refuse(self.expected_psn, code, env);
             }
         }
+        Ok(())
+    }
+
+    /// A packet of which nothing is known but its PSN: judged as a request of an unknown operation.
+    pub(crate) fn handle_reserved_opcode(
+        &mut self,
+        context: &Context<'_>,
+        bth: &Bth,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        if self.is_refusing {
+            return Err(DropReason::AfterNak);
+        }
+        if bth.psn != self.expected_psn {
+            return Err(DropReason::ReservedOpCode);
+        }
+        let _ = context;
+        self.refuse(self.expected_psn, NakCode::InvalidRequest, env);
         Ok(())
     }
 
@@ -225,7 +243,8 @@ impl Responder {
         let Some(Answer { psn, syndrome }) = self.answer else { return Step::Idle };
         let bth = response_bth(OpCode::RC_ACKNOWLEDGE, psn, 0, context);
         let ext = ExtHeaders { aeth: Aeth { syndrome, msn: self.msn }, ..ExtHeaders::default() };
-        let packet = Outbound { bth, ext, pd: context.pd, payload: Gather::EMPTY };
+        let packet =
+            Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY };
         if env.transmit(&packet).is_err() {
             return Step::Blocked;
         }
@@ -242,7 +261,7 @@ impl Responder {
             }
             Err(TransmitError::Full) => Step::Blocked,
             //= check C18 — memory that is gone in the middle of a READ ends it with a NAK
-            Err(TransmitError::Memory(_)) => {
+            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 self.resources.clear();
                 self.refuse(reply.psn, NakCode::RemoteAccessError, env);
                 self.transmit(context, env)
@@ -257,7 +276,7 @@ impl Responder {
                 let bth = response_bth(OpCode::RC_ATOMIC_ACKNOWLEDGE, reply.psn, 0, context);
                 let atomic_ack = AtomicAckEth { original };
                 let ext = ExtHeaders { aeth, atomic_ack, ..ExtHeaders::default() };
-                Outbound { bth, ext, pd: context.pd, payload: Gather::EMPTY }
+                Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }
             }
             Asked::Read { va, rkey, .. } => {
                 //= check C1 — First, Middle and Last, or Only; AETH on all but Middle
@@ -271,7 +290,13 @@ impl Responder {
                 let va = Va(va.0.wrapping_add(u64::from(reply.offset)));
                 let region = Region { key: Key::Remote(rkey), va, len: reply.len };
                 let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
-                Outbound { bth, ext, pd: context.pd, payload: Gather::region(region) }
+                Outbound {
+                    path: Path::Connected,
+                    bth,
+                    ext,
+                    by: context.by,
+                    payload: Gather::region(region),
+                }
             }
         }
     }
@@ -291,10 +316,7 @@ impl Responder {
             WcStatus::WrFlushErr => Counter::RespCqeFlushError,
             _ => Counter::RespCqeError,
         });
-        let opcode = WcOpcode::Recv;
-        let wr_id = wqe.wr_id;
-        let cqe = Cqe { wr_id, status, opcode, byte_len: 0, imm: None, qpn, solicited: true };
-        out.complete(Side::Recv, cqe);
+        out.complete(Side::Recv, Cqe::new(wqe.wr_id, status, WcOpcode::Recv, qpn));
     }
 
     /// No message and no answer is pending any more.

@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use uroce_wire::{Lkey, Rkey, Va};
 
-use crate::{Access, AccessFlags, AtomicOp, Key, MemoryFault, Pd, Region, Sge};
+use crate::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region, Sge};
 
 /// A handle to a region: enough to name it in a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,16 +111,16 @@ impl Regions {
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    pub fn check(&self, pd: Pd, region: Region, access: Access) -> Result<(), MemoryFault> {
-        self.find(pd, region, access).map(|_| ())
+    pub fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+        self.find(by.pd, region, access).map(|_| ())
     }
 
     /// The granted bytes, to be read.
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    pub fn read(&self, pd: Pd, region: Region) -> Result<&[u8], MemoryFault> {
-        let (index, range) = self.find(pd, region, Access::Read)?;
+    pub fn read(&self, by: Accessor, region: Region) -> Result<&[u8], MemoryFault> {
+        let (index, range) = self.find(by.pd, region, Access::Read)?;
         Ok(&self.entries[index].bytes[range])
     }
 
@@ -131,9 +131,9 @@ impl Regions {
     ///
     /// # Panics
     /// If the core asks for another length than it announces.
-    pub fn write(&mut self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+    pub fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
-        let (index, range) = self.find(pd, region, Access::Write)?;
+        let (index, range) = self.find(by.pd, region, Access::Write)?;
         self.entries[index].bytes[range].copy_from_slice(bytes);
         Ok(())
     }
@@ -145,10 +145,16 @@ impl Regions {
     ///
     /// # Panics
     /// If the core asks for a word that is not aligned.
-    pub fn atomic(&mut self, pd: Pd, rkey: Rkey, va: Va, op: AtomicOp) -> Result<u64, MemoryFault> {
+    pub fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
         assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        let (index, range) = self.find(pd, region, Access::Atomic)?;
+        let (index, range) = self.find(by.pd, region, Access::Atomic)?;
         let word: &mut [u8; 8] =
             (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
         let former = u64::from_ne_bytes(*word);
@@ -202,8 +208,10 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uroce_wire::Qpn;
 
     const PD: Pd = Pd(1);
+    const BY: Accessor = Accessor { pd: PD, qpn: Qpn::new(17) };
 
     fn region(mr: Mr, offset: i64, len: u32) -> Region {
         Region { key: Key::Remote(mr.rkey()), va: mr.va(offset as u64), len }
@@ -214,7 +222,7 @@ mod tests {
         for base in [0, 4096, u64::MAX - 63] {
             let mut regions = Regions::default();
             let mr = regions.register(PD, AccessFlags::all(), base, 7, vec![0; 64]);
-            let check = |offset, len| regions.check(PD, region(mr, offset, len), Access::Write);
+            let check = |offset, len| regions.check(BY, region(mr, offset, len), Access::Write);
             assert_eq!(check(0, 64), Ok(()));
             assert_eq!(check(63, 1), Ok(()));
             assert_eq!(check(0, 65), Err(MemoryFault::OutOfRange));
@@ -229,12 +237,15 @@ mod tests {
         let mut regions = Regions::default();
         let mr = regions.register(PD, AccessFlags::REMOTE_READ, 0, 7, vec![0; 64]);
         let whole = region(mr, 0, 64);
-        assert_eq!(regions.check(PD, whole, Access::Read), Ok(()));
-        assert_eq!(regions.check(PD, whole, Access::Write), Err(MemoryFault::NotGranted));
-        assert_eq!(regions.check(Pd(2), whole, Access::Read), Err(MemoryFault::WrongPd));
+        assert_eq!(regions.check(BY, whole, Access::Read), Ok(()));
+        assert_eq!(regions.check(BY, whole, Access::Write), Err(MemoryFault::NotGranted));
+        assert_eq!(
+            regions.check(Accessor { pd: Pd(2), ..BY }, whole, Access::Read),
+            Err(MemoryFault::WrongPd)
+        );
         let stale = Region { key: Key::Remote(Rkey(mr.rkey().0 ^ 1 << 20)), ..whole };
-        assert_eq!(regions.check(PD, stale, Access::Read), Err(MemoryFault::UnknownKey));
+        assert_eq!(regions.check(BY, stale, Access::Read), Err(MemoryFault::UnknownKey));
         regions.deregister(mr);
-        assert_eq!(regions.check(PD, whole, Access::Read), Err(MemoryFault::UnknownKey));
+        assert_eq!(regions.check(BY, whole, Access::Read), Err(MemoryFault::UnknownKey));
     }
 }

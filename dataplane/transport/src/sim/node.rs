@@ -8,8 +8,9 @@ use uroce_wire::{Bth, Gid, HeaderTemplate, Mac, Qpn, Rkey, Va};
 use super::frame;
 use super::memory::Regions;
 use crate::{
-    Access, AtomicOp, Counter, Cqe, DropReason, Instant, Memory, MemoryFault, Outbound, Output,
-    PacketSink, Pd, Qp, Region, Side, TransmitError,
+    Access, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
+    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
+    SharedReceives, Side, TransmitError,
 };
 
 /// Where a QP is.
@@ -32,6 +33,17 @@ pub struct Completed {
     pub side: Side,
     /// The entry.
     pub cqe: Cqe,
+}
+
+/// An event, and where and when it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Happened {
+    /// The QP.
+    pub at: At,
+    /// The time.
+    pub when: Instant,
+    /// What happened.
+    pub event: AsyncEvent,
 }
 
 /// Charges against a retry counter that are remembered for the oracle.
@@ -124,6 +136,7 @@ pub(super) struct Departure {
 pub(super) struct Outlet {
     pub(super) departures: Vec<Departure>,
     pub(super) completions: Vec<Completed>,
+    pub(super) events: Vec<Happened>,
     /// Frames no longer in use.
     pub(super) pool: Vec<Vec<u8>>,
     pub(super) rng: Rng,
@@ -144,21 +157,48 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl Memory for Surroundings<'_> {
-    fn check(&self, pd: Pd, region: Region, access: Access) -> Result<(), MemoryFault> {
-        self.memory.check(pd, region, access)
+    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+        self.memory.check(by, region, access)
     }
 
-    fn write(&mut self, pd: Pd, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.memory.write(pd, region, bytes)
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.memory.write(by, region, bytes)
     }
 
-    fn atomic(&mut self, pd: Pd, rkey: Rkey, va: Va, op: AtomicOp) -> Result<u64, MemoryFault> {
-        self.memory.atomic(pd, rkey, va, op)
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        self.memory.atomic(by, rkey, va, op)
+    }
+
+    fn bind(&mut self, _by: Accessor, _bind: &BindMw) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow) // a node has no windows yet
+    }
+
+    fn invalidate(&mut self, _by: Accessor, _rkey: Rkey) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow)
+    }
+}
+
+impl SharedReceives for Surroundings<'_> {
+    fn take_receive(&mut self, _place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        false // no QP has an SRQ yet
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        0 // posts reach the core at once
     }
 }
 
 impl PacketSink for Surroundings<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+        if let Path::Ah(_) = packet.path {
+            return Err(TransmitError::UnknownAh); // a node has no address handles yet
+        }
         let outlet = &mut *self.outlet;
         if outlet.full_rate > 0.0 && outlet.rng.f64() < outlet.full_rate {
             outlet.refused += 1;
@@ -169,9 +209,12 @@ impl PacketSink for Surroundings<'_> {
         let mut frame = outlet.pool.pop().unwrap_or_default();
         let memory = &*self.memory;
         let fill = |mut out: &mut [u8]| {
-            for region in packet.payload.clone() {
-                let (piece, rest) = out.split_at_mut(region.len as usize);
-                piece.copy_from_slice(memory.read(packet.pd, region)?);
+            for piece in packet.payload.clone() {
+                let (place, rest) = out.split_at_mut(piece.len() as usize);
+                place.copy_from_slice(match piece {
+                    Piece::Region(region) => memory.read(packet.by, region)?,
+                    Piece::Bytes(bytes) => bytes,
+                });
                 out = rest;
             }
             assert!(out.is_empty(), "a gather list is as long as it says");
@@ -208,5 +251,9 @@ impl Output for Surroundings<'_> {
             }
             self.charges.push_back(self.now);
         }
+    }
+
+    fn event(&mut self, event: AsyncEvent) {
+        self.outlet.events.push(Happened { at: self.at, when: self.now, event });
     }
 }

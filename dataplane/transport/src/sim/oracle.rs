@@ -378,15 +378,8 @@ mod tests {
         for (side, opcode) in [(Side::Send, WcOpcode::Send), (Side::Recv, WcOpcode::Recv)] {
             let mut traffic = finished();
             let at = traffic.ends[0].at;
-            let cqe = Cqe {
-                wr_id: traffic.ends[0].next_wr_id - 1,
-                status: WcStatus::Success,
-                opcode,
-                byte_len: 0,
-                imm: None,
-                qpn: traffic.world.qp(at).qpn(),
-                solicited: false,
-            };
+            let (wr_id, qpn) = (traffic.ends[0].next_wr_id - 1, traffic.world.qp(at).qpn());
+            let cqe = Cqe::new(wr_id, WcStatus::Success, opcode, qpn);
             let completed = Completed { at, when: traffic.world.now(), side, cqe };
             assert!(traffic.judge(&completed).is_err(), "{side:?}");
         }

@@ -16,8 +16,8 @@ use super::memory::Mr;
 use super::node::{At, Completed, Node};
 use super::world::{Step, World};
 use crate::{
-    AccessFlags, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, RecvWr, SendOp, SendWr, Sge,
-    Side,
+    AccessFlags, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpInit, QpState, QpType, RecvWr,
+    SendOp, SendWr, Sge, Side,
 };
 
 pub use packets::{Crafted, Seen};
@@ -77,7 +77,8 @@ impl Pair {
         let ends = [0, 1].map(|end: u8| {
             let gid = Gid::from(Ipv4Addr::new(10, 0, 0, end + 1));
             let node = world.add_node(gid, Mac([2, 0, 0, 0, 0, end + 1]));
-            world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, terms.caps)
+            let init = QpInit { qp_type: QpType::Rc, caps: terms.caps, uses_srq: false };
+            world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, &init)
         });
         world.join(ends[0], ends[1]);
         let mut add = |end: usize, base, bytes| {
@@ -247,7 +248,7 @@ impl Pair {
     pub fn post_wr(&mut self, end: usize, op: SendOp, sges: &[Sge], signaled: bool) -> u64 {
         let wr_id = self.next_wr_id;
         self.next_wr_id += 1;
-        let wr = SendWr { wr_id, op, signaled, solicited: false };
+        let wr = SendWr { wr_id, op, signaled, solicited: false, fence: false };
         self.world.post_send(self.ends[end], &wr, sges).expect("a QP that takes sends");
         wr_id
     }

@@ -114,6 +114,7 @@ fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
         max_recv_wr: if max_recv_len > 32_768 { rng.u32(1..=4) } else { rng.u32(1..=64) },
         max_send_sge: rng.u32(1..=4),
         max_recv_sge: rng.u32(1..=4),
+        max_inline_data: 0,
     };
     End {
         node,

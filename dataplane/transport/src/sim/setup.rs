@@ -11,7 +11,7 @@ use super::memory::Mr;
 use super::plan::{Connection, End, Plan, RETRY_CNT, Shape};
 use super::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
 use super::world::World;
-use crate::{AccessFlags, Pd, QpChange, QpState};
+use crate::{AccessFlags, Pd, QpChange, QpInit, QpState, QpType};
 
 /// All memory and QPs are of one domain.
 const PD: Pd = Pd(3);
@@ -66,7 +66,8 @@ impl Traffic {
     fn add_end(&mut self, end: &End, mtu: u32, peer: usize, source: Mr) {
         let node = end.node;
         let tag = self.rng.u32(..1 << 16);
-        let at = self.world.add_qp(node, tag, PD, end.caps);
+        let init = QpInit { qp_type: QpType::Rc, caps: end.caps, uses_srq: false };
+        let at = self.world.add_qp(node, tag, PD, &init);
         let shadow = random_bytes(&mut self.rng, end.target_len);
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
         let target = self.register(node, remote, shadow.clone());

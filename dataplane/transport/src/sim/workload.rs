@@ -211,6 +211,7 @@ impl Traffic {
             op: SendOp::Send { imm: None },
             signaled: true,
             solicited: false,
+            fence: false,
         };
         match self.world.post_send(self.ends[index].at, &wr, &[]) {
             Err(PostError::QueueFull) => Ok(()),
@@ -336,7 +337,7 @@ impl Traffic {
         let wr_id = me.next_wr_id;
         me.next_wr_id += 1;
         let is_signaled = self.rng.f64() < me.end.signaled_rate;
-        let wr = SendWr { wr_id, op, signaled: is_signaled, solicited };
+        let wr = SendWr { wr_id, op, signaled: is_signaled, solicited, fence: false };
         me.sends.push_back(PostedSend { wr_id, is_signaled, opcode, work });
         let (at, sges) = (me.at, &self.sges);
         self.world.note(|| format!("post {at:?} {wr:?} {sges:?}"));

@@ -12,15 +12,15 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Gid, Mac, Qpn};
+use uroce_wire::{Datagram, Gid, Mac, Qpn};
 
 use super::clock::Agenda;
 use super::faults::{FaultCounts, Rates, Rule};
 use super::frame;
-use super::node::{At, Completed, Node, Outlet, Slot, Surroundings};
+use super::node::{At, Completed, Happened, Node, Outlet, Slot, Surroundings};
 use super::record::{Fate, Record, Sighting};
 use crate::{
-    DropReason, Inbound, Instant, ModifyError, Pd, PostError, Progress, Qp, QpCaps, QpChange,
+    DropReason, Inbound, Instant, ModifyError, Pd, PostError, Progress, Qp, QpChange, QpInit,
     RecvWr, SendWr, Sge,
 };
 
@@ -108,6 +108,7 @@ impl World {
         let outlet = Outlet {
             departures: Vec::new(),
             completions: Vec::new(),
+            events: Vec::new(),
             pool: Vec::new(),
             rng: rng.fork(),
             full_rate: settings.full_rate,
@@ -147,11 +148,11 @@ impl World {
     ///
     /// # Panics
     /// If the node has 256 QPs.
-    pub fn add_qp(&mut self, node: u16, tag: u32, pd: Pd, caps: QpCaps) -> At {
+    pub fn add_qp(&mut self, node: u16, tag: u32, pd: Pd, init: &QpInit) -> At {
         let slots = &mut self.nodes[usize::from(node)].slots;
         let index = slots.len();
         assert!(index < 256, "a node of the simulator has at most 256 QPs");
-        slots.push(Slot::new(Qp::new(Qpn::new(tag << 8 | index as u32), pd, caps)));
+        slots.push(Slot::new(Qp::new(Qpn::new(tag << 8 | index as u32), pd, init)));
         At { node, qp: index as u16 }
     }
 
@@ -268,6 +269,11 @@ impl World {
     /// Moves the completions that came since the last call to `out`.
     pub fn take_completions(&mut self, out: &mut Vec<Completed>) {
         out.append(&mut self.outlet.completions);
+    }
+
+    /// Moves the events that came since the last call to `out`.
+    pub fn take_events(&mut self, out: &mut Vec<Happened>) {
+        out.append(&mut self.outlet.events);
     }
 
     /// [`Step::Wake`] with `token` comes at `when`.
@@ -394,7 +400,8 @@ impl World {
         //= check E10 — an unknown QPN is dropped
         let qp = node.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
         let at = At { node: to, qp: qp as u16 };
-        let inbound = Inbound { src: datagram.src, dst: datagram.dst, packet };
+        let Datagram { src, dst, l3, .. } = datagram;
+        let inbound = Inbound { src, dst, l3, packet };
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
         self.settle(at);
         result

@@ -43,7 +43,8 @@ fn an_error_completes_its_request_and_flushes_the_rest_in_order() {
 
 #[test] //= check G2 test
 fn queues_take_work_only_in_the_states_that_allow_it() {
-    let wr = SendWr { wr_id: 1, op: SendOp::Send { imm: None }, signaled: true, solicited: false };
+    let op = SendOp::Send { imm: None };
+    let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
     for state in [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts] {
         let mut pair = Pair::reset(|_| ());
         pair.bring_to(A, state);

@@ -5,15 +5,7 @@ use uroce_transport::{WcOpcode, WcStatus};
 use uroce_wire::Qpn;
 
 fn cqe(wr_id: u64) -> Cqe {
-    Cqe {
-        wr_id,
-        status: WcStatus::Success,
-        opcode: WcOpcode::Send,
-        byte_len: 0,
-        imm: None,
-        qpn: Qpn::new(9),
-        solicited: false,
-    }
+    Cqe::new(wr_id, WcStatus::Success, WcOpcode::Send, Qpn::new(9))
 }
 
 /// What an lcore does at the end of a turn.

@@ -8,7 +8,7 @@ use super::{Message, Responder, Verdict, takes_receive_wqe};
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::env::{AtomicOp, Env, Key, Memory, Region};
-use crate::gather::Gather;
+use crate::queue::scatter;
 use crate::rc::Context;
 use crate::rc::packets;
 use crate::rc::resources::Asked;
@@ -66,7 +66,7 @@ impl Responder {
         };
         let len = packet.payload.len() as u32;
         if len > 0 {
-            env.write(context.pd, Region { key: Key::Remote(rkey), va, len }, packet.payload)
+            env.write(context.by, Region { key: Key::Remote(rkey), va, len }, packet.payload)
                 .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         }
         let va = Va(va.0.wrapping_add(u64::from(len)));
@@ -108,7 +108,7 @@ impl Responder {
             _ => AtomicOp::FetchAdd { add: atomic.swap_add },
         };
         let original = env
-            .atomic(context.pd, atomic.rkey, atomic.va, op)
+            .atomic(context.by, atomic.rkey, atomic.va, op)
             .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         env.count(Counter::AtomicRequests);
         self.resources.push(Asked::Atomic { original }, self.expected_psn, 1);
@@ -127,16 +127,9 @@ impl Responder {
         memory: &mut impl Memory,
     ) -> Result<(), Verdict> {
         let Some(wqe) = self.rq.wqes.front() else { return Ok(()) };
-        let mut rest = data;
-        for region in Gather::sges(&self.rq.sges, wqe.sge_at, offset, data.len() as u32) {
-            let (bytes, after) = rest.split_at(region.len as usize);
-            rest = after;
-            //= check F11 — a receive WQE without a right to its memory is our operational error
-            memory.write(context.pd, region, bytes).map_err(|_| {
-                Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr)
-            })?;
-        }
-        Ok(())
+        //= check F11 — a receive WQE without a right to its memory is our operational error
+        scatter(&self.rq.sges, wqe.sge_at, offset, data, context.by, memory)
+            .map_err(|_| Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr))
     }
 
     fn complete_receive(
@@ -148,13 +141,11 @@ impl Responder {
         env: &mut impl Env,
     ) {
         let cqe = Cqe {
-            wr_id: 0, // the WQE's, filled in where it is taken off the queue
-            status: WcStatus::Success,
-            opcode,
             byte_len,
             imm: packet.op.has(Header::ImmDt).then_some(packet.ext.imm),
-            qpn: context.qpn,
             solicited: packet.bth.solicited,
+            // The number is the WQE's, filled in where that is taken off the queue.
+            ..Cqe::new(0, WcStatus::Success, opcode, context.by.qpn)
         };
         self.complete_front(cqe, env);
     }

@@ -206,7 +206,7 @@ impl Responder {
         }
         //= check F1 — a key or range that is not granted is a remote access error
         memory
-            .check(context.pd, Region { key: Key::Remote(rkey), va, len }, access)
+            .check(context.by, Region { key: Key::Remote(rkey), va, len }, access)
             .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))
     }
 }

@@ -52,7 +52,13 @@ impl Default for Terms {
             retry_cnt: 7,
             rnr_retry: 7,
         };
-        let caps = QpCaps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 4, max_recv_sge: 4 };
+        let caps = QpCaps {
+            max_send_wr: 256,
+            max_recv_wr: 256,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 1024,
+        };
         Terms {
             mtu: PathMtu::B256,
             caps,
