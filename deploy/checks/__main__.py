@@ -1,0 +1,121 @@
+"""deploy/test checks: every behaviour that has to be proven, its tests, and their verdict."""
+
+import argparse
+import collections
+import sys
+import tempfile
+from pathlib import Path
+
+import citations
+import results
+from results import CheckFailure
+
+CHECKS = Path(__file__).resolve().parent
+REPOSITORY = CHECKS.parent.parent
+PASS, FAIL, NOT_YET = "pass", "FAIL", "not yet"
+
+
+def main():
+    """Returns the exit status: 0 all rows pass, 1 some do not, 2 nothing could be run."""
+    asked = parse()
+    titles = citations.rows(CHECKS / "rows.txt")
+    unknown = set(asked.rows) - titles.keys()
+    if unknown:
+        print(f"no such row: {' '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    wanted = [row for row in titles if not asked.rows or row in asked.rows]
+    found = citations.collect(REPOSITORY)
+    flaws = one_sided(found, titles)
+    if asked.citations:
+        tell(flaws)
+        return 1 if flaws else 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="uroce-checks-") as captures:
+            verdicts, lost = verdicts_of(found, wanted, captures if asked.pcap else None)
+            if asked.pcap:
+                write_captures(verdicts, wanted, Path(captures), asked.pcap)
+    except CheckFailure as failure:
+        print(f"checks: {failure}", file=sys.stderr)
+        return 2
+    count = report(wanted, titles, verdicts, flaws)
+    tell(lost)
+    print(f"checks: {len(wanted)} rows, {count[PASS]} pass, {count[FAIL]} fail, "
+          f"{count[NOT_YET]} not yet")
+    return 0 if count[PASS] == len(wanted) and not lost else 1
+
+
+def parse():
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="deploy/test checks",
+        description="Runs the tests that prove the rows of deploy/checks/rows.txt.",
+    )
+    parser.add_argument("rows", nargs="*", metavar="ID", help="only these rows, e.g. A1 E20")
+    parser.add_argument("--pcap", type=Path, metavar="DIR",
+                        help="write the packets of each row to DIR/ID.pcapng")
+    parser.add_argument("--citations", action="store_true",
+                        help="run nothing; tell which rows lack a citation at a test or at code")
+    return parser.parse_args()
+
+
+def one_sided(found, titles):
+    """Rows that are cited at a test alone, at code alone, or nowhere; and ids that are no rows."""
+    at_test = {citation.row for citation in found if citation.is_test}
+    at_code = {citation.row for citation in found if not citation.is_test}
+    flaws = [f"{row} no test cites it" for row in titles if row not in at_test]
+    flaws += [f"{row} no code cites it" for row in titles if row not in at_code]
+    return flaws
+
+
+def verdicts_of(found, wanted, captures):
+    """Of each row its tests and whether they passed; and citations at what is no test."""
+    verdicts = collections.defaultdict(dict)
+    unresolved = {citation for citation in found if citation.is_test and citation.row in wanted}
+    for group in results.GROUPS:
+        tests = results.listed(REPOSITORY, group)
+        cited = {citation: results.resolve(citation, tests, REPOSITORY) for citation in unresolved}
+        unresolved -= {citation for citation, tests in cited.items() if tests}
+        chosen = {test for tests in cited.values() for test in tests}
+        passed = results.run(REPOSITORY, group, chosen, captures) if chosen else {}
+        for citation, tests in cited.items():
+            for test in tests:
+                verdicts[citation.row][test] = passed.get(test, False)
+    lost = [f"{citation} cites {citation.row} at no test that runs"
+            for citation in sorted(unresolved, key=str)]
+    return verdicts, lost
+
+
+def write_captures(verdicts, wanted, captures, folder):
+    """One file a row: its tests' captures one behind the other, as pcapng allows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in wanted:
+        parts = [captures / f"{test.name}.pcapng" for test in sorted(verdicts[row])]
+        parts = [part.read_bytes() for part in parts if part.exists()]
+        if parts:
+            (folder / f"{row}.pcapng").write_bytes(b"".join(parts))
+        else:
+            print(f"{row}: no capture, its tests send over rings or not at all", file=sys.stderr)
+
+
+def report(wanted, titles, verdicts, flaws):
+    """The table. Returns how many rows have which verdict."""
+    count = collections.Counter()
+    for row in wanted:
+        missing = [flaw.split(maxsplit=1)[1] for flaw in flaws if flaw.split()[0] == row]
+        tests = verdicts[row]
+        verdict = FAIL if not all(tests.values()) else NOT_YET if missing else PASS
+        count[verdict] += 1
+        print(f"{row:4}{verdict:8} {titles[row]}{''.join(f'; {what}' for what in missing)}")
+        for test, has_passed in sorted(tests.items()):
+            print(f"            {test}{'' if has_passed else '  FAILED'}")
+    return count
+
+
+def tell(lines):
+    """What is wrong beside the verdicts."""
+    for line in lines:
+        print(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

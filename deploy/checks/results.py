@@ -1,0 +1,111 @@
+"""Which test a citation means, and what became of it: nextest is asked for both."""
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+# Packages and how they are built; the second group links DPDK.
+GROUPS = (
+    (("uroce-wire", "uroce-transport"), ("--all-features",)),
+    (("uroce-engine", "uroce-controlplane", "uroce"), ()),
+)
+PROFILE = "checks"
+# Where .config/nextest.toml has this profile's report; CARGO_TARGET_DIR does not move it.
+JUNIT = f"target/nextest/{PROFILE}/junit.xml"
+CAPTURE_DIR = "UROCE_CAPTURE_DIR"
+
+
+@dataclass(frozen=True, order=True)
+class Test:
+    """A test as nextest names it."""
+
+    binary: str
+    name: str
+
+    def __str__(self):
+        return f"{self.binary} {self.name}"
+
+
+class CheckFailure(Exception):
+    """Carries a sentence for the person at the terminal."""
+
+
+def arguments(group):
+    """Of nextest, for a group of packages."""
+    packages, options = group
+    return [word for package in packages for word in ("-p", package)] + list(options)
+
+
+def listed(repository, group):
+    """All tests of a group that are not ignored."""
+    command = ["cargo", "nextest", "list", "--message-format", "json", *arguments(group)]
+    done = subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise CheckFailure("the tests do not build, see above")
+    return {
+        Test(binary, name)
+        for binary, suite in json.loads(done.stdout)["rust-suites"].items()
+        for name, case in suite["testcases"].items()
+        if not case["ignored"]
+    }
+
+
+def resolve(citation, tests, repository):
+    """The test that a citation stands at, among those listed."""
+    package, binary, module = place(citation.path, repository)
+    names = [
+        test for test in tests
+        if test.binary == (f"{package}::{binary}" if binary else package)
+        and test.name.split("::")[-1] == citation.function
+        and test.name.startswith(module)
+    ]
+    return sorted(names)
+
+
+def place(path, repository):
+    """Package, test binary (or nothing: the library) and module prefix of a source file."""
+    crate = path.parent
+    while not (repository / crate / "Cargo.toml").exists():
+        crate = crate.parent
+    manifest = (repository / crate / "Cargo.toml").read_text()
+    package = re.search(r'^name = "(.*)"', manifest, re.MULTILINE)[1]
+    folder, *parts = path.relative_to(crate).with_suffix("").parts
+    binary = ""
+    if folder == "tests":
+        binary, *parts = parts
+    elif parts[0] == "bin":
+        binary, parts = f"bin/{parts[1]}", parts[2:]
+    if parts and parts[-1] in ("main", "lib", "mod"):
+        parts.pop()
+    return package, binary, "".join(f"{part}::" for part in parts)
+
+
+def run(repository, group, tests, captures):
+    """Runs these tests and tells of each whether it passed."""
+    junit = repository / JUNIT
+    junit.unlink(missing_ok=True)
+    environment = dict(os.environ)
+    if captures:
+        environment[CAPTURE_DIR] = str(captures)
+    command = ["cargo", "nextest", "run", "--profile", PROFILE, "--no-fail-fast",
+               "--status-level", "fail", "--final-status-level", "fail", *arguments(group)]
+    for binary in sorted({test.binary for test in tests}):
+        names = sorted(test.name for test in tests if test.binary == binary)
+        some = " | ".join(f"test(={name})" for name in names)
+        command += ["-E", f"binary_id(={binary}) & ({some})"]
+    subprocess.run(command, cwd=repository, env=environment, stdout=subprocess.DEVNULL)
+    if not junit.exists():
+        raise CheckFailure("the tests did not run, see above")
+    return {
+        Test(suite.get("name"), case.get("name")): passed(case)
+        for suite in ElementTree.parse(junit).getroot().iter("testsuite")
+        for case in suite.iter("testcase")
+    }
+
+
+def passed(case):
+    """Did this test case of a JUnit report pass?"""
+    return case.find("failure") is None and case.find("error") is None
