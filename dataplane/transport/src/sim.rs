@@ -19,6 +19,7 @@
 //! Not here: time, files, threads of the machine. The program `uroce-sim` has those; but a world
 //! that keeps a record writes it out at its end if the environment names a folder ([`CAPTURE_DIR`]).
 
+mod arrival;
 mod capture;
 mod chunks;
 mod clock;
@@ -34,6 +35,7 @@ mod plan;
 mod record;
 mod run;
 mod setup;
+mod windows;
 mod workload;
 mod world;
 
@@ -46,4 +48,5 @@ pub use pair::{Crafted, Half, Pair, Seen, Terms};
 pub use plan::Plan;
 pub use record::{Fate, Record, Sighting};
 pub use run::{Campaign, Outcome, Summary, Violation, run_seed};
+pub use windows::WindowType;
 pub use world::{Settings, Step, World};

@@ -6,9 +6,10 @@
 use core::time::Duration;
 
 use fastrand::Rng;
+use uroce_wire::Gid;
 
 use super::faults::{self, Action, Rates};
-use super::node::{At, Departure, Slot};
+use super::node::{At, Departure};
 use super::record::{Fate, Sighting};
 use super::world::{Event, World};
 use crate::Instant;
@@ -80,8 +81,29 @@ fn up_to(rng: &mut Rng, max: Duration) -> Duration {
 impl World {
     /// A frame leaves its node.
     pub(super) fn launch(&mut self, departure: Departure) {
-        let Departure { from, bth, mut frame } = departure;
-        let Slot { peer: to, connection, .. } = *self.slot(from);
+        let from = departure.from;
+        match departure.to {
+            None => self.launch_to(self.slot(from).peer, departure),
+            Some(gid) => {
+                for node in self.reached_by(gid, from) {
+                    self.launch_to(node, departure.clone());
+                }
+            }
+        }
+    }
+
+    /// The nodes that a frame to this address comes to: one, or of a group all but the sender.
+    fn reached_by(&self, gid: Gid, from: At) -> Vec<u16> {
+        let is_reached = |number: &u16| match gid.to_ip().is_multicast() {
+            true => *number != from.node,
+            false => self.node(*number).gid == gid,
+        };
+        (0..self.nodes().len() as u16).filter(is_reached).collect()
+    }
+
+    fn launch_to(&mut self, to: u16, departure: Departure) {
+        let Departure { from, bth, mut frame, .. } = departure;
+        let connection = self.slot(from).connection;
         self.packets += 1;
         // Every rule counts every frame that fits it; the first whose turn it is acts.
         let mut action = None;

@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use uroce_wire::{Lkey, Rkey, Va};
 
+use super::windows::{WINDOW_MARK, Window};
 use crate::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region, Sge};
 
 /// A handle to a region: enough to name it in a work request.
@@ -64,6 +65,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Regions {
     entries: Vec<Entry>,
+    pub(super) windows: Vec<Window>,
 }
 
 /// A key is a region's index in the low bits and a tag above, so that a wrong key is found.
@@ -86,7 +88,7 @@ impl Regions {
         assert!(index < 1 << INDEX_BITS, "too many regions");
         let last = bytes.len().saturating_sub(1) as u64;
         assert!(base.checked_add(last).is_some(), "region wraps");
-        let key = tag << INDEX_BITS | index as u32;
+        let key = tag << INDEX_BITS & !WINDOW_MARK | index as u32;
         let len = u32::try_from(bytes.len()).expect("regions are below 4 GiB");
         self.entries.push(Entry { key, pd, access, base, bytes, is_live: true });
         Mr { index, key, base, len }
@@ -112,7 +114,7 @@ impl Regions {
     /// # Errors
     /// The first [`MemoryFault`] found.
     pub fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
-        self.find(by.pd, region, access).map(|_| ())
+        self.find(by, region, access).map(|_| ())
     }
 
     /// The granted bytes, to be read.
@@ -120,7 +122,7 @@ impl Regions {
     /// # Errors
     /// The first [`MemoryFault`] found.
     pub fn read(&self, by: Accessor, region: Region) -> Result<&[u8], MemoryFault> {
-        let (index, range) = self.find(by.pd, region, Access::Read)?;
+        let (index, range) = self.find(by, region, Access::Read)?;
         Ok(&self.entries[index].bytes[range])
     }
 
@@ -133,7 +135,7 @@ impl Regions {
     /// If the core asks for another length than it announces.
     pub fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
-        let (index, range) = self.find(by.pd, region, Access::Write)?;
+        let (index, range) = self.find(by, region, Access::Write)?;
         self.entries[index].bytes[range].copy_from_slice(bytes);
         Ok(())
     }
@@ -154,7 +156,7 @@ impl Regions {
     ) -> Result<u64, MemoryFault> {
         assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        let (index, range) = self.find(by.pd, region, Access::Atomic)?;
+        let (index, range) = self.find(by, region, Access::Atomic)?;
         let word: &mut [u8; 8] =
             (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
         let former = u64::from_ne_bytes(*word);
@@ -170,17 +172,33 @@ impl Regions {
 
     fn find(
         &self,
-        pd: Pd,
+        by: Accessor,
         region: Region,
         access: Access,
     ) -> Result<(usize, Range<usize>), MemoryFault> {
-        let (key, right) = match (region.key, access) {
+        let (mut key, mut right) = match (region.key, access) {
             (Key::Local(key), Access::Read) => (key.0, AccessFlags::empty()),
             (Key::Local(key), _) => (key.0, AccessFlags::LOCAL_WRITE),
             (Key::Remote(key), Access::Read) => (key.0, AccessFlags::REMOTE_READ),
             (Key::Remote(key), Access::Write) => (key.0, AccessFlags::REMOTE_WRITE),
             (Key::Remote(key), Access::Atomic) => (key.0, AccessFlags::REMOTE_ATOMIC),
         };
+        if key & WINDOW_MARK != 0 {
+            key = self.through_window(by, region, access)?;
+            right = AccessFlags::empty(); // the window grants, not the region
+        }
+        self.find_region(key, by.pd, right, region.va, u64::from(region.len))
+    }
+
+    /// Place and range of `len` bytes at `va` in the region of a key that grants `right`.
+    pub(super) fn find_region(
+        &self,
+        key: u32,
+        pd: Pd,
+        right: AccessFlags,
+        va: Va,
+        len: u64,
+    ) -> Result<(usize, Range<usize>), MemoryFault> {
         let index = (key & ((1 << INDEX_BITS) - 1)) as usize;
         let entry = self
             .entries
@@ -194,14 +212,14 @@ impl Regions {
             return Err(MemoryFault::NotGranted);
         }
         // In 128 bits nothing wraps.
-        let start = u128::from(region.va.0);
-        let end = start + u128::from(region.len);
+        let start = u128::from(va.0);
+        let end = start + u128::from(len);
         let base = u128::from(entry.base);
         if start < base || end > base + entry.bytes.len() as u128 {
             return Err(MemoryFault::OutOfRange);
         }
         let offset = (start - base) as usize;
-        Ok((index, offset..offset + region.len as usize))
+        Ok((index, offset..offset + len as usize))
     }
 }
 

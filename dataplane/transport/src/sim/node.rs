@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Bth, Gid, HeaderTemplate, Mac, Qpn, Rkey, Va};
+use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Mac, Qpn, Rkey, Va};
 
 use super::frame;
 use super::memory::Regions;
 use crate::{
-    Access, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
+    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
     MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
     SharedReceives, Side, TransmitError,
 };
@@ -80,6 +80,13 @@ impl Slot {
     }
 }
 
+/// An address handle: where its packets go, and what stands in front of them.
+#[derive(Debug)]
+struct Handle {
+    to: Gid,
+    template: HeaderTemplate,
+}
+
 /// One machine.
 #[derive(Debug)]
 pub struct Node {
@@ -89,6 +96,11 @@ pub struct Node {
     pub mac: Mac,
     /// Its registered memory.
     pub memory: Regions,
+    /// Receives of the shared receive queue, oldest first; QPs created with `uses_srq` share it.
+    pub srq: VecDeque<(RecvWr, Vec<Sge>)>,
+    /// Multicast groups and the QPs attached to them.
+    pub groups: Vec<(Gid, At)>,
+    handles: Vec<Handle>,
     pub(super) slots: Vec<Slot>,
     pub(super) counters: [u64; Counter::ALL.len()],
     pub(super) drops: [u64; DropReason::ALL.len()],
@@ -100,10 +112,19 @@ impl Node {
             gid,
             mac,
             memory: Regions::default(),
+            srq: VecDeque::new(),
+            groups: Vec::new(),
+            handles: Vec::new(),
             slots: Vec::new(),
             counters: [0; Counter::ALL.len()],
             drops: [0; DropReason::ALL.len()],
         }
+    }
+
+    /// Makes an address handle.
+    pub fn create_ah(&mut self, path: Encap) -> Ah {
+        self.handles.push(Handle { to: path.dst, template: path.template() });
+        Ah(self.handles.len() as u32 - 1)
     }
 
     /// How often `counter` was counted by the node's QPs.
@@ -124,9 +145,11 @@ impl Node {
 }
 
 /// A frame on its way out of a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Departure {
     pub(super) from: At,
+    /// Where it goes, if it does not go to the sender's peer.
+    pub(super) to: Option<Gid>,
     pub(super) bth: Bth,
     pub(super) frame: Vec<u8>,
 }
@@ -148,12 +171,31 @@ pub(super) struct Outlet {
 /// A QP's [`crate::Env`] in the simulator.
 pub(super) struct Surroundings<'a> {
     pub(super) at: At,
-    pub(super) now: Instant,
-    pub(super) memory: &'a mut Regions,
-    pub(super) template: &'a HeaderTemplate,
-    pub(super) counters: &'a mut [u64; Counter::ALL.len()],
-    pub(super) charges: &'a mut VecDeque<Instant>,
-    pub(super) outlet: &'a mut Outlet,
+    now: Instant,
+    memory: &'a mut Regions,
+    srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
+    handles: &'a [Handle],
+    template: &'a HeaderTemplate,
+    counters: &'a mut [u64; Counter::ALL.len()],
+    charges: &'a mut VecDeque<Instant>,
+    outlet: &'a mut Outlet,
+}
+
+impl Node {
+    /// Lets a QP of this node, which is `at`, work in its surroundings.
+    pub(super) fn with_qp<R>(
+        &mut self,
+        at: At,
+        now: Instant,
+        outlet: &mut Outlet,
+        work: impl FnOnce(&mut Qp, &mut Surroundings<'_>) -> R,
+    ) -> R {
+        let Node { slots, memory, srq, handles, counters, .. } = self;
+        let Slot { qp, template, charges, .. } = &mut slots[usize::from(at.qp)];
+        let mut surroundings =
+            Surroundings { at, now, memory, srq, handles, template, counters, charges, outlet };
+        work(qp, &mut surroundings)
+    }
 }
 
 impl Memory for Surroundings<'_> {
@@ -175,18 +217,22 @@ impl Memory for Surroundings<'_> {
         self.memory.atomic(by, rkey, va, op)
     }
 
-    fn bind(&mut self, _by: Accessor, _bind: &BindMw) -> Result<(), MemoryFault> {
-        Err(MemoryFault::NotAWindow) // a node has no windows yet
+    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        self.memory.bind(by, bind)
     }
 
-    fn invalidate(&mut self, _by: Accessor, _rkey: Rkey) -> Result<(), MemoryFault> {
-        Err(MemoryFault::NotAWindow)
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+        self.memory.invalidate(by, rkey)
     }
 }
 
 impl SharedReceives for Surroundings<'_> {
-    fn take_receive(&mut self, _place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        false // no QP has an SRQ yet
+    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        let oldest = self.srq.pop_front();
+        if let Some((wr, sges)) = &oldest {
+            place(wr, sges);
+        }
+        oldest.is_some()
     }
 
     fn receives_waiting(&self) -> u32 {
@@ -196,9 +242,13 @@ impl SharedReceives for Surroundings<'_> {
 
 impl PacketSink for Surroundings<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
-        if let Path::Ah(_) = packet.path {
-            return Err(TransmitError::UnknownAh); // a node has no address handles yet
-        }
+        let (template, to) = match packet.path {
+            Path::Connected => (self.template, None),
+            Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
+                Some(handle) => (&handle.template, Some(handle.to)),
+                None => return Err(TransmitError::UnknownAh),
+            },
+        };
         let outlet = &mut *self.outlet;
         if outlet.full_rate > 0.0 && outlet.rng.f64() < outlet.full_rate {
             outlet.refused += 1;
@@ -220,10 +270,9 @@ impl PacketSink for Surroundings<'_> {
             assert!(out.is_empty(), "a gather list is as long as it says");
             Ok(())
         };
-        match frame::build(&mut frame, self.template, &packet.bth, &packet.ext, len as usize, fill)
-        {
+        match frame::build(&mut frame, template, &packet.bth, &packet.ext, len as usize, fill) {
             Ok(()) => {
-                outlet.departures.push(Departure { from: self.at, bth: packet.bth, frame });
+                outlet.departures.push(Departure { from: self.at, to, bth: packet.bth, frame });
                 Ok(())
             }
             Err(fault) => {

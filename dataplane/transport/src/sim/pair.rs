@@ -5,19 +5,19 @@
 
 mod packets;
 mod terms;
+mod work;
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
 
-use uroce_wire::{Encap, Gid, ImmDt, Mac, Pkey, Psn, Qpn, udp_source_port};
+use uroce_wire::{Encap, Gid, Mac, Pkey, Psn, Qpn, udp_source_port};
 
 use super::faults::Rule;
 use super::memory::Mr;
-use super::node::{At, Completed, Node};
+use super::node::{At, Completed, Happened, Node};
 use super::world::{Step, World};
 use crate::{
-    AccessFlags, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpInit, QpState, QpType, RecvWr,
-    SendOp, SendWr, Sge, Side,
+    AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType, Side,
 };
 
 pub use packets::{Crafted, Seen};
@@ -50,8 +50,10 @@ pub struct Pair {
     ends: [At; 2],
     local: [Mr; 2],
     remote: [Mr; 2],
+    handles: [Ah; 2],
     next_wr_id: u64,
     completed: Vec<Completed>,
+    happened: Vec<Happened>,
 }
 
 impl Pair {
@@ -77,8 +79,9 @@ impl Pair {
         let ends = [0, 1].map(|end: u8| {
             let gid = Gid::from(Ipv4Addr::new(10, 0, 0, end + 1));
             let node = world.add_node(gid, Mac([2, 0, 0, 0, 0, end + 1]));
-            let init = QpInit { qp_type: QpType::Rc, caps: terms.caps, uses_srq: false };
-            world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, &init)
+            let at = world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, &terms.init(node));
+            world.set_port_mtu(at, terms.mtu);
+            at
         });
         world.join(ends[0], ends[1]);
         let mut add = |end: usize, base, bytes| {
@@ -90,8 +93,32 @@ impl Pair {
         };
         let local = [0, 1].map(|end| add(end, 0x10_0000, pattern(end)));
         let remote = [0, 1].map(|end| add(end, 0x7000_0000_0000, vec![FILL; REGION as usize]));
-        let (next_wr_id, completed) = (1, Vec::new());
-        Pair { world, terms, ends, local, remote, next_wr_id, completed }
+        let (completed, happened) = (Vec::new(), Vec::new());
+        let handles = [Ah(0); 2];
+        let mut pair =
+            Pair { world, terms, ends, local, remote, handles, next_wr_id: 1, completed, happened };
+        for end in [0, 1] {
+            let path = pair.path(end);
+            pair.handles[end] = pair.world.node_mut(end as u16).create_ah(path);
+        }
+        pair
+    }
+
+    /// Another connection between the same nodes on the same terms, both ends in RTS.
+    pub fn another(&mut self) -> [At; 2] {
+        let ats = [0, 1].map(|node: u16| {
+            let tag = 0x4000 + self.world.node(node).slots.len() as u32;
+            self.world.add_qp(node, tag, PD, &self.terms.init(node))
+        });
+        self.world.join(ats[0], ats[1]);
+        let qpns = ats.map(|at| self.world.qp(at).qpn());
+        for end in [0, 1] {
+            for mut change in self.changes(end) {
+                change.dest_qpn = change.dest_qpn.map(|_| qpns[1 - end]);
+                self.world.modify(ats[end], &change).expect("a legal change");
+            }
+        }
+        ats
     }
 
     /// Takes an end, wherever it is below, to INIT, RTR or RTS.
@@ -112,31 +139,37 @@ impl Pair {
     /// RESET to INIT to RTR to RTS, as the terms say.
     pub fn changes(&self, end: usize) -> [QpChange; 3] {
         let (me, peer) = (&self.terms.half[end], &self.terms.half[1 - end]);
-        [
-            QpChange {
-                pkey: Some(Pkey::DEFAULT),
-                port: Some(1),
-                access: Some(me.access),
-                ..QpChange::to(QpState::Init)
-            },
-            QpChange {
-                path: Some(self.path(end)),
-                path_mtu: Some(self.terms.mtu),
-                dest_qpn: Some(self.qpn(1 - end)),
-                rq_psn: Some(peer.sq_psn),
-                max_dest_rd_atomic: Some(me.max_dest_rd_atomic),
-                min_rnr_timer: Some(me.min_rnr_timer),
-                ..QpChange::to(QpState::Rtr)
-            },
-            QpChange {
-                sq_psn: Some(me.sq_psn),
-                timeout: Some(me.timeout),
-                retry_cnt: Some(me.retry_cnt),
-                rnr_retry: Some(me.rnr_retry),
-                max_rd_atomic: Some(me.max_rd_atomic),
-                ..QpChange::to(QpState::Rts)
-            },
-        ]
+        let init =
+            QpChange { pkey: Some(Pkey::DEFAULT), port: Some(1), ..QpChange::to(QpState::Init) };
+        let rts = QpChange { sq_psn: Some(me.sq_psn), ..QpChange::to(QpState::Rts) };
+        if self.terms.qp_type == QpType::Ud {
+            let init = QpChange { qkey: Some(me.qkey), ..init };
+            return [init, QpChange::to(QpState::Rtr), rts];
+        }
+        let init = QpChange { access: Some(me.access), ..init };
+        let rtr = QpChange {
+            path: Some(self.path(end)),
+            path_mtu: Some(self.terms.mtu),
+            dest_qpn: Some(self.qpn(1 - end)),
+            rq_psn: Some(peer.sq_psn),
+            ..QpChange::to(QpState::Rtr)
+        };
+        if self.terms.qp_type == QpType::Uc {
+            return [init, rtr, rts];
+        }
+        let rtr = QpChange {
+            max_dest_rd_atomic: Some(me.max_dest_rd_atomic),
+            min_rnr_timer: Some(me.min_rnr_timer),
+            ..rtr
+        };
+        let rts = QpChange {
+            timeout: Some(me.timeout),
+            retry_cnt: Some(me.retry_cnt),
+            rnr_retry: Some(me.rnr_retry),
+            max_rd_atomic: Some(me.max_rd_atomic),
+            ..rts
+        };
+        [init, rtr, rts]
     }
 
     /// The path from an end to the other.
@@ -233,82 +266,6 @@ impl Pair {
         self.bytes(end, self.remote[end])[offset as usize..].iter().all(|byte| *byte == FILL)
     }
 
-    /// Posts a signalled send work request and gives its number.
-    ///
-    /// # Panics
-    /// If the QP refuses it.
-    pub fn post(&mut self, end: usize, op: SendOp, sges: &[Sge]) -> u64 {
-        self.post_wr(end, op, sges, true)
-    }
-
-    /// As [`post`](Pair::post), signalled or not.
-    ///
-    /// # Panics
-    /// If the QP refuses it.
-    pub fn post_wr(&mut self, end: usize, op: SendOp, sges: &[Sge], signaled: bool) -> u64 {
-        let wr_id = self.next_wr_id;
-        self.next_wr_id += 1;
-        let wr = SendWr { wr_id, op, signaled, solicited: false, fence: false };
-        self.world.post_send(self.ends[end], &wr, sges).expect("a QP that takes sends");
-        wr_id
-    }
-
-    /// A WRITE of the first `len` bytes of the local region to the start of the peer's.
-    pub fn write(&mut self, end: usize, len: u32) -> u64 {
-        let op = self.write_op(end, 0, None);
-        self.post(end, op, &[self.local[end].sge(0, len)])
-    }
-
-    /// As [`write`](Pair::write), to the second half of the peer's region.
-    pub fn write_far(&mut self, end: usize, len: u32) -> u64 {
-        let op = self.write_op(end, REGION / 2, None);
-        self.post(end, op, &[self.local[end].sge(0, len)])
-    }
-
-    /// As [`write`](Pair::write), with immediate data.
-    pub fn write_imm(&mut self, end: usize, len: u32, imm: u32) -> u64 {
-        let op = self.write_op(end, 0, Some(ImmDt(imm)));
-        self.post(end, op, &[self.local[end].sge(0, len)])
-    }
-
-    /// A WRITE to `offset` in the region the peer opens.
-    pub fn write_op(&self, end: usize, offset: u32, imm: Option<ImmDt>) -> SendOp {
-        let target = self.remote[1 - end];
-        SendOp::Write { va: target.va(u64::from(offset)), rkey: target.rkey(), imm }
-    }
-
-    /// A SEND of the first `len` bytes of the local region.
-    pub fn send(&mut self, end: usize, len: u32) -> u64 {
-        self.post(end, SendOp::Send { imm: None }, &[self.local[end].sge(0, len)])
-    }
-
-    /// As [`send`](Pair::send), with immediate data.
-    pub fn send_imm(&mut self, end: usize, len: u32, imm: u32) -> u64 {
-        let op = SendOp::Send { imm: Some(ImmDt(imm)) };
-        self.post(end, op, &[self.local[end].sge(0, len)])
-    }
-
-    /// A READ of the first `len` bytes that the peer opens.
-    pub fn read(&mut self, end: usize, len: u32) -> u64 {
-        let from = self.remote[1 - end];
-        let op = SendOp::Read { va: from.va(0), rkey: from.rkey() };
-        self.post(end, op, &[self.local[end].sge(LANDING, len)])
-    }
-
-    /// FETCH_ADD to the first word that the peer opens.
-    pub fn fetch_add(&mut self, end: usize, add: u64) -> u64 {
-        let word = self.remote[1 - end];
-        let op = SendOp::FetchAdd { va: word.va(0), rkey: word.rkey(), add };
-        self.post(end, op, &[self.local[end].sge(LANDING, 8)])
-    }
-
-    /// CMP_SWAP of the first word that the peer opens.
-    pub fn compare_swap(&mut self, end: usize, compare: u64, swap: u64) -> u64 {
-        let word = self.remote[1 - end];
-        let op = SendOp::CompareSwap { va: word.va(0), rkey: word.rkey(), compare, swap };
-        self.post(end, op, &[self.local[end].sge(LANDING, 8)])
-    }
-
     /// Sets the first word that an end opens.
     pub fn set_word(&mut self, end: usize, word: u64) {
         let mr = self.remote[end];
@@ -318,27 +275,6 @@ impl Pair {
     /// The first word that an end opens.
     pub fn word(&self, end: usize) -> u64 {
         u64::from_ne_bytes(self.target(end, 8).try_into().expect("eight bytes"))
-    }
-
-    /// Posts a receive of `len` bytes; all receives of an end share one buffer.
-    ///
-    /// # Panics
-    /// If the QP refuses it.
-    pub fn recv(&mut self, end: usize, len: u32) -> u64 {
-        self.post_recv(end, &[self.local[end].sge(INBOX, len)])
-    }
-
-    /// Posts a receive.
-    ///
-    /// # Panics
-    /// If the QP refuses it.
-    pub fn post_recv(&mut self, end: usize, sges: &[Sge]) -> u64 {
-        let wr_id = self.next_wr_id;
-        self.next_wr_id += 1;
-        self.world
-            .post_recv(self.ends[end], &RecvWr { wr_id }, sges)
-            .expect("a QP that takes receives");
-        wr_id
     }
 
     /// Lets things happen until nothing more does.
@@ -380,10 +316,21 @@ impl Pair {
 
     /// Takes the completions that came to a queue of an end.
     pub fn take(&mut self, end: usize, side: Side) -> Vec<Cqe> {
+        self.take_at(self.ends[end], side)
+    }
+
+    /// Takes the completions that came to a queue of any QP.
+    pub fn take_at(&mut self, at: At, side: Side) -> Vec<Cqe> {
         self.world.take_completions(&mut self.completed);
-        let at = self.ends[end];
         let taken = self.completed.extract_if(.., |one| one.at == at && one.side == side);
         taken.map(|one| one.cqe).collect()
+    }
+
+    /// Takes the events that came to an end.
+    pub fn take_events(&mut self, end: usize) -> Vec<AsyncEvent> {
+        self.world.take_events(&mut self.happened);
+        let at = self.ends[end];
+        self.happened.extract_if(.., |one| one.at == at).map(|one| one.event).collect()
     }
 
     /// Adds a rule.

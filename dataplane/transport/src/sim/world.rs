@@ -5,23 +5,21 @@
 //! - Frames leave a node one after the other at the link's rate; only faults change their order.
 //! - A timer event is early or on time, never late: a deadline that moved is entered anew.
 //!
-//! Not here: what happens to frames on their way (`link`), expectations (`oracle`), work
+//! Not here: what happens to frames on their way (`link`), and where they arrive (`arrival`), expectations (`oracle`), work
 //! (`workload`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Datagram, Gid, Mac, Qpn};
+use uroce_wire::{Gid, Mac, PathMtu, Qpn};
 
 use super::clock::Agenda;
 use super::faults::{FaultCounts, Rates, Rule};
-use super::frame;
 use super::node::{At, Completed, Happened, Node, Outlet, Slot, Surroundings};
 use super::record::{Fate, Record, Sighting};
 use crate::{
-    DropReason, Inbound, Instant, ModifyError, Pd, PostError, Progress, Qp, QpChange, QpInit,
-    RecvWr, SendWr, Sge,
+    Instant, ModifyError, Pd, PostError, Progress, Qp, QpChange, QpInit, RecvWr, SendWr, Sge,
 };
 
 /// How a world behaves.
@@ -303,6 +301,21 @@ impl World {
         result
     }
 
+    /// See [`Qp::post_inline`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_inline`].
+    pub fn post_inline(&mut self, at: At, wr: &SendWr, data: &[u8]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_inline(wr, data, env));
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::set_port_mtu`].
+    pub fn set_port_mtu(&mut self, at: At, mtu: PathMtu) {
+        self.with_qp(at, |qp, _, _| qp.set_port_mtu(mtu));
+    }
+
     /// See [`Qp::post_recv`].
     ///
     /// # Errors
@@ -368,43 +381,14 @@ impl World {
         &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
     }
 
-    fn with_qp<R>(
+    pub(super) fn with_qp<R>(
         &mut self,
         at: At,
         work: impl FnOnce(&mut Qp, Instant, &mut Surroundings<'_>) -> R,
     ) -> R {
         let now = self.agenda.now();
-        let Node { slots, memory, counters, .. } = &mut self.nodes[usize::from(at.node)];
-        let Slot { qp, template, charges, .. } = &mut slots[usize::from(at.qp)];
-        let outlet = &mut self.outlet;
-        let mut env = Surroundings { at, now, memory, template, counters, charges, outlet };
-        work(qp, now, &mut env)
-    }
-
-    fn arrive(&mut self, to: u16, place: u32) {
-        let frame = core::mem::take(&mut self.flying[place as usize]);
-        self.free_places.push(place);
-        if let Err(reason) = self.receive(to, &frame) {
-            self.node_mut(to).drops[reason as usize] += 1;
-        }
-        self.outlet.pool.push(frame);
-    }
-
-    /// The receive side of the engine, in its order.
-    fn receive(&mut self, to: u16, frame: &[u8]) -> Result<(), DropReason> {
-        let (datagram, packet) = frame::open(frame)?;
-        let node = self.node(to);
-        if datagram.dst != node.gid {
-            return Err(DropReason::NotForUs);
-        }
-        //= check E10 — an unknown QPN is dropped
-        let qp = node.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
-        let at = At { node: to, qp: qp as u16 };
-        let Datagram { src, dst, l3, .. } = datagram;
-        let inbound = Inbound { src, dst, l3, packet };
-        let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
-        self.settle(at);
-        result
+        let node = &mut self.nodes[usize::from(at.node)];
+        node.with_qp(at, now, &mut self.outlet, |qp, env| work(qp, now, env))
     }
 
     /// A timer event that an earlier deadline has outrun finds nothing due: a QP is to bear that.
@@ -419,7 +403,7 @@ impl World {
     }
 
     /// After an input: asks the QP for packets, at once or soon.
-    fn settle(&mut self, at: At) {
+    pub(super) fn settle(&mut self, at: At) {
         if !self.slot(at).is_kicked {
             let is_lazy = self.settings.lazy_rate > 0.0 && self.rng.f64() < self.settings.lazy_rate;
             if is_lazy {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use uroce_wire::{Bth, ExtHeaders, OpCode, Pkey, Psn};
+use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, Pkey, Psn};
 
 use super::Pair;
 use crate::Instant;
@@ -115,6 +115,7 @@ impl Pair {
         let mut ext = ExtHeaders::default();
         ext.reth.va = target.va(0);
         ext.reth.rkey = target.rkey();
+        ext.deth = Deth { qkey: self.terms.half[1 - from].qkey, src_qpn: self.qpn(from) };
         ext.atomic.va = target.va(0);
         ext.atomic.rkey = target.rkey();
         Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }

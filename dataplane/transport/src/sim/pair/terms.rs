@@ -1,9 +1,9 @@
 //! How the two ends of a pair are connected.
 
-use uroce_wire::{PathMtu, Psn};
+use uroce_wire::{PathMtu, Psn, Qkey};
 
 use crate::sim::world::Settings;
-use crate::{AccessFlags, QpCaps};
+use crate::{AccessFlags, QpCaps, QpInit, QpType};
 
 /// Attributes of one end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,11 +24,17 @@ pub struct Half {
     pub retry_cnt: u8,
     /// RNR retries.
     pub rnr_retry: u8,
+    /// Q_Key of a UD QP.
+    pub qkey: Qkey,
+    /// Receives come from the node's shared receive queue.
+    pub uses_srq: bool,
 }
 
 /// How a [`Pair`] is connected.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Terms {
+    /// Transport service of both ends.
+    pub qp_type: QpType,
     /// Path MTU of both ends.
     pub mtu: PathMtu,
     /// Queues of both ends.
@@ -37,6 +43,14 @@ pub struct Terms {
     pub settings: Settings,
     /// The two ends.
     pub half: [Half; 2],
+}
+
+impl Terms {
+    /// How the QP of an end is created.
+    pub(super) fn init(&self, end: u16) -> QpInit {
+        let uses_srq = self.half[usize::from(end)].uses_srq;
+        QpInit { qp_type: self.qp_type, caps: self.caps, uses_srq }
+    }
 }
 
 impl Default for Terms {
@@ -51,6 +65,8 @@ impl Default for Terms {
             timeout: 8,
             retry_cnt: 7,
             rnr_retry: 7,
+            qkey: Qkey(0x1111_1111),
+            uses_srq: false,
         };
         let caps = QpCaps {
             max_send_wr: 256,
@@ -60,6 +76,7 @@ impl Default for Terms {
             max_inline_data: 1024,
         };
         Terms {
+            qp_type: QpType::Rc,
             mtu: PathMtu::B256,
             caps,
             settings: Settings::default(),

@@ -1,0 +1,87 @@
+//! The receive side of a node, in the order of the engine's: address, QPN, then the QP.
+
+use uroce_wire::{Bth, Datagram, Frame, Gid, Packet, ParseError, Qpn};
+
+use super::node::{At, Node};
+use super::world::World;
+use crate::{DropReason, Inbound};
+
+impl World {
+    /// A frame has come to a node.
+    pub(super) fn arrive(&mut self, to: u16, place: u32) {
+        let frame = core::mem::take(&mut self.flying[place as usize]);
+        self.free_places.push(place);
+        if let Err(reason) = self.receive(to, &frame) {
+            self.node_mut(to).drops[reason as usize] += 1;
+        }
+        self.outlet.pool.push(frame);
+    }
+
+    fn receive(&mut self, to: u16, frame: &[u8]) -> Result<(), DropReason> {
+        let Frame::Roce(datagram) = Frame::parse(frame)? else { return Err(DropReason::NotForUs) };
+        let packet = datagram.packet();
+        if let Err(error) = packet
+            && error != ParseError::ReservedOpcode
+        {
+            return Err(error.into());
+        }
+        let node = self.node(to);
+        match packet {
+            Ok(packet) if packet.bth.dest_qpn == Qpn::MULTICAST => {
+                self.receive_multicast(to, &datagram, &packet)
+            }
+            _ if datagram.dst != node.gid => Err(DropReason::NotForUs),
+            Ok(packet) => self.hand_over(find(node, to, packet.bth.dest_qpn)?, &datagram, &packet),
+            Err(_) => {
+                let bth = datagram.transport.first_chunk().ok_or(ParseError::Truncated)?;
+                let bth = Bth::parse(bth)?;
+                let at = find(node, to, bth.dest_qpn)?;
+                let (src, dst) = (datagram.src, datagram.dst);
+                let result = self.with_qp(at, |qp, now, env| {
+                    qp.handle_reserved_opcode(now, src, dst, &bth, env)
+                });
+                self.settle(at);
+                result
+            }
+        }
+    }
+
+    /// One copy for each QP of the group; what one of them refuses, the others still get.
+    fn receive_multicast(
+        &mut self,
+        to: u16,
+        datagram: &Datagram<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let is_in = |(group, _): &&(Gid, At)| *group == datagram.dst;
+        let members: Vec<At> =
+            self.node(to).groups.iter().filter(is_in).map(|(_, at)| *at).collect();
+        if members.is_empty() {
+            return Err(DropReason::UnknownQpn);
+        }
+        for at in members {
+            if let Err(reason) = self.hand_over(at, datagram, packet) {
+                self.node_mut(to).drops[reason as usize] += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over(
+        &mut self,
+        at: At,
+        datagram: &Datagram<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let Datagram { src, dst, l3, .. } = *datagram;
+        let inbound = Inbound { src, dst, l3, packet: *packet };
+        let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        self.settle(at);
+        result
+    }
+}
+
+fn find(node: &Node, number: u16, qpn: Qpn) -> Result<At, DropReason> {
+    let qp = node.find(qpn).ok_or(DropReason::UnknownQpn)?;
+    Ok(At { node: number, qp: qp as u16 })
+}

@@ -1,0 +1,141 @@
+//! Memory windows of a node: keys that open a part of a region, and can be taken away again.
+//!
+//! A window's key is a mark, the window's index and eight bits of the consumer's choice.
+
+use uroce_wire::{Qpn, Rkey};
+
+use super::memory::Regions;
+use crate::{Access, AccessFlags, Accessor, BindMw, Key, MemoryFault, Pd, Region};
+
+/// The two kinds of windows there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowType {
+    /// Open to every QP of its domain; bound again at will, and unbound with a length of 0.
+    One,
+    /// Type 2B: open to the QP that bound it, until it is invalidated.
+    Two,
+}
+
+/// Set in keys of windows and in no key of a region.
+pub(super) const WINDOW_MARK: u32 = 1 << 31;
+
+/// Bits of a key that the consumer chooses.
+const VARIANT_BITS: u32 = 8;
+
+#[derive(Debug)]
+pub(super) struct Window {
+    key: Rkey,
+    kind: WindowType,
+    pd: Pd,
+    bound: Option<Bound>,
+}
+
+/// What a window opens.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// As posted; `lkey` names the region.
+    bind: BindMw,
+    qpn: Qpn,
+}
+
+impl Regions {
+    /// Allocates a window that opens nothing yet.
+    pub fn allocate_window(&mut self, pd: Pd, kind: WindowType) -> Rkey {
+        let key = Rkey(WINDOW_MARK | (self.windows.len() as u32) << VARIANT_BITS);
+        self.windows.push(Window { key, kind, pd, bound: None });
+        key
+    }
+
+    /// See [`crate::Memory::bind`].
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    pub fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        let index = self.window(bind.rkey)?;
+        let Window { kind, pd, bound, .. } = self.windows[index];
+        if pd != by.pd {
+            return Err(MemoryFault::WrongPd);
+        }
+        if (bind.rkey.0 ^ bind.new_rkey.0) >> VARIANT_BITS != 0 {
+            return Err(MemoryFault::UnknownKey);
+        }
+        let unbinds = bind.len == 0;
+        match kind {
+            WindowType::Two if bound.is_some() => return Err(MemoryFault::WindowBound),
+            WindowType::Two if unbinds => return Err(MemoryFault::OutOfRange),
+            _ => {}
+        }
+        if !unbinds {
+            self.check_bind(by, bind)?;
+        }
+        let bound = (!unbinds).then_some(Bound { bind: *bind, qpn: by.qpn });
+        self.windows[index] = Window { key: bind.new_rkey, kind, pd, bound };
+        Ok(())
+    }
+
+    /// May this part of the region be opened, and in this way?
+    fn check_bind(&self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let mut needed = AccessFlags::MW_BIND;
+        needed.set(AccessFlags::LOCAL_WRITE, bind.access.intersects(writes));
+        self.find_region(bind.lkey.0, by.pd, needed, bind.va, bind.len).map(|_| ())
+    }
+
+    /// See [`crate::Memory::invalidate`].
+    ///
+    /// # Errors
+    /// The first [`MemoryFault`] found.
+    pub fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+        let index = self.window(rkey)?;
+        let window = &mut self.windows[index];
+        match (window.kind, window.bound) {
+            _ if window.pd != by.pd => Err(MemoryFault::WrongPd),
+            (WindowType::One, _) => Err(MemoryFault::NotAWindow),
+            (WindowType::Two, None) => Err(MemoryFault::UnknownKey),
+            (WindowType::Two, Some(bound)) if bound.qpn != by.qpn => Err(MemoryFault::WrongQp),
+            (WindowType::Two, Some(_)) => {
+                window.bound = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// The region behind a window's key, if the window opens this much of it to this QP.
+    pub(super) fn through_window(
+        &self,
+        by: Accessor,
+        region: Region,
+        access: Access,
+    ) -> Result<u32, MemoryFault> {
+        let Key::Remote(rkey) = region.key else { return Err(MemoryFault::UnknownKey) };
+        let window = &self.windows[self.window(rkey)?];
+        let Bound { bind, qpn } = window.bound.ok_or(MemoryFault::UnknownKey)?;
+        let right = match access {
+            Access::Read => AccessFlags::REMOTE_READ,
+            Access::Write => AccessFlags::REMOTE_WRITE,
+            Access::Atomic => AccessFlags::REMOTE_ATOMIC,
+        };
+        if window.pd != by.pd {
+            return Err(MemoryFault::WrongPd);
+        }
+        if window.kind == WindowType::Two && qpn != by.qpn {
+            return Err(MemoryFault::WrongQp);
+        }
+        if !bind.access.contains(right) {
+            return Err(MemoryFault::NotGranted);
+        }
+        let offset = region.va.0.wrapping_sub(bind.va.0);
+        if offset > bind.len || u64::from(region.len) > bind.len - offset {
+            return Err(MemoryFault::OutOfRange);
+        }
+        Ok(bind.lkey.0)
+    }
+
+    fn window(&self, rkey: Rkey) -> Result<usize, MemoryFault> {
+        let index = ((rkey.0 & !WINDOW_MARK) >> VARIANT_BITS) as usize;
+        match self.windows.get(index) {
+            Some(window) if window.key == rkey => Ok(index),
+            _ => Err(MemoryFault::UnknownKey),
+        }
+    }
+}
