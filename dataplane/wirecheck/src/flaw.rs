@@ -1,0 +1,113 @@
+//! What can be wrong with a packet: one list makes the enum and its texts.
+
+use core::fmt;
+
+macro_rules! rules {
+    ($($name:ident $text:literal)*) => {
+        /// A rule that a packet breaks.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Rule {
+            $(#[doc = $text] $name,)*
+        }
+
+        impl Rule {
+            /// All rules.
+            pub const ALL: &'static [Rule] = &[$(Rule::$name,)*];
+
+            /// One English sentence.
+            pub const fn text(self) -> &'static str {
+                match self { $(Rule::$name => $text,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    Truncated "A header ends beyond the frame."
+    NotRoce "Neither IPv4 nor IPv6 with UDP to port 4791."
+    IpHeader "An IP header field has a value RoCEv2 does not send."
+    IpChecksum "The IPv4 header checksum does not add up."
+    IpLength "The IP length is not the frame's."
+    UdpLength "The UDP length is not the IP payload's."
+    SourcePort "The UDP source port is below 0xC000."
+    Version "The transport version is not 0."
+    ReservedBits "A reserved bit is set."
+    UnknownOpcode "No packet has this opcode."
+    Pad "The pad does not end on a word, is longer than the payload, or is not zero."
+    PayloadLength "The payload is longer or shorter than the opcode allows."
+    Icrc "The invariant CRC does not match."
+    Address "The addresses are not those of the connection."
+    QpNumber "The destination QP is not the peer."
+    Pkey "The P_Key is not the connection's."
+    MigReq "MigReq is clear without an alternate path."
+    Service "The opcode belongs to another service than the QP's."
+    // Requests.
+    PsnSkipped "A new request leaves out PSNs."
+    SentAfterEnd "A QP sends after the error that ended it."
+    SentAfterAck "A request that was acknowledged is sent again."
+    Unordered "Repeated requests do not follow one another."
+    RewindWithoutCause "Requests are repeated with neither a NAK nor a timeout."
+    RewindTarget "Repetition does not begin at the oldest unacknowledged PSN."
+    TimeoutTooLate "A repetition comes later than four timeouts after the last sign of life."
+    BeforeRnrTimer "A request is sent before the RNR timer has run out."
+    Changed "A repeated request differs from the first one."
+    MessageOrder "First, middle and last packets do not follow one another."
+    MtuRule "A first or middle packet is not full, a last one is empty, or one is over the MTU."
+    WriteLength "The packets of a WRITE do not add up to its announced length."
+    TooManyReads "More READ and ATOMIC requests are outstanding than agreed."
+    WindowTooWide "More than half of all PSNs are outstanding."
+    SolicitedPlace "The solicited mark stands on a packet that ends no message."
+    // Responses.
+    AckOfNothing "An acknowledgement covers what has not been received."
+    AckGoesBack "An acknowledgement covers less than an earlier one."
+    NakPsn "A NAK names another PSN than the expected one."
+    NakTwice "A second NAK for one gap."
+    NakWithoutGap "A sequence NAK although nothing is missing."
+    RnrTimer "An RNR NAK carries another timer than agreed."
+    Syndrome "The syndrome has no meaning."
+    MsnGoesBack "The message sequence number goes back."
+    MsnAhead "The message sequence number counts messages not received."
+    NotAsked "A READ or ATOMIC response that nobody asked for."
+    ResponseOrder "READ responses do not follow one another."
+    ResponseLength "READ responses do not add up to what was asked for."
+    AtomicReplay "A repeated ATOMIC response carries another value."
+    NoResponses "A response on a service that has none."
+    // Unreliable services.
+    Repeated "An unreliable service repeats a packet."
+    SourceQp "The DETH does not name the sending QP."
+}
+
+/// A broken rule, and the numbers that break it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flaw {
+    /// The rule.
+    pub rule: Rule,
+    /// What stands in the packet, or follows from it.
+    pub found: u64,
+    /// What was to stand there, if it is one number.
+    pub expected: u64,
+}
+
+impl Flaw {
+    pub(crate) fn new(rule: Rule, found: impl Into<u64>, expected: impl Into<u64>) -> Flaw {
+        Flaw { rule, found: found.into(), expected: expected.into() }
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (found {:#x}, expected {:#x})", self.rule.text(), self.found, self.expected)
+    }
+}
+
+impl core::error::Error for Flaw {}
+
+/// `Err` with the flaw unless `is_right`.
+pub(crate) fn ensure(
+    is_right: bool,
+    rule: Rule,
+    found: impl Into<u64>,
+    expected: impl Into<u64>,
+) -> Result<(), Flaw> {
+    if is_right { Ok(()) } else { Err(Flaw::new(rule, found, expected)) }
+}

@@ -1,0 +1,79 @@
+//! The order of new request packets within and between messages, and their lengths.
+
+use crate::flaw::{Flaw, Rule, ensure};
+use crate::frame::{Kind, Seen, Shape};
+
+/// Longest message, in bytes.
+const LONGEST: u32 = 1 << 31;
+
+/// The message a requester is in the middle of.
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    None,
+    Send,
+    /// Bytes that are still to come.
+    Write(u32),
+}
+
+/// Where a requester stands between its messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Messages {
+    mtu: u32,
+    open: Open,
+}
+
+impl Messages {
+    pub(crate) fn new(mtu: u32) -> Messages {
+        Messages { mtu, open: Open::None }
+    }
+
+    /// Takes the next new request packet; gives the PSNs it occupies.
+    pub(crate) fn next(&mut self, seen: &Seen, shape: &Shape) -> Result<u32, Flaw> {
+        let goes_on = match (self.open, shape.kind) {
+            (Open::None, _) => shape.is_first,
+            (Open::Send, Kind::Send) | (Open::Write(_), Kind::Write) => !shape.is_first,
+            _ => false,
+        };
+        ensure(goes_on, Rule::MessageOrder, seen.opcode, 0_u8)?;
+        self.check_length(seen, shape)?;
+        ensure(shape.is_last || !seen.solicited, Rule::SolicitedPlace, seen.opcode, 0_u8)?;
+        match shape.kind {
+            Kind::Write => {
+                let left = match self.open {
+                    Open::Write(left) => left,
+                    _ => seen.dma_len,
+                };
+                let is_right = match shape.is_last {
+                    true => left == seen.payload_len,
+                    false => left > seen.payload_len,
+                };
+                let is_right = is_right && left <= LONGEST;
+                ensure(is_right, Rule::WriteLength, seen.payload_len, left)?;
+                self.open = Open::Write(left - seen.payload_len);
+            }
+            Kind::Send => self.open = Open::Send,
+            Kind::ReadRequest => {
+                ensure(seen.dma_len <= LONGEST, Rule::PayloadLength, seen.dma_len, LONGEST)?;
+                return Ok(seen.dma_len.div_ceil(self.mtu).max(1));
+            }
+            _ => {}
+        }
+        if shape.is_last {
+            self.open = Open::None;
+        }
+        Ok(1)
+    }
+
+    fn check_length(&self, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
+        if !matches!(shape.kind, Kind::Send | Kind::Write) {
+            return Ok(());
+        }
+        let len = seen.payload_len;
+        let is_right = match (shape.is_first, shape.is_last) {
+            (_, false) => len == self.mtu,
+            (false, true) => 0 < len && len <= self.mtu,
+            (true, true) => len <= self.mtu,
+        };
+        ensure(is_right, Rule::MtuRule, len, self.mtu)
+    }
+}

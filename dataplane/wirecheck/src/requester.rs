@@ -1,0 +1,270 @@
+//! What a reliable requester may send, given what it has sent and what has come back.
+//!
+//! What holds: `units` are the requests from the oldest unacknowledged PSN `una` up to `end`, one
+//! past the newest PSN ever sent; `next` is the PSN that follows the packet sent last.
+
+use std::collections::VecDeque;
+
+use crate::flaw::{Flaw, Rule, ensure};
+use crate::frame::{Kind, Seen, Shape};
+use crate::message::Messages;
+use crate::psn::{MODULUS, add, distance};
+
+/// Nanoseconds that RNR timer code `code` stands for: codes come in pairs of 1 and 1.5 times a
+/// power of two, from 0.01 ms; code 0 is the longest.
+pub fn rnr_wait_ns(code: u8) -> u64 {
+    let octave = |power: u32| 10_000_u64 << power;
+    match code & 0x1f {
+        0 => octave(16),
+        1 => octave(0),
+        code if code % 2 == 0 => octave(u32::from(code) / 2),
+        code => octave(u32::from(code) / 2) * 3 / 2,
+    }
+}
+
+/// One request packet, or a READ with all PSNs of its answer.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    seen: Seen,
+    psns: u32,
+    sent_at: u64,
+    is_read: bool,
+    is_atomic: bool,
+}
+
+impl Unit {
+    fn end(&self) -> u32 {
+        add(self.seen.psn, self.psns)
+    }
+}
+
+/// Everything before a PSN is acknowledged, or a READ or ATOMIC lacks its answer.
+#[derive(PartialEq, Eq)]
+enum Acked {
+    All,
+    Gap,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    messages: Messages,
+    mtu: u32,
+    max_reads: u32,
+    timeout: Option<u64>,
+    units: VecDeque<Unit>,
+    una: u32,
+    end: u32,
+    next: u32,
+    reads: u32,
+    /// A NAK has come that entitles to go back.
+    has_cause: bool,
+    /// No request may be sent before this time.
+    not_before: Option<u64>,
+    last_sent: u64,
+    last_progress: u64,
+    pub(crate) repeated: u64,
+    pub(crate) rewinds: u64,
+}
+
+impl Requester {
+    pub(crate) fn new(mtu: u32, first_psn: u32, max_reads: u32, timeout: Option<u64>) -> Requester {
+        Requester {
+            messages: Messages::new(mtu),
+            mtu,
+            max_reads,
+            timeout,
+            units: VecDeque::new(),
+            una: first_psn,
+            end: first_psn,
+            next: first_psn,
+            reads: 0,
+            has_cause: false,
+            not_before: None,
+            last_sent: 0,
+            last_progress: 0,
+            repeated: 0,
+            rewinds: 0,
+        }
+    }
+
+    /// A request leaves. `slack` is by how much timeouts may be late for reasons outside.
+    pub(crate) fn sent(
+        &mut self,
+        now: u64,
+        slack: u64,
+        seen: &Seen,
+        shape: &Shape,
+    ) -> Result<(), Flaw> {
+        let due = self.not_before.unwrap_or(0);
+        ensure(now >= due, Rule::BeforeRnrTimer, now, due)?;
+        if distance(seen.psn, self.next) < 0 {
+            self.check_rewind(now, slack, seen.psn)?;
+        } else {
+            ensure(seen.psn == self.next, Rule::PsnSkipped, seen.psn, self.next)?;
+        }
+        let end = if seen.psn == self.end {
+            self.send_new(now, seen, shape)?
+        } else {
+            self.repeated += 1;
+            self.send_again(now, seen)?
+        };
+        self.next = end;
+        self.last_sent = now;
+        Ok(())
+    }
+
+    fn check_rewind(&mut self, now: u64, slack: u64, psn: u32) -> Result<(), Flaw> {
+        ensure(distance(psn, self.una) >= 0, Rule::SentAfterAck, psn, self.una)?;
+        ensure(psn == self.una, Rule::RewindTarget, psn, self.una)?;
+        if !self.has_cause {
+            ensure(self.is_timed_out(now), Rule::RewindWithoutCause, psn, self.next)?;
+            let quiet_since =
+                self.last_sent.max(self.last_progress).max(self.not_before.unwrap_or(0));
+            let latest = quiet_since + 4 * self.timeout.unwrap_or(0) + slack;
+            ensure(now <= latest, Rule::TimeoutTooLate, now, latest)?;
+        }
+        self.has_cause = false;
+        self.rewinds += 1;
+        Ok(())
+    }
+
+    /// Can the timeout of the oldest unacknowledged packet have passed?
+    fn is_timed_out(&self, now: u64) -> bool {
+        let Some((timeout, oldest)) = self.timeout.zip(self.units.front()) else { return false };
+        now >= oldest.sent_at.max(self.last_progress) + timeout
+    }
+
+    fn send_new(&mut self, now: u64, seen: &Seen, shape: &Shape) -> Result<u32, Flaw> {
+        let psns = self.messages.next(seen, shape)?;
+        let unit = Unit {
+            seen: *seen,
+            psns,
+            sent_at: now,
+            is_read: shape.kind == Kind::ReadRequest,
+            is_atomic: shape.kind == Kind::Atomic,
+        };
+        if unit.is_read || unit.is_atomic {
+            self.reads += 1;
+            ensure(self.reads <= self.max_reads, Rule::TooManyReads, self.reads, self.max_reads)?;
+        }
+        self.end = unit.end();
+        let width = self.end.wrapping_sub(self.una) % MODULUS;
+        ensure(width <= MODULUS / 2, Rule::WindowTooWide, width, MODULUS / 2)?;
+        self.units.push_back(unit);
+        Ok(self.end)
+    }
+
+    /// The same packet as the first time; a READ may ask for the rest of its range alone.
+    fn send_again(&mut self, now: u64, seen: &Seen) -> Result<u32, Flaw> {
+        let at = self.units.partition_point(|unit| distance(unit.seen.psn, seen.psn) <= 0);
+        let Some(unit) = at.checked_sub(1).and_then(|at| self.units.get_mut(at)) else {
+            return Err(Flaw::new(Rule::SentAfterAck, seen.psn, self.una));
+        };
+        let packets = distance(seen.psn, unit.seen.psn) as u32;
+        ensure(packets < unit.psns, Rule::PsnSkipped, seen.psn, unit.seen.psn)?;
+        let offset = packets * self.mtu;
+        let mut wanted = Seen { ack_req: seen.ack_req, psn: seen.psn, ..unit.seen };
+        if unit.is_read {
+            wanted.va = wanted.va.wrapping_add(u64::from(offset));
+            wanted.dma_len -= offset;
+        }
+        ensure(*seen == wanted, Rule::Changed, seen.payload_mark, wanted.payload_mark)?;
+        unit.sent_at = now;
+        Ok(unit.end())
+    }
+
+    /// A response arrives undamaged.
+    pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape) {
+        if distance(seen.psn, self.una) < 0 || distance(seen.psn, self.end) >= 0 {
+            return;
+        }
+        match shape.kind {
+            Kind::Acknowledge => self.acknowledged(now, seen),
+            _ => self.answered(now, seen, shape),
+        }
+    }
+
+    fn acknowledged(&mut self, now: u64, seen: &Seen) {
+        match seen.syndrome >> 5 {
+            0 => {
+                self.acknowledge_before(now, add(seen.psn, 1));
+            }
+            1 => {
+                let may_have_gone_back = self.has_cause || self.is_timed_out(now);
+                let waits = self.not_before.is_some_and(|due| now <= due);
+                if self.acknowledge_before(now, seen.psn) == Acked::Gap {
+                    return;
+                }
+                if !waits && !may_have_gone_back && self.next != seen.psn {
+                    self.not_before = Some(now + rnr_wait_ns(seen.syndrome));
+                }
+                self.has_cause = true;
+            }
+            3 => {
+                if self.acknowledge_before(now, seen.psn) == Acked::All {
+                    self.has_cause = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, now: u64, seen: &Seen, shape: &Shape) {
+        if self.acknowledge_before(now, seen.psn) == Acked::Gap {
+            return;
+        }
+        let Some(&unit) = self.units.front() else { return };
+        let fits = match shape.kind {
+            Kind::ReadResponse => unit.is_read,
+            _ => unit.is_atomic,
+        };
+        if !fits {
+            return;
+        }
+        self.una = add(seen.psn, 1);
+        if self.una == unit.end() {
+            self.units.pop_front();
+            self.reads -= 1;
+        }
+        self.progress(now);
+    }
+
+    fn acknowledge_before(&mut self, now: u64, limit: u32) -> Acked {
+        let before = self.una;
+        let mut acked = Acked::All;
+        while distance(self.una, limit) < 0 {
+            let Some(unit) = self.units.front() else { break };
+            if unit.is_read || unit.is_atomic {
+                acked = Acked::Gap;
+                self.has_cause = true;
+                break;
+            }
+            self.una = unit.end();
+            self.units.pop_front();
+        }
+        if self.una != before {
+            self.progress(now);
+        }
+        acked
+    }
+
+    fn progress(&mut self, now: u64) {
+        self.last_progress = now;
+        if distance(self.next, self.una) < 0 {
+            self.next = self.una;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rnr_waits_are_those_of_the_specification() {
+        let micros = |code| rnr_wait_ns(code) / 1000;
+        assert_eq!(micros(0), 655_360);
+        assert_eq!([1, 2, 3, 4, 5, 6].map(micros), [10, 20, 30, 40, 60, 80]);
+        assert_eq!([30, 31].map(micros), [327_680, 491_520]);
+    }
+}

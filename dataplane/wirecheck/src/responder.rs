@@ -1,0 +1,211 @@
+//! What a reliable responder may answer, given what it has received.
+//!
+//! Whether a request that came in order was executed or refused for lack of a receive WQE cannot
+//! be seen from the wire before the answer. So the PSN the responder expects is known as a range,
+//! from `low`, which its own answers admit, to `possible`, which follows if it took everything.
+//! Unless it ever lacked a receive WQE (`is_exact`), it is at `possible`.
+
+use std::collections::VecDeque;
+
+use crate::flaw::{Flaw, Rule, ensure};
+use crate::frame::{Kind, Seen, Shape};
+use crate::psn::{add, distance};
+
+/// READ and ATOMIC requests remembered.
+const ASKED_KEPT: usize = 256;
+
+/// A READ or ATOMIC request that arrived.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    psn: u32,
+    psns: u32,
+    len: u32,
+    /// Packets of the answer that have been sent.
+    next: u32,
+    is_atomic: bool,
+    /// The value that was answered.
+    original: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Responder {
+    mtu: u32,
+    rnr_timer: u8,
+    possible: u32,
+    low: u32,
+    pub(crate) is_exact: bool,
+    /// A request beyond the expected one has come since the last sequence NAK.
+    has_gap: bool,
+    /// The PSN of the last sequence NAK, until a request with it comes.
+    nak_for: Option<u32>,
+    asked: VecDeque<Asked>,
+    msn: u32,
+    messages: u32,
+    pub(crate) is_over: bool,
+    pub(crate) naks: u64,
+    pub(crate) rnr_naks: u64,
+}
+
+impl Responder {
+    pub(crate) fn new(mtu: u32, first_psn: u32, rnr_timer: u8) -> Responder {
+        Responder {
+            mtu,
+            rnr_timer,
+            possible: first_psn,
+            low: first_psn,
+            is_exact: true,
+            has_gap: false,
+            nak_for: None,
+            asked: VecDeque::new(),
+            msn: 0,
+            messages: 0,
+            is_over: false,
+            naks: 0,
+            rnr_naks: 0,
+        }
+    }
+
+    /// A request arrives undamaged.
+    pub(crate) fn arrived(&mut self, seen: &Seen, shape: &Shape) {
+        let ahead = distance(seen.psn, self.possible);
+        if self.nak_for == Some(seen.psn) {
+            self.nak_for = None;
+        }
+        if ahead > 0 {
+            self.has_gap = true;
+            return;
+        }
+        let is_read = shape.kind == Kind::ReadRequest;
+        let psns = if is_read { seen.dma_len.div_ceil(self.mtu).max(1) } else { 1 };
+        if ahead == 0 {
+            self.possible = add(self.possible, psns);
+            self.messages = add(self.messages, u32::from(shape.is_last));
+        }
+        if is_read || shape.kind == Kind::Atomic {
+            self.remember(seen, psns, !is_read);
+        }
+    }
+
+    fn remember(&mut self, seen: &Seen, psns: u32, is_atomic: bool) {
+        let is_same = |asked: &Asked| {
+            (asked.psn, asked.is_atomic) == (seen.psn, is_atomic)
+                && (is_atomic || asked.next == 0 && asked.len == seen.dma_len)
+        };
+        if self.asked.iter().any(is_same) {
+            return;
+        }
+        if self.asked.len() == ASKED_KEPT {
+            self.asked.pop_front();
+        }
+        let (psn, len) = (seen.psn, seen.dma_len);
+        self.asked.push_back(Asked { psn, psns, len, next: 0, is_atomic, original: None });
+    }
+
+    /// A response leaves.
+    pub(crate) fn sent(&mut self, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
+        ensure(!self.is_over, Rule::SentAfterEnd, seen.psn, self.low)?;
+        match shape.kind {
+            Kind::ReadResponse => self.read_response(seen, shape)?,
+            Kind::AtomicAck => self.atomic_ack(seen)?,
+            _ => self.acknowledge(seen)?,
+        }
+        let has_msn = shape.kind != Kind::ReadResponse || shape.is_first || shape.is_last;
+        if has_msn {
+            ensure(distance(seen.msn, self.msn) >= 0, Rule::MsnGoesBack, seen.msn, self.msn)?;
+            let is_known = distance(seen.msn, self.messages) <= 0;
+            ensure(is_known, Rule::MsnAhead, seen.msn, self.messages)?;
+            self.msn = seen.msn;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, seen: &Seen) -> Result<(), Flaw> {
+        let psn = seen.psn;
+        match (seen.syndrome >> 5, seen.syndrome & 0x1f) {
+            (0, _) => {
+                let end = add(psn, 1);
+                ensure(distance(end, self.possible) <= 0, Rule::AckOfNothing, psn, self.possible)?;
+                ensure(distance(end, self.low) >= 0, Rule::AckGoesBack, psn, self.low)?;
+                self.low = end;
+            }
+            (1, timer) => {
+                self.rnr_naks += 1;
+                self.check_nak_psn(psn)?;
+                ensure(timer == self.rnr_timer, Rule::RnrTimer, timer, self.rnr_timer)?;
+                self.low = psn;
+            }
+            (3, 0) => {
+                self.naks += 1;
+                self.check_nak_psn(psn)?;
+                let is_there = !self.is_exact || psn == self.possible;
+                ensure(is_there, Rule::NakPsn, psn, self.possible)?;
+                ensure(!self.is_exact || self.has_gap, Rule::NakWithoutGap, psn, self.possible)?;
+                ensure(self.nak_for != Some(psn), Rule::NakTwice, psn, psn)?;
+                self.nak_for = Some(psn);
+                self.has_gap = false;
+                self.low = psn;
+            }
+            (3, 1..=4) => {
+                let is_known = distance(psn, self.possible) <= 0;
+                ensure(is_known, Rule::NakPsn, psn, self.possible)?;
+                self.is_over = true;
+            }
+            _ => return Err(Flaw::new(Rule::Syndrome, seen.syndrome, 0_u8)),
+        }
+        Ok(())
+    }
+
+    fn check_nak_psn(&self, psn: u32) -> Result<(), Flaw> {
+        ensure(distance(psn, self.possible) <= 0, Rule::NakPsn, psn, self.possible)?;
+        ensure(distance(psn, self.low) >= 0, Rule::NakPsn, psn, self.low)
+    }
+
+    fn read_response(&mut self, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
+        let is_covering = |asked: &&mut Asked| {
+            let at = distance(seen.psn, asked.psn);
+            !asked.is_atomic && at >= 0 && (at as u32) < asked.psns
+        };
+        let mut rule = Rule::NotAsked;
+        let mut fitting = None;
+        for asked in self.asked.iter_mut().rev().filter(is_covering) {
+            let at = distance(seen.psn, asked.psn) as u32;
+            let is_in_order = if shape.is_first { at == 0 } else { at == asked.next && at > 0 };
+            if !is_in_order || shape.is_last != (at + 1 == asked.psns) {
+                rule = Rule::ResponseOrder;
+                continue;
+            }
+            let left = asked.len - at * self.mtu;
+            if seen.payload_len != left.min(self.mtu) {
+                rule = Rule::ResponseLength;
+                continue;
+            }
+            fitting = Some((asked, at));
+            break;
+        }
+        let Some((asked, at)) = fitting else {
+            return Err(Flaw::new(rule, seen.psn, self.possible));
+        };
+        asked.next = at + 1;
+        self.answered(seen.psn);
+        Ok(())
+    }
+
+    fn atomic_ack(&mut self, seen: &Seen) -> Result<(), Flaw> {
+        let is_meant = |asked: &&mut Asked| asked.is_atomic && asked.psn == seen.psn;
+        let Some(asked) = self.asked.iter_mut().rev().find(is_meant) else {
+            return Err(Flaw::new(Rule::NotAsked, seen.psn, self.possible));
+        };
+        let original = *asked.original.get_or_insert(seen.compare);
+        ensure(original == seen.compare, Rule::AtomicReplay, seen.compare, original)?;
+        self.answered(seen.psn);
+        Ok(())
+    }
+
+    /// An answer admits that its request was taken.
+    fn answered(&mut self, psn: u32) {
+        let end = add(psn, 1);
+        if distance(end, self.low) > 0 {
+            self.low = end;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The reader against packets of other implementations: scapy's of every opcode in each
+//! encapsulation, and those that two Linux kernels' Soft-RoCE sent each other.
+
+use std::path::Path;
+
+use uroce_wirecheck::{Rule, read};
+
+const SCAPY: [&str; 4] = ["ipv4", "ipv4-vlan", "ipv6", "ipv6-vlan"];
+
+const RXE: [&str; 9] = [
+    "rxe-rc-cmp-swap-v6",
+    "rxe-rc-fetch-add-v4",
+    "rxe-rc-read-v6",
+    "rxe-rc-send-lossy-v4",
+    "rxe-rc-send-v4",
+    "rxe-rc-send-v6",
+    "rxe-rc-write-v4",
+    "rxe-uc-send-v4",
+    "rxe-ud-send-v6",
+];
+
+/// The frames of a classic capture file with little-endian headers.
+fn frames(name: &str) -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/vectors");
+    let file = std::fs::read(dir.join(name).with_extension("pcap")).expect("a stored capture");
+    let mut rest = &file[24..];
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
+        frames.push(rest[16..16 + len].to_vec());
+        rest = &rest[16 + len..];
+    }
+    frames
+}
+
+#[test]
+fn every_packet_scapy_builds_of_our_services_is_read() {
+    for name in SCAPY {
+        let mut opcodes = Vec::new();
+        for frame in frames(name) {
+            match read(&frame) {
+                Ok(seen) => opcodes.push(seen.opcode),
+                Err(flaw) => assert_eq!(flaw.rule, Rule::UnknownOpcode, "{name}: {flaw}"),
+            }
+        }
+        let reliable = (0..=0x14).chain([0x16, 0x17]);
+        let expected: Vec<u8> = reliable.chain(0x20..=0x2b).chain([0x64, 0x65]).collect();
+        assert_eq!(opcodes, expected, "{name}");
+    }
+}
+
+#[test]
+fn what_linux_kernels_sent_each_other_is_read() {
+    for name in RXE {
+        let read: Vec<_> = frames(name).iter().map(|frame| read(frame)).collect();
+        assert!(read.len() > 1 && read.iter().all(Result::is_ok), "{name}: {read:?}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found_unless_a_router_may_flip_it() {
+    for name in SCAPY {
+        let all = frames(name);
+        let frame = all.iter().find(|frame| read(frame).is_ok_and(|seen| seen.opcode == 0x0b));
+        let frame = frame.expect("a WRITE with immediate");
+        let l3 = if name.ends_with("vlan") { 18 } else { 14 };
+        let udp = if frame[l3] >> 4 == 4 { l3 + 20 } else { l3 + 40 };
+        for bit in l3 * 8..frame.len() * 8 {
+            let mut bytes = frame.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let (at, mask) = (bit / 8, 1_u8 << (bit % 8));
+            let is_free = match at {
+                _ if udp == l3 + 20 => matches!(at - l3, 1 | 8 | 10 | 11),
+                _ => at == l3 && mask < 0x10 || matches!(at - l3, 1..=3 | 7),
+            };
+            let is_free = is_free || at == udp + 6 || at == udp + 7 || at == udp + 12;
+            assert!(is_free || read(&bytes).is_err(), "{name} byte {at} mask {mask:#x}");
+        }
+    }
+}
