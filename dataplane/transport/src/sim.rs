@@ -35,6 +35,8 @@ mod plan;
 mod record;
 mod run;
 mod setup;
+mod tap;
+mod turn;
 mod windows;
 mod workload;
 mod world;

@@ -12,7 +12,7 @@ static TABLES: [[u32; 256]; 16] = {
         let mut bit = 0;
         while bit < 8 {
             let low = remainder & 1;
-            remainder = remainder >> 1 ^ low * POLYNOMIAL;
+            remainder = (remainder >> 1) ^ (low * POLYNOMIAL);
             bit += 1;
         }
         tables[0][byte] = remainder;
@@ -23,7 +23,7 @@ static TABLES: [[u32; 256]; 16] = {
         let mut byte = 0;
         while byte < 256 {
             let before = tables[zeros - 1][byte];
-            tables[zeros][byte] = before >> 8 ^ tables[0][(before & 0xff) as usize];
+            tables[zeros][byte] = (before >> 8) ^ tables[0][(before & 0xff) as usize];
             byte += 1;
         }
         zeros += 1;
@@ -55,7 +55,7 @@ pub(crate) fn update(mut remainder: u32, bytes: &[u8]) -> u32 {
             ^ TABLES[0][block[15] as usize];
     }
     for byte in rest {
-        remainder = remainder >> 8 ^ TABLES[0][(remainder as u8 ^ byte) as usize];
+        remainder = (remainder >> 8) ^ TABLES[0][(remainder as u8 ^ byte) as usize];
     }
     remainder
 }
@@ -78,10 +78,10 @@ mod tests {
 
     #[test]
     fn blocks_and_single_bytes_give_the_same_sum() {
-        let bytes: Vec<u8> = (0..200_u32).map(|at| (at * 37 >> 2) as u8).collect();
+        let bytes: Vec<u8> = (0..200_u32).map(|at| ((at * 37) >> 2) as u8).collect();
         for len in 0..bytes.len() {
             let slow = bytes[..len].iter().fold(!0_u32, |crc, byte| {
-                (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (crc & 1) * POLYNOMIAL)
+                (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ ((crc & 1) * POLYNOMIAL))
             });
             assert_eq!(crc32(&bytes[..len]), !slow);
         }

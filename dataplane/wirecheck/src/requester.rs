@@ -200,10 +200,10 @@ impl Requester {
                 }
                 self.has_cause = true;
             }
+            // A gap gives a cause as well.
             3 => {
-                if self.acknowledge_before(now, seen.psn) == Acked::All {
-                    self.has_cause = true;
-                }
+                self.acknowledge_before(now, seen.psn);
+                self.has_cause = true;
             }
             _ => {}
         }

@@ -52,8 +52,15 @@ fn every_packet_scapy_builds_of_our_services_is_read() {
 #[test]
 fn what_linux_kernels_sent_each_other_is_read() {
     for name in RXE {
-        let read: Vec<_> = frames(name).iter().map(|frame| read(frame)).collect();
-        assert!(read.len() > 1 && read.iter().all(Result::is_ok), "{name}: {read:?}");
+        let mut count = 0;
+        for frame in frames(name) {
+            match read(&frame) {
+                Ok(_) => count += 1,
+                // Neighbours being asked for.
+                Err(flaw) => assert_eq!(flaw.rule, Rule::NotRoce, "{name}: {flaw}"),
+            }
+        }
+        assert!(count > 1, "{name}");
     }
 }
 

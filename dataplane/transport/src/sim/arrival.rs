@@ -3,35 +3,35 @@
 use uroce_wire::{Bth, Datagram, Frame, Gid, Packet, ParseError, Qpn};
 
 use super::node::{At, Node};
+use super::tap::Flight;
 use super::world::World;
 use crate::{DropReason, Inbound};
 
 impl World {
     /// A frame has come to a node.
     pub(super) fn arrive(&mut self, to: u16, place: u32) {
-        let frame = core::mem::take(&mut self.flying[place as usize]);
+        let flight = core::mem::take(&mut self.flying[place as usize]);
         self.free_places.push(place);
-        if let Err(reason) = self.receive(to, &frame) {
+        if let Err(reason) = self.receive(to, &flight) {
             self.node_mut(to).drops[reason as usize] += 1;
         }
-        self.outlet.pool.push(frame);
+        self.outlet.pool.push(flight.frame);
     }
 
-    fn receive(&mut self, to: u16, frame: &[u8]) -> Result<(), DropReason> {
-        let Frame::Roce(datagram) = Frame::parse(frame)? else { return Err(DropReason::NotForUs) };
-        let packet = datagram.packet();
-        if let Err(error) = packet
-            && error != ParseError::ReservedOpcode
-        {
-            return Err(error.into());
-        }
+    fn receive(&mut self, to: u16, flight: &Flight) -> Result<(), DropReason> {
+        let opened = open(&flight.frame);
+        self.tap_opened(flight, opened.as_ref().err().copied());
+        let (datagram, packet) = opened?;
         let node = self.node(to);
         match packet {
             Ok(packet) if packet.bth.dest_qpn == Qpn::MULTICAST => {
-                self.receive_multicast(to, &datagram, &packet)
+                self.receive_multicast(to, &datagram, &packet, flight)
             }
             _ if datagram.dst != node.gid => Err(DropReason::NotForUs),
-            Ok(packet) => self.hand_over(find(node, to, packet.bth.dest_qpn)?, &datagram, &packet),
+            Ok(packet) => {
+                let at = find(node, to, packet.bth.dest_qpn)?;
+                self.hand_over(at, &datagram, &packet, flight)
+            }
             Err(_) => {
                 let bth = datagram.transport.first_chunk().ok_or(ParseError::Truncated)?;
                 let bth = Bth::parse(bth)?;
@@ -52,6 +52,7 @@ impl World {
         to: u16,
         datagram: &Datagram<'_>,
         packet: &Packet<'_>,
+        flight: &Flight,
     ) -> Result<(), DropReason> {
         let is_in = |(group, _): &&(Gid, At)| *group == datagram.dst;
         let members: Vec<At> =
@@ -60,7 +61,7 @@ impl World {
             return Err(DropReason::UnknownQpn);
         }
         for at in members {
-            if let Err(reason) = self.hand_over(at, datagram, packet) {
+            if let Err(reason) = self.hand_over(at, datagram, packet, flight) {
                 self.node_mut(to).drops[reason as usize] += 1;
             }
         }
@@ -72,12 +73,27 @@ impl World {
         at: At,
         datagram: &Datagram<'_>,
         packet: &Packet<'_>,
+        flight: &Flight,
     ) -> Result<(), DropReason> {
+        self.tap_arrived(at, flight.seen.as_ref());
         let Datagram { src, dst, l3, .. } = *datagram;
         let inbound = Inbound { src, dst, l3, packet: *packet };
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        self.tap_settled(at);
         self.settle(at);
         result
+    }
+}
+
+/// The datagram, and its packet unless the opcode is reserved.
+type Opened<'a> = (Datagram<'a>, Result<Packet<'a>, ParseError>);
+
+fn open(frame: &[u8]) -> Result<Opened<'_>, DropReason> {
+    let Frame::Roce(datagram) = Frame::parse(frame)? else { return Err(DropReason::NotForUs) };
+    let packet = datagram.packet();
+    match packet {
+        Err(error) if error != ParseError::ReservedOpcode => Err(error.into()),
+        packet => Ok((datagram, packet)),
     }
 }
 

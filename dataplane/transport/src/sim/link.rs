@@ -7,10 +7,12 @@ use core::time::Duration;
 
 use fastrand::Rng;
 use uroce_wire::Gid;
+use uroce_wirecheck::Seen;
 
 use super::faults::{self, Action, Rates};
 use super::node::{At, Departure};
 use super::record::{Fate, Sighting};
+use super::tap::Flight;
 use super::world::{Event, World};
 use crate::Instant;
 
@@ -82,11 +84,12 @@ impl World {
     /// A frame leaves its node.
     pub(super) fn launch(&mut self, departure: Departure) {
         let from = departure.from;
+        let seen = self.tap_sent(from, &departure.frame);
         match departure.to {
-            None => self.launch_to(self.slot(from).peer, departure),
+            None => self.launch_to(self.slot(from).peer, departure, seen),
             Some(gid) => {
                 for node in self.reached_by(gid, from) {
-                    self.launch_to(node, departure.clone());
+                    self.launch_to(node, departure.clone(), seen);
                 }
             }
         }
@@ -101,7 +104,7 @@ impl World {
         (0..self.nodes().len() as u16).filter(is_reached).collect()
     }
 
-    fn launch_to(&mut self, to: u16, departure: Departure) {
+    fn launch_to(&mut self, to: u16, departure: Departure, seen: Option<Seen>) {
         let Departure { from, bth, mut frame, .. } = departure;
         let connection = self.slot(from).connection;
         self.packets += 1;
@@ -125,7 +128,7 @@ impl World {
         if let Some(lag) = way.copy_lag {
             let mut copy = self.outlet.pool.pop().unwrap_or_default();
             copy.clone_from(&frame);
-            self.fly(to, copy, arrival + lag);
+            self.fly(to, Flight { frame: copy, seen, is_damaged: false }, arrival + lag);
         }
         if way.is_corrupted {
             faults::corrupt(&mut frame, &mut self.rng);
@@ -133,7 +136,8 @@ impl World {
         if let Some((at, mask)) = way.flip {
             frame[at] ^= mask;
         }
-        self.fly(to, frame, arrival + way.lag);
+        let is_damaged = way.fate().is_corrupted;
+        self.fly(to, Flight { frame, seen, is_damaged }, arrival + way.lag);
     }
 
     /// When a frame of `len` bytes arrives that the node's port sends behind all it was given.
@@ -172,14 +176,14 @@ impl World {
     }
 
     /// A frame arrives at a node some time later.
-    pub(super) fn fly(&mut self, to: u16, frame: Vec<u8>, arrival: Instant) {
+    pub(super) fn fly(&mut self, to: u16, flight: Flight, arrival: Instant) {
         let place = match self.free_places.pop() {
             Some(place) => {
-                self.flying[place as usize] = frame;
+                self.flying[place as usize] = flight;
                 place
             }
             None => {
-                self.flying.push(frame);
+                self.flying.push(flight);
                 self.flying.len() as u32 - 1
             }
         };

@@ -63,6 +63,8 @@ pub(super) struct Slot {
     pub(super) is_kicked: bool,
     /// The newest times that something was charged to the transport retry counter.
     pub(super) charges: VecDeque<Instant>,
+    /// A message was refused for lack of a receive WQE, and nobody has looked yet.
+    pub(super) has_lacked_receive: bool,
 }
 
 impl Slot {
@@ -76,6 +78,7 @@ impl Slot {
             timer_at: None,
             is_kicked: false,
             charges: VecDeque::new(),
+            has_lacked_receive: false,
         }
     }
 }
@@ -178,6 +181,7 @@ pub(super) struct Surroundings<'a> {
     template: &'a HeaderTemplate,
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
+    has_lacked_receive: &'a mut bool,
     outlet: &'a mut Outlet,
 }
 
@@ -191,9 +195,19 @@ impl Node {
         work: impl FnOnce(&mut Qp, &mut Surroundings<'_>) -> R,
     ) -> R {
         let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, template, charges, .. } = &mut slots[usize::from(at.qp)];
-        let mut surroundings =
-            Surroundings { at, now, memory, srq, handles, template, counters, charges, outlet };
+        let Slot { qp, template, charges, has_lacked_receive, .. } = &mut slots[usize::from(at.qp)];
+        let mut surroundings = Surroundings {
+            at,
+            now,
+            memory,
+            srq,
+            handles,
+            template,
+            counters,
+            charges,
+            has_lacked_receive,
+            outlet,
+        };
         work(qp, &mut surroundings)
     }
 }
@@ -290,6 +304,7 @@ impl Output for Surroundings<'_> {
 
     fn count(&mut self, counter: Counter) {
         self.counters[counter as usize] += 1;
+        *self.has_lacked_receive |= counter == Counter::OutOfBuffer;
         let is_charge = matches!(
             counter,
             Counter::LocalAckTimeoutErr | Counter::PacketSeqErr | Counter::ImpliedNakSeqErr

@@ -138,6 +138,9 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
     traffic.start();
     loop {
         let step = traffic.world.step();
+        if let Some(flaw) = traffic.world.take_flaw() {
+            return Err(flaw);
+        }
         traffic.world.take_completions(&mut completions);
         for completed in completions.drain(..) {
             traffic.judge(&completed)?;

@@ -1,5 +1,6 @@
 //! How a run comes to be: nodes, memory, QPs and links, as a plan's seed shapes them.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
@@ -16,11 +17,16 @@ use crate::{AccessFlags, Pd, QpChange, QpInit, QpState, QpType};
 /// All memory and QPs are of one domain.
 const PD: Pd = Pd(3);
 
+/// By how much a busy node may be late.
+const TAP_SLACK: Duration = Duration::from_millis(1);
+
 impl Traffic {
     pub(super) fn new(plan: &Plan) -> Traffic {
         let mut rng = Rng::with_seed(plan.seed);
         let shape = plan.shape(&mut rng);
         let mut world = World::new(shape.settings);
+        world.start_tap();
+        world.set_tap_slack(TAP_SLACK);
         for node in 0..shape.nodes {
             let mac = Mac([2, 0, 0, 0, 0, node as u8]);
             world.add_node(gid(node, shape.is_ipv6), mac);

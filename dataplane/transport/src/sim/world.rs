@@ -1,12 +1,10 @@
-//! The world: nodes joined by links, and the loop that takes one event after the other.
+//! The world: nodes joined by links, a clock, and what is to happen.
 //!
 //! What holds
-//! - A QP is asked for packets after each input, at once or a little later, as an lcore would.
 //! - Frames leave a node one after the other at the link's rate; only faults change their order.
-//! - A timer event is early or on time, never late: a deadline that moved is entered anew.
 //!
-//! Not here: what happens to frames on their way (`link`), and where they arrive (`arrival`), expectations (`oracle`), work
-//! (`workload`).
+//! Not here: the loop (`turn`), what happens to frames on their way (`link`) and where they arrive
+//! (`arrival`), expectations (`oracle`), work (`workload`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,8 +16,9 @@ use super::clock::Agenda;
 use super::faults::{FaultCounts, Rates, Rule};
 use super::node::{At, Completed, Happened, Node, Outlet, Slot, Surroundings};
 use super::record::{Fate, Record, Sighting};
+use super::tap::{Flight, Tap};
 use crate::{
-    Instant, ModifyError, Pd, PostError, Progress, Qp, QpChange, QpInit, RecvWr, SendWr, Sge,
+    Instant, ModifyError, Pd, PostError, Qp, QpChange, QpInit, QpState, RecvWr, SendWr, Sge,
 };
 
 /// How a world behaves.
@@ -72,27 +71,28 @@ pub(super) enum Event {
 }
 
 /// How long a QP waits that was told the sink is full, or that used up its budget.
-const TURN: Duration = Duration::from_nanos(200);
+pub(super) const TURN: Duration = Duration::from_nanos(200);
 
 /// The longest that a lazy node lets a QP wait.
-const LAZY_MAX_NS: u64 = 3_000;
+pub(super) const LAZY_MAX_NS: u64 = 3_000;
 
 /// Nodes, links, and what is to happen.
 #[derive(Debug)]
 pub struct World {
     pub(super) settings: Settings,
     pub(super) agenda: Agenda<Event>,
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// When each node's port has sent what it was given.
     pub(super) port_free_at: Vec<Instant>,
     /// Rates of each direction, by sender and receiver.
     pub(super) rates: Vec<Vec<Rates>>,
     pub(super) rules: Vec<Rule>,
     pub(super) outlet: Outlet,
-    pub(super) flying: Vec<Vec<u8>>,
+    pub(super) flying: Vec<Flight>,
     pub(super) free_places: Vec<u32>,
     pub(super) rng: Rng,
     pub(super) record: Option<Record>,
+    pub(super) tap: Option<Tap>,
     pub(super) packets: u64,
     pub(super) faults: FaultCounts,
     /// When faults hit each connection.
@@ -124,6 +124,7 @@ impl World {
             free_places: Vec::new(),
             rng,
             record: None,
+            tap: None,
             packets: 0,
             faults: FaultCounts::default(),
             fault_log: Vec::new(),
@@ -287,6 +288,9 @@ impl World {
         let result = self.with_qp(at, |qp, _, env| qp.modify(change, env));
         let slot = self.slot_mut(at);
         slot.template = slot.qp.attr().path.template();
+        if change.state == Some(QpState::Rts) && result.is_ok() {
+            self.watch(at);
+        }
         self.settle(at);
         result
     }
@@ -344,7 +348,7 @@ impl World {
                 frame: frame.clone(),
             });
         }
-        self.fly(to, frame, self.now() + lag);
+        self.fly(to, Flight::unknown(frame), self.now() + lag);
     }
 
     /// When the next event is due.
@@ -357,27 +361,11 @@ impl World {
         self.agenda.jump_to(when);
     }
 
-    /// Takes the next event.
-    pub fn step(&mut self) -> Step {
-        match self.agenda.take() {
-            None => return Step::Idle,
-            Some(Event::Wake(token)) => return Step::Wake(token),
-            Some(Event::Arrive { to, frame }) => self.arrive(to, frame),
-            Some(Event::Timer(at)) => self.expire(at),
-            Some(Event::Kick(at)) => {
-                self.slot_mut(at).is_kicked = false;
-                self.poll(at);
-                self.set_timer(at);
-            }
-        }
-        Step::Done
-    }
-
     pub(super) fn slot(&self, at: At) -> &Slot {
         &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
     }
 
-    fn slot_mut(&mut self, at: At) -> &mut Slot {
+    pub(super) fn slot_mut(&mut self, at: At) -> &mut Slot {
         &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
     }
 
@@ -389,59 +377,5 @@ impl World {
         let now = self.agenda.now();
         let node = &mut self.nodes[usize::from(at.node)];
         node.with_qp(at, now, &mut self.outlet, |qp, env| work(qp, now, env))
-    }
-
-    /// A timer event that an earlier deadline has outrun finds nothing due: a QP is to bear that.
-    fn expire(&mut self, at: At) {
-        let now = self.now();
-        let slot = self.slot_mut(at);
-        if slot.timer_at.is_some_and(|due| due <= now) {
-            slot.timer_at = None;
-        }
-        self.with_qp(at, |qp, now, env| qp.handle_timeout(now, env));
-        self.settle(at);
-    }
-
-    /// After an input: asks the QP for packets, at once or soon.
-    pub(super) fn settle(&mut self, at: At) {
-        if !self.slot(at).is_kicked {
-            let is_lazy = self.settings.lazy_rate > 0.0 && self.rng.f64() < self.settings.lazy_rate;
-            if is_lazy {
-                let lag = Duration::from_nanos(self.rng.u64(1..LAZY_MAX_NS));
-                self.kick(at, lag);
-            } else {
-                self.poll(at);
-            }
-        }
-        self.set_timer(at);
-    }
-
-    fn poll(&mut self, at: At) {
-        let budget = self.settings.budget;
-        let progress = self.with_qp(at, |qp, now, env| qp.poll_transmit(now, budget, env));
-        if progress != Progress::Idle {
-            self.kick(at, TURN);
-        }
-        let mut departures = core::mem::take(&mut self.outlet.departures);
-        for departure in departures.drain(..) {
-            self.launch(departure);
-        }
-        self.outlet.departures = departures;
-    }
-
-    fn kick(&mut self, at: At, lag: Duration) {
-        self.slot_mut(at).is_kicked = true;
-        self.agenda.enter(self.agenda.now() + lag, Event::Kick(at));
-    }
-
-    fn set_timer(&mut self, at: At) {
-        let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
-        let Some(due) = slot.qp.next_timeout() else { return };
-        if slot.timer_at.is_none_or(|timer| due < timer) {
-            // Never in the past, or the event would not find its deadline.
-            let due = due.max(self.agenda.now());
-            slot.timer_at = Some(due);
-            self.agenda.enter(due, Event::Timer(at));
-        }
     }
 }

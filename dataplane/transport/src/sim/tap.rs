@@ -1,0 +1,174 @@
+//! The tap: the independent checker ([`uroce_wirecheck`]) at both ends of every link.
+//!
+//! What holds: a frame is judged as it leaves, before a fault can touch it; a receiver that takes
+//! a frame which the checker would not read, or refuses one that it read, is in the wrong.
+
+use uroce_wirecheck::{Checker, Flaw, Peer, Rule, Seen, Service, Watched, read};
+
+use super::node::{At, Slot};
+use super::world::World;
+use crate::{DropReason, Instant, Qp, QpState, QpType, ack_timeout};
+
+/// A frame on its way.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    pub(super) frame: Vec<u8>,
+    /// What the tap saw in it.
+    pub(super) seen: Option<Seen>,
+    pub(super) is_damaged: bool,
+}
+
+impl Flight {
+    /// A frame of which nothing is known.
+    pub(super) fn unknown(frame: Vec<u8>) -> Flight {
+        Flight { frame, ..Flight::default() }
+    }
+}
+
+/// The checker, and what it has found first.
+#[derive(Debug)]
+pub(super) struct Tap {
+    pub(super) checker: Checker,
+    /// Of each node's slots.
+    watched: Vec<Vec<Option<Watched>>>,
+    found: Option<String>,
+}
+
+impl Tap {
+    fn watched(&self, at: At) -> Option<Watched> {
+        self.watched.get(usize::from(at.node))?.get(usize::from(at.qp)).copied().flatten()
+    }
+
+    fn complain(&mut self, what: impl FnOnce() -> String) {
+        self.found.get_or_insert_with(what);
+    }
+}
+
+impl World {
+    /// From now on every QP that comes to RTS is watched by the independent checker.
+    pub fn start_tap(&mut self) {
+        let checker = Checker::new();
+        self.tap = Some(Tap { checker, watched: Vec::new(), found: None });
+    }
+
+    /// The first flaw that was found in a packet, if there is one.
+    pub fn take_flaw(&mut self) -> Option<String> {
+        self.tap.as_mut()?.found.take()
+    }
+
+    /// Timeouts may be late by this much.
+    pub(super) fn set_tap_slack(&mut self, slack: core::time::Duration) {
+        if let Some(tap) = &mut self.tap {
+            tap.checker.set_slack_ns(slack.as_nanos() as u64);
+        }
+    }
+
+    /// A QP has come to RTS.
+    pub(super) fn watch(&mut self, at: At) {
+        let Some(tap) = &mut self.tap else { return };
+        let Slot { qp, .. } = &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
+        let peer = peer(qp, self.nodes[usize::from(at.node)].gid.0);
+        match tap.watched(at) {
+            Some(watched) => tap.checker.begin_again(watched, peer),
+            None => {
+                let (node, qp) = (usize::from(at.node), usize::from(at.qp));
+                if tap.watched.len() <= node {
+                    tap.watched.resize(node + 1, Vec::new());
+                }
+                let row = &mut tap.watched[node];
+                if row.len() <= qp {
+                    row.resize(qp + 1, None);
+                }
+                row[qp] = Some(tap.checker.watch(peer));
+            }
+        }
+    }
+
+    /// A frame leaves a QP.
+    pub(super) fn tap_sent(&mut self, from: At, frame: &[u8]) -> Option<Seen> {
+        let now = nanos(self.now());
+        let tap = self.tap.as_mut()?;
+        let watched = tap.watched(from)?;
+        match tap.checker.sent(watched, now, frame) {
+            Ok(seen) => Some(seen),
+            Err(flaw) => {
+                tap.complain(|| format!("a packet of {from:?}: {flaw}"));
+                None
+            }
+        }
+    }
+
+    /// A frame was opened, or dropped for a reason, on arrival. Was that right?
+    pub(super) fn tap_opened(&mut self, flight: &Flight, dropped: Option<DropReason>) {
+        let Some(tap) = self.tap.as_mut().filter(|_| flight.seen.is_some()) else { return };
+        match dropped {
+            Some(reason) if !flight.is_damaged => {
+                tap.complain(|| format!("an undamaged packet was dropped: {}", reason.name()));
+            }
+            None if flight.is_damaged => match read(&flight.frame) {
+                // Those beside FECN and BECN are not covered by the ICRC.
+                Ok(_) | Err(Flaw { rule: Rule::ReservedBits, .. }) => {}
+                Err(flaw) => tap.complain(|| format!("a damaged packet was taken: {flaw}")),
+            },
+            _ => {}
+        }
+    }
+
+    /// A frame is given to a QP.
+    pub(super) fn tap_arrived(&mut self, at: At, seen: Option<&Seen>) {
+        let now = nanos(self.now());
+        let (Some(tap), Some(seen)) = (&mut self.tap, seen) else { return };
+        if let Some(watched) = tap.watched(at) {
+            tap.checker.arrived(watched, now, seen);
+        }
+    }
+
+    /// After an input to a QP: what the tap cannot see from the wire.
+    pub(super) fn tap_settled(&mut self, at: At) {
+        let Some(tap) = &mut self.tap else { return };
+        let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
+        if core::mem::take(&mut slot.has_lacked_receive)
+            && let Some(watched) = tap.watched(at)
+        {
+            tap.checker.lacked_receive(watched);
+        }
+    }
+
+    /// All that a QP had to send has left.
+    pub(super) fn tap_polled(&mut self, at: At) {
+        let state = self.qp(at).state();
+        let Some(tap) = &mut self.tap else { return };
+        if state == QpState::Err
+            && let Some(watched) = tap.watched(at)
+        {
+            tap.checker.end(watched);
+        }
+    }
+}
+
+fn nanos(now: Instant) -> u64 {
+    now.as_nanos()
+}
+
+/// The terms of a QP, as plain numbers.
+fn peer(qp: &Qp, addr: [u8; 16]) -> Peer {
+    let attr = qp.attr();
+    Peer {
+        service: match qp.qp_type() {
+            QpType::Rc => Service::Reliable,
+            QpType::Uc => Service::Unreliable,
+            QpType::Ud => Service::Datagram,
+        },
+        qpn: qp.qpn().value(),
+        addr,
+        dest_qpn: attr.dest_qpn.value(),
+        dest_addr: attr.path.dst.0,
+        pkey: attr.pkey.0,
+        mtu: attr.path_mtu.bytes(),
+        first_psn: attr.sq_psn.value(),
+        expected_psn: attr.rq_psn.value(),
+        max_reads: u32::from(attr.max_rd_atomic),
+        rnr_timer: attr.min_rnr_timer,
+        timeout_ns: ack_timeout(attr.timeout).map(|timeout| timeout.as_nanos() as u64),
+    }
+}
