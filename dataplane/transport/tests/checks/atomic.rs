@@ -1,7 +1,7 @@
 //! Checks D: ATOMIC operations.
 
 use uroce_transport::sim::{Pair, Rule};
-use uroce_transport::{AccessFlags, Counter, DropReason, Pd, QpState, SendOp, Side, WcStatus};
+use uroce_transport::{AccessFlags, Pd, QpState, SendOp, Side, WcStatus};
 use uroce_wire::{NakCode, OpCode};
 
 use crate::scene::*;
@@ -15,7 +15,9 @@ fn after_a_lost_answer_fetch_add_gives_the_first_value_again_and_adds_once() {
     pair.run();
     assert_eq!(pair.sequence(A), [0, 0]);
     assert_eq!((pair.word(B), pair.landed_word(A)), (1007, 1000));
-    assert_eq!(pair.count(B, Counter::AtomicRequests), 1);
+    let counted = [("local_ack_timeout_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+    assert_counted(&pair, A, &counted);
+    assert_counted(&pair, B, &[("rx_atomic_requests", 1), ("duplicate_request", 1)]);
     assert_eq!(only_success(&mut pair, A, Side::Send).byte_len, 8);
 }
 
@@ -30,6 +32,7 @@ fn after_a_lost_answer_compare_swap_swaps_once_whatever_others_did() {
     pair.set_word(B, 5); // somebody else sets it back
     pair.run();
     assert_eq!((pair.word(B), pair.landed_word(A)), (5, 5));
+    assert_counted(&pair, B, &[("rx_atomic_requests", 1), ("duplicate_request", 1)]);
     only_success(&mut pair, A, Side::Send);
 }
 
@@ -57,6 +60,7 @@ fn a_repeated_atomic_with_other_operands_gets_the_stored_result() {
         pair.responses(B).iter().map(|seen| seen.ext.atomic_ack.original).collect();
     assert_eq!(values, [100, 100, 100]);
     assert_eq!(pair.word(B), 101);
+    assert_counted(&pair, B, &[("rx_atomic_requests", 1), ("duplicate_request", 2)]);
 }
 
 #[test] //= check D4 test
@@ -71,7 +75,8 @@ fn a_repeated_atomic_that_is_too_old_is_dropped() {
     let oldest = pair.craft(A, OpCode::RC_FETCH_ADD);
     pair.deliver(A, &oldest);
     assert_eq!(pair.responses(B).len(), 3);
-    assert_eq!(pair.drops(B, DropReason::OldRead), 1);
+    let counted = [("rx_atomic_requests", 3), ("duplicate_request", 1), ("rx_old_read", 1)];
+    assert_counted(&pair, B, &counted);
     assert_eq!(pair.word(B), 3);
 }
 

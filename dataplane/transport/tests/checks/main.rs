@@ -5,6 +5,7 @@
 
 #![cfg(feature = "sim")]
 
+mod acks;
 mod atomic;
 mod completions;
 mod go_back_n;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use uroce_transport::sim::{Crafted, Pair, Rates, Rule};
-use uroce_transport::{Counter, DropReason, QpState, SendOp, Side, WcStatus};
+use uroce_transport::{Counter, QpState, SendOp, Side, WcStatus};
 use uroce_wire::{NakCode, OpCode, Reth, Rkey, Va};
 
 use crate::scene::*;
@@ -55,6 +55,8 @@ fn a_read_is_answered_by_consecutive_packets_and_takes_as_many_psns() {
         assert_eq!(pair.sequence(A), [0, packets as i32], "the WRITE's PSN follows the answer's");
         assert_eq!(pair.landed(A, len), pair.target(B, len), "length {len}");
         assert_eq!(pair.take(A, Side::Send)[0].byte_len, len);
+        assert_counted(&pair, A, &[("rdma_sends", 2)]);
+        assert_counted(&pair, B, &[("rx_read_requests", 1), ("rx_write_requests", 1)]);
     }
 }
 
@@ -74,8 +76,10 @@ fn for_a_lost_response_the_read_goes_on_from_there() {
         };
         assert_eq!(requests(&pair)[1..], [again]);
         assert_eq!(pair.seen(A)[1].bth.psn, pair.psn(A, lost));
-        assert_eq!(pair.count(A, Counter::ImpliedNakSeqErr), 1);
-        assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+        let counted = [("implied_nak_seq_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+        assert!(pair.count(A, Counter::StaleResponse) <= 4);
+        assert_counted_but(&pair, A, Counter::StaleResponse, &counted);
+        assert_counted(&pair, B, &[("rx_read_requests", 1), ("duplicate_request", 1)]);
         assert_eq!(pair.landed(A, 1270), pair.target(B, 1270));
         only_success(&mut pair, A, Side::Send);
     }
@@ -91,6 +95,10 @@ fn for_a_lost_read_request_all_from_it_on_is_sent_again() {
     assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, 0))]);
     assert_eq!(pair.sequence(A), [0, 3, 0, 3]);
     assert_eq!(pair.landed(A, 600), pair.target(B, 600));
+    let counted = [("packet_seq_err", 1), ("retransmitted_packets", 2), ("rdma_sends", 2)];
+    assert_counted(&pair, A, &counted);
+    let counted = [("out_of_sequence", 1), ("rx_read_requests", 1), ("rx_write_requests", 1)];
+    assert_counted(&pair, B, &counted);
     assert_all_succeeded(&mut pair, A, Side::Send, &wr_ids);
 }
 
@@ -102,7 +110,9 @@ fn for_a_lost_last_response_the_remainder_alone_is_asked_for() {
     pair.read(A, 600);
     pair.run();
     assert_eq!(requests(&pair)[1].dma_len, 600 - 512);
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 1);
+    let counted = [("local_ack_timeout_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+    assert_counted(&pair, A, &counted);
+    assert_counted(&pair, B, &[("rx_read_requests", 1), ("duplicate_request", 1)]);
     assert_eq!(pair.landed(A, 600), pair.target(B, 600));
     only_success(&mut pair, A, Side::Send);
 }
@@ -125,6 +135,8 @@ fn a_repeated_read_is_answered_from_memory_again() {
     pair.deliver(A, &next);
     assert_eq!(pair.responses(B)[6].bth.psn, pair.psn(A, 3), "it is still the next expected");
     assert_eq!(pair.responses(B)[6].ext.aeth.msn.value(), 2);
+    let counted = [("rx_read_requests", 1), ("duplicate_request", 1), ("rx_write_requests", 1)];
+    assert_counted(&pair, B, &counted);
 }
 
 #[test] //= check C6 test
@@ -143,7 +155,10 @@ fn a_repeated_read_of_other_bytes_is_dropped() {
         pair.deliver(A, other);
     }
     assert_eq!(pair.responses(B).len(), 3);
-    assert_eq!(pair.drops(B, DropReason::OldRead), others.len() as u64);
+    let dropped = others.len() as u64;
+    let counted =
+        [("rx_read_requests", 1), ("duplicate_request", dropped), ("rx_old_read", dropped)];
+    assert_counted(&pair, B, &counted);
     assert_eq!(pair.qp(B).state(), QpState::Rts);
 }
 
@@ -157,7 +172,8 @@ fn a_repeated_read_that_is_too_old_is_dropped() {
     let oldest = read_request(&pair, 0, 0, 10);
     pair.deliver(A, &oldest);
     assert_eq!(pair.responses(B).len(), 3);
-    assert_eq!(pair.drops(B, DropReason::OldRead), 1);
+    let counted = [("rx_read_requests", 3), ("duplicate_request", 1), ("rx_old_read", 1)];
+    assert_counted(&pair, B, &counted);
     let kept = read_request(&pair, 1, 0, 10);
     pair.deliver(A, &kept);
     assert_eq!(pair.responses(B).len(), 4);
@@ -168,10 +184,15 @@ fn an_ack_behind_an_unanswered_read_asks_for_the_read_again() {
     let mut pair = Pair::rts();
     paint(&mut pair);
     pair.rule(Rule::drop().from(B).opcode(OpCode::RC_RDMA_READ_RESPONSE_ONLY).nth(1));
-    let wr_ids = [pair.read(A, 100), pair.write_far(A, 10), pair.write_far(A, 10)];
+    pair.recv(B, 10);
+    let wr_ids = [pair.read(A, 100), pair.send(A, 10), pair.write_far(A, 10)];
+    pair.run_until(|pair| pair.count(A, Counter::ImpliedNakSeqErr) == 1);
+    assert_eq!(pair.take(A, Side::Send), [], "the SEND's ACK is here, but the READ is not done");
     pair.run();
-    assert_eq!(pair.count(A, Counter::ImpliedNakSeqErr), 1);
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+    assert_eq!(pair.sequence(A), [0, 1, 2, 0, 1, 2]);
+    let counted = [("implied_nak_seq_err", 1), ("retransmitted_packets", 3), ("rdma_sends", 3)];
+    assert_counted_but(&pair, A, Counter::StaleResponse, &counted);
+    assert_eq!(pair.count(B, Counter::RecvMessages), 1);
     assert_eq!(pair.landed(A, 100), pair.target(B, 100));
     assert_all_succeeded(&mut pair, A, Side::Send, &wr_ids);
 }
@@ -188,7 +209,8 @@ fn a_late_duplicate_of_a_response_changes_nothing() {
     pair.bytes_mut(A, mr).fill(0x33);
     pair.run();
     assert!(pair.bytes(A, mr).iter().all(|byte| *byte == 0x33));
-    assert_eq!(pair.count(A, Counter::StaleResponse), 3);
+    assert_counted(&pair, A, &[("stale_response", 3), ("rdma_sends", 1)]);
+    assert_counted(&pair, B, &[("rx_read_requests", 1)]);
 }
 
 /// Answers a READ of 600 bytes (three packets) by hand; the last answer given is wrong.

@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
+use std::collections::BTreeMap;
+
 use uroce_transport::sim::{Pair, Seen};
-use uroce_transport::{Cqe, QpState, Side, WcStatus};
+use uroce_transport::{Counter, Cqe, DropReason, QpState, Side, WcStatus};
 use uroce_wire::{NakCode, OpCode, Psn, Syndrome};
 
 /// The end that asks.
@@ -41,6 +43,28 @@ pub(crate) fn statuses(pair: &mut Pair, end: usize, side: Side) -> Vec<(u64, WcS
     pair.take(end, side).iter().map(|cqe| (cqe.wr_id, cqe.status)).collect()
 }
 
+/// What an end's node has counted, by name: these so often, and nothing else at all.
+#[track_caller]
+pub(crate) fn assert_counted(pair: &Pair, end: usize, expected: &[(&str, u64)]) {
+    let expected = expected.iter().copied().filter(|(_, n)| *n > 0).collect();
+    assert_eq!(counted(pair, end), expected, "{:#?}", pair.trace(40));
+}
+
+/// As [`assert_counted`], but for one counter that depends on what was under way.
+#[track_caller]
+pub(crate) fn assert_counted_but(pair: &Pair, end: usize, but: Counter, expected: &[(&str, u64)]) {
+    let mut counted = counted(pair, end);
+    counted.remove(but.name());
+    assert_eq!(counted, expected.iter().copied().collect(), "{:#?}", pair.trace(40));
+}
+
+/// Everything that an end's node has counted and dropped, by name.
+fn counted(pair: &Pair, end: usize) -> BTreeMap<&'static str, u64> {
+    let counted = Counter::ALL.iter().map(|one| (one.name(), pair.count(end, *one)));
+    let dropped = DropReason::ALL.iter().map(|one| (one.name(), pair.drops(end, *one)));
+    counted.chain(dropped).filter(|(_, n)| *n > 0).collect()
+}
+
 /// Takes the only completion of a queue, which must be a success.
 pub(crate) fn only_success(pair: &mut Pair, end: usize, side: Side) -> Cqe {
     let cqes = pair.take(end, side);
@@ -63,6 +87,14 @@ pub(crate) fn assert_refused(pair: &Pair, code: NakCode) {
     assert_eq!(naks.len(), 1, "{:#?}", pair.trace(40));
     assert_eq!(naks[0].0, code, "{:#?}", pair.trace(40));
     assert_eq!(pair.qp(B).state(), QpState::Err);
+}
+
+/// The ACKs an end has sent, with what they count.
+pub(crate) fn acks(pair: &Pair, from: usize) -> Vec<(Psn, u32)> {
+    let mut seen = pair.responses(from);
+    seen.retain(|seen| seen.bth.opcode == OpCode::RC_ACKNOWLEDGE);
+    seen.retain(|seen| matches!(seen.ext.aeth.syndrome, Syndrome::Ack { .. }));
+    seen.iter().map(|seen| (seen.bth.psn, seen.ext.aeth.msn.value())).collect()
 }
 
 /// `0..end` as the sequence of packets counts.

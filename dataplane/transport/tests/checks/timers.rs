@@ -22,6 +22,13 @@ fn no_packet_is_sent_again_before_its_timeout_nor_long_after_it() {
             let waited = pair_of[1].at.since(pair_of[0].at);
             assert!((timeout..=4 * timeout).contains(&waited), "code {code}: {waited:?}");
         }
+        let counted = [
+            ("local_ack_timeout_err", 8),
+            ("retransmitted_packets", 7),
+            ("req_transport_retries_exceeded", 1),
+            ("req_cqe_error", 1),
+        ];
+        assert_counted(&pair, A, &counted);
     }
 }
 
@@ -32,6 +39,8 @@ fn with_timeout_0_nothing_is_ever_sent_again() {
     pair.write(A, 10);
     pair.run();
     assert_eq!(pair.sequence(A), [0]);
+    assert_eq!(pair.qp(A).next_timeout(), None);
+    assert_counted(&pair, A, &[]);
     assert_eq!(pair.take(A, Side::Send), []);
     assert_eq!(pair.qp(A).state(), QpState::Rts);
 }
@@ -51,7 +60,16 @@ fn the_oldest_packet_is_sent_retry_cnt_times_again_and_then_all_is_given_up() {
         assert_eq!(statuses(&mut pair, A, Side::Send), expected);
         assert_eq!(statuses(&mut pair, A, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
         assert_eq!(pair.qp(A).state(), QpState::Err);
-        assert_eq!(pair.count(A, Counter::TransportRetriesExceeded), 1);
+        let retries = u64::from(retry_cnt);
+        let counted = [
+            ("local_ack_timeout_err", retries + 1),
+            ("retransmitted_packets", 2 * retries),
+            ("req_transport_retries_exceeded", 1),
+            ("req_cqe_error", 1),
+            ("req_cqe_flush_error", 1),
+            ("resp_cqe_flush_error", 1),
+        ];
+        assert_counted(&pair, A, &counted);
     }
 }
 
@@ -68,7 +86,8 @@ fn the_retry_counter_begins_anew_after_progress() {
         pair.run();
         only_success(&mut pair, A, Side::Send);
     }
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 8);
+    let counted = [("local_ack_timeout_err", 8), ("retransmitted_packets", 8), ("rdma_sends", 4)];
+    assert_counted(&pair, A, &counted);
 }
 
 #[test] //= check B5 test
@@ -88,6 +107,13 @@ fn a_sequence_nak_that_comes_again_and_again_ends_in_the_retry_error() {
     assert!(pair.sequence(A).len() <= 4, "{:?}", pair.sequence(A));
 }
 
+/// What each RNR timer code means, in microseconds.
+const RNR_MICROS: [u64; 32] = [
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+    5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
+    245_760, 327_680, 491_520,
+];
+
 #[test] //= check B6 test
 fn an_rnr_nak_is_waited_for_as_long_as_its_code_says() {
     for code in 0..32 {
@@ -99,9 +125,13 @@ fn an_rnr_nak_is_waited_for_as_long_as_its_code_says() {
         let refused_at = rnr_naks(&pair, B)[0].at;
         assert_eq!(rnr_naks(&pair, B)[0].ext.aeth.syndrome, Syndrome::RnrNak { timer: code });
         let waited = pair.seen(A)[1].at.since(refused_at);
-        let said = rnr_timeout(code);
+        let said = Duration::from_micros(RNR_MICROS[usize::from(code)]);
         let slack = Duration::from_micros(5);
         assert!((said..said + slack).contains(&waited), "code {code}: {waited:?}");
+        let counted = [("rnr_nak_retry_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+        assert_counted(&pair, A, &counted);
+        let counted = [("out_of_buffer", 1), ("send_rnr_err", 1), ("rdma_recvs", 1)];
+        assert_counted(&pair, B, &counted);
         only_success(&mut pair, B, Side::Recv);
     }
 }
@@ -121,7 +151,16 @@ fn after_rnr_retry_attempts_more_a_send_is_given_up() {
         let expected = [(first, WcStatus::RnrRetryExcErr), (second, WcStatus::WrFlushErr)];
         assert_eq!(statuses(&mut pair, A, Side::Send), expected);
         assert_eq!(pair.qp(A).state(), QpState::Err);
-        assert_eq!(pair.count(A, Counter::RnrRetriesExceeded), 1);
+        let attempts = u64::from(rnr_retry) + 1;
+        let counted = [
+            ("rnr_nak_retry_err", attempts),
+            ("retransmitted_packets", 2 * attempts - 2),
+            ("req_rnr_retries_exceeded", 1),
+            ("req_cqe_error", 1),
+            ("req_cqe_flush_error", 1),
+        ];
+        assert_counted(&pair, A, &counted);
+        assert_eq!(pair.count(B, Counter::RnrNakSent), attempts);
     }
 }
 
@@ -148,6 +187,12 @@ fn a_refused_send_and_all_behind_it_are_sent_again_and_received_once() {
     assert_all_succeeded(&mut pair, B, Side::Recv, &recvs);
     assert_all_succeeded(&mut pair, A, Side::Send, &sends);
     assert_eq!(rnr_naks(&pair, B).len(), 1);
+    let counted = [("rnr_nak_retry_err", 1), ("retransmitted_packets", 6), ("rdma_sends", 3)];
+    assert_counted(&pair, A, &counted);
+    // What was behind the refused packet is dropped unseen, and not refused again.
+    let counted =
+        [("out_of_buffer", 1), ("send_rnr_err", 1), ("rx_after_nak", 5), ("rdma_recvs", 3)];
+    assert_counted(&pair, B, &counted);
 }
 
 #[test] //= check B9 test
@@ -160,7 +205,8 @@ fn while_the_receiver_is_not_ready_no_transport_retry_is_charged() {
     pair.run_until(|pair| !rnr_naks(pair, B).is_empty());
     pair.recv(B, 10);
     pair.run();
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+    let counted = [("rnr_nak_retry_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+    assert_counted(&pair, A, &counted);
     assert_eq!(pair.sequence(A), [0, 0]);
     only_success(&mut pair, A, Side::Send);
 }
@@ -177,9 +223,32 @@ fn rnr_retries_and_transport_retries_are_counted_apart() {
     pair.run_until(|pair| rnr_naks(pair, B).len() == 2);
     pair.recv(B, 10);
     pair.run();
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 1);
-    assert_eq!(pair.count(A, Counter::RnrNakRetryErr), 2);
+    let counted = [
+        ("local_ack_timeout_err", 1),
+        ("rnr_nak_retry_err", 2),
+        ("retransmitted_packets", 3),
+        ("rdma_sends", 1),
+    ];
+    assert_counted(&pair, A, &counted);
     only_success(&mut pair, A, Side::Send);
+}
+
+#[test] //= check B10 test
+fn each_of_the_two_retry_counters_runs_out_by_itself() {
+    // One transport retry and two RNR retries: lost, refused, lost is one loss too many; lost,
+    // refused three times is one refusal too many.
+    for (lost, status) in [(&[1, 3][..], WcStatus::RetryExcErr), (&[1], WcStatus::RnrRetryExcErr)] {
+        let mut pair = Pair::with(|terms| {
+            terms.half[A].retry_cnt = 1;
+            terms.half[A].rnr_retry = 2;
+        });
+        for nth in lost {
+            pair.rule(Rule::drop().from(A).nth(*nth));
+        }
+        let send = pair.send(A, 10);
+        pair.run();
+        assert_eq!(statuses(&mut pair, A, Side::Send), [(send, status)]);
+    }
 }
 
 #[test] //= check B11 test
@@ -195,6 +264,11 @@ fn a_write_with_immediate_is_refused_at_its_last_packet_only() {
     let cqe = only_success(&mut pair, B, Side::Recv);
     assert_eq!((cqe.imm, cqe.byte_len), (Some(uroce_wire::ImmDt(0xfeed)), 3 * 256));
     assert_eq!(pair.target(B, 768), pair.source(A, 768));
+    let counted = [("rnr_nak_retry_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+    assert_counted(&pair, A, &counted);
+    let counted =
+        [("out_of_buffer", 1), ("send_rnr_err", 1), ("rx_write_requests", 1), ("rdma_recvs", 1)];
+    assert_counted(&pair, B, &counted);
 }
 
 #[test] //= check B12 test
@@ -205,8 +279,23 @@ fn a_late_look_at_the_timer_charges_one_timeout() {
     // Nobody looks for ten timeouts: the first thing that is seen then is that it is late.
     pair.world.jump_to(pair.world.now() + 10 * TIMEOUT);
     pair.run();
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 1);
+    let counted = [("local_ack_timeout_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+    assert_counted(&pair, A, &counted);
     only_success(&mut pair, A, Side::Send);
+}
+
+#[test] //= check B12 test
+fn an_lcore_that_stands_still_again_and_again_charges_one_timeout_each_time() {
+    let mut pair = Pair::with(|terms| terms.half[A].retry_cnt = 3);
+    pair.rule(Rule::drop().from(A));
+    let wr_id = pair.write(A, 10);
+    for stall in 1..=4 {
+        assert_eq!(pair.take(A, Side::Send), []);
+        pair.world.jump_to(pair.world.now() + 10 * TIMEOUT);
+        pair.run_for(Duration::ZERO);
+        assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), stall);
+    }
+    assert_eq!(statuses(&mut pair, A, Side::Send), [(wr_id, WcStatus::RetryExcErr)]);
 }
 
 #[test] //= check B13 test
@@ -223,7 +312,8 @@ fn an_rnr_nak_that_comes_twice_is_one() {
         pair.run();
         let waited = pair.seen(A)[1].at.since(rnr_naks(&pair, B)[0].at);
         assert!(waited < rnr_timeout(14) + Duration::from_micros(5), "not waited anew");
-        assert_eq!(pair.count(A, Counter::RnrNakRetryErr), 1);
+        let counted = [("rnr_nak_retry_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];
+        assert_counted(&pair, A, &counted);
         only_success(&mut pair, A, Side::Send);
     }
 }
