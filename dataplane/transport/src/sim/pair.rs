@@ -23,15 +23,6 @@ use crate::{
 pub use packets::{Crafted, Seen};
 pub use terms::{Half, Terms};
 
-/// Bytes of each region.
-const REGION: u32 = 1 << 18;
-
-/// Offset in the local region where READ data and ATOMIC results land.
-pub(super) const LANDING: u32 = REGION / 2;
-
-/// Offset in the local region where SENDs are received.
-const INBOX: u32 = REGION / 4 * 3;
-
 /// The byte that remote regions are filled with.
 const FILL: u8 = 0xa5;
 
@@ -75,7 +66,12 @@ impl Pair {
         let mut terms = Terms::default();
         change(&mut terms);
         let mut world = World::new(terms.settings);
-        world.start_record(100_000);
+        if terms.is_recorded {
+            world.start_record(100_000);
+        }
+        if terms.is_tapped {
+            world.start_tap();
+        }
         let ends = [0, 1].map(|end: u8| {
             let gid = Gid::from(Ipv4Addr::new(10, 0, 0, end + 1));
             let node = world.add_node(gid, Mac([2, 0, 0, 0, 0, end + 1]));
@@ -89,10 +85,13 @@ impl Pair {
             memory.register(PD, AccessFlags::all(), base, 77 + end as u32, bytes)
         };
         let pattern = |end: usize| {
-            (0..REGION).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ end as u8).collect()
+            (0..terms.region)
+                .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ end as u8)
+                .collect()
         };
         let local = [0, 1].map(|end| add(end, 0x10_0000, pattern(end)));
-        let remote = [0, 1].map(|end| add(end, 0x7000_0000_0000, vec![FILL; REGION as usize]));
+        let remote =
+            [0, 1].map(|end| add(end, 0x7000_0000_0000, vec![FILL; terms.region as usize]));
         let (completed, happened) = (Vec::new(), Vec::new());
         let handles = [Ah(0); 2];
         let mut pair =
@@ -186,6 +185,16 @@ impl Pair {
         }
     }
 
+    /// Offset in the local region where READ data and ATOMIC results land.
+    pub fn landing(&self) -> u32 {
+        self.terms.region / 2
+    }
+
+    /// Offset in the local region where SENDs are received.
+    pub fn inbox(&self) -> u32 {
+        self.terms.region / 4 * 3
+    }
+
     /// Where an end is in the world.
     pub fn at(&self, end: usize) -> At {
         self.ends[end]
@@ -248,7 +257,7 @@ impl Pair {
 
     /// What landed at an end from [`Pair::read`], [`Pair::fetch_add`] and the like.
     pub fn landed(&self, end: usize, len: u32) -> &[u8] {
-        self.slice(end, self.local[end], LANDING, len)
+        self.slice(end, self.local[end], self.landing(), len)
     }
 
     /// What landed at an end from an ATOMIC.
@@ -258,7 +267,7 @@ impl Pair {
 
     /// What an end received last into a buffer of [`Pair::recv`].
     pub fn received_bytes(&self, end: usize, len: u32) -> &[u8] {
-        self.slice(end, self.local[end], INBOX, len)
+        self.slice(end, self.local[end], self.inbox(), len)
     }
 
     /// Is the region an end opens to its peer as it was, from `offset` on?

@@ -39,6 +39,12 @@ pub struct Terms {
     pub mtu: PathMtu,
     /// Queues of both ends.
     pub caps: QpCaps,
+    /// Bytes of each of the two regions of an end.
+    pub region: u32,
+    /// Frames are kept.
+    pub is_recorded: bool,
+    /// The independent checker watches.
+    pub is_tapped: bool,
     /// Links and turns.
     pub settings: Settings,
     /// The two ends.
@@ -79,6 +85,9 @@ impl Default for Terms {
             qp_type: QpType::Rc,
             mtu: PathMtu::B256,
             caps,
+            region: 1 << 18,
+            is_recorded: true,
+            is_tapped: false,
             settings: Settings::default(),
             half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
         }

@@ -2,7 +2,7 @@
 
 use uroce_wire::ImmDt;
 
-use super::{INBOX, LANDING, Pair, REGION};
+use super::Pair;
 use crate::{RecvWr, SendOp, SendWr, Sge};
 
 impl Pair {
@@ -64,7 +64,7 @@ impl Pair {
 
     /// As [`write`](Pair::write), to the second half of the peer's region.
     pub fn write_far(&mut self, end: usize, len: u32) -> u64 {
-        let op = self.write_op(end, REGION / 2, None);
+        let op = self.write_op(end, self.terms.region / 2, None);
         self.post(end, op, &[self.local[end].sge(0, len)])
     }
 
@@ -111,21 +111,21 @@ impl Pair {
     pub fn read(&mut self, end: usize, len: u32) -> u64 {
         let from = self.remote[1 - end];
         let op = SendOp::Read { va: from.va(0), rkey: from.rkey() };
-        self.post(end, op, &[self.local[end].sge(LANDING, len)])
+        self.post(end, op, &[self.local[end].sge(self.landing(), len)])
     }
 
     /// FETCH_ADD to the first word that the peer opens.
     pub fn fetch_add(&mut self, end: usize, add: u64) -> u64 {
         let word = self.remote[1 - end];
         let op = SendOp::FetchAdd { va: word.va(0), rkey: word.rkey(), add };
-        self.post(end, op, &[self.local[end].sge(LANDING, 8)])
+        self.post(end, op, &[self.local[end].sge(self.landing(), 8)])
     }
 
     /// CMP_SWAP of the first word that the peer opens.
     pub fn compare_swap(&mut self, end: usize, compare: u64, swap: u64) -> u64 {
         let word = self.remote[1 - end];
         let op = SendOp::CompareSwap { va: word.va(0), rkey: word.rkey(), compare, swap };
-        self.post(end, op, &[self.local[end].sge(LANDING, 8)])
+        self.post(end, op, &[self.local[end].sge(self.landing(), 8)])
     }
 
     /// Posts a receive of `len` bytes; all receives of an end share one buffer.
@@ -133,7 +133,7 @@ impl Pair {
     /// # Panics
     /// If the QP refuses it.
     pub fn recv(&mut self, end: usize, len: u32) -> u64 {
-        self.post_recv(end, &[self.local[end].sge(INBOX, len)])
+        self.post_recv(end, &[self.local[end].sge(self.inbox(), len)])
     }
 
     /// Posts a receive.
@@ -153,7 +153,7 @@ impl Pair {
     pub fn shared_recv(&mut self, end: usize, len: u32) -> u64 {
         let wr_id = self.next_wr_id;
         self.next_wr_id += 1;
-        let sges = vec![self.local[end].sge(INBOX, len)];
+        let sges = vec![self.local[end].sge(self.inbox(), len)];
         self.world.node_mut(end as u16).srq.push_back((RecvWr { wr_id }, sges));
         wr_id
     }
