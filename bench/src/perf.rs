@@ -2,7 +2,8 @@
 
 use crate::cli::{PerfArgs, Role};
 use crate::error::BenchError;
-use crate::exchange::{Link, Listener, connect};
+use crate::exchange::perftest::{Partner, greet};
+use crate::exchange::{Channel, Listener, connect};
 use crate::node::Node;
 use crate::pin::Side;
 use crate::plan::{Amount, Measure, Plan};
@@ -22,13 +23,11 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), BenchError> {
             let listener = Listener::bind(common.port)?;
             let node = Node::open(&common.device, Side::Server, args.plan.mtu, common.gid_index)?;
             println!("\n{}\n* Waiting for client to connect... *\n{}", stars(), stars());
-            let mut link = Link::tcp(listener.accept()?)?;
-            one(args, &node, &mut link)
+            one(args, &node, Channel::tcp(listener.accept()?)?)
         }
         Role::Client { host } => {
             let node = Node::open(&common.device, Side::Client, args.plan.mtu, common.gid_index)?;
-            let mut link = Link::tcp(connect(&host, common.port)?)?;
-            one(args, &node, &mut link)
+            one(args, &node, Channel::tcp(connect(&host, common.port)?)?)
         }
     }
 }
@@ -38,21 +37,36 @@ fn stars() -> String {
 }
 
 /// One end; prints.
-fn one(args: &PerfArgs, node: &Node, link: &mut Link) -> Result<(), BenchError> {
+fn one(args: &PerfArgs, node: &Node, channel: Channel) -> Result<(), BenchError> {
     let mut printer = Printer { args, device: &node.device };
-    let outcome = session::run(node, link, &args.plan, &mut |event| printer.print(event))?;
+    let outcome = session(args, node, channel, &mut |event| printer.print(event))?;
     printer.finish(&outcome)
+}
+
+/// One end, with whoever is at the other.
+fn session(
+    args: &PerfArgs,
+    node: &Node,
+    channel: Channel,
+    event: &mut dyn FnMut(Event<'_>),
+) -> Result<Outcome, BenchError> {
+    let common = &args.common;
+    match greet(channel, node.side, common.perftest_exchange)? {
+        Partner::Uroce(mut link) => session::run(node, &mut link, &args.plan, event),
+        Partner::Perftest(talk) => {
+            session::run_stock(node, talk, &args.plan, common.report_gbits, event)
+        }
+    }
 }
 
 /// Both ends, each on a thread of its own; the client prints.
 fn both(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
     let [server, client] = Node::open_both(&common.device, args.plan.mtu, common.gid_index)?;
-    let (mut far, mut near) = Link::pair()?;
-    let plan = &args.plan;
+    let (far, near) = Channel::pair()?;
     std::thread::scope(|scope| {
-        let server = scope.spawn(move || session::run(&server, &mut far, plan, &mut |_| ()));
-        let client = scope.spawn(move || one(args, &client, &mut near));
+        let server = scope.spawn(move || session(args, &server, far, &mut |_| ()));
+        let client = scope.spawn(move || one(args, &client, near));
         let (client, server) = (crate::joined(client), crate::joined(server));
         first_cause(client, server.map(|_| ()))
     })

@@ -20,13 +20,15 @@
 mod bandwidth;
 mod lane;
 mod latency;
+mod stock;
 mod verify;
 mod watch;
 
 pub(crate) use lane::End;
+pub(crate) use stock::run as run_stock;
 
 use crate::error::BenchError;
-use crate::exchange::{Link, PATIENCE};
+use crate::exchange::{Link, PATIENCE, pause};
 use crate::node::Node;
 use crate::plan::{Measure, Plan};
 use crate::report::Row;
@@ -62,6 +64,35 @@ enum Word {
     Closing { retransmissions: u64 },
 }
 
+/// The other end as the loops that move messages see it.
+trait Peer {
+    /// Whether an end whose time is over may leave with work requests outstanding, because the
+    /// other may have stopped receiving.
+    const LEAVES: bool;
+
+    /// Hears that all of this end's messages are completed.
+    fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError>;
+
+    /// How many messages it has sent in all, once that is known.
+    fn sent(&mut self) -> Result<Option<u64>, BenchError>;
+}
+
+impl Peer for Link {
+    const LEAVES: bool = false;
+
+    fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError> {
+        self.send(&Word::Finished { messages })
+    }
+
+    fn sent(&mut self) -> Result<Option<u64>, BenchError> {
+        match self.try_receive()? {
+            None => Ok(None),
+            Some(Word::Finished { messages }) => Ok(Some(messages)),
+            Some(_) => Err(out_of_step()),
+        }
+    }
+}
+
 /// What is told while a session runs.
 pub(crate) enum Event<'a> {
     /// The ends are connected.
@@ -75,6 +106,8 @@ pub(crate) enum Event<'a> {
 pub(crate) struct Connected {
     /// Path MTU, bytes.
     pub(crate) mtu: u32,
+    /// READ and ATOMIC requests that the peer takes at a time.
+    pub(crate) reads: u8,
     /// Our ends.
     pub(crate) local: Vec<End>,
     /// The peer's.
@@ -153,11 +186,6 @@ fn greet(link: &mut Link, plan: &Plan) -> Result<(), BenchError> {
         }
         _ => Err(out_of_step()),
     }
-}
-
-/// What a thread does that waits and drives nothing.
-fn pause() {
-    std::thread::sleep(std::time::Duration::from_micros(10));
 }
 
 fn out_of_step() -> BenchError {

@@ -78,6 +78,9 @@ pub(crate) struct CommonArgs {
     /// Check every byte at its destination; what is printed then includes waiting for the checks
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Talk over TCP as perftest's programs do even if uroce is at the other end
+    #[arg(long)]
+    pub(crate) perftest_exchange: bool,
     /// Both ends in this process, joined by rings
     #[arg(long, conflicts_with = "server_host")]
     pub(crate) in_process: bool,

@@ -7,8 +7,9 @@
 
 use super::lane::{Bench, Layout, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::watch::Watch;
-use super::{Word, out_of_step};
+use super::{Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
+use crate::exchange::Link;
 use crate::pin::Side;
 use crate::plan::{Amount, Operation, Plan};
 use crate::stats::{Bandwidth, Timeline};
@@ -22,41 +23,65 @@ use uroce_engine::clock::Clock;
 const REPOST: u32 = 32;
 
 /// Measures one size; both ends get the client's figures (both directions' with `-b`).
-pub(super) fn run(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     let plan = bench.plan;
-    let sends = bench.side == Side::Client || plan.bidirectional;
-    let receives =
-        plan.operation == Operation::Send && (bench.side == Side::Server || plan.bidirectional);
-    for region in &bench.regions {
-        let len = region.len();
-        region.fill(0..len, 0xa5).step("filling memory")?;
-    }
-    if receives {
+    let flow = Flow::of(plan, bench.side);
+    bench.fill()?;
+    if flow.receives {
         bench.post_receives()?;
     }
     bench.barrier()?;
-    let sample = transfer(bench, size, sends, receives)?;
-    exchange_samples(bench, sample)
+    // The end that never sends (a server without -b) has a peer that says when it is done.
+    let expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
+    let done = transfer(bench, size, flow, expected)?;
+    exchange_samples(bench, done.sent)
 }
 
-/// The loop. Ends when this end has sent all and the other end has said that it has.
-fn transfer(
-    bench: &mut Bench<'_>,
+/// Which way messages that this end has work with go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    /// It posts send requests.
+    pub(super) sends: bool,
+    /// It posts receive requests.
+    pub(super) receives: bool,
+}
+
+impl Flow {
+    /// Of an end of a bandwidth test.
+    pub(super) fn of(plan: &Plan, side: Side) -> Self {
+        let both = plan.bidirectional;
+        Self {
+            sends: side == Side::Client || both,
+            receives: plan.operation == Operation::Send && (side == Side::Server || both),
+        }
+    }
+}
+
+/// What a transfer came to.
+pub(super) struct Transferred {
+    /// This end's messages, from the first post to the last completion.
+    pub(super) sent: Bandwidth,
+    /// The other end's, from the first that was received to the last; only SENDs are.
+    pub(super) received: Bandwidth,
+}
+
+/// The loop. Ends when this end has sent all, and received as many as the other end has sent:
+/// `expected`, or what it says.
+pub(super) fn transfer<P: Peer>(
+    bench: &mut Bench<'_, P>,
     size: u32,
-    sends: bool,
-    receives: bool,
-) -> Result<Bandwidth, BenchError> {
+    Flow { sends, receives }: Flow,
+    mut expected: Option<u64>,
+) -> Result<Transferred, BenchError> {
     let Bench { plan, layout, clock, link, drive, .. } = bench;
     let locals = slices(&bench.regions, |region| region.slice(layout.local(0, size)))?;
     let targets = slices(&bench.regions, |region| region.slice(layout.target(0, plan.size_max())))?;
-    let mut sender =
-        Sender::new(plan, clock, layout, size, &locals, &bench.remotes, bench.qps.len())?;
-    let mut receiver = Receiver::new(plan, &targets, &mut bench.receives_posted);
-    let mut watch = Watch::new(*clock);
+    let mut sender = Sender::new(plan, clock, layout, size, &locals, &bench.remotes, P::LEAVES)?;
+    let mut receiver = Receiver::new(plan, clock, &targets, &mut bench.receives_posted);
+    let passive = !sends && !receives;
+    let mut watch = if passive { Watch::patient(*clock) } else { Watch::new(*clock) };
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let mut told = !sends;
-    // The end that never sends (a server without -b) has a peer that says when it is done.
-    let mut expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
     loop {
         if !sender.is_done() && sends {
             sender.post(&mut bench.qps)?;
@@ -65,27 +90,25 @@ fn transfer(
         if sends {
             sender.complete(&bench.send_cq, &mut completions)?;
             if !told && sender.is_done() {
-                link.send(&Word::Finished { messages: sender.completed })?;
+                link.tell_sent(sender.completed)?;
                 told = true;
             }
         }
         if receives {
             receiver.turn(&bench.recv_cq, &mut completions, &mut bench.qps)?;
         }
-        match watch.turn(link, sender.completed + receiver.received)? {
-            None => (),
-            Some(Word::Finished { messages }) => expected = Some(messages),
-            Some(_) => return Err(out_of_step()),
+        if let Some(messages) = watch.turn(sender.completed + receiver.received, || link.sent())? {
+            expected = Some(messages);
         }
         let received_all = |count: u64| !receives || receiver.received >= count;
         if told && expected.is_some_and(received_all) {
-            return Ok(sender.sample(size));
+            return Ok(Transferred { sent: sender.sample(size), received: receiver.sample(size) });
         }
     }
 }
 
 /// The client's figures are the report; with both directions the sum is.
-fn exchange_samples(bench: &mut Bench<'_>, ours: Bandwidth) -> Result<Bandwidth, BenchError> {
+fn exchange_samples(bench: &mut Bench<'_, Link>, ours: Bandwidth) -> Result<Bandwidth, BenchError> {
     bench.link.send(&Word::Sample(ours))?;
     let Word::Sample(theirs) = bench.hear("waiting for the other end's figures")? else {
         return Err(out_of_step());
@@ -123,6 +146,9 @@ struct Sender<'a> {
     /// Messages on each queue pair; set when the time is over, where there is a time.
     limit: u64,
     deadline: u64,
+    /// Whether the end of the time is the end, whatever is outstanding.
+    leaves: bool,
+    left: bool,
     list: Vec<SendWr<'a>>,
     timeline: Timeline,
     completed: u64,
@@ -138,8 +164,9 @@ impl<'a> Sender<'a> {
         size: u32,
         locals: &'a [[MemorySlice<'a>; 1]],
         remotes: &[RemoteBuffer],
-        lanes: usize,
+        leaves: bool,
     ) -> Result<Self, BenchError> {
+        let lanes = locals.len();
         let mut requests = Vec::with_capacity(lanes);
         for (local, remote) in locals.iter().zip(remotes) {
             let remote = remote_slot(layout, remote, 0, size)?;
@@ -158,6 +185,8 @@ impl<'a> Sender<'a> {
             counts: vec![Count::default(); lanes],
             limit,
             deadline,
+            leaves,
+            left: false,
             list: Vec::with_capacity(plan.post_list as usize),
             timeline: Timeline::new(messages, !plan.no_peak),
             completed: 0,
@@ -168,7 +197,7 @@ impl<'a> Sender<'a> {
 
     #[inline]
     fn is_done(&self) -> bool {
-        self.completed == self.limit.saturating_mul(self.counts.len() as u64)
+        self.left || self.completed == self.limit.saturating_mul(self.counts.len() as u64)
     }
 
     /// Posts on each queue pair what its depth allows.
@@ -248,6 +277,7 @@ impl<'a> Sender<'a> {
     /// completion.
     fn finish(&mut self) {
         self.deadline = u64::MAX;
+        self.left = self.leaves;
         let moderation = u64::from(self.plan.cq_mod);
         let most = self.counts.iter().map(|count| count.posted).max().unwrap_or(0);
         // All queue pairs go on to the same number, which has a completion in any case.
@@ -271,11 +301,20 @@ struct Receiver<'a> {
     posted: &'a mut [u32],
     depth: u32,
     repost: u32,
+    clock: Clock,
     received: u64,
+    /// When the first completions were taken, and how many; then when the last were.
+    first: Option<(u64, u64)>,
+    last: u64,
 }
 
 impl<'a> Receiver<'a> {
-    fn new(plan: &Plan, targets: &'a [[MemorySlice<'a>; 1]], posted: &'a mut [u32]) -> Self {
+    fn new(
+        plan: &Plan,
+        clock: &Clock,
+        targets: &'a [[MemorySlice<'a>; 1]],
+        posted: &'a mut [u32],
+    ) -> Self {
         let request = |(lane, target): (usize, &'a [MemorySlice<'a>; 1])| {
             [RecvWr::new(target).id(lane as u64); REPOST as usize]
         };
@@ -284,7 +323,10 @@ impl<'a> Receiver<'a> {
             posted,
             depth: plan.rx_depth,
             repost: REPOST.min(plan.rx_depth.div_ceil(2)),
+            clock: *clock,
             received: 0,
+            first: None,
+            last: 0,
         }
     }
 
@@ -297,7 +339,12 @@ impl<'a> Receiver<'a> {
         qps: &mut [QueuePair],
     ) -> Result<(), BenchError> {
         let polled = poll(cq, completions, Operation::Send)?;
-        self.received += polled.len() as u64;
+        if !polled.is_empty() {
+            let count = polled.len() as u64;
+            self.last = self.clock.now();
+            self.first.get_or_insert((self.last, count));
+            self.received += count;
+        }
         for completion in polled {
             let lane = completion.wr_id as usize;
             self.posted[lane] -= 1;
@@ -309,5 +356,18 @@ impl<'a> Receiver<'a> {
             }
         }
         Ok(())
+    }
+
+    /// All that was received, at the rate of what came after the first.
+    fn sample(&self, size: u32) -> Bandwidth {
+        let Some((begin, at_begin)) = self.first else { return Bandwidth::default() };
+        let measured = (self.received - at_begin).max(1) as f64;
+        let elapsed = (self.last - begin) as f64 * self.received as f64 / measured;
+        Bandwidth {
+            messages: self.received,
+            size: u64::from(size),
+            elapsed_ns: elapsed as u64,
+            peak_rate: 0.0,
+        }
     }
 }

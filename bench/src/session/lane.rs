@@ -4,9 +4,10 @@
 //! that the peer's requests read, write or fill (`target`). One slot of each is enough to measure;
 //! verification has several, so that many messages can be under way.
 
-use super::{Connected, PATIENCE, Word, out_of_step, pause};
+use super::watch::Watch;
+use super::{Connected, PATIENCE, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::exchange::Link;
+use crate::exchange::{Link, pause};
 use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
 use crate::plan::{Operation, Plan};
@@ -25,6 +26,8 @@ const SLOTS_MAX: u32 = 64;
 const SLOT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
+/// A slot is a page at least: perftest's programs go round in one with messages of less.
+const SLOT_ALIGN: usize = 4096;
 /// Work requests that a latency test may have outstanding: those without a completion of their
 /// own still take places in the send queue.
 pub(super) const LATENCY_DEPTH: u32 = 128;
@@ -40,15 +43,34 @@ pub(crate) struct End {
     pub(crate) qpn: u32,
     /// The first PSN that it sends.
     pub(crate) psn: u32,
-    /// Address of its memory.
+    /// Address of the memory that it offers.
     pub(crate) va: u64,
-    /// Key of its memory.
+    /// Key of it.
     pub(crate) rkey: u32,
-    /// Bytes of its memory.
+    /// Bytes of it.
     pub(crate) len: u64,
 }
 
 impl End {
+    fn of(
+        node: &Node,
+        qp: &QueuePair,
+        region: &MemoryRegion,
+        layout: &Layout,
+    ) -> Result<Self, BenchError> {
+        let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
+        let memory = region.remote();
+        let targets = layout.targets() as u64;
+        Ok(Self {
+            gid: endpoint.gid.0,
+            qpn: endpoint.qpn.value(),
+            psn: endpoint.psn.value(),
+            va: memory.va.0 + targets,
+            rkey: memory.rkey.0,
+            len: memory.len - targets,
+        })
+    }
+
     fn remote(&self) -> RemoteBuffer {
         RemoteBuffer { va: Va(self.va), rkey: Rkey(self.rkey), len: self.len }
     }
@@ -68,7 +90,7 @@ pub(super) struct Layout {
 
 impl Layout {
     fn new(plan: &Plan) -> Self {
-        let stride = (plan.size_max() as usize).next_multiple_of(64);
+        let stride = (plan.size_max() as usize).next_multiple_of(SLOT_ALIGN);
         let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
         let slots =
             if plan.verify { fit.min(plan.tx_depth.max(16)).clamp(1, SLOTS_MAX) } else { 1 };
@@ -79,6 +101,11 @@ impl Layout {
         2 * self.slots as usize * self.stride
     }
 
+    /// Where the peer finds its target slots.
+    fn targets(&self) -> usize {
+        self.slots as usize * self.stride
+    }
+
     /// Slot `index` of those that our work requests name.
     pub(super) fn local(&self, index: u32, size: u32) -> Range<usize> {
         let start = (index % self.slots) as usize * self.stride;
@@ -87,37 +114,25 @@ impl Layout {
 
     /// Slot `index` of those that the peer's requests touch.
     pub(super) fn target(&self, index: u32, size: u32) -> Range<usize> {
-        let start = (self.slots + index % self.slots) as usize * self.stride;
+        let start = self.targets() + (index % self.slots) as usize * self.stride;
         start..start + size as usize
     }
 }
 
-/// A connected session.
-pub(super) struct Bench<'a> {
-    // Dropped first: the lcore's own thread then serves what the rest asks for on its way out.
-    pub(super) drive: Drive,
-    pub(super) qps: Vec<QueuePair>,
-    pub(super) regions: Vec<MemoryRegion>,
-    pub(super) remotes: Vec<RemoteBuffer>,
-    pub(super) send_cq: CompletionQueue,
-    pub(super) recv_cq: CompletionQueue,
-    pub(super) layout: Layout,
-    /// Receive requests that are posted, per queue pair.
-    pub(super) receives_posted: Vec<u32>,
-    pub(super) clock: Clock,
-    pub(super) link: &'a mut Link,
-    pub(super) plan: &'a Plan,
-    pub(super) side: Side,
-    pub(super) connected: Connected,
+/// A session's queue pairs and memory before they are connected.
+pub(super) struct Lanes {
+    qps: Vec<QueuePair>,
+    regions: Vec<MemoryRegion>,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    layout: Layout,
+    /// What the other end must know of them.
+    pub(super) ends: Vec<End>,
 }
 
-impl<'a> Bench<'a> {
-    /// Makes this end's queue pairs and memory and connects them with the other's.
-    pub(super) fn connect(
-        node: &Node,
-        link: &'a mut Link,
-        plan: &'a Plan,
-    ) -> Result<Self, BenchError> {
+impl Lanes {
+    /// Makes this end's queue pairs and memory.
+    pub(super) fn create(node: &Node, plan: &Plan) -> Result<Self, BenchError> {
         let context = &node.context;
         let layout = Layout::new(plan);
         let lanes = plan.qps as usize;
@@ -135,31 +150,72 @@ impl<'a> Bench<'a> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let (mut qps, mut regions) = (Vec::new(), Vec::new());
+        let (mut qps, mut regions, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..lanes {
             let init = QpInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, lcore: None };
-            qps.push(pd.create_qp(&init).step("creating a QP")?);
+            let qp = pd.create_qp(&init).step("creating a QP")?;
             let region = pd.allocate(layout.bytes(), AccessFlags::all());
-            regions.push(region.step("registering memory")?);
+            let region = region.step("registering memory")?;
+            ends.push(End::of(node, &qp, &region, &layout)?);
+            qps.push(qp);
+            regions.push(region);
         }
-        let connected = exchange(node, link, plan, &qps, &regions)?;
-        connect_all(node, plan, &mut qps, &connected)?;
-        let remotes = connected.remote.iter().map(End::remote).collect();
-        Ok(Self {
-            drive: node.drive()?,
-            qps,
-            regions,
-            remotes,
-            send_cq,
-            recv_cq,
-            layout,
-            receives_posted: vec![0; lanes],
-            clock: Clock::new(),
-            link,
-            plan,
-            side: node.side,
-            connected,
-        })
+        Ok(Self { qps, regions, send_cq, recv_cq, layout, ends })
+    }
+
+    /// Connects them with the other end's.
+    pub(super) fn connect(
+        &mut self,
+        node: &Node,
+        plan: &Plan,
+        connected: &Connected,
+    ) -> Result<(), BenchError> {
+        let options = ConnectOptions {
+            sgid_index: node.gid_index,
+            path_mtu: PathMtu::from_bytes(connected.mtu),
+            timeout: plan.qp_timeout,
+            retry_cnt: plan.retry_count,
+            max_rd_atomic: connected.reads.min(plan.outstanding),
+            max_dest_rd_atomic: plan.outstanding,
+            ..ConnectOptions::default()
+        };
+        for (qp, end) in self.qps.iter_mut().zip(&connected.remote) {
+            qp.connect(&end.endpoint(), &options).step("connecting")?;
+        }
+        Ok(())
+    }
+}
+
+/// A connected session.
+pub(super) struct Bench<'a, P> {
+    // Dropped first: the lcore's own thread then serves what the rest asks for on its way out.
+    pub(super) drive: Drive,
+    pub(super) qps: Vec<QueuePair>,
+    pub(super) regions: Vec<MemoryRegion>,
+    pub(super) remotes: Vec<RemoteBuffer>,
+    pub(super) send_cq: CompletionQueue,
+    pub(super) recv_cq: CompletionQueue,
+    pub(super) layout: Layout,
+    /// Receive requests that are posted, per queue pair.
+    pub(super) receives_posted: Vec<u32>,
+    pub(super) clock: Clock,
+    pub(super) link: &'a mut P,
+    pub(super) plan: &'a Plan,
+    pub(super) side: Side,
+    pub(super) connected: Connected,
+}
+
+impl<'a> Bench<'a, Link> {
+    /// Makes this end's queue pairs and memory and connects them with the other's.
+    pub(super) fn connect(
+        node: &Node,
+        link: &'a mut Link,
+        plan: &'a Plan,
+    ) -> Result<Self, BenchError> {
+        let mut lanes = Lanes::create(node, plan)?;
+        let connected = exchange(node, link, plan, &lanes.ends)?;
+        lanes.connect(node, plan, &connected)?;
+        Self::new(node, link, plan, lanes, connected)
     }
 
     /// Returns when both ends are here.
@@ -177,6 +233,61 @@ impl<'a> Bench<'a> {
         link.receive(waiting, || drive.turn())
     }
 
+    /// Exchanges the last words; what the other end has sent again.
+    pub(super) fn close(mut self, retransmissions: u64) -> Result<u64, BenchError> {
+        self.link.send(&Word::Closing { retransmissions })?;
+        match self.hear("waiting for the other end's report")? {
+            Word::Closing { retransmissions } => Ok(retransmissions),
+            _ => Err(out_of_step()),
+        }
+    }
+}
+
+impl<'a, P: Peer> Bench<'a, P> {
+    /// A session over connected queue pairs. The caller's thread is the one that drives the lcore.
+    pub(super) fn new(
+        node: &Node,
+        peer: &'a mut P,
+        plan: &'a Plan,
+        lanes: Lanes,
+        connected: Connected,
+    ) -> Result<Self, BenchError> {
+        let Lanes { qps, regions, send_cq, recv_cq, layout, .. } = lanes;
+        Ok(Self {
+            drive: node.drive()?,
+            remotes: connected.remote.iter().map(End::remote).collect(),
+            receives_posted: vec![0; qps.len()],
+            qps,
+            regions,
+            send_cq,
+            recv_cq,
+            layout,
+            clock: Clock::new(),
+            link: peer,
+            plan,
+            side: node.side,
+            connected,
+        })
+    }
+
+    /// Looks, every now and then, how many messages the other end has sent in all.
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        watch: &mut Watch,
+        progress: u64,
+    ) -> Result<Option<u64>, BenchError> {
+        watch.turn(progress, || self.link.sent())
+    }
+
+    /// Fills all memory with something.
+    pub(super) fn fill(&self) -> Result<(), BenchError> {
+        for region in &self.regions {
+            region.fill(.., 0xa5).step("filling memory")?;
+        }
+        Ok(())
+    }
+
     /// Posts receive requests for whole slots until each queue pair has its depth of them.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         let range = self.layout.target(0, self.plan.size_max());
@@ -190,15 +301,6 @@ impl<'a> Bench<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Exchanges the last words; what the other end has sent again.
-    pub(super) fn close(mut self, retransmissions: u64) -> Result<u64, BenchError> {
-        self.link.send(&Word::Closing { retransmissions })?;
-        match self.hear("waiting for the other end's report")? {
-            Word::Closing { retransmissions } => Ok(retransmissions),
-            _ => Err(out_of_step()),
-        }
     }
 
     /// Takes completions of the send queues until `count` have come.
@@ -223,34 +325,21 @@ fn exchange(
     node: &Node,
     link: &mut Link,
     plan: &Plan,
-    qps: &[QueuePair],
-    regions: &[MemoryRegion],
+    ends: &[End],
 ) -> Result<Connected, BenchError> {
-    let largest = largest_mtu(node, plan.mtu)?;
-    let mut local = Vec::new();
-    for (qp, region) in qps.iter().zip(regions) {
-        let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
-        let memory = region.remote();
-        local.push(End {
-            gid: endpoint.gid.0,
-            qpn: endpoint.qpn.value(),
-            psn: endpoint.psn.value(),
-            va: memory.va.0,
-            rkey: memory.rkey.0,
-            len: memory.len,
-        });
-    }
+    let (largest, local) = (largest_mtu(node, plan.mtu)?, ends.to_vec());
     link.send(&Word::Setup { mtu: largest, ends: local.clone() })?;
     match link.receive("waiting for the other end's queue pairs", pause)? {
         Word::Setup { mtu, ends } if ends.len() == local.len() => {
-            Ok(Connected { mtu: mtu.min(largest), local, remote: ends })
+            let reads = plan.outstanding;
+            Ok(Connected { mtu: mtu.min(largest), reads, local, remote: ends })
         }
         _ => Err(out_of_step()),
     }
 }
 
 /// The path MTU asked for if our port carries it, else the largest that it does.
-fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, BenchError> {
+pub(super) fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, BenchError> {
     let port = node.context.ports().first();
     let largest = port.and_then(|port| port.max_path_mtu).map_or(0, PathMtu::bytes);
     match wanted.unwrap_or(largest) {
@@ -259,27 +348,6 @@ fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, BenchError> {
             "a path MTU of {mtu} does not fit the port, which carries {largest}: see --port-mtu"
         ))),
     }
-}
-
-fn connect_all(
-    node: &Node,
-    plan: &Plan,
-    qps: &mut [QueuePair],
-    connected: &Connected,
-) -> Result<(), BenchError> {
-    let options = ConnectOptions {
-        sgid_index: node.gid_index,
-        path_mtu: PathMtu::from_bytes(connected.mtu),
-        timeout: plan.qp_timeout,
-        retry_cnt: plan.retry_count,
-        max_rd_atomic: plan.outstanding,
-        max_dest_rd_atomic: plan.outstanding,
-        ..ConnectOptions::default()
-    };
-    for (qp, end) in qps.iter_mut().zip(&connected.remote) {
-        qp.connect(&end.endpoint(), &options).step("connecting")?;
-    }
-    Ok(())
 }
 
 /// What an atomic operation works with.
@@ -333,8 +401,8 @@ pub(super) fn remote_slot(
     index: u32,
     size: u32,
 ) -> Result<RemoteBuffer, BenchError> {
-    let range = layout.target(index, size);
-    remote.slice(range.start as u64, u64::from(size)).step("the peer's memory")
+    let start = layout.target(index, size).start - layout.targets();
+    remote.slice(start as u64, u64::from(size)).step("the peer's memory")
 }
 
 #[cfg(test)]

@@ -1,78 +1,65 @@
 //! Latency: one message under way.
 //!
-//! SEND and WRITE go to and fro, the client measures round trips; the receiver of a WRITE polls the
-//! last byte of its memory, which holds a count. READ and atomics are answered by the other end's
-//! stack; the client measures from post to completion.
+//! SEND and WRITE go to and fro: one end leads and measures round trips, the other follows; the
+//! receiver of a WRITE polls the last byte of its memory, which holds a count. READ and atomics are
+//! answered by the other end's stack; the end that asks measures from post to completion.
+//!
+//! Not here: two ends of perftest's exchange, which do the same in another order ([`super::stock`]).
 
 use super::lane::{Bench, LATENCY_DEPTH, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::verify::{Algebra, check_at};
 use super::watch::Watch;
-use super::{Word, out_of_step};
+use super::{Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
+use crate::exchange::Link;
 use crate::pattern::Pattern;
 use crate::pin::Side;
-use crate::plan::{Amount, Operation};
+use crate::plan::{Amount, Operation, Plan};
 use crate::stats::{Latency, Quantiles};
 use uroce::WorkCompletion;
+use uroce_engine::clock::Clock;
 
 /// One of so many posts has a completion, so that places in the send queue become free.
 const SIGNAL: u64 = 32;
 
 /// Measures one size; both ends get the client's figures.
-pub(super) fn run(bench: &mut Bench<'_>, size: u32) -> Result<Quantiles, BenchError> {
+pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Quantiles, BenchError> {
     for region in &bench.regions {
-        region.fill(0..region.len(), 0).step("clearing memory")?;
+        region.fill(.., 0).step("clearing memory")?;
     }
     if bench.plan.operation == Operation::Send {
         bench.post_receives()?;
     }
-    let mut end = PingPong::new(bench, size)?;
+    let mut end = PingPong::new(bench, size);
     end.prepare()?;
     end.bench.barrier()?;
     match (end.bench.side, end.bench.plan.operation.is_answered_by_stack()) {
-        (Side::Client, true) => end.ask(),
-        (Side::Client, false) => end.ping(),
+        (Side::Client, true) => end.ask_and_report(),
+        (Side::Client, false) => end.lead_and_report(),
         (Side::Server, true) => end.serve(),
-        (Side::Server, false) => end.pong(),
+        (Side::Server, false) => end.follow_and_hear(),
     }
 }
 
 /// The test at one end.
-struct PingPong<'b, 'a> {
-    bench: &'b mut Bench<'a>,
+pub(super) struct PingPong<'b, 'a, P> {
+    bench: &'b mut Bench<'a, P>,
     size: u32,
     watch: Watch,
     buffer: Vec<u8>,
     /// Of what we send, and of what comes.
     outgoing: Pattern,
     incoming: Pattern,
+    /// One of so many posts has a completion.
+    signal: u64,
     posted: u64,
     completed: u64,
-    /// The end of the test, once the client has said so: the number of messages each way.
+    /// The end of the test, once the other end has said so: the number of messages each way.
     finished: Option<u64>,
+    limit: Limit,
 }
 
-impl<'b, 'a> PingPong<'b, 'a> {
-    fn new(bench: &'b mut Bench<'a>, size: u32) -> Result<Self, BenchError> {
-        let patterns = [Pattern::new(1), Pattern::new(2)];
-        let [outgoing, incoming] = match bench.side {
-            Side::Client => patterns,
-            Side::Server => [patterns[1], patterns[0]],
-        };
-        let watch = Watch::new(bench.clock);
-        Ok(Self {
-            watch,
-            buffer: vec![0; size as usize],
-            outgoing,
-            incoming,
-            posted: 0,
-            completed: 0,
-            finished: None,
-            size,
-            bench,
-        })
-    }
-
+impl<'b, 'a> PingPong<'b, 'a, Link> {
     /// For READ: lays out a message in each slot.
     fn prepare(&mut self) -> Result<(), BenchError> {
         if self.bench.plan.operation != Operation::Read || self.bench.side == Side::Client {
@@ -87,48 +74,146 @@ impl<'b, 'a> PingPong<'b, 'a> {
     }
 
     /// The client of SEND and WRITE.
-    fn ping(&mut self) -> Result<Quantiles, BenchError> {
-        let clock = self.bench.clock;
-        let (mut latency, limit) = (Latency::new(), self.limit());
-        let mut number = 0;
-        while limit.allows(number, clock.now()) {
-            self.lay_out(number)?;
-            let begin = clock.now();
-            self.post(number, 0, Operands::default())?;
-            self.await_message(number)?;
-            latency.record(clock.now() - begin);
-            self.tidy(number)?;
-            number += 1;
+    fn lead_and_report(&mut self) -> Result<Quantiles, BenchError> {
+        let (messages, latency) = self.lead()?;
+        if self.finished.is_some() {
+            return Err(out_of_step());
         }
-        self.report(number, latency.quantiles(2.0))
+        self.report(messages, latency.quantiles(2.0))
     }
 
     /// The server of SEND and WRITE.
-    fn pong(&mut self) -> Result<Quantiles, BenchError> {
-        let mut number = 0;
-        while self.await_message(number)? {
-            if self.bench.plan.verify {
-                self.check_incoming(number)?;
-            }
-            // Not before: the message that has come tells that our last one has left.
-            self.lay_out(number)?;
-            self.post(number, 0, Operands::default())?;
-            self.repost()?;
-            number += 1;
-        }
+    fn follow_and_hear(&mut self) -> Result<Quantiles, BenchError> {
+        let (messages, _) = self.follow(u64::MAX)?;
         match self.finished {
-            Some(messages) if messages == number => self.hear_report(),
+            Some(finished) if finished == messages => self.hear_report(),
             _ => Err(out_of_step()),
         }
     }
 
     /// The client of READ and atomics.
-    fn ask(&mut self) -> Result<Quantiles, BenchError> {
+    fn ask_and_report(&mut self) -> Result<Quantiles, BenchError> {
+        let (messages, latency, word) = self.ask()?;
+        let plan = self.bench.plan;
+        if plan.verify && plan.operation.is_atomic() {
+            let words = vec![word];
+            self.bench.link.send(&Word::Check { first: 0, count: messages, words })?;
+            match self.bench.hear("waiting for the other end to check its memory")? {
+                Word::Checked { fault: None } => (),
+                Word::Checked { fault: Some(text) } => return Err(BenchError::Corrupt(text)),
+                _ => return Err(out_of_step()),
+            }
+        }
+        self.report(messages, latency.quantiles(1.0))
+    }
+
+    /// The server of READ and atomics: its stack does it all, for as long as the client likes.
+    fn serve(&mut self) -> Result<Quantiles, BenchError> {
+        let mut watch = Watch::patient(self.bench.clock);
+        loop {
+            self.bench.drive.turn();
+            match watch.turn(0, || self.bench.link.try_receive())? {
+                None => (),
+                Some(Word::Check { words, .. }) => {
+                    let place = self.bench.layout.target(0, self.size).start;
+                    let word = self.bench.regions[0].load_u64(place).step("reading memory")?;
+                    let wrong = words.first() != Some(&word);
+                    let fault = wrong.then(|| format!("the word is {word:#x}, not {words:x?}"));
+                    self.bench.link.send(&Word::Checked { fault })?;
+                }
+                Some(Word::Finished { .. }) => return self.hear_report(),
+                Some(_) => return Err(out_of_step()),
+            }
+        }
+    }
+
+    /// Tells the server that it is over, and the figures.
+    fn report(&mut self, messages: u64, figures: Quantiles) -> Result<Quantiles, BenchError> {
+        self.bench.link.send(&Word::Finished { messages })?;
+        self.bench.link.send(&Word::Latency(figures))?;
+        Ok(figures)
+    }
+
+    fn hear_report(&mut self) -> Result<Quantiles, BenchError> {
+        match self.bench.hear("waiting for the other end's figures")? {
+            Word::Latency(figures) => Ok(figures),
+            _ => Err(out_of_step()),
+        }
+    }
+}
+
+impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
+    /// One size; the time, if there is one, begins now.
+    pub(super) fn new(bench: &'b mut Bench<'a, P>, size: u32) -> Self {
+        let patterns = [Pattern::new(1), Pattern::new(2)];
+        let [outgoing, incoming] = match bench.side {
+            Side::Client => patterns,
+            Side::Server => [patterns[1], patterns[0]],
+        };
+        Self {
+            watch: Watch::new(bench.clock),
+            buffer: vec![0; size as usize],
+            outgoing,
+            incoming,
+            signal: if P::LEAVES { 1 } else { SIGNAL },
+            posted: 0,
+            completed: 0,
+            finished: None,
+            limit: Limit::of(bench.plan, bench.clock),
+            size,
+            bench,
+        }
+    }
+
+    /// Sends first; the messages each way and the round trips.
+    pub(super) fn lead(&mut self) -> Result<(u64, Latency), BenchError> {
+        let (clock, mut latency, mut number) = (self.bench.clock, Latency::new(), 0);
+        while self.limit.allows(number, clock.now()) {
+            self.lay_out(number)?;
+            let begin = clock.now();
+            self.post(number, 0, Operands::default())?;
+            if !self.await_message(number)? {
+                break;
+            }
+            latency.record(clock.now() - begin);
+            if self.bench.plan.verify {
+                self.check_incoming(number)?;
+            }
+            self.repost()?;
+            number += 1;
+        }
+        Ok((number, latency))
+    }
+
+    /// Answers `limit` messages, or until the other end has finished; the messages each way, and
+    /// the round trips as seen from here.
+    pub(super) fn follow(&mut self, limit: u64) -> Result<(u64, Latency), BenchError> {
+        let (clock, mut latency, mut number) = (self.bench.clock, Latency::new(), 0);
+        let mut begin = None;
+        while number < limit && self.await_message(number)? {
+            if let Some(begin) = begin {
+                latency.record(clock.now() - begin);
+            }
+            if self.bench.plan.verify {
+                self.check_incoming(number)?;
+            }
+            // Not before: the message that has come tells that our last one has left.
+            self.lay_out(number)?;
+            begin = Some(clock.now());
+            self.post(number, 0, Operands::default())?;
+            self.repost()?;
+            number += 1;
+        }
+        Ok((number, latency))
+    }
+
+    /// Asks the other end's stack; the messages, their round trips, and the word that atomic
+    /// operations leave there.
+    pub(super) fn ask(&mut self) -> Result<(u64, Latency, u64), BenchError> {
         let (clock, plan) = (self.bench.clock, self.bench.plan);
-        let (mut latency, limit) = (Latency::new(), self.limit());
-        let mut algebra = Algebra::new(plan, 0);
+        let (mut latency, mut algebra) = (Latency::new(), Algebra::new(plan, 0));
         let mut number = 0;
-        while limit.allows(number, clock.now()) {
+        while self.limit.allows(number, clock.now()) {
             let target = if plan.operation.is_atomic() { 0 } else { number as u32 };
             let (operands, original) = algebra.next(number);
             if plan.verify {
@@ -144,42 +229,15 @@ impl<'b, 'a> PingPong<'b, 'a> {
             }
             number += 1;
         }
-        if plan.verify && plan.operation.is_atomic() {
-            let word = algebra.word;
-            self.bench.link.send(&Word::Check { first: 0, count: number, words: vec![word] })?;
-            match self.bench.hear("waiting for the other end to check its memory")? {
-                Word::Checked { fault: None } => (),
-                Word::Checked { fault: Some(text) } => return Err(BenchError::Corrupt(text)),
-                _ => return Err(out_of_step()),
-            }
-        }
-        self.report(number, latency.quantiles(1.0))
+        Ok((number, latency, algebra.word))
     }
 
-    /// The server of READ and atomics: its stack does it all.
-    fn serve(&mut self) -> Result<Quantiles, BenchError> {
-        loop {
-            match self.bench.hear("waiting for the other end to finish")? {
-                Word::Check { words, .. } => {
-                    let place = self.bench.layout.target(0, self.size).start;
-                    let word = self.bench.regions[0].load_u64(place).step("reading memory")?;
-                    let wrong = words.first() != Some(&word);
-                    let fault = wrong.then(|| format!("the word is {word:#x}, not {words:x?}"));
-                    self.bench.link.send(&Word::Checked { fault })?;
-                }
-                Word::Finished { .. } => return self.hear_report(),
-                _ => return Err(out_of_step()),
-            }
+    /// Waits for what was posted to be completed.
+    pub(super) fn settle(&mut self) -> Result<(), BenchError> {
+        while self.completed < self.posted {
+            self.await_completion()?;
         }
-    }
-
-    fn limit(&self) -> Limit {
-        match self.bench.plan.amount {
-            Amount::Iterations(count) => Limit { count, deadline: u64::MAX },
-            Amount::Duration(time) => {
-                Limit { count: u64::MAX, deadline: self.bench.clock.now() + time.as_nanos() as u64 }
-            }
-        }
+        Ok(())
     }
 
     /// Writes what is sent next: the whole message if it will be checked, else its last byte.
@@ -202,7 +260,7 @@ impl<'b, 'a> PingPong<'b, 'a> {
         let local = [bench.regions[0].slice(range).step("a slice of memory")?];
         let remote = remote_slot(&bench.layout, &bench.remotes[0], target, self.size)?;
         let request = work_request(operation, &local, remote, operands).id(number + 1);
-        let signaled = operation.is_answered_by_stack() || (number + 1).is_multiple_of(SIGNAL);
+        let signaled = operation.is_answered_by_stack() || (number + 1).is_multiple_of(self.signal);
         let request = if signaled { request.signaled() } else { request };
         bench.qps[0].post_send(&request).step("posting")?;
         self.posted += 1;
@@ -224,8 +282,8 @@ impl<'b, 'a> PingPong<'b, 'a> {
             if let Some(last) = polled.last() {
                 self.completed = last.wr_id;
             }
-            if self.watch.turn(bench.link, before)?.is_some() {
-                return Err(out_of_step());
+            if let Some(messages) = bench.look(&mut self.watch, before)? {
+                self.finished = Some(messages);
             }
         }
         Ok(())
@@ -249,23 +307,14 @@ impl<'b, 'a> PingPong<'b, 'a> {
             if arrived {
                 return Ok(true);
             }
-            match self.watch.turn(bench.link, number)? {
-                None => (),
-                Some(Word::Finished { messages }) => {
-                    self.finished = Some(messages);
-                    return Ok(false);
-                }
-                Some(_) => return Err(out_of_step()),
+            if let Some(messages) = bench.look(&mut self.watch, number)? {
+                self.finished = Some(messages);
+            }
+            let left = P::LEAVES && self.limit.is_over(bench.clock);
+            if self.finished.is_some() || left {
+                return Ok(false);
             }
         }
-    }
-
-    /// What the client does between two round trips.
-    fn tidy(&mut self, number: u64) -> Result<(), BenchError> {
-        if self.bench.plan.verify {
-            self.check_incoming(number)?;
-        }
-        self.repost()
     }
 
     /// Gives a receive request back.
@@ -282,7 +331,8 @@ impl<'b, 'a> PingPong<'b, 'a> {
     fn check_incoming(&mut self, number: u64) -> Result<(), BenchError> {
         let place = self.bench.layout.target(0, self.size).start;
         let region = &self.bench.regions[0];
-        check_at(self.bench, region, place, self.incoming, number, &mut self.buffer)
+        let concurrent = self.bench.drive.is_concurrent();
+        check_at(concurrent, region, place, self.incoming, number, &mut self.buffer)
     }
 
     /// What a READ or an atomic brought back.
@@ -291,7 +341,8 @@ impl<'b, 'a> PingPong<'b, 'a> {
         let place = layout.local(number as u32, self.size).start;
         if self.bench.plan.operation == Operation::Read {
             let message = number % u64::from(layout.slots);
-            return check_at(self.bench, region, place, self.incoming, message, &mut self.buffer);
+            let concurrent = self.bench.drive.is_concurrent();
+            return check_at(concurrent, region, place, self.incoming, message, &mut self.buffer);
         }
         let returned = region.load_u64(place).step("reading memory")?;
         if returned == original {
@@ -301,23 +352,9 @@ impl<'b, 'a> PingPong<'b, 'a> {
         let text = format!("{name} {number} returned {returned:#x}, not {original:#x}");
         Err(BenchError::Corrupt(text))
     }
-
-    /// Tells the server that it is over, and the figures.
-    fn report(&mut self, messages: u64, figures: Quantiles) -> Result<Quantiles, BenchError> {
-        self.bench.link.send(&Word::Finished { messages })?;
-        self.bench.link.send(&Word::Latency(figures))?;
-        Ok(figures)
-    }
-
-    fn hear_report(&mut self) -> Result<Quantiles, BenchError> {
-        match self.bench.hear("waiting for the other end's figures")? {
-            Word::Latency(figures) => Ok(figures),
-            _ => Err(out_of_step()),
-        }
-    }
 }
 
-/// When the client stops.
+/// When the end that leads stops.
 #[derive(Clone, Copy)]
 struct Limit {
     count: u64,
@@ -325,8 +362,23 @@ struct Limit {
 }
 
 impl Limit {
+    fn of(plan: &Plan, clock: Clock) -> Self {
+        match plan.amount {
+            Amount::Iterations(count) => Self { count, deadline: u64::MAX },
+            Amount::Duration(time) => {
+                Self { count: u64::MAX, deadline: clock.now() + time.as_nanos() as u64 }
+            }
+        }
+    }
+
     #[inline]
     fn allows(self, number: u64, now: u64) -> bool {
         number < self.count && now < self.deadline
+    }
+
+    /// Whether its time, if it has one, is over.
+    #[inline]
+    fn is_over(self, clock: Clock) -> bool {
+        self.deadline != u64::MAX && clock.now() >= self.deadline
     }
 }

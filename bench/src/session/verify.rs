@@ -12,6 +12,7 @@ use super::lane::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::watch::Watch;
 use super::{Word, out_of_step};
 use crate::error::{BenchError, Step};
+use crate::exchange::Link;
 use crate::pattern::Pattern;
 use crate::pin::Side;
 use crate::plan::{Operation, Plan};
@@ -23,7 +24,7 @@ use uroce::{MemoryRegion, RecvWr, WorkCompletion};
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Verifies one size; both ends get the client's figures.
-pub(super) fn run(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     for region in &bench.regions {
         region.fill(0..region.len(), 0).step("clearing memory")?;
     }
@@ -33,7 +34,7 @@ pub(super) fn run(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchEr
     }
 }
 
-fn client(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+fn client(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     bench.barrier()?;
     let total = bench.plan.amount.iterations().unwrap_or(0);
     let mut algebra: Vec<Algebra> =
@@ -61,7 +62,7 @@ fn client(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
 
 /// Sends one round and, where the answer comes here, checks it; the time of the transfer.
 fn round(
-    bench: &mut Bench<'_>,
+    bench: &mut Bench<'_, Link>,
     size: u32,
     first: u64,
     count: u64,
@@ -103,7 +104,7 @@ fn round(
 }
 
 fn post(
-    bench: &mut Bench<'_>,
+    bench: &mut Bench<'_, Link>,
     lane: usize,
     number: u64,
     size: u32,
@@ -121,7 +122,7 @@ fn post(
 
 /// Checks what came back with the operation itself.
 fn check_answer(
-    bench: &Bench<'_>,
+    bench: &Bench<'_, Link>,
     lane: usize,
     number: u64,
     size: u32,
@@ -149,7 +150,7 @@ fn check_answer(
 }
 
 /// Waits for the server's verdict.
-fn checked(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+fn checked(bench: &mut Bench<'_, Link>) -> Result<(), BenchError> {
     match bench.hear("waiting for the other end to check what it received")? {
         Word::Checked { fault: None } => Ok(()),
         Word::Checked { fault: Some(text) } => Err(BenchError::Corrupt(text)),
@@ -157,7 +158,7 @@ fn checked(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     }
 }
 
-fn server(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
+fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     let total = bench.plan.amount.iterations().unwrap_or(0);
     post_round(bench, size, 0, total)?;
     bench.barrier()?;
@@ -183,7 +184,7 @@ fn server(bench: &mut Bench<'_>, size: u32) -> Result<Bandwidth, BenchError> {
 }
 
 /// Lays out messages for the client to read.
-fn prepare(bench: &Bench<'_>, size: u32, first: u64, count: u64) -> Result<(), BenchError> {
+fn prepare(bench: &Bench<'_, Link>, size: u32, first: u64, count: u64) -> Result<(), BenchError> {
     let mut buffer = vec![0; size as usize];
     for (lane, region) in bench.regions.iter().enumerate() {
         for number in first..first + count {
@@ -196,7 +197,12 @@ fn prepare(bench: &Bench<'_>, size: u32, first: u64, count: u64) -> Result<(), B
 }
 
 /// Posts the receive requests of the round that begins with message `first`, one to a slot.
-fn post_round(bench: &mut Bench<'_>, size: u32, first: u64, total: u64) -> Result<(), BenchError> {
+fn post_round(
+    bench: &mut Bench<'_, Link>,
+    size: u32,
+    first: u64,
+    total: u64,
+) -> Result<(), BenchError> {
     if bench.plan.operation != Operation::Send {
         return Ok(());
     }
@@ -213,7 +219,7 @@ fn post_round(bench: &mut Bench<'_>, size: u32, first: u64, total: u64) -> Resul
 }
 
 /// Takes the completions of a round of SENDs, whose lengths must be right.
-fn receive_round(bench: &mut Bench<'_>, size: u32, count: u64) -> Result<(), BenchError> {
+fn receive_round(bench: &mut Bench<'_, Link>, size: u32, count: u64) -> Result<(), BenchError> {
     if bench.plan.operation != Operation::Send {
         return Ok(());
     }
@@ -231,7 +237,7 @@ fn receive_round(bench: &mut Bench<'_>, size: u32, count: u64) -> Result<(), Ben
             }
             done += 1;
         }
-        if watch.turn(bench.link, done)?.is_some() {
+        if bench.look(&mut watch, done)?.is_some() {
             return Err(out_of_step());
         }
     }
@@ -240,7 +246,7 @@ fn receive_round(bench: &mut Bench<'_>, size: u32, count: u64) -> Result<(), Ben
 
 /// What is wrong with a round at its target, if anything.
 fn check_round(
-    bench: &Bench<'_>,
+    bench: &Bench<'_, Link>,
     size: u32,
     first: u64,
     count: u64,
@@ -305,14 +311,14 @@ fn check(operation: Operation, lane: usize, number: u64, bytes: &[u8]) -> Result
 
 /// Reads a message of a latency test where it arrived and compares it.
 pub(super) fn check_at(
-    bench: &Bench<'_>,
+    concurrent: bool,
     region: &MemoryRegion,
     place: usize,
     pattern: Pattern,
     number: u64,
     buffer: &mut [u8],
 ) -> Result<(), BenchError> {
-    let fault = settle(bench.drive.is_concurrent(), || {
+    let fault = settle(concurrent, || {
         region.read_at(place, buffer).step("reading memory")?;
         Ok(pattern.mismatch(number, buffer).map(|offset| {
             format!("message {number}: byte {offset} of {} is not what was sent", buffer.len())

@@ -2,4 +2,5 @@
 
 mod common;
 mod in_process;
+mod perftest_exchange;
 mod two_processes;

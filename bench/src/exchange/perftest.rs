@@ -1,0 +1,176 @@
+//! perftest's exchange: fixed records over TCP, each side's in turn, the client's first.
+//!
+//! ```text
+//!   version                16 bytes  text; uroce adds its name behind the NUL
+//!   buffer, cache line     4 + 4     sizes of the sender's buffers' cycle and of a cache line
+//!   path MTU               2         code 1 (256) to 5 (4096) as a digit
+//!   key                    108       one line: LID, reads, QPN, PSN, R_Key, address, GID, SRQN
+//!   report                 5 · 8     size, messages, peak, average, message rate
+//!   "done"                 5         and the connection is closed
+//! ```
+//!
+//! A key is also the barrier: where both ends must be at the same place they swap the key of their
+//! first queue pair once more. Which program swaps how many of them where is [`crate::session`]'s
+//! knowledge.
+//!
+//! Source: perftest 4.5 (Debian 12), whose programs call themselves version 6.06; what they sent
+//! each other was recorded, and stands in the tests.
+
+mod words;
+
+pub(crate) use words::{Key, Report};
+
+use super::channel::{Channel, wait_for};
+use super::{Link, PATIENCE};
+use crate::error::BenchError;
+use crate::pin::Side;
+use std::time::{Duration, Instant};
+use words::{DONE, Version};
+
+/// What stock programs announce: their buffer's cycle, a page, and a cache line.
+const CYCLE_BUFFER: u32 = 4096;
+const CACHE_LINE: u32 = 64;
+/// How long the other end may take to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Who is at the other end.
+pub(crate) enum Partner {
+    /// Another uroce-perf.
+    Uroce(Link),
+    /// One of perftest's programs.
+    Perftest(Talk),
+}
+
+/// Exchanges versions, which tells who is there. With `plain` this end hides what it is, so that
+/// two of ours talk as perftest's programs do.
+pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner, BenchError> {
+    let mut talk = Talk { channel, side };
+    let ours = if plain { Version::perftest() } else { Version::uroce() };
+    let theirs = Version(talk.swap(ours.0, PATIENCE, "waiting for its version", super::pause)?);
+    if theirs.is_uroce() && !plain {
+        return Ok(Partner::Uroce(talk.channel.into()));
+    }
+    match theirs.number() {
+        Some(number) if number >= Version::OLDEST => Ok(Partner::Perftest(talk)),
+        Some(number) => Err(BenchError::Peer(format!("its perftest is too old: {number}"))),
+        None => Err(BenchError::Peer("it is no perftest program".to_owned())),
+    }
+}
+
+/// What the other end does while nothing is expected of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calling {
+    /// Nothing that can be seen.
+    No,
+    /// It has sent its next record.
+    Yes,
+    /// It has closed the connection.
+    Left,
+}
+
+/// The exchange with one of perftest's programs, after the versions.
+pub(crate) struct Talk {
+    channel: Channel,
+    side: Side,
+}
+
+impl Talk {
+    /// The path MTU that both have: the smaller one. Also settles how long a buffer is that
+    /// messages of less go round in; both in bytes.
+    pub(crate) fn agree(&mut self, mtu: u32) -> Result<(u32, u32), BenchError> {
+        let mut swap = |value: u32| {
+            let theirs = self.swap(value.to_be_bytes(), PATIENCE, "waiting", super::pause)?;
+            Ok::<u32, BenchError>(u32::from_be_bytes(theirs))
+        };
+        let cycle = swap(CYCLE_BUFFER)?.clamp(CYCLE_BUFFER, 1 << 20);
+        swap(CACHE_LINE)?;
+        let ours = words::mtu(mtu);
+        let theirs = self.swap(ours, PATIENCE, "waiting for its path MTU", super::pause)?;
+        let theirs = words::parse_mtu(theirs)
+            .ok_or_else(|| BenchError::Peer(format!("it has no path MTU: {theirs:?}")))?;
+        Ok((mtu.min(theirs), cycle))
+    }
+
+    /// Swaps keys; `limit` is how long the other end may take to get here.
+    pub(crate) fn swap_key(
+        &mut self,
+        key: &Key,
+        limit: Duration,
+        turn: impl FnMut(),
+    ) -> Result<Key, BenchError> {
+        Key::parse(&self.swap(key.line(), limit, "waiting for its key", turn)?)
+    }
+
+    /// Swaps reports.
+    pub(crate) fn swap_report(
+        &mut self,
+        report: &Report,
+        mut turn: impl FnMut(),
+    ) -> Result<Report, BenchError> {
+        let mut theirs = [[0; 8]; 5];
+        for (ours, theirs) in report.records().into_iter().zip(&mut theirs) {
+            *theirs = self.swap(ours, PATIENCE, "waiting for its report", &mut turn)?;
+        }
+        Ok(Report::parse(&theirs))
+    }
+
+    /// Whether the other end has come to the next record.
+    pub(crate) fn calling(&mut self) -> Result<Calling, BenchError> {
+        let open = self.channel.read_some(1)?;
+        Ok(match (self.channel.received().is_empty(), open) {
+            (false, _) => Calling::Yes,
+            (true, true) => Calling::No,
+            (true, false) => Calling::Left,
+        })
+    }
+
+    /// Says that this end is done and waits a moment for the other to say so too: a connection
+    /// that is closed with something unread would be an error over there.
+    pub(crate) fn farewell(&mut self, turn: impl FnMut()) -> Result<(), BenchError> {
+        self.channel.write(&DONE)?;
+        self.await_end(turn);
+        Ok(())
+    }
+
+    /// Waits a moment for the other end's last word, or for it to leave.
+    pub(crate) fn await_end(&mut self, mut turn: impl FnMut()) {
+        let deadline = Instant::now() + FAREWELL;
+        while Instant::now() < deadline {
+            match self.channel.read_some(DONE.len()) {
+                Ok(true) if self.channel.received().len() < DONE.len() => turn(),
+                _ => return,
+            }
+        }
+    }
+
+    fn swap<const LEN: usize>(
+        &mut self,
+        ours: [u8; LEN],
+        limit: Duration,
+        waiting: &'static str,
+        mut turn: impl FnMut(),
+    ) -> Result<[u8; LEN], BenchError> {
+        if self.side == Side::Client {
+            self.channel.write(&ours)?;
+        }
+        let theirs = wait_for(waiting, limit, &mut turn, || self.take())?;
+        if self.side == Side::Server {
+            self.channel.write(&ours)?;
+        }
+        Ok(theirs)
+    }
+
+    /// The other end's next record, if it is there.
+    fn take<const LEN: usize>(&mut self) -> Result<Option<[u8; LEN]>, BenchError> {
+        if self.channel.received().len() < LEN && !self.channel.read_some(LEN)? {
+            return Err(BenchError::PeerGone);
+        }
+        if self.channel.received().len() < LEN {
+            return Ok(None);
+        }
+        Ok(self.channel.take(LEN).try_into().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests;

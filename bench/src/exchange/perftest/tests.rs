@@ -1,0 +1,118 @@
+use super::*;
+use crate::exchange::Listener;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+const CLIENT: &[u8; 108] = b"0000:0001:000011:c67e78:0000024a:00005587921b1000:\
+    00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:02:00000000:\0";
+const SERVER: &[u8; 108] = b"0000:0001:000013:380fde:00000355:0000558766471000:\
+    00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:02:00000000:\0";
+
+/// A socket for our side, and one for a stock program's, which blocks.
+fn sockets() -> (Channel, TcpStream) {
+    let listener = Listener::bind(0).expect("a port");
+    let stock = TcpStream::connect(("localhost", listener.port())).expect("connects");
+    let ours = Channel::tcp(listener.accept().expect("accepts")).expect("a stream");
+    (ours, stock)
+}
+
+/// A stock program's part: what it writes, and what it must read, in its order.
+fn stock(mut stream: TcpStream, script: &[(bool, &[u8])]) {
+    for (writes, bytes) in script {
+        if *writes {
+            stream.write_all(bytes).expect("writes");
+        } else {
+            let mut read = vec![0; bytes.len()];
+            stream.read_exact(&mut read).expect("reads");
+            let shown = String::from_utf8_lossy(&read).into_owned();
+            assert_eq!(&read, bytes, "{shown:?}");
+        }
+    }
+}
+
+/// What Debian 12's `ib_write_bw -n 20 -s 1024` wrote, in either role, up to its key.
+fn script<'a>(client: bool, ours: &'a [u8], key: &'a [u8]) -> Vec<(bool, &'a [u8])> {
+    const VERSION: &[u8] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
+    let theirs: [&[u8]; 4] = [VERSION, b"\0\0\x10\0", b"\0\0\0@", b"5\0"];
+    let ours: [&[u8]; 4] = [b"6.06\0uroce1\0\0\0\0\0", b"\0\0\x10\0", b"\0\0\0@", ours];
+    let our_key: &[u8] = if client { SERVER } else { CLIENT };
+    let swaps = theirs.into_iter().zip(ours).chain([(key, our_key)]);
+    let order = |(theirs, ours)| {
+        let (write, read) = ((true, theirs), (false, ours));
+        if client { [write, read] } else { [read, write] }
+    };
+    swaps.flat_map(order).collect()
+}
+
+/// Our part of it.
+fn talk(channel: Channel, side: Side, mtu: u32, key: &[u8; 108]) -> (u32, Key) {
+    let Partner::Perftest(mut talk) = greet(channel, side, false).expect("a stock program") else {
+        panic!("a stock program is taken for uroce");
+    };
+    let (mtu, cycle) = talk.agree(mtu).expect("a path MTU");
+    assert_eq!(cycle, 4096);
+    let key = Key::parse(key).expect("a key");
+    let theirs = talk.swap_key(&key, PATIENCE, std::thread::yield_now).expect("a key");
+    (mtu, theirs)
+}
+
+#[test]
+fn a_stock_client_is_served() {
+    let (ours, stream) = sockets();
+    let client = std::thread::spawn(move || stock(stream, &script(true, b"3\0", CLIENT)));
+    let (mtu, key) = talk(ours, Side::Server, 1024, SERVER);
+    client.join().expect("the stock program had what it expects");
+    assert_eq!((mtu, key.qpn, key.rkey), (1024, 0x11, 0x24a));
+}
+
+#[test]
+fn a_stock_server_is_used() {
+    let (ours, stream) = sockets();
+    let server = std::thread::spawn(move || stock(stream, &script(false, b"5\0", SERVER)));
+    let (mtu, key) = talk(ours, Side::Client, 4096, CLIENT);
+    server.join().expect("the stock program had what it expects");
+    assert_eq!((mtu, key.qpn, key.va), (4096, 0x13, 0x5587_6647_1000));
+}
+
+#[test]
+fn the_other_end_is_recognized() {
+    let meet = |plain: [bool; 2]| {
+        let (left, right) = Channel::pair().expect("a pair");
+        let server = std::thread::spawn(move || greet(left, Side::Server, plain[0]));
+        let client = greet(right, Side::Client, plain[1]).expect("greets");
+        (server.join().expect("no panic").expect("greets"), client)
+    };
+    assert!(matches!(meet([false, false]), (Partner::Uroce(_), Partner::Uroce(_))));
+    assert!(matches!(meet([true, true]), (Partner::Perftest(_), Partner::Perftest(_))));
+}
+
+#[test]
+fn strangers_and_old_programs_are_refused() {
+    let error = |version: &'static [u8; 16]| {
+        let (ours, mut stream) = sockets();
+        stream.write_all(version).expect("writes");
+        greet(ours, Side::Server, false).err().expect("refused").to_string()
+    };
+    assert!(error(b"GET / HTTP/1.1\r\n").contains("no perftest program"));
+    assert!(error(b"5.31\0\0\0\0\0\0\0\0\0\0\0\0").contains("too old: 5.31"));
+}
+
+#[test]
+fn a_program_that_leaves_is_noticed_and_a_goodbye_is_heard() {
+    let (ours, stream) = sockets();
+    let mut left = Talk { channel: ours, side: Side::Server };
+    assert_eq!(left.calling().expect("it is there"), Calling::No);
+    drop(stream);
+    assert_eq!(left.calling().expect("it has left"), Calling::Left);
+    let key = Key::parse(SERVER).expect("a key");
+    assert!(matches!(left.swap_key(&key, PATIENCE, || ()), Err(BenchError::PeerGone)));
+
+    let (ours, stream) = sockets();
+    let program =
+        std::thread::spawn(move || stock(stream, &[(false, b"done\0"), (true, b"done\0")]));
+    let mut talk = Talk { channel: ours, side: Side::Client };
+    let begin = Instant::now();
+    talk.farewell(std::thread::yield_now).expect("says goodbye");
+    assert!(begin.elapsed() < FAREWELL);
+    program.join().expect("the stock program had what it expects");
+}

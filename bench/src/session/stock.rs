@@ -1,0 +1,301 @@
+//! A session with one of perftest's programs: the same transfers, perftest's order of words.
+//!
+//! Every swap of keys is a barrier too. `K` is one of the first queue pair's, `K…` one for each.
+//!
+//! ```text
+//!   bandwidth: K… connect K… K                (SEND: K… connect K K…)
+//!     at each size:  [K] transfer [K after, in a sweep] [reports]
+//!     WRITE, READ and atomics one way: the server waits in a K for the end of all sizes; reports
+//!     SEND: K before each size, and after it in a sweep
+//!     -b: K before each size; then reports, except of SEND by time
+//!     at the end:    K "done"
+//!   latency:   K K… connect K… K              (SEND: K… connect K K…)
+//!     SEND: K before each size; the client leads. WRITE: the server leads
+//!     at the end:    K "done", but after WRITE the programs just leave
+//! ```
+//!
+//! perftest tells neither its options nor why it fails. So both ends must have been given the same,
+//! bytes cannot be verified, and a failure over there is a closed connection here.
+
+use super::bandwidth::{Flow, Transferred, transfer};
+use super::lane::{Bench, End, Lanes, largest_mtu};
+use super::latency::PingPong;
+use super::{Connected, Event, Outcome, Peer};
+use crate::error::BenchError;
+use crate::exchange::perftest::{Calling, Key, Report, Talk};
+use crate::exchange::{PATIENCE, pause};
+use crate::node::Node;
+use crate::pin::Side;
+use crate::plan::{Measure, Operation, Plan};
+use crate::report::Row;
+use crate::stats::Bandwidth;
+use std::time::{Duration, Instant};
+
+/// The other end is measuring, for as long as it likes; that it leaves is noticed.
+const ANY_TIME: Duration = Duration::MAX;
+/// Messages that were under way when the other end said that it has sent all arrive within this.
+const UNDER_WAY: Duration = Duration::from_millis(20);
+
+/// Runs the plan as this node's side. The caller's thread is the one that drives the lcore.
+pub(crate) fn run(
+    node: &Node,
+    talk: Talk,
+    plan: &Plan,
+    gbits: bool,
+    event: &mut dyn FnMut(Event<'_>),
+) -> Result<Outcome, BenchError> {
+    if plan.verify {
+        return Err(BenchError::usage(
+            "--verify needs uroce at the other end too: perftest has no words for it",
+        ));
+    }
+    if plan.sizes.len() > 1 && plan.amount.iterations().is_none() {
+        return Err(BenchError::usage("perftest does not know -a together with -D"));
+    }
+    let before = node.retransmissions()?;
+    let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
+    let (mtu, _) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
+    let mut lanes = Lanes::create(node, plan)?;
+    let connected = connect(node, &mut stock, plan, mtu, &mut lanes)?;
+    event(Event::Connected(&connected));
+    let key = key(plan, &connected.local[0]);
+    let bench = Bench::new(node, &mut stock, plan, lanes, connected)?;
+    let mut test = Test { bench, key, gbits, rows: Vec::new(), event };
+    match plan.measure {
+        Measure::Bandwidth => test.bandwidth()?,
+        Measure::Latency => test.latency()?,
+    }
+    let (rows, retransmissions) = (test.rows, node.retransmissions()? - before);
+    Ok(Outcome { rows, mtu, verified_bytes: None, retransmissions })
+}
+
+/// perftest's program as a transfer sees it.
+struct Stock {
+    talk: Talk,
+    /// Whether its leaving is how it ends the test.
+    leaves_silently: bool,
+    /// The messages that it will send, where they are known and none is lost.
+    expected: Option<u64>,
+    /// When its next record was first seen.
+    called: Option<Instant>,
+}
+
+impl Peer for Stock {
+    const LEAVES: bool = true;
+
+    fn tell_sent(&mut self, _messages: u64) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn sent(&mut self) -> Result<Option<u64>, BenchError> {
+        match self.talk.calling()? {
+            Calling::Left if !self.leaves_silently => Err(BenchError::PeerGone),
+            Calling::Left => Ok(Some(0)),
+            _ if self.expected.is_some() => Ok(self.expected),
+            Calling::No => Ok(None),
+            Calling::Yes => {
+                let called = *self.called.get_or_insert_with(Instant::now);
+                Ok((called.elapsed() > UNDER_WAY).then_some(0))
+            }
+        }
+    }
+}
+
+/// Swaps keys in the order of the program and connects.
+fn connect(
+    node: &Node,
+    stock: &mut Stock,
+    plan: &Plan,
+    mtu: u32,
+    lanes: &mut Lanes,
+) -> Result<Connected, BenchError> {
+    let keys: Vec<Key> = lanes.ends.iter().map(|end| key(plan, end)).collect();
+    let mut swap = |keys: &[Key]| -> Result<Vec<Key>, BenchError> {
+        keys.iter().map(|key| stock.talk.swap_key(key, PATIENCE, pause)).collect()
+    };
+    let send = plan.operation == Operation::Send;
+    if plan.measure == Measure::Latency && !send {
+        swap(&keys[..1])?;
+    }
+    let theirs = swap(&keys)?;
+    let len = lanes.ends[0].len;
+    let remote = theirs.iter().map(|key| End {
+        gid: key.gid,
+        qpn: key.qpn,
+        psn: key.psn,
+        va: key.va,
+        rkey: key.rkey,
+        len,
+    });
+    let reads = theirs.iter().map(|key| u8::try_from(key.reads).unwrap_or(u8::MAX)).min();
+    let (local, remote) = (lanes.ends.clone(), remote.collect());
+    let connected = Connected { mtu, reads: reads.unwrap_or(0), local, remote };
+    lanes.connect(node, plan, &connected)?;
+    let (first, then) = if send { (&keys[..1], &keys[..]) } else { (&keys[..], &keys[..1]) };
+    swap(first)?;
+    swap(then)?;
+    Ok(connected)
+}
+
+/// An end as perftest tells it.
+fn key(plan: &Plan, end: &End) -> Key {
+    let reads = if plan.operation.is_answered_by_stack() { plan.outstanding } else { 1 };
+    let End { gid, qpn, psn, va, rkey, .. } = *end;
+    Key { reads: reads.into(), qpn, psn, rkey, va, gid }
+}
+
+/// A test at one end.
+struct Test<'a, 'e> {
+    bench: Bench<'a, Stock>,
+    /// Of the first queue pair.
+    key: Key,
+    /// The unit of bandwidths in reports.
+    gbits: bool,
+    rows: Vec<Row>,
+    event: &'e mut dyn FnMut(Event<'_>),
+}
+
+impl Test<'_, '_> {
+    fn bandwidth(&mut self) -> Result<(), BenchError> {
+        let (plan, flow) = (self.bench.plan, Flow::of(self.bench.plan, self.bench.side));
+        self.bench.fill()?;
+        let one_sided = plan.operation != Operation::Send;
+        let one_way = one_sided && !plan.bidirectional;
+        if flow.sends || flow.receives {
+            for &size in &plan.sizes {
+                let row = self.transfer(size, flow)?;
+                self.row(row);
+            }
+        }
+        if one_way {
+            self.barrier()?;
+            let last = self.rows.last().copied();
+            let theirs = self.swap_reports(last)?;
+            if self.bench.side == Side::Server {
+                self.row(Row::Bandwidth(theirs));
+            }
+        }
+        self.close()
+    }
+
+    /// One size.
+    fn transfer(&mut self, size: u32, flow: Flow) -> Result<Row, BenchError> {
+        let plan = self.bench.plan;
+        let (send, both) = (plan.operation == Operation::Send, plan.bidirectional);
+        let (sweep, timed) = (plan.sizes.len() > 1, plan.amount.iterations().is_none());
+        if flow.receives {
+            self.bench.post_receives()?;
+        }
+        if send || both {
+            self.barrier()?;
+        }
+        let lanes = u64::from(plan.qps);
+        self.bench.link.expected = plan.amount.iterations().map(|count| count * lanes);
+        // By time, the other end of both directions stops when we do.
+        let known = !flow.receives || (timed && flow.sends);
+        let done = transfer(&mut self.bench, size, flow, known.then_some(0))?;
+        let Transferred { sent, received } = done;
+        if both && sweep && !send {
+            self.barrier()?;
+        }
+        let mut sample = if flow.sends { sent } else { received };
+        if both && !(send && timed) {
+            let theirs = self.swap_reports(Some(Row::Bandwidth(sample)))?;
+            sample = sample.plus(&theirs);
+        }
+        if send && sweep {
+            self.barrier()?;
+        }
+        Ok(Row::Bandwidth(sample))
+    }
+
+    fn latency(&mut self) -> Result<(), BenchError> {
+        let plan = self.bench.plan;
+        self.bench.link.leaves_silently = plan.operation == Operation::Write;
+        // Fresh memory is zero, and may not be cleared now: the other end may have begun.
+        let answered = plan.operation.is_answered_by_stack();
+        if !(answered && self.bench.side == Side::Server) {
+            for &size in &plan.sizes {
+                let row = self.round_trips(size)?;
+                self.row(row);
+            }
+        }
+        if plan.operation != Operation::Write {
+            return self.close();
+        }
+        // The last acknowledgement must have left before we do.
+        if self.bench.side == Side::Server {
+            let Bench { link, drive, .. } = &mut self.bench;
+            link.talk.await_end(|| drive.turn());
+        }
+        Ok(())
+    }
+
+    /// One size.
+    fn round_trips(&mut self, size: u32) -> Result<Row, BenchError> {
+        let plan = self.bench.plan;
+        if plan.operation == Operation::Send {
+            self.bench.post_receives()?;
+            self.barrier()?;
+        }
+        let leader = match plan.operation {
+            Operation::Write => Side::Server,
+            _ => Side::Client,
+        };
+        let (leads, asks) = (self.bench.side == leader, plan.operation.is_answered_by_stack());
+        let mut end = PingPong::new(&mut self.bench, size);
+        let (latency, parts) = match (asks, leads) {
+            (true, _) => (end.ask()?.1, 1.0),
+            (false, true) => (end.lead()?.1, 2.0),
+            (false, false) => (end.follow(plan.amount.iterations().unwrap_or(u64::MAX))?.1, 2.0),
+        };
+        // By time, the other end may have left before it acknowledged.
+        if plan.amount.iterations().is_some() {
+            end.settle()?;
+        }
+        Ok(Row::Latency(size, latency.quantiles(parts)))
+    }
+
+    fn row(&mut self, row: Row) {
+        (self.event)(Event::Row(row));
+        self.rows.push(row);
+    }
+
+    /// Returns when both ends are here.
+    fn barrier(&mut self) -> Result<(), BenchError> {
+        let Bench { link, drive, .. } = &mut self.bench;
+        link.called = None;
+        link.talk.swap_key(&self.key, ANY_TIME, || drive.turn()).map(|_| ())
+    }
+
+    /// Tells our figures, hears the other end's.
+    fn swap_reports(&mut self, ours: Option<Row>) -> Result<Bandwidth, BenchError> {
+        let unit = if self.gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
+        let ours = match ours {
+            Some(Row::Bandwidth(row)) => Report {
+                size: row.size,
+                messages: row.messages,
+                peak: row.peak_bytes_per_second() / unit,
+                average: row.bytes_per_second() / unit,
+                rate: row.messages_per_second() / 1e6,
+            },
+            _ => Report::default(),
+        };
+        let Bench { link, drive, .. } = &mut self.bench;
+        let theirs = link.talk.swap_report(&ours, || drive.turn())?;
+        let seconds = theirs.messages as f64 / (theirs.rate * 1e6).max(f64::MIN_POSITIVE);
+        let messages_at_peak = theirs.peak * unit / theirs.size.max(1) as f64;
+        Ok(Bandwidth {
+            messages: theirs.messages,
+            size: theirs.size,
+            elapsed_ns: (seconds * 1e9) as u64,
+            peak_rate: messages_at_peak / 1e9,
+        })
+    }
+
+    fn close(&mut self) -> Result<(), BenchError> {
+        self.barrier()?;
+        let Bench { link, drive, .. } = &mut self.bench;
+        link.talk.farewell(|| drive.turn())
+    }
+}

@@ -1,0 +1,73 @@
+//! Both ends talk as perftest's programs do, so that every test passes through that exchange.
+
+use super::common::run;
+
+/// Runs a test; its rows' first two columns: bytes and iterations.
+fn rows(words: &str) -> Vec<(u64, u64)> {
+    let mut args: Vec<&str> = words.split_whitespace().collect();
+    args.extend(["--in-process", "--perftest-exchange"]);
+    let output = run(&args).succeeded();
+    let row = |line: &str| {
+        let mut columns = line.split_whitespace().map(|word| word.parse().ok());
+        Some((columns.next()??, columns.next()??))
+    };
+    output.stdout.lines().filter_map(row).collect()
+}
+
+#[test]
+fn one_way() {
+    for test in ["write_bw", "read_bw", "send_bw"] {
+        assert_eq!(rows(&format!("{test} -n 200 -s 5000")), [(5000, 200)], "{test}");
+        assert_eq!(rows(&format!("{test} -n 50 -q 3 -s 64")), [(64, 150)], "{test}");
+    }
+    assert_eq!(rows("atomic_bw -n 100"), [(8, 100)]);
+}
+
+#[test]
+fn both_ways() {
+    for test in ["write_bw -s 64", "read_bw -s 64", "send_bw -s 64", "atomic_bw"] {
+        let rows = rows(&format!("{test} -n 300 -b"));
+        // The sum of both, scaled to the time of the slower one.
+        assert!(matches!(rows[..], [(8 | 64, 300..)]), "{test}: {rows:?}");
+    }
+}
+
+#[test]
+fn all_sizes() {
+    let tests =
+        ["write_bw", "write_bw -b", "send_bw", "send_bw -b", "write_lat", "send_lat", "read_lat"];
+    for test in tests {
+        let sizes: Vec<u64> = rows(&format!("{test} -a -n 5")).iter().map(|row| row.0).collect();
+        assert_eq!(sizes, (1..=23).map(|log2| 1 << log2).collect::<Vec<u64>>(), "{test}");
+    }
+}
+
+#[test]
+fn round_trips() {
+    for test in ["write_lat", "send_lat", "read_lat", "atomic_lat"] {
+        let rows = rows(&format!("{test} -n 600"));
+        // The end that follows sees one round trip less.
+        assert!(matches!(rows[..], [(2 | 8, 599..=600)]), "{test}: {rows:?}");
+    }
+}
+
+#[test]
+fn by_time() {
+    for test in ["write_bw", "send_bw", "send_bw -b", "write_lat", "send_lat"] {
+        let rows = rows(&format!("{test} -D 1 -s 64"));
+        assert!(matches!(rows[..], [(64, 1..)]), "{test}: {rows:?}");
+    }
+}
+
+#[test]
+fn what_perftest_has_no_words_for_is_refused() {
+    let error = |words: &str| {
+        let mut args: Vec<&str> = words.split(' ').collect();
+        args.extend(["--in-process", "--perftest-exchange"]);
+        let output = run(&args);
+        assert_eq!(output.code, Some(2), "{output:?}");
+        output.stderr
+    };
+    assert!(error("write_bw --verify").contains("--verify needs uroce at the other end"));
+    assert!(error("write_bw -a -D 1").contains("-a together with -D"));
+}
