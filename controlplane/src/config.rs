@@ -149,9 +149,12 @@ pub struct DeviceConfig {
     /// Queue pairs at a time, 1 to 2^20; default 4096.
     #[serde(default = "text::default_max_qps")]
     pub max_qps: u32,
-    /// Memory regions at a time, 1 to 2^20; default 65536.
+    /// Memory regions and windows at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_mrs")]
     pub max_mrs: u32,
+    /// Address handles at a time, 1 to 2^20; default 4096.
+    #[serde(default = "text::default_max_ahs")]
+    pub max_ahs: u32,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -167,6 +170,7 @@ impl DeviceConfig {
             idle: Idle::Auto,
             max_qps: text::default_max_qps(),
             max_mrs: text::default_max_mrs(),
+            max_ahs: text::default_max_ahs(),
             ports: Vec::new(),
         }
     }

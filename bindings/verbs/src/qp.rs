@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use uroce_controlplane::{PathError, RequestError, random_psn};
 use uroce_engine::{QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
-use uroce_transport::{AccessFlags, PostError, QpCaps, QpChange, QpState};
+use uroce_transport::{AccessFlags, PostError, QpCaps, QpChange, QpState, QpType};
 use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qpn};
 
 use crate::AddressVector;
@@ -201,6 +201,8 @@ impl QueuePair {
         let psn = random_psn().map_err(RequestError::NoRandomness)?;
         let (send_cq, recv_cq) = (init.send_cq.shared(), init.recv_cq.shared());
         let handle = pd.device.create_qp(QpSpec {
+            qp_type: QpType::Rc,
+            srq: None,
             pd: pd.pd,
             caps: init.caps,
             send_cq: Arc::clone(&send_cq.cq),

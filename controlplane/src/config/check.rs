@@ -48,6 +48,7 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     device.control_cpu.iter().try_for_each(|cpu| within(&field("control_cpu"), *cpu, CPUS))?;
     within(&field("max_qps"), device.max_qps, 1..=1 << 20)?;
     within(&field("max_mrs"), device.max_mrs, 1..=1 << 20)?;
+    within(&field("max_ahs"), device.max_ahs, 1..=1 << 20)?;
     within(&field("port"), device.ports.len(), PORTS)?;
     for (index, port) in device.ports.iter().enumerate() {
         check_port(port, &format!("device.{name}.port.{}", index + 1))?;

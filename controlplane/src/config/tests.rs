@@ -33,6 +33,7 @@ fn every_field_can_be_written() {
         idle = "sleep"
         max_qps = 16
         max_mrs = 16
+        max_ahs = 16
         [[device.port]]
         ethdev = { vdev = "net_null0" }
         ip = ["192.0.2.1/24"]
@@ -79,6 +80,7 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "lcores = [1024]\n", "", "device.a.lcores: 1024 is not within 0 to 1023"),
         ("", "control_cpu = 1024\n", "", "device.a.control_cpu: 1024 is not within 0 to 1023"),
         ("", "max_qps = 0\n", "", "device.a.max_qps"),
+        ("", "max_ahs = 0\n", "", "device.a.max_ahs"),
         ("", "max_mrs = 1048577\n", "", "device.a.max_mrs"),
         ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),
         ("", "", "mtu = 1000\nlink_local = true\n", "device.a.port.1.mtu: is less than 1280"),

@@ -44,6 +44,10 @@ pub(super) fn default_max_mrs() -> u32 {
     65536
 }
 
+pub(super) fn default_max_ahs() -> u32 {
+    4096
+}
+
 pub(super) fn default_mtu() -> u16 {
     1500
 }

@@ -143,6 +143,7 @@ fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
         },
         max_qps: device.max_qps,
         max_mrs: device.max_mrs,
+        max_ahs: device.max_ahs,
         idle: match device.idle {
             Idle::Auto => IdlePolicy::for_lcores(lcores_in_all),
             Idle::Poll => IdlePolicy::Poll,

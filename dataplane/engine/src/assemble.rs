@@ -1,5 +1,6 @@
 //! The parts of an engine, made and connected before anything runs.
 
+use crate::ah_table::AhTable;
 use crate::clock::Clock;
 use crate::command::command_rings;
 use crate::config::{EngineConfig, PortBinding};
@@ -7,23 +8,30 @@ use crate::control::{ControlParts, LcoreLink};
 use crate::counters::CounterBlock;
 use crate::doorbell::Doorbell;
 use crate::engine::EngineError;
+use crate::events::EventChannel;
 use crate::key::Numbers;
 use crate::lcore::{Duties, Lcore};
+use crate::mcast::{GroupBook, GroupTable};
 use crate::mr_table::{MrReader, MrTable};
 use crate::qp_table::QpTable;
 use crate::rx::{Exits, Receiver};
 use crate::shard::Shard;
+use crate::tables::Tables;
 use crate::tx::Lane;
 use rtrb::RingBuffer;
 use std::sync::Arc;
 
 /// Frames of the control plane that may wait for lcore 0.
 const INJECTED: usize = 64;
+/// Sources of asynchronous events besides QPs and queues of their own.
+const SPARE_SOURCES: usize = 1024;
 
 /// Everything but the threads.
 pub(crate) struct Parts {
     pub(crate) lcores: Vec<Lcore>,
     pub(crate) regions: Arc<MrTable>,
+    pub(crate) tables: Tables,
+    pub(crate) events: Arc<EventChannel>,
     pub(crate) counters: Vec<Arc<CounterBlock>>,
     pub(crate) control: ControlParts,
 }
@@ -42,6 +50,14 @@ pub(crate) fn assemble(
     let table = Arc::new(QpTable::new(max_qps, numbers.clone()));
     let keys = Numbers::random(config.max_mrs).map_err(EngineError::Random)?;
     let regions = Arc::new(MrTable::new(config.max_mrs, count, keys));
+    let turns = regions.turns();
+    let tables = Tables {
+        handles: Arc::new(AhTable::new(config.max_ahs, Arc::clone(turns))),
+        groups: Arc::new(GroupTable::new(Arc::clone(turns))),
+    };
+    // Each QP may have two CQs and an SRQ of its own.
+    let sources = 4 * max_qps as usize + SPARE_SOURCES;
+    let events = EventChannel::new(sources).map_err(EngineError::Events)?;
     let exits = Arc::new(Exits::new(count));
     let (inject, injected) = RingBuffer::new(INJECTED);
     let mut injected = Some(injected);
@@ -59,6 +75,7 @@ pub(crate) fn assemble(
             doorbell: Arc::clone(&doorbell),
             shard: Shard::new(number, max_qps, Arc::clone(&table), Arc::clone(&block)),
             lanes: lanes(number, &ports, max_qps)?,
+            tables: tables.clone(),
             // The control plane's frames leave by lcore 0.
             injected: injected.take(),
             held: None,
@@ -67,8 +84,9 @@ pub(crate) fn assemble(
         links.push(LcoreLink { rings: sender, doorbell, qps: 0, stalled: false });
         counters.push(block);
     }
-    let control = ControlParts { ports, links, numbers, max_qps, exits, inject };
-    Ok(Parts { lcores, regions, counters, control })
+    let groups = GroupBook::new(Arc::clone(&tables.groups));
+    let control = ControlParts { ports, links, numbers, max_qps, groups, exits, inject };
+    Ok(Parts { lcores, regions, tables, events, counters, control })
 }
 
 /// Queue pair `lcore` of each port.

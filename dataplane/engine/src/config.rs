@@ -35,19 +35,24 @@ pub struct EngineConfig {
     pub lcores: Vec<Option<usize>>,
     /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes per lcore even if never created.
     pub max_qps: u32,
-    /// Memory regions at once, 1 to [`MAX_MRS`]. Each costs 8 bytes even if never registered.
+    /// Memory regions and windows at once, 1 to [`MAX_MRS`]. Each costs 8 bytes even if never
+    /// registered.
     pub max_mrs: u32,
+    /// Address handles at once, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 17 bytes even if never
+    /// created.
+    pub max_ahs: u32,
     /// What an lcore does when there is nothing to do.
     pub idle: IdlePolicy,
 }
 
 impl Default for EngineConfig {
-    /// One lcore, not pinned, which polls; 4096 QPs, 65536 memory regions.
+    /// One lcore, not pinned, which polls; 4096 QPs, 65536 memory regions, 4096 address handles.
     fn default() -> EngineConfig {
         EngineConfig {
             lcores: vec![None],
             max_qps: 4096,
             max_mrs: 65536,
+            max_ahs: 4096,
             idle: IdlePolicy::default(),
         }
     }

@@ -6,11 +6,13 @@
 //! - What happened to the QP is published in this order: state, retired slots, completions. So who
 //!   polls a completion finds the slot free and the state at least as new.
 
-use crate::mr_table::Access;
+use crate::events::EventRaiser;
 use crate::queue::cq::CompletionQueue;
-use crate::queue::{QpShared, RecvQueueFeed, SendQueueFeed, Which};
+use crate::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue, Which};
+use crate::shard::Around;
 use crate::tx::Lane;
 use crate::{counters::CounterBlock, env::QpEnv};
+use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_transport::{Cqe, Qp, QpState, Side};
 use uroce_wire::HeaderTemplate;
@@ -19,7 +21,7 @@ use uroce_wire::HeaderTemplate;
 #[derive(Debug)]
 pub(crate) struct QpContext {
     pub(crate) qp: Qp,
-    pub(crate) feeds: Feeds,
+    pub(crate) queues: Queues,
     pub(crate) route: Route,
     /// Of `qp.attr().path`, rebuilt after each modify.
     template: HeaderTemplate,
@@ -32,9 +34,30 @@ pub(crate) struct QpContext {
 
 /// The lcore's ends of the work queues.
 #[derive(Debug)]
-pub(crate) struct Feeds {
+pub(crate) struct Queues {
     pub(crate) sq: SendQueueFeed,
-    pub(crate) rq: RecvQueueFeed,
+    /// In a cell, since the core may ask in the middle of anything how much is in it.
+    pub(crate) rq: RefCell<RecvQueueFeed>,
+}
+
+/// The same while the QP has an input.
+pub(crate) struct Feeds<'a> {
+    pub(crate) sq: &'a mut SendQueueFeed,
+    rq: &'a RefCell<RecvQueueFeed>,
+}
+
+impl Feeds<'_> {
+    /// Gives the core what was posted to the QP's own receive queue, as far as it fits.
+    #[inline]
+    pub(crate) fn feed_rq(&self, qp: &mut Qp, env: &mut QpEnv<'_>) {
+        self.rq.borrow_mut().feed(qp, env);
+    }
+
+    /// Does nothing wait in the QP's own receive queue?
+    #[inline]
+    pub(crate) fn is_rq_empty(&self) -> bool {
+        self.rq.borrow().is_empty()
+    }
 }
 
 /// Where a QP's completions go, and which have gone in this turn.
@@ -43,6 +66,9 @@ pub(crate) struct Route {
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) shared: Arc<QpShared>,
+    pub(crate) events: EventRaiser,
+    /// Where its receives come from, if not from its own queue.
+    pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
     /// Completions went to the send CQ in this turn; whether one of them was solicited.
     sent: Option<bool>,
     /// The same of the receive CQ.
@@ -52,17 +78,20 @@ pub(crate) struct Route {
 }
 
 impl QpContext {
-    pub(crate) fn new(qp: Qp, feeds: Feeds, route: Route) -> QpContext {
+    pub(crate) fn new(qp: Qp, queues: Queues, route: Route) -> QpContext {
         let template = qp.attr().path.template();
         let published = qp.state();
-        QpContext { qp, feeds, route, template, port: 0, active: false, published }
+        QpContext { qp, queues, route, template, port: 0, active: false, published }
     }
 
     /// After a modify: what was derived from the attributes is derived again.
-    pub(crate) fn rebuild(&mut self) {
+    pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
         let attr = self.qp.attr();
         self.template = attr.path.template();
         self.port = usize::from(attr.port.saturating_sub(1));
+        if let Some(mtu) = lanes.get(self.port).and_then(|lane| lane.path_mtu) {
+            self.qp.set_port_mtu(mtu);
+        }
     }
 
     /// Gives the core one input and publishes what came of it. Says whether there are completions
@@ -70,14 +99,17 @@ impl QpContext {
     #[inline]
     pub(crate) fn input<R>(
         &mut self,
-        memory: &Access<'_>,
-        lane: &mut Lane,
+        around: &mut Around<'_>,
         pending: &mut Vec<(Side, Cqe)>,
         counters: &CounterBlock,
-        work: impl FnOnce(&mut Qp, &mut Feeds, &mut QpEnv<'_>) -> R,
+        work: impl FnOnce(&mut Qp, &mut Feeds<'_>, &mut QpEnv<'_>) -> R,
     ) -> R {
-        let QpContext { qp, feeds, route, template, published, .. } = self;
-        let mut env = QpEnv { memory, lane, template, route, pending, counters };
+        let QpContext { qp, queues, route, template, published, port, .. } = self;
+        let Queues { sq, rq } = queues;
+        let (memory, tables, port) = (around.memory, around.tables, *port);
+        let lane = &mut around.lanes[port];
+        let mut env = QpEnv { memory, tables, lane, port, template, rq, route, pending, counters };
+        let feeds = &mut Feeds { sq, rq };
         let result = work(qp, feeds, &mut env);
         if qp.state() != *published {
             enter_state(qp, feeds, &mut env, published);
@@ -92,20 +124,22 @@ impl QpContext {
 
 /// Publishes a new state. What is still in the rings meets it too: flushed in ERR, gone in RESET.
 #[cold]
-fn enter_state(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &mut QpState) {
+fn enter_state(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, published: &mut QpState) {
     *published = qp.state();
     env.route.shared.publish_state(qp.state());
     RecvQueueFeed::flush_fence();
-    if matches!(qp.state(), QpState::Err | QpState::Reset) {
+    if matches!(qp.state(), QpState::Err | QpState::Reset | QpState::Sqe) {
         feeds.sq.feed(qp, env);
-        feeds.rq.feed(qp, env);
+    }
+    if matches!(qp.state(), QpState::Err | QpState::Reset) {
+        feeds.feed_rq(qp, env);
     }
 }
 
 /// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
 /// more of them.
 //= check G6 — a QP whose completion does not fit goes to ERR
-fn deliver(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &mut QpState) {
+fn deliver(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, published: &mut QpState) {
     env.route.deliver(env.pending, env.counters);
     if env.route.overrun && qp.state() != QpState::Err {
         qp.fail(env);
@@ -116,18 +150,20 @@ fn deliver(qp: &mut Qp, feeds: &mut Feeds, env: &mut QpEnv<'_>, published: &mut 
 }
 
 #[inline]
-fn publish_retired(qp: &Qp, feeds: &mut Feeds, env: &QpEnv<'_>) {
+fn publish_retired(qp: &Qp, feeds: &mut Feeds<'_>, env: &QpEnv<'_>) {
     feeds.sq.publish_retired(qp, &env.route.shared);
-    feeds.rq.publish_retired(qp, &env.route.shared);
+    feeds.rq.borrow_mut().publish_retired(qp, &env.route.shared);
 }
 
 impl Route {
     pub(crate) fn new(
-        send_cq: Arc<CompletionQueue>,
-        recv_cq: Arc<CompletionQueue>,
+        [send_cq, recv_cq]: [Arc<CompletionQueue>; 2],
         shared: Arc<QpShared>,
+        events: EventRaiser,
+        srq: Option<Arc<SharedReceiveQueue>>,
     ) -> Route {
-        Route { send_cq, recv_cq, shared, sent: None, received: None, overrun: false }
+        let (sent, received) = (None, None);
+        Route { send_cq, recv_cq, shared, events, srq, sent, received, overrun: false }
     }
 
     /// More completions at once than the lcore keeps: all of them are of one QP that is being

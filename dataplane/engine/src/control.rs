@@ -12,16 +12,14 @@
 
 use crate::command::{Command, CommandSender, Reply};
 use crate::config::{PortAddresses, PortBinding, path_mtu_of};
-use crate::context::{Feeds, QpContext, Route};
 use crate::doorbell::Doorbell;
 use crate::engine::Shared;
+use crate::events::EventGuard;
 use crate::key::{Numbers, Slots};
 use crate::mbuf::{Mbuf, PoolEmpty};
+use crate::mcast::{GroupBook, GroupError};
 use crate::port::Port;
-use crate::queue::{
-    CompletionQueue, MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, recv_queue,
-    send_queue,
-};
+use crate::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQueue};
 use crate::rx::{Exits, SlowFrame};
 use crate::slot::Turn;
 use crate::thread::LcoreThread;
@@ -29,12 +27,12 @@ use rtrb::Producer;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uroce_transport::{
-    MAX_INLINE_DATA, ModifyError, Pd, Qp, QpAttr, QpCaps, QpChange, QpInit, QpType,
-};
+use uroce_transport::{ModifyError, Pd, QpAttr, QpCaps, QpChange, QpType};
 use uroce_wire::{PathMtu, Qpn};
 
+mod create;
 mod frames;
+mod groups;
 mod wait;
 
 pub use frames::SendFrameError;
@@ -42,12 +40,11 @@ pub use frames::SendFrameError;
 /// Most work requests of a queue.
 pub const MAX_WR: u32 = 1 << 16;
 
-/// QPNs with a meaning of their own: none, the general services interface, multicast.
-const NEVER: [u32; 3] = [0, 1, 0xff_ffff];
-
 /// What a QP is created with.
 #[derive(Clone, Debug)]
 pub struct QpSpec {
+    /// Transport service.
+    pub qp_type: QpType,
     /// The protection domain whose keys it may use.
     pub pd: Pd,
     /// How large its queues are.
@@ -56,6 +53,9 @@ pub struct QpSpec {
     pub send_cq: Arc<CompletionQueue>,
     /// Where completions of its receive queue go; may be the same.
     pub recv_cq: Arc<CompletionQueue>,
+    /// Where its receives come from; a queue of its own if `None`. With one `caps.max_recv_wr` and
+    /// `max_recv_sge` are of no meaning.
+    pub srq: Option<Arc<SharedReceiveQueue>>,
     /// The lcore that is to own it; the one with the fewest QPs if none is named.
     pub lcore: Option<usize>,
 }
@@ -71,6 +71,8 @@ pub struct QpHandle {
     pub sq: SendQueueEnd,
     /// Where receives are posted.
     pub rq: RecvQueueEnd,
+    /// Its events are given as long as this exists.
+    pub events: EventGuard,
 }
 
 /// Query QP's answer.
@@ -80,6 +82,10 @@ pub struct QpInfo {
     pub attr: QpAttr,
     /// How large its queues are.
     pub caps: QpCaps,
+    /// Transport service.
+    pub qp_type: QpType,
+    /// Its receives come from a shared receive queue.
+    pub has_srq: bool,
     /// The QP is in SQD and messages that were begun are not all acknowledged.
     pub sq_draining: bool,
     /// Its owner.
@@ -96,6 +102,15 @@ pub enum ControlError {
     /// A number of work requests, SGEs or inline bytes that a queue cannot have.
     #[error("no queue can have {0:?}")]
     Caps(QpCaps),
+    /// The shared receive queue belongs to another protection domain.
+    #[error("the shared receive queue belongs to another protection domain")]
+    SrqPd,
+    /// As many objects that give asynchronous events exist as the engine can have.
+    #[error("no source of asynchronous events is left")]
+    NoEventsLeft,
+    /// A multicast group cannot have the QP, or does not have it.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The engine has fewer lcores.
     #[error("no lcore {0}")]
     NoSuchLcore(usize),
@@ -145,6 +160,7 @@ pub(crate) struct ControlParts {
     pub(crate) links: Vec<LcoreLink>,
     pub(crate) numbers: Numbers,
     pub(crate) max_qps: u32,
+    pub(crate) groups: GroupBook,
     pub(crate) exits: Arc<Exits>,
     pub(crate) inject: Producer<(usize, Mbuf)>,
 }
@@ -155,6 +171,8 @@ struct Record {
     index: u32,
     lcore: usize,
     caps: QpCaps,
+    qp_type: QpType,
+    has_srq: bool,
     port: u8,
 }
 
@@ -167,6 +185,7 @@ pub struct Control {
     slots: Slots,
     numbers: Numbers,
     qps: HashMap<Qpn, Record>,
+    groups: GroupBook,
     exits: Arc<Exits>,
     inject: Producer<(usize, Mbuf)>,
     /// The heartbeats that [`serve_adopted`](Control::serve_adopted) saw last.
@@ -177,7 +196,7 @@ pub struct Control {
 
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>, parts: ControlParts) -> Control {
-        let ControlParts { ports, links, numbers, max_qps, exits, inject } = parts;
+        let ControlParts { ports, links, numbers, max_qps, groups, exits, inject } = parts;
         Control {
             heartbeats: vec![0; shared.slots.len()],
             shared,
@@ -186,34 +205,11 @@ impl Control {
             slots: Slots::new(max_qps),
             numbers,
             qps: HashMap::new(),
+            groups,
             exits,
             inject,
             ports,
         }
-    }
-
-    /// Create QP: all its memory is taken here, none later.
-    ///
-    /// # Errors
-    /// See [`ControlError`].
-    pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
-        check_caps(&spec.caps)?;
-        let lcore = self.choose_lcore(spec.lcore)?;
-        let slot = self.slots.take(|at, life| self.numbers.qpn(at, life), &NEVER);
-        let (index, number) = slot.ok_or(ControlError::NoQpLeft)?;
-        let qpn = Qpn::new(number);
-        let (context, sq, rq) = self.build_qp(spec, qpn, index, lcore);
-        match self.call(lcore, Command::CreateQp { index, context }) {
-            Ok(Reply::Done) => {}
-            // The lcore may still take it one day: the slot is lost with the lcore.
-            result => {
-                return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
-            }
-        }
-        self.links[lcore].qps += 1;
-        let port = QpAttr::default().port;
-        self.qps.insert(qpn, Record { index, lcore, caps: spec.caps, port });
-        Ok(QpHandle { qpn, lcore, sq, rq })
     }
 
     /// Modify QP.
@@ -247,10 +243,11 @@ impl Control {
     /// # Errors
     /// See [`ControlError`].
     pub fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
-        let Record { index, lcore, caps, .. } = self.record(qpn)?;
+        let Record { index, lcore, caps, qp_type, has_srq, .. } = self.record(qpn)?;
         match self.call(lcore, Command::QueryQp { index })? {
             Reply::Queried { attr, draining } => {
-                Ok(QpInfo { attr, caps, sq_draining: draining, lcore })
+                let sq_draining = draining;
+                Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, lcore })
             }
             _ => Err(ControlError::UnknownQp(qpn)),
         }
@@ -264,6 +261,7 @@ impl Control {
     /// See [`ControlError`].
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ControlError> {
         let Record { index, lcore, .. } = self.record(qpn)?;
+        self.groups.forget(qpn);
         match self.call(lcore, Command::DestroyQp { index })? {
             Reply::Destroyed(context) => drop(context),
             _ => return Err(ControlError::UnknownQp(qpn)),
@@ -349,42 +347,6 @@ impl Control {
         let at = usize::from(port).checked_sub(1);
         at.and_then(|at| self.ports.get(at)).ok_or(ControlError::NoSuchPort(port))
     }
-
-    fn choose_lcore(&self, wish: Option<usize>) -> Result<usize, ControlError> {
-        match wish {
-            Some(lcore) if lcore < self.links.len() => Ok(lcore),
-            Some(lcore) => Err(ControlError::NoSuchLcore(lcore)),
-            None => {
-                let least = self.links.iter().enumerate().min_by_key(|(_, link)| link.qps);
-                Ok(least.map_or(0, |(lcore, _)| lcore))
-            }
-        }
-    }
-
-    fn build_qp(
-        &self,
-        spec: &QpSpec,
-        qpn: Qpn,
-        index: u32,
-        lcore: usize,
-    ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
-        let QpSpec { pd, caps, send_cq, recv_cq, .. } = spec;
-        let shared = Arc::new(QpShared::new());
-        let ring = |depth, max_sge| RingSpec {
-            shared: Arc::clone(&shared),
-            doorbell: Arc::clone(&self.links[lcore].doorbell),
-            index,
-            depth,
-            max_sge,
-        };
-        let (sq, sq_feed) = send_queue(ring(caps.max_send_wr, caps.max_send_sge));
-        let (rq, rq_feed) = recv_queue(ring(caps.max_recv_wr, caps.max_recv_sge));
-        let feeds = Feeds { sq: sq_feed, rq: rq_feed };
-        let route = Route::new(Arc::clone(send_cq), Arc::clone(recv_cq), shared);
-        let init = QpInit { qp_type: QpType::Rc, caps: *caps, uses_srq: false };
-        let qp = Qp::new(qpn, *pd, &init);
-        (Box::new(QpContext::new(qp, feeds, route)), sq, rq)
-    }
 }
 
 impl Drop for Control {
@@ -399,13 +361,4 @@ impl Drop for Control {
         }
         while self.exits.slow_path.pop().is_some() {}
     }
-}
-
-fn check_caps(caps: &QpCaps) -> Result<(), ControlError> {
-    let sends = (1..=MAX_WR).contains(&caps.max_send_wr);
-    let receives = caps.max_recv_wr <= MAX_WR;
-    let sges = [caps.max_send_sge, caps.max_recv_sge];
-    let sges = sges.iter().all(|sge| (1..=MAX_SGE).contains(sge));
-    let inline = caps.max_inline_data <= MAX_INLINE_DATA;
-    if sends && receives && sges && inline { Ok(()) } else { Err(ControlError::Caps(*caps)) }
 }

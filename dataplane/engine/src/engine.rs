@@ -10,19 +10,22 @@
 //!
 //! Not here: verbs objects and who may still use them.
 
+use crate::ah_table::{AhError, MAX_AHS};
 use crate::config::{EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortBinding};
 use crate::control::Control;
 use crate::counters::{CounterBlock, Counters};
 use crate::eal::Eal;
-use crate::mr_table::{MrError, MrTable};
+use crate::events::{EventChannel, EventGuard, Subject};
+use crate::mr_table::MrTable;
 use crate::port::QueueError;
-use crate::queue::{CompletionChannel, CompletionQueue, CqError};
+use crate::queue::{CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError};
 use crate::slot::{AdoptError, LcoreGuard, Slot};
 use crate::sync::{AtomicU32, Ordering};
+use crate::tables::Tables;
 use crate::thread::ThreadError;
 use std::sync::Arc;
-use uroce_transport::Pd;
-use uroce_wire::Lkey;
+use uroce_transport::{Ah, Pd};
+use uroce_wire::Encap;
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +40,12 @@ pub enum EngineError {
     /// `max_qps` is 0 or above [`MAX_QPS`].
     #[error("{0} QPs are not in 1..={MAX_QPS}")]
     Qps(u32),
+    /// `max_ahs` is 0 or above [`MAX_AHS`].
+    #[error("{0} address handles are not in 1..={MAX_AHS}")]
+    Ahs(u32),
+    /// The process has no file descriptor left for asynchronous events.
+    #[error("no channel for asynchronous events: {0}")]
+    Events(std::io::Error),
     /// `max_mrs` is 0 or above [`MAX_MRS`].
     #[error("{0} memory regions are not in 1..={MAX_MRS}")]
     Mrs(u32),
@@ -76,7 +85,11 @@ pub(crate) struct Shared {
     pub(crate) slots: Vec<Arc<Slot>>,
     pub(crate) regions: Arc<MrTable>,
     pub(crate) counters: Vec<Arc<CounterBlock>>,
+    pub(crate) tables: Tables,
+    pub(crate) events: Arc<EventChannel>,
     pub(crate) next_pd: AtomicU32,
+    /// Of CQs and SRQs, for their events.
+    next_queue: AtomicU32,
 }
 
 /// A running engine. Clones are handles of the same one.
@@ -101,7 +114,10 @@ impl Engine {
             slots: parts.lcores.into_iter().map(|lcore| Arc::new(Slot::new(lcore))).collect(),
             regions: parts.regions,
             counters: parts.counters,
+            tables: parts.tables,
+            events: parts.events,
             next_pd: AtomicU32::new(1),
+            next_queue: AtomicU32::new(1),
         });
         let mut control = Control::new(Arc::clone(&shared), parts.control);
         // From here on dropping `control` stops what runs.
@@ -122,14 +138,6 @@ impl Engine {
         Pd(self.shared.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Removes a region. When this returns nothing touches the memory any more.
-    ///
-    /// # Errors
-    /// [`MrError::UnknownKey`].
-    pub fn deregister_mr(&self, lkey: Lkey) -> Result<(), MrError> {
-        self.shared.regions.deregister(lkey)
-    }
-
     /// A completion queue for `depth` entries whose events, if it is armed, go to `channel`.
     ///
     /// # Errors
@@ -139,7 +147,49 @@ impl Engine {
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
-        CompletionQueue::new(depth, channel)
+        let events = self.admit(Subject::Cq).ok_or(CqError::NoneLeft)?;
+        CompletionQueue::with_events(depth, channel, Some(events))
+    }
+
+    /// A shared receive queue for `depth` receives of `max_sge` scatter elements.
+    ///
+    /// # Errors
+    /// See [`SrqError`].
+    pub fn create_srq(
+        &self,
+        pd: Pd,
+        depth: u32,
+        max_sge: u32,
+    ) -> Result<Arc<SharedReceiveQueue>, SrqError> {
+        let events = self.admit(Subject::Srq).ok_or(SrqError::NoneLeft)?;
+        SharedReceiveQueue::new(pd, depth, max_sge, events).map(Arc::new)
+    }
+
+    /// An address handle: datagrams of UD QPs of that domain at `port`, counted from 1, go out
+    /// behind these headers.
+    ///
+    /// # Errors
+    /// [`AhError::TableFull`].
+    pub fn create_ah(&self, pd: Pd, port: u8, encap: &Encap) -> Result<Ah, AhError> {
+        self.shared.tables.handles.create(pd, usize::from(port).wrapping_sub(1), encap)
+    }
+
+    /// Removes an address handle. Datagrams that are still to be sent by it complete with an error.
+    ///
+    /// # Errors
+    /// [`AhError::Unknown`].
+    pub fn destroy_ah(&self, ah: Ah) -> Result<(), AhError> {
+        self.shared.tables.handles.destroy(ah)
+    }
+
+    /// Asynchronous events of QPs, CQs and SRQs.
+    pub fn events(&self) -> &Arc<EventChannel> {
+        &self.shared.events
+    }
+
+    fn admit(&self, subject: impl FnOnce(u32) -> Subject) -> Option<EventGuard> {
+        let number = self.shared.next_queue.fetch_add(1, Ordering::Relaxed);
+        self.shared.events.admit(subject(number))
     }
 
     /// All counters, summed over the lcores.
@@ -183,6 +233,9 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
     }
     if config.max_qps == 0 || config.max_qps > MAX_QPS {
         return Err(EngineError::Qps(config.max_qps));
+    }
+    if config.max_ahs == 0 || config.max_ahs > MAX_AHS {
+        return Err(EngineError::Ahs(config.max_ahs));
     }
     if config.max_mrs == 0 || config.max_mrs > MAX_MRS {
         return Err(EngineError::Mrs(config.max_mrs));

@@ -3,7 +3,10 @@
 use crate::context::Route;
 use crate::counters::CounterBlock;
 use crate::mr_table::Access;
+use crate::queue::RecvQueueFeed;
+use crate::tables::Tables;
 use crate::tx::Lane;
+use std::cell::RefCell;
 use uroce_transport::{
     Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Memory, MemoryFault, Outbound, Output,
     PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
@@ -13,8 +16,12 @@ use uroce_wire::{HeaderTemplate, Rkey, Va};
 /// Memory by the key table, packets by the QP's port, completions to a buffer of this turn.
 pub(crate) struct QpEnv<'a> {
     pub(crate) memory: &'a Access<'a>,
+    pub(crate) tables: &'a Tables,
     pub(crate) lane: &'a mut Lane,
+    /// The lane's port, counted from 0.
+    pub(crate) port: usize,
     pub(crate) template: &'a HeaderTemplate,
+    pub(crate) rq: &'a RefCell<RecvQueueFeed>,
     pub(crate) route: &'a mut Route,
     pub(crate) pending: &'a mut Vec<(Side, Cqe)>,
     pub(crate) counters: &'a CounterBlock,
@@ -46,32 +53,39 @@ impl Memory for QpEnv<'_> {
         self.memory.atomic(by, rkey, va, op)
     }
 
-    fn bind(&mut self, _by: Accessor, _bind: &BindMw) -> Result<(), MemoryFault> {
-        Err(MemoryFault::NotAWindow) // there are no windows yet
+    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        self.memory.bind(by, bind)
     }
 
-    fn invalidate(&mut self, _by: Accessor, _rkey: Rkey) -> Result<(), MemoryFault> {
-        Err(MemoryFault::NotAWindow)
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+        self.memory.invalidate(by, rkey)
     }
 }
 
 impl SharedReceives for QpEnv<'_> {
-    fn take_receive(&mut self, _place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        false // no QP has an SRQ yet
+    #[inline]
+    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        self.route.srq.as_ref().is_some_and(|srq| srq.take(place))
     }
 
     fn receives_waiting(&self) -> u32 {
-        0 // not counted yet
+        // While the core is being fed it does not ask.
+        self.rq.try_borrow().map_or(0, |rq| rq.waiting())
     }
 }
 
 impl PacketSink for QpEnv<'_> {
     #[inline]
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
-        if let Path::Ah(_) = packet.path {
-            return Err(TransmitError::UnknownAh); // there are no address handles yet
-        }
-        self.lane.transmit(self.template, packet, self.memory, self.counters)
+        let template = match packet.path {
+            Path::Connected => self.template,
+            Path::Ah(ah) => {
+                let (pd, turn) = (packet.by.pd, self.memory.turn());
+                let handle = self.tables.handles.find(ah, pd, self.port, turn);
+                handle.ok_or(TransmitError::UnknownAh)?
+            }
+        };
+        self.lane.transmit(template, packet, self.memory, self.counters)
     }
 }
 
@@ -89,5 +103,7 @@ impl Output for QpEnv<'_> {
         self.counters.count_transport(counter);
     }
 
-    fn event(&mut self, _event: AsyncEvent) {} // nobody is told yet
+    fn event(&mut self, event: AsyncEvent) {
+        self.route.events.raise(event.into());
+    }
 }

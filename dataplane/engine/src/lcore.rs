@@ -18,6 +18,7 @@ use crate::mbuf::Mbuf;
 use crate::mr_table::{Access, MrReader};
 use crate::rx::Receiver;
 use crate::shard::{Around, Shard};
+use crate::tables::Tables;
 use crate::tx::Lane;
 use rtrb::Consumer;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) struct Duties {
     pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) shard: Shard,
     pub(crate) lanes: Vec<Lane>,
+    pub(crate) tables: Tables,
     /// Frames of the control plane and the port, counted from 0, that each is to leave by.
     pub(crate) injected: Option<Consumer<(usize, Mbuf)>>,
     /// An injected frame that found its port full.
@@ -81,7 +83,7 @@ impl Drop for Lcore {
 
 impl Duties {
     fn receive(&mut self, now: Instant, memory: &Access<'_>) -> bool {
-        let mut around = Around { now, memory, lanes: &mut self.lanes };
+        let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
         let mut any = self.receiver.take_over(&mut self.shard, &mut around);
         for port in 0..around.lanes.len() {
             any |= self.receiver.receive(port, &mut self.shard, &mut around);
@@ -90,7 +92,7 @@ impl Duties {
     }
 
     fn expire_timers(&mut self, now: Instant, memory: &Access<'_>) -> bool {
-        self.shard.expire(&mut Around { now, memory, lanes: &mut self.lanes })
+        self.shard.expire(&mut Around { now, memory, tables: &self.tables, lanes: &mut self.lanes })
     }
 
     fn answer_doorbells(&mut self) -> bool {
@@ -105,7 +107,7 @@ impl Duties {
 
     fn transmit(&mut self, now: Instant, memory: &Access<'_>) -> bool {
         let mut any = self.take_injected();
-        let mut around = Around { now, memory, lanes: &mut self.lanes };
+        let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
         for port in 0..around.lanes.len() {
             any |= self.shard.transmit(port, &mut around);
             any |= around.lanes[port].flush(&self.shard.counters);
@@ -131,7 +133,7 @@ impl Duties {
     fn obey_commands(&mut self, now: Instant, memory: &Access<'_>) -> bool {
         let mut any = false;
         while let Ok(command) = self.commands.commands.pop() {
-            let mut around = Around { now, memory, lanes: &mut self.lanes };
+            let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
             let reply = obey(command, &mut self.shard, &mut around);
             // As deep as the ring of commands, one of which is under way at a time.
             let pushed = self.commands.replies.push(reply);

@@ -35,6 +35,7 @@ pub mod eal;
 pub mod mbuf;
 pub mod port;
 
+mod ah_table;
 mod assemble;
 mod command;
 mod config;
@@ -44,13 +45,17 @@ mod counters;
 mod doorbell;
 mod engine;
 mod env;
+mod events;
 mod fault;
 mod idle;
 mod key;
 mod lcore;
+mod mcast;
 mod memory;
 mod mr_table;
+mod mw;
 mod prefetch;
+mod published;
 mod qp_table;
 mod qsbr;
 mod queue;
@@ -59,10 +64,12 @@ mod schedule;
 mod shard;
 mod slot;
 mod sync;
+mod tables;
 mod thread;
 mod timer_wheel;
 mod tx;
 
+pub use ah_table::{AhError, MAX_AHS};
 pub use config::{
     EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortAddresses, PortBinding,
     ROCE_OVERHEAD, path_mtu_of,
@@ -70,12 +77,15 @@ pub use config::{
 pub use control::{Control, ControlError, MAX_WR, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
 pub use engine::{Engine, EngineError};
+pub use events::{Event, EventChannel, EventGuard, EventKind, Subject};
 pub use fault::LossConfig;
 pub use idle::IdlePolicy;
+pub use mcast::{GroupError, MAX_GROUP_QPS, MAX_GROUPS, multicast_mac};
 pub use mr_table::{MrError, MrKeys, MrSpec};
+pub use mw::MwType;
 pub use queue::{
-    Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, RecvQueueEnd,
-    SendQueueEnd,
+    Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH,
+    RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqError,
 };
 pub use rx::SlowFrame;
 pub use slot::{AdoptError, LcoreGuard, Turn};

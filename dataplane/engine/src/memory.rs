@@ -126,22 +126,43 @@ impl Access<'_> {
             Key::Local(lkey) => lkey.0,
             Key::Remote(rkey) => rkey.0,
         };
-        let entry = self.find(key).ok_or(MemoryFault::UnknownKey)?;
+        let entry = self.at(key).ok_or(MemoryFault::UnknownKey)?;
+        if !entry.is_region_of(key) {
+            return grant_by_window(entry, by, region, access);
+        }
         if entry.pd != by.pd {
             return Err(MemoryFault::WrongPd);
         }
         let place = entry.place(region.va.0, u64::from(region.len));
         let place = place.ok_or(MemoryFault::OutOfRange)?;
-        if !grants(entry, region.key, access) {
+        if !grants(entry.access, region.key, access) {
             return Err(MemoryFault::NotGranted);
         }
         Ok(Granted { place })
     }
 }
 
+/// The key is no region's. Only peers reach memory through windows.
+#[inline(never)]
+fn grant_by_window(
+    entry: &MrEntry,
+    by: Accessor,
+    region: Region,
+    access: uroce_transport::Access,
+) -> Result<Granted, MemoryFault> {
+    let (Some(window), Key::Remote(rkey)) = (entry.window.as_deref(), region.key) else {
+        return Err(MemoryFault::UnknownKey);
+    };
+    let (place, rights) = window.open(by, rkey, region.va.0, u64::from(region.len))?;
+    if !grants(rights, region.key, access) {
+        return Err(MemoryFault::NotGranted);
+    }
+    Ok(Granted { place })
+}
+
 /// Reading one's own memory needs no right, everything else does.
 #[inline]
-fn grants(entry: &MrEntry, key: Key, access: uroce_transport::Access) -> bool {
+fn grants(rights: AccessFlags, key: Key, access: uroce_transport::Access) -> bool {
     use uroce_transport::Access::{Atomic, Read, Write};
     let needed = match (key, access) {
         (Key::Local(_), Read) => return true,
@@ -150,7 +171,7 @@ fn grants(entry: &MrEntry, key: Key, access: uroce_transport::Access) -> bool {
         (Key::Remote(_), Write) => AccessFlags::REMOTE_WRITE,
         (Key::Remote(_), Atomic) => AccessFlags::REMOTE_ATOMIC,
     };
-    entry.access.contains(needed)
+    rights.contains(needed)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Memory regions: key → where the memory is and what may be done with it.
+//! Memory regions and windows: key → where the memory is and what may be done with it.
 //!
 //! A direct-mapped array of pointers, read by lcores with one acquire load, replaced by any
 //! thread. Registration publishes an entry. Deregistration unpublishes it, waits until each lcore
@@ -6,7 +6,7 @@
 //! touches the memory again.
 //!
 //! Invariants
-//! - An entry never changes while it is published.
+//! - A region's entry never changes while it is published; a window's does ([`crate::mw`]).
 //! - An entry is reached only through an [`Access`], which exists only within an lcore's turn and
 //!   bounds the life of what it found.
 //! - [`offset_in`] grants no byte outside of a region, whatever the numbers are.
@@ -16,6 +16,7 @@
 #![allow(unsafe_code)]
 
 use crate::key::{Numbers, Recent, Slots};
+use crate::mw::{Bindings, MwType, Window};
 use crate::qsbr::{InTurn, Turns};
 use crate::sync::{AtomicPtr, Mutex, Ordering};
 use std::ptr;
@@ -64,29 +65,42 @@ pub enum MrError {
     /// by its address would not be by its name.
     #[error("atomic access needs an address and a name equally aligned to 8 bytes")]
     Misaligned,
-    /// No region has this key.
-    #[error("no memory region has this key")]
+    /// No region, or no window, has this key.
+    #[error("no memory region or window has this key")]
     UnknownKey,
+    /// Memory windows are bound to the region.
+    #[error("memory windows are bound to the region")]
+    Busy,
 }
 
-/// A registered region.
+/// What a key stands for: a registered region or a memory window.
 #[derive(Debug)]
 pub(crate) struct MrEntry {
+    /// The region's key. Of a window 0, which is nobody's, as are its other fields here.
     key: u32,
     pub(crate) pd: Pd,
     pub(crate) access: AccessFlags,
     va: u64,
     len: u64,
     base: *mut u8,
+    /// Windows that are bound to the region.
+    pub(crate) bindings: Bindings,
+    pub(crate) window: Option<Box<Window>>,
 }
 
 // SAFETY: the pointer is only a number here; the copies in `memory.rs` that use it say why they
 // may, from whatever thread.
 unsafe impl Send for MrEntry {}
-// SAFETY: as above, and an entry is never written while shared.
+// SAFETY: as above; what changes while an entry is shared are atomics.
 unsafe impl Sync for MrEntry {}
 
 impl MrEntry {
+    /// Is it the region of this key?
+    #[inline]
+    pub(crate) fn is_region_of(&self, key: u32) -> bool {
+        self.key == key && self.window.is_none()
+    }
+
     /// The place of `[va, va + len)`, if the region holds all of it.
     #[inline]
     pub(crate) fn place(&self, va: u64, len: u64) -> Option<*mut u8> {
@@ -96,6 +110,9 @@ impl MrEntry {
     }
 }
 
+/// No QP is of this domain: domains are numbered from 1.
+const NOBODY: Pd = Pd(0);
+
 /// How far `[va, va + len)` lies inside of the region `[region_va, region_va + region_len)`, or
 /// `None` if any byte of it lies outside or the range wraps past 2^64. A region of length 0 holds
 /// nothing, not even an empty range.
@@ -103,7 +120,7 @@ impl MrEntry {
 //= check F3 — the exact boundaries
 //= check F7 — a zero-length region grants nothing
 #[inline]
-const fn offset_in(region_va: u64, region_len: u64, va: u64, len: u64) -> Option<u64> {
+pub(crate) const fn offset_in(region_va: u64, region_len: u64, va: u64, len: u64) -> Option<u64> {
     let Some(offset) = va.checked_sub(region_va) else { return None };
     let Some(room) = region_len.checked_sub(offset) else { return None };
     if len <= room && region_len > 0 { Some(offset) } else { None }
@@ -127,6 +144,31 @@ impl crate::Engine {
         // SAFETY: the caller's promise is `register`'s.
         unsafe { self.shared.regions.register(spec) }
     }
+
+    /// Removes a region. When this returns nothing touches the memory any more.
+    ///
+    /// # Errors
+    /// [`MrError::UnknownKey`]; [`MrError::Busy`] while memory windows are bound to it.
+    pub fn deregister_mr(&self, lkey: Lkey) -> Result<(), MrError> {
+        self.shared.regions.deregister(lkey)
+    }
+
+    /// A memory window, not bound yet; it takes a place of the regions'. Its key opens nothing.
+    ///
+    /// # Errors
+    /// [`MrError::TableFull`].
+    pub fn alloc_mw(&self, pd: Pd, kind: MwType) -> Result<Rkey, MrError> {
+        self.shared.regions.alloc_mw(pd, kind)
+    }
+
+    /// Removes a memory window, named by any key that it has had. If it was bound, nothing reaches
+    /// the memory through it any more when this returns.
+    ///
+    /// # Errors
+    /// [`MrError::UnknownKey`].
+    pub fn dealloc_mw(&self, rkey: Rkey) -> Result<(), MrError> {
+        self.shared.regions.dealloc_mw(rkey)
+    }
 }
 
 /// All regions of an engine.
@@ -135,7 +177,7 @@ pub(crate) struct MrTable {
     numbers: Numbers,
     entries: Box<[AtomicPtr<MrEntry>]>,
     slots: Mutex<Slots>,
-    turns: Turns,
+    turns: Arc<Turns>,
 }
 
 impl MrTable {
@@ -146,8 +188,13 @@ impl MrTable {
             numbers,
             entries: (0..entries).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             slots: Mutex::new(Slots::new(slots)),
-            turns: Turns::new(lcores),
+            turns: Arc::new(Turns::new(lcores)),
         }
+    }
+
+    /// The turns that removals wait for.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// See [`Turns::heartbeat`].
@@ -170,35 +217,84 @@ impl MrTable {
         let name = |index, generation| self.numbers.key(index, generation);
         let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
         let &MrSpec { addr: base, va: Va(va), pd, access, .. } = spec;
-        let entry = Box::new(MrEntry { key, pd, access, va, len, base });
-        self.publish(index, Box::into_raw(entry));
+        let bindings = Bindings::default();
+        let entry = MrEntry { key, pd, access, va, len, base, bindings, window: None };
+        self.publish(index, Box::into_raw(Box::new(entry)));
         Ok(MrKeys { lkey: Lkey(key), rkey: Rkey(key) })
+    }
+
+    /// Publishes a window, which is not bound yet.
+    ///
+    /// # Errors
+    /// [`MrError::TableFull`].
+    pub(crate) fn alloc_mw(&self, pd: Pd, kind: MwType) -> Result<Rkey, MrError> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |index, generation| self.numbers.key(index, generation);
+        let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
+        let entry = MrEntry {
+            key: 0,
+            pd: NOBODY,
+            access: AccessFlags::empty(),
+            va: 0,
+            len: 0,
+            base: ptr::null_mut(),
+            bindings: Bindings::default(),
+            window: Some(Box::new(Window::new(pd, kind, key))),
+        };
+        self.publish(index, Box::into_raw(Box::new(entry)));
+        Ok(Rkey(key))
     }
 
     /// Removes a region and returns once no lcore looks at it or its memory any more.
     ///
     /// # Errors
-    /// [`MrError::UnknownKey`].
+    /// [`MrError::UnknownKey`], [`MrError::Busy`].
     pub(crate) fn deregister(&self, lkey: Lkey) -> Result<(), MrError> {
-        let index = self.numbers.index_of_key(lkey.0);
+        self.remove(lkey.0, |entry| {
+            if entry.key != lkey.0 || entry.window.is_some() {
+                return Err(MrError::UnknownKey);
+            }
+            if entry.bindings.close() { Ok(()) } else { Err(MrError::Busy) }
+        })
+    }
+
+    /// Removes a window, bound or not, and returns once no lcore looks at it any more.
+    ///
+    /// # Errors
+    /// [`MrError::UnknownKey`].
+    pub(crate) fn dealloc_mw(&self, rkey: Rkey) -> Result<(), MrError> {
+        self.remove(rkey.0, |entry| {
+            let is_named = entry.window.as_deref().is_some_and(|window| window.is_named(rkey.0));
+            if is_named { Ok(()) } else { Err(MrError::UnknownKey) }
+        })
+    }
+
+    /// Removes what a key stands for, if `may` allows it, and waits for the lcores.
+    fn remove(
+        &self,
+        key: u32,
+        may: impl FnOnce(&MrEntry) -> Result<(), MrError>,
+    ) -> Result<(), MrError> {
+        let index = self.numbers.index_of_key(key);
         let entry = {
-            // Excludes another deregistration of the same key between the look and the swap.
+            // Excludes another removal of the same key between the look and the swap.
             let _slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             let entry = self.entries[index].load(Ordering::Acquire);
             // SAFETY: entries are freed below, by who has swapped them out under this lock; this
             // one is still in.
-            let found = unsafe { entry.as_ref() }.filter(|entry| entry.key == lkey.0);
-            if found.is_none() {
-                return Err(MrError::UnknownKey);
-            }
+            may(unsafe { entry.as_ref() }.ok_or(MrError::UnknownKey)?)?;
             self.entries[index].swap(ptr::null_mut(), Ordering::AcqRel)
         };
         // Without the lock: others may register meanwhile. The slot is not free yet, so nobody
         // publishes in it.
         self.turns.wait();
-        // SAFETY: `register` made it of a box. We have swapped it out, so nobody else frees it;
-        // each turn that could have loaded it has ended (`wait`), and an `Access` bounds its use.
-        drop(unsafe { Box::from_raw(entry) });
+        // SAFETY: `register` or `alloc_mw` made it of a box. We have swapped it out, so nobody else
+        // frees it; each turn that could have loaded it has ended (`wait`), and an `Access` bounds
+        // its use.
+        let mut entry = unsafe { Box::from_raw(entry) };
+        if let Some(window) = &mut entry.window {
+            window.dissolve();
+        }
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).give_back(index as u32);
         Ok(())
     }
@@ -214,8 +310,7 @@ impl Drop for MrTable {
         for entry in &mut self.entries {
             let entry = *entry.get_mut();
             if !entry.is_null() {
-                // SAFETY: `register` made it of a box and `deregister` did not free it, as it is
-                // still in. No lcore is left: each keeps the table alive.
+                // SAFETY: `publish` got it from a box and `remove` did not free it, as it is still in. No lcore is left: each keeps the table alive.
                 drop(unsafe { Box::from_raw(entry) });
             }
         }
@@ -243,7 +338,7 @@ impl MrReader {
         Access {
             table: &self.table,
             recent: &self.recent,
-            _turn: self.table.turns.enter(self.lcore),
+            turn: self.table.turns.enter(self.lcore),
         }
     }
 }
@@ -253,20 +348,31 @@ impl MrReader {
 pub(crate) struct Access<'t> {
     table: &'t MrTable,
     recent: &'t Recent,
-    _turn: InTurn<'t>,
+    turn: InTurn<'t>,
 }
 
 impl Access<'_> {
     /// The region of a key. It cannot be kept beyond the turn.
     #[inline]
     pub(crate) fn find(&self, key: u32) -> Option<&MrEntry> {
+        self.at(key).filter(|entry| entry.is_region_of(key))
+    }
+
+    /// What stands where this key would: a region of any key, a window, or nothing.
+    #[inline]
+    pub(crate) fn at(&self, key: u32) -> Option<&MrEntry> {
         let index = self.recent.index_of_key(&self.table.numbers, key);
         // Pairs with `publish`.
         let entry = self.table.entries.get(index)?.load(Ordering::Acquire);
         // SAFETY: an entry that was in the table during our turn is freed only after the turn
-        // (`deregister` waits for it), and the reference ends with `self`, which is the turn.
-        let entry = unsafe { entry.as_ref() }?;
-        (entry.key == key).then_some(entry)
+        // (`remove` waits for it), and the reference ends with `self`, which is the turn.
+        unsafe { entry.as_ref() }
+    }
+
+    /// The turn.
+    #[inline]
+    pub(crate) fn turn(&self) -> &InTurn<'_> {
+        &self.turn
     }
 }
 

@@ -30,6 +30,15 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 pub(crate) struct InTurn<'t> {
     counter: &'t AtomicU64,
+    turns: &'t Turns,
+}
+
+impl InTurn<'_> {
+    /// Is it a turn that [`Turns::wait`] of `turns` waits for?
+    #[inline]
+    pub(crate) fn is_of(&self, turns: &Turns) -> bool {
+        std::ptr::eq(self.turns, turns)
+    }
 }
 
 impl Turns {
@@ -47,7 +56,7 @@ impl Turns {
         counter.store(even.wrapping_add(1), Ordering::Relaxed);
         // Pairs with the fence in `wait`: see the module.
         fence(Ordering::SeqCst);
-        InTurn { counter }
+        InTurn { counter, turns: self }
     }
 
     /// Returns when each turn that was under way has ended.

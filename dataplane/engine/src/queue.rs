@@ -19,15 +19,17 @@ pub(crate) mod cq;
 mod recv;
 mod ring;
 mod send;
-mod tokens;
+mod srq;
+pub(crate) mod tokens;
 
 pub use channel::CompletionChannel;
 pub use cq::{Arm, CompletionQueue, CqError, MAX_CQ_DEPTH};
 pub use recv::RecvQueueEnd;
 pub(crate) use recv::{RecvQueueFeed, recv_queue};
 pub(crate) use ring::{QpShared, RingSpec, Which};
-pub use send::SendQueueEnd;
-pub(crate) use send::{SendQueueFeed, send_queue};
+pub use send::{SendBatch, SendData, SendQueueEnd};
+pub(crate) use send::{SendQueueFeed, SendSpec, send_queue};
+pub use srq::{MAX_SRQ_DEPTH, SharedReceiveQueue, SrqError};
 
 /// Most scatter/gather elements of a work request.
 pub const MAX_SGE: u32 = 32;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
-//!                 │                                  └───▶ the owner's hand-over queue
+//!                 │                                  ├───▶ the owner's hand-over queue
+//!                 │                                  └───▶ a group's QPs ([`group`])
 //!                 └ not RoCEv2 ─▶ the control plane's queue
 //! ```
 //!
@@ -15,6 +16,8 @@
 //!
 //! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
 
+mod group;
+
 use crate::config::{MAX_LCORES, PortAddresses};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::mbuf::{BATCH, Mbuf, MbufBatch};
@@ -24,8 +27,8 @@ use crate::shard::{Around, Shard};
 use crate::sync::ArrayQueue;
 use crate::tx::Lane;
 use std::sync::Arc;
-use uroce_transport::{DropReason, Inbound};
-use uroce_wire::{Datagram, Frame, Packet, ParseError};
+use uroce_transport::{DropReason, Inbound, Qp};
+use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn};
 
 /// Bursts of one port in one turn; a port that has more waits for the next.
 const BURSTS: usize = 4;
@@ -46,8 +49,8 @@ pub struct SlowFrame {
 /// The queues through which packets leave the lcore that received them.
 #[derive(Debug)]
 pub(crate) struct Exits {
-    /// One per lcore: packets for its QPs, verified.
-    hand_over: Box<[ArrayQueue<Mbuf>]>,
+    /// One per lcore: packets for its QPs, verified, and the port each came from, from 0.
+    hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
     /// Frames for the control plane.
     pub(crate) slow_path: ArrayQueue<SlowFrame>,
 }
@@ -81,6 +84,16 @@ enum Way {
     Drop(DropReason),
     /// To the lcore of this number, or to the control plane.
     Leave(u8),
+    /// To all QPs of a multicast group.
+    Group,
+}
+
+/// Where a frame was received, and by whom it is sorted.
+struct From<'a> {
+    /// Counted from 0.
+    port: usize,
+    lcore: usize,
+    finder: &'a QpFinder,
 }
 
 /// Above any lcore's number.
@@ -131,8 +144,9 @@ impl Receiver {
         }
         for _ in 0..BURSTS {
             while self.done.room() > 0 {
-                let Some(mbuf) = queue.pop() else { break };
-                if let Err(reason) = deliver_verified(&mbuf, &self.finder, shard, around) {
+                let Some((port, mbuf)) = queue.pop() else { break };
+                let from = From { port, lcore: self.lcore, finder: &self.finder };
+                if let Err(reason) = deliver_verified(&mbuf, &from, shard, around) {
                     shard.counters.count_drop(reason);
                 }
                 // There is room.
@@ -152,9 +166,11 @@ impl Receiver {
             if let Some(ahead) = mbufs.get(at + 2) {
                 prefetch_read(ahead.as_slice());
             }
-            match sort(mbuf, port, self.lcore, &self.finder, shard, around) {
+            let from = From { port, lcore: self.lcore, finder: &self.finder };
+            match sort(mbuf, &from, shard, around) {
                 Way::Done => {}
                 Way::Drop(reason) => shard.counters.count_drop(reason),
+                Way::Group => group::spread(mbuf, &from, &self.exits, shard, around),
                 Way::Leave(way) => {
                     leaving |= 1 << at;
                     ways[at] = way;
@@ -175,7 +191,7 @@ impl Receiver {
             let rest = match ways[at] {
                 _ if leaving >> at & 1 == 0 => Some(mbuf),
                 SLOW_PATH_WAY => to_slow_path(&self.exits, port, mbuf, shard),
-                owner => hand_over(&self.exits, usize::from(owner), mbuf, shard),
+                owner => hand_over(&self.exits, usize::from(owner), port, mbuf, shard),
             };
             if let Some(mbuf) = rest {
                 // Both batches have the same size.
@@ -204,23 +220,17 @@ impl Receiver {
 
 /// What a frame is, and whom it is for.
 #[inline]
-fn sort(
-    mbuf: &Mbuf,
-    port: usize,
-    lcore: usize,
-    finder: &QpFinder,
-    shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Way {
+fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>) -> Way {
     let bytes = mbuf.as_slice();
-    let addresses = &around.lanes[port].addresses;
+    let addresses = &around.lanes[from.port].addresses;
     let datagram = match Frame::parse(bytes) {
         Ok(Frame::Roce(datagram)) => datagram,
         Ok(Frame::Other(_)) if is_for_host(bytes, addresses) => return Way::Leave(SLOW_PATH_WAY),
         Ok(Frame::Other(_)) => return Way::Drop(DropReason::NotForUs),
         Err(error) => return Way::Drop(error.into()),
     };
-    if !is_ours(&datagram, addresses) {
+    let is_ours = is_ours(&datagram, addresses);
+    if !is_ours && !group::is_ours(&datagram, addresses, around) {
         return Way::Drop(DropReason::NotForUs);
     }
     //= check E14 — a packet whose invariant CRC is wrong goes no further, and gets no answer
@@ -229,18 +239,25 @@ fn sort(
     }
     let packet = match Packet::parse(datagram.transport) {
         Ok(packet) => packet,
+        Err(ParseError::ReservedOpcode) if is_ours => {
+            count_packet(bytes, &shard.counters);
+            return sort_reserved(&datagram, from, shard, around);
+        }
         Err(error) => return Way::Drop(error.into()),
     };
-    shard.counters.count(EngineCounter::RxPackets);
-    shard.counters.add(EngineCounter::RxBytes, bytes.len() as u64);
+    count_packet(bytes, &shard.counters);
+    if !is_ours {
+        return Way::Group;
+    }
     //= check E10 — a number that no QP has: dropped, without an answer
-    match finder.find(packet.bth.dest_qpn) {
+    match from.finder.find(packet.bth.dest_qpn) {
         None => Way::Drop(DropReason::UnknownQpn),
-        Some(place) if place.owner != lcore => Way::Leave(place.owner as u8),
+        Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
         Some(place) => {
             let Datagram { src, dst, l3, .. } = datagram;
             let inbound = Inbound { src, dst, l3, packet };
-            match deliver(place, &inbound, shard, around) {
+            let qpn = inbound.packet.bth.dest_qpn;
+            match deliver(place, qpn, from.port, &inbound, shard, around) {
                 Ok(()) => Way::Done,
                 Err(reason) => Way::Drop(reason),
             }
@@ -248,41 +265,76 @@ fn sort(
     }
 }
 
+#[inline]
+fn count_packet(frame: &[u8], counters: &CounterBlock) {
+    counters.count(EngineCounter::RxPackets);
+    counters.add(EngineCounter::RxBytes, frame.len() as u64);
+}
+
+/// A packet whose opcode no service has: an RC QP answers it.
+#[cold]
+fn sort_reserved(
+    datagram: &Datagram<'_>,
+    from: &From<'_>,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Way {
+    let place = match bth_of(datagram) {
+        Ok(bth) => from.finder.find(bth.dest_qpn),
+        Err(error) => return Way::Drop(error.into()),
+    };
+    match place {
+        None => Way::Drop(DropReason::UnknownQpn),
+        Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
+        Some(place) => match deliver_reserved(place, datagram, from.port, shard, around) {
+            Ok(()) => Way::Done,
+            Err(reason) => Way::Drop(reason),
+        },
+    }
+}
+
 /// A packet whose invariant CRC the lcore that handed it over has verified.
 fn deliver_verified(
     mbuf: &Mbuf,
-    finder: &QpFinder,
+    from: &From<'_>,
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) -> Result<(), DropReason> {
     let Frame::Roce(datagram) = Frame::parse(mbuf.as_slice())? else {
         return Err(DropReason::Malformed);
     };
-    let packet = Packet::parse(datagram.transport)?;
+    let bth = bth_of(&datagram)?;
+    if bth.dest_qpn == Qpn::MULTICAST {
+        return group::deliver(&datagram, from, shard, around);
+    }
     // The QP may be gone, or its number be another QP's, since.
-    let place = finder.find(packet.bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+    let place = from.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+    let packet = match Packet::parse(datagram.transport) {
+        Err(ParseError::ReservedOpcode) => {
+            return deliver_reserved(place, &datagram, from.port, shard, around);
+        }
+        packet => packet?,
+    };
     let Datagram { src, dst, l3, .. } = datagram;
-    let inbound = Inbound { src, dst, l3, packet };
-    deliver(place, &inbound, shard, around)
+    deliver(place, bth.dest_qpn, from.port, &Inbound { src, dst, l3, packet }, shard, around)
 }
 
-/// The packet's QP is of this lcore: the core takes it, and may want to answer.
+/// The QP is of this lcore: the core takes the packet, and may want to answer.
 #[inline]
 fn deliver(
     place: Place,
+    qpn: Qpn,
+    port: usize,
     inbound: &Inbound<'_>,
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) -> Result<(), DropReason> {
     let now = around.now;
-    let qpn = inbound.packet.bth.dest_qpn;
     let result = shard.input(place.index, around, |qp, feeds, env| {
-        if qp.qpn() != qpn {
-            return Err(DropReason::UnknownQpn);
-        }
+        check_place(qp, qpn, env.port, port)?;
         // A packet consumes one receive at most. The oldest may be in use by a message.
-        if qp.recv_wrs() <= 1 && !feeds.rq.is_empty() {
-            feeds.rq.feed(qp, env);
+        if qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
+            feeds.feed_rq(qp, env);
         }
         qp.handle_packet(now, inbound, env)
     });
@@ -290,14 +342,47 @@ fn deliver(
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
-fn hand_over(exits: &Exits, owner: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
+//= check E7 — the QP's service decides whether a reserved opcode is answered
+#[cold]
+fn deliver_reserved(
+    place: Place,
+    datagram: &Datagram<'_>,
+    port: usize,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Result<(), DropReason> {
+    let bth = bth_of(datagram)?;
+    let now = around.now;
+    let result = shard.input(place.index, around, |qp, _, env| {
+        check_place(qp, bth.dest_qpn, env.port, port)?;
+        qp.handle_reserved_opcode(now, datagram.src, datagram.dst, &bth, env)
+    });
+    shard.activate(place.index, around.lanes);
+    result.unwrap_or(Err(DropReason::UnknownQpn))
+}
+
+/// Is this the QP that the packet is for, and does it live at the port where the packet came in?
+//= check E16 — a packet that came in at another port than its QP's is dropped
+#[inline]
+fn check_place(qp: &Qp, qpn: Qpn, own: usize, port: usize) -> Result<(), DropReason> {
+    if qp.qpn() != qpn {
+        return Err(DropReason::UnknownQpn);
+    }
+    if own == port { Ok(()) } else { Err(DropReason::WrongSource) }
+}
+
+fn bth_of(datagram: &Datagram<'_>) -> Result<Bth, ParseError> {
+    Bth::parse(datagram.transport.first_chunk().ok_or(ParseError::Truncated)?)
+}
+
+fn hand_over(exits: &Exits, owner: usize, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
     let Some(queue) = exits.hand_over.get(owner) else { return Some(mbuf) };
-    match queue.push(mbuf) {
+    match queue.push((port, mbuf)) {
         Ok(()) => {
             shard.counters.count(EngineCounter::HandedOver);
             None
         }
-        Err(mbuf) => {
+        Err((_, mbuf)) => {
             shard.counters.count_drop(DropReason::HandOverFull);
             Some(mbuf)
         }
@@ -332,11 +417,16 @@ fn count_not_linear(lane: &mut Lane, counters: &CounterBlock) {
 /// Is a RoCEv2 datagram addressed to this port? It may see others': it is promiscuous.
 #[inline]
 fn is_ours(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
+    datagram.dst_mac == addresses.mac
+        && is_in_vlan(datagram, addresses)
+        && addresses.gids.contains(&datagram.dst)
+}
+
+#[inline]
+fn is_in_vlan(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
     // A tag with VLAN 0 carries a priority only.
     let vlan = datagram.vlan.map(|vlan| vlan.vid).filter(|&vid| vid != 0);
-    datagram.dst_mac == addresses.mac
-        && vlan == addresses.vlan
-        && addresses.gids.contains(&datagram.dst)
+    vlan == addresses.vlan
 }
 
 /// Is any other frame for this host: to its own Ethernet address or to many?

@@ -42,7 +42,7 @@ impl Shard {
         self.input(index, around, |qp, feeds, env| {
             feeds.sq.feed(qp, env);
             if qp.state() == QpState::Err {
-                feeds.rq.feed(qp, env);
+                feeds.feed_rq(qp, env);
             }
             qp.poll_transmit(now, QUANTUM, env)
         })

@@ -15,6 +15,7 @@ use crate::env::QpEnv;
 use crate::mr_table::Access;
 use crate::qp_table::{Place, QpTable};
 use crate::queue::cq::CompletionQueue;
+use crate::tables::Tables;
 use crate::timer_wheel::TimerWheel;
 use crate::tx::Lane;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ const PENDING: usize = 512;
 pub(crate) struct Around<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a Access<'a>,
+    pub(crate) tables: &'a Tables,
     pub(crate) lanes: &'a mut [Lane],
 }
 
@@ -114,7 +116,7 @@ impl Shard {
             context.active = false;
             around.lanes[context.port].active.retain(|&active| active != index);
         }
-        context.rebuild();
+        context.rebuild(around.lanes);
         self.activate(index, around.lanes);
         Some(result)
     }
@@ -125,12 +127,11 @@ impl Shard {
         &mut self,
         index: u32,
         around: &mut Around<'_>,
-        work: impl FnOnce(&mut Qp, &mut Feeds, &mut QpEnv<'_>) -> R,
+        work: impl FnOnce(&mut Qp, &mut Feeds<'_>, &mut QpEnv<'_>) -> R,
     ) -> Option<R> {
         let context = self.qps.get_mut(index as usize)?.as_deref_mut()?;
         let noted = context.route.has_delivered();
-        let lane = &mut around.lanes[context.port];
-        let result = context.input(around.memory, lane, &mut self.pending, &self.counters, work);
+        let result = context.input(around, &mut self.pending, &self.counters, work);
         if !noted && context.route.has_delivered() {
             self.completed.push(index);
         }

@@ -11,7 +11,7 @@
 //!
 //! Not here: whose turn it is to send ([`crate::schedule`]).
 
-use crate::config::{PortAddresses, PortBinding};
+use crate::config::{PortAddresses, PortBinding, path_mtu_of};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::fault::Loss;
 use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
@@ -20,7 +20,7 @@ use crate::port::QueuePair;
 use crate::prefetch::prefetch_write;
 use std::collections::VecDeque;
 use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
-use uroce_wire::{HeaderTemplate, ICRC_LEN, emit_headers, headers_len, seal};
+use uroce_wire::{HeaderTemplate, ICRC_LEN, PathMtu, emit_headers, headers_len, seal};
 
 /// Mbufs taken from the mempool at a time.
 const SPARE: usize = BATCH / 2;
@@ -30,6 +30,8 @@ const SPARE: usize = BATCH / 2;
 pub(crate) struct Lane {
     pub(crate) queue: QueuePair,
     pub(crate) addresses: Box<PortAddresses>,
+    /// The largest that fits the port, which is that of datagrams.
+    pub(crate) path_mtu: Option<PathMtu>,
     pub(crate) rx_loss: Loss,
     /// QPs with something to send, in the order of their turn.
     pub(crate) active: VecDeque<u32>,
@@ -54,6 +56,7 @@ impl Lane {
         Lane {
             queue,
             addresses: Box::new(binding.addresses.clone()),
+            path_mtu: path_mtu_of(binding.port.mtu()),
             rx_loss,
             active: VecDeque::with_capacity(max_qps as usize),
             not_linear: 0,
@@ -96,6 +99,14 @@ impl Lane {
         }
         self.taken += 1;
         Ok(())
+    }
+
+    /// A frame like this one; `None` if the mempool is empty.
+    pub(crate) fn copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
+        let mut copy = self.pool.alloc().ok()?;
+        copy.set_len(frame.len()).ok()?;
+        copy.as_mut_slice().copy_from_slice(frame.as_slice());
+        Some(copy)
     }
 
     /// Queues a frame that is complete; gives it back if there is no room.

@@ -46,7 +46,7 @@ impl Target {
         let LabConfig { max_qps, .. } = LabConfig::default();
         let idle = IdlePolicy::Yield;
         let lcores = vec![None; lcores];
-        let config = EngineConfig { lcores, max_qps, max_mrs: 16, idle };
+        let config = EngineConfig { lcores, max_qps, max_mrs: 16, max_ahs: 16, idle };
         let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
         let node = Node { engine, control, addresses: addresses(1) };
         let peer = peer.queue_pair(0).expect("free");
@@ -68,7 +68,6 @@ impl Target {
             let counters = node.engine.counters();
             let early = [
                 DropReason::Malformed,
-                DropReason::ReservedOpCode,
                 DropReason::BadIcrc,
                 DropReason::NotForUs,
                 DropReason::SlowPathFull,
@@ -218,7 +217,7 @@ fn each_wrong_thing_has_its_counter_and_gets_no_answer() {
         (DropReason::NotForUs, frame(&to_other_mac, &bth, &ext, &[])),
         (DropReason::NotForUs, frame(&tagged, &bth, &ext, &[])),
         //= check E7 test
-        (DropReason::ReservedOpCode, frame(&path, &Bth { opcode: OpCode(0x1f), ..bth }, &ext, &[])),
+        (DropReason::ReservedOpCode, frame(&path, &Bth { opcode: OpCode(0x3f), ..bth }, &ext, &[])),
         //= check E9 test
         (DropReason::WrongService, frame(&path, &service, &ext, &[])),
         //= check E11 test
@@ -235,6 +234,20 @@ fn each_wrong_thing_has_its_counter_and_gets_no_answer() {
         assert_eq!(since.engine(EngineCounter::TxPackets), 0, "{reason:?}: no answer");
     }
     assert_eq!(qp.sq.state(), QpState::Rts);
+    target.finish();
+}
+
+#[test] //= check E7 test
+fn a_reserved_opcode_of_rc_is_answered_as_an_invalid_request() {
+    let mut target = Target::new();
+    let qp = target.qp();
+    let (bth, ext) = write_only(qp.qpn);
+    let reserved = frame(&target.path(), &Bth { opcode: OpCode(0x1f), ..bth }, &ext, &[]);
+    let before = target.node.engine.counters();
+    target.send(&[reserved]);
+    eventually("ERR", || qp.sq.state() == QpState::Err);
+    let since = target.node.engine.counters().since(&before);
+    assert_eq!((since.dropped_in_all(), since.engine(EngineCounter::TxPackets)), (0, 1));
     target.finish();
 }
 

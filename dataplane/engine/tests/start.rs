@@ -11,7 +11,7 @@ use uroce_engine::{
     ControlError, Engine, EngineConfig, EngineError, LossConfig, PortAddresses, PortBinding,
     QpSpec, ThreadError,
 };
-use uroce_transport::{ModifyError, QpCaps, QpChange, QpState};
+use uroce_transport::{ModifyError, QpCaps, QpChange, QpState, QpType};
 use uroce_wire::{Gid, PathMtu, Pkey, Qpn};
 
 /// A fresh port, and its pool.
@@ -93,7 +93,8 @@ fn control_calls_are_refused_by_name_and_change_nothing() {
     let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
     let caps = QpWish::default().caps;
     let pd = lab.a.engine.alloc_pd();
-    let spec = QpSpec { pd, caps, send_cq, recv_cq, lcore: None };
+    let qp_type = QpType::Rc;
+    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore: None };
     let bad = [
         QpCaps { max_send_wr: 0, ..caps },
         QpCaps { max_send_wr: (1 << 16) + 1, ..caps },
@@ -141,7 +142,8 @@ fn a_path_mtu_that_the_port_cannot_carry_is_refused() {
     let cq = engine.create_cq(4, None).expect("CQ");
     let pd = engine.alloc_pd();
     let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
-    let spec = QpSpec { pd, caps: QpWish::default().caps, send_cq, recv_cq, lcore: None };
+    let QpWish { qp_type, caps, .. } = QpWish::default();
+    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore: None };
     let qpn = control.create_qp(&spec).expect("QP").qpn;
     let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
     let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());

@@ -11,6 +11,7 @@
 //! Not here: what an event looks like to the application ([`super::channel`]).
 
 use super::CompletionChannel;
+use crate::events::{EventGuard, EventKind};
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, Ordering, fence};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
@@ -46,6 +47,9 @@ pub enum CqError {
     /// A depth of 0 or above [`MAX_CQ_DEPTH`].
     #[error("completion queue depth {0} is not in 1..={MAX_CQ_DEPTH}")]
     Depth(u32),
+    /// As many objects that give asynchronous events exist as the engine can have.
+    #[error("no completion queue is left")]
+    NoneLeft,
     /// The channel was made for fewer queues.
     #[error("completion channel has as many queues as it was made for")]
     ChannelFull,
@@ -60,6 +64,7 @@ pub struct CompletionQueue {
     channel: Option<Arc<CompletionChannel>>,
     /// Whether it stands in the channel; see [`CompletionChannel`].
     pub(super) has_event: AtomicBool,
+    events: Option<EventGuard>,
 }
 
 /// The queue has overrun: the QP that completed has to go to ERR.
@@ -75,6 +80,15 @@ impl CompletionQueue {
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
+        CompletionQueue::with_events(depth, channel, None)
+    }
+
+    /// The same, whose overrun is an asynchronous event.
+    pub(crate) fn with_events(
+        depth: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+        events: Option<EventGuard>,
+    ) -> Result<Arc<CompletionQueue>, CqError> {
         if depth == 0 || depth > MAX_CQ_DEPTH {
             return Err(CqError::Depth(depth));
         }
@@ -87,6 +101,7 @@ impl CompletionQueue {
             armed: CachePadded::default(),
             channel: channel.cloned(),
             has_event: AtomicBool::new(false),
+            events,
         }))
     }
 
@@ -148,6 +163,11 @@ impl CompletionQueue {
         self.overrun.load(Ordering::Acquire)
     }
 
+    /// The number by which asynchronous events name it; 0 if it gives none.
+    pub fn number(&self) -> u32 {
+        self.events.as_ref().map_or(0, EventGuard::number)
+    }
+
     /// Where its events go.
     pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref()
@@ -158,10 +178,18 @@ impl CompletionQueue {
     #[inline]
     pub(crate) fn push(&self, cqe: Cqe) -> Result<(), Overrun> {
         if self.overrun.load(Ordering::Relaxed) || self.entries.push(cqe).is_err() {
-            self.overrun.store(true, Ordering::Release);
+            self.mark_overrun();
             return Err(Overrun);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn mark_overrun(&self) {
+        let was_overrun = self.overrun.swap(true, Ordering::AcqRel);
+        if let (false, Some(events)) = (was_overrun, &self.events) {
+            events.raise(EventKind::CqErr);
+        }
     }
 
     /// To stand between the pushes of a turn and the [`notify`](CompletionQueue::notify)s.

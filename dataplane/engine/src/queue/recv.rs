@@ -11,6 +11,8 @@ use uroce_transport::{Env, PostError, Qp, QpState, RecvWr, Sge};
 #[derive(Debug)]
 pub struct RecvQueueEnd {
     ring: RingEnd<RecvWr>,
+    /// The QP takes its receives from a shared queue; this one is of no use.
+    has_srq: bool,
 }
 
 /// The lcore's end.
@@ -21,10 +23,10 @@ pub(crate) struct RecvQueueFeed {
 }
 
 /// Both ends of a receive queue.
-pub(crate) fn recv_queue(spec: RingSpec) -> (RecvQueueEnd, RecvQueueFeed) {
+pub(crate) fn recv_queue(spec: RingSpec, has_srq: bool) -> (RecvQueueEnd, RecvQueueFeed) {
     let depth = spec.depth;
     let (end, feed) = ring(spec, Which::Recv);
-    (RecvQueueEnd { ring: end }, RecvQueueFeed { ring: feed, depth })
+    (RecvQueueEnd { ring: end, has_srq }, RecvQueueFeed { ring: feed, depth })
 }
 
 impl RecvQueueEnd {
@@ -46,6 +48,9 @@ impl RecvQueueEnd {
         &mut self,
         list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
     ) -> Result<(), (usize, PostError)> {
+        if self.has_srq {
+            return Err((0, PostError::HasSrq));
+        }
         if !self.ring.state().may_post_recv() {
             return Err((0, PostError::InvalidState));
         }
@@ -85,6 +90,12 @@ impl RecvQueueFeed {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
+    }
+
+    /// Receives posted that the core has not seen.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ring.waiting()
     }
 
     /// Gives the core what was posted, as far as it fits.

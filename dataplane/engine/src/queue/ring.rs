@@ -203,6 +203,13 @@ impl<W: Copy> RingFeed<W> {
         self.wrs.is_empty()
     }
 
+    /// Requests in the ring.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u32 {
+        // At most the queue's depth.
+        self.wrs.slots() as u32
+    }
+
     /// Takes up to `limit` requests in the order of their posting.
     #[inline]
     pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {

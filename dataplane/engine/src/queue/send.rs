@@ -5,26 +5,61 @@
 //! - The rules checked here are the core's; the state is checked again there, where it is exact.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
-use uroce_transport::{Env, PostError, Qp, QpState, SendOp, SendWr, Sge};
+use crate::sync::{Consumer, Producer, RingBuffer};
+use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
 
 /// The application's end of a send queue. One thread posts at a time.
 #[derive(Debug)]
 pub struct SendQueueEnd {
-    ring: RingEnd<SendWr>,
+    ring: RingEnd<Posted>,
+    inline: Producer<u8>,
+    qp_type: QpType,
+    max_inline: u32,
 }
 
 /// The lcore's end.
 #[derive(Debug)]
 pub(crate) struct SendQueueFeed {
-    ring: RingFeed<SendWr>,
+    ring: RingFeed<Posted>,
+    inline: Consumer<u8>,
     depth: u32,
 }
 
+/// A work request in the ring; its inline data are the next bytes in the other.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    wr: SendWr,
+    inline_len: u32,
+}
+
+/// What a send work request carries.
+#[derive(Clone, Copy, Debug)]
+pub enum SendData<'a> {
+    /// The memory of a scatter/gather list, until the request completes.
+    Sges(&'a [Sge]),
+    /// These bytes, copied when the request is posted.
+    Inline(&'a [u8]),
+}
+
+/// What a send queue is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendSpec {
+    pub(crate) qp_type: QpType,
+    /// Bytes of inline data of one work request.
+    pub(crate) max_inline: u32,
+}
+
 /// Both ends of a send queue.
-pub(crate) fn send_queue(spec: RingSpec) -> (SendQueueEnd, SendQueueFeed) {
+pub(crate) fn send_queue(spec: RingSpec, send: SendSpec) -> (SendQueueEnd, SendQueueFeed) {
+    let SendSpec { qp_type, max_inline } = send;
     let depth = spec.depth;
     let (end, feed) = ring(spec, Which::Send);
-    (SendQueueEnd { ring: end }, SendQueueFeed { ring: feed, depth })
+    // As much as all work requests of the queue can have, so there is always room.
+    let (producer, consumer) = RingBuffer::new(depth as usize * max_inline as usize);
+    (
+        SendQueueEnd { ring: end, inline: producer, qp_type, max_inline },
+        SendQueueFeed { ring: feed, inline: consumer, depth },
+    )
 }
 
 impl SendQueueEnd {
@@ -37,33 +72,43 @@ impl SendQueueEnd {
         self.post_send_list([(wr, sges)]).map_err(|(_, error)| error)
     }
 
+    /// Posts a work request whose payload is `data`, which is copied before this returns.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    #[inline]
+    pub fn post_inline(&mut self, wr: &SendWr, data: &[u8]) -> Result<(), PostError> {
+        self.batch()?.push(wr, SendData::Inline(data))
+    }
+
     /// Posts work requests in order, up to the first that is refused, and wakes the lcore once.
     ///
     /// # Errors
     /// How many were posted, and why the next was not.
-    //= check G2 — a post that the state does not allow is refused at once
     #[inline]
     pub fn post_send_list<'a>(
         &mut self,
         list: impl IntoIterator<Item = (&'a SendWr, &'a [Sge])>,
     ) -> Result<(), (usize, PostError)> {
+        let mut batch = self.batch().map_err(|error| (0, error))?;
+        for (posted, (wr, sges)) in list.into_iter().enumerate() {
+            batch.push(wr, SendData::Sges(sges)).map_err(|error| (posted, error))?;
+        }
+        Ok(())
+    }
+
+    /// Begins a list of work requests, for which the lcore is woken once, when it ends.
+    ///
+    /// # Errors
+    /// [`PostError::InvalidState`].
+    //= check G2 — a post that the state does not allow is refused at once
+    #[inline]
+    pub fn batch(&mut self) -> Result<SendBatch<'_>, PostError> {
         if !self.ring.state().may_post_send() {
-            return Err((0, PostError::InvalidState));
+            return Err(PostError::InvalidState);
         }
-        let mut room = self.ring.room();
-        let mut posted = 0;
-        let mut result = Ok(());
-        for (wr, sges) in list {
-            if let Err(error) = self.push(wr, sges, &mut room) {
-                result = Err((posted, error));
-                break;
-            }
-            posted += 1;
-        }
-        if posted > 0 {
-            self.ring.ring();
-        }
-        result
+        let room = self.ring.room();
+        Ok(SendBatch { end: self, room, any: false })
     }
 
     /// Work requests that can be posted now.
@@ -76,28 +121,75 @@ impl SendQueueEnd {
         self.ring.state()
     }
 
+    /// Bytes of inline data that a work request may have.
+    pub fn max_inline_data(&self) -> u32 {
+        self.max_inline
+    }
+
     #[inline]
-    fn push(&mut self, wr: &SendWr, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
+    fn push_sges(&mut self, wr: &SendWr, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
         let len = self.ring.check(sges)?;
-        if !is_served(&wr.op) {
+        if !wr.op.suits(self.qp_type) {
             return Err(PostError::WrongOperation);
         }
         if wr.op.is_atomic() && len != 8 {
             return Err(PostError::AtomicLength);
         }
-        self.ring.push(*wr, sges, room)
+        self.ring.push(Posted { wr: *wr, inline_len: 0 }, sges, room)
+    }
+
+    //= check F13 — inline data are copied by the post
+    #[inline]
+    fn push_inline(&mut self, wr: &SendWr, data: &[u8], room: &mut u32) -> Result<(), PostError> {
+        if data.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong);
+        }
+        if !wr.op.suits(self.qp_type) || !wr.op.takes_inline() {
+            return Err(PostError::WrongOperation);
+        }
+        if *room == 0 {
+            return Err(PostError::QueueFull);
+        }
+        if !data.is_empty() {
+            let chunk = self.inline.write_chunk_uninit(data.len());
+            chunk.map_err(|_| PostError::QueueFull)?.fill_from_iter(data.iter().copied());
+        }
+        // At most 1024 bytes.
+        self.ring.push(Posted { wr: *wr, inline_len: data.len() as u32 }, &[], room)
     }
 }
 
-/// Operations that reach the lcore and are carried out there.
-fn is_served(op: &SendOp) -> bool {
-    !matches!(
-        op,
-        SendOp::SendWithInvalidate { .. }
-            | SendOp::SendTo { .. }
-            | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw(_)
-    )
+/// A list of work requests that is being posted; dropping it wakes the lcore.
+#[derive(Debug)]
+pub struct SendBatch<'q> {
+    end: &'q mut SendQueueEnd,
+    room: u32,
+    any: bool,
+}
+
+impl SendBatch<'_> {
+    /// Posts one more.
+    ///
+    /// # Errors
+    /// [`PostError`]; it was not posted.
+    #[inline]
+    pub fn push(&mut self, wr: &SendWr, data: SendData<'_>) -> Result<(), PostError> {
+        match data {
+            SendData::Sges(sges) => self.end.push_sges(wr, sges, &mut self.room)?,
+            SendData::Inline(data) => self.end.push_inline(wr, data, &mut self.room)?,
+        }
+        self.any = true;
+        Ok(())
+    }
+}
+
+impl Drop for SendBatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.any {
+            self.end.ring.ring();
+        }
+    }
 }
 
 impl SendQueueFeed {
@@ -105,10 +197,18 @@ impl SendQueueFeed {
     /// queue's content is after a reset.
     #[inline]
     pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) -> u32 {
-        let room = self.depth.saturating_sub(qp.send_wrs());
-        self.ring.take(room, |wr, sges| match qp.post_send(wr, sges, env) {
-            Ok(()) | Err(PostError::InvalidState) => {}
-            Err(error) => debug_assert!(false, "checked by SendQueueEnd: {error}"),
+        let SendQueueFeed { ring, inline, depth } = self;
+        let room = depth.saturating_sub(qp.send_wrs());
+        ring.take(room, |posted, sges| {
+            let Posted { wr, inline_len } = posted;
+            let result = match *inline_len {
+                0 => qp.post_send(wr, sges, env),
+                len => with_inline(inline, len, |data| qp.post_inline(wr, data, env)),
+            };
+            match result {
+                Ok(()) | Err(PostError::InvalidState) => {}
+                Err(error) => debug_assert!(false, "checked by SendQueueEnd: {error}"),
+            }
         })
     }
 
@@ -117,4 +217,20 @@ impl SendQueueFeed {
     pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
         self.ring.publish_retired(Which::Send, qp.send_wrs(), shared);
     }
+}
+
+/// Takes the next `len` bytes, in one piece. They were put there before their work request.
+fn with_inline<R>(inline: &mut Consumer<u8>, len: u32, take: impl FnOnce(&[u8]) -> R) -> R {
+    let mut whole = [0; MAX_INLINE_DATA as usize];
+    let Ok(chunk) = inline.read_chunk(len as usize) else { return take(&[]) };
+    let result = match chunk.as_slices() {
+        (data, []) => take(data),
+        (head, tail) => {
+            whole[..head.len()].copy_from_slice(head);
+            whole[head.len()..len as usize].copy_from_slice(tail);
+            take(&whole[..len as usize])
+        }
+    };
+    chunk.commit_all();
+    result
 }

@@ -11,18 +11,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A number of tokens, none at first.
 #[derive(Debug)]
-pub(super) struct Tokens(OwnedFd);
+pub(crate) struct Tokens(OwnedFd);
 
 impl Tokens {
     /// # Errors
     /// The process has no file descriptor left.
-    pub(super) fn new() -> io::Result<Tokens> {
+    pub(crate) fn new() -> io::Result<Tokens> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         Ok(Tokens(eventfd(0, flags)?))
     }
 
     /// Adds one.
-    pub(super) fn add(&self) {
+    pub(crate) fn add(&self) {
         // Fails only if 2^64 − 2 tokens are waiting.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -31,7 +31,7 @@ impl Tokens {
     ///
     /// # Errors
     /// The system fails.
-    pub(super) fn take(&self) -> io::Result<bool> {
+    pub(crate) fn take(&self) -> io::Result<bool> {
         let mut count = [0; 8];
         match rustix::io::read(&self.0, &mut count) {
             Ok(_) => Ok(true),
@@ -44,7 +44,7 @@ impl Tokens {
     ///
     /// # Errors
     /// A signal interrupted the wait, or the system fails.
-    pub(super) fn wait(&self) -> io::Result<()> {
+    pub(crate) fn wait(&self) -> io::Result<()> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         poll(&mut fds, None)?;
         Ok(())

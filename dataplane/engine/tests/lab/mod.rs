@@ -7,11 +7,11 @@ use uroce_engine::eal::{Eal, EalConfig};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
-    CompletionQueue, Control, Engine, EngineConfig, IdlePolicy, LossConfig, MrKeys, MrSpec,
-    PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd, SendQueueEnd,
+    CompletionQueue, Control, Engine, EngineConfig, EventGuard, IdlePolicy, LossConfig, MrKeys,
+    MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd, SendQueueEnd,
 };
 use uroce_transport::{
-    AccessFlags, Cqe, Pd, QpCaps, QpChange, QpState, RecvWr, SendOp, SendWr, Sge,
+    AccessFlags, Cqe, Pd, QpCaps, QpChange, QpState, QpType, RecvWr, SendOp, SendWr, Sge,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qpn, Va};
 
@@ -76,6 +76,7 @@ impl Lab {
                 lcores: vec![None; config.lcores],
                 max_qps: config.max_qps,
                 max_mrs: 256,
+                max_ahs: 64,
                 idle: config.idle,
             };
             let (engine, control) = Engine::start(engine_config, vec![binding]).expect("starts");
@@ -108,6 +109,7 @@ impl Lab {
 /// What a QP is to be like.
 #[derive(Clone, Copy, Debug)]
 pub struct QpWish {
+    pub qp_type: QpType,
     pub caps: QpCaps,
     pub cq_depth: u32,
     pub mtu: PathMtu,
@@ -120,6 +122,7 @@ pub struct QpWish {
 impl Default for QpWish {
     fn default() -> QpWish {
         QpWish {
+            qp_type: QpType::Rc,
             caps: QpCaps {
                 max_send_wr: 64,
                 max_recv_wr: 64,
@@ -146,6 +149,7 @@ pub struct TestQp {
     pub sq: SendQueueEnd,
     pub rq: RecvQueueEnd,
     pub cq: Arc<CompletionQueue>,
+    pub events: EventGuard,
 }
 
 impl Node {
@@ -154,9 +158,10 @@ impl Node {
         let cq = self.engine.create_cq(wish.cq_depth, None).expect("CQ");
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let spec = QpSpec { pd, caps: wish.caps, send_cq, recv_cq, lcore };
-        let QpHandle { qpn, lcore, sq, rq } = self.control.create_qp(&spec).expect("QP");
-        TestQp { qpn, lcore, pd, sq, rq, cq }
+        let QpWish { qp_type, caps, .. } = *wish;
+        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore };
+        let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec).expect("QP");
+        TestQp { qpn, lcore, pd, sq, rq, cq, events }
     }
 
     /// RESET to RTS.

@@ -1,0 +1,177 @@
+//! Address handles: number → the headers in front of a datagram, so that each UD packet costs one
+//! look-up.
+//!
+//! Invariants
+//! - A handle's headers never change. A number of a destroyed handle finds nothing, also when its
+//!   place is taken again: the place's generation is part of the number.
+//! - Only QPs of the handle's own protection domain and port may use it.
+//!
+//! Not here: how an address resolves to headers (the control plane's).
+
+use crate::published::Published;
+use crate::qsbr::{InTurn, Turns};
+use crate::sync::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use uroce_transport::{Ah, Pd};
+use uroce_wire::{Encap, HeaderTemplate};
+
+/// Most address handles of an engine; leaves 256 generations of each place.
+pub const MAX_AHS: u32 = 1 << 24;
+
+/// Why there is no such address handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AhError {
+    /// As many exist as the engine was started for.
+    #[error("no address handle is left")]
+    TableFull,
+    /// No address handle has this number (any more).
+    #[error("no address handle has this number")]
+    Unknown,
+}
+
+/// What a number stands for.
+#[derive(Debug)]
+struct Handle {
+    number: u32,
+    pd: Pd,
+    /// Counted from 0.
+    port: usize,
+    template: HeaderTemplate,
+}
+
+/// All address handles of an engine.
+#[derive(Debug)]
+pub(crate) struct AhTable {
+    handles: Published<Handle>,
+    index_bits: u32,
+    places: Mutex<Places>,
+}
+
+/// Which places are free, and the number that each had last.
+#[derive(Debug)]
+struct Places {
+    free: VecDeque<u32>,
+    numbers: Vec<u32>,
+    taken: Vec<bool>,
+}
+
+impl AhTable {
+    /// Room for `handles` of them, read by the lcores whose turns these are.
+    pub(crate) fn new(handles: u32, turns: Arc<Turns>) -> AhTable {
+        let index_bits = handles.next_power_of_two().trailing_zeros();
+        let places = Places {
+            free: (0..handles).collect(),
+            numbers: (0..handles).collect(),
+            taken: vec![false; handles as usize],
+        };
+        let handles = Published::new(handles as usize, turns);
+        AhTable { handles, index_bits, places: Mutex::new(places) }
+    }
+
+    /// Publishes a handle of a port counted from 0.
+    ///
+    /// # Errors
+    /// [`AhError::TableFull`].
+    pub(crate) fn create(&self, pd: Pd, port: usize, encap: &Encap) -> Result<Ah, AhError> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = places.free.pop_front().ok_or(AhError::TableFull)?;
+        // The next generation; the first is 1, so that number 0 is nobody's for long.
+        let number = places.numbers[index as usize].wrapping_add(1 << self.index_bits);
+        places.numbers[index as usize] = number;
+        places.taken[index as usize] = true;
+        let handle = Handle { number, pd, port, template: encap.template() };
+        // The place is free: nothing was there.
+        self.handles.replace(index as usize, Some(Box::new(handle)));
+        Ok(Ah(number))
+    }
+
+    /// Removes a handle. Datagrams still to be sent by it complete with an error.
+    ///
+    /// # Errors
+    /// [`AhError::Unknown`].
+    pub(crate) fn destroy(&self, ah: Ah) -> Result<(), AhError> {
+        let index = self.index(ah);
+        {
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = places.numbers.get(index) == Some(&ah.0) && places.taken[index];
+            if !known {
+                return Err(AhError::Unknown);
+            }
+            places.taken[index] = false;
+        }
+        // Without the lock: it waits for the lcores. The place is not free yet.
+        drop(self.handles.replace(index, None));
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.free.push_back(index as u32);
+        Ok(())
+    }
+
+    /// The headers of a handle that a QP of this domain at this port, counted from 0, may use.
+    #[inline]
+    pub(crate) fn find<'t>(
+        &'t self,
+        ah: Ah,
+        pd: Pd,
+        port: usize,
+        turn: &'t InTurn<'_>,
+    ) -> Option<&'t HeaderTemplate> {
+        let handle = self.handles.get(self.index(ah), turn)?;
+        let fits = handle.number == ah.0 && handle.pd == pd && handle.port == port;
+        fits.then_some(&handle.template)
+    }
+
+    #[inline]
+    fn index(&self, ah: Ah) -> usize {
+        (ah.0 & ((1 << self.index_bits) - 1)) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uroce_wire::Mac;
+
+    const PD: Pd = Pd(3);
+
+    fn encap(last: u8) -> Encap {
+        Encap { dst_mac: Mac([2, 0, 0, 0, 0, last]), ..Encap::default() }
+    }
+
+    fn table(handles: u32) -> (AhTable, Arc<Turns>) {
+        let turns = Arc::new(Turns::new(1));
+        (AhTable::new(handles, Arc::clone(&turns)), turns)
+    }
+
+    #[test]
+    fn a_number_finds_its_headers_in_its_own_domain_and_port_only() {
+        let (table, turns) = table(3);
+        let handles = [1, 2, 3].map(|last| table.create(PD, 0, &encap(last)).unwrap());
+        assert_eq!(table.create(PD, 0, &encap(4)), Err(AhError::TableFull));
+        let turn = turns.enter(0);
+        for (last, &ah) in (1..).zip(&handles) {
+            let found = table.find(ah, PD, 0, &turn).copied();
+            assert_eq!(found, Some(encap(last).template()));
+            assert_eq!(table.find(ah, Pd(4), 0, &turn), None, "another domain's");
+            assert_eq!(table.find(ah, PD, 1, &turn), None, "another port's");
+        }
+        for number in [0, 3, u32::MAX] {
+            assert_eq!(table.find(Ah(number), PD, 0, &turn), None);
+        }
+    }
+
+    #[test]
+    fn a_destroyed_number_finds_nothing_though_its_place_is_taken_again() {
+        let (table, turns) = table(1);
+        let old = table.create(PD, 0, &encap(1)).unwrap();
+        assert_eq!(table.destroy(old), Ok(()));
+        assert_eq!(table.destroy(old), Err(AhError::Unknown));
+        let new = table.create(PD, 0, &encap(2)).unwrap();
+        assert_ne!(old, new);
+        assert_eq!(table.destroy(old), Err(AhError::Unknown));
+        let turn = turns.enter(0);
+        assert_eq!(table.find(old, PD, 0, &turn), None);
+        assert!(table.find(new, PD, 0, &turn).is_some());
+    }
+}

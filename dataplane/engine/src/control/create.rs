@@ -1,0 +1,110 @@
+//! Create QP: everything that a QP will ever need is made here and given to its lcore.
+
+use super::{Command, Control, ControlError, MAX_WR, QpHandle, QpSpec, Record, Reply};
+use crate::context::{QpContext, Queues, Route};
+use crate::events::{EventRaiser, Subject};
+use crate::queue::{
+    MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, recv_queue, send_queue,
+};
+use std::cell::RefCell;
+use std::sync::Arc;
+use uroce_transport::{MAX_INLINE_DATA, Qp, QpAttr, QpCaps, QpInit};
+use uroce_wire::Qpn;
+
+/// QPNs with a meaning of their own: none, the general services interface, multicast.
+const NEVER: [u32; 3] = [0, 1, 0xff_ffff];
+
+/// Where a new QP is to be.
+struct Site {
+    qpn: Qpn,
+    index: u32,
+    lcore: usize,
+    events: EventRaiser,
+}
+
+impl Control {
+    /// Create QP: all its memory is taken here, none later.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
+        let caps = caps_of(spec)?;
+        let lcore = self.choose_lcore(spec.lcore)?;
+        let slot = self.slots.take(|at, life| self.numbers.qpn(at, life), &NEVER);
+        let (index, number) = slot.ok_or(ControlError::NoQpLeft)?;
+        let qpn = Qpn::new(number);
+        let Some(events) = self.shared.events.admit(Subject::Qp(qpn)) else {
+            self.slots.give_back(index);
+            return Err(ControlError::NoEventsLeft);
+        };
+        let site = Site { qpn, index, lcore, events: events.raiser() };
+        let (context, sq, rq) = self.build_qp(spec, &caps, site);
+        match self.call(lcore, Command::CreateQp { index, context }) {
+            Ok(Reply::Done) => {}
+            // The lcore may still take it one day: the slot is lost with the lcore.
+            result => {
+                return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
+            }
+        }
+        self.links[lcore].qps += 1;
+        let (qp_type, has_srq) = (spec.qp_type, spec.srq.is_some());
+        let port = QpAttr::default().port;
+        self.qps.insert(qpn, Record { index, lcore, caps, qp_type, has_srq, port });
+        Ok(QpHandle { qpn, lcore, sq, rq, events })
+    }
+
+    fn choose_lcore(&self, wish: Option<usize>) -> Result<usize, ControlError> {
+        match wish {
+            Some(lcore) if lcore < self.links.len() => Ok(lcore),
+            Some(lcore) => Err(ControlError::NoSuchLcore(lcore)),
+            None => {
+                let least = self.links.iter().enumerate().min_by_key(|(_, link)| link.qps);
+                Ok(least.map_or(0, |(lcore, _)| lcore))
+            }
+        }
+    }
+
+    fn build_qp(
+        &self,
+        spec: &QpSpec,
+        caps: &QpCaps,
+        site: Site,
+    ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
+        let QpSpec { qp_type, pd, send_cq, recv_cq, srq, .. } = spec;
+        let Site { qpn, index, lcore, events } = site;
+        let shared = Arc::new(QpShared::new());
+        let ring = |depth, max_sge| RingSpec {
+            shared: Arc::clone(&shared),
+            doorbell: Arc::clone(&self.links[lcore].doorbell),
+            index,
+            depth,
+            max_sge,
+        };
+        let send = SendSpec { qp_type: *qp_type, max_inline: caps.max_inline_data };
+        let (sq, sq_feed) = send_queue(ring(caps.max_send_wr, caps.max_send_sge), send);
+        let uses_srq = srq.is_some();
+        let depth = if uses_srq { 0 } else { caps.max_recv_wr };
+        let (rq, rq_feed) = recv_queue(ring(depth, caps.max_recv_sge), uses_srq);
+        let queues = Queues { sq: sq_feed, rq: RefCell::new(rq_feed) };
+        let cqs = [send_cq, recv_cq].map(Arc::clone);
+        let route = Route::new(cqs, shared, events, srq.clone());
+        let qp = Qp::new(qpn, *pd, &QpInit { qp_type: *qp_type, caps: *caps, uses_srq });
+        (Box::new(QpContext::new(qp, queues, route)), sq, rq)
+    }
+}
+
+/// The sizes of the QP's queues, if it can have them.
+fn caps_of(spec: &QpSpec) -> Result<QpCaps, ControlError> {
+    let caps = match &spec.srq {
+        Some(srq) if srq.pd() != spec.pd => return Err(ControlError::SrqPd),
+        // Of the shared queue it has one receive at a time.
+        Some(srq) => QpCaps { max_recv_wr: 1, max_recv_sge: srq.max_sge(), ..spec.caps },
+        None => spec.caps,
+    };
+    let sends = (1..=MAX_WR).contains(&caps.max_send_wr);
+    let receives = caps.max_recv_wr <= MAX_WR;
+    let sges = [caps.max_send_sge, caps.max_recv_sge];
+    let sges = sges.iter().all(|sge| (1..=MAX_SGE).contains(sge));
+    let inline = caps.max_inline_data <= MAX_INLINE_DATA;
+    if sends && receives && sges && inline { Ok(caps) } else { Err(ControlError::Caps(caps)) }
+}

@@ -1,0 +1,325 @@
+//! Asynchronous events: what happened to a QP, CQ or SRQ and belongs to no work request.
+//!
+//! ```text
+//!   lcore ── raise ──▶ bits of the source ──▶ ready queue + token ──▶ try_next ──▶ Event
+//! ```
+//!
+//! A source has one bit per kind of event, so an event that has not been taken yet and comes again
+//! is the same event: nothing is lost and nothing grows. A source with a bit set stands in the
+//! ready queue once; an eventfd in semaphore mode has a token for each entry, as completion
+//! channels do.
+//!
+//! Invariants
+//! - The ready queue is as long as there may be sources, living ones and those that are gone but
+//!   still stand in it: raising an event neither allocates, nor locks, nor fails. It enters the
+//!   kernel once for each entry.
+//! - An event of a source that has been closed is never given, and [`EventGuard::close`] waits for
+//!   those that were given and not yet acknowledged.
+//!
+//! Not here: which of the core's happenings are events (the core's own choice).
+
+use crate::queue::tokens::Tokens;
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, Mutex, Ordering};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use uroce_wire::Qpn;
+
+/// Whom an event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Subject {
+    /// The QP of this number.
+    Qp(Qpn),
+    /// The completion queue of this number.
+    Cq(u32),
+    /// The shared receive queue of this number.
+    Srq(u32),
+}
+
+macro_rules! event_kinds {
+    ($($kind:ident $text:literal)*) => {
+        /// What happened. Names are the verbs' `IBV_EVENT_*`.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum EventKind {
+            $(#[doc = $text] $kind,)*
+        }
+
+        impl EventKind {
+            /// All of them, in the order of their number.
+            pub const ALL: &'static [EventKind] = &[$(EventKind::$kind,)*];
+        }
+
+        impl std::fmt::Display for EventKind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $(EventKind::$kind => $text,)* })
+            }
+        }
+    };
+}
+
+event_kinds! {
+    CommEst "The first packet has come to a QP in RTR."
+    SqDrained "The send queue of a QP in SQD is drained."
+    QpFatal "A QP failed for a reason of its own."
+    QpReqErr "A QP failed: the peer's request broke a rule."
+    QpAccessErr "A QP failed: the peer's request named memory that is not granted."
+    LastWqeReached "A QP in ERR takes no more receives from its SRQ."
+    CqErr "A completion queue has overrun."
+    SrqLimitReached "Fewer receives wait in an SRQ than its limit says."
+}
+
+impl EventKind {
+    const fn bit(self) -> u32 {
+        1 << self as u8
+    }
+
+    fn lowest_of(bits: u32) -> Option<EventKind> {
+        EventKind::ALL.get(bits.trailing_zeros() as usize).copied()
+    }
+}
+
+impl From<uroce_transport::AsyncEvent> for EventKind {
+    fn from(event: uroce_transport::AsyncEvent) -> EventKind {
+        use uroce_transport::AsyncEvent;
+        match event {
+            AsyncEvent::CommEst => EventKind::CommEst,
+            AsyncEvent::SqDrained => EventKind::SqDrained,
+            AsyncEvent::QpFatal => EventKind::QpFatal,
+            AsyncEvent::QpReqErr => EventKind::QpReqErr,
+            AsyncEvent::QpAccessErr => EventKind::QpAccessErr,
+            AsyncEvent::LastWqeReached => EventKind::LastWqeReached,
+        }
+    }
+}
+
+/// An event. It is acknowledged when it is dropped.
+#[derive(Debug)]
+pub struct Event {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// What happened.
+    pub kind: EventKind,
+    source: Arc<Source>,
+    channel: Arc<EventChannel>,
+}
+
+/// One source of events, as its users share it.
+#[derive(Debug)]
+struct Source {
+    subject: Subject,
+    /// Kinds that happened and were not taken yet.
+    happened: AtomicU32,
+    /// It stands in the ready queue.
+    is_ready: AtomicBool,
+    /// Written under the channel's lock: it is closed, and how many of its events are out.
+    closed: AtomicBool,
+    out: AtomicU32,
+}
+
+/// All events of an engine. Its file descriptor is readable while one waits.
+#[derive(Debug)]
+pub struct EventChannel {
+    tokens: Tokens,
+    ready: ArrayQueue<Arc<Source>>,
+    book: Mutex<Book>,
+    acknowledged: Condvar,
+}
+
+/// Who may stand in the ready queue.
+#[derive(Debug, Default)]
+struct Book {
+    sources: usize,
+    /// Closed ones that still stand there.
+    ghosts: usize,
+}
+
+/// The owner's handle of a source: dropping it closes the source.
+#[derive(Debug)]
+pub struct EventGuard {
+    source: Arc<Source>,
+    channel: Arc<EventChannel>,
+}
+
+/// What lets an lcore raise events of a source that somebody else owns.
+#[derive(Clone, Debug)]
+pub(crate) struct EventRaiser {
+    source: Arc<Source>,
+    channel: Arc<EventChannel>,
+}
+
+impl EventChannel {
+    /// For up to `sources` sources at a time.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub(crate) fn new(sources: usize) -> io::Result<Arc<EventChannel>> {
+        Ok(Arc::new(EventChannel {
+            tokens: Tokens::new()?,
+            ready: ArrayQueue::new(sources.max(1)),
+            book: Mutex::default(),
+            acknowledged: Condvar::new(),
+        }))
+    }
+
+    /// A new source; `None` if there are as many as there may be.
+    pub(crate) fn admit(self: &Arc<EventChannel>, subject: Subject) -> Option<EventGuard> {
+        let mut book = self.lock();
+        if book.sources + book.ghosts >= self.ready.capacity() {
+            self.lay_ghosts(&mut book);
+        }
+        if book.sources + book.ghosts >= self.ready.capacity() {
+            return None;
+        }
+        book.sources += 1;
+        let source = Arc::new(Source {
+            subject,
+            happened: AtomicU32::new(0),
+            is_ready: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            out: AtomicU32::new(0),
+        });
+        Some(EventGuard { source, channel: Arc::clone(self) })
+    }
+
+    /// The oldest event, if there is one.
+    ///
+    /// # Errors
+    /// The system fails.
+    pub fn try_next(self: &Arc<EventChannel>) -> io::Result<Option<Event>> {
+        while self.tokens.take()? {
+            let mut book = self.lock();
+            // A token without an entry wakes a sleeper for nothing.
+            let Some(source) = self.ready.pop() else { continue };
+            if source.closed.load(Ordering::Relaxed) {
+                book.ghosts -= 1;
+                continue;
+            }
+            // Acquires the bits of whoever put it there, or found it there.
+            source.is_ready.swap(false, Ordering::AcqRel);
+            let bits = source.happened.load(Ordering::Acquire);
+            let Some(kind) = EventKind::lowest_of(bits) else { continue };
+            source.happened.fetch_and(!kind.bit(), Ordering::AcqRel);
+            source.out.fetch_add(1, Ordering::Relaxed);
+            if bits != kind.bit() {
+                self.make_ready(&source);
+            }
+            let subject = source.subject;
+            return Ok(Some(Event { subject, kind, source, channel: Arc::clone(self) }));
+        }
+        Ok(None)
+    }
+
+    fn raise(&self, source: &Arc<Source>, kind: EventKind) {
+        let before = source.happened.fetch_or(kind.bit(), Ordering::AcqRel);
+        if before & kind.bit() == 0 {
+            self.make_ready(source);
+        }
+    }
+
+    fn make_ready(&self, source: &Arc<Source>) {
+        if source.is_ready.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.put(Arc::clone(source));
+        self.tokens.add();
+    }
+
+    fn put(&self, source: Arc<Source>) {
+        let pushed = self.ready.push(source);
+        debug_assert!(pushed.is_ok(), "each source stands there at most once");
+    }
+
+    /// One round through the ready queue, in which the closed sources fall out of it. Their tokens
+    /// stay and wake somebody for nothing.
+    #[cold]
+    fn lay_ghosts(&self, book: &mut Book) {
+        for _ in 0..self.ready.len() {
+            match self.ready.pop() {
+                Some(source) if source.closed.load(Ordering::Relaxed) => book.ghosts -= 1,
+                Some(source) => self.put(source),
+                None => return,
+            }
+        }
+    }
+
+    fn close(&self, source: &Source) {
+        let mut book = self.lock();
+        if source.closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        book.sources -= 1;
+        // From now on it looks as if it stood in the queue, so nobody puts it there; if it did
+        // already, or is being put there, it stays as a ghost.
+        if source.is_ready.swap(true, Ordering::AcqRel) {
+            book.ghosts += 1;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for EventChannel {
+    /// Readable while an event waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tokens.as_fd()
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // Under the lock, so that who waits in `close` does not miss it.
+        let _book = self.channel.lock();
+        self.source.out.fetch_sub(1, Ordering::Relaxed);
+        self.channel.acknowledged.notify_all();
+    }
+}
+
+impl EventGuard {
+    /// The number in the source's [`Subject`].
+    pub fn number(&self) -> u32 {
+        match self.source.subject {
+            Subject::Qp(qpn) => qpn.value(),
+            Subject::Cq(number) | Subject::Srq(number) => number,
+        }
+    }
+
+    /// Closes the source: no event of it is given any more. Returns once those that were given
+    /// have been acknowledged.
+    //= check G10 — destroying waits for acknowledgements, and nothing is delivered after it
+    pub fn close(self) {
+        self.channel.close(&self.source);
+        let mut book = self.channel.lock();
+        while self.source.out.load(Ordering::Relaxed) > 0 {
+            let woken = self.channel.acknowledged.wait(book);
+            book = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn raise(&self, kind: EventKind) {
+        self.channel.raise(&self.source, kind);
+    }
+
+    pub(crate) fn raiser(&self) -> EventRaiser {
+        EventRaiser { source: Arc::clone(&self.source), channel: Arc::clone(&self.channel) }
+    }
+}
+
+impl Drop for EventGuard {
+    /// Closes the source without waiting for acknowledgements.
+    fn drop(&mut self) {
+        self.channel.close(&self.source);
+    }
+}
+
+impl EventRaiser {
+    #[cold]
+    pub(crate) fn raise(&self, kind: EventKind) {
+        self.channel.raise(&self.source, kind);
+    }
+}
+
+#[cfg(test)]
+mod tests;

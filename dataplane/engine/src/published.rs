@@ -1,0 +1,144 @@
+//! A table that lcores read with one load and any thread may change: each place holds nothing or
+//! one immutable value.
+//!
+//! Invariants
+//! - A value never changes while it stands in the table.
+//! - A reader is in a turn and keeps what it found no longer; what was taken out is given back once
+//!   every turn that could have found it has ended ([`crate::qsbr`]).
+//!
+//! Not here: who may change a place. Callers see to it that a place has one writer at a time.
+
+#![allow(unsafe_code)]
+
+use crate::qsbr::{InTurn, Turns};
+use crate::sync::{AtomicPtr, Ordering};
+use std::ptr;
+use std::sync::Arc;
+
+/// `len` places, each for one `T`.
+#[derive(Debug)]
+pub(crate) struct Published<T> {
+    places: Box<[AtomicPtr<T>]>,
+    turns: Arc<Turns>,
+}
+
+impl<T: Send + Sync> Published<T> {
+    /// Empty places, read by the lcores whose turns these are.
+    pub(crate) fn new(len: usize, turns: Arc<Turns>) -> Published<T> {
+        Published { places: (0..len).map(|_| AtomicPtr::default()).collect(), turns }
+    }
+
+    /// Puts `value` into a place, or empties it, and gives back what was there once nobody looks
+    /// at it any more.
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub(crate) fn replace(&self, at: usize, value: Option<Box<T>>) -> Option<Box<T>> {
+        let value = value.map_or(ptr::null_mut(), Box::into_raw);
+        // Releases the new value to `get`.
+        let former = self.places[at].swap(value, Ordering::AcqRel);
+        if former.is_null() {
+            return None;
+        }
+        self.turns.wait();
+        // SAFETY: it came from a box, here. The swap gave it to us alone, and each turn that could
+        // have loaded it before has ended; `get` bounds its use by the turn.
+        Some(unsafe { Box::from_raw(former) })
+    }
+
+    /// What stands in a place; it cannot be kept beyond the turn.
+    ///
+    /// # Panics
+    /// If the turn is that of another engine's lcore.
+    #[inline]
+    pub(crate) fn get<'t>(&'t self, at: usize, turn: &'t InTurn<'_>) -> Option<&'t T> {
+        assert!(turn.is_of(&self.turns), "a turn of this table's lcores");
+        // Pairs with the swap in `replace`.
+        let value = self.places.get(at)?.load(Ordering::Acquire);
+        // SAFETY: null, or of a box that `replace` put there; it frees what it takes out after all
+        // turns under way have ended, and this one lasts as long as the reference.
+        unsafe { value.as_ref() }
+    }
+}
+
+impl<T> Drop for Published<T> {
+    fn drop(&mut self) {
+        for place in &mut self.places {
+            let value = *place.get_mut();
+            if !value.is_null() {
+                // SAFETY: it came from a box and is still in, so nobody has freed it; readers
+                // borrow the table, and none is left.
+                drop(unsafe { Box::from_raw(value) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{AtomicBool, AtomicU64};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_value_is_found_until_it_is_replaced() {
+        let turns = Arc::new(Turns::new(1));
+        let table = Published::new(2, Arc::clone(&turns));
+        assert!(table.replace(1, Some(Box::new(5))).is_none());
+        {
+            let turn = turns.enter(0);
+            assert_eq!((table.get(0, &turn), table.get(1, &turn)), (None, Some(&5)));
+            assert_eq!(table.get(2, &turn), None, "beyond the end is nothing");
+        }
+        assert_eq!(table.replace(1, Some(Box::new(6))).as_deref(), Some(&5));
+        assert_eq!(table.replace(1, None).as_deref(), Some(&6));
+        assert_eq!(table.get(1, &turns.enter(0)), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "a turn of this table's lcores")]
+    fn a_turn_of_another_engine_does_not_do() {
+        let table = Published::<u8>::new(1, Arc::new(Turns::new(1)));
+        let others = Turns::new(1);
+        table.get(0, &others.enter(0));
+    }
+
+    /// A value says "freed" when it is dropped; no reader may ever see that.
+    #[test]
+    fn nothing_is_read_after_it_was_given_back() {
+        struct Guarded(Arc<AtomicBool>);
+        let turns = Arc::new(Turns::new(2));
+        let table = Arc::new(Published::<Guarded>::new(1, Arc::clone(&turns)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let found = Arc::new(AtomicU64::new(0));
+        let readers: Vec<_> = (0..2)
+            .map(|lcore| {
+                let (turns, table) = (Arc::clone(&turns), Arc::clone(&table));
+                let (stop, found) = (Arc::clone(&stop), Arc::clone(&found));
+                std::thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let turn = turns.enter(lcore);
+                        if let Some(value) = table.get(0, &turn) {
+                            assert!(
+                                !value.0.load(Ordering::Relaxed),
+                                "read after it was given back"
+                            );
+                            found.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            let freed = Arc::new(AtomicBool::new(false));
+            table.replace(0, Some(Box::new(Guarded(freed))));
+            std::thread::yield_now();
+            let former = table.replace(0, None).expect("put there");
+            former.0.store(true, Ordering::Relaxed);
+        }
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(found.load(Ordering::Relaxed) > 0, "the readers never met a value");
+    }
+}

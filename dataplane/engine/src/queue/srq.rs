@@ -1,0 +1,296 @@
+//! Shared receive queue: receives for many QPs, posted by the application, taken by their lcores.
+//!
+//! ```text
+//!   post ──▶ │ slot │ slot │ slot │ ──▶ take (any lcore)
+//!            head ─▶              ◀─ tail
+//! ```
+//!
+//! A ring of slots, filled at `tail` under a lock among posters and emptied at `head` without one:
+//! an lcore copies the oldest slot and then moves `head` by one compare and exchange. If that
+//! succeeds nobody else has taken the slot, and no poster has written to it, since posters write
+//! behind `head + depth` only; if it fails the copy is thrown away.
+//!
+//! Invariants
+//! - What is taken is one snapshot of what was posted: the application holds no reference to a
+//!   slot, and a slot is not written between its post and its taking.
+//! - Each receive is taken once, the oldest first. Positions are 64 bits wide and never wrap.
+//! - An armed limit gives one event: whoever sees fewer receives than the limit takes the limit
+//!   away, and only one can.
+//!
+//! Not here: what becomes of a receive that was taken (it is the QP's until it completes).
+
+use super::MAX_SGE;
+use crate::events::{EventGuard, EventKind};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crossbeam_utils::CachePadded;
+use std::sync::PoisonError;
+use uroce_transport::{MAX_MESSAGE_LEN, Pd, PostError, RecvWr, Sge};
+use uroce_wire::{Lkey, Va};
+
+/// Most receives of a shared receive queue.
+pub const MAX_SRQ_DEPTH: u32 = 1 << 20;
+
+/// Why there is no such shared receive queue, or its limit was not set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SrqError {
+    /// A depth of 0 or above [`MAX_SRQ_DEPTH`].
+    #[error("shared receive queue depth {0} is not in 1..={MAX_SRQ_DEPTH}")]
+    Depth(u32),
+    /// No SGE, or more than [`MAX_SGE`].
+    #[error("{0} scatter elements are not in 1..={MAX_SGE}")]
+    Sges(u32),
+    /// The limit is above the depth.
+    #[error("a limit of {limit} receives in a queue of {depth}")]
+    Limit {
+        /// What was asked for.
+        limit: u32,
+        /// What the queue can hold.
+        depth: u32,
+    },
+    /// As many objects that give asynchronous events exist as the engine can have.
+    #[error("no shared receive queue is left")]
+    NoneLeft,
+}
+
+/// Receives for any QP that was created with it. Any thread may post.
+#[derive(Debug)]
+pub struct SharedReceiveQueue {
+    pd: Pd,
+    depth: u32,
+    max_sge: u32,
+    /// Per slot: `wr_id`, number of SGEs, then address and length with key of each SGE. A power of
+    /// two of slots, `depth` or more.
+    words: Box<[AtomicU64]>,
+    /// Receives ever posted.
+    tail: CachePadded<AtomicU64>,
+    /// Receives ever taken.
+    head: CachePadded<AtomicU64>,
+    /// Fewer receives than this give an event; 0: none is armed.
+    limit: AtomicU32,
+    posting: Mutex<()>,
+    events: EventGuard,
+}
+
+impl SharedReceiveQueue {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// See [`SrqError`].
+    pub(crate) fn new(
+        pd: Pd,
+        depth: u32,
+        max_sge: u32,
+        events: EventGuard,
+    ) -> Result<SharedReceiveQueue, SrqError> {
+        if depth == 0 || depth > MAX_SRQ_DEPTH {
+            return Err(SrqError::Depth(depth));
+        }
+        if max_sge == 0 || max_sge > MAX_SGE {
+            return Err(SrqError::Sges(max_sge));
+        }
+        let words = depth.next_power_of_two() as usize * words_per_slot(max_sge);
+        Ok(SharedReceiveQueue {
+            pd,
+            depth,
+            max_sge,
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            tail: CachePadded::default(),
+            head: CachePadded::default(),
+            limit: AtomicU32::new(0),
+            posting: Mutex::new(()),
+            events,
+        })
+    }
+
+    /// The protection domain of the memory that its receives name, and of the QPs that use it.
+    pub fn pd(&self) -> Pd {
+        self.pd
+    }
+
+    /// Receives that it can hold.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Scatter elements of a receive.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// The number by which asynchronous events name it.
+    pub fn number(&self) -> u32 {
+        self.events.number()
+    }
+
+    /// Receives that wait to be taken.
+    pub fn len(&self) -> u32 {
+        // The head first: it never overtakes the tail.
+        let head = self.head.load(Ordering::Acquire);
+        // At most `depth`.
+        self.tail.load(Ordering::Acquire).saturating_sub(head) as u32
+    }
+
+    /// Does no receive wait?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts a receive with its scatter list.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    pub fn post_recv(&self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        self.post_recv_list([(wr, sges)]).map_err(|(_, error)| error)
+    }
+
+    /// Posts receives in order, up to the first that is refused.
+    ///
+    /// # Errors
+    /// How many were posted, and why the next was not.
+    pub fn post_recv_list<'a>(
+        &self,
+        list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
+    ) -> Result<(), (usize, PostError)> {
+        let _posting = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = self.tail.load(Ordering::Relaxed);
+        let mut tail = begin;
+        let mut result = Ok(());
+        for (wr, sges) in list {
+            if let Err(error) = self.check(tail, sges) {
+                // At most `depth` have been posted.
+                result = Err(((tail - begin) as usize, error));
+                break;
+            }
+            self.fill(tail, wr, sges);
+            tail += 1;
+        }
+        // Releases the slots to `take`.
+        self.tail.store(tail, Ordering::Release);
+        result
+    }
+
+    /// Asks for one event ([`EventKind::SrqLimitReached`]) when fewer than `limit` receives wait,
+    /// now or later; 0 takes the wish back.
+    ///
+    /// # Errors
+    /// [`SrqError::Limit`].
+    //= check G8 — one event for each arming
+    pub fn arm_limit(&self, limit: u32) -> Result<(), SrqError> {
+        if limit > self.depth {
+            return Err(SrqError::Limit { limit, depth: self.depth });
+        }
+        // Sequentially consistent, as the head's exchange and the limit's load in `take`: one of
+        // the two sees the other, so no crossing of the limit goes unnoticed.
+        self.limit.store(limit, Ordering::SeqCst);
+        self.watch_limit(self.head.load(Ordering::SeqCst));
+        Ok(())
+    }
+
+    /// The limit that is armed; 0 if none is.
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Takes the oldest receive and hands it to `place`. False: there is none.
+    //= check F15 — a receive is taken as one snapshot, which nobody can change any more
+    #[inline]
+    pub(crate) fn take(&self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
+        let mut sges = [NONE; MAX_SGE as usize];
+        let mut head = self.head.load(Ordering::Relaxed);
+        let (wr, num_sge) = loop {
+            // Acquires the slot from `post_recv_list`.
+            if self.tail.load(Ordering::Acquire) <= head {
+                return false;
+            }
+            let taken = self.copy(head, &mut sges);
+            let (old, new) = (head, head + 1);
+            // Releases the slot to posters: they acquire the head before they write.
+            match self.head.compare_exchange(old, new, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => break taken,
+                Err(now) => head = now,
+            }
+        };
+        self.watch_limit(head + 1);
+        place(&wr, &sges[..num_sge]);
+        true
+    }
+
+    /// Gives the event if the limit is armed and fewer receives wait than it says.
+    #[inline]
+    fn watch_limit(&self, head: u64) {
+        let limit = self.limit.load(Ordering::SeqCst);
+        if limit != 0 {
+            self.meet_limit(limit, head);
+        }
+    }
+
+    #[cold]
+    fn meet_limit(&self, limit: u32, head: u64) {
+        let waiting = self.tail.load(Ordering::Acquire).saturating_sub(head);
+        let is_met = waiting < u64::from(limit);
+        if is_met
+            && self.limit.compare_exchange(limit, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            self.events.raise(EventKind::SrqLimitReached);
+        }
+    }
+
+    fn check(&self, tail: u64, sges: &[Sge]) -> Result<(), PostError> {
+        if sges.len() > self.max_sge as usize {
+            return Err(PostError::TooManySges);
+        }
+        let len: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if len > u64::from(MAX_MESSAGE_LEN) {
+            return Err(PostError::TooLong);
+        }
+        // Acquires the slot from `take`: its copy is done.
+        let waiting = tail - self.head.load(Ordering::Acquire);
+        if waiting < u64::from(self.depth) { Ok(()) } else { Err(PostError::QueueFull) }
+    }
+
+    /// Writes a slot that is free.
+    fn fill(&self, at: u64, wr: &RecvWr, sges: &[Sge]) {
+        let slot = self.slot(at);
+        slot[0].store(wr.wr_id, Ordering::Relaxed);
+        slot[1].store(sges.len() as u64, Ordering::Relaxed);
+        for (words, sge) in slot[2..].chunks_exact(2).zip(sges) {
+            words[0].store(sge.va.0, Ordering::Relaxed);
+            let rest = u64::from(sge.len) << 32 | u64::from(sge.lkey.0);
+            words[1].store(rest, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads a slot, which may be taken and written meanwhile: then what is read has no meaning.
+    #[inline]
+    fn copy(&self, at: u64, sges: &mut [Sge; MAX_SGE as usize]) -> (RecvWr, usize) {
+        let slot = self.slot(at);
+        let wr = RecvWr { wr_id: slot[0].load(Ordering::Relaxed) };
+        let num_sge = (slot[1].load(Ordering::Relaxed) as usize).min(self.max_sge as usize);
+        for (words, sge) in slot[2..].chunks_exact(2).zip(&mut sges[..num_sge]) {
+            let rest = words[1].load(Ordering::Relaxed);
+            *sge = Sge {
+                va: Va(words[0].load(Ordering::Relaxed)),
+                len: (rest >> 32) as u32,
+                lkey: Lkey(rest as u32),
+            };
+        }
+        (wr, num_sge)
+    }
+
+    #[inline]
+    fn slot(&self, at: u64) -> &[AtomicU64] {
+        let words = words_per_slot(self.max_sge);
+        let mask = u64::from(self.depth.next_power_of_two()) - 1;
+        let first = (at & mask) as usize * words;
+        &self.words[first..first + words]
+    }
+}
+
+const fn words_per_slot(max_sge: u32) -> usize {
+    2 + 2 * max_sge as usize
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! What lcores read together besides keys and QP numbers.
+
+use crate::ah_table::AhTable;
+use crate::mcast::GroupTable;
+use std::sync::Arc;
+
+/// Tables of one engine; the same for all its lcores.
+#[derive(Clone, Debug)]
+pub(crate) struct Tables {
+    pub(crate) handles: Arc<AhTable>,
+    pub(crate) groups: Arc<GroupTable>,
+}
