@@ -7,9 +7,11 @@
 
 mod acks;
 mod atomic;
+mod bare;
 mod completions;
 mod go_back_n;
 mod headers;
+mod many;
 mod memory;
 mod read;
 mod scene;
