@@ -7,7 +7,7 @@ mod packets;
 mod terms;
 mod work;
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use uroce_wire::{Encap, Gid, Mac, Pkey, Psn, Qpn, udp_source_port};
@@ -73,7 +73,10 @@ impl Pair {
             world.start_tap();
         }
         let ends = [0, 1].map(|end: u8| {
-            let gid = Gid::from(Ipv4Addr::new(10, 0, 0, end + 1));
+            let gid = match terms.is_ipv6 {
+                true => Gid::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(end) + 1)),
+                false => Gid::from(Ipv4Addr::new(10, 0, 0, end + 1)),
+            };
             let node = world.add_node(gid, Mac([2, 0, 0, 0, 0, end + 1]));
             let at = world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, &terms.init(node));
             world.set_port_mtu(at, terms.mtu);

@@ -35,6 +35,8 @@ pub struct Half {
 pub struct Terms {
     /// Transport service of both ends.
     pub qp_type: QpType,
+    /// Packets are IPv6's, not IPv4's.
+    pub is_ipv6: bool,
     /// Path MTU of both ends.
     pub mtu: PathMtu,
     /// Queues of both ends.
@@ -83,6 +85,7 @@ impl Default for Terms {
         };
         Terms {
             qp_type: QpType::Rc,
+            is_ipv6: false,
             mtu: PathMtu::B256,
             caps,
             region: 1 << 18,

@@ -1,0 +1,52 @@
+//! Frames as bytes: for what no header field can say.
+
+use uroce_transport::sim::Pair;
+use uroce_wire::{OpCode, icrc};
+
+use crate::scene::A;
+
+/// Where the IP header begins in a frame without a VLAN tag.
+pub(crate) const L3: usize = 14;
+
+/// Where the UDP header begins.
+pub(crate) fn udp(is_ipv6: bool) -> usize {
+    L3 + if is_ipv6 { 40 } else { 20 }
+}
+
+/// Where the BTH begins.
+pub(crate) fn bth(is_ipv6: bool) -> usize {
+    udp(is_ipv6) + 8
+}
+
+/// Both IP versions, and a pair of each.
+pub(crate) fn families() -> [(bool, Pair); 2] {
+    [false, true].map(|is_ipv6| (is_ipv6, Pair::with(|terms| terms.is_ipv6 = is_ipv6)))
+}
+
+/// End A's next packet, a WRITE of eight bytes, as a frame.
+pub(crate) fn write_frame(pair: &Pair) -> Vec<u8> {
+    let packet = pair.craft(A, OpCode::RC_RDMA_WRITE_ONLY).payload(&[1; 8]);
+    pair.frame(A, &packet.ext(|ext| ext.reth.dma_len = 8))
+}
+
+/// Makes the ICRC right again, and an IPv4 header's checksum.
+pub(crate) fn seal(frame: &mut [u8]) {
+    fix_ipv4_checksum(frame);
+    let end = frame.len() - 4;
+    let crc = icrc(&frame[L3..end]).unwrap();
+    frame[end..].copy_from_slice(&crc);
+}
+
+/// Makes the checksum of an IPv4 header right again.
+pub(crate) fn fix_ipv4_checksum(frame: &mut [u8]) {
+    if frame[L3] >> 4 != 4 {
+        return;
+    }
+    let header = &mut frame[L3..L3 + 20];
+    header[10..12].fill(0);
+    let words = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
+}
