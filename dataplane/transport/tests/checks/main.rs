@@ -15,6 +15,7 @@ mod headers;
 mod integrity;
 mod many;
 mod memory;
+mod opcodes;
 mod read;
 mod scene;
 mod sequence;

@@ -1,0 +1,229 @@
+//! Checks E20 and E7: every opcode in every state a receiver can be in, against a table.
+//!
+//! The table is written by ranges of opcode numbers, not by the product's own opcode table.
+
+use uroce_transport::sim::Pair;
+use uroce_transport::{AccessFlags, Counter, DropReason, QpChange, QpState};
+use uroce_wire::{NakCode, OpCode, Rkey, Syndrome};
+
+use crate::frames::{bth, seal};
+use crate::scene::*;
+
+/// Where the receiving RC QP stands when the packet comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stand {
+    State(QpState),
+    /// In RTS, in the middle of a SEND.
+    MidSend,
+    /// In RTS, in the middle of a WRITE that lacks eight bytes.
+    MidWrite,
+    /// In RTS, without a receive.
+    NoReceive,
+    /// In RTS, without any right for the peer.
+    NoRights,
+    /// In RTS, with a sequence NAK given: the packet is ahead of the one that is waited for.
+    AfterNak,
+    /// In RTS; the packet has the PSN of one that was served.
+    Behind,
+}
+
+const STANDS: [Stand; 12] = [
+    Stand::State(QpState::Reset),
+    Stand::State(QpState::Init),
+    Stand::State(QpState::Rtr),
+    Stand::State(QpState::Rts),
+    Stand::State(QpState::Sqd),
+    Stand::State(QpState::Err),
+    Stand::MidSend,
+    Stand::MidWrite,
+    Stand::NoReceive,
+    Stand::NoRights,
+    Stand::AfterNak,
+    Stand::Behind,
+];
+
+/// What comes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cell {
+    /// Dropped for this reason, without an answer.
+    Drop(DropReason),
+    /// An ACK.
+    Ack,
+    /// The data of a READ, or the result of an ATOMIC.
+    Answer,
+    /// An RNR NAK.
+    Rnr,
+    /// This NAK, and the QP is in ERR.
+    Nak(NakCode),
+    /// A response that nobody waits for.
+    Stale,
+}
+
+/// The table.
+fn expected(stand: Stand, opcode: u8) -> Cell {
+    use Stand as S;
+    let serves = !matches!(stand, S::State(QpState::Reset | QpState::Init | QpState::Err));
+    match opcode {
+        0x81 => Cell::Drop(DropReason::Congestion),
+        // The rows of UC, RD, UD and XRC.
+        0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0xa0..=0xb4 | 0xb6..=0xb7 => {
+            Cell::Drop(DropReason::WrongService)
+        }
+        0x20..=0xff => Cell::Drop(DropReason::ReservedOpCode),
+        _ if !serves => Cell::Drop(DropReason::QpNotReady),
+        0x0d..=0x12 if stand == S::State(QpState::Rtr) => Cell::Drop(DropReason::NotRequester),
+        0x0d..=0x12 => Cell::Stale,
+        0x15 | 0x18..=0x1f if matches!(stand, S::AfterNak | S::Behind) => {
+            Cell::Drop(DropReason::ReservedOpCode)
+        }
+        0x15 | 0x18..=0x1f => Cell::Nak(NakCode::InvalidRequest),
+        _ if stand == S::AfterNak => Cell::Drop(DropReason::AfterNak),
+        // A READ or ATOMIC of which nothing is kept; SENDs and WRITEs are acknowledged again.
+        0x0c | 0x13 | 0x14 if stand == S::Behind => Cell::Drop(DropReason::OldRead),
+        _ if stand == S::Behind => Cell::Ack,
+        _ => expected_request(stand, opcode),
+    }
+}
+
+/// The table's part about requests with the expected PSN.
+fn expected_request(stand: Stand, opcode: u8) -> Cell {
+    let invalid = Cell::Nak(NakCode::InvalidRequest);
+    match (stand, opcode) {
+        // The SEND goes on, or ends; with the key of nothing to be invalidated it ends badly.
+        (Stand::MidSend, 0x01..=0x03) | (Stand::MidWrite, 0x08..=0x09) => Cell::Ack,
+        (Stand::MidSend, 0x16) => invalid,
+        // Anything else, a WRITE Middle of 256 bytes where eight are left included.
+        (Stand::MidSend | Stand::MidWrite, _) => invalid,
+        // Middle and Last of nothing.
+        (_, 0x01..=0x03 | 0x07..=0x09 | 0x16) => invalid,
+        (Stand::NoRights, 0x06 | 0x0a..=0x0c | 0x13..=0x14) => invalid,
+        (Stand::NoReceive, 0x00 | 0x04 | 0x05 | 0x0b) => Cell::Rnr,
+        (_, 0x17) => invalid,
+        (_, 0x0c | 0x13 | 0x14) => Cell::Answer,
+        _ => Cell::Ack,
+    }
+}
+
+/// The position in the sequence of the packet that is to be judged.
+fn place(stand: Stand) -> u32 {
+    match stand {
+        Stand::MidSend | Stand::MidWrite => 1,
+        Stand::AfterNak => 5,
+        _ => 0,
+    }
+}
+
+/// End B in this stand. Everything up to here is forgotten, but for what it counted.
+fn pair_in(stand: Stand) -> Pair {
+    let mut pair = Pair::reset(|terms| {
+        if stand == Stand::NoRights {
+            terms.half[B].access = AccessFlags::empty();
+        }
+    });
+    match stand {
+        Stand::State(state @ (QpState::Reset | QpState::Init | QpState::Rtr)) => {
+            pair.bring_to(B, state);
+        }
+        Stand::State(state) => {
+            pair.bring_to(B, QpState::Rts);
+            pair.world.modify(pair.at(B), &QpChange::to(state)).unwrap();
+        }
+        _ => pair.bring_to(B, QpState::Rts),
+    }
+    let takes_receives = !matches!(stand, Stand::State(QpState::Reset) | Stand::NoReceive);
+    if takes_receives {
+        pair.recv(B, 1000);
+    }
+    let before = match stand {
+        Stand::MidSend => Some((OpCode::RC_SEND_FIRST, 0, 256)),
+        Stand::MidWrite => Some((OpCode::RC_RDMA_WRITE_FIRST, 0, 256)),
+        Stand::AfterNak => Some((OpCode::RC_RDMA_WRITE_ONLY, 3, 0)),
+        Stand::Behind => Some((OpCode::RC_RDMA_WRITE_ONLY, 0, 0)),
+        _ => None,
+    };
+    if let Some((opcode, index, len)) = before {
+        let packet = pair.craft(A, opcode).psn(pair.psn(A, index)).payload(&vec![1; len]);
+        pair.deliver(A, &packet.ext(|ext| ext.reth.dma_len = if len > 0 { 264 } else { 0 }));
+    }
+    pair.world.record_mut().unwrap().clear();
+    pair
+}
+
+/// A packet of this opcode, right in all else. A reserved one looks like a SEND Only.
+fn frame_of(pair: &Pair, stand: Stand, opcode: OpCode) -> Vec<u8> {
+    let known = if opcode.info().is_some() { opcode } else { OpCode::RC_SEND_ONLY };
+    let (operation, len) = (known.0 & 0x1f, payload_len(known));
+    let packet = pair.craft(A, known).psn(pair.psn(A, place(stand))).payload(&vec![3; len]);
+    let packet = packet.ext(|ext| {
+        ext.reth.dma_len = if operation == 0x06 { 264 } else { 8 };
+        ext.ieth.rkey = Rkey(0x0bad_0000);
+    });
+    let mut frame = pair.frame(A, &packet);
+    frame[bth(false)] = opcode.0;
+    seal(&mut frame);
+    frame
+}
+
+/// First and Middle are full, other data is eight bytes, a CNP has its sixteen.
+fn payload_len(opcode: OpCode) -> usize {
+    match opcode.0 & 0x1f {
+        _ if opcode.0 == 0x81 => 16,
+        0x00 | 0x01 | 0x06 | 0x07 | 0x0d | 0x0e => 256,
+        0x02..=0x05 | 0x08..=0x0b | 0x0f | 0x10 | 0x16 | 0x17 => 8,
+        _ => 0,
+    }
+}
+
+/// What came of a packet, by what was counted and sent.
+fn observe(pair: &mut Pair, frame: Vec<u8>) -> Cell {
+    let dropped = |pair: &Pair| DropReason::ALL.iter().map(|one| pair.drops(B, *one)).collect();
+    let before: Vec<u64> = dropped(pair);
+    let stale = pair.count(B, Counter::StaleResponse);
+    let state = pair.qp(B).state();
+    pair.deliver_frame(A, frame);
+    let after: Vec<u64> = dropped(pair);
+    let reasons = DropReason::ALL.iter().zip(before.iter().zip(&after));
+    let reasons: Vec<DropReason> =
+        reasons.filter(|(_, (before, after))| before != after).map(|(reason, _)| *reason).collect();
+    let answers = pair.responses(B);
+    let cell = match (&answers[..], &reasons[..]) {
+        ([], [reason]) => Cell::Drop(*reason),
+        ([], []) if pair.count(B, Counter::StaleResponse) == stale + 1 => Cell::Stale,
+        ([answer], []) if answer.bth.opcode != OpCode::RC_ACKNOWLEDGE => Cell::Answer,
+        ([answer], []) => match answer.ext.aeth.syndrome {
+            Syndrome::Ack { .. } => Cell::Ack,
+            Syndrome::RnrNak { .. } => Cell::Rnr,
+            Syndrome::Nak(code) => Cell::Nak(code),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let is_refused = matches!(cell, Cell::Nak(_));
+    let state = if is_refused { QpState::Err } else { state };
+    assert_eq!(pair.qp(B).state(), state, "{cell:?}");
+    cell
+}
+
+#[test] //= check E20 test
+fn on_rc_every_opcode_does_what_the_table_says_in_every_state() {
+    for stand in STANDS {
+        for opcode in 0..=255 {
+            let mut pair = pair_in(stand);
+            let frame = frame_of(&pair, stand, OpCode(opcode));
+            let cell = observe(&mut pair, frame);
+            assert_eq!(cell, expected(stand, opcode), "{stand:?}, opcode {opcode:#04x}");
+        }
+    }
+}
+
+#[test] //= check E7 test
+fn on_rc_a_reserved_opcode_is_an_invalid_request() {
+    for opcode in [0x15].into_iter().chain(0x18..=0x1f) {
+        let mut pair = pair_in(Stand::State(QpState::Rts));
+        let frame = frame_of(&pair, Stand::State(QpState::Rts), OpCode(opcode));
+        pair.deliver_frame(A, frame);
+        assert_refused(&pair, NakCode::InvalidRequest);
+        assert!(pair.is_untouched_from(B, 0));
+        assert_counted(&pair, B, &[("resp_cqe_flush_error", 1)]);
+    }
+}
