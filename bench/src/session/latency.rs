@@ -172,7 +172,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
             self.lay_out(number)?;
             let begin = clock.now();
             self.post(number, 0, Operands::default())?;
-            if !self.await_message(number)? {
+            if !self.await_message(number, P::LEAVES)? {
                 break;
             }
             latency.record(clock.now() - begin);
@@ -190,7 +190,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     pub(super) fn follow(&mut self, limit: u64) -> Result<(u64, Latency), BenchError> {
         let (clock, mut latency, mut number) = (self.bench.clock, Latency::new(), 0);
         let mut begin = None;
-        while number < limit && self.await_message(number)? {
+        while number < limit && self.await_message(number, false)? {
             if let Some(begin) = begin {
                 latency.record(clock.now() - begin);
             }
@@ -289,9 +289,10 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok(())
     }
 
-    /// Waits for the peer's message; false if instead the test is over.
+    /// Waits for the peer's message; false if instead the test is over: the peer says so or, where
+    /// `leaves`, this end's time is up.
     #[inline]
-    fn await_message(&mut self, number: u64) -> Result<bool, BenchError> {
+    fn await_message(&mut self, number: u64, leaves: bool) -> Result<bool, BenchError> {
         let place = self.bench.layout.target(0, self.size).end - 1;
         let expected = Pattern::last_byte(number);
         let mut completions = [WorkCompletion::default(); 1];
@@ -310,8 +311,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
             if let Some(messages) = bench.look(&mut self.watch, number)? {
                 self.finished = Some(messages);
             }
-            let left = P::LEAVES && self.limit.is_over(bench.clock);
-            if self.finished.is_some() || left {
+            if self.finished.is_some() || (leaves && self.limit.is_over(bench.clock)) {
                 return Ok(false);
             }
         }
