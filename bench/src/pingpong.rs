@@ -123,7 +123,7 @@ impl<'a> End<'a> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { send_cq: &cq, recv_cq: &cq, caps, lcore: None };
+        let init = QpInit { caps, ..QpInit::new(&cq) };
         let qp = pd.create_qp(&init).step("creating a QP")?;
         let role = match node.side {
             Side::Client => Role::Client,

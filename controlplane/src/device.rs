@@ -21,12 +21,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec};
-use uroce_transport::QpChange;
+use uroce_transport::{Ah, Pd, QpChange};
 use uroce_wire::{Gid, Mac, PathMtu, Psn, Qpn};
 
 use crate::config::{Config, DeviceConfig};
 use crate::path::AddressVector;
-use crate::request::{Count, ModifyQp, PortStatus, Reply, Request, RequestError};
+use crate::request::{Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError};
 use crate::thread;
 use ring::RingLease;
 
@@ -162,6 +162,37 @@ impl Device {
     /// See [`RequestError`]; no answer is known after about three seconds.
     pub fn resolve(&self, port: u8, vector: &AddressVector) -> Result<Mac, RequestError> {
         self.ask(|reply| Request::Resolve { port, vector: *vector, reply })
+    }
+
+    /// An address handle: where datagrams of UD QPs of that domain at `port`, counted from 1, go.
+    /// A multicast address is a group's.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; no answer is known after about three seconds.
+    pub fn create_ah(&self, pd: Pd, port: u8, vector: &AddressVector) -> Result<Ah, RequestError> {
+        let encap = self.ask(|reply| Request::ResolveHandle { port, vector: *vector, reply })?;
+        Ok(self.engine.create_ah(pd, port, &encap)?)
+    }
+
+    /// Has a UD QP get a copy of each datagram to the group that its port receives.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn attach_multicast(&self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
+        let membership = Membership::Attach;
+        self.ask(|reply| Request::Multicast { qpn, group, membership, reply })
+    }
+
+    /// Takes a QP out of a group.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn detach_multicast(&self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
+        let membership = Membership::Detach;
+        self.ask(|reply| Request::Multicast { qpn, group, membership, reply })
     }
 
     /// Link and counters of a port, counted from 1.

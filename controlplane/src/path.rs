@@ -26,7 +26,7 @@ use route::RouteError;
 /// Hop limit of a path that names none: 0 and 1 would not leave the link.
 const HOP_LIMIT: u8 = 64;
 
-/// Where a QP's packets go, as Modify QP takes it.
+/// Where a QP's packets go, as Modify QP takes it, or those of an address handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {
     /// Our address: index into the GIDs of the QP's port.
@@ -106,6 +106,25 @@ impl Route {
         gids: &[Gid],
         neighbours: &Neighbours,
     ) -> Result<Self, PathError> {
+        Self::between(vector, port, gids, |dst| neighbours.routes().next_hop(dst))
+    }
+
+    /// The same for a vector to a multicast group, which is on every link.
+    pub(crate) fn to_group(
+        vector: &AddressVector,
+        port: u8,
+        gids: &[Gid],
+        _neighbours: &Neighbours,
+    ) -> Result<Self, PathError> {
+        Self::between(vector, port, gids, Ok)
+    }
+
+    fn between(
+        vector: &AddressVector,
+        port: u8,
+        gids: &[Gid],
+        next_hop: impl FnOnce(IpAddr) -> Result<IpAddr, RouteError>,
+    ) -> Result<Self, PathError> {
         let index = vector.sgid_index;
         let source = *gids.get(usize::from(index)).ok_or(PathError::NoGid { port, index })?;
         let (src, dst) = (source.to_ip(), vector.dgid.to_ip());
@@ -115,13 +134,20 @@ impl Route {
         if vector.service_level > 7 {
             return Err(PathError::ServiceLevel(vector.service_level));
         }
-        let next_hop = neighbours.routes().next_hop(dst)?;
-        Ok(Self { vector: *vector, source, port, next_hop })
+        Ok(Self { vector: *vector, source, port, next_hop: next_hop(dst)? })
     }
 
     /// The next hop was asked in vain.
     pub(crate) fn no_answer(&self) -> PathError {
         PathError::NoAnswer { dst: self.vector.dgid.to_ip(), next_hop: self.next_hop }
+    }
+
+    /// The headers in front of datagrams, from whatever QP to whatever QP. Without a flow label the
+    /// destination chooses the UDP source port.
+    pub(crate) fn handle_encap(&self, neighbours: &Neighbours, mac: Mac) -> Encap {
+        let [.., a, b, c] = self.vector.dgid.0;
+        let dest = Qpn::new(u32::from_be_bytes([0, a, b, c]));
+        self.encap(neighbours, mac, Qpn::default(), dest)
     }
 
     /// The headers of a QP's packets.
@@ -186,6 +212,21 @@ mod tests {
             src_port: udp_source_port(0x12345, own, dest),
         };
         assert_eq!(encap, expected);
+    }
+
+    #[test]
+    fn a_group_needs_no_neighbour_and_is_no_connections_peer() {
+        let gids = [gid("192.0.2.1"), gid("2001:db8::1")];
+        let to = |text| AddressVector::to(gid(text));
+        let group = |vector| Route::to_group(&vector, 1, &gids, &neighbours());
+        let mac = Mac([1, 0, 0x5e, 1, 2, 3]);
+        let encap = group(to("239.1.2.3")).unwrap().handle_encap(&neighbours(), mac);
+        assert_eq!((encap.dst_mac, encap.dst), (mac, gid("239.1.2.3")));
+        assert!(encap.src_port >= 0xc000);
+        assert!(matches!(group(to("ff0e::1")), Err(PathError::Versions { .. })));
+        assert!(group(AddressVector { sgid_index: 1, ..to("ff0e::1") }).is_ok());
+        let connected = find(to("239.1.2.3"));
+        assert!(matches!(connected, Err(PathError::Route(RouteError::NotUnicast(_)))));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::sync::mpsc::Sender;
 
 use uroce_engine::port::{Link, PortStats};
-use uroce_engine::{ControlError, QpHandle, QpInfo, QpSpec};
+use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec};
 use uroce_transport::QpChange;
-use uroce_wire::{Mac, Qpn};
+use uroce_wire::{Encap, Gid, Mac, Qpn};
 
 use crate::path::{AddressVector, PathError};
 
@@ -19,6 +19,9 @@ pub enum RequestError {
     /// There is no path to the peer.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The engine has no room for the address handle.
+    #[error(transparent)]
+    Handle(#[from] AhError),
     /// The change names packet headers. They are made from an [`AddressVector`], of resolved
     /// addresses only.
     #[error("a path is given as an address vector, not as packet headers")]
@@ -56,9 +59,18 @@ pub(crate) enum Request {
     QueryQp { qpn: Qpn, reply: Reply<QpInfo> },
     DestroyQp { qpn: Qpn, reply: Reply<()> },
     Resolve { port: u8, vector: AddressVector, reply: Reply<Mac> },
+    ResolveHandle { port: u8, vector: AddressVector, reply: Reply<Encap> },
+    Multicast { qpn: Qpn, group: Gid, membership: Membership, reply: Reply<()> },
     PortStatus { port: u8, reply: Reply<PortStatus> },
     Counts { reply: Reply<Vec<Count>> },
     Shutdown,
+}
+
+/// What is to become of a QP's place in a multicast group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Membership {
+    Attach,
+    Detach,
 }
 
 #[derive(Debug)]

@@ -19,15 +19,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use uroce_engine::Control;
 use uroce_engine::eal::block_signals;
-use uroce_transport::{AttrMask, Instant, QpChange, QpType, rule};
-use uroce_wire::{Encap, Mac, Qpn};
+use uroce_engine::{Control, multicast_mac};
+use uroce_transport::{AttrMask, Instant, QpChange, QpState, QpType, rule};
+use uroce_wire::{Encap, Gid, Mac, Qpn};
 
 use crate::config::{Config, DeviceConfig, Lcores};
 use crate::path::neighbour::{Ignored, Neighbours, Resolution};
 use crate::path::{AddressVector, PathError, Route};
-use crate::request::{Count, ModifyQp, PortStatus, Reply, Request, RequestError};
+use crate::request::{Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError};
 
 /// Between two looks at the slow path when nothing happens.
 const QUIET: Duration = Duration::from_millis(1);
@@ -95,7 +95,11 @@ struct Waiting {
 enum Then {
     Modify { modify: ModifyQp, dest_qpn: Qpn },
     Tell(Reply<Mac>),
+    Handle(Reply<Encap>),
 }
+
+/// One of [`Route`]'s two ways to be found.
+type FindRoute = fn(&AddressVector, u8, &[Gid], &Neighbours) -> Result<Route, PathError>;
 
 macro_rules! counts {
     ($($field:ident $name:literal $doc:literal)*) => {
@@ -206,6 +210,16 @@ impl Thread {
                 Ok(route) => self.waiting.push(Waiting { route, then: Then::Tell(reply) }),
                 Err(error) => answer(&reply, Err(error.into())),
             },
+            Request::ResolveHandle { port, vector, reply } => {
+                self.resolve_handle(port, &vector, reply);
+            }
+            Request::Multicast { qpn, group, membership, reply } => {
+                let result = match membership {
+                    Membership::Attach => self.control.attach_multicast(qpn, group),
+                    Membership::Detach => self.control.detach_multicast(qpn, group),
+                };
+                answer(&reply, result.map_err(RequestError::from));
+            }
             Request::PortStatus { port, reply } => {
                 let port = self.control.port(port).ok_or(PathError::NoPort(port));
                 let status = port.map(|p| PortStatus { link: p.link(), stats: p.stats() });
@@ -220,11 +234,11 @@ impl Thread {
         let Some(vector) = modify.vector else {
             return self.command(modify, None);
         };
-        let attr = match self.control.query_qp(modify.qpn) {
-            Ok(info) => info.attr,
+        let (attr, qp_type) = match self.control.query_qp(modify.qpn) {
+            Ok(info) => (info.attr, info.qp_type),
             Err(error) => return answer(&modify.reply, Err(error.into())),
         };
-        if !may_take_path(attr.state, &modify.change) {
+        if !may_take_path(qp_type, attr.state, &modify.change) {
             // The core refuses it, whatever the path is, and says why.
             return self.command(modify, Some(Encap::default()));
         }
@@ -238,6 +252,21 @@ impl Thread {
         }
     }
 
+    /// A group's Ethernet address follows from its own; a host's is asked for.
+    fn resolve_handle(&mut self, port: u8, vector: &AddressVector, reply: Reply<Encap>) {
+        let Some(mac) = multicast_mac(vector.dgid) else {
+            return match self.route(vector, port) {
+                Ok(route) => self.waiting.push(Waiting { route, then: Then::Handle(reply) }),
+                Err(error) => answer(&reply, Err(error.into())),
+            };
+        };
+        let encap = self.find(vector, port, Route::to_group).map(|route| {
+            let neighbours = &self.neighbours[usize::from(route.port) - 1];
+            route.handle_encap(neighbours, mac)
+        });
+        answer(&reply, encap.map_err(RequestError::from));
+    }
+
     fn command(&mut self, modify: ModifyQp, path: Option<Encap>) {
         let change = QpChange { path, ..*modify.change };
         let result = self.control.modify_qp(modify.qpn, &change);
@@ -245,10 +274,14 @@ impl Thread {
     }
 
     fn route(&self, vector: &AddressVector, port: u8) -> Result<Route, PathError> {
+        self.find(vector, port, Route::find)
+    }
+
+    fn find(&self, vector: &AddressVector, port: u8, find: FindRoute) -> Result<Route, PathError> {
         let gids = self.control.addresses(port).map(|addresses| &addresses.gids);
         let at = usize::from(port).wrapping_sub(1);
         match (self.neighbours.get(at), gids) {
-            (Some(neighbours), Some(gids)) => Route::find(vector, port, gids, neighbours),
+            (Some(neighbours), Some(gids)) => find(vector, port, gids, neighbours),
             _ => Err(PathError::NoPort(port)),
         }
     }
@@ -274,6 +307,10 @@ impl Thread {
         let Waiting { route, then } = waiting;
         match then {
             Then::Tell(reply) => answer(&reply, Ok(mac)),
+            Then::Handle(reply) => {
+                let neighbours = &self.neighbours[usize::from(route.port) - 1];
+                answer(&reply, Ok(route.handle_encap(neighbours, mac)));
+            }
             Then::Modify { modify, dest_qpn } => {
                 let neighbours = &self.neighbours[usize::from(route.port) - 1];
                 let path = route.encap(neighbours, mac, modify.qpn, dest_qpn);
@@ -334,6 +371,7 @@ impl Then {
         match self {
             Then::Modify { modify, .. } => answer(&modify.reply, Err(error)),
             Then::Tell(reply) => answer(&reply, Err(error)),
+            Then::Handle(reply) => answer(&reply, Err(error)),
         }
     }
 }
@@ -352,8 +390,8 @@ fn send(control: &mut Control, counts: &mut Counts, port: u8, frame: &[u8]) {
 }
 
 /// Whether a change that brings a path has all that its transition needs beside it.
-fn may_take_path(from: uroce_transport::QpState, change: &QpChange) -> bool {
-    let Some(rule) = rule(QpType::Rc, from, change.state.unwrap_or(from)) else { return false };
+fn may_take_path(qp_type: QpType, from: QpState, change: &QpChange) -> bool {
+    let Some(rule) = rule(qp_type, from, change.state.unwrap_or(from)) else { return false };
     let given = change.mask() | AttrMask::AV;
     (rule.required | rule.optional).contains(given) && given.contains(rule.required)
 }
@@ -402,14 +440,17 @@ mod tests {
             min_rnr_timer: Some(1),
             ..QpChange::to(Rtr)
         };
-        assert!(may_take_path(Init, &to_rtr));
-        assert!(!may_take_path(Reset, &to_rtr), "no such transition");
-        assert!(!may_take_path(Init, &QpChange { rq_psn: None, ..to_rtr }), "one is missing");
+        assert!(may_take_path(QpType::Rc, Init, &to_rtr));
+        assert!(!may_take_path(QpType::Rc, Reset, &to_rtr), "no such transition");
         assert!(
-            !may_take_path(Init, &QpChange { sq_psn: to_rtr.rq_psn, ..to_rtr }),
+            !may_take_path(QpType::Rc, Init, &QpChange { rq_psn: None, ..to_rtr }),
+            "one is missing"
+        );
+        assert!(
+            !may_take_path(QpType::Rc, Init, &QpChange { sq_psn: to_rtr.rq_psn, ..to_rtr }),
             "one too many"
         );
-        assert!(!may_take_path(Rtr, &QpChange::to(Rts)), "takes no path");
-        assert!(may_take_path(Sqd, &QpChange::default()));
+        assert!(!may_take_path(QpType::Rc, Rtr, &QpChange::to(Rts)), "takes no path");
+        assert!(may_take_path(QpType::Rc, Sqd, &QpChange::default()));
     }
 }

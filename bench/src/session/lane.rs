@@ -152,7 +152,7 @@ impl Lanes {
         };
         let (mut qps, mut regions, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..lanes {
-            let init = QpInit { send_cq: &send_cq, recv_cq: &recv_cq, caps, lcore: None };
+            let init = QpInit { recv_cq: &recv_cq, caps, ..QpInit::new(&send_cq) };
             let qp = pd.create_qp(&init).step("creating a QP")?;
             let region = pd.allocate(layout.bytes(), AccessFlags::all());
             let region = region.step("registering memory")?;

@@ -3,22 +3,20 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use std::time::Duration;
 
 use crate::cq::CqId;
+use crate::event::wait;
 
 /// Completion queues that a channel can serve at a time.
 const CQS_MAX: u32 = 4096;
 
-/// Why a channel gave no event.
+/// Why no event was given.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
     /// No event came in time.
-    #[error("no completion event in time")]
+    #[error("no event in time")]
     TimedOut,
     /// The system failed.
     #[error(transparent)]
@@ -48,21 +46,7 @@ impl CompletionChannel {
     ///
     /// [`ChannelError::TimedOut`], or the system's.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqId, ChannelError> {
-        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            if let Some(cq) = self.channel.try_next()? {
-                return Ok(CqId::of(&cq));
-            }
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            // Beyond what the system takes is as good as without end.
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
-            let mut fds = [PollFd::new(&self.channel, PollFlags::IN)];
-            match poll(&mut fds, left.as_ref()) {
-                Ok(0) => return Err(ChannelError::TimedOut),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
+        wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
     }
 }
 

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use uroce_controlplane::{Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError};
-use uroce_engine::{AdoptError, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_WR, Turn};
-use uroce_transport::{MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
+use uroce_engine::{
+    AdoptError, CqError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
+    Turn,
+};
+use uroce_transport::{MAX_INLINE_DATA, MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
 use uroce_wire::Mac;
 
 use crate::channel::CompletionChannel;
@@ -25,10 +28,20 @@ pub struct Context {
 pub struct DeviceAttr {
     /// Queue pairs at a time.
     pub max_qps: u32,
-    /// Memory regions at a time.
+    /// Memory regions and windows at a time.
     pub max_mrs: u32,
     /// Work requests of a queue.
     pub max_wr: u32,
+    /// Receives of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Bytes of inline data of a send.
+    pub max_inline_data: u32,
+    /// Address handles at a time.
+    pub max_ahs: u32,
+    /// Multicast groups at a time.
+    pub max_groups: usize,
+    /// Queue pairs of a multicast group.
+    pub max_group_qps: usize,
     /// Scatter/gather elements of a work request.
     pub max_sge: u32,
     /// Entries of a completion queue.
@@ -67,6 +80,11 @@ impl Context {
             max_qps: config.max_qps,
             max_mrs: config.max_mrs,
             max_wr: MAX_WR,
+            max_srq_wr: MAX_SRQ_DEPTH,
+            max_inline_data: MAX_INLINE_DATA,
+            max_ahs: config.max_ahs,
+            max_groups: MAX_GROUPS,
+            max_group_qps: MAX_GROUP_QPS,
             max_sge: MAX_SGE,
             max_cqe: MAX_CQ_DEPTH,
             max_message_len: MAX_MESSAGE_LEN,

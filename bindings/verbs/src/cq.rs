@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use uroce_engine::{Arm, CqError};
 use uroce_transport::{Cqe, WcOpcode, WcStatus};
-use uroce_wire::{ImmDt, Qpn};
+use uroce_wire::{ImmDt, Qpn, Rkey};
 
 use crate::channel::CompletionChannel;
 use crate::context::Context;
@@ -22,12 +22,18 @@ pub struct WorkCompletion {
     pub status: WcStatus,
     /// What it was.
     pub opcode: WcOpcode,
-    /// Bytes received (receives, READ, ATOMIC).
+    /// Bytes received (receives, READ, ATOMIC); of a datagram [`GRH_LEN`](crate::GRH_LEN) more.
     pub byte_len: u32,
     /// Immediate data that came with the message.
     pub imm: Option<ImmDt>,
+    /// The key of ours that the message has invalidated.
+    pub invalidated: Option<Rkey>,
     /// The QP of this side.
     pub qpn: Qpn,
+    /// The QP that has sent the datagram; 0 except for UD receives.
+    pub src_qpn: Qpn,
+    /// The datagram's network header stands in front of it (UD receives).
+    pub has_grh: bool,
 }
 
 impl WorkCompletion {
@@ -50,7 +56,10 @@ impl Default for WorkCompletion {
             opcode: WcOpcode::Send,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             qpn: Qpn::default(),
+            src_qpn: Qpn::default(),
+            has_grh: false,
         }
     }
 }
@@ -58,18 +67,19 @@ impl Default for WorkCompletion {
 impl From<Cqe> for WorkCompletion {
     #[inline]
     fn from(cqe: Cqe) -> WorkCompletion {
-        let Cqe { wr_id, status, opcode, byte_len, imm, qpn, .. } = cqe;
-        WorkCompletion { wr_id, status, opcode, byte_len, imm, qpn }
+        let Cqe { wr_id, status, opcode, byte_len, imm, .. } = cqe;
+        let Cqe { invalidated, qpn, src_qpn, has_grh, .. } = cqe;
+        WorkCompletion { wr_id, status, opcode, byte_len, imm, invalidated, qpn, src_qpn, has_grh }
     }
 }
 
-/// Names a completion queue of this process as long as it exists.
+/// Names a completion queue of its device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CqId(usize);
+pub struct CqId(pub(crate) u32);
 
 impl CqId {
-    pub(crate) fn of(cq: &Arc<uroce_engine::CompletionQueue>) -> CqId {
-        CqId(Arc::as_ptr(cq).addr())
+    pub(crate) fn of(cq: &uroce_engine::CompletionQueue) -> CqId {
+        CqId(cq.number())
     }
 }
 
@@ -172,7 +182,7 @@ impl CompletionQueue {
         self.shared.cq.depth()
     }
 
-    /// What [`CompletionChannel::get_event`] names it by.
+    /// What [`CompletionChannel::get_event`] and asynchronous events name it by.
     pub fn id(&self) -> CqId {
         CqId::of(&self.shared.cq)
     }

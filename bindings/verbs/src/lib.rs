@@ -2,11 +2,15 @@
 //!
 //! A [`Context`] is an open device. With it an application allocates memory that peers can reach
 //! ([`MemoryRegion`]), makes queue pairs ([`QueuePair`]), connects them to those of peers, posts
-//! work requests ([`SendWr`], [`RecvWr`]) and polls completions ([`CompletionQueue`]).
+//! work requests ([`SendWr`], [`RecvWr`]) and polls completions ([`CompletionQueue`]). Queue pairs
+//! are reliable or unreliable connections or send datagrams ([`QpType`], [`AddressHandle`]), may
+//! share their receives ([`SharedReceiveQueue`]), and may open memory to peers for a while
+//! ([`MemoryWindow`]). What happens to an object besides is told by an [`AsyncEvent`].
 //!
 //! ```text
 //!   Context ──> ProtectionDomain ──> MemoryRegion ──> MemorySlice ─┐
-//!      │               └───────────> QueuePair <── SendWr, RecvWr ─┘
+//!      │               ├───────────> QueuePair <── SendWr, RecvWr ─┘
+//!      │               └───────────> MemoryWindow, SharedReceiveQueue, AddressHandle
 //!      ├──> CompletionQueue <───────────┘ completes to
 //!      └──> CompletionChannel <── events of armed queues
 //! ```
@@ -108,22 +112,30 @@
 
 #![deny(unsafe_code)]
 
+mod ah;
 mod channel;
 mod context;
 mod cq;
+mod event;
 mod mr;
+mod mw;
 mod pd;
 mod qp;
+mod srq;
 mod wr;
 
+pub use ah::AddressHandle;
 pub use channel::{ChannelError, CompletionChannel};
 pub use context::{Context, DeviceAttr, LcoreGuard};
 pub use cq::{CompletionQueue, CqId, WorkCompletion};
+pub use event::{AsyncEvent, EventSource};
 pub use mr::{MemoryRegion, MemorySlice, OutOfRange, RegisterError, RemoteBuffer};
+pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use qp::{
     ConnectOptions, Endpoint, PostListError, QpControl, QpInit, QueuePair, RecvQueue, SendQueue,
 };
+pub use srq::{SharedReceiveQueue, SrqId};
 pub use wr::{RecvWr, SendWr};
 
 pub use uroce_controlplane::config;
@@ -131,9 +143,16 @@ pub use uroce_controlplane::{
     AddressVector, Config, ConfigError, Count, OpenError, PathError, PortAttr, PortStatus,
     RequestError,
 };
-pub use uroce_engine::{AdoptError, Arm, ControlError, CqError, MrError, QpInfo, Turn};
-pub use uroce_transport::{
-    AccessFlags, AttrMask, ModifyError, PostError, QpAttr, QpCaps, QpChange, QpState, WcOpcode,
-    WcStatus,
+pub use uroce_engine::{
+    AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,
+    QpInfo, SrqError, Turn,
 };
-pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Psn, Qpn, Rkey, Va};
+pub use uroce_transport::{
+    AccessFlags, AttrMask, ModifyError, PostError, QpAttr, QpCaps, QpChange, QpState, QpType,
+    WcOpcode, WcStatus,
+};
+pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
+
+/// Bytes in front of each datagram in a receive's memory: the network header, of IPv4 in the last
+/// 20 of them.
+pub const GRH_LEN: usize = 40;

@@ -55,7 +55,9 @@ pub struct OutOfRange {
 /// Memory that work requests, and peers who have its R_Key, may use.
 ///
 /// Dropping it deregisters it, which waits until no lcore touches it any more. Work requests that
-/// still name it complete with `LOC_PROT_ERR`; a peer's request gets a remote access error.
+/// still name it complete with `LOC_PROT_ERR`; a peer's request gets a remote access error. If
+/// memory windows are bound to it, dropping it leaves it registered, and its memory, if it is its
+/// own, allocated for ever; [`deregister`](MemoryRegion::deregister) gives it back instead.
 #[derive(Debug)]
 pub struct MemoryRegion {
     pd: Arc<PdShared>,
@@ -104,7 +106,9 @@ impl MemoryRegion {
         layout: Option<Layout>,
     ) -> Result<MemoryRegion, RegisterError> {
         let addr = start.as_ptr();
-        let spec = MrSpec { addr, len, va: Va(addr.addr() as u64), pd: pd.pd, access };
+        // Slices turn the number back into a pointer (`MemorySlice::gather`).
+        let va = Va(addr.expose_provenance() as u64);
+        let spec = MrSpec { addr, len, va, pd: pd.pd, access };
         // SAFETY: the caller's promise, and `drop` deregisters before the promise ends.
         let keys = unsafe { pd.device.engine().register_mr(&spec) }?;
         Ok(MemoryRegion { pd: Arc::clone(pd), keys, start, len, layout })
@@ -163,6 +167,34 @@ impl MemoryRegion {
         let len = u32::try_from(len).map_err(|_| out_of_range)?;
         let va = Va(self.va().0 + offset as u64);
         Ok(MemorySlice { sge: Sge { va, len, lkey: self.lkey() }, _region: PhantomData })
+    }
+
+    /// Deregisters it as dropping does, unless memory windows are bound to it.
+    ///
+    /// # Errors
+    ///
+    /// The region, as it was: windows are bound to it.
+    pub fn deregister(self) -> Result<(), MemoryRegion> {
+        match self.pd.device.engine().deregister_mr(self.keys.lkey) {
+            Err(MrError::Busy) => Err(self),
+            gone => {
+                debug_assert_eq!(gone, Ok(()), "only this value removes the key");
+                self.free();
+                Ok(())
+            }
+        }
+    }
+
+    /// The key is gone: the rest goes as well.
+    fn free(self) {
+        let mut region = std::mem::ManuallyDrop::new(self);
+        if let Some(layout) = region.layout {
+            // SAFETY: allocated in `allocate` with this layout; deregistered, so no lcore touches
+            // it, and slices cannot outlive `self`.
+            unsafe { dealloc(region.start.as_ptr(), layout) }
+        }
+        // SAFETY: `region` is not dropped and this field not used any more.
+        unsafe { std::ptr::drop_in_place(&raw mut region.pd) }
     }
 
     /// Copies bytes out. What is being written meanwhile may be old or new.
@@ -336,7 +368,8 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let gone = self.pd.device.engine().deregister_mr(self.keys.lkey);
-        debug_assert_eq!(gone, Ok(()), "only this drop removes the key");
+        let expected = matches!(gone, Ok(()) | Err(MrError::Busy));
+        debug_assert!(expected, "only this drop removes the key: {gone:?}");
         if let (Ok(()), Some(layout)) = (gone, self.layout) {
             // SAFETY: allocated in `allocate` with this layout; deregistered, so no lcore touches
             // it, and slices cannot outlive `self`.
@@ -409,6 +442,29 @@ impl MemorySlice<'_> {
     /// Address of the first byte.
     pub fn va(&self) -> Va {
         self.sge.va
+    }
+
+    /// The key of its region.
+    pub fn lkey(&self) -> Lkey {
+        self.sge.lkey
+    }
+
+    /// Copies the bytes of a list to the front of `out`; how many they are, if they fit.
+    pub(crate) fn gather(list: &[MemorySlice<'_>], out: &mut [u8]) -> Option<usize> {
+        let mut at = 0;
+        for slice in list {
+            let bytes = out.get_mut(at..)?.get_mut(..slice.len())?;
+            // The address by which a region of ours is named is that of its memory.
+            let start = std::ptr::with_exposed_provenance_mut::<u8>(slice.sge.va.0 as usize);
+            for (offset, byte) in bytes.iter_mut().enumerate() {
+                // SAFETY: a slice lies inside of its region, which it borrows, so the byte is
+                // mapped; others read and write it by atomics or as a device would.
+                *byte = unsafe { AtomicU8::from_ptr(start.wrapping_add(offset)) }
+                    .load(Ordering::Relaxed);
+            }
+            at += slice.len();
+        }
+        Some(at)
     }
 
     /// A list as the engine takes it.

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use uroce_controlplane::{PathError, RequestError, random_psn};
-use uroce_engine::{QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_engine::{EventGuard, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
 use uroce_transport::{AccessFlags, PostError, QpCaps, QpChange, QpState, QpType};
-use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qpn};
+use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qkey, Qpn};
 
 use crate::AddressVector;
 use crate::cq::{CompletionQueue, CqShared};
 use crate::mr::MemorySlice;
 use crate::pd::PdShared;
+use crate::srq::{SharedReceiveQueue, SrqShared};
 use crate::wr::{RecvWr, SendWr};
 
 /// What a queue pair is created with.
@@ -23,6 +24,10 @@ pub struct QpInit<'a> {
     pub send_cq: &'a CompletionQueue,
     /// Where its receives complete; may be the same.
     pub recv_cq: &'a CompletionQueue,
+    /// Transport service; RC unless said otherwise.
+    pub qp_type: QpType,
+    /// Where its receives come from, if not from a queue of its own.
+    pub srq: Option<&'a SharedReceiveQueue>,
     /// How large its queues are.
     pub caps: QpCaps,
     /// The lcore that is to serve it; the least loaded if none is named.
@@ -39,7 +44,25 @@ impl<'a> QpInit<'a> {
             max_recv_sge: 4,
             max_inline_data: 0,
         };
-        QpInit { send_cq: cq, recv_cq: cq, caps, lcore: None }
+        QpInit { send_cq: cq, recv_cq: cq, qp_type: QpType::Rc, srq: None, caps, lcore: None }
+    }
+
+    /// Of that transport service.
+    pub fn qp_type(mut self, qp_type: QpType) -> QpInit<'a> {
+        self.qp_type = qp_type;
+        self
+    }
+
+    /// Receiving from a shared queue, of the same protection domain.
+    pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> QpInit<'a> {
+        self.srq = Some(srq);
+        self
+    }
+
+    /// With room for so many bytes of inline data in each send, up to 1024.
+    pub fn max_inline(mut self, bytes: u32) -> QpInit<'a> {
+        self.caps.max_inline_data = bytes;
+        self
     }
 }
 
@@ -111,7 +134,7 @@ impl Default for ConnectOptions {
     }
 }
 
-/// A reliable connected queue pair. Dropping it, or the last of its parts, destroys it.
+/// A queue pair. Dropping it, or the last of its parts, destroys it.
 ///
 /// Two threads cannot post to one queue without a lock:
 ///
@@ -168,7 +191,11 @@ struct QpShared {
     pd: Arc<PdShared>,
     qpn: Qpn,
     lcore: usize,
+    qp_type: QpType,
     psn: Psn,
+    /// Its events are given as long as this exists.
+    _events: EventGuard,
+    _srq: Option<Arc<SrqShared>>,
     _send_cq: Arc<CqShared>,
     _recv_cq: Arc<CqShared>,
 }
@@ -201,8 +228,8 @@ impl QueuePair {
         let psn = random_psn().map_err(RequestError::NoRandomness)?;
         let (send_cq, recv_cq) = (init.send_cq.shared(), init.recv_cq.shared());
         let handle = pd.device.create_qp(QpSpec {
-            qp_type: QpType::Rc,
-            srq: None,
+            qp_type: init.qp_type,
+            srq: init.srq.map(|srq| Arc::clone(&srq.shared().srq)),
             pd: pd.pd,
             caps: init.caps,
             send_cq: Arc::clone(&send_cq.cq),
@@ -213,7 +240,10 @@ impl QueuePair {
             pd: Arc::clone(pd),
             qpn: handle.qpn,
             lcore: handle.lcore,
+            qp_type: init.qp_type,
             psn,
+            _events: handle.events,
+            _srq: init.srq.map(|srq| Arc::clone(srq.shared())),
             _send_cq: Arc::clone(send_cq),
             _recv_cq: Arc::clone(recv_cq),
         });
@@ -263,6 +293,37 @@ impl QueuePair {
         options: &ConnectOptions,
     ) -> Result<(), RequestError> {
         self.control.connect(remote, options)
+    }
+
+    /// See [`QpControl::start_datagrams`].
+    ///
+    /// # Errors
+    ///
+    /// See [`QpControl::start_datagrams`].
+    pub fn start_datagrams(
+        &mut self,
+        qkey: Qkey,
+        options: &ConnectOptions,
+    ) -> Result<(), RequestError> {
+        self.control.start_datagrams(qkey, options)
+    }
+
+    /// See [`QpControl::attach_multicast`].
+    ///
+    /// # Errors
+    ///
+    /// See [`QpControl::attach_multicast`].
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), RequestError> {
+        self.control.attach_multicast(group)
+    }
+
+    /// See [`QpControl::detach_multicast`].
+    ///
+    /// # Errors
+    ///
+    /// See [`QpControl::detach_multicast`].
+    pub fn detach_multicast(&self, group: Gid) -> Result<(), RequestError> {
+        self.control.detach_multicast(group)
     }
 
     /// See [`QpControl::modify`].
@@ -349,6 +410,11 @@ impl QpControl {
         self.shared.qpn
     }
 
+    /// Its transport service.
+    pub fn qp_type(&self) -> QpType {
+        self.shared.qp_type
+    }
+
     /// The lcore that serves it.
     pub fn lcore(&self) -> usize {
         self.shared.lcore
@@ -376,7 +442,7 @@ impl QpControl {
         let change = QpChange {
             pkey: Some(Pkey::DEFAULT),
             port: Some(options.port),
-            access: Some(options.access),
+            access: (self.shared.qp_type != QpType::Ud).then_some(options.access),
             ..QpChange::to(QpState::Init)
         };
         self.modify(&change, None)
@@ -405,25 +471,70 @@ impl QpControl {
             hop_limit: options.hop_limit,
             service_level: options.service_level,
         };
+        // What only an acknowledged service has.
+        let reliable = |value| (self.shared.qp_type == QpType::Rc).then_some(value);
         let to_rtr = QpChange {
             access: Some(options.access),
             path_mtu: Some(path_mtu),
             dest_qpn: Some(remote.qpn),
             rq_psn: Some(remote.psn),
-            max_dest_rd_atomic: Some(options.max_dest_rd_atomic),
-            min_rnr_timer: Some(options.min_rnr_timer),
+            max_dest_rd_atomic: reliable(options.max_dest_rd_atomic),
+            min_rnr_timer: reliable(options.min_rnr_timer),
             ..QpChange::to(QpState::Rtr)
         };
         self.modify(&to_rtr, Some(&path))?;
         let to_rts = QpChange {
             sq_psn: Some(self.shared.psn),
-            timeout: Some(options.timeout),
-            retry_cnt: Some(options.retry_cnt),
-            rnr_retry: Some(options.rnr_retry),
-            max_rd_atomic: Some(options.max_rd_atomic),
+            timeout: reliable(options.timeout),
+            retry_cnt: reliable(options.retry_cnt),
+            rnr_retry: reliable(options.rnr_retry),
+            max_rd_atomic: reliable(options.max_rd_atomic),
             ..QpChange::to(QpState::Rts)
         };
         self.modify(&to_rts, None)
+    }
+
+    /// Takes a UD QP from RESET to RTS. Datagrams that bring this Q_Key are received from now on.
+    /// Of the options only the port counts.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]. The QP stays in the last state that it reached.
+    pub fn start_datagrams(
+        &self,
+        qkey: Qkey,
+        options: &ConnectOptions,
+    ) -> Result<(), RequestError> {
+        let to_init = QpChange {
+            pkey: Some(Pkey::DEFAULT),
+            port: Some(options.port),
+            qkey: Some(qkey),
+            ..QpChange::to(QpState::Init)
+        };
+        self.modify(&to_init, None)?;
+        self.modify(&QpChange::to(QpState::Rtr), None)?;
+        let psn = Some(self.shared.psn);
+        self.modify(&QpChange { sq_psn: psn, ..QpChange::to(QpState::Rts) }, None)
+    }
+
+    /// Has a UD QP get a copy of each datagram to the group that its port receives; without effect
+    /// if it does already. Routers and switches are not told: groups reach where the network
+    /// floods them, which is the port's own link most often.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), RequestError> {
+        self.shared.pd.device.attach_multicast(self.shared.qpn, group)
+    }
+
+    /// Takes the QP out of a group. It gets nothing to that address any more when this returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
+    pub fn detach_multicast(&self, group: Gid) -> Result<(), RequestError> {
+        self.shared.pd.device.detach_multicast(self.shared.qpn, group)
     }
 
     /// Modify QP: another state, other attributes, or both. A path is given as an address vector
@@ -458,7 +569,7 @@ impl SendQueue {
     /// See [`PostError`]; nothing was posted.
     #[inline]
     pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.end.post_send(&wr.wr, MemorySlice::sges(wr.sges))
+        wr.push_to(&mut self.end.batch()?)
     }
 
     /// Posts work requests in order and wakes the lcore once.
@@ -468,8 +579,11 @@ impl SendQueue {
     /// The first that was refused ends the list; see [`PostListError`].
     #[inline]
     pub fn post_sends(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostListError> {
-        let list = wrs.iter().map(|wr| (&wr.wr, MemorySlice::sges(wr.sges)));
-        Ok(self.end.post_send_list(list)?)
+        let mut batch = self.end.batch().map_err(|error| PostListError { posted: 0, error })?;
+        for (posted, wr) in wrs.iter().enumerate() {
+            wr.push_to(&mut batch).map_err(|error| PostListError { posted, error })?;
+        }
+        Ok(())
     }
 
     /// Work requests that can be posted now.
