@@ -261,7 +261,8 @@ impl Requester {
         if self.next_psn.is_before(self.unacked_psn) {
             self.rewind(self.unacked_psn);
         }
-        let outstanding = self.unacked_psn != self.end_psn;
+        // What is yet to be sent again does not count: its timer starts when it is.
+        let outstanding = self.unacked_psn != self.next_psn;
         self.retry.progress(context.attr, context.now, outstanding);
     }
 

@@ -4,7 +4,7 @@
 
 use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome, Va};
 
-use super::{Message, Responder, Verdict, takes_receive_wqe};
+use super::{Answer, Message, Responder, Verdict, takes_receive_wqe};
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::env::{AtomicOp, Env, Key, Memory, Region};
@@ -155,15 +155,21 @@ impl Responder {
         self.msn = self.msn.next();
     }
 
-    /// Moves on to `psn`. A sequence NAK that has not gone out yet moves along: what followed the
-    /// gap was dropped, so the peer has to go on from here.
+    /// Moves on to `psn`. A NAK that has not gone out yet is overtaken. A sequence NAK moves along:
+    /// what followed the gap was dropped, so the peer has to go on from here. An RNR NAK becomes an
+    /// ACK: the refused request has come again and found its receive WQE.
     fn expect(&mut self, psn: Psn) {
         self.expected_psn = psn;
-        if let Some(answer) = &mut self.answer
-            && answer.syndrome == Syndrome::Nak(NakCode::PsnSequenceError)
-        {
-            answer.psn = psn;
-            self.awaits_expected = true;
+        let Some(answer) = &mut self.answer else { return };
+        match answer.syndrome {
+            Syndrome::Nak(NakCode::PsnSequenceError) => {
+                answer.psn = psn;
+                self.awaits_expected = true;
+            }
+            Syndrome::RnrNak { .. } => {
+                *answer = Answer { psn: psn.minus(1), syndrome: Syndrome::UNLIMITED };
+            }
+            _ => {}
         }
     }
 
