@@ -40,7 +40,15 @@ fn on_perfect_links_nothing_is_sent_twice() {
 
 #[test]
 fn a_tenth_of_everything_going_wrong_is_survived() {
-    let rates = Rates { loss: 0.1, duplicate: 0.1, reorder: 0.1, corrupt: 0.1, delay: 0.1 };
+    let rates = Rates {
+        loss: 0.1,
+        burst: 0.01,
+        duplicate: 0.1,
+        reorder: 0.1,
+        corrupt: 0.1,
+        truncate: 0.1,
+        delay: 0.1,
+    };
     let campaign = Campaign { seed: 3, packets: 200_000, connections: Some(4), rates: Some(rates) };
     assert!(run(&campaign).messages > 500);
 }

@@ -178,19 +178,21 @@ impl Requester {
         if distance(seen.psn, self.una) < 0 || distance(seen.psn, self.end) >= 0 {
             return;
         }
+        // It may have gone back already, and be about to send.
+        let may_have_gone_back = self.has_cause || self.is_timed_out(now);
         match shape.kind {
-            Kind::Acknowledge => self.acknowledged(now, seen),
+            Kind::Acknowledge => self.acknowledged(now, seen, may_have_gone_back),
             _ => self.answered(now, seen, shape),
         }
+        self.has_cause |= may_have_gone_back;
     }
 
-    fn acknowledged(&mut self, now: u64, seen: &Seen) {
+    fn acknowledged(&mut self, now: u64, seen: &Seen, may_have_gone_back: bool) {
         match seen.syndrome >> 5 {
             0 => {
                 self.acknowledge_before(now, add(seen.psn, 1));
             }
             1 => {
-                let may_have_gone_back = self.has_cause || self.is_timed_out(now);
                 let waits = self.not_before.is_some_and(|due| now <= due);
                 if self.acknowledge_before(now, seen.psn) == Acked::Gap {
                     return;

@@ -86,10 +86,11 @@ impl Responder {
         }
     }
 
+    /// A repetition of a remembered request needs no place of its own: an answer may begin anew
+    /// at any time.
     fn remember(&mut self, seen: &Seen, psns: u32, is_atomic: bool) {
         let is_same = |asked: &Asked| {
-            (asked.psn, asked.is_atomic) == (seen.psn, is_atomic)
-                && (is_atomic || asked.next == 0 && asked.len == seen.dma_len)
+            (asked.psn, asked.is_atomic, asked.len) == (seen.psn, is_atomic, seen.dma_len)
         };
         if self.asked.iter().any(is_same) {
             return;

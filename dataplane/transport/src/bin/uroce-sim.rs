@@ -17,7 +17,8 @@ uroce-sim [--packets N] [--seed S] [--qps Q] [--faults F] [--pcap FILE]
   --packets N  packets to send, over as many runs as it takes (default 1000000)
   --seed S     seed of the first run (default: the time); to see a failure again, --packets 1
   --qps Q      connections of each run (default: 1 to 16, by chance)
-  --faults F   none, or a list such as loss=0.01,dup=0.1,reorder=0,corrupt=0.001,delay=0.05
+  --faults F   none, or a list of loss, burst, dup, reorder, corrupt, truncate and delay such as
+               loss=0.01,dup=0.1
                (default: each direction and fault by chance, 0 to 0.1)
   --pcap FILE  where the packets of a failing run go (default: uroce-sim-SEED.pcapng in the
                directory for temporary files)
@@ -72,7 +73,8 @@ fn main() -> ExitCode {
 fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
     let faults = &sum.faults;
     format!(
-        "packets {} seeds {} faults {} (lost {} duplicated {} delayed {} corrupted {} full {}) \
+        "packets {} seeds {} faults {} (lost {} duplicated {} delayed {} corrupted {} \
+         truncated {} full {} troubles {}) \
          messages {} verified {} MB dead connections {} violations {} in {seconds:.1} s, \
          {:.0} packets/s",
         sum.packets,
@@ -82,7 +84,9 @@ fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
         faults.duplicated,
         faults.delayed,
         faults.corrupted,
+        faults.truncated,
         faults.refused,
+        faults.troubles,
         sum.messages,
         sum.bytes / 1_000_000,
         sum.dead,
@@ -166,9 +170,11 @@ fn faults(value: &str) -> Result<Rates, String> {
         let (name, rate) = part.split_once('=').ok_or(format!("--faults {part}: no rate"))?;
         let field = match name {
             "loss" => &mut rates.loss,
+            "burst" => &mut rates.burst,
             "dup" => &mut rates.duplicate,
             "reorder" => &mut rates.reorder,
             "corrupt" => &mut rates.corrupt,
+            "truncate" => &mut rates.truncate,
             "delay" => &mut rates.delay,
             _ => return Err(format!("--faults {part}: no such fault")),
         };

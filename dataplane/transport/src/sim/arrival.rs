@@ -10,6 +10,9 @@ use crate::{DropReason, Inbound};
 impl World {
     /// A frame has come to a node.
     pub(super) fn arrive(&mut self, to: u16, place: u32) {
+        if self.lacks_buffer(to, place) {
+            return;
+        }
         let flight = core::mem::take(&mut self.flying[place as usize]);
         self.free_places.push(place);
         if let Err(reason) = self.receive(to, &flight) {

@@ -1,29 +1,40 @@
-//! What may happen to a frame on its way: at random by [`Rates`], or on purpose by a [`Rule`].
+//! What may happen to a frame on its way at random, and how often it did.
 
 use core::time::Duration;
 
 use fastrand::Rng;
-use uroce_wire::{Bth, OpCode, Psn, Qpn};
 
 /// Chances of the random faults of one direction, each 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rates {
     /// The frame vanishes.
     pub loss: f64,
+    /// A bad time begins, in which every other frame vanishes and which ends with every eighth
+    /// (the Gilbert–Elliott model).
+    pub burst: f64,
     /// It comes twice, the second time at once or up to [`Rates::MAX_LATE`] later.
     pub duplicate: f64,
     /// Frames sent up to a few microseconds later overtake it.
     pub reorder: f64,
     /// One to three bits, or a burst of up to 32, are flipped.
     pub corrupt: f64,
+    /// It ends too early.
+    pub truncate: f64,
     /// It comes up to [`Rates::MAX_DELAY`] later.
     pub delay: f64,
 }
 
 impl Rates {
     /// A perfect link.
-    pub const NONE: Rates =
-        Rates { loss: 0.0, duplicate: 0.0, reorder: 0.0, corrupt: 0.0, delay: 0.0 };
+    pub const NONE: Rates = Rates {
+        loss: 0.0,
+        burst: 0.0,
+        duplicate: 0.0,
+        reorder: 0.0,
+        corrupt: 0.0,
+        truncate: 0.0,
+        delay: 0.0,
+    };
 
     /// The most that a second copy lags behind.
     pub const MAX_LATE: Duration = Duration::from_millis(20);
@@ -39,9 +50,11 @@ impl Rates {
         };
         Rates {
             loss: chance(),
+            burst: chance() / 10.0,
             duplicate: chance(),
             reorder: chance(),
             corrupt: chance(),
+            truncate: chance(),
             delay: chance(),
         }
     }
@@ -63,8 +76,12 @@ pub struct FaultCounts {
     pub delayed: u64,
     /// Frames corrupted.
     pub corrupted: u64,
+    /// Frames truncated.
+    pub truncated: u64,
     /// Times that a sink was full on purpose.
     pub refused: u64,
+    /// Troubles that lasted for a while, of links and nodes.
+    pub troubles: u64,
 }
 
 impl FaultCounts {
@@ -74,108 +91,20 @@ impl FaultCounts {
         self.duplicated += other.duplicated;
         self.delayed += other.delayed;
         self.corrupted += other.corrupted;
+        self.truncated += other.truncated;
         self.refused += other.refused;
+        self.troubles += other.troubles;
     }
 
     /// All of them together.
     pub fn total(&self) -> u64 {
-        self.lost + self.duplicated + self.delayed + self.corrupted + self.refused
-    }
-}
-
-/// What is done to a frame on purpose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// It vanishes.
-    Drop,
-    /// A copy comes this much later.
-    Duplicate(Duration),
-    /// It comes this much later.
-    Delay(Duration),
-    /// The bits of `mask` are flipped in the byte at `at`, counted from the start of the frame.
-    Flip {
-        /// Position of the byte.
-        at: usize,
-        /// Bits to flip.
-        mask: u8,
-    },
-}
-
-/// A fault for the frames that fit all of what is given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rule {
-    /// The sending node.
-    pub from: Option<usize>,
-    /// The QP addressed.
-    pub qpn: Option<Qpn>,
-    /// The packet's PSN.
-    pub psn: Option<Psn>,
-    /// The packet's opcode.
-    pub opcode: Option<OpCode>,
-    /// Only the n-th frame that fits, from 1; all if not given.
-    pub nth: Option<u32>,
-    /// What happens to it.
-    pub action: Action,
-    pub(super) seen: u32,
-}
-
-impl Rule {
-    /// `action` for every frame.
-    pub const fn new(action: Action) -> Rule {
-        Rule { from: None, qpn: None, psn: None, opcode: None, nth: None, action, seen: 0 }
-    }
-
-    /// Frames vanish.
-    pub const fn drop() -> Rule {
-        Rule::new(Action::Drop)
-    }
-
-    /// Frames come again after `lag`.
-    pub const fn duplicate(lag: Duration) -> Rule {
-        Rule::new(Action::Duplicate(lag))
-    }
-
-    /// Frames come `lag` later.
-    pub const fn delay(lag: Duration) -> Rule {
-        Rule::new(Action::Delay(lag))
-    }
-
-    /// Only frames that node `from` sends.
-    pub const fn from(self, from: usize) -> Rule {
-        Rule { from: Some(from), ..self }
-    }
-
-    /// Only packets to QP `qpn`.
-    pub const fn to(self, qpn: Qpn) -> Rule {
-        Rule { qpn: Some(qpn), ..self }
-    }
-
-    /// Only packets with this PSN.
-    pub const fn psn(self, psn: Psn) -> Rule {
-        Rule { psn: Some(psn), ..self }
-    }
-
-    /// Only packets with this opcode.
-    pub const fn opcode(self, opcode: OpCode) -> Rule {
-        Rule { opcode: Some(opcode), ..self }
-    }
-
-    /// Only the `nth` of the frames that fit, from 1.
-    pub const fn nth(self, nth: u32) -> Rule {
-        Rule { nth: Some(nth), ..self }
-    }
-
-    /// The action, if it is this frame's turn.
-    pub(super) fn apply(&mut self, from: usize, bth: &Bth) -> Option<Action> {
-        let fits = self.from.is_none_or(|node| node == from)
-            && self.qpn.is_none_or(|qpn| qpn == bth.dest_qpn)
-            && self.psn.is_none_or(|psn| psn == bth.psn)
-            && self.opcode.is_none_or(|opcode| opcode == bth.opcode);
-        if !fits {
-            return None;
-        }
-        self.seen += 1;
-        self.nth.is_none_or(|nth| nth == self.seen).then_some(self.action)
+        self.lost
+            + self.duplicated
+            + self.delayed
+            + self.corrupted
+            + self.truncated
+            + self.refused
+            + self.troubles
     }
 }
 
@@ -206,6 +135,11 @@ pub(super) fn corrupt(frame: &mut [u8], rng: &mut Rng) {
     }
 }
 
+/// Cuts off the end, at least the last byte.
+pub(super) fn truncate(frame: &mut Vec<u8>, rng: &mut Rng) {
+    frame.truncate(rng.usize(..frame.len()));
+}
+
 fn flip(frame: &mut [u8], bit: usize) {
     frame[bit / 8] ^= 0x80 >> (bit % 8);
 }
@@ -226,16 +160,5 @@ mod tests {
             assert!(flipped.len() <= 3 || span < 32, "{flipped:?}");
             assert!(!flipped.is_empty());
         }
-    }
-
-    #[test]
-    fn a_rule_counts_only_what_fits() {
-        let mut rule = Rule::drop().from(1).psn(Psn::new(5)).nth(2);
-        let mut apply = |from, psn| rule.apply(from, &Bth { psn: Psn::new(psn), ..Bth::default() });
-        assert_eq!(apply(1, 5), None);
-        assert_eq!(apply(0, 5), None);
-        assert_eq!(apply(1, 6), None);
-        assert_eq!(apply(1, 5), Some(Action::Drop));
-        assert_eq!(apply(1, 5), None);
     }
 }

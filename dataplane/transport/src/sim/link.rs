@@ -9,9 +9,10 @@ use fastrand::Rng;
 use uroce_wire::Gid;
 use uroce_wirecheck::Seen;
 
-use super::faults::{self, Action, Rates};
+use super::faults::{self, Rates};
 use super::node::{At, Departure};
 use super::record::{Fate, Sighting};
+use super::rules::Action;
 use super::tap::Flight;
 use super::world::{Event, World};
 use crate::Instant;
@@ -19,8 +20,27 @@ use crate::Instant;
 /// The most by which a frame is overtaken.
 const REORDER_MAX_NS: u64 = 5_000;
 
+/// The chance that a frame is lost in a bad time.
+const BAD_TIME_LOSS: f64 = 0.5;
+
+/// The chance that a bad time ends before a frame.
+const BAD_TIME_ENDS: f64 = 0.125;
+
 /// Faults remembered of each connection.
 const FAULTS_KEPT: usize = 256;
+
+/// One direction between two nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Link {
+    /// What goes wrong by chance.
+    pub(super) rates: Rates,
+    /// A bad time has come.
+    is_bad: bool,
+    /// Everything is lost until then.
+    pub(super) cut_until: Instant,
+    /// Nothing arrives until then.
+    pub(super) clogged_until: Instant,
+}
 
 /// What a link does to one frame.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,10 +48,16 @@ struct Way {
     is_lost: bool,
     /// Bits are flipped by chance.
     is_corrupted: bool,
+    /// Its end is cut off by chance.
+    is_truncated: bool,
+    /// Only so many bytes come, on purpose.
+    keep: Option<usize>,
     /// These bits of a byte are flipped on purpose.
     flip: Option<(usize, u8)>,
     /// It comes so much later.
     lag: Duration,
+    /// It waits until the link goes again.
+    is_held: bool,
     /// A copy comes so much later.
     copy_lag: Option<Duration>,
 }
@@ -44,23 +70,33 @@ impl Way {
             Some(Action::Duplicate(lag)) => way.copy_lag = Some(lag),
             Some(Action::Delay(lag)) => way.lag = lag,
             Some(Action::Flip { at, mask }) => way.flip = Some((at, mask)),
+            Some(Action::Truncate(len)) => way.keep = Some(len),
             None => {}
         }
         way
     }
 
     /// Adds what chance brings.
-    fn by_chance(&mut self, rates: &Rates, rng: &mut Rng) {
-        self.is_lost |= rng.f64() < rates.loss;
-        self.is_corrupted = rng.f64() < rates.corrupt;
-        if rng.f64() < rates.duplicate {
+    fn by_chance(&mut self, link: &mut Link, rng: &mut Rng) {
+        let rates = &link.rates;
+        let mut happens = |rate: f64| rate > 0.0 && rng.f64() < rate;
+        link.is_bad = match link.is_bad {
+            true => !happens(BAD_TIME_ENDS),
+            false => happens(rates.burst),
+        };
+        self.is_lost |= happens(rates.loss) || link.is_bad && happens(BAD_TIME_LOSS);
+        self.is_corrupted = happens(rates.corrupt);
+        self.is_truncated = happens(rates.truncate);
+        let (is_doubled, is_overtaken) = (happens(rates.duplicate), happens(rates.reorder));
+        let is_late = happens(rates.delay);
+        if is_doubled {
             self.copy_lag =
                 Some(if rng.bool() { up_to(rng, Rates::MAX_LATE) } else { Duration::ZERO });
         }
-        if rng.f64() < rates.reorder {
+        if is_overtaken {
             self.lag += Duration::from_nanos(rng.u64(..REORDER_MAX_NS));
         }
-        if rng.f64() < rates.delay {
+        if is_late {
             self.lag += up_to(rng, Rates::MAX_DELAY);
         }
     }
@@ -69,8 +105,9 @@ impl Way {
         Fate {
             is_lost: self.is_lost,
             is_duplicated: self.copy_lag.is_some(),
-            is_delayed: !self.lag.is_zero(),
+            is_delayed: !self.lag.is_zero() || self.is_held,
             is_corrupted: self.is_corrupted || self.flip.is_some(),
+            is_truncated: self.is_truncated || self.keep.is_some(),
             is_crafted: false,
         }
     }
@@ -114,13 +151,17 @@ impl World {
             action = action.or(rule.apply(usize::from(from.node), &bth));
         }
         let mut way = Way::by_rule(action);
-        let rates = self.rates[usize::from(from.node)][usize::from(to)];
-        if rates.is_any() {
-            way.by_chance(&rates, &mut self.rng);
+        let now = self.agenda.now();
+        let link = &mut self.links[usize::from(from.node)][usize::from(to)];
+        if link.rates.is_any() {
+            way.by_chance(link, &mut self.rng);
         }
+        way.is_lost |= now < link.cut_until;
+        let clogged_until = link.clogged_until;
+        way.is_held = now + self.settings.latency < clogged_until;
         self.log(from, to, connection, way.fate(), &frame);
 
-        let arrival = self.serialize(from, frame.len());
+        let arrival = self.serialize(from, frame.len()).max(clogged_until);
         if way.is_lost {
             self.outlet.pool.push(frame);
             return;
@@ -128,16 +169,27 @@ impl World {
         if let Some(lag) = way.copy_lag {
             let mut copy = self.outlet.pool.pop().unwrap_or_default();
             copy.clone_from(&frame);
-            self.fly(to, Flight { frame: copy, seen, is_damaged: false }, arrival + lag);
+            let flight = Flight { frame: copy, seen, connection, is_damaged: false };
+            self.fly(to, flight, arrival + lag);
         }
+        self.damage(&way, &mut frame);
+        let is_damaged = way.fate().is_damaged();
+        self.fly(to, Flight { frame, seen, connection, is_damaged }, arrival + way.lag);
+    }
+
+    fn damage(&mut self, way: &Way, frame: &mut Vec<u8>) {
         if way.is_corrupted {
-            faults::corrupt(&mut frame, &mut self.rng);
+            faults::corrupt(frame, &mut self.rng);
         }
         if let Some((at, mask)) = way.flip {
             frame[at] ^= mask;
         }
-        let is_damaged = way.fate().is_corrupted;
-        self.fly(to, Flight { frame, seen, is_damaged }, arrival + way.lag);
+        if way.is_truncated {
+            faults::truncate(frame, &mut self.rng);
+        }
+        if let Some(keep) = way.keep {
+            frame.truncate(keep);
+        }
     }
 
     /// When a frame of `len` bytes arrives that the node's port sends behind all it was given.
@@ -167,6 +219,13 @@ impl World {
         self.faults.duplicated += u64::from(fate.is_duplicated);
         self.faults.delayed += u64::from(fate.is_delayed);
         self.faults.corrupted += u64::from(fate.is_corrupted);
+        self.faults.truncated += u64::from(fate.is_truncated);
+        self.blame(connection);
+    }
+
+    /// Notes that a fault has hit a connection.
+    pub(super) fn blame(&mut self, connection: usize) {
+        let now = self.agenda.now();
         if let Some(log) = self.fault_log.get_mut(connection) {
             if log.len() == FAULTS_KEPT {
                 log.pop_front();

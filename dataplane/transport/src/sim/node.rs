@@ -104,6 +104,12 @@ pub struct Node {
     /// Multicast groups and the QPs attached to them.
     pub groups: Vec<(Gid, At)>,
     handles: Vec<Handle>,
+    /// The lcore does nothing until then.
+    pub(super) stalled_until: Instant,
+    /// Frames that wait for the stalled lcore.
+    pub(super) backlog: u32,
+    /// There is no packet buffer until then: nothing is sent, what arrives is lost.
+    pub(super) starved_until: Instant,
     pub(super) slots: Vec<Slot>,
     pub(super) counters: [u64; Counter::ALL.len()],
     pub(super) drops: [u64; DropReason::ALL.len()],
@@ -118,6 +124,9 @@ impl Node {
             srq: VecDeque::new(),
             groups: Vec::new(),
             handles: Vec::new(),
+            stalled_until: Instant::ZERO,
+            backlog: 0,
+            starved_until: Instant::ZERO,
             slots: Vec::new(),
             counters: [0; Counter::ALL.len()],
             drops: [0; DropReason::ALL.len()],
@@ -182,6 +191,7 @@ pub(super) struct Surroundings<'a> {
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
     has_lacked_receive: &'a mut bool,
+    is_starved: bool,
     outlet: &'a mut Outlet,
 }
 
@@ -194,6 +204,7 @@ impl Node {
         outlet: &mut Outlet,
         work: impl FnOnce(&mut Qp, &mut Surroundings<'_>) -> R,
     ) -> R {
+        let is_starved = now < self.starved_until;
         let Node { slots, memory, srq, handles, counters, .. } = self;
         let Slot { qp, template, charges, has_lacked_receive, .. } = &mut slots[usize::from(at.qp)];
         let mut surroundings = Surroundings {
@@ -206,6 +217,7 @@ impl Node {
             counters,
             charges,
             has_lacked_receive,
+            is_starved,
             outlet,
         };
         work(qp, &mut surroundings)
@@ -264,7 +276,9 @@ impl PacketSink for Surroundings<'_> {
             },
         };
         let outlet = &mut *self.outlet;
-        if outlet.full_rate > 0.0 && outlet.rng.f64() < outlet.full_rate {
+        let is_full =
+            self.is_starved || outlet.full_rate > 0.0 && outlet.rng.f64() < outlet.full_rate;
+        if is_full {
             outlet.refused += 1;
             return Err(TransmitError::Full);
         }

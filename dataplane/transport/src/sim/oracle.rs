@@ -9,13 +9,12 @@
 //! - A transport-retry error is explained (see [`Traffic::explain`]), and no other comes.
 //! - Without any fault nothing is sent twice, except after an RNR NAK.
 
-use core::time::Duration;
-
 use uroce_wire::Qpn;
 
 use super::faults::Rates;
 use super::node::Completed;
 use super::plan::RETRY_CNT;
+use super::trouble::TROUBLE_MAX;
 use super::workload::{Content, PostedSend, Traffic, Work};
 use crate::{Counter, Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
 
@@ -182,7 +181,7 @@ impl Traffic {
             return Err(format!("only {} retries were charged", charges.len()));
         };
         let timeout = ack_timeout(end.end.timeout).unwrap_or_default();
-        let window = timeout + Rates::MAX_DELAY + Rates::MAX_LATE + Duration::from_millis(1);
+        let window = timeout + Rates::MAX_DELAY + Rates::MAX_LATE + TROUBLE_MAX;
         let faults = self.world.faults_of(end.at);
         let seen = faults.iter().filter(|fault| **fault + window >= *first).count();
         if seen >= needed {

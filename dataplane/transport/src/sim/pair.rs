@@ -12,9 +12,9 @@ use core::time::Duration;
 
 use uroce_wire::{Encap, Gid, Mac, Pkey, Psn, Qpn, udp_source_port};
 
-use super::faults::Rule;
 use super::memory::Mr;
 use super::node::{At, Completed, Happened, Node};
+use super::rules::Rule;
 use super::world::{Step, World};
 use crate::{
     AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType, Side,

@@ -77,6 +77,8 @@ impl Plan {
             seed: self.seed,
             full_rate: if is_perfect { 0.0 } else { sometimes(0.1) },
             lazy_rate: sometimes(0.5),
+            trouble_pace: (!is_perfect && rng.bool())
+                .then(|| Duration::from_millis(4 << rng.u32(..8))),
             latency: Duration::from_nanos(rng.u64(100..10_000)),
             gbps: rng.u64(100..=400),
             budget: rng.u32(1..=64),

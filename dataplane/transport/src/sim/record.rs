@@ -26,8 +26,17 @@ pub struct Fate {
     pub is_delayed: bool,
     /// Bits were flipped after it was recorded.
     pub is_corrupted: bool,
+    /// Its end was cut off after it was recorded.
+    pub is_truncated: bool,
     /// No QP sent it: a test made it.
     pub is_crafted: bool,
+}
+
+impl Fate {
+    /// What arrives, if anything does, is not what was sent.
+    pub fn is_damaged(&self) -> bool {
+        self.is_corrupted || self.is_truncated
+    }
 }
 
 impl fmt::Display for Fate {
@@ -35,6 +44,7 @@ impl fmt::Display for Fate {
         let words = [
             (self.is_lost, "LOST"),
             (self.is_corrupted, "CORRUPTED"),
+            (self.is_truncated, "TRUNCATED"),
             (self.is_duplicated, "DUPLICATED"),
             (self.is_delayed, "DELAYED"),
             (self.is_crafted, "CRAFTED"),

@@ -154,6 +154,7 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
         }
         if phase == Phase::Closing && step != Step::Done && traffic.is_finished() {
             phase = Phase::Finished;
+            traffic.world.end_troubles();
         }
         match step {
             Step::Done => {}

@@ -20,13 +20,19 @@ const PD: Pd = Pd(3);
 /// By how much a busy node may be late.
 const TAP_SLACK: Duration = Duration::from_millis(1);
 
+/// By how much one in trouble may be late: troubles may follow each other without end.
+const TAP_SLACK_IN_TROUBLE: Duration = Duration::from_secs(60);
+
 impl Traffic {
     pub(super) fn new(plan: &Plan) -> Traffic {
         let mut rng = Rng::with_seed(plan.seed);
         let shape = plan.shape(&mut rng);
         let mut world = World::new(shape.settings);
         world.start_tap();
-        world.set_tap_slack(TAP_SLACK);
+        world.set_tap_slack(match shape.settings.trouble_pace {
+            Some(_) => TAP_SLACK_IN_TROUBLE,
+            None => TAP_SLACK,
+        });
         for node in 0..shape.nodes {
             let mac = Mac([2, 0, 0, 0, 0, node as u8]);
             world.add_node(gid(node, shape.is_ipv6), mac);
@@ -45,6 +51,7 @@ impl Traffic {
         traffic.make_memory(&shape);
         traffic.connect(&shape);
         traffic.set_rates(plan, shape.nodes);
+        traffic.world.expect_trouble();
         traffic
     }
 

@@ -7,8 +7,8 @@
 //! Packets count in the order in which they are sent, repetitions included. A pair is the loss of
 //! packet *k* and then of packet *j*, of those that are sent once *k* is lost.
 
-use super::faults::Rule;
 use super::pair::{Pair, Terms};
+use super::rules::Rule;
 use crate::{Cqe, Side};
 
 /// A short exchange whose outcome does not depend on time.

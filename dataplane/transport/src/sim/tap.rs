@@ -15,13 +15,15 @@ pub(super) struct Flight {
     pub(super) frame: Vec<u8>,
     /// What the tap saw in it.
     pub(super) seen: Option<Seen>,
+    /// The connection it belongs to, if it belongs to any.
+    pub(super) connection: usize,
     pub(super) is_damaged: bool,
 }
 
 impl Flight {
     /// A frame of which nothing is known.
     pub(super) fn unknown(frame: Vec<u8>) -> Flight {
-        Flight { frame, ..Flight::default() }
+        Flight { frame, connection: usize::MAX, ..Flight::default() }
     }
 }
 

@@ -13,16 +13,20 @@ use crate::Progress;
 impl World {
     /// Takes the next event.
     pub fn step(&mut self) -> Step {
-        match self.agenda.take() {
-            None => return Step::Idle,
-            Some(Event::Wake(token)) => return Step::Wake(token),
-            Some(Event::Arrive { to, frame }) => self.arrive(to, frame),
-            Some(Event::Timer(at)) => self.expire(at),
-            Some(Event::Kick(at)) => {
+        let Some(event) = self.agenda.take() else { return Step::Idle };
+        if self.put_off(event) {
+            return Step::Done;
+        }
+        match event {
+            Event::Wake(token) => return Step::Wake(token),
+            Event::Arrive { to, frame } => self.arrive(to, frame),
+            Event::Timer(at) => self.expire(at),
+            Event::Kick(at) => {
                 self.slot_mut(at).is_kicked = false;
                 self.poll(at);
                 self.set_timer(at);
             }
+            Event::Trouble => self.make_trouble(),
         }
         Step::Done
     }
@@ -42,7 +46,9 @@ impl World {
     pub(super) fn settle(&mut self, at: At) {
         if !self.slot(at).is_kicked {
             let is_lazy = self.settings.lazy_rate > 0.0 && self.rng.f64() < self.settings.lazy_rate;
-            if is_lazy {
+            if self.is_stalled(at) {
+                self.kick(at, Duration::ZERO);
+            } else if is_lazy {
                 let lag = Duration::from_nanos(self.rng.u64(1..LAZY_MAX_NS));
                 self.kick(at, lag);
             } else {
@@ -55,8 +61,13 @@ impl World {
     fn poll(&mut self, at: At) {
         let budget = self.settings.budget;
         let progress = self.with_qp(at, |qp, now, env| qp.poll_transmit(now, budget, env));
-        if progress != Progress::Idle {
-            self.kick(at, TURN);
+        match progress {
+            Progress::Idle => {}
+            Progress::More => self.kick(at, TURN),
+            Progress::Blocked => {
+                let wait = self.starved_for(at).unwrap_or(TURN);
+                self.kick(at, wait);
+            }
         }
         let mut departures = core::mem::take(&mut self.outlet.departures);
         for departure in departures.drain(..) {

@@ -13,9 +13,11 @@ use fastrand::Rng;
 use uroce_wire::{Gid, Mac, PathMtu, Qpn};
 
 use super::clock::Agenda;
-use super::faults::{FaultCounts, Rates, Rule};
+use super::faults::{FaultCounts, Rates};
+use super::link::Link;
 use super::node::{At, Completed, Happened, Node, Outlet, Slot, Surroundings};
 use super::record::{Fate, Record, Sighting};
+use super::rules::Rule;
 use super::tap::{Flight, Tap};
 use crate::{
     Instant, ModifyError, Pd, PostError, Qp, QpChange, QpInit, QpState, RecvWr, SendWr, Sge,
@@ -36,6 +38,8 @@ pub struct Settings {
     pub full_rate: f64,
     /// Chance that a QP is asked for packets some time after an input, not at once.
     pub lazy_rate: f64,
+    /// Mean time between troubles of links and nodes that last for a while; none if not given.
+    pub trouble_pace: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -47,6 +51,7 @@ impl Default for Settings {
             budget: 64,
             full_rate: 0.0,
             lazy_rate: 0.0,
+            trouble_pace: None,
         }
     }
 }
@@ -68,6 +73,7 @@ pub(super) enum Event {
     Timer(At),
     Kick(At),
     Wake(u32),
+    Trouble,
 }
 
 /// How long a QP waits that was told the sink is full, or that used up its budget.
@@ -84,8 +90,8 @@ pub struct World {
     pub(super) nodes: Vec<Node>,
     /// When each node's port has sent what it was given.
     pub(super) port_free_at: Vec<Instant>,
-    /// Rates of each direction, by sender and receiver.
-    pub(super) rates: Vec<Vec<Rates>>,
+    /// Each direction, by sender and receiver.
+    pub(super) links: Vec<Vec<Link>>,
     pub(super) rules: Vec<Rule>,
     pub(super) outlet: Outlet,
     pub(super) flying: Vec<Flight>,
@@ -117,7 +123,7 @@ impl World {
             agenda: Agenda::new(),
             nodes: Vec::new(),
             port_free_at: Vec::new(),
-            rates: Vec::new(),
+            links: Vec::new(),
             rules: Vec::new(),
             outlet,
             flying: Vec::new(),
@@ -136,10 +142,10 @@ impl World {
         let number = self.nodes.len() as u16;
         self.nodes.push(Node::new(gid, mac));
         self.port_free_at.push(Instant::ZERO);
-        for row in &mut self.rates {
-            row.push(Rates::NONE);
+        for row in &mut self.links {
+            row.push(Link::default());
         }
-        self.rates.push(vec![Rates::NONE; self.nodes.len()]);
+        self.links.push(vec![Link::default(); self.nodes.len()]);
         number
     }
 
@@ -203,12 +209,13 @@ impl World {
 
     /// Sets the chances of faults from one node to another.
     pub fn set_rates(&mut self, from: u16, to: u16, rates: Rates) {
-        self.rates[usize::from(from)][usize::from(to)] = rates;
+        self.links[usize::from(from)][usize::from(to)].rates = rates;
     }
 
     /// From now on nothing goes wrong by chance.
     pub fn heal(&mut self) {
-        self.rates.iter_mut().flatten().for_each(|rates| *rates = Rates::NONE);
+        self.links.iter_mut().flatten().for_each(|link| *link = Link::default());
+        self.end_troubles();
         self.outlet.full_rate = 0.0;
         self.settings.lazy_rate = 0.0;
     }
