@@ -42,6 +42,8 @@ struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t
 uint32_t uroce_pool_available(const struct rte_mempool *pool);
 /* All `count` or none. */
 int uroce_mbuf_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count);
+/* The same without touching the mbufs: their lengths, offsets and flags are of former use. */
+int uroce_mbuf_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count);
 void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count);
 
 /* ---- devices and ports --------------------------------------------------------------------- */

@@ -252,8 +252,8 @@ pub struct PortConfig {
     /// Descriptors of each transmit queue, and frames in a ring link, 64 to 32768; default 1024.
     #[serde(default = "text::default_descriptors")]
     pub tx_descriptors: u16,
-    /// Packet buffers, 1023 to 2^20 - 1; default: enough for all queues to be full, 4095 for one
-    /// lcore. Each takes about 9.5 KB of `eal.memory_mb`.
+    /// Packet buffers, 1023 to 2^20 - 1; default: enough for all queues to be full, 2047 for one
+    /// lcore, 4095 for one of hardware. Each takes about 9.5 KB of `eal.memory_mb`.
     #[serde(default)]
     pub mbufs: Option<u32>,
     /// Frames to drop; default: none.

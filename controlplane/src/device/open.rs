@@ -158,7 +158,14 @@ fn create_pool(
     device: &DeviceConfig,
     port: &PortConfig,
 ) -> Result<Mempool, PoolError> {
-    let queues = u32::from(port.rx_descriptors) + u32::from(port.tx_descriptors);
+    // Only hardware has a buffer behind each receive descriptor. Where there is none fewer are
+    // better: the pool hands out the buffer that has rested for longest, so all of them pass
+    // through the caches, and few enough stay there.
+    let received = match &port.ethdev {
+        Ethdev::Pci(_) => port.rx_descriptors,
+        Ethdev::Vdev(_) | Ethdev::Ring(_) => 0,
+    };
+    let queues = u32::from(received) + u32::from(port.tx_descriptors);
     let lcores = device.lcores.count() as u32;
     let enough = (lcores * (queues + IN_FLIGHT)).next_power_of_two() - 1;
     let config = PoolConfig {

@@ -20,6 +20,7 @@ pub use batch::{BATCH, MbufBatch};
 pub(crate) use pool::RetiredPools;
 pub use pool::{Mempool, PoolConfig, PoolEmpty, PoolError};
 
+use crate::prefetch::{self, prefetch_write};
 use std::ptr::NonNull;
 
 /// One packet buffer and its only owner. Dropping it returns it to its mempool.
@@ -126,6 +127,29 @@ impl Mbuf {
         // SAFETY: `data_off ≤ buf_len` by the module's invariant, so the place is in the buffer or
         // one past its end.
         unsafe { header.buf_addr.cast::<u8>().add(usize::from(header.data_off)) }
+    }
+
+    /// Makes a packet of former use an empty one, behind the usual headroom.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        let header = self.header_mut();
+        header.data_off = (dpdk_sys::HEADROOM as u16).min(header.buf_len);
+        header.ol_flags = 0;
+        header.data_len = 0;
+        header.pkt_len = 0;
+    }
+
+    /// Hints that the header will be written soon; reads nothing of it.
+    #[inline]
+    pub(crate) fn prefetch_header(&self) {
+        prefetch_write(self.0.as_ptr().cast(), prefetch::LINE);
+    }
+
+    /// Hints that a packet of `len` bytes, behind the usual headroom, will be written soon.
+    #[inline]
+    pub(crate) fn prefetch_packet(&self, len: usize) {
+        let start = self.header().buf_addr.cast::<u8>();
+        prefetch_write(start.wrapping_add(dpdk_sys::HEADROOM), len);
     }
 
     /// Sets the length of the packet, which starts where it did. Bytes that are new to it have

@@ -8,32 +8,38 @@
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
-/// Hints that these bytes will be read soon. They come into the second-level cache: the first has
-/// too few buffers for lines under way, and fetching a whole frame would stall it.
+/// Hints that so many bytes from `start` on will be read soon. They come into the second-level
+/// cache: the first has too few buffers for lines under way, and fetching a whole frame would
+/// stall it.
 #[inline(always)]
-pub(crate) fn prefetch_read(bytes: &[u8]) {
+pub(crate) fn prefetch_read(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(LINE) {
+    for offset in (0..bytes).step_by(LINE) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch reads and writes nothing and cannot fault, whatever the address; SSE
         // is part of every x86-64 processor.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(offset).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, LINE);
+    let _ = (start, bytes);
 }
 
-/// Hints that these bytes will be written soon.
+/// Hints that so many bytes from `start` on will be written soon: their lines come with the right
+/// to write.
 #[inline(always)]
-pub(crate) fn prefetch_write(bytes: &[u8]) {
+pub(crate) fn prefetch_write(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(LINE) {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: as above. A processor without PREFETCHW takes it for a no-operation.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast()) }
+    for offset in (0..bytes).step_by(LINE) {
+        let line = start.wrapping_add(offset);
+        // Spelled out: for a processor that may lack PREFETCHW the compiler makes a prefetch for
+        // reading of the intrinsic, and the line would have to be asked for twice.
+        // SAFETY: as above. A processor without the instruction takes it for a no-operation.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, LINE);
+    let _ = (start, bytes);
 }

@@ -164,7 +164,7 @@ impl Receiver {
         let mbufs = self.burst.as_slice();
         for (at, mbuf) in mbufs.iter().enumerate() {
             if let Some(ahead) = mbufs.get(at + 2) {
-                prefetch_read(ahead.as_slice());
+                prefetch_read(ahead.as_slice().as_ptr(), ahead.len());
             }
             let from = From { port, lcore: self.lcore, finder: &self.finder };
             match sort(mbuf, &from, shard, around) {

@@ -17,13 +17,14 @@ use crate::fault::Loss;
 use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use crate::mr_table::Access;
 use crate::port::QueuePair;
-use crate::prefetch::prefetch_write;
 use std::collections::VecDeque;
 use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, PathMtu, emit_headers, headers_len, seal};
 
-/// Mbufs taken from the mempool at a time.
-const SPARE: usize = BATCH / 2;
+/// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
+const SPARE: usize = BATCH / 4;
+/// How many packets ahead an mbuf is fetched that another core had.
+const AHEAD: usize = 2;
 
 /// A port as one lcore has it.
 #[derive(Debug)]
@@ -85,8 +86,8 @@ impl Lane {
             return Err(TransmitError::Full);
         }
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
-        let built =
-            build(&mut mbuf, template, packet, memory, self.spare.as_mut_slice().last_mut());
+        let ahead = self.spare.as_slice().iter().nth_back(AHEAD - 1);
+        let built = build(&mut mbuf, template, packet, memory, ahead);
         if built.is_err() || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
             let _ = self.spare.push(mbuf);
@@ -142,18 +143,25 @@ impl Lane {
 
     #[inline]
     fn empty_mbuf(&mut self) -> Option<Mbuf> {
-        if self.spare.is_empty() && !self.refill() {
+        if self.spare.len() <= AHEAD && !self.refill() && self.spare.is_empty() {
+            self.starved = true;
             return None;
         }
-        self.spare.pop()
+        let mut mbuf = self.spare.pop()?;
+        mbuf.reset();
+        Some(mbuf)
     }
 
+    /// Takes more mbufs. Those that are there already come first: they have been fetched.
     /// Near its end a mempool may have one mbuf and not a batch of them.
     #[cold]
     fn refill(&mut self) -> bool {
-        let filled = self.pool.alloc_burst(&mut self.spare, SPARE).is_ok()
-            || self.pool.alloc_burst(&mut self.spare, 1).is_ok();
-        self.starved |= !filled;
+        let had = self.spare.len();
+        let filled = self.pool.take_burst(&mut self.spare, SPARE).is_ok()
+            || self.pool.take_burst(&mut self.spare, 1).is_ok();
+        let mbufs = self.spare.as_mut_slice();
+        mbufs[had..].iter().for_each(Mbuf::prefetch_header);
+        mbufs.rotate_left(had);
         filled
     }
 }
@@ -165,7 +173,7 @@ fn build(
     template: &HeaderTemplate,
     packet: &Outbound<'_>,
     memory: &Access<'_>,
-    next: Option<&mut Mbuf>,
+    ahead: Option<&Mbuf>,
 ) -> Result<(), TransmitError> {
     const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
     let payload_len = packet.payload.len() as usize;
@@ -188,12 +196,10 @@ fn build(
         at = end;
     }
     out[at..at + pad_len].fill(0);
-    // The next packet is as long as this one, most often. Its mbuf was last in another core's
-    // hands; it comes while this one's invariant CRC is computed.
-    if let Some(next) = next
-        && next.set_len(out.len()).is_ok()
-    {
-        prefetch_write(next.as_slice());
+    // Most packets are as long as the one before. The mbuf was last in another core's hands; it
+    // comes while this packet's invariant CRC is computed.
+    if let Some(ahead) = ahead {
+        ahead.prefetch_packet(out.len());
     }
     seal(&mut out[usize::from(template.l3_offset)..]).ok_or(TOO_LONG)
 }

@@ -158,6 +158,27 @@ impl Mempool {
         Ok(count)
     }
 
+    /// The same, but the mbufs are as their last user left them: [`Mbuf::reset`] makes them empty.
+    /// Their memory, which another core may have, is not touched.
+    #[inline]
+    pub(crate) fn take_burst(
+        &self,
+        batch: &mut MbufBatch,
+        count: usize,
+    ) -> Result<usize, PoolEmpty> {
+        let count = count.min(batch.room());
+        // SAFETY: the mempool is live, `spare` has room for `room() ≥ count` pointers; 64 fits.
+        let code = unsafe { dpdk_sys::uroce_mbuf_take(self.raw(), batch.spare(), count as u16) };
+        if code != 0 {
+            return Err(PoolEmpty);
+        }
+        // SAFETY: DPDK has written `count ≤ room()` mbufs there. They are ours, and in a mempool
+        // an mbuf has one segment, count 1, and offset and length within its buffer, as whoever
+        // freed it had.
+        unsafe { batch.grow(count) };
+        Ok(count)
+    }
+
     /// One empty mbuf.
     ///
     /// # Errors
