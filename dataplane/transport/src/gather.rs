@@ -2,7 +2,6 @@
 //! inline data.
 
 use crate::env::{Key, Region};
-use crate::ring::Ring;
 use crate::wqe::Sge;
 
 /// A piece of a packet's payload.
@@ -40,11 +39,11 @@ enum Source<'a> {
     Sges(Sges<'a>),
 }
 
-/// The regions of a scatter/gather list: a walk over `remaining` bytes of an SGE list, beginning `skip` bytes into element `at`.
+/// The regions of a scatter/gather list: a walk over `remaining` bytes, beginning `skip` bytes into
+/// its first element.
 #[derive(Clone, Debug)]
 pub(crate) struct Sges<'a> {
-    ring: &'a Ring<Sge>,
-    at: u32,
+    list: &'a [Sge],
     skip: u32,
     remaining: u32,
 }
@@ -63,13 +62,13 @@ impl<'a> Gather<'a> {
         Gather(Source::Bytes(bytes))
     }
 
-    /// `len` bytes of the list that begins at `first` in `ring`, from byte `offset` of the list.
-    /// The list holds at least `offset + len` bytes.
-    pub(crate) fn sges(ring: &'a Ring<Sge>, first: u32, offset: u32, len: u32) -> Gather<'a> {
-        Gather(Source::Sges(Sges::new(ring, first, offset, len)))
+    /// `len` bytes of a scatter/gather list from byte `offset` on, which the list has.
+    #[inline]
+    pub(crate) fn sges(list: &'a [Sge], offset: u32, len: u32) -> Gather<'a> {
+        Gather(Source::Sges(Sges::new(list, offset, len)))
     }
 
-    /// Bytes of all regions together.
+    /// Bytes of all pieces together.
     pub fn len(&self) -> u32 {
         match &self.0 {
             Source::Region(region) => region.map_or(0, |region| region.len),
@@ -102,13 +101,17 @@ impl<'a> Iterator for Gather<'a> {
 
 impl<'a> Sges<'a> {
     /// As [`Gather::sges`].
-    pub(crate) fn new(ring: &'a Ring<Sge>, first: u32, offset: u32, len: u32) -> Sges<'a> {
-        let (mut at, mut skip) = (first, offset);
-        while len > 0 && skip >= ring[at].len {
-            skip -= ring[at].len;
-            at = at.wrapping_add(1);
+    #[inline]
+    pub(crate) fn new(mut list: &'a [Sge], offset: u32, len: u32) -> Sges<'a> {
+        let mut skip = offset;
+        while let [first, rest @ ..] = list
+            && skip >= first.len
+            && len > 0
+        {
+            skip -= first.len;
+            list = rest;
         }
-        Sges { ring, at, skip, remaining: len }
+        Sges { list, skip, remaining: len }
     }
 }
 
@@ -118,10 +121,10 @@ impl Iterator for Sges<'_> {
     #[inline]
     fn next(&mut self) -> Option<Region> {
         while self.remaining > 0 {
-            let sge = self.ring[self.at];
+            let (sge, rest) = self.list.split_first().expect("the list has these bytes");
             let len = (sge.len - self.skip).min(self.remaining);
             let va = uroce_wire::Va(sge.va.0.wrapping_add(u64::from(self.skip)));
-            self.at = self.at.wrapping_add(1);
+            self.list = rest;
             self.skip = 0;
             self.remaining -= len;
             if len > 0 {
@@ -137,12 +140,12 @@ mod tests {
     use super::*;
     use uroce_wire::{Lkey, Va};
 
-    fn ring(lens: &[u32]) -> Ring<Sge> {
-        let mut ring = Ring::new(lens.len() as u32);
-        for (index, &len) in lens.iter().enumerate() {
-            ring.push(Sge { va: Va(1000 * index as u64), len, lkey: Lkey(index as u32) });
-        }
-        ring
+    fn list(lens: &[u32]) -> Vec<Sge> {
+        let sge = |(index, len): (usize, &u32)| {
+            let va = Va(1000 * index as u64);
+            Sge { va, len: *len, lkey: Lkey(index as u32) }
+        };
+        lens.iter().enumerate().map(sge).collect()
     }
 
     fn bytes(gather: Gather<'_>) -> Vec<u64> {
@@ -157,11 +160,11 @@ mod tests {
 
     #[test] //= check F14 test
     fn every_slice_of_a_list_is_gathered_exactly() {
-        let ring = ring(&[0, 3, 0, 0, 5, 1, 0]);
+        let list = list(&[0, 3, 0, 0, 5, 1, 0]);
         let all: Vec<u64> = [1000..1003, 4000..4005, 5000..5001].into_iter().flatten().collect();
         for offset in 0..=all.len() {
             for len in 0..=all.len() - offset {
-                let gather = Gather::sges(&ring, 0, offset as u32, len as u32);
+                let gather = Gather::sges(&list, offset as u32, len as u32);
                 assert_eq!(gather.len() as usize, len);
                 assert!(gather.clone().all(|piece| !piece.is_empty()));
                 assert_eq!(bytes(gather), all[offset..offset + len]);

@@ -23,20 +23,27 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod context;
 mod counted;
 mod counter;
 mod cqe;
 mod drop_reason;
 mod env;
 mod gather;
+mod inbound;
 mod qp;
 mod queue;
 mod rc;
+mod recv_queue;
 mod ring;
+mod segment;
+mod send_queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod time;
 mod timer;
+mod uc;
+mod ud;
 mod wqe;
 
 pub use attr::{AccessFlags, AttrMask, MAX_RD_ATOMIC, QpAttr, QpChange, QpType};

@@ -3,21 +3,27 @@
 //! What holds: packets are checked for service, state, addresses and P_Key, in this order, before
 //! any role sees them; a QP in ERR has flushed everything and sends nothing.
 //!
-//! Not here: what the roles do ([`crate::rc`]), the transition table ([`state`]).
+//! Not here: what the roles do ([`crate::rc`], [`crate::uc`], [`crate::ud`]), the transition table
+//! ([`state`]).
 
+mod service;
 pub(crate) mod state;
 
-use uroce_wire::{Bth, Gid, Packet, PathMtu, Qpn, Service};
+use uroce_wire::{Bth, Gid, Packet, PathMtu, Qpn};
 
 use crate::attr::{QpAttr, QpChange, QpType};
+use crate::context::{Context, Outcome, Step};
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
-use crate::env::{Accessor, Env, Pd};
+use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
-use crate::rc::{Context, Requester, Responder, Step};
 use crate::time::Instant;
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
+use service::Service;
 use state::{ModifyError, QpState};
+
+/// Answers that may go out before a request has its turn, if there is one.
+const ANSWERS_IN_A_ROW: u8 = 16;
 
 /// A received packet whose ICRC and lengths are right, with the addresses it came with.
 #[derive(Clone, Copy, Debug)]
@@ -58,30 +64,33 @@ pub struct QpInit {
 #[derive(Debug)]
 pub struct Qp {
     by: Accessor,
-    qp_type: QpType,
-    uses_srq: bool,
     attr: QpAttr,
-    requester: Requester,
-    responder: Responder,
+    service: Service,
+    /// Answers sent since the last request.
+    answers: u8,
+    /// The peer has been heard of since RTR.
+    has_comm: bool,
+    /// An event is to tell that the send queue is drained.
+    owes_drained: bool,
 }
 
 impl Qp {
     /// A QP in RESET. All the memory it will ever need is taken here.
     pub fn new(qpn: Qpn, pd: Pd, init: &QpInit) -> Qp {
-        let QpInit { qp_type, caps, uses_srq } = *init;
+        let QpInit { qp_type, caps, uses_srq } = init;
         Qp {
             by: Accessor { pd, qpn },
-            qp_type,
-            uses_srq,
             attr: QpAttr::default(),
-            requester: Requester::new(&caps),
-            responder: Responder::new(&caps),
+            service: Service::new(*qp_type, caps, *uses_srq),
+            answers: 0,
+            has_comm: false,
+            owes_drained: false,
         }
     }
 
     /// The QP's transport service.
     pub fn qp_type(&self) -> QpType {
-        self.qp_type
+        self.service.qp_type()
     }
 
     /// The QP's number.
@@ -106,17 +115,19 @@ impl Qp {
 
     /// Has every message that was begun been completed? In SQD: is the send queue drained?
     pub fn is_drained(&self) -> bool {
-        self.requester.is_quiet()
+        self.service.is_quiet()
     }
 
     /// Send work requests in the queue, completed ones not counted.
+    #[inline]
     pub fn send_wrs(&self) -> u32 {
-        self.requester.depth()
+        self.service.send_depth()
     }
 
-    /// Receive work requests in the queue.
+    /// Receive work requests in the queue. With an SRQ: those taken from it and not completed.
+    #[inline]
     pub fn recv_wrs(&self) -> u32 {
-        self.responder.depth()
+        self.service.rq().len()
     }
 
     /// Modify QP: goes to another state, changes attributes, or both.
@@ -125,22 +136,27 @@ impl Qp {
     /// A [`ModifyError`] says which rule of the transition table is broken; nothing changed.
     pub fn modify(&mut self, change: &QpChange, env: &mut impl Env) -> Result<(), ModifyError> {
         let from = self.attr.state;
-        let to = state::check(self.qp_type, from, change)?;
+        let to = state::check(self.qp_type(), from, change)?;
         //= check H6 — an SQD QP takes new attributes only once it is drained
         if from == QpState::Sqd && to == QpState::Sqd && !self.is_drained() {
             return Err(ModifyError::Draining);
+        }
+        if to == QpState::Err {
+            self.enter_error(env);
+            return Ok(());
         }
         change.apply_to(&mut self.attr);
         self.attr.state = to;
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
-            (_, QpState::Err) => self.flush(env),
-            (QpState::Init, QpState::Rtr) => self.responder.start(&self.attr),
-            (QpState::Rtr, QpState::Rts) => self.requester.start(&self.attr),
-            (QpState::Sqd, QpState::Sqd) => {
-                self.requester.retune(&self.attr);
-                self.responder.retune(&self.attr);
+            (QpState::Init, QpState::Rtr) => self.service.start_responder(&self.attr),
+            (QpState::Rtr, QpState::Rts) => self.service.start_requester(&self.attr),
+            (QpState::Rts, QpState::Sqd) => {
+                self.owes_drained = change.en_sqd_async_notify == Some(true);
+                self.tell_drained(env);
             }
+            (QpState::Sqd, QpState::Rts) => self.owes_drained = false,
+            (QpState::Sqd, QpState::Sqd) => self.service.retune(&self.attr),
             _ => {}
         }
         Ok(())
@@ -149,17 +165,18 @@ impl Qp {
     /// Takes the QP to ERR for a reason outside of it, such as an overrun CQ.
     pub fn fail(&mut self, env: &mut impl Env) {
         if self.attr.state != QpState::Err {
-            self.attr.state = QpState::Err;
-            self.flush(env);
+            env.event(AsyncEvent::QpFatal);
+            self.enter_error(env);
         }
     }
 
     /// Appends a send work request with its scatter/gather list.
     ///
-    /// In ERR it completes flushed at once.
+    /// In ERR and SQE it completes flushed at once.
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued.
+    #[inline]
     pub fn post_send(
         &mut self,
         wr: &SendWr,
@@ -169,18 +186,18 @@ impl Qp {
         if !self.attr.state.may_post_send() {
             return Err(PostError::InvalidState);
         }
-        self.requester.post(wr, sges, self.attr.path_mtu)?;
-        //= check G3 — what is posted in ERR completes flushed, none is lost
-        if self.attr.state == QpState::Err {
-            self.requester.flush(self.by.qpn, env);
-        }
+        self.service.post_send(wr, sges, &self.attr)?;
+        self.flush_posted(env);
         Ok(())
     }
 
     /// Appends a send work request whose payload is `data`, copied here.
     ///
+    /// In ERR and SQE it completes flushed at once.
+    ///
     /// # Errors
     /// [`PostError`]; nothing was queued.
+    #[inline]
     pub fn post_inline(
         &mut self,
         wr: &SendWr,
@@ -190,10 +207,8 @@ impl Qp {
         if !self.attr.state.may_post_send() {
             return Err(PostError::InvalidState);
         }
-        self.requester.post_inline(wr, data, self.attr.path_mtu)?;
-        if self.attr.state == QpState::Err {
-            self.requester.flush(self.by.qpn, env);
-        }
+        self.service.post_inline(wr, data, &self.attr)?;
+        self.flush_posted(env);
         Ok(())
     }
 
@@ -203,21 +218,19 @@ impl Qp {
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued.
+    #[inline]
     pub fn post_recv(
         &mut self,
         wr: &RecvWr,
         sges: &[Sge],
         env: &mut impl Env,
     ) -> Result<(), PostError> {
-        if self.uses_srq {
-            return Err(PostError::HasSrq);
-        }
         if !self.attr.state.may_post_recv() {
             return Err(PostError::InvalidState);
         }
-        self.responder.post(wr, sges)?;
+        self.service.rq_mut().post(wr, sges)?;
         if self.attr.state == QpState::Err {
-            self.responder.flush(self.by.qpn, env);
+            self.service.flush_receives(self.by.qpn, env);
         }
         Ok(())
     }
@@ -225,7 +238,8 @@ impl Qp {
     /// Takes one packet that names this QP.
     ///
     /// # Errors
-    /// The reason why it went no further; it then changed nothing.
+    /// The reason why it went no further; it then changed nothing but the expectations of UC.
+    #[inline]
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -233,21 +247,28 @@ impl Qp {
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
-        self.check_packet(inbound)?;
+        self.check_service(packet)?;
+        self.check_addressing(inbound.src, inbound.dst, &packet.bth)?;
         let context = Context { by: self.by, attr: &self.attr, now };
-        if packet.op.is_request() {
-            return self.responder.handle_request(&context, packet, env);
-        }
-        if !self.attr.state.sends() {
-            return Err(DropReason::NotRequester);
-        }
-        match self.requester.handle_response(&context, packet, env) {
-            Ok(()) => Ok(()),
-            Err(status) => {
-                self.fail_send(status, env);
-                Ok(())
+        let outcome = match &mut self.service {
+            Service::Rc(rc) if packet.op.is_request() => {
+                rc.responder.handle_request(&context, packet, env)?
             }
-        }
+            Service::Rc(rc) => {
+                if !self.attr.state.sends() {
+                    return Err(DropReason::NotRequester);
+                }
+                if let Err(status) = rc.requester.handle_response(&context, packet, env) {
+                    self.fail_send(status, env);
+                }
+                self.tell_drained(env);
+                return Ok(());
+            }
+            Service::Uc(uc) => uc.responder.handle_request(&context, packet, env)?,
+            Service::Ud(ud) => ud.responder.handle_datagram(&context, inbound, env)?,
+        };
+        self.served(outcome, env);
+        Ok(())
     }
 
     /// Takes a packet that names this QP and whose opcode is defined for no service. Of it only the
@@ -256,6 +277,7 @@ impl Qp {
     /// # Errors
     /// The reason why it went no further; it then changed nothing.
     //= check E7 — answered as an invalid request on RC, dropped on UC and UD
+    #[cold]
     pub fn handle_reserved_opcode(
         &mut self,
         now: Instant,
@@ -264,44 +286,49 @@ impl Qp {
         bth: &Bth,
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
-        const SERVICE: u8 = 0xe0;
-        if self.qp_type != QpType::Rc || bth.opcode.0 & SERVICE != 0 {
+        if self.qp_type() != QpType::Rc || !bth.opcode.is_of_rc() {
             return Err(DropReason::ReservedOpCode);
         }
         self.check_addressing(src, dst, bth)?;
         let context = Context { by: self.by, attr: &self.attr, now };
-        self.responder.handle_reserved_opcode(&context, bth, env)
+        if let Service::Rc(rc) = &mut self.service {
+            let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
+            self.served(outcome, env);
+        }
+        Ok(())
     }
 
     /// UD: the largest datagram, from now on. The path MTU of a connected QP is an attribute, that
     /// of a UD QP its port's, which the surroundings know. Of no effect on RC and UC.
     pub fn set_port_mtu(&mut self, mtu: PathMtu) {
-        if self.qp_type == QpType::Ud {
+        if self.qp_type() == QpType::Ud {
             self.attr.path_mtu = mtu;
         }
     }
 
     /// Time has passed [`next_timeout`](Qp::next_timeout), or perhaps it has.
     pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
+        let Service::Rc(rc) = &mut self.service else { return };
         if !self.attr.state.sends() {
             return;
         }
         let context = Context { by: self.by, attr: &self.attr, now };
-        if let Err(status) = self.requester.handle_timeout(&context, env) {
+        if let Err(status) = rc.requester.handle_timeout(&context, env) {
             self.fail_send(status, env);
         }
     }
 
-    /// Sends up to `budget` packets: answers to the peer first, then requests.
+    /// Sends up to `budget` packets: answers to the peer first, then requests; but no more than
+    /// sixteen answers before a request that can be sent.
     ///
     /// To be called after each input and again as long as it does not say [`Progress::Idle`].
     pub fn poll_transmit(&mut self, now: Instant, budget: u32, env: &mut impl Env) -> Progress {
         for _ in 0..budget {
             match self.transmit_one(now, env) {
-                Step::Sent => {}
+                Step::Done => {}
                 Step::Idle => return Progress::Idle,
                 Step::Blocked => return Progress::Blocked,
-                Step::Refused => self.fail(env),
+                Step::Refused => self.enter_error(env),
                 Step::Failed(status) => self.fail_send(status, env),
             }
         }
@@ -309,33 +336,51 @@ impl Qp {
     }
 
     /// When [`handle_timeout`](Qp::handle_timeout) is due next.
+    #[inline]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.requester.next_timeout()
+        match &self.service {
+            Service::Rc(rc) => rc.requester.next_timeout(),
+            Service::Uc(_) | Service::Ud(_) => None,
+        }
     }
 
     fn transmit_one(&mut self, now: Instant, env: &mut impl Env) -> Step {
         let context = Context { by: self.by, attr: &self.attr, now };
-        if self.attr.state.serves_requests() {
-            match self.responder.transmit(&context, env) {
+        let answers = self.attr.state.serves_requests();
+        if answers && self.answers < ANSWERS_IN_A_ROW {
+            match self.service.transmit_answer(&context, env) {
                 Step::Idle => {}
-                step => return step,
+                step => {
+                    self.answers += u8::from(step == Step::Done);
+                    return step;
+                }
             }
         }
         if self.attr.state.sends() {
-            return self.requester.transmit(&context, env);
+            let step = self.service.transmit_request(&context, env);
+            if step != Step::Idle {
+                self.answers = 0;
+                if self.owes_drained {
+                    self.tell_drained(env);
+                }
+                return step;
+            }
+        }
+        if answers && self.answers == ANSWERS_IN_A_ROW {
+            self.answers = 0;
+            return self.service.transmit_answer(&context, env);
         }
         Step::Idle
     }
 
-    fn check_packet(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
-        let packet = &inbound.packet;
+    fn check_service(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        use uroce_wire::Service::{Cnp, Rc, Uc, Ud};
         //= check E9 — an opcode of another service is dropped
-        match packet.op.service {
-            Service::Rc => {}
-            Service::Cnp => return Err(DropReason::Congestion),
-            _ => return Err(DropReason::WrongService),
+        match (packet.op.service, &self.service) {
+            (Rc, Service::Rc(_)) | (Uc, Service::Uc(_)) | (Ud, Service::Ud(_)) => Ok(()),
+            (Cnp, _) => Err(DropReason::Congestion),
+            _ => Err(DropReason::WrongService),
         }
-        self.check_addressing(inbound.src, inbound.dst, &packet.bth)
     }
 
     fn check_addressing(&self, src: Gid, dst: Gid, bth: &Bth) -> Result<(), DropReason> {
@@ -343,8 +388,9 @@ impl Qp {
         if !self.attr.state.serves_requests() {
             return Err(DropReason::QpNotReady);
         }
-        //= check E16 — dropped before any state is touched
-        if src != self.attr.path.dst || dst != self.attr.path.src {
+        //= check E16 — dropped before any state is touched; anybody may send a datagram
+        let is_peer = src == self.attr.path.dst && dst == self.attr.path.src;
+        if !is_peer && !matches!(self.service, Service::Ud(_)) {
             return Err(DropReason::WrongSource);
         }
         //= check E12 — a P_Key that does not match is dropped and counted
@@ -354,22 +400,86 @@ impl Qp {
         Ok(())
     }
 
+    /// A packet was taken by the responder.
+    #[inline]
+    fn served(&mut self, outcome: Outcome, env: &mut impl Env) {
+        //= check H11 — the first packet of a connection that comes before RTS is told of, once
+        if self.attr.state == QpState::Rtr && !self.has_comm {
+            self.has_comm = true;
+            if self.qp_type() != QpType::Ud {
+                env.event(AsyncEvent::CommEst);
+            }
+        }
+        if outcome == Outcome::Failed {
+            self.enter_error(env);
+        }
+    }
+
+    /// In SQE and ERR what is posted does not stay.
+    //= check G3 — what is posted in ERR completes flushed, none is lost
+    #[inline]
+    fn flush_posted(&mut self, env: &mut impl Env) {
+        if self.attr.state.flushes_sends() {
+            self.service.flush_sends(self.by.qpn, env);
+        }
+    }
+
     /// The oldest send WQE failed: completes it with `status`, flushes the rest.
+    #[cold]
     fn fail_send(&mut self, status: WcStatus, env: &mut impl Env) {
-        self.requester.complete_front(self.by.qpn, status, env);
-        self.fail(env);
+        self.service.fail_send(self.by.qpn, status, env);
+        if self.qp_type() == QpType::Rc {
+            return self.enter_error(env);
+        }
+        //= check H8 — where nothing is owed to a peer the send queue alone fails
+        self.attr.state = QpState::Sqe;
+        self.owes_drained = false;
+        self.service.flush_sends(self.by.qpn, env);
     }
 
     //= check G1 — everything left completes flushed, in post order, one completion each
-    fn flush(&mut self, env: &mut impl Env) {
-        self.requester.flush(self.by.qpn, env);
-        self.responder.flush(self.by.qpn, env);
+    //= check G7 — the QP takes no more from its SRQ, and says so once
+    #[cold]
+    fn enter_error(&mut self, env: &mut impl Env) {
+        let was_error = self.attr.state == QpState::Err;
+        self.attr.state = QpState::Err;
+        self.owes_drained = false;
+        self.service.flush_sends(self.by.qpn, env);
+        self.service.flush_receives(self.by.qpn, env);
+        if self.service.rq().uses_srq() && !was_error {
+            env.event(AsyncEvent::LastWqeReached);
+        }
+    }
+
+    /// Tells that the send queue is drained, if that is to be told and it is.
+    //= check H4 — once, after the last acknowledgement
+    #[inline]
+    fn tell_drained(&mut self, env: &mut impl Env) {
+        if self.owes_drained && self.service.is_quiet() {
+            self.owes_drained = false;
+            env.event(AsyncEvent::SqDrained);
+        }
     }
 
     //= check G5 — a QP taken to Reset keeps nothing of its former life
     fn reset(&mut self) {
         self.attr = QpAttr::default();
-        self.requester.reset();
-        self.responder.reset();
+        self.service.reset();
+        self.answers = 0;
+        self.has_comm = false;
+        self.owes_drained = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_qp_is_small() {
+        // Beside it there are the READ and ATOMIC resources, and the rings as large as asked for.
+        let resources = usize::from(crate::MAX_RD_ATOMIC) * 20;
+        let size = size_of::<Qp>() + resources;
+        assert!(size <= 700, "{size} bytes");
     }
 }

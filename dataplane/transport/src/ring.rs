@@ -1,8 +1,9 @@
-//! A ring of fixed capacity whose elements keep their position until they are popped.
+//! A ring of fixed size whose elements keep their position until they are popped.
 
 use core::ops::{Index, IndexMut};
 
-/// A FIFO with a capacity fixed at creation.
+/// A FIFO with as many slots as the next power of two of what was asked for at creation. Who needs
+/// a sharper limit keeps it.
 ///
 /// Positions count up from 0 and wrap at 2^32; an element is reached by its position as long as
 /// it is in the ring.
@@ -11,14 +12,13 @@ pub(crate) struct Ring<T> {
     slots: Box<[Option<T>]>,
     head: u32,
     tail: u32,
-    capacity: u32,
 }
 
 impl<T: Copy> Ring<T> {
     /// A ring for `capacity` elements, at most 2^31. All memory is taken here.
     pub(crate) fn new(capacity: u32) -> Ring<T> {
         let slots = vec![None; capacity.next_power_of_two() as usize].into_boxed_slice();
-        Ring { slots, head: 0, tail: 0, capacity }
+        Ring { slots, head: 0, tail: 0 }
     }
 
     /// Position of the oldest element (or of the next, if there is none).
@@ -39,19 +39,14 @@ impl<T: Copy> Ring<T> {
         self.head == self.tail
     }
 
-    /// Slots, of which a position has one: at least the capacity.
+    /// Slots, of which a position has one.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Elements that can still be pushed.
-    pub(crate) fn room(&self) -> u32 {
-        self.capacity - self.len()
-    }
-
-    /// Appends and returns the position. The caller has seen that there is [`room`](Ring::room).
+    /// Appends and returns the position. The caller has seen that there is room.
     pub(crate) fn push(&mut self, value: T) -> u32 {
-        assert!(self.room() > 0, "push to a full ring");
+        assert!((self.len() as usize) < self.slots.len(), "push to a full ring");
         let at = self.tail;
         let slot = self.slot(at);
         self.slots[slot] = Some(value);
@@ -121,7 +116,7 @@ mod tests {
             let at = ring.push(round);
             ring.push(round + 1000);
             assert_eq!(ring[at], round);
-            assert_eq!(ring.room(), 1);
+            assert_eq!(ring.len(), 2);
             assert_eq!(ring.pop(), Some(round));
             assert_eq!(ring.get(at), None, "a popped position is gone");
             assert_eq!(ring.pop(), Some(round + 1000));
@@ -130,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn capacity_is_as_asked_for_not_as_rounded() {
+    #[should_panic(expected = "push to a full ring")]
+    fn no_element_is_pushed_over_another() {
         let mut ring = Ring::new(3);
-        for value in 0..3 {
+        (0..5).for_each(|value| {
             ring.push(value);
-        }
-        assert_eq!(ring.room(), 0);
+        });
     }
 }

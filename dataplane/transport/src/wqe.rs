@@ -1,6 +1,6 @@
 //! Work requests as the user posts them and as they stand in the queues (WQEs).
 
-use uroce_wire::{ImmDt, Lkey, Psn, Qkey, Qpn, Rkey, Va};
+use uroce_wire::{ImmDt, Lkey, Msn, Psn, Qkey, Qpn, Rkey, Va};
 
 use crate::attr::{AccessFlags, QpType};
 use crate::env::Ah;
@@ -131,6 +131,15 @@ impl SendOp {
         )
     }
 
+    /// Does it consume a receive WQE at the peer?
+    pub fn needs_receive(&self) -> bool {
+        match self {
+            SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => true,
+            SendOp::Write { imm, .. } => imm.is_some(),
+            _ => false,
+        }
+    }
+
     /// Local invalidate and bind: nothing is sent, no PSN is taken.
     pub fn is_local(&self) -> bool {
         matches!(self, SendOp::LocalInvalidate { .. } | SendOp::BindMw(_))
@@ -173,13 +182,13 @@ pub(crate) struct SendWqe {
     pub(crate) wr: SendWr,
     /// Total bytes of the scatter/gather list.
     pub(crate) len: u32,
-    /// Position of the first SGE in the queue's SGE ring.
-    pub(crate) sge_at: u32,
-    pub(crate) num_sge: u32,
     /// PSN of the first packet; set when the message's first packet is first sent.
     pub(crate) first_psn: Psn,
     /// PSNs it takes: one a packet, for a READ one a response packet.
     pub(crate) psns: u32,
+    /// Number of the message, RC; set with `first_psn`. The first is 1.
+    pub(crate) ssn: Msn,
+    pub(crate) num_sge: u8,
     /// The payload is inline data.
     pub(crate) is_inline: bool,
 }
@@ -190,10 +199,10 @@ impl SendWqe {
         SendWqe {
             wr: *wr,
             len: 0,
-            sge_at: 0,
-            num_sge: 0,
             first_psn: Psn::default(),
             psns: 0,
+            ssn: Msn::default(),
+            num_sge: 0,
             is_inline: false,
         }
     }
@@ -204,8 +213,7 @@ impl SendWqe {
 pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
     pub(crate) len: u32,
-    pub(crate) sge_at: u32,
-    pub(crate) num_sge: u32,
+    pub(crate) num_sge: u8,
 }
 
 /// Why a work request was not taken. A refused post changes nothing.

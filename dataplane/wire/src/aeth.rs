@@ -56,6 +56,12 @@ impl Syndrome {
     /// Acknowledged, with no limit on credits.
     pub const UNLIMITED: Syndrome = Syndrome::Ack { credits: 0x1f };
 
+    /// Acknowledged, with credits for at most `receives` messages.
+    #[inline]
+    pub const fn ack(receives: u32) -> Syndrome {
+        Syndrome::Ack { credits: credit_code(receives) }
+    }
+
     const RNR: u8 = 0x20;
     const NAK: u8 = 0x60;
     const VALUE: u8 = 0x1f;
@@ -88,6 +94,33 @@ impl Default for Syndrome {
     fn default() -> Syndrome {
         Syndrome::UNLIMITED
     }
+}
+
+/// Receives that each credit code stands for; code 31 is no limit and stands outside.
+//= check A19 — all 31 codes
+const CREDITS: [u16; 31] = [
+    0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+];
+
+/// Receives that a credit code, 0..=31, stands for; `None` is no limit.
+#[inline]
+pub const fn credits(code: u8) -> Option<u32> {
+    let code = (code & Syndrome::VALUE) as usize;
+    if code < CREDITS.len() { Some(CREDITS[code] as u32) } else { None }
+}
+
+/// The code of the most credits that `receives` cover, 0..=30.
+#[inline]
+pub const fn credit_code(receives: u32) -> u8 {
+    if receives < 2 {
+        return receives as u8;
+    }
+    // Codes come in pairs: 2^n, then 1.5 · 2^n.
+    let octave = receives.ilog2();
+    let half = receives >> (octave - 1) & 1;
+    let code = 2 * octave + half;
+    if code < CREDITS.len() as u32 { code as u8 } else { CREDITS.len() as u8 - 1 }
 }
 
 /// Why a request was refused.
@@ -164,6 +197,24 @@ mod tests {
             };
             assert_eq!(syndrome, expected);
             assert_eq!(syndrome.to_byte(), byte);
+        }
+    }
+
+    #[test] //= check A19 test
+    fn the_credit_table_follows_its_formula_and_promises_no_more_than_there_is() {
+        assert_eq!([0, 1].map(credits), [Some(0), Some(1)]);
+        for code in 2..31u8 {
+            let octave = 1 << (code / 2);
+            let receives = if code.is_multiple_of(2) { octave } else { octave + octave / 2 };
+            assert_eq!(credits(code), Some(receives), "code {code}");
+            assert_eq!(credit_code(receives), code);
+            assert_eq!(credit_code(receives - 1), code - 1);
+        }
+        assert_eq!(credits(31), None);
+        assert_eq!(credit_code(u32::MAX), 30);
+        for receives in 0..70_000 {
+            let promised = credits(credit_code(receives)).expect("a limit");
+            assert!(promised <= receives);
         }
     }
 

@@ -61,7 +61,7 @@ pub mod icrc;
 pub mod packet;
 mod pretty;
 
-pub use aeth::{Aeth, NakCode, Syndrome};
+pub use aeth::{Aeth, NakCode, Syndrome, credit_code, credits};
 pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::Bth;
 pub use deth::Deth;

@@ -21,6 +21,12 @@ impl OpCode {
         TABLE[self.0 as usize].as_ref()
     }
 
+    /// Whether the byte is one of RC's, defined or reserved.
+    #[inline]
+    pub const fn is_of_rc(self) -> bool {
+        self.0 >> 5 == 0
+    }
+
     /// The RC opcode of an operation at a position, with immediate data
     /// ([`Header::ImmDt`]), with invalidation ([`Header::Ieth`]) or plain (`None`).
     ///
@@ -58,6 +64,15 @@ impl OpCode {
             (O::FetchAdd, P::Only, None) => Self::RC_FETCH_ADD,
             _ => return None,
         })
+    }
+
+    /// The UC opcode, as [`rc`](OpCode::rc). `None` where UC has no such packet.
+    #[inline]
+    pub fn uc(operation: Operation, position: Position, extra: Option<Header>) -> Option<Self> {
+        const FROM_RC: u8 = OpCode::UC_SEND_FIRST.0 - OpCode::RC_SEND_FIRST.0;
+        let rc = Self::rc(operation, position, extra)?;
+        let uc = OpCode(rc.0 + FROM_RC);
+        uc.info().map(|info| info.opcode)
     }
 }
 

@@ -81,6 +81,18 @@ impl Msn {
     pub const fn next(self) -> Msn {
         Msn::new(self.0 + 1)
     }
+
+    /// The MSN `messages` later, modulo 2^24.
+    #[inline]
+    pub const fn plus(self, messages: u32) -> Msn {
+        Msn::new(self.0.wrapping_add(messages))
+    }
+
+    /// Whether `self` lies in the 2^23 numbers before `other`.
+    #[inline]
+    pub const fn is_before(self, other: Msn) -> bool {
+        Psn(self.0).is_before(Psn(other.0))
+    }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl QpState {
         QpState::ALL.get(usize::from(number)).copied()
     }
 
-    /// May a send be posted? In ERR it may, and completes flushed at once.
+    /// May a send be posted? In ERR and SQE it may, and completes flushed at once.
     //= check G2 — post_send in Reset, Init and RTR is an immediate error
     pub fn may_post_send(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
@@ -67,6 +67,11 @@ impl QpState {
     //= check E11 — packets to a Reset or Init QP are dropped, in RTR they are served
     pub fn serves_requests(self) -> bool {
         matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
+    }
+
+    /// Does what is in the send queue complete flushed?
+    pub(crate) fn flushes_sends(self) -> bool {
+        matches!(self, QpState::Sqe | QpState::Err)
     }
 
     /// Does the requester work on messages, at least on those already begun?

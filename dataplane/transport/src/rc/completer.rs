@@ -10,14 +10,14 @@
 //!
 //! Not here: how the rewound packets are sent ([`super::requester`]).
 
-use uroce_wire::{NakCode, Operation, Packet, Psn, Syndrome};
+use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Psn, Syndrome, credits};
 
-use super::{Context, Requester};
+use super::Requester;
+use crate::context::Context;
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
-use crate::env::{Env, Memory, Output};
-use crate::queue::scatter;
-use crate::wqe::{SendOp, SendWqe};
+use crate::env::{Env, Output};
+use crate::wqe::SendOp;
 
 /// Whether everything before a response's PSN has been received by the peer, as far as we see.
 #[derive(PartialEq, Eq)]
@@ -43,12 +43,28 @@ impl Requester {
         //= check A13 — and an ACK for what was never sent
         if psn.is_before(self.unacked_psn) || !psn.is_before(self.end_psn) {
             env.count(Counter::StaleResponse);
+            if psn.next() == self.unacked_psn && packet.op.operation == Operation::Acknowledge {
+                self.take_credits(&packet.ext.aeth);
+            }
             return Ok(());
+        }
+        if packet.op.has(Header::Aeth) {
+            self.take_credits(&packet.ext.aeth);
         }
         match packet.op.operation {
             Operation::ReadResponse => self.handle_read_response(context, packet, env),
             Operation::AtomicAcknowledge => self.handle_atomic_ack(context, packet, env),
             _ => self.handle_acknowledge(context, psn, packet.ext.aeth.syndrome, env),
+        }
+    }
+
+    /// The peer says up to which message it has receives.
+    //= check A12 — an ACK that repeats the newest one only brings credits
+    fn take_credits(&mut self, aeth: &Aeth) {
+        if let Syndrome::Ack { credits: code } = aeth.syndrome {
+            let receives = credits(code);
+            self.is_limited = receives.is_some();
+            self.credit_limit = aeth.msn.plus(receives.unwrap_or(0));
         }
     }
 
@@ -104,9 +120,10 @@ impl Requester {
         match code {
             NakCode::PsnSequenceError => {
                 //= check A10 — one rewind and one charge, however often the NAK comes
-                if self.next_psn == psn || !self.retry.first_nak(psn) {
+                if self.next_psn == psn || self.retry.is_copy(psn, self.next_psn) {
                     return Ok(());
                 }
+                self.retry.note_nak(psn, self.end_psn);
                 env.count(Counter::PacketSeqErr);
                 self.try_again(psn, env)
             }
@@ -158,7 +175,7 @@ impl Requester {
         if self.acknowledge_before(psn, context, env)? == Acked::Gap {
             return Ok(());
         }
-        let Some(&wqe) = self.sq.wqes.front() else { return Ok(()) };
+        let Some(&wqe) = self.sq.front() else { return Ok(()) };
         if !matches!(wqe.wr.op, SendOp::Read { .. }) {
             return Err(WcStatus::BadRespErr);
         }
@@ -171,10 +188,11 @@ impl Requester {
         if packet.op.position.is_last() != is_last || !is_whole {
             return Err(WcStatus::LocLenErr);
         }
-        self.scatter(&wqe, offset, packet.payload, context, env)?;
+        let at = self.sq.head();
+        self.sq.scatter(at, &wqe, offset, packet.payload, context.by, env)?;
         self.unacked_psn = psn.next();
         if is_last {
-            self.complete_front(context.by.qpn, WcStatus::Success, env);
+            self.succeed_front(context.by.qpn, env);
         }
         self.made_progress(context);
         Ok(())
@@ -190,15 +208,15 @@ impl Requester {
         if self.acknowledge_before(psn, context, env)? == Acked::Gap {
             return Ok(());
         }
-        let Some(&wqe) = self.sq.wqes.front() else { return Ok(()) };
+        let Some(&wqe) = self.sq.front() else { return Ok(()) };
         //= check C11 — an ATOMIC response to something else is an error
         if !wqe.wr.op.is_atomic() {
             return Err(WcStatus::BadRespErr);
         }
         let original = packet.ext.atomic_ack.original.to_ne_bytes();
-        self.scatter(&wqe, 0, &original, context, env)?;
+        self.sq.scatter(self.sq.head(), &wqe, 0, &original, context.by, env)?;
         self.unacked_psn = psn.next();
-        self.complete_front(context.by.qpn, WcStatus::Success, env);
+        self.succeed_front(context.by.qpn, env);
         self.made_progress(context);
         Ok(())
     }
@@ -213,7 +231,7 @@ impl Requester {
         let before = self.unacked_psn;
         let mut acked = Acked::All;
         while self.unacked_psn.is_before(limit) {
-            let Some(&wqe) = self.sq.wqes.front() else { break };
+            let Some(&wqe) = self.sq.front() else { break };
             if wqe.wr.op.is_read_or_atomic() {
                 acked = Acked::Gap;
                 break;
@@ -224,7 +242,7 @@ impl Requester {
                 break;
             }
             self.unacked_psn = end;
-            self.complete_front(context.by.qpn, WcStatus::Success, env);
+            self.succeed_front(context.by.qpn, env);
         }
         if self.unacked_psn != before {
             self.made_progress(context);
@@ -264,18 +282,5 @@ impl Requester {
         // What is yet to be sent again does not count: its timer starts when it is.
         let outstanding = self.unacked_psn != self.next_psn;
         self.retry.progress(context.attr, context.now, outstanding);
-    }
-
-    /// Writes response data to the WQE's scatter list from byte `offset` on.
-    fn scatter(
-        &self,
-        wqe: &SendWqe,
-        offset: u32,
-        data: &[u8],
-        context: &Context<'_>,
-        memory: &mut impl Memory,
-    ) -> Result<(), WcStatus> {
-        scatter(&self.sq.sges, wqe.sge_at, offset, data, context.by, memory)
-            .map_err(|_| WcStatus::LocProtErr)
     }
 }

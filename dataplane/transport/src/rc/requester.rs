@@ -11,25 +11,25 @@
 //!
 //! What holds
 //! - `unacked_psn` ≤ `next_psn` ≤ `end_psn`; `next_psn` lies in the WQE at `cursor`.
-//! - A WQE gets its PSNs when its first packet is first sent, and keeps them.
+//! - A WQE gets its PSNs when its first packet is first sent, and keeps them. What needs no packet
+//!   (local invalidate, bind) takes none: it is carried out in its turn, and then behind `begun`.
 //! - A local error is raised only when the WQE is the oldest, so completions stay in order.
 //! - `rd_atomic` is the number of READ and ATOMIC WQEs between head and cursor.
 //!
 //! Not here: what responses do ([`super::completer`]), when to try again ([`super::retry`]).
 
-use uroce_wire::{
-    AtomicEth, Bth, ExtHeaders, Header, ImmDt, OpCode, Operation, PathMtu, Position, Psn, Qpn,
-    Reth, Rkey, Va,
-};
+use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, PathMtu, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
-use super::{Context, Step, packets};
-use crate::attr::QpAttr;
+use crate::attr::{QpAttr, QpType};
+use crate::context::{Context, Step};
 use crate::counter::Counter;
-use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{Access, Env, Outbound, Output, Path, Side, TransmitError};
+use crate::cqe::WcStatus;
+use crate::env::{Env, Outbound, Output, Path, TransmitError};
 use crate::gather::Gather;
-use crate::queue::{QpCaps, WorkQueue, check_sges};
+use crate::queue::QpCaps;
+use crate::segment::data_packet;
+use crate::send_queue::{SendQueue, carry_out};
 use crate::time::Instant;
 use crate::wqe::{PostError, SendOp, SendWqe, SendWr, Sge};
 
@@ -41,28 +41,33 @@ const MAX_IN_FLIGHT: u32 = 256;
 const PSN_WINDOW: u32 = 1 << 23;
 
 /// An acknowledgement is asked for at the end of a message, and after this many packets.
-const ACK_REQ_EVERY: u32 = 32;
+const ACK_REQ_EVERY: u8 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    pub(super) sq: WorkQueue<SendWqe>,
+    pub(super) sq: SendQueue,
     /// Position of the WQE that is sent from next.
     pub(super) cursor: u32,
-    /// Position of the first WQE that has no PSNs yet.
+    /// Position of the first WQE that has not been begun.
     begun: u32,
     pub(super) unacked_psn: Psn,
     pub(super) next_psn: Psn,
     pub(super) end_psn: Psn,
-    pub(super) rd_atomic: u32,
+    pub(super) rd_atomic: u8,
     /// Packets sent since the last one with AckReq.
-    unasked: u32,
+    unasked: u8,
+    /// Number of the next message to begin.
+    next_ssn: Msn,
+    /// The last message that the peer has a receive for, if it says so.
+    pub(super) credit_limit: Msn,
+    pub(super) is_limited: bool,
     pub(super) retry: Retry,
 }
 
 impl Requester {
     pub(crate) fn new(caps: &QpCaps) -> Requester {
         Requester {
-            sq: WorkQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data),
+            sq: SendQueue::new(caps),
             cursor: 0,
             begun: 0,
             unacked_psn: Psn::default(),
@@ -70,6 +75,9 @@ impl Requester {
             end_psn: Psn::default(),
             rd_atomic: 0,
             unasked: 0,
+            next_ssn: Msn::default(),
+            credit_limit: Msn::default(),
+            is_limited: false,
             retry: Retry::default(),
         }
     }
@@ -79,6 +87,9 @@ impl Requester {
         self.unacked_psn = attr.sq_psn;
         self.next_psn = attr.sq_psn;
         self.end_psn = attr.sq_psn;
+        // A responder counts completed messages from 0.
+        self.next_ssn = Msn::new(1);
+        self.is_limited = false;
         self.retry = Retry::new(attr);
     }
 
@@ -94,12 +105,12 @@ impl Requester {
     }
 
     pub(crate) fn depth(&self) -> u32 {
-        self.sq.wqes.len()
+        self.sq.len()
     }
 
     /// Is no message in progress?
     pub(crate) fn is_quiet(&self) -> bool {
-        self.begun == self.sq.wqes.head()
+        self.begun == self.sq.head()
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -112,16 +123,7 @@ impl Requester {
         sges: &[Sge],
         path_mtu: PathMtu,
     ) -> Result<(), PostError> {
-        let len = self.sq.check(sges)?;
-        check_op(&wr.op)?;
-        if wr.op.is_atomic() && len != 8 {
-            return Err(PostError::AtomicLength);
-        }
-        let num_sge = sges.len() as u32;
-        let wqe =
-            SendWqe { len, num_sge, psns: packets(len, path_mtu.bytes()), ..SendWqe::new(wr) };
-        self.sq.push(sges, |sge_at| SendWqe { sge_at, ..wqe });
-        Ok(())
+        self.sq.post(wr, sges, QpType::Rc, path_mtu)
     }
 
     pub(crate) fn post_inline(
@@ -130,15 +132,7 @@ impl Requester {
         data: &[u8],
         path_mtu: PathMtu,
     ) -> Result<(), PostError> {
-        self.sq.check_inline(data)?;
-        check_op(&wr.op)?;
-        if !wr.op.takes_inline() {
-            return Err(PostError::WrongOperation);
-        }
-        let len = data.len() as u32;
-        let psns = packets(len, path_mtu.bytes());
-        self.sq.push_inline(data, SendWqe { len, psns, is_inline: true, ..SendWqe::new(wr) });
-        Ok(())
+        self.sq.post_inline(wr, data, QpType::Rc, path_mtu)
     }
 
     /// Sends the packet at the cursor, if there is one and nothing holds it back.
@@ -146,7 +140,7 @@ impl Requester {
         if self.retry.waits_for_receiver() || self.in_flight() >= MAX_IN_FLIGHT {
             return Step::Idle;
         }
-        let Some(&wqe) = self.sq.wqes.get(self.cursor) else { return Step::Idle };
+        let Some(&wqe) = self.sq.get(self.cursor) else { return Step::Idle };
         let wqe = match self.begin(wqe, context, env) {
             Ok(wqe) => wqe,
             Err(step) => return step,
@@ -154,7 +148,11 @@ impl Requester {
         if wqe.wr.op.is_read_or_atomic() && !self.may_ask(&wqe, context) {
             return Step::Idle;
         }
-        let (packet, end) = self.packet(&wqe, context);
+        let is_probe = self.lacks_credit(&wqe);
+        if is_probe && self.in_flight() > 0 && self.unasked == 0 {
+            return Step::Idle;
+        }
+        let (packet, end) = self.packet(&wqe, is_probe, context);
         let ack_req = packet.bth.ack_req;
         match env.transmit(&packet) {
             Ok(()) => {}
@@ -164,7 +162,7 @@ impl Requester {
             }
         }
         self.advance(&wqe, end, ack_req, context, env);
-        Step::Sent
+        Step::Done
     }
 
     /// PSNs sent and not acknowledged, counting from where sending goes on.
@@ -175,20 +173,26 @@ impl Requester {
     /// May this READ or ATOMIC be sent now?
     //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
     fn may_ask(&self, wqe: &SendWqe, context: &Context<'_>) -> bool {
-        self.rd_atomic < u32::from(context.attr.max_rd_atomic)
-            && self.in_flight() + wqe.psns <= PSN_WINDOW
+        self.rd_atomic < context.attr.max_rd_atomic && self.in_flight() + wqe.psns <= PSN_WINDOW
+    }
+
+    /// Is the message one that the peer may have no receive for? Then it goes packet by packet, each
+    /// asking for its acknowledgement and with it for credits.
+    //= check A19 — without credit one packet probes
+    fn lacks_credit(&self, wqe: &SendWqe) -> bool {
+        self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.wr.op.needs_receive()
     }
 
     /// Goes back to `psn`, which is outstanding, to send again from there.
     pub(super) fn rewind(&mut self, psn: Psn) {
-        let mut at = self.sq.wqes.head();
+        let mut at = self.sq.head();
         let mut rd_atomic = 0;
-        while let Some(wqe) = self.sq.wqes.get(at) {
+        while let Some(wqe) = self.sq.get(at) {
             let is_beyond = !psn.is_before(wqe.first_psn.plus(wqe.psns));
             if at == self.begun || !is_beyond {
                 break;
             }
-            rd_atomic += u32::from(wqe.wr.op.is_read_or_atomic());
+            rd_atomic += u8::from(wqe.wr.op.is_read_or_atomic());
             at = at.wrapping_add(1);
         }
         self.cursor = at;
@@ -196,10 +200,20 @@ impl Requester {
         self.rd_atomic = rd_atomic;
     }
 
-    /// Completes the oldest WQE. Success is reported if it was asked for, an error always.
+    /// Completes the oldest WQE, and with it what needed no packet and only waited for its turn.
+    pub(super) fn succeed_front(&mut self, qpn: Qpn, out: &mut impl Output) {
+        self.complete_front(qpn, WcStatus::Success, out);
+        while self.begun != self.sq.head()
+            && self.sq.front().is_some_and(|wqe| wqe.wr.op.is_local())
+        {
+            self.complete_front(qpn, WcStatus::Success, out);
+        }
+    }
+
+    /// Completes the oldest WQE with a status.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
-        let at = self.sq.wqes.head();
-        let Some(wqe) = self.sq.pop(|wqe| wqe.num_sge) else { return };
+        let at = self.sq.head();
+        let Some(wqe) = self.sq.complete_front(qpn, status, out) else { return };
         if self.cursor == at {
             self.cursor = at.wrapping_add(1);
         } else if wqe.wr.op.is_read_or_atomic() {
@@ -208,32 +222,17 @@ impl Requester {
         if self.begun == at {
             self.begun = at.wrapping_add(1);
         }
-        match status {
-            WcStatus::Success => out.count(Counter::SendMessages),
-            WcStatus::WrFlushErr => out.count(Counter::ReqCqeFlushError),
-            _ => out.count(Counter::ReqCqeError),
-        }
-        //= check G1 — an error completes the WQE even if no completion was asked for
-        let is_error = status != WcStatus::Success;
-        if wqe.wr.signaled || is_error {
-            let opcode = wc_opcode(&wqe.wr.op);
-            let byte_len = if wqe.wr.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
-            let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr.wr_id, status, opcode, qpn) };
-            out.complete(Side::Send, cqe);
-        }
     }
 
     /// Completes everything flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
-        while !self.sq.wqes.is_empty() {
-            self.complete_front(qpn, WcStatus::WrFlushErr, out);
-        }
+        self.sq.flush(qpn, out);
         self.rest();
     }
 
     /// Nothing is in flight any more.
     fn rest(&mut self) {
-        self.cursor = self.sq.wqes.head();
+        self.cursor = self.sq.head();
         self.begun = self.cursor;
         self.rd_atomic = 0;
         self.unasked = 0;
@@ -242,7 +241,9 @@ impl Requester {
         self.retry = Retry::default();
     }
 
-    /// Gives the WQE at the cursor its PSNs if it has none; it is checked before.
+    /// Begins the WQE at the cursor unless it was begun: it is checked and gets its PSNs, or it is
+    /// carried out at once.
+    #[inline]
     fn begin(
         &mut self,
         wqe: SendWqe,
@@ -256,34 +257,52 @@ impl Requester {
         if context.attr.state != crate::QpState::Rts {
             return Err(Step::Idle);
         }
-        let is_read_or_atomic = wqe.wr.op.is_read_or_atomic();
-        if is_read_or_atomic && context.attr.max_rd_atomic == 0 {
+        //= check C15 — behind a fence nothing starts before all READs and ATOMICs are answered
+        if wqe.wr.fence && self.rd_atomic > 0 {
+            return Err(Step::Idle);
+        }
+        if wqe.wr.op.is_local() {
+            return Err(self.carry_out(&wqe, context, env));
+        }
+        if wqe.wr.op.is_read_or_atomic() && context.attr.max_rd_atomic == 0 {
             return Err(self.fail_in_order(WcStatus::LocQpOpErr));
         }
-        //= check F12 — memory that is not granted is found before any packet is sent
-        let access = if is_read_or_atomic { Access::Write } else { Access::Read };
-        let sges = &self.sq.sges;
-        if check_sges(sges, wqe.sge_at, wqe.num_sge, context.by, access, env).is_err() {
-            return Err(self.fail_in_order(WcStatus::LocProtErr));
+        if let Err(status) = self.sq.check_memory(self.cursor, &wqe, context.by, env) {
+            return Err(self.fail_in_order(status));
         }
         self.begun = self.cursor.wrapping_add(1);
-        let wqe_at_cursor = &mut self.sq.wqes[self.cursor];
-        wqe_at_cursor.first_psn = self.end_psn;
+        let (first_psn, ssn) = (self.end_psn, self.next_ssn);
+        self.next_ssn = ssn.next();
+        let wqe_at_cursor = self.sq.at_mut(self.cursor);
+        wqe_at_cursor.first_psn = first_psn;
+        wqe_at_cursor.ssn = ssn;
         Ok(*wqe_at_cursor)
+    }
+
+    /// Carries out the local operation at the cursor; it completes when it is the oldest.
+    #[cold]
+    fn carry_out(&mut self, wqe: &SendWqe, context: &Context<'_>, env: &mut impl Env) -> Step {
+        if carry_out(&wqe.wr.op, context.by, env).is_err() {
+            return self.fail_in_order(WcStatus::MwBindErr);
+        }
+        let at = self.cursor;
+        self.sq.at_mut(at).first_psn = self.end_psn;
+        self.cursor = at.wrapping_add(1);
+        self.begun = self.cursor;
+        if at == self.sq.head() {
+            self.complete_front(context.by.qpn, WcStatus::Success, env);
+        }
+        Step::Done
     }
 
     /// The error of the WQE at the cursor: raised if it is the oldest, else it waits its turn.
     fn fail_in_order(&self, status: WcStatus) -> Step {
-        if self.cursor == self.sq.wqes.head() { Step::Failed(status) } else { Step::Idle }
+        if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
     /// The packet at `next_psn` of `wqe`, and the PSN that follows it.
-    fn packet(&self, wqe: &SendWqe, context: &Context<'_>) -> (Outbound<'_>, Psn) {
+    fn packet(&self, wqe: &SendWqe, is_probe: bool, context: &Context<'_>) -> (Outbound<'_>, Psn) {
         match wqe.wr.op {
-            SendOp::Send { imm } => self.data_packet(wqe, context, Operation::Send, None, imm),
-            SendOp::Write { va, rkey, imm } => {
-                self.data_packet(wqe, context, Operation::Write, Some((va, rkey)), imm)
-            }
             SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
             SendOp::CompareSwap { va, rkey, compare, swap } => {
                 let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
@@ -293,59 +312,16 @@ impl Requester {
                 let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
                 self.atomic_packet(wqe, context, OpCode::RC_FETCH_ADD, atomic)
             }
-            SendOp::SendWithInvalidate { .. }
-            | SendOp::SendTo { .. }
-            | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw(_) => unreachable!("refused by check_op"),
+            _ => {
+                let psn = self.next_psn;
+                let mut packet = data_packet(&self.sq, self.cursor, wqe, psn, context, OpCode::rc);
+                let end = psn.next();
+                let is_last = end == wqe.first_psn.plus(wqe.psns);
+                //= check A16 — the last packet of a message asks for its acknowledgement
+                packet.bth.ack_req = is_last || is_probe || self.unasked + 1 >= ACK_REQ_EVERY;
+                (packet, end)
+            }
         }
-    }
-
-    /// One packet of a SEND or WRITE.
-    fn data_packet(
-        &self,
-        wqe: &SendWqe,
-        context: &Context<'_>,
-        operation: Operation,
-        remote: Option<(Va, Rkey)>,
-        imm: Option<ImmDt>,
-    ) -> (Outbound<'_>, Psn) {
-        let mtu = context.mtu();
-        let offset = self.next_psn.distance_from(wqe.first_psn) as u32 * mtu;
-        let left = wqe.len - offset;
-        let len = left.min(mtu);
-        let position = match (offset == 0, left <= mtu) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        };
-        let is_last = position.is_last();
-        let extra = imm.filter(|_| is_last).map(|_| Header::ImmDt);
-        let opcode = OpCode::rc(operation, position, extra).expect("RC has all SENDs and WRITEs");
-        let (va, rkey) = remote.unwrap_or_default();
-        let ext = ExtHeaders {
-            reth: Reth { va, rkey, dma_len: wqe.len },
-            imm: imm.unwrap_or_default(),
-            ..ExtHeaders::default()
-        };
-        let has_event = operation == Operation::Send || imm.is_some();
-        let bth = Bth {
-            solicited: is_last && wqe.wr.solicited && has_event,
-            pad_count: (len.wrapping_neg() & 3) as u8,
-            //= check A16 — the last packet of a message asks for its acknowledgement
-            ack_req: is_last || self.unasked + 1 >= ACK_REQ_EVERY,
-            ..self.bth(opcode, context)
-        };
-        let payload = if wqe.is_inline {
-            //= check F13 — the bytes are those of the post, each time they are sent
-            Gather::bytes(&self.sq.inline(self.cursor)[offset as usize..][..len as usize])
-        } else {
-            Gather::sges(&self.sq.sges, wqe.sge_at, offset, len)
-        };
-        (
-            Outbound { path: Path::Connected, bth, ext, by: context.by, payload },
-            self.next_psn.next(),
-        )
     }
 
     /// The request for all of a READ, or after a rewind for what is still missing of it.
@@ -360,11 +336,9 @@ impl Requester {
         let offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
         let va = Va(va.0.wrapping_add(u64::from(offset)));
         let reth = Reth { va, rkey, dma_len: wqe.len - offset };
-        let bth = self.bth(OpCode::RC_RDMA_READ_REQUEST, context);
         let ext = ExtHeaders { reth, ..ExtHeaders::default() };
         //= check C1 — a READ takes as many PSNs as it has response packets
-        let end = wqe.first_psn.plus(wqe.psns);
-        (Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }, end)
+        self.request(wqe, OpCode::RC_RDMA_READ_REQUEST, ext, context)
     }
 
     fn atomic_packet(
@@ -374,22 +348,21 @@ impl Requester {
         opcode: OpCode,
         atomic: AtomicEth,
     ) -> (Outbound<'_>, Psn) {
-        let bth = self.bth(opcode, context);
-        let ext = ExtHeaders { atomic, ..ExtHeaders::default() };
-        let end = wqe.first_psn.plus(wqe.psns);
-        (Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }, end)
+        self.request(wqe, opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
     }
 
-    fn bth(&self, opcode: OpCode, context: &Context<'_>) -> Bth {
-        Bth {
-            opcode,
-            //= check I1 — without an armed alternate path MigReq is 1
-            mig_req: true,
-            pkey: context.attr.pkey,
-            dest_qpn: context.attr.dest_qpn,
-            psn: self.next_psn,
-            ..Bth::default()
-        }
+    /// A packet without payload that asks for data.
+    fn request(
+        &self,
+        wqe: &SendWqe,
+        opcode: OpCode,
+        ext: ExtHeaders,
+        context: &Context<'_>,
+    ) -> (Outbound<'_>, Psn) {
+        let bth = context.bth(opcode, self.next_psn, 0);
+        let end = wqe.first_psn.plus(wqe.psns);
+        let (path, payload) = (Path::Connected, Gather::EMPTY);
+        (Outbound { path, bth, ext, by: context.by, payload }, end)
     }
 
     /// The packet at the cursor went out.
@@ -410,34 +383,19 @@ impl Requester {
         }
         if end == wqe.first_psn.plus(wqe.psns) {
             self.cursor = self.cursor.wrapping_add(1);
+            self.skip_done();
         }
-        self.rd_atomic += u32::from(wqe.wr.op.is_read_or_atomic());
-        self.unasked = if ack_req { 0 } else { self.unasked + 1 };
+        self.rd_atomic += u8::from(wqe.wr.op.is_read_or_atomic());
+        self.unasked = if ack_req { 0 } else { self.unasked.saturating_add(1) };
         self.retry.arm(context.attr, context.now);
     }
-}
 
-/// Operations that the service has.
-fn check_op(op: &SendOp) -> Result<(), PostError> {
-    match op {
-        SendOp::SendWithInvalidate { .. }
-        | SendOp::SendTo { .. }
-        | SendOp::LocalInvalidate { .. }
-        | SendOp::BindMw(_) => Err(PostError::WrongOperation),
-        _ => Ok(()),
-    }
-}
-
-fn wc_opcode(op: &SendOp) -> WcOpcode {
-    match op {
-        SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => {
-            WcOpcode::Send
+    /// Goes past local operations that were carried out before a rewind.
+    fn skip_done(&mut self) {
+        while self.cursor != self.begun
+            && self.sq.get(self.cursor).is_some_and(|wqe| wqe.wr.op.is_local())
+        {
+            self.cursor = self.cursor.wrapping_add(1);
         }
-        SendOp::Write { .. } => WcOpcode::RdmaWrite,
-        SendOp::Read { .. } => WcOpcode::RdmaRead,
-        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-        SendOp::LocalInvalidate { .. } => WcOpcode::LocalInv,
-        SendOp::BindMw(_) => WcOpcode::BindMw,
     }
 }

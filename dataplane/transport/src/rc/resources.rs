@@ -4,12 +4,13 @@
 //! - The newest `max_dest_rd_atomic` requests (rounded up to a power of two, since some peers
 //!   round theirs) stay replayable; an older one makes room for a new one once it is answered.
 //! - An ATOMIC is kept with its result: it is replayed, never executed twice.
-//! - Answers go out in the order of the requests.
+//! - Answers go out in the order of the requests. One of them, the oldest that is owed, may be
+//!   partly sent; all others begin at their first packet.
 
 use uroce_wire::{Psn, Reth, Rkey, Va};
 
 use crate::attr::MAX_RD_ATOMIC;
-use crate::ring::Ring;
+use crate::context::packets;
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -18,23 +19,65 @@ pub(super) enum Asked {
     Atomic { original: u64 },
 }
 
-/// One accepted request and how far its answer has come.
+/// One accepted request. Every QP has sixteen of them, so each bit counts.
+#[derive(Clone, Copy, Default, Debug)]
+struct Record {
+    /// The address of a READ or the result of an ATOMIC, high half first.
+    value: [u32; 2],
+    rkey: u32,
+    len: u32,
+    /// First PSN in the low 24 bits, flags above.
+    psn: u32,
+}
+
+const _: () = assert!(size_of::<Record>() == 20);
+
+impl Record {
+    const IS_ATOMIC: u32 = 1 << 24;
+    /// The whole answer has gone out once.
+    const IS_ANSWERED: u32 = 1 << 25;
+    /// The answer, or a repetition of it, is to go out.
+    const IS_OWED: u32 = 1 << 26;
+
+    fn new(asked: Asked, first_psn: Psn) -> Record {
+        let (value, rkey, len, kind) = match asked {
+            Asked::Read { va, rkey, len } => (va.0, rkey.0, len, 0),
+            Asked::Atomic { original } => (original, 0, 0, Record::IS_ATOMIC),
+        };
+        let value = [(value >> 32) as u32, value as u32];
+        Record { value, rkey, len, psn: first_psn.value() | kind | Record::IS_OWED }
+    }
+
+    fn asked(&self) -> Asked {
+        let value = u64::from(self.value[0]) << 32 | u64::from(self.value[1]);
+        match self.has(Record::IS_ATOMIC) {
+            true => Asked::Atomic { original: value },
+            false => Asked::Read { va: Va(value), rkey: Rkey(self.rkey), len: self.len },
+        }
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.psn & flag != 0
+    }
+
+    fn first_psn(&self) -> Psn {
+        Psn::new(self.psn)
+    }
+}
+
+/// How far the answer being given has come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Resource {
-    pub(super) asked: Asked,
-    first_psn: Psn,
-    /// PSNs of the whole answer.
-    psns: u32,
-    /// First packet of the answer being given: 0, or where a repeated READ begins.
-    from: u32,
+struct Cursor {
+    /// Position of the record.
+    at: u8,
+    /// Nothing of the answer has gone out.
+    is_fresh: bool,
     /// Next packet to send.
     next: u32,
-    /// One past the last packet to send; nothing is left when `next` is there.
+    /// One past the last packet.
     end: u32,
     /// Bytes of the READ up to which is answered.
     end_offset: u32,
-    /// The whole answer has gone out once. A repetition may be under way.
-    is_answered: bool,
 }
 
 /// One packet of an answer.
@@ -47,21 +90,24 @@ pub(super) struct Reply {
     /// Of a READ: where the packet's payload begins.
     pub(super) offset: u32,
     pub(super) len: u32,
-    at: u32,
+    cursor: Cursor,
 }
 
 #[derive(Debug)]
 pub(super) struct Resources {
-    slots: Ring<Resource>,
-    depth: u32,
-    /// Requests whose answer is not complete.
-    unanswered: u32,
+    slots: Box<[Record; MAX_RD_ATOMIC as usize]>,
+    /// Position of the oldest record; positions wrap at 2^8.
+    head: u8,
+    count: u8,
+    depth: u8,
+    /// Records whose answer is not complete.
+    owed: u8,
+    cursor: Option<Cursor>,
 }
 
 impl Resources {
     pub(super) fn new() -> Resources {
-        let slots = Ring::new(u32::from(MAX_RD_ATOMIC));
-        Resources { slots, depth: 0, unanswered: 0 }
+        Resources { slots: Box::default(), head: 0, count: 0, depth: 0, owed: 0, cursor: None }
     }
 
     pub(super) fn start(&mut self, max_dest_rd_atomic: u8) {
@@ -70,81 +116,83 @@ impl Resources {
     }
 
     pub(super) fn set_depth(&mut self, max_dest_rd_atomic: u8) {
-        let depth = u32::from(max_dest_rd_atomic);
+        let depth = max_dest_rd_atomic;
         self.depth = if depth == 0 { 0 } else { depth.next_power_of_two() };
     }
 
     pub(super) fn clear(&mut self) {
-        self.slots.clear();
-        self.unanswered = 0;
+        (self.count, self.owed, self.cursor) = (0, 0, None);
     }
 
     /// Is there room for one more request?
     //= check C14 — with max_dest_rd_atomic 0 there never is
     pub(super) fn has_room(&self) -> bool {
-        self.depth > 0 && (self.slots.len() < self.depth || self.oldest_is_answered())
+        self.depth > 0 && (self.count < self.depth || self.oldest_is_answered())
     }
 
-    /// Keeps a request that takes `psns` PSNs from `first_psn` on. [`has_room`] was true.
+    /// Keeps a request whose answer begins with `first_psn`. [`has_room`] was true.
     ///
     /// [`has_room`]: Resources::has_room
-    pub(super) fn push(&mut self, asked: Asked, first_psn: Psn, psns: u32) {
-        while self.slots.len() >= self.depth && self.oldest_is_answered() {
+    pub(super) fn push(&mut self, asked: Asked, first_psn: Psn) {
+        while self.count >= self.depth && self.oldest_is_answered() {
             self.forget_oldest();
         }
-        let end_offset = match asked {
-            Asked::Read { len, .. } => len,
-            Asked::Atomic { .. } => 0,
-        };
-        self.slots.push(Resource {
-            asked,
-            first_psn,
-            psns,
-            from: 0,
-            next: 0,
-            end: psns,
-            end_offset,
-            is_answered: false,
-        });
-        self.unanswered += 1;
+        let at = self.head.wrapping_add(self.count);
+        *self.record_mut(at) = Record::new(asked, first_psn);
+        self.count += 1;
+        self.owed += 1;
     }
 
     /// The next packet that is owed to the peer.
+    #[inline]
     pub(super) fn next_reply(&self, mtu: u32) -> Option<Reply> {
-        if self.unanswered == 0 {
+        if self.owed == 0 {
             return None;
         }
-        let (at, resource) = self.iter().find(|(_, resource)| resource.next != resource.end)?;
-        let offset = resource.next * mtu;
+        let at = self.positions().find(|at| self.record(*at).has(Record::IS_OWED))?;
+        let record = self.record(at);
+        let cursor = match self.cursor {
+            Some(cursor) if cursor.at == at => cursor,
+            _ => {
+                let end = packets(record.len, mtu);
+                Cursor { at, is_fresh: true, next: 0, end, end_offset: record.len }
+            }
+        };
+        let offset = cursor.next * mtu;
         Some(Reply {
-            asked: resource.asked,
-            psn: resource.first_psn.plus(resource.next),
-            is_first: resource.next == resource.from,
-            is_last: resource.next + 1 == resource.end,
+            asked: record.asked(),
+            psn: record.first_psn().plus(cursor.next),
+            is_first: cursor.is_fresh,
+            is_last: cursor.next + 1 == cursor.end,
             offset,
-            len: resource.end_offset.saturating_sub(offset).min(mtu),
-            at,
+            len: cursor.end_offset.saturating_sub(offset).min(mtu),
+            cursor,
         })
     }
 
     /// The reply went out.
+    #[inline]
     pub(super) fn sent(&mut self, reply: &Reply) {
-        let resource = &mut self.slots[reply.at];
-        resource.next += 1;
-        if resource.next == resource.end {
-            resource.is_answered = true;
-            self.unanswered -= 1;
+        if !reply.is_last {
+            self.cursor =
+                Some(Cursor { is_fresh: false, next: reply.cursor.next + 1, ..reply.cursor });
+            return;
         }
+        let record = self.record_mut(reply.cursor.at);
+        record.psn |= Record::IS_ANSWERED;
+        record.psn &= !Record::IS_OWED;
+        self.owed -= 1;
+        self.cursor = None;
     }
 
     /// A repeated READ: answers again from `psn` on, if it lies within a kept request.
     //= check C5 — a repeated READ is answered from memory again, with the same PSNs
     //= check C6 — a larger range, a lower address or another key is not answered
     pub(super) fn replay_read(&mut self, psn: Psn, reth: &Reth, mtu: u32) -> bool {
-        let Some(at) = self.find(psn) else { return false };
-        let resource = &mut self.slots[at];
-        let Asked::Read { va, rkey, len } = resource.asked else { return false };
-        let from = psn.distance_from(resource.first_psn) as u32;
+        let Some(at) = self.find(psn, mtu) else { return false };
+        let record = *self.record(at);
+        let Asked::Read { va, rkey, len } = record.asked() else { return false };
+        let from = psn.distance_from(record.first_psn()) as u32;
         let offset = from * mtu;
         let is_inside = reth.rkey == rkey
             && reth.va == Va(va.0.wrapping_add(u64::from(offset)))
@@ -152,78 +200,89 @@ impl Resources {
         if !is_inside {
             return false;
         }
-        let end = from + super::packets(reth.dma_len, mtu);
-        let was_answered = resource.next == resource.end;
-        if !was_answered && resource.next <= from && end <= resource.end {
-            return true; // still owed, it will come in its turn
-        }
-        resource.from = from;
-        resource.next = from;
-        resource.end = end;
-        resource.end_offset = offset + reth.dma_len;
-        self.unanswered += u32::from(was_answered);
-        true
+        let (end, end_offset) = (from + packets(reth.dma_len, mtu), offset + reth.dma_len);
+        let again = Cursor { at, is_fresh: true, next: from, end, end_offset };
+        self.replay(&record, again)
     }
 
     /// A repeated ATOMIC: gives the kept result again.
     //= check D1 — the original value is replayed, memory is not touched again
     //= check D3 — whatever the repetition's operands are
     pub(super) fn replay_atomic(&mut self, psn: Psn) -> bool {
-        let Some(at) = self.find(psn) else { return false };
-        let resource = &mut self.slots[at];
-        if !matches!(resource.asked, Asked::Atomic { .. }) {
-            return false;
+        // An ATOMIC's answer is one packet at any MTU.
+        let Some(at) = self.find(psn, u32::MAX) else { return false };
+        let record = *self.record(at);
+        record.has(Record::IS_ATOMIC)
+            && self.replay(&record, Cursor { at, is_fresh: true, next: 0, end: 1, end_offset: 0 })
+    }
+
+    /// Owes the answer `again` from its beginning. False: an older one is under way, whose end the
+    /// peer has to wait for before it can ask for this one.
+    fn replay(&mut self, record: &Record, again: Cursor) -> bool {
+        let is_owed = record.has(Record::IS_OWED);
+        match self.cursor {
+            // It will come in its turn.
+            Some(now) if now.at == again.at && now.next <= again.next && again.end <= now.end => {
+                return true;
+            }
+            Some(now) if now.at == again.at => {}
+            _ if is_owed => return true, // from its first packet on
+            Some(now) => {
+                let place = |at: u8| at.wrapping_sub(self.head);
+                if place(now.at) < place(again.at) && again.next > 0 {
+                    return false;
+                }
+            }
+            None => {}
         }
-        self.unanswered += u32::from(resource.next == resource.end);
-        resource.next = 0;
+        self.record_mut(again.at).psn |= Record::IS_OWED;
+        self.owed += u8::from(!is_owed);
+        let is_oldest =
+            self.positions().find(|at| self.record(*at).has(Record::IS_OWED)) == Some(again.at);
+        if is_oldest {
+            self.cursor = Some(again);
+        }
         true
     }
 
     /// A peer that keeps to its limit asks for one more only when it has the oldest answer. A
     /// repetition of that, which some late duplicate has asked for, need not be finished.
     fn oldest_is_answered(&self) -> bool {
-        self.slots.front().is_some_and(|oldest| oldest.is_answered)
+        self.count > 0 && self.record(self.head).has(Record::IS_ANSWERED)
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.slots.pop() {
-            self.unanswered -= u32::from(oldest.next != oldest.end);
+        self.owed -= u8::from(self.record(self.head).has(Record::IS_OWED));
+        if self.cursor.is_some_and(|cursor| cursor.at == self.head) {
+            self.cursor = None;
         }
+        self.head = self.head.wrapping_add(1);
+        self.count -= 1;
     }
 
     /// The newest request that holds `psn`: after 2^24 packets an older one may hold it as well.
-    fn find(&self, psn: Psn) -> Option<u32> {
-        let holds = |resource: &Resource| {
-            let index = psn.distance_from(resource.first_psn);
-            index >= 0 && (index as u32) < resource.psns
+    fn find(&self, psn: Psn, mtu: u32) -> Option<u8> {
+        let holds = |at: &u8| {
+            let record = self.record(*at);
+            let index = psn.distance_from(record.first_psn());
+            index >= 0 && (index as u32) < packets(record.len, mtu)
         };
-        self.iter().rev().find(|(_, resource)| holds(resource)).map(|(at, _)| at)
+        self.positions().rev().find(holds)
     }
 
-    fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &Resource)> {
-        let head = self.slots.head();
-        (0..self.slots.len()).map(move |index| {
-            let at = head.wrapping_add(index);
-            (at, &self.slots[at])
-        })
+    fn positions(&self) -> impl DoubleEndedIterator<Item = u8> + use<> {
+        let head = self.head;
+        (0..self.count).map(move |index| head.wrapping_add(index))
+    }
+
+    fn record(&self, at: u8) -> &Record {
+        &self.slots[usize::from(at % MAX_RD_ATOMIC)]
+    }
+
+    fn record_mut(&mut self, at: u8) -> &mut Record {
+        &mut self.slots[usize::from(at % MAX_RD_ATOMIC)]
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test] //= check D5 test
-    fn of_two_requests_with_one_psn_the_newer_is_replayed() {
-        let mut resources = Resources::new();
-        resources.start(4);
-        for original in [1, 2] {
-            resources.push(Asked::Atomic { original }, Psn::new(5), 1);
-            let reply = resources.next_reply(256).unwrap();
-            resources.sent(&reply);
-        }
-        assert!(resources.replay_atomic(Psn::new(5)));
-        let reply = resources.next_reply(256).unwrap();
-        assert!(matches!(reply.asked, Asked::Atomic { original: 2 }));
-    }
-}
+mod tests;

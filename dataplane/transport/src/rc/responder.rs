@@ -20,37 +20,21 @@ mod execute;
 mod validate;
 
 use uroce_wire::{
-    Aeth, AtomicAckEth, Bth, ExtHeaders, Msn, NakCode, OpCode, Operation, Packet, Psn, Qpn, Rkey,
+    Aeth, AtomicAckEth, Bth, ExtHeaders, Msn, NakCode, OpCode, Operation, Packet, Psn, Qpn,
     Syndrome, Va,
 };
 
 use super::resources::{Asked, Reply, Resources};
-use super::{Context, Step};
 use crate::attr::QpAttr;
+use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
-use crate::cqe::{Cqe, WcOpcode, WcStatus};
+use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
-use crate::env::{Env, Key, Outbound, Output, Path, Region, Side, TransmitError};
+use crate::env::{AsyncEvent, Env, Key, Outbound, Output, Path, Region, TransmitError};
 use crate::gather::Gather;
-use crate::queue::{QpCaps, WorkQueue};
-use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
-
-/// The message that request packets are in the middle of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Message {
-    None,
-    /// A SEND into the oldest receive WQE.
-    Send {
-        received: u32,
-    },
-    /// A WRITE: where the next byte goes, and how many are still to come.
-    Write {
-        va: Va,
-        rkey: Rkey,
-        total: u32,
-        left: u32,
-    },
-}
+use crate::inbound::Message;
+use crate::queue::QpCaps;
+use crate::recv_queue::RecvQueue;
 
 /// The ACK or NAK that is owed to the peer. A newer one covers an older one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,11 +55,13 @@ enum Verdict {
     Nak(NakCode),
     /// As `Nak`, and the oldest receive WQE completes with this status.
     NakAndFail(NakCode, WcStatus),
+    /// The oldest receive WQE completes with this status, the QP goes to ERR and gives no answer.
+    Fail(WcStatus),
 }
 
 #[derive(Debug)]
 pub(crate) struct Responder {
-    rq: WorkQueue<RecvWqe>,
+    pub(crate) rq: RecvQueue,
     expected_psn: Psn,
     msn: Msn,
     message: Message,
@@ -88,9 +74,9 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(crate) fn new(caps: &QpCaps) -> Responder {
+    pub(crate) fn new(caps: &QpCaps, uses_srq: bool) -> Responder {
         Responder {
-            rq: WorkQueue::new(caps.max_recv_wr, caps.max_recv_sge, 0),
+            rq: RecvQueue::new(caps, uses_srq),
             expected_psn: Psn::default(),
             msn: Msn::default(),
             message: Message::None,
@@ -120,23 +106,9 @@ impl Responder {
         self.rest();
     }
 
-    pub(crate) fn depth(&self) -> u32 {
-        self.rq.wqes.len()
-    }
-
-    pub(crate) fn post(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
-        let len = self.rq.check(sges)?;
-        let num_sge = sges.len() as u32;
-        let wr_id = wr.wr_id;
-        self.rq.push(sges, |sge_at| RecvWqe { wr_id, len, sge_at, num_sge });
-        Ok(())
-    }
-
     /// Completes everything flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
-        while !self.rq.wqes.is_empty() {
-            self.fail_front(qpn, WcStatus::WrFlushErr, out);
-        }
+        self.rq.flush(qpn, out);
         self.rest();
     }
 
@@ -146,44 +118,69 @@ impl Responder {
         context: &Context<'_>,
         packet: &Packet<'_>,
         env: &mut impl Env,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Outcome, DropReason> {
         if self.is_refusing {
             return Err(DropReason::AfterNak);
         }
         match self.request(context, packet, env) {
-            Ok(()) | Err(Verdict::Done) => return Ok(()),
-            Err(Verdict::Drop(reason)) => return Err(reason),
-            Err(Verdict::RnrNak) => {
-                env.count(Counter::OutOfBuffer);
-                env.count(Counter::RnrNakSent);
-                self.awaits_expected = true;
-                self.answer_with(Syndrome::RnrNak { timer: context.attr.min_rnr_timer });
-            }
-            Err(Verdict::Nak(code)) => self.refuse(self.expected_psn, code, env),
-            Err(Verdict::NakAndFail(code, status)) => {
-                self.fail_front(context.by.qpn, status, env);
-                self.refuse(self.expected_psn, code, env);
-            }
+            Ok(()) => Ok(Outcome::Alive),
+            Err(verdict) => self.pass(verdict, context, env),
         }
-        Ok(())
     }
 
-    /// A packet of which nothing is known but its PSN: judged as a request of an unknown operation.
+    /// A packet of which nothing is known but its PSN: judged as a request of an operation that the
+    /// QP does not take.
     pub(crate) fn handle_reserved_opcode(
         &mut self,
         context: &Context<'_>,
         bth: &Bth,
         env: &mut impl Env,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Outcome, DropReason> {
         if self.is_refusing {
             return Err(DropReason::AfterNak);
         }
-        if bth.psn != self.expected_psn {
-            return Err(DropReason::ReservedOpCode);
+        let verdict = match bth.psn.distance_from(self.expected_psn) {
+            0 => Verdict::Nak(NakCode::InvalidRequest),
+            ..0 => Verdict::Drop(DropReason::ReservedOpCode),
+            _ => self.handle_gap(env),
+        };
+        self.pass(verdict, context, env)
+    }
+
+    /// What becomes of a request that is not executed.
+    fn pass(
+        &mut self,
+        verdict: Verdict,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) -> Result<Outcome, DropReason> {
+        match verdict {
+            Verdict::Done => {}
+            Verdict::Drop(reason) => return Err(reason),
+            Verdict::RnrNak => {
+                env.count(Counter::OutOfBuffer);
+                env.count(Counter::RnrNakSent);
+                self.awaits_expected = true;
+                self.answer_with(Syndrome::RnrNak { timer: context.attr.min_rnr_timer });
+            }
+            Verdict::Nak(code) => {
+                match code {
+                    NakCode::RemoteAccessError => env.event(AsyncEvent::QpAccessErr),
+                    NakCode::InvalidRequest => env.event(AsyncEvent::QpReqErr),
+                    _ => {}
+                }
+                self.refuse(self.expected_psn, code, env);
+            }
+            Verdict::NakAndFail(code, status) => {
+                self.rq.fail_front(context.by.qpn, status, env);
+                self.refuse(self.expected_psn, code, env);
+            }
+            Verdict::Fail(status) => {
+                self.rq.fail_front(context.by.qpn, status, env);
+                return Ok(Outcome::Failed);
+            }
         }
-        let _ = context;
-        self.refuse(self.expected_psn, NakCode::InvalidRequest, env);
-        Ok(())
+        Ok(Outcome::Alive)
     }
 
     /// The specification's walk; `?` leaves it with the first failed check.
@@ -196,7 +193,7 @@ impl Responder {
         self.check_psn(context, packet, env)?;
         self.check_op_sequence(packet)?;
         self.check_op_allowed(context, packet)?;
-        self.check_resource(packet)?;
+        self.check_resource(packet, env)?;
         self.check_length(context, packet, env)?;
         self.check_rkey(context, packet, env)?;
         self.execute(context, packet, env)?;
@@ -240,8 +237,11 @@ impl Responder {
         if let Some(reply) = self.resources.next_reply(context.mtu()) {
             return self.transmit_reply(&reply, context, env);
         }
-        let Some(Answer { psn, syndrome }) = self.answer else { return Step::Idle };
-        let bth = response_bth(OpCode::RC_ACKNOWLEDGE, psn, 0, context);
+        let Some(Answer { psn, mut syndrome }) = self.answer else { return Step::Idle };
+        if let Syndrome::Ack { .. } = syndrome {
+            syndrome = self.rq.ack(env);
+        }
+        let bth = context.bth(OpCode::RC_ACKNOWLEDGE, psn, 0);
         let ext = ExtHeaders { aeth: Aeth { syndrome, msn: self.msn }, ..ExtHeaders::default() };
         let packet =
             Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY };
@@ -249,31 +249,37 @@ impl Responder {
             return Step::Blocked;
         }
         self.answer = None;
-        if self.is_refusing { Step::Refused } else { Step::Sent }
+        if self.is_refusing { Step::Refused } else { Step::Done }
     }
 
     fn transmit_reply(&mut self, reply: &Reply, context: &Context<'_>, env: &mut impl Env) -> Step {
-        let packet = self.reply_packet(reply, context);
+        let packet = self.reply_packet(reply, self.rq.ack(env), context);
         match env.transmit(&packet) {
             Ok(()) => {
                 self.resources.sent(reply);
-                Step::Sent
+                Step::Done
             }
             Err(TransmitError::Full) => Step::Blocked,
             //= check C18 — memory that is gone in the middle of a READ ends it with a NAK
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 self.resources.clear();
+                env.event(AsyncEvent::QpAccessErr);
                 self.refuse(reply.psn, NakCode::RemoteAccessError, env);
                 self.transmit(context, env)
             }
         }
     }
 
-    fn reply_packet(&self, reply: &Reply, context: &Context<'_>) -> Outbound<'static> {
-        let aeth = Aeth { syndrome: Syndrome::UNLIMITED, msn: self.msn };
+    fn reply_packet(
+        &self,
+        reply: &Reply,
+        syndrome: Syndrome,
+        context: &Context<'_>,
+    ) -> Outbound<'static> {
+        let aeth = Aeth { syndrome, msn: self.msn };
         match reply.asked {
             Asked::Atomic { original } => {
-                let bth = response_bth(OpCode::RC_ATOMIC_ACKNOWLEDGE, reply.psn, 0, context);
+                let bth = context.bth(OpCode::RC_ATOMIC_ACKNOWLEDGE, reply.psn, 0);
                 let atomic_ack = AtomicAckEth { original };
                 let ext = ExtHeaders { aeth, atomic_ack, ..ExtHeaders::default() };
                 Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }
@@ -286,7 +292,7 @@ impl Responder {
                     (false, false) => OpCode::RC_RDMA_READ_RESPONSE_MIDDLE,
                     (false, true) => OpCode::RC_RDMA_READ_RESPONSE_LAST,
                 };
-                let bth = response_bth(opcode, reply.psn, reply.len, context);
+                let bth = context.bth(opcode, reply.psn, reply.len);
                 let va = Va(va.0.wrapping_add(u64::from(reply.offset)));
                 let region = Region { key: Key::Remote(rkey), va, len: reply.len };
                 let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
@@ -301,24 +307,6 @@ impl Responder {
         }
     }
 
-    /// Completes the oldest receive WQE with the data of a message.
-    fn complete_front(&mut self, mut cqe: Cqe, out: &mut impl Output) {
-        let Some(wqe) = self.rq.pop(|wqe| wqe.num_sge) else { return };
-        cqe.wr_id = wqe.wr_id;
-        out.count(Counter::RecvMessages);
-        out.complete(Side::Recv, cqe);
-    }
-
-    /// Completes the oldest receive WQE with an error.
-    fn fail_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
-        let Some(wqe) = self.rq.pop(|wqe| wqe.num_sge) else { return };
-        out.count(match status {
-            WcStatus::WrFlushErr => Counter::RespCqeFlushError,
-            _ => Counter::RespCqeError,
-        });
-        out.complete(Side::Recv, Cqe::new(wqe.wr_id, status, WcOpcode::Recv, qpn));
-    }
-
     /// No message and no answer is pending any more.
     fn rest(&mut self) {
         self.message = Message::None;
@@ -326,26 +314,5 @@ impl Responder {
         self.resources.clear();
         self.answer = None;
         self.is_refusing = false;
-    }
-}
-
-fn response_bth(opcode: OpCode, psn: Psn, payload_len: u32, context: &Context<'_>) -> Bth {
-    Bth {
-        opcode,
-        mig_req: true,
-        pad_count: (payload_len.wrapping_neg() & 3) as u8,
-        pkey: context.attr.pkey,
-        dest_qpn: context.attr.dest_qpn,
-        psn,
-        ..Bth::default()
-    }
-}
-
-/// Does the packet complete a message that consumes a receive WQE?
-fn takes_receive_wqe(packet: &Packet<'_>) -> bool {
-    match packet.op.operation {
-        Operation::Send => packet.op.position.is_last(),
-        Operation::Write => packet.op.has(uroce_wire::Header::ImmDt),
-        _ => false,
     }
 }

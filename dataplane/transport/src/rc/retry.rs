@@ -13,15 +13,40 @@ const RNR_RETRY_FOREVER: u8 = 7;
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Retry {
+    ack_deadline: Deadline,
+    rnr_deadline: Deadline,
+    /// The PSN for which an implied NAK has been acted upon; a repetition waits for the timer.
+    implied: Psn,
+    has_implied: bool,
+    has_nak: bool,
     transport_left: u8,
     rnr_left: u8,
-    ack_deadline: Option<Instant>,
-    rnr_deadline: Option<Instant>,
-    /// The PSN for which an implied NAK has been acted upon; a repetition waits for the timer.
-    implied_psn: Option<Psn>,
-    /// The same of a PSN-sequence NAK: a responder gives one and then waits in silence, so a second
-    /// one is a copy of the first.
-    nak_psn: Option<Psn>,
+    /// The PSN of the sequence NAK acted upon last, and the end of what was outstanding then.
+    nak: Psn,
+    nak_end: Psn,
+}
+
+/// A point in time that may not be set, in one word: every QP has two of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Deadline(Instant);
+
+impl Deadline {
+    /// The end of time.
+    const NEVER: Deadline = Deadline(Instant::from_nanos(u64::MAX));
+
+    fn get(self) -> Option<Instant> {
+        (self != Deadline::NEVER).then_some(self.0)
+    }
+
+    fn is_due(self, now: Instant) -> bool {
+        self != Deadline::NEVER && self.0 <= now
+    }
+}
+
+impl Default for Deadline {
+    fn default() -> Deadline {
+        Deadline::NEVER
+    }
 }
 
 impl Retry {
@@ -34,25 +59,27 @@ impl Retry {
     pub(super) fn progress(&mut self, attr: &QpAttr, now: Instant, outstanding: bool) {
         self.transport_left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
-        self.implied_psn = None;
-        self.nak_psn = None;
-        self.ack_deadline = None;
-        if outstanding && self.rnr_deadline.is_none() {
+        self.has_implied = false;
+        self.has_nak = false;
+        self.ack_deadline = Deadline::NEVER;
+        if outstanding && !self.waits_for_receiver() {
             self.arm(attr, now);
         }
     }
 
     /// A request was sent: starts the ACK timer unless it is running.
     pub(super) fn arm(&mut self, attr: &QpAttr, now: Instant) {
-        if self.ack_deadline.is_none() {
-            self.ack_deadline = ack_timeout(attr.timeout).map(|timeout| now + timeout);
+        if self.ack_deadline == Deadline::NEVER
+            && let Some(timeout) = ack_timeout(attr.timeout)
+        {
+            self.ack_deadline = Deadline(now + timeout);
         }
     }
 
     /// Takes one transport retry and stops the ACK timer. False: none was left.
     //= check B3 — retry_cnt retries after the first transmission, then the error
     pub(super) fn charge(&mut self) -> bool {
-        self.ack_deadline = None;
+        self.ack_deadline = Deadline::NEVER;
         match self.transport_left.checked_sub(1) {
             Some(left) => {
                 self.transport_left = left;
@@ -64,13 +91,22 @@ impl Retry {
 
     /// Is this implied NAK the first one for `psn` since the last progress or timeout?
     pub(super) fn first_implied(&mut self, psn: Psn) -> bool {
-        self.implied_psn.replace(psn) != Some(psn)
+        let is_first = !self.has_implied || self.implied != psn;
+        (self.has_implied, self.implied) = (true, psn);
+        is_first
     }
 
-    /// Is this sequence NAK the first one for `psn` since the last progress or timeout?
-    //= check A10 — a NAK that comes again is no new one
-    pub(super) fn first_nak(&mut self, psn: Psn) -> bool {
-        self.nak_psn.replace(psn) != Some(psn)
+    /// Is this sequence NAK a copy of the one acted upon last? A responder gives one and then waits
+    /// in silence, so a second one can be meant only when everything has been sent again.
+    //= check A10 — a copy of a NAK is no new one
+    //= check B5 — but after a full repetition it is, and charged
+    pub(super) fn is_copy(&self, psn: Psn, next_psn: Psn) -> bool {
+        self.has_nak && self.nak == psn && next_psn.is_before(self.nak_end)
+    }
+
+    /// This sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
+    pub(super) fn note_nak(&mut self, psn: Psn, end_psn: Psn) {
+        (self.has_nak, self.nak, self.nak_end) = (true, psn, end_psn);
     }
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. False: none was left.
@@ -83,34 +119,34 @@ impl Retry {
                 None => return false,
             }
         }
-        self.ack_deadline = None;
-        self.rnr_deadline = Some(now + rnr_timeout(code));
+        self.ack_deadline = Deadline::NEVER;
+        self.rnr_deadline = Deadline(now + rnr_timeout(code));
         true
     }
 
     pub(super) fn waits_for_receiver(&self) -> bool {
-        self.rnr_deadline.is_some()
+        self.rnr_deadline != Deadline::NEVER
     }
 
     /// Ends an RNR wait that is over.
     pub(super) fn expire_rnr(&mut self, now: Instant) {
-        if self.rnr_deadline.is_some_and(|deadline| deadline <= now) {
-            self.rnr_deadline = None;
+        if self.rnr_deadline.is_due(now) {
+            self.rnr_deadline = Deadline::NEVER;
         }
     }
 
     /// Has the ACK timer run out? It then stands until it is armed anew.
     pub(super) fn expire_ack(&mut self, now: Instant) -> bool {
-        let expired = self.ack_deadline.is_some_and(|deadline| deadline <= now);
+        let expired = self.ack_deadline.is_due(now);
         if expired {
-            self.ack_deadline = None;
-            self.implied_psn = None;
-            self.nak_psn = None;
+            self.ack_deadline = Deadline::NEVER;
+            self.has_implied = false;
+            self.has_nak = false;
         }
         expired
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.rnr_deadline.or(self.ack_deadline)
+        self.rnr_deadline.get().or(self.ack_deadline.get())
     }
 }

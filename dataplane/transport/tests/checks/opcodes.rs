@@ -57,6 +57,8 @@ enum Cell {
     Nak(NakCode),
     /// A response that nobody waits for.
     Stale,
+    /// No answer, and the QP is in ERR.
+    Failed,
 }
 
 /// The table.
@@ -73,11 +75,9 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
         _ if !serves => Cell::Drop(DropReason::QpNotReady),
         0x0d..=0x12 if stand == S::State(QpState::Rtr) => Cell::Drop(DropReason::NotRequester),
         0x0d..=0x12 => Cell::Stale,
-        0x15 | 0x18..=0x1f if matches!(stand, S::AfterNak | S::Behind) => {
-            Cell::Drop(DropReason::ReservedOpCode)
-        }
-        0x15 | 0x18..=0x1f => Cell::Nak(NakCode::InvalidRequest),
+        0x15 | 0x18..=0x1f if stand == S::Behind => Cell::Drop(DropReason::ReservedOpCode),
         _ if stand == S::AfterNak => Cell::Drop(DropReason::AfterNak),
+        0x15 | 0x18..=0x1f => Cell::Nak(NakCode::InvalidRequest),
         // A READ or ATOMIC of which nothing is kept; SENDs and WRITEs are acknowledged again.
         0x0c | 0x13 | 0x14 if stand == S::Behind => Cell::Drop(DropReason::OldRead),
         _ if stand == S::Behind => Cell::Ack,
@@ -91,14 +91,14 @@ fn expected_request(stand: Stand, opcode: u8) -> Cell {
     match (stand, opcode) {
         // The SEND goes on, or ends; with the key of nothing to be invalidated it ends badly.
         (Stand::MidSend, 0x01..=0x03) | (Stand::MidWrite, 0x08..=0x09) => Cell::Ack,
-        (Stand::MidSend, 0x16) => invalid,
+        (Stand::MidSend, 0x16) => Cell::Failed,
         // Anything else, a WRITE Middle of 256 bytes where eight are left included.
         (Stand::MidSend | Stand::MidWrite, _) => invalid,
         // Middle and Last of nothing.
         (_, 0x01..=0x03 | 0x07..=0x09 | 0x16) => invalid,
         (Stand::NoRights, 0x06 | 0x0a..=0x0c | 0x13..=0x14) => invalid,
-        (Stand::NoReceive, 0x00 | 0x04 | 0x05 | 0x0b) => Cell::Rnr,
-        (_, 0x17) => invalid,
+        (Stand::NoReceive, 0x00 | 0x04 | 0x05 | 0x0b | 0x17) => Cell::Rnr,
+        (_, 0x17) => Cell::Failed,
         (_, 0x0c | 0x13 | 0x14) => Cell::Answer,
         _ => Cell::Ack,
     }
@@ -189,6 +189,7 @@ fn observe(pair: &mut Pair, frame: Vec<u8>) -> Cell {
     let cell = match (&answers[..], &reasons[..]) {
         ([], [reason]) => Cell::Drop(*reason),
         ([], []) if pair.count(B, Counter::StaleResponse) == stale + 1 => Cell::Stale,
+        ([], []) if pair.qp(B).state() == QpState::Err => Cell::Failed,
         ([answer], []) if answer.bth.opcode != OpCode::RC_ACKNOWLEDGE => Cell::Answer,
         ([answer], []) => match answer.ext.aeth.syndrome {
             Syndrome::Ack { .. } => Cell::Ack,
@@ -198,7 +199,7 @@ fn observe(pair: &mut Pair, frame: Vec<u8>) -> Cell {
         },
         other => panic!("{other:?}"),
     };
-    let is_refused = matches!(cell, Cell::Nak(_));
+    let is_refused = matches!(cell, Cell::Nak(_) | Cell::Failed);
     let state = if is_refused { QpState::Err } else { state };
     assert_eq!(pair.qp(B).state(), state, "{cell:?}");
     cell

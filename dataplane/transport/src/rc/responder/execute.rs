@@ -2,15 +2,14 @@
 //!
 //! What holds: `expected_psn` and `msn` move here only, after the memory effect has succeeded.
 
-use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome, Va};
+use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 
-use super::{Answer, Message, Responder, Verdict, takes_receive_wqe};
+use super::{Answer, Responder, Verdict};
+use crate::context::{Context, packets};
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{AtomicOp, Env, Key, Memory, Region};
-use crate::queue::scatter;
-use crate::rc::Context;
-use crate::rc::packets;
+use crate::env::{AtomicOp, Env};
+use crate::inbound::{Message, needs_receive};
 use crate::rc::resources::Asked;
 
 impl Responder {
@@ -38,17 +37,24 @@ impl Responder {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
-        let received = match self.message {
-            Message::Send { received } => received,
-            _ => 0,
-        };
-        self.scatter(received, context, packet.payload, env)?;
+        let received = self.message.received();
+        //= check F11 — a receive WQE without a right to its memory is our operational error
+        self.rq.scatter(received, packet.payload, context.by, env).map_err(|_| {
+            Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr)
+        })?;
         let received = received + packet.payload.len() as u32;
-        self.message = Message::Send { received };
-        self.expect(self.expected_psn.next());
         if packet.op.position.is_last() {
+            //= check F9 — a key that cannot be invalidated fails this end, and nothing is invalidated
+            if packet.op.has(Header::Ieth) {
+                env.invalidate(context.by, packet.ext.ieth.rkey)
+                    .map_err(|_| Verdict::Fail(WcStatus::RemInvReqErr))?;
+            }
+            self.expect(self.expected_psn.next());
             self.end_message();
             self.complete_receive(context, packet, WcOpcode::Recv, received, env);
+        } else {
+            self.message = Message::Send { received };
+            self.expect(self.expected_psn.next());
         }
         Ok(())
     }
@@ -59,23 +65,13 @@ impl Responder {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
-        let reth = &packet.ext.reth;
-        let (va, rkey, total, left) = match self.message {
-            Message::Write { va, rkey, total, left } => (va, rkey, total, left),
-            _ => (reth.va, reth.rkey, reth.dma_len, reth.dma_len),
-        };
-        let len = packet.payload.len() as u32;
-        if len > 0 {
-            env.write(context.by, Region { key: Key::Remote(rkey), va, len }, packet.payload)
-                .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
-        }
-        let va = Va(va.0.wrapping_add(u64::from(len)));
-        self.message = Message::Write { va, rkey, total, left: left - len };
+        let done = self.message.write(packet, context.by, env);
+        let done = done.map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         self.expect(self.expected_psn.next());
-        if packet.op.position.is_last() {
+        if let Some(total) = done {
             env.count(Counter::WriteRequests);
             self.end_message();
-            if takes_receive_wqe(packet) {
+            if needs_receive(packet) {
                 self.complete_receive(context, packet, WcOpcode::RecvRdmaWithImm, total, env);
             }
         }
@@ -87,7 +83,7 @@ impl Responder {
         let reth = &packet.ext.reth;
         let psns = packets(reth.dma_len, context.mtu());
         let asked = Asked::Read { va: reth.va, rkey: reth.rkey, len: reth.dma_len };
-        self.resources.push(asked, self.expected_psn, psns);
+        self.resources.push(asked, self.expected_psn);
         self.supersede_ack();
         //= check A18 — a READ counts as completed when it is accepted
         self.end_message();
@@ -111,25 +107,11 @@ impl Responder {
             .atomic(context.by, atomic.rkey, atomic.va, op)
             .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         env.count(Counter::AtomicRequests);
-        self.resources.push(Asked::Atomic { original }, self.expected_psn, 1);
+        self.resources.push(Asked::Atomic { original }, self.expected_psn);
         self.supersede_ack();
         self.end_message();
         self.expect(self.expected_psn.next());
         Ok(())
-    }
-
-    /// Writes SEND data to the oldest receive WQE, from byte `offset` of its scatter list on.
-    fn scatter(
-        &self,
-        offset: u32,
-        context: &Context<'_>,
-        data: &[u8],
-        memory: &mut impl Memory,
-    ) -> Result<(), Verdict> {
-        let Some(wqe) = self.rq.wqes.front() else { return Ok(()) };
-        //= check F11 — a receive WQE without a right to its memory is our operational error
-        scatter(&self.rq.sges, wqe.sge_at, offset, data, context.by, memory)
-            .map_err(|_| Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr))
     }
 
     fn complete_receive(
@@ -140,14 +122,15 @@ impl Responder {
         byte_len: u32,
         env: &mut impl Env,
     ) {
+        let op = packet.op;
         let cqe = Cqe {
             byte_len,
-            imm: packet.op.has(Header::ImmDt).then_some(packet.ext.imm),
+            imm: op.has(Header::ImmDt).then_some(packet.ext.imm),
+            invalidated: op.has(Header::Ieth).then_some(packet.ext.ieth.rkey),
             solicited: packet.bth.solicited,
-            // The number is the WQE's, filled in where that is taken off the queue.
             ..Cqe::new(0, WcStatus::Success, opcode, context.by.qpn)
         };
-        self.complete_front(cqe, env);
+        self.rq.complete_front(cqe, env);
     }
 
     fn end_message(&mut self) {

@@ -1,0 +1,68 @@
+//! What every role may know of its QP, and how it tells of one step.
+
+use uroce_wire::{Bth, OpCode, Psn};
+
+use crate::attr::QpAttr;
+use crate::cqe::WcStatus;
+use crate::env::Accessor;
+use crate::time::Instant;
+
+/// What every role may know of its QP.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) by: Accessor,
+    pub(crate) attr: &'a QpAttr,
+    pub(crate) now: Instant,
+}
+
+impl Context<'_> {
+    /// The payload of a full packet, in bytes.
+    #[inline]
+    pub(crate) fn mtu(&self) -> u32 {
+        self.attr.path_mtu.bytes()
+    }
+
+    /// The base header of a packet to the connected peer.
+    #[inline]
+    pub(crate) fn bth(&self, opcode: OpCode, psn: Psn, payload_len: u32) -> Bth {
+        Bth {
+            opcode,
+            //= check I1 — without an armed alternate path MigReq is 1
+            mig_req: true,
+            pad_count: (payload_len.wrapping_neg() & 3) as u8,
+            pkey: self.attr.pkey,
+            dest_qpn: self.attr.dest_qpn,
+            psn,
+            ..Bth::default()
+        }
+    }
+}
+
+/// What became of an attempt to send one packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A packet went out, or a WQE that needs none was carried out.
+    Done,
+    /// There is nothing to send.
+    Idle,
+    /// The sink is full.
+    Blocked,
+    /// The responder has sent the NAK that ends the connection.
+    Refused,
+    /// The oldest send WQE cannot go on.
+    Failed(WcStatus),
+}
+
+/// What became of the QP when a packet was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// It goes on.
+    Alive,
+    /// A receive WQE has completed with an error; the QP goes to ERR.
+    Failed,
+}
+
+/// PSNs that a message of `len` bytes takes: one a packet, at least one.
+pub(crate) fn packets(len: u32, mtu: u32) -> u32 {
+    len.div_ceil(mtu).max(1)
+}

@@ -1,0 +1,154 @@
+//! A QP's service, and the way of each call to it: one branch on the type, no more.
+
+use crate::attr::{QpAttr, QpType};
+use crate::context::{Context, Step};
+use crate::cqe::WcStatus;
+use crate::env::{Env, Output};
+use crate::queue::QpCaps;
+use crate::rc::{self, Rc};
+use crate::recv_queue::RecvQueue;
+use crate::uc::{self, Uc};
+use crate::ud::{self, Ud};
+use crate::wqe::{PostError, SendWr, Sge};
+use uroce_wire::Qpn;
+
+/// The roles of a QP, by its type.
+#[derive(Debug)]
+pub(crate) enum Service {
+    Rc(Rc),
+    Uc(Uc),
+    Ud(Ud),
+}
+
+/// The same expression for the roles of any service.
+macro_rules! each {
+    ($service:expr, $roles:ident => $work:expr) => {
+        match $service {
+            Service::Rc($roles) => $work,
+            Service::Uc($roles) => $work,
+            Service::Ud($roles) => $work,
+        }
+    };
+}
+
+impl Service {
+    pub(super) fn new(qp_type: QpType, caps: &QpCaps, uses_srq: bool) -> Service {
+        match qp_type {
+            QpType::Rc => Service::Rc(Rc {
+                requester: rc::Requester::new(caps),
+                responder: rc::Responder::new(caps, uses_srq),
+            }),
+            QpType::Uc => Service::Uc(Uc {
+                requester: uc::Requester::new(caps),
+                responder: uc::Responder::new(caps, uses_srq),
+            }),
+            QpType::Ud => Service::Ud(Ud {
+                requester: ud::Requester::new(caps),
+                responder: ud::Responder::new(caps, uses_srq),
+            }),
+        }
+    }
+
+    pub(super) fn qp_type(&self) -> QpType {
+        match self {
+            Service::Rc(_) => QpType::Rc,
+            Service::Uc(_) => QpType::Uc,
+            Service::Ud(_) => QpType::Ud,
+        }
+    }
+
+    /// Send WQEs that have not completed.
+    #[inline]
+    pub(super) fn send_depth(&self) -> u32 {
+        each!(self, roles => roles.requester.depth())
+    }
+
+    /// Is no message in progress?
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        each!(self, roles => roles.requester.is_quiet())
+    }
+
+    #[inline]
+    pub(super) fn rq(&self) -> &RecvQueue {
+        each!(self, roles => &roles.responder.rq)
+    }
+
+    #[inline]
+    pub(super) fn rq_mut(&mut self) -> &mut RecvQueue {
+        each!(self, roles => &mut roles.responder.rq)
+    }
+
+    #[inline]
+    pub(super) fn post_send(
+        &mut self,
+        wr: &SendWr,
+        sges: &[Sge],
+        attr: &QpAttr,
+    ) -> Result<(), PostError> {
+        each!(self, roles => roles.requester.post(wr, sges, attr.path_mtu))
+    }
+
+    #[inline]
+    pub(super) fn post_inline(
+        &mut self,
+        wr: &SendWr,
+        data: &[u8],
+        attr: &QpAttr,
+    ) -> Result<(), PostError> {
+        each!(self, roles => roles.requester.post_inline(wr, data, attr.path_mtu))
+    }
+
+    /// Sends a request packet.
+    #[inline]
+    pub(super) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        each!(self, roles => roles.requester.transmit(context, env))
+    }
+
+    /// Sends a packet that is owed to the peer; only RC ever owes one.
+    #[inline]
+    pub(super) fn transmit_answer(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        match self {
+            Service::Rc(rc) => rc.responder.transmit(context, env),
+            Service::Uc(_) | Service::Ud(_) => Step::Idle,
+        }
+    }
+
+    /// Entering RTR.
+    pub(super) fn start_responder(&mut self, attr: &QpAttr) {
+        each!(self, roles => roles.responder.start(attr));
+    }
+
+    /// Entering RTS from RTR.
+    pub(super) fn start_requester(&mut self, attr: &QpAttr) {
+        each!(self, roles => roles.requester.start(attr));
+    }
+
+    /// The attributes of a drained QP have changed.
+    pub(super) fn retune(&mut self, attr: &QpAttr) {
+        if let Service::Rc(rc) = self {
+            rc.requester.retune(attr);
+            rc.responder.retune(attr);
+        }
+    }
+
+    /// Completes the oldest send WQE with an error.
+    pub(super) fn fail_send(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        each!(self, roles => roles.requester.complete_front(qpn, status, out));
+    }
+
+    pub(super) fn flush_sends(&mut self, qpn: Qpn, out: &mut impl Output) {
+        each!(self, roles => roles.requester.flush(qpn, out));
+    }
+
+    pub(super) fn flush_receives(&mut self, qpn: Qpn, out: &mut impl Output) {
+        each!(self, roles => roles.responder.flush(qpn, out));
+    }
+
+    pub(super) fn reset(&mut self) {
+        each!(self, roles => {
+            roles.requester.reset();
+            roles.responder.reset();
+        });
+    }
+}

@@ -1,0 +1,116 @@
+//! The receive queue: what all responders do with receive WQEs.
+//!
+//! What holds: a message fills the oldest WQE; WQEs complete in order. With an SRQ there is at most
+//! one WQE here, taken from it when a message needed one, and it completes on this QP.
+
+use uroce_wire::{Qpn, Syndrome};
+
+use crate::counter::Counter;
+use crate::cqe::{Cqe, WcOpcode, WcStatus};
+use crate::env::{Accessor, Env, Memory, MemoryFault, Output, SharedReceives, Side};
+use crate::queue::{QpCaps, WorkQueue, scatter};
+use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
+
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    work: WorkQueue<RecvWqe>,
+    uses_srq: bool,
+}
+
+impl RecvQueue {
+    pub(crate) fn new(caps: &QpCaps, uses_srq: bool) -> RecvQueue {
+        let depth = if uses_srq { 1 } else { caps.max_recv_wr };
+        RecvQueue { work: WorkQueue::new(depth, caps.max_recv_sge), uses_srq }
+    }
+
+    pub(crate) fn uses_srq(&self) -> bool {
+        self.uses_srq
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.work.wqes.len()
+    }
+
+    pub(crate) fn post(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        if self.uses_srq {
+            return Err(PostError::HasSrq);
+        }
+        let len = self.work.check(sges)?;
+        self.work.push(RecvWqe { wr_id: wr.wr_id, len, num_sge: sges.len() as u8 }, sges);
+        Ok(())
+    }
+
+    /// Is there a WQE for a message? One may come from the SRQ for it.
+    #[inline]
+    pub(crate) fn ensure(&mut self, env: &mut impl Env) -> bool {
+        !self.work.wqes.is_empty() || self.uses_srq && self.take_shared(env)
+    }
+
+    fn take_shared(&mut self, receives: &mut impl SharedReceives) -> bool {
+        let work = &mut self.work;
+        receives.take_receive(|wr, sges| {
+            // An SRQ checks its posts by the same rules, and its lists are no longer than ours.
+            let len = sges.iter().map(|sge| sge.len).sum();
+            work.push(RecvWqe { wr_id: wr.wr_id, len, num_sge: sges.len() as u8 }, sges);
+        })
+    }
+
+    /// Bytes that the oldest WQE holds.
+    pub(crate) fn front_len(&self) -> u32 {
+        self.work.wqes.front().map_or(0, |wqe| wqe.len)
+    }
+
+    /// An acknowledgement with the credits that are to be granted now. A message in progress counts
+    /// as not received yet, and so does its WQE.
+    //= check A19 — a QP with an SRQ has none to grant: other QPs may take what is there
+    #[inline]
+    pub(crate) fn ack(&self, receives: &impl SharedReceives) -> Syndrome {
+        if self.uses_srq {
+            return Syndrome::UNLIMITED;
+        }
+        Syndrome::ack(self.len() + receives.receives_waiting())
+    }
+
+    /// Writes message data to the oldest WQE, from byte `offset` of its scatter list on.
+    #[inline]
+    pub(crate) fn scatter(
+        &self,
+        offset: u32,
+        data: &[u8],
+        by: Accessor,
+        memory: &mut impl Memory,
+    ) -> Result<(), MemoryFault> {
+        let Some(wqe) = self.work.wqes.front() else { return Ok(()) };
+        let sges = self.work.sges(self.work.wqes.head(), wqe.num_sge);
+        scatter(sges, offset, data, by, memory)
+    }
+
+    /// Completes the oldest WQE with a message; its number is filled in here.
+    pub(crate) fn complete_front(&mut self, mut cqe: Cqe, out: &mut impl Output) {
+        let Some(wqe) = self.work.wqes.pop() else { return };
+        cqe.wr_id = wqe.wr_id;
+        out.count(Counter::RecvMessages);
+        out.complete(Side::Recv, cqe);
+    }
+
+    /// Completes the oldest WQE with an error.
+    pub(crate) fn fail_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        let Some(wqe) = self.work.wqes.pop() else { return };
+        out.count(match status {
+            WcStatus::WrFlushErr => Counter::RespCqeFlushError,
+            _ => Counter::RespCqeError,
+        });
+        out.complete(Side::Recv, Cqe::new(wqe.wr_id, status, WcOpcode::Recv, qpn));
+    }
+
+    /// Completes everything flushed, in order.
+    pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
+        while !self.work.wqes.is_empty() {
+            self.fail_front(qpn, WcStatus::WrFlushErr, out);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.work.wqes.clear();
+    }
+}

@@ -1,0 +1,206 @@
+//! The send queue: what all requesters do with send WQEs before and after they are packets.
+//!
+//! What holds: WQEs complete in the order of their posting; an error completes even where no
+//! completion was asked for.
+//!
+//! Not here: PSNs and packets (the services'), [`crate::segment`].
+
+use uroce_wire::{PathMtu, Qpn};
+
+use crate::attr::QpType;
+use crate::context::packets;
+use crate::counter::Counter;
+use crate::cqe::{Cqe, WcOpcode, WcStatus};
+use crate::env::{Access, Accessor, Env, Memory, MemoryFault, Output, Side};
+use crate::gather::Gather;
+use crate::queue::{QpCaps, WorkQueue, check_sges, scatter};
+use crate::wqe::{PostError, SendOp, SendWqe, SendWr, Sge};
+
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    work: WorkQueue<SendWqe>,
+    /// `max_inline` bytes for each slot of the ring.
+    inline: Box<[u8]>,
+    max_inline: u32,
+}
+
+impl SendQueue {
+    pub(crate) fn new(caps: &QpCaps) -> SendQueue {
+        let work: WorkQueue<SendWqe> = WorkQueue::new(caps.max_send_wr, caps.max_send_sge);
+        let max_inline = caps.max_inline_data;
+        let inline = vec![0; work.wqes.slots() * max_inline as usize].into_boxed_slice();
+        SendQueue { work, inline, max_inline }
+    }
+
+    /// Position of the oldest WQE.
+    #[inline]
+    pub(crate) fn head(&self) -> u32 {
+        self.work.wqes.head()
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.work.wqes.len()
+    }
+
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&SendWqe> {
+        self.work.wqes.front()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: u32) -> Option<&SendWqe> {
+        self.work.wqes.get(at)
+    }
+
+    /// The WQE at a position that is in the queue.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, at: u32) -> &mut SendWqe {
+        &mut self.work.wqes[at]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.work.wqes.clear();
+    }
+
+    pub(crate) fn post(
+        &mut self,
+        wr: &SendWr,
+        sges: &[Sge],
+        qp_type: QpType,
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        let len = self.work.check(sges)?;
+        if !wr.op.suits(qp_type) || wr.op.is_local() && !sges.is_empty() {
+            return Err(PostError::WrongOperation);
+        }
+        if wr.op.is_atomic() && len != 8 {
+            return Err(PostError::AtomicLength);
+        }
+        let psns = if wr.op.is_local() { 0 } else { packets(len, path_mtu.bytes()) };
+        // The queue's `max_sge` is at most 32.
+        let num_sge = sges.len() as u8;
+        self.work.push(SendWqe { len, psns, num_sge, ..SendWqe::new(wr) }, sges);
+        Ok(())
+    }
+
+    pub(crate) fn post_inline(
+        &mut self,
+        wr: &SendWr,
+        data: &[u8],
+        qp_type: QpType,
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        if data.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong);
+        }
+        self.work.check_room()?;
+        if !wr.op.suits(qp_type) || !wr.op.takes_inline() {
+            return Err(PostError::WrongOperation);
+        }
+        let first = self.inline_of(self.work.wqes.tail());
+        self.inline[first..][..data.len()].copy_from_slice(data);
+        let len = data.len() as u32;
+        let psns = packets(len, path_mtu.bytes());
+        self.work.push(SendWqe { len, psns, is_inline: true, ..SendWqe::new(wr) }, &[]);
+        Ok(())
+    }
+
+    /// Where the inline data of the WQE at a position begins.
+    fn inline_of(&self, at: u32) -> usize {
+        self.work.wqes.slot(at) * self.max_inline as usize
+    }
+
+    /// `len` bytes of a WQE's payload from byte `offset` on.
+    #[inline]
+    pub(crate) fn payload(&self, at: u32, wqe: &SendWqe, offset: u32, len: u32) -> Gather<'_> {
+        if wqe.is_inline {
+            //= check F13 — the bytes are those of the post, each time they are sent
+            let first = self.inline_of(at) + offset as usize;
+            return Gather::bytes(&self.inline[first..][..len as usize]);
+        }
+        Gather::sges(self.work.sges(at, wqe.num_sge), offset, len)
+    }
+
+    /// May the WQE's scatter/gather list be used for what it is to do?
+    //= check F12 — memory that is not granted is found before any packet is sent
+    #[inline]
+    pub(crate) fn check_memory(
+        &self,
+        at: u32,
+        wqe: &SendWqe,
+        by: Accessor,
+        memory: &impl Memory,
+    ) -> Result<(), WcStatus> {
+        let access = if wqe.wr.op.is_read_or_atomic() { Access::Write } else { Access::Read };
+        check_sges(self.work.sges(at, wqe.num_sge), by, access, memory)
+            .map_err(|_| WcStatus::LocProtErr)
+    }
+
+    /// Writes response data to a WQE's scatter list from byte `offset` on.
+    pub(crate) fn scatter(
+        &self,
+        at: u32,
+        wqe: &SendWqe,
+        offset: u32,
+        data: &[u8],
+        by: Accessor,
+        memory: &mut impl Memory,
+    ) -> Result<(), WcStatus> {
+        scatter(self.work.sges(at, wqe.num_sge), offset, data, by, memory)
+            .map_err(|_| WcStatus::LocProtErr)
+    }
+
+    /// Completes the oldest WQE and removes it. Success is reported if it was asked for, an error
+    /// always.
+    pub(crate) fn complete_front(
+        &mut self,
+        qpn: Qpn,
+        status: WcStatus,
+        out: &mut impl Output,
+    ) -> Option<SendWqe> {
+        let wqe = self.work.wqes.pop()?;
+        match status {
+            WcStatus::Success => out.count(Counter::SendMessages),
+            WcStatus::WrFlushErr => out.count(Counter::ReqCqeFlushError),
+            _ => out.count(Counter::ReqCqeError),
+        }
+        //= check G1 — an error completes the WQE even if no completion was asked for
+        let is_error = status != WcStatus::Success;
+        if wqe.wr.signaled || is_error {
+            let opcode = wc_opcode(&wqe.wr.op);
+            let byte_len = if wqe.wr.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
+            let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr.wr_id, status, opcode, qpn) };
+            out.complete(Side::Send, cqe);
+        }
+        Some(wqe)
+    }
+
+    /// Completes everything flushed, in order.
+    pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
+        while self.complete_front(qpn, WcStatus::WrFlushErr, out).is_some() {}
+    }
+}
+
+/// Carries out an operation that needs no packet.
+pub(crate) fn carry_out(op: &SendOp, by: Accessor, env: &mut impl Env) -> Result<(), MemoryFault> {
+    match op {
+        SendOp::LocalInvalidate { rkey } => env.invalidate(by, *rkey),
+        SendOp::BindMw(bind) => env.bind(by, bind),
+        _ => Ok(()),
+    }
+}
+
+fn wc_opcode(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => {
+            WcOpcode::Send
+        }
+        SendOp::Write { .. } => WcOpcode::RdmaWrite,
+        SendOp::Read { .. } => WcOpcode::RdmaRead,
+        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::LocalInvalidate { .. } => WcOpcode::LocalInv,
+        SendOp::BindMw(_) => WcOpcode::BindMw,
+    }
+}

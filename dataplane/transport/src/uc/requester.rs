@@ -1,0 +1,132 @@
+//! Requester: send WQEs become request packets, once.
+//!
+//! What holds: `next_psn` lies in the oldest WQE while that is begun; a WQE completes when the sink
+//! has taken its last packet.
+//!
+//! Not here: what follows a local error (SQE, [`crate::qp`]).
+
+use uroce_wire::{OpCode, PathMtu, Psn, Qpn};
+
+use crate::attr::{QpAttr, QpType};
+use crate::context::{Context, Step};
+use crate::cqe::WcStatus;
+use crate::env::{Env, Output, TransmitError};
+use crate::queue::QpCaps;
+use crate::segment::data_packet;
+use crate::send_queue::{SendQueue, carry_out};
+use crate::wqe::{PostError, SendWqe, SendWr, Sge};
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    sq: SendQueue,
+    next_psn: Psn,
+    /// The oldest WQE has its PSNs.
+    is_begun: bool,
+}
+
+impl Requester {
+    pub(crate) fn new(caps: &QpCaps) -> Requester {
+        Requester { sq: SendQueue::new(caps), next_psn: Psn::default(), is_begun: false }
+    }
+
+    /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
+    pub(crate) fn start(&mut self, attr: &QpAttr) {
+        self.next_psn = attr.sq_psn;
+    }
+
+    /// Forgets everything, without completions.
+    pub(crate) fn reset(&mut self) {
+        self.sq.clear();
+        self.is_begun = false;
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.sq.len()
+    }
+
+    /// Is no message in progress?
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.is_begun
+    }
+
+    pub(crate) fn post(
+        &mut self,
+        wr: &SendWr,
+        sges: &[Sge],
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        self.sq.post(wr, sges, QpType::Uc, path_mtu)
+    }
+
+    pub(crate) fn post_inline(
+        &mut self,
+        wr: &SendWr,
+        data: &[u8],
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        self.sq.post_inline(wr, data, QpType::Uc, path_mtu)
+    }
+
+    /// Sends the next packet of the oldest WQE.
+    pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let Some(&wqe) = self.sq.front() else { return Step::Idle };
+        let wqe = match self.begin(wqe, context, env) {
+            Ok(wqe) => wqe,
+            Err(step) => return step,
+        };
+        let (at, psn) = (self.sq.head(), self.next_psn);
+        let packet = data_packet(&self.sq, at, &wqe, psn, context, OpCode::uc);
+        match env.transmit(&packet) {
+            Ok(()) => {}
+            Err(TransmitError::Full) => return Step::Blocked,
+            Err(_) => return Step::Failed(WcStatus::LocProtErr),
+        }
+        self.next_psn = psn.next();
+        if self.next_psn == wqe.first_psn.plus(wqe.psns) {
+            self.complete_front(context.by.qpn, WcStatus::Success, env);
+        }
+        Step::Done
+    }
+
+    /// Begins the oldest WQE unless it was begun: it is checked and gets its PSNs, or it is carried
+    /// out at once.
+    fn begin(
+        &mut self,
+        wqe: SendWqe,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) -> Result<SendWqe, Step> {
+        if self.is_begun {
+            return Ok(wqe);
+        }
+        //= check H4 — in SQD no new message starts
+        if context.attr.state != crate::QpState::Rts {
+            return Err(Step::Idle);
+        }
+        if wqe.wr.op.is_local() {
+            if carry_out(&wqe.wr.op, context.by, env).is_err() {
+                return Err(Step::Failed(WcStatus::MwBindErr));
+            }
+            self.complete_front(context.by.qpn, WcStatus::Success, env);
+            return Err(Step::Done);
+        }
+        let at = self.sq.head();
+        self.sq.check_memory(at, &wqe, context.by, env).map_err(Step::Failed)?;
+        self.is_begun = true;
+        let wqe = self.sq.at_mut(at);
+        wqe.first_psn = self.next_psn;
+        Ok(*wqe)
+    }
+
+    /// Completes the oldest WQE with a status.
+    pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        self.is_begun = false;
+        self.sq.complete_front(qpn, status, out);
+    }
+
+    /// Completes everything flushed, in order.
+    pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
+        self.is_begun = false;
+        self.sq.flush(qpn, out);
+    }
+}

@@ -1,0 +1,115 @@
+//! Requester: each send WQE becomes one datagram.
+//!
+//! What holds: a WQE completes when the sink has taken its datagram.
+//!
+//! Not here: what follows a local error (SQE, [`crate::qp`]), where an address handle leads to (the
+//! sink).
+
+use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, PathMtu, Psn, Qkey, Qpn};
+
+use crate::attr::{QpAttr, QpType};
+use crate::context::{Context, Step};
+use crate::cqe::WcStatus;
+use crate::env::{Env, Outbound, Output, Path, TransmitError};
+use crate::queue::QpCaps;
+use crate::send_queue::SendQueue;
+use crate::wqe::{PostError, SendOp, SendWr, Sge};
+
+/// A Q_Key with this bit is not the work request's to choose.
+const CONTROLLED: u32 = 1 << 31;
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    sq: SendQueue,
+    next_psn: Psn,
+}
+
+impl Requester {
+    pub(crate) fn new(caps: &QpCaps) -> Requester {
+        Requester { sq: SendQueue::new(caps), next_psn: Psn::default() }
+    }
+
+    /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
+    pub(crate) fn start(&mut self, attr: &QpAttr) {
+        self.next_psn = attr.sq_psn;
+    }
+
+    /// Forgets everything, without completions.
+    pub(crate) fn reset(&mut self) {
+        self.sq.clear();
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.sq.len()
+    }
+
+    /// Is no message in progress? A datagram is never half sent.
+    pub(crate) fn is_quiet(&self) -> bool {
+        true
+    }
+
+    pub(crate) fn post(
+        &mut self,
+        wr: &SendWr,
+        sges: &[Sge],
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        self.sq.post(wr, sges, QpType::Ud, path_mtu)
+    }
+
+    pub(crate) fn post_inline(
+        &mut self,
+        wr: &SendWr,
+        data: &[u8],
+        path_mtu: PathMtu,
+    ) -> Result<(), PostError> {
+        self.sq.post_inline(wr, data, QpType::Ud, path_mtu)
+    }
+
+    /// Sends the oldest WQE's datagram.
+    pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let Some(wqe) = self.sq.front() else { return Step::Idle };
+        //= check H4 — in SQD no new message starts
+        if context.attr.state != crate::QpState::Rts {
+            return Step::Idle;
+        }
+        let SendOp::SendTo { ah, dest_qpn, qkey, imm } = wqe.wr.op else {
+            unreachable!("posts are of the service")
+        };
+        //= check L4 — a datagram longer than the path MTU is a local error
+        if wqe.len > context.mtu() {
+            return Step::Failed(WcStatus::LocLenErr);
+        }
+        let opcode = match imm {
+            Some(_) => OpCode::UD_SEND_ONLY_WITH_IMMEDIATE,
+            None => OpCode::UD_SEND_ONLY,
+        };
+        let solicited = wqe.wr.solicited;
+        let bth = Bth { dest_qpn, solicited, ..context.bth(opcode, self.next_psn, wqe.len) };
+        let is_ours = qkey.0 & CONTROLLED != 0;
+        let qkey: Qkey = if is_ours { context.attr.qkey } else { qkey };
+        let deth = Deth { qkey, src_qpn: context.by.qpn };
+        let ext = ExtHeaders { deth, imm: imm.unwrap_or_default(), ..ExtHeaders::default() };
+        let payload = self.sq.payload(self.sq.head(), wqe, 0, wqe.len);
+        let packet = Outbound { path: Path::Ah(ah), bth, ext, by: context.by, payload };
+        match env.transmit(&packet) {
+            Ok(()) => {}
+            Err(TransmitError::Full) => return Step::Blocked,
+            Err(TransmitError::Memory(_)) => return Step::Failed(WcStatus::LocProtErr),
+            Err(TransmitError::UnknownAh) => return Step::Failed(WcStatus::LocQpOpErr),
+        }
+        self.next_psn = self.next_psn.next();
+        self.complete_front(context.by.qpn, WcStatus::Success, env);
+        Step::Done
+    }
+
+    /// Completes the oldest WQE with a status.
+    pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        self.sq.complete_front(qpn, status, out);
+    }
+
+    /// Completes everything flushed, in order.
+    pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
+        self.sq.flush(qpn, out);
+    }
+}
