@@ -1,55 +1,164 @@
 //! Checks G and what of H transport shows alone: completions, flushing, states.
 
-use uroce_transport::sim::{Pair, Rule};
+use uroce_transport::sim::{Pair, Rule, Terms};
 use uroce_transport::{
-    DropReason, ModifyError, PostError, QpChange, QpState, RecvWr, SendOp, SendWr, Side, WcOpcode,
-    WcStatus,
+    Counter, DropReason, ModifyError, PostError, QpChange, QpState, QpType, RecvWr, SendOp, SendWr,
+    Sge, Side, WcOpcode, WcStatus,
 };
-use uroce_wire::{ImmDt, NakCode, Rkey};
+use uroce_wire::{ImmDt, Lkey, NakCode, OpCode, Rkey};
 
 use crate::scene::*;
 
+/// An error of a send work request: how the pair is to be, the work request, and what helps it
+/// along once it is posted.
+struct Cause {
+    status: WcStatus,
+    terms: fn(&mut Terms),
+    post: fn(&mut Pair, bool) -> u64,
+    /// Given the position of the bad request's packet.
+    help: fn(&mut Pair, u32),
+}
+
+const NO_TERMS: fn(&mut Terms) = |_| ();
+const NO_HELP: fn(&mut Pair, u32) = |_, _| ();
+
+/// The first answer to a READ is lost, and one of another kind comes.
+fn answer_falsely(pair: &mut Pair, position: u32, opcode: OpCode, len: usize) {
+    pair.rule(Rule::drop().from(B).opcode(OpCode::RC_RDMA_READ_RESPONSE_ONLY));
+    pair.run_for(SHORTLY);
+    let answer = pair.craft(B, opcode).psn(pair.psn(A, position)).payload(&vec![0; len]);
+    pair.deliver(B, &answer);
+}
+
+/// Every status that a send work request of RC can fail with.
+fn causes() -> [Cause; 10] {
+    let read: fn(&mut Pair, bool) -> u64 = |pair, signaled| {
+        let mr = pair.remote(B);
+        let op = SendOp::Read { va: mr.va(0), rkey: mr.rkey() };
+        pair.post_wr(A, op, &[pair.local(A).sge(4096, 10)], signaled)
+    };
+    let send: fn(&mut Pair, bool) -> u64 = |pair, signaled| {
+        let sge = pair.local(A).sge(0, 10);
+        pair.post_wr(A, SendOp::Send { imm: None }, &[sge], signaled)
+    };
+    let cause = |status, post| Cause { status, terms: NO_TERMS, post, help: NO_HELP };
+    [
+        cause(WcStatus::RemAccessErr, |pair, signaled| {
+            let op = SendOp::Write { va: pair.remote(B).va(0), rkey: Rkey(1), imm: None };
+            pair.post_wr(A, op, &[pair.local(A).sge(0, 10)], signaled)
+        }),
+        cause(WcStatus::RemInvReqErr, |pair, signaled| {
+            let mr = pair.remote(B);
+            let op = SendOp::FetchAdd { va: mr.va(1), rkey: mr.rkey(), add: 1 };
+            pair.post_wr(A, op, &[pair.local(A).sge(0, 8)], signaled)
+        }),
+        Cause {
+            help: |pair, _| {
+                let bad = Sge { lkey: Lkey(1), ..pair.local(B).sge(0, 64) };
+                pair.post_recv(B, &[bad]);
+            },
+            ..cause(WcStatus::RemOpErr, send)
+        },
+        cause(WcStatus::LocProtErr, |pair, signaled| {
+            let bad = Sge { lkey: Lkey(77), ..pair.local(A).sge(0, 8) };
+            pair.post_wr(A, SendOp::Send { imm: None }, &[bad], signaled)
+        }),
+        Cause {
+            terms: |terms| terms.half[A].max_rd_atomic = 0,
+            ..cause(WcStatus::LocQpOpErr, read)
+        },
+        cause(WcStatus::MwBindErr, |pair, signaled| {
+            pair.post_wr(A, SendOp::LocalInvalidate { rkey: Rkey(1) }, &[], signaled)
+        }),
+        Cause {
+            terms: |terms| terms.half[A].retry_cnt = 1,
+            help: |pair, position| {
+                pair.rule(Rule::drop().from(A).psn(pair.psn(A, position)));
+            },
+            ..cause(WcStatus::RetryExcErr, send)
+        },
+        Cause {
+            terms: |terms| terms.half[A].rnr_retry = 0,
+            ..cause(WcStatus::RnrRetryExcErr, send)
+        },
+        Cause {
+            help: |pair, position| {
+                answer_falsely(pair, position, OpCode::RC_RDMA_READ_RESPONSE_ONLY, 9);
+            },
+            ..cause(WcStatus::LocLenErr, read)
+        },
+        Cause {
+            help: |pair, position| {
+                answer_falsely(pair, position, OpCode::RC_ATOMIC_ACKNOWLEDGE, 0);
+            },
+            ..cause(WcStatus::BadRespErr, read)
+        },
+    ]
+}
+
 #[test] //= check G1 test
-fn an_error_completes_its_request_and_flushes_the_rest_in_order() {
-    for bad in 0..6 {
-        let mut pair = Pair::rts();
-        let mut expected = Vec::new();
-        for index in 0..6 {
-            let signaled = index % 2 == 0;
-            let mut op = pair.write_op(A, 0, None);
-            if index == bad
-                && let SendOp::Write { rkey, .. } = &mut op
-            {
-                *rkey = Rkey(1);
-            }
-            let wr_id = pair.post_wr(A, op, &[pair.local(A).sge(0, 300)], signaled);
-            match index.cmp(&bad) {
-                std::cmp::Ordering::Less if signaled => {
-                    expected.push((wr_id, WcStatus::Success));
-                }
-                std::cmp::Ordering::Less => {}
-                std::cmp::Ordering::Equal => expected.push((wr_id, WcStatus::RemAccessErr)),
-                std::cmp::Ordering::Greater => expected.push((wr_id, WcStatus::WrFlushErr)),
+fn whatever_the_error_it_completes_its_request_and_flushes_the_rest_in_order() {
+    for cause in causes() {
+        for bad in 0..4 {
+            // Which of four requests and the bad one's neighbours ask for a completion.
+            for signals in 0..16_u32 {
+                assert_flushed(&cause, bad, |index| signals >> index & 1 == 1);
             }
         }
-        let recvs = [pair.recv(A, 10), pair.recv(A, 20)];
-        pair.run();
-        assert_eq!(statuses(&mut pair, A, Side::Send), expected, "bad {bad}");
-        let flushed = recvs.map(|wr_id| (wr_id, WcStatus::WrFlushErr));
-        assert_eq!(statuses(&mut pair, A, Side::Recv), flushed);
-        assert_eq!(pair.qp(A).state(), QpState::Err);
     }
+}
+
+/// Four requests of which number `bad` fails for this cause.
+fn assert_flushed(cause: &Cause, bad: u32, is_signaled: impl Fn(u32) -> bool) {
+    let mut pair = Pair::with(cause.terms);
+    let mut expected = Vec::new();
+    // Nothing goes out before all is posted.
+    pair.world.set_full_rate(1.0);
+    for index in 0..4 {
+        let signaled = is_signaled(index);
+        let wr_id = match index == bad {
+            true => (cause.post)(&mut pair, signaled),
+            false => {
+                let op = pair.write_op(A, 0, None);
+                pair.post_wr(A, op, &[pair.local(A).sge(0, 10)], signaled)
+            }
+        };
+        match index.cmp(&bad) {
+            std::cmp::Ordering::Less if signaled => expected.push((wr_id, WcStatus::Success)),
+            std::cmp::Ordering::Less => {}
+            std::cmp::Ordering::Equal => expected.push((wr_id, cause.status)),
+            std::cmp::Ordering::Greater => expected.push((wr_id, WcStatus::WrFlushErr)),
+        }
+    }
+    let recvs = [pair.recv(A, 10), pair.recv(A, 20)];
+    pair.world.set_full_rate(0.0);
+    (cause.help)(&mut pair, bad);
+    pair.run();
+    let what = format!("{:?} at {bad}", cause.status);
+    assert_eq!(statuses(&mut pair, A, Side::Send), expected, "{what}");
+    let flushed = recvs.map(|wr_id| (wr_id, WcStatus::WrFlushErr));
+    assert_eq!(statuses(&mut pair, A, Side::Recv), flushed, "{what}");
+    assert_eq!(pair.qp(A).state(), QpState::Err);
+    assert_eq!((pair.qp(A).send_wrs(), pair.qp(A).recv_wrs()), (0, 0));
+    let counts = [Counter::ReqCqeError, Counter::ReqCqeFlushError, Counter::RespCqeFlushError];
+    let counts = counts.map(|counter| pair.count(A, counter));
+    assert_eq!(counts, [1, u64::from(3 - bad), 2], "{what}");
 }
 
 #[test] //= check G2 test
 fn queues_take_work_only_in_the_states_that_allow_it() {
     let op = SendOp::Send { imm: None };
     let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
-    for state in [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts] {
-        let mut pair = Pair::reset(|_| ());
+    let types = [QpType::Rc, QpType::Uc, QpType::Ud];
+    let states = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
+    for (state, qp_type) in states.into_iter().flat_map(|state| types.map(|one| (state, one))) {
+        let mut pair = Pair::reset(|terms| terms.qp_type = qp_type);
         pair.bring_to(A, state);
         let at = pair.at(A);
-        let send = pair.world.post_send(at, &wr, &[]);
+        // Nothing may leave at once, so that what was taken can be counted.
+        pair.world.set_full_rate(1.0);
+        let op = if qp_type == QpType::Ud { pair.send_to_op(A, None) } else { wr.op };
+        let send = pair.world.post_send(at, &SendWr { op, ..wr }, &[]);
         let recv = pair.world.post_recv(at, &RecvWr { wr_id: 2 }, &[]);
         let expected = |may| if may { Ok(()) } else { Err(PostError::InvalidState) };
         assert_eq!(send, expected(state == QpState::Rts), "{state}");
@@ -101,6 +210,53 @@ fn going_to_err_at_any_moment_completes_everything_once_and_sends_nothing_more()
         );
         assert_eq!(statuses(&mut pair, A, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
     }
+}
+
+#[test] //= check G4 test
+fn a_responder_that_goes_to_err_at_any_moment_takes_nothing_twice_and_says_nothing_more() {
+    for steps in 0..60 {
+        let mut pair = Pair::with(|terms| terms.settings.budget = 1);
+        let recvs: Vec<u64> = (0..4).map(|_| pair.recv(B, 600)).collect();
+        let own = pair.write(B, 600);
+        for _ in 0..3 {
+            pair.send(A, 600);
+            pair.read(A, 600);
+            pair.fetch_add(A, 1);
+        }
+        for _ in 0..steps {
+            pair.world.step();
+        }
+        let added = pair.count(B, Counter::AtomicRequests);
+        pair.world.modify(pair.at(B), &QpChange::to(QpState::Err)).unwrap();
+        let (sent, bytes) = (pair.seen(B).len(), pair.bytes(B, pair.remote(B)).to_vec());
+        pair.run();
+        assert_eq!(pair.seen(B).len(), sent, "after {steps} steps");
+        assert_eq!(pair.bytes(B, pair.remote(B)), bytes, "after {steps} steps");
+        assert_eq!(pair.count(B, Counter::AtomicRequests), added);
+        let done = statuses(&mut pair, B, Side::Recv);
+        let wr_ids: Vec<u64> = done.iter().map(|(wr_id, _)| *wr_id).collect();
+        assert_eq!(wr_ids, recvs, "each once, in order, after {steps} steps");
+        assert!(done.is_sorted_by_key(|(_, status)| *status != WcStatus::Success));
+        let own_done = statuses(&mut pair, B, Side::Send);
+        assert_eq!(own_done.len(), 1);
+        assert_eq!(own_done[0].0, own);
+        let received = done.iter().filter(|(_, status)| *status == WcStatus::Success).count();
+        assert_eq!(pair.count(B, Counter::RecvMessages), received as u64);
+    }
+}
+
+#[test] //= check G4 test
+fn going_to_err_twice_completes_nothing_twice() {
+    let mut pair = Pair::rts();
+    pair.rule(Rule::drop().from(A));
+    let (send, recv) = (pair.write(A, 10), pair.recv(A, 10));
+    for _ in 0..3 {
+        pair.world.modify(pair.at(A), &QpChange::to(QpState::Err)).unwrap();
+        pair.world.fail(pair.at(A));
+        pair.run();
+    }
+    assert_eq!(statuses(&mut pair, A, Side::Send), [(send, WcStatus::WrFlushErr)]);
+    assert_eq!(statuses(&mut pair, A, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
 }
 
 #[test] //= check G5 test
@@ -182,7 +338,7 @@ fn a_draining_send_queue_takes_new_attributes_only_once_it_is_drained() {
     assert_eq!(pair.qp(A).attr().timeout, 9);
 }
 
-#[test]
+#[test] //= check L6 test
 fn a_completion_says_what_came() {
     let mut pair = Pair::rts();
     pair.recv(B, 700);

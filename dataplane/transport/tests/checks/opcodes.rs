@@ -1,15 +1,15 @@
-//! Checks E20 and E7: every opcode in every state a receiver can be in, against a table.
+//! Checks E20, E7 and E9: every opcode in every state a receiver can be in, against a table.
 //!
 //! The table is written by ranges of opcode numbers, not by the product's own opcode table.
 
 use uroce_transport::sim::Pair;
-use uroce_transport::{AccessFlags, Counter, DropReason, QpChange, QpState};
+use uroce_transport::{AccessFlags, Counter, DropReason, QpChange, QpState, QpType};
 use uroce_wire::{NakCode, OpCode, Rkey, Syndrome};
 
 use crate::frames::{bth, seal};
 use crate::scene::*;
 
-/// Where the receiving RC QP stands when the packet comes.
+/// Where the receiving QP stands when the packet comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
     State(QpState),
@@ -55,13 +55,15 @@ enum Cell {
     Rnr,
     /// This NAK, and the QP is in ERR.
     Nak(NakCode),
+    /// The QP is in ERR without an answer.
+    Failed,
     /// A response that nobody waits for.
     Stale,
-    /// No answer, and the QP is in ERR.
-    Failed,
+    /// Taken without an answer.
+    Taken,
 }
 
-/// The table.
+/// The table of RC.
 fn expected(stand: Stand, opcode: u8) -> Cell {
     use Stand as S;
     let serves = !matches!(stand, S::State(QpState::Reset | QpState::Init | QpState::Err));
@@ -75,8 +77,8 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
         _ if !serves => Cell::Drop(DropReason::QpNotReady),
         0x0d..=0x12 if stand == S::State(QpState::Rtr) => Cell::Drop(DropReason::NotRequester),
         0x0d..=0x12 => Cell::Stale,
-        0x15 | 0x18..=0x1f if stand == S::Behind => Cell::Drop(DropReason::ReservedOpCode),
         _ if stand == S::AfterNak => Cell::Drop(DropReason::AfterNak),
+        0x15 | 0x18..=0x1f if stand == S::Behind => Cell::Drop(DropReason::ReservedOpCode),
         0x15 | 0x18..=0x1f => Cell::Nak(NakCode::InvalidRequest),
         // A READ or ATOMIC of which nothing is kept; SENDs and WRITEs are acknowledged again.
         0x0c | 0x13 | 0x14 if stand == S::Behind => Cell::Drop(DropReason::OldRead),
@@ -104,6 +106,42 @@ fn expected_request(stand: Stand, opcode: u8) -> Cell {
     }
 }
 
+/// The tables of UC and UD, which answer nothing.
+fn expected_unreliable(qp_type: QpType, stand: Stand, opcode: u8) -> Cell {
+    use Stand as S;
+    let serves = !matches!(stand, S::State(QpState::Reset | QpState::Init | QpState::Err));
+    let is_ours = match qp_type {
+        QpType::Uc => (0x20..=0x2b).contains(&opcode),
+        _ => (0x64..=0x65).contains(&opcode),
+    };
+    match opcode {
+        0x81 => Cell::Drop(DropReason::Congestion),
+        0x00..=0x14 | 0x16..=0x17 | 0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 if !is_ours => {
+            Cell::Drop(DropReason::WrongService)
+        }
+        0xa0..=0xb4 | 0xb6..=0xb7 => Cell::Drop(DropReason::WrongService),
+        _ if !is_ours => Cell::Drop(DropReason::ReservedOpCode),
+        _ if !serves => Cell::Drop(DropReason::QpNotReady),
+        0x64..=0x65 if stand == S::NoReceive => Cell::Drop(DropReason::NoReceiveWqe),
+        0x64..=0x65 => Cell::Taken,
+        _ => expected_uc(stand, opcode),
+    }
+}
+
+/// The table's part about packets of UC with the expected PSN.
+fn expected_uc(stand: Stand, opcode: u8) -> Cell {
+    let dropped = Cell::Drop(DropReason::MessageDropped);
+    match (stand, opcode) {
+        (Stand::MidSend, 0x21..=0x23) | (Stand::MidWrite, 0x28..=0x29) => Cell::Taken,
+        // Middle and Last of nothing, of the other operation, or with too many bytes. A First or
+        // Only begins anew wherever it comes.
+        (_, 0x21..=0x23 | 0x27..=0x29) => dropped,
+        (Stand::NoRights, 0x26..=0x2b) => dropped,
+        (Stand::NoReceive, 0x20 | 0x24 | 0x25 | 0x2b) => Cell::Drop(DropReason::NoReceiveWqe),
+        _ => Cell::Taken,
+    }
+}
+
 /// The position in the sequence of the packet that is to be judged.
 fn place(stand: Stand) -> u32 {
     match stand {
@@ -114,8 +152,9 @@ fn place(stand: Stand) -> u32 {
 }
 
 /// End B in this stand. Everything up to here is forgotten, but for what it counted.
-fn pair_in(stand: Stand) -> Pair {
+fn pair_in(qp_type: QpType, stand: Stand) -> Pair {
     let mut pair = Pair::reset(|terms| {
+        terms.qp_type = qp_type;
         if stand == Stand::NoRights {
             terms.half[B].access = AccessFlags::empty();
         }
@@ -141,7 +180,8 @@ fn pair_in(stand: Stand) -> Pair {
         Stand::Behind => Some((OpCode::RC_RDMA_WRITE_ONLY, 0, 0)),
         _ => None,
     };
-    if let Some((opcode, index, len)) = before {
+    if let Some((mut opcode, index, len)) = before {
+        opcode.0 |= if qp_type == QpType::Uc { 0x20 } else { 0 };
         let packet = pair.craft(A, opcode).psn(pair.psn(A, index)).payload(&vec![1; len]);
         pair.deliver(A, &packet.ext(|ext| ext.reth.dma_len = if len > 0 { 264 } else { 0 }));
     }
@@ -188,8 +228,9 @@ fn observe(pair: &mut Pair, frame: Vec<u8>) -> Cell {
     let answers = pair.responses(B);
     let cell = match (&answers[..], &reasons[..]) {
         ([], [reason]) => Cell::Drop(*reason),
+        ([], []) if pair.qp(B).state() != state => Cell::Failed,
+        ([], []) if pair.qp(B).qp_type() != QpType::Rc => Cell::Taken,
         ([], []) if pair.count(B, Counter::StaleResponse) == stale + 1 => Cell::Stale,
-        ([], []) if pair.qp(B).state() == QpState::Err => Cell::Failed,
         ([answer], []) if answer.bth.opcode != OpCode::RC_ACKNOWLEDGE => Cell::Answer,
         ([answer], []) => match answer.ext.aeth.syndrome {
             Syndrome::Ack { .. } => Cell::Ack,
@@ -209,7 +250,7 @@ fn observe(pair: &mut Pair, frame: Vec<u8>) -> Cell {
 fn on_rc_every_opcode_does_what_the_table_says_in_every_state() {
     for stand in STANDS {
         for opcode in 0..=255 {
-            let mut pair = pair_in(stand);
+            let mut pair = pair_in(QpType::Rc, stand);
             let frame = frame_of(&pair, stand, OpCode(opcode));
             let cell = observe(&mut pair, frame);
             assert_eq!(cell, expected(stand, opcode), "{stand:?}, opcode {opcode:#04x}");
@@ -217,10 +258,63 @@ fn on_rc_every_opcode_does_what_the_table_says_in_every_state() {
     }
 }
 
+#[test] //= check E20 test
+fn on_uc_and_ud_every_opcode_does_what_the_table_says_in_every_state() {
+    let without_nak =
+        STANDS.into_iter().filter(|one| !matches!(one, Stand::AfterNak | Stand::Behind));
+    for stand in without_nak {
+        let is_middle = matches!(stand, Stand::MidSend | Stand::MidWrite);
+        let types = [(QpType::Uc, true), (QpType::Ud, !is_middle)];
+        for (qp_type, _) in types.into_iter().filter(|(_, has)| *has) {
+            for opcode in 0..=255 {
+                let mut pair = pair_in(qp_type, stand);
+                let frame = frame_of(&pair, stand, OpCode(opcode));
+                let cell = observe(&mut pair, frame);
+                let expected = expected_unreliable(qp_type, stand, opcode);
+                assert_eq!(cell, expected, "{qp_type} {stand:?}, opcode {opcode:#04x}");
+            }
+        }
+    }
+}
+
+#[test] //= check E7 test
+fn on_uc_and_ud_a_reserved_opcode_is_dropped_in_silence() {
+    for qp_type in [QpType::Uc, QpType::Ud] {
+        for opcode in (0..=255).filter(|opcode| OpCode(*opcode).info().is_none()) {
+            let stand = Stand::State(QpState::Rts);
+            let mut pair = pair_in(qp_type, stand);
+            let frame = frame_of(&pair, stand, OpCode(opcode));
+            pair.deliver_frame(A, frame);
+            assert_eq!(pair.seen(B), []);
+            assert_eq!(pair.qp(B).state(), QpState::Rts);
+            assert_counted(&pair, B, &[("rx_reserved_opcode", 1)]);
+        }
+    }
+}
+
+#[test] //= check E9 test
+fn opcodes_of_another_service_are_dropped_whatever_the_qps_own() {
+    let own = [(QpType::Rc, 0x00), (QpType::Uc, 0x20), (QpType::Ud, 0x60)];
+    for (qp_type, service) in own {
+        for opcode in (0..=255).map(OpCode).filter(|opcode| opcode.info().is_some()) {
+            if opcode.0 & 0xe0 == service || opcode.0 == 0x81 {
+                continue;
+            }
+            let stand = Stand::State(QpState::Rts);
+            let mut pair = pair_in(qp_type, stand);
+            let frame = frame_of(&pair, stand, opcode);
+            pair.deliver_frame(A, frame);
+            assert_counted(&pair, B, &[("rx_wrong_service", 1)]);
+            assert_eq!(pair.seen(B), []);
+            assert!(pair.is_untouched_from(B, 0));
+        }
+    }
+}
+
 #[test] //= check E7 test
 fn on_rc_a_reserved_opcode_is_an_invalid_request() {
     for opcode in [0x15].into_iter().chain(0x18..=0x1f) {
-        let mut pair = pair_in(Stand::State(QpState::Rts));
+        let mut pair = pair_in(QpType::Rc, Stand::State(QpState::Rts));
         let frame = frame_of(&pair, Stand::State(QpState::Rts), OpCode(opcode));
         pair.deliver_frame(A, frame);
         assert_refused(&pair, NakCode::InvalidRequest);

@@ -114,6 +114,34 @@ const RNR_MICROS: [u64; 32] = [
     245_760, 327_680, 491_520,
 ];
 
+#[test] //= check B5 test
+fn each_sequence_nak_after_a_full_repetition_costs_a_retry() {
+    for retry_cnt in 0..=7 {
+        let mut pair = Pair::with(|terms| terms.half[A].retry_cnt = retry_cnt);
+        pair.rule(Rule::drop().from(A));
+        let wr_id = pair.write(A, 3 * 256);
+        let nak = pair.craft(B, OpCode::RC_ACKNOWLEDGE).ext(|ext| {
+            ext.aeth.syndrome = Syndrome::Nak(uroce_wire::NakCode::PsnSequenceError);
+        });
+        let nak = nak.psn(pair.psn(A, 0));
+        let retries = u64::from(retry_cnt);
+        for _ in 0..retries {
+            pair.deliver(B, &nak);
+            assert_eq!(pair.take(A, Side::Send), []);
+        }
+        assert_eq!(pair.sequence(A).len() as u64, 3 * (retries + 1));
+        pair.deliver(B, &nak);
+        assert_eq!(statuses(&mut pair, A, Side::Send), [(wr_id, WcStatus::RetryExcErr)]);
+        let counted = [
+            ("packet_seq_err", retries + 1),
+            ("retransmitted_packets", 3 * retries),
+            ("req_transport_retries_exceeded", 1),
+            ("req_cqe_error", 1),
+        ];
+        assert_counted(&pair, A, &counted);
+    }
+}
+
 #[test] //= check B6 test
 fn an_rnr_nak_is_waited_for_as_long_as_its_code_says() {
     for code in 0..32 {
