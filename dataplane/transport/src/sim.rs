@@ -36,6 +36,7 @@ mod record;
 mod rules;
 mod run;
 mod setup;
+mod strike;
 mod sweep;
 mod tap;
 mod trouble;

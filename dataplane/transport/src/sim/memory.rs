@@ -99,6 +99,11 @@ impl Regions {
         self.entries[mr.index].is_live = false;
     }
 
+    /// After this the key opens what it did before it was deregistered.
+    pub(super) fn register_again(&mut self, mr: Mr) {
+        self.entries[mr.index].is_live = true;
+    }
+
     /// The region's bytes, as the application sees them.
     pub fn bytes(&self, mr: Mr) -> &[u8] {
         &self.entries[mr.index].bytes

@@ -9,7 +9,7 @@ use super::frame;
 use super::memory::Regions;
 use crate::{
     Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
-    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
+    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, QpInit, RecvWr, Region, Sge,
     SharedReceives, Side, TransmitError,
 };
 
@@ -53,6 +53,7 @@ const CHARGES_KEPT: usize = 8;
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) qp: Qp,
+    pub(super) init: QpInit,
     pub(super) template: HeaderTemplate,
     /// Node of the peer, and number of the connection.
     pub(super) peer: u16,
@@ -68,10 +69,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(qp: Qp) -> Slot {
+    pub(super) fn new(qp: Qp, init: QpInit) -> Slot {
         let template = qp.attr().path.template();
         Slot {
             qp,
+            init,
             template,
             peer: 0,
             connection: usize::MAX,

@@ -55,7 +55,7 @@ impl Traffic {
             let byte_len = match posted.work {
                 Work::Read { len, .. } => len,
                 Work::Atomic { .. } | Work::SharedAdd { .. } => 8,
-                Work::Send | Work::Write { .. } => 0,
+                Work::Send | Work::Write { .. } | Work::Doomed => 0,
             };
             if (cqe.opcode, cqe.byte_len) != (posted.opcode, byte_len) {
                 return Err(format!("{posted:?} completes as something else"));
@@ -76,6 +76,7 @@ impl Traffic {
             return Err(format!("{posted:?} succeeds before it is received"));
         }
         match posted.work {
+            Work::Doomed => Err(format!("{posted:?} succeeds, which cannot be")),
             Work::Send => Ok(()),
             Work::Write { offset, len } => self.check_target(peer, offset, len, posted.wr_id),
             Work::Read { offset, len, chunk } => {
@@ -143,24 +144,36 @@ impl Traffic {
         if let Work::SharedAdd { word, .. } = posted.work {
             self.shared[word].is_uncertain = true;
         }
-        if self.ends[index].has_failed {
+        let me = &self.ends[index];
+        if me.has_failed {
             return match status {
                 WcStatus::WrFlushErr => Ok(()),
                 _ => Err("more than one error before the flush".into()),
             };
         }
-        if status != WcStatus::RetryExcErr {
-            return Err(format!("{posted:?} fails for no reason"));
+        let peer = me.peer;
+        let excuses = &me.excuses;
+        let is_peer_down = self.world.qp(self.ends[peer].at).state() != QpState::Rts;
+        match status {
+            // Its QP went to ERR for a reason that is none of its sends'.
+            WcStatus::WrFlushErr if excuses.is_struck && self.is_in_error(index) => {}
+            WcStatus::RetryExcErr if is_peer_down => {}
+            WcStatus::RetryExcErr => self.explain(index)?,
+            _ if excuses.doomed == Some((posted.wr_id, status)) => self.judge_doomed(index)?,
+            _ if excuses.send == Some(status) => {}
+            _ => return Err(format!("{posted:?} fails for no reason")),
         }
-        let peer = self.ends[index].peer;
-        if !self.ends[peer].has_failed {
-            self.explain(index)?;
+        if !self.ends[peer].is_dead {
             self.dead += 1;
         }
         self.ends[index].has_failed = true;
         self.ends[index].is_dead = true;
         self.ends[peer].is_dead = true;
         Ok(())
+    }
+
+    fn is_in_error(&self, index: usize) -> bool {
+        self.world.qp(self.ends[index].at).state() == QpState::Err
     }
 
     /// Do the faults explain that the transport retries ran out?
@@ -200,8 +213,14 @@ impl Traffic {
             return Err(format!("{posted:?} should complete first"));
         }
         if cqe.status != WcStatus::Success {
-            return match (cqe.status, self.ends[index].has_failed) {
-                (WcStatus::WrFlushErr, true) => Ok(()),
+            let me = &self.ends[index];
+            let may_flush = me.has_failed || me.excuses.is_struck && self.is_in_error(index);
+            return match cqe.status {
+                WcStatus::WrFlushErr if may_flush => Ok(()),
+                status if me.excuses.recv == Some(status) => {
+                    self.ends[index].excuses.recv = None;
+                    Ok(())
+                }
                 _ => Err("a receive fails for no reason".into()),
             };
         }
@@ -246,7 +265,8 @@ impl Traffic {
 
     /// Has every connection failed, so that nothing can be posted any more?
     pub(super) fn is_all_dead(&self) -> bool {
-        2 * self.dead == self.ends.len() as u64
+        self.connections.iter().all(|connection| connection.peace.is_none())
+            && self.ends.iter().all(|end| end.is_dead)
     }
 
     /// What is not done.
@@ -259,7 +279,9 @@ impl Traffic {
     /// The last judgement, when nothing is in flight any more.
     pub(super) fn judge_end(&mut self, is_perfect: bool) -> Result<(), String> {
         for index in 0..self.ends.len() {
-            if self.world.qp(self.ends[index].at).state() == QpState::Rts {
+            self.judge_flushed(index)?;
+            // What is left was done unsignalled.
+            if !self.ends[index].has_failed {
                 while let Some(posted) = self.ends[index].sends.pop_front() {
                     if posted.is_signaled {
                         return Err(format!("{posted:?} never completes"));
@@ -267,7 +289,9 @@ impl Traffic {
                     self.succeed(index, &posted)?;
                 }
             }
-            if !self.ends[index].is_dead {
+            self.judge_frozen(index)?;
+            let is_exact = !self.ends[index].is_dead && !self.ends[index].excuses.is_struck;
+            if is_exact {
                 self.judge_memory(index)?;
             }
         }

@@ -36,6 +36,8 @@ pub(super) struct Shape {
 pub(super) struct Connection {
     pub(super) mtu: PathMtu,
     pub(super) vlan: Option<u16>,
+    /// How long it is left in peace before the first strike; for ever if not given.
+    pub(super) peace: Option<Duration>,
     pub(super) ends: [End; 2],
 }
 
@@ -98,7 +100,10 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
     for side in [0, 1] {
         ends[side].target_len = ends[1 - side].max_len + rng.u32(64..4096);
     }
-    Connection { mtu, vlan: rng.bool().then(|| rng.u16(1..4095)), ends }
+    let vlan = rng.bool().then(|| rng.u16(1..4095));
+    let is_struck = !is_perfect && rng.u8(..3) == 0;
+    let peace = is_struck.then(|| Duration::from_micros(rng.u64(10..3_000)));
+    Connection { mtu, vlan, peace, ends }
 }
 
 fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {

@@ -10,6 +10,7 @@ use super::chunks::{CANARY, Chunks};
 use super::faults::Rates;
 use super::memory::Mr;
 use super::plan::{Connection, End, Plan, RETRY_CNT, Shape};
+use super::strike::Excuses;
 use super::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
 use super::world::World;
 use crate::{AccessFlags, Pd, QpChange, QpInit, QpState, QpType};
@@ -41,6 +42,7 @@ impl Traffic {
             world,
             ends: Vec::new(),
             by_slot: vec![Vec::new(); usize::from(shape.nodes)],
+            connections: shape.connections.clone(),
             shared: Vec::new(),
             rng,
             messages: 0,
@@ -49,7 +51,11 @@ impl Traffic {
             sges: Vec::new(),
         };
         traffic.make_memory(&shape);
-        traffic.connect(&shape);
+        for connection in 0..shape.connections.len() {
+            let [a, b] = [0, 1].map(|side| traffic.ends[2 * connection + side].at);
+            traffic.world.join(a, b);
+            traffic.connect(connection);
+        }
         traffic.set_rates(plan, shape.nodes);
         traffic.world.expect_trouble();
         traffic
@@ -109,6 +115,7 @@ impl Traffic {
             next_wr_id: self.rng.u64(..1 << 40),
             has_failed: false,
             is_dead: false,
+            excuses: Excuses::default(),
             patience: 0,
             receiver_is_awake: true,
         });
@@ -123,18 +130,17 @@ impl Traffic {
         self.world.node_mut(node).memory.register(PD, access, base, tag, bytes)
     }
 
-    fn connect(&mut self, shape: &Shape) {
-        for (index, connection) in shape.connections.iter().enumerate() {
-            let ats = [self.ends[2 * index].at, self.ends[2 * index + 1].at];
-            self.world.join(ats[0], ats[1]);
-            for side in [0, 1] {
-                let dest_qpn = self.world.qp(ats[1 - side]).qpn();
-                let nodes = [ats[side].node, ats[1 - side].node];
-                let from = self.world.qp(ats[side]).qpn();
-                let path = self.path(connection, nodes, from, dest_qpn);
-                for change in changes(connection, side, path, dest_qpn) {
-                    self.world.modify(ats[side], &change).expect("a legal change");
-                }
+    /// Takes both QPs of a connection from RESET to RTS.
+    pub(super) fn connect(&mut self, index: usize) {
+        let connection = self.connections[index];
+        let ats = [self.ends[2 * index].at, self.ends[2 * index + 1].at];
+        for side in [0, 1] {
+            let dest_qpn = self.world.qp(ats[1 - side]).qpn();
+            let nodes = [ats[side].node, ats[1 - side].node];
+            let from = self.world.qp(ats[side]).qpn();
+            let path = self.path(&connection, nodes, from, dest_qpn);
+            for change in changes(&connection, side, path, dest_qpn) {
+                self.world.modify(ats[side], &change).expect("a legal change");
             }
         }
     }

@@ -12,13 +12,14 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::ImmDt;
+use uroce_wire::{ImmDt, Rkey};
 
 use super::chunks::{Chunk, Chunks};
 use super::memory::Mr;
 use super::node::At;
 use super::pieces::{MAX_PIECES, Pieces};
-use super::plan::End;
+use super::plan::{Connection, End};
+use super::strike::Excuses;
 use super::world::World;
 use crate::{PostError, RecvWr, SendOp, SendWr, Sge, WcOpcode};
 
@@ -63,6 +64,8 @@ pub(super) enum Work {
         word: usize,
         add: u64,
     },
+    /// It must fail.
+    Doomed,
 }
 
 /// A receive work request that has not completed.
@@ -113,6 +116,8 @@ pub(super) struct Endpoint {
     /// The QP is in ERR; the connection's data is no longer checked.
     pub(super) has_failed: bool,
     pub(super) is_dead: bool,
+    /// What explains errors.
+    pub(super) excuses: Excuses,
     /// How often in a row the send queue was found full.
     pub(super) patience: u32,
     /// An alarm to post receives is set.
@@ -141,6 +146,7 @@ pub(super) struct Traffic {
     pub(super) ends: Vec<Endpoint>,
     /// Which of the ends each QP is, by node and slot.
     pub(super) by_slot: Vec<Vec<usize>>,
+    pub(super) connections: Vec<Connection>,
     pub(super) shared: Vec<SharedWord>,
     pub(super) rng: Rng,
     pub(super) messages: u64,
@@ -150,22 +156,33 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Sets all ends to work. Even alarms post sends, odd ones receives.
+    /// Sets all ends to work. Of the first alarms even ones post sends and odd ones receives; one
+    /// for each connection follows, for strikes.
     pub(super) fn start(&mut self) {
-        for token in 0..2 * self.ends.len() as u32 {
+        let first_strike = 2 * self.ends.len() as u32;
+        for token in 0..first_strike {
             self.world.wake(self.world.now(), token);
+        }
+        for (index, connection) in self.connections.iter().enumerate() {
+            if let Some(peace) = connection.peace {
+                self.world.wake(self.world.now() + peace, first_strike + index as u32);
+            }
         }
     }
 
     /// An end's alarm.
     pub(super) fn wake(&mut self, token: u32, is_posting: bool) -> Result<(), String> {
         let index = token as usize / 2;
+        if let Some(connection) = (token as usize).checked_sub(2 * self.ends.len()) {
+            return if is_posting { self.strike(connection, token) } else { Ok(()) };
+        }
         if token % 2 == 1 {
             self.post_recvs(index)?;
             self.wake_receiver(index);
             return Ok(());
         }
-        if !is_posting || self.ends[index].is_dead {
+        let me = &self.ends[index];
+        if !is_posting || me.is_dead || me.excuses.doomed.is_some() {
             return Ok(());
         }
         let is_full = self.post_sends(index)?;
@@ -261,7 +278,8 @@ impl Traffic {
         let imm = self.imm();
         let solicited = self.rng.bool();
         let target = self.ends[peer].target;
-        let op = SendOp::Write { va: target.va(u64::from(offset)), rkey: target.rkey(), imm };
+        let rkey = self.any_key_for_nothing(target, len);
+        let op = SendOp::Write { va: target.va(u64::from(offset)), rkey, imm };
         let work = Work::Write { offset, len };
         let wr_id = self.post(index, op, solicited, WcOpcode::RdmaWrite, work)?;
 
@@ -286,9 +304,15 @@ impl Traffic {
         let offset = self.rng.u32(..=self.ends[peer].target.len() - len);
         let Some(chunk) = self.land(index, len) else { return Ok(()) };
         let target = self.ends[peer].target;
-        let op = SendOp::Read { va: target.va(u64::from(offset)), rkey: target.rkey() };
+        let rkey = self.any_key_for_nothing(target, len);
+        let op = SendOp::Read { va: target.va(u64::from(offset)), rkey };
         let work = Work::Read { offset, len, chunk };
         self.post(index, op, false, WcOpcode::RdmaRead, work).map(|_| ())
+    }
+
+    /// The region's key, or any if no byte is touched: then it is not looked at.
+    fn any_key_for_nothing(&mut self, target: Mr, len: u32) -> Rkey {
+        if len == 0 && self.rng.bool() { Rkey(self.rng.u32(..)) } else { target.rkey() }
     }
 
     fn atomic(&mut self, index: usize) -> Result<(), String> {
@@ -325,7 +349,7 @@ impl Traffic {
     }
 
     /// Posts with the scatter/gather list in `self.sges`, and notes what must come of it.
-    fn post(
+    pub(super) fn post(
         &mut self,
         index: usize,
         op: SendOp,
@@ -366,9 +390,12 @@ impl Traffic {
             let wr_id = me.next_wr_id;
             me.next_wr_id += 1;
             me.recvs.push_back(PostedRecv { wr_id, chunk });
-            self.world
-                .post_recv(me.at, &RecvWr { wr_id }, &self.sges)
-                .map_err(|error| format!("a receive at {:?} was refused: {error}", me.at))?;
+            let at = me.at;
+            match self.world.post_recv(at, &RecvWr { wr_id }, &self.sges) {
+                Ok(()) => {}
+                Err(error) if self.is_refused(index, error) => return Ok(()),
+                Err(error) => return Err(format!("a receive at {at:?} was refused: {error}")),
+            }
         }
         Ok(())
     }
@@ -392,7 +419,7 @@ impl Traffic {
     }
 
     /// Chooses where `len` bytes come from.
-    fn gather(&mut self, index: usize, len: u32) -> Pieces {
+    pub(super) fn gather(&mut self, index: usize, len: u32) -> Pieces {
         let me = &self.ends[index];
         let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
         let pieces = Pieces::anywhere(&mut self.rng, len, count, SOURCE_LEN);
@@ -401,7 +428,7 @@ impl Traffic {
     }
 
     /// Chooses where `len` bytes of an answer go to.
-    fn land(&mut self, index: usize, len: u32) -> Option<Chunk> {
+    pub(super) fn land(&mut self, index: usize, len: u32) -> Option<Chunk> {
         let me = &mut self.ends[index];
         let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
         let chunk = me.landing.take(&mut self.rng, len, count)?;

@@ -157,7 +157,7 @@ impl World {
         let slots = &mut self.nodes[usize::from(node)].slots;
         let index = slots.len();
         assert!(index < 256, "a node of the simulator has at most 256 QPs");
-        slots.push(Slot::new(Qp::new(Qpn::new(tag << 8 | index as u32), pd, init)));
+        slots.push(Slot::new(Qp::new(Qpn::new(tag << 8 | index as u32), pd, init), *init));
         At { node, qp: index as u16 }
     }
 
@@ -341,6 +341,26 @@ impl World {
     pub fn fail(&mut self, at: At) {
         self.with_qp(at, |qp, _, env| qp.fail(env));
         self.settle(at);
+    }
+
+    /// Destroys a QP. One in RESET takes its place, with another number.
+    pub fn destroy(&mut self, at: At) {
+        let slot = self.slot_mut(at);
+        let (qpn, pd) = (slot.qp.qpn().value(), slot.qp.pd());
+        // The slot's number stays in the low byte.
+        slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
+        slot.timer_at = None;
+    }
+
+    /// Is a frame of this connection on its way?
+    pub(super) fn is_in_flight(&self, connection: usize) -> bool {
+        let is_there = |flight: &Flight| !flight.frame.is_empty();
+        self.flying.iter().any(|flight| is_there(flight) && flight.connection == connection)
+    }
+
+    /// Forgets what was charged to a QP's retry counter in a former life.
+    pub(super) fn forget_charges(&mut self, at: At) {
+        self.slot_mut(at).charges.clear();
     }
 
     /// A frame that no QP has sent, as if from node `from`, arrives at node `to` after `lag`.
