@@ -101,6 +101,8 @@ impl Access<'_> {
         if !word.is_aligned() {
             return Err(MemoryFault::OutOfRange);
         }
+        //= check D8 — one atomic instruction, so lcores may share the word
+        //= check D9 — and so may the program, with atomics of its own
         // SAFETY: eight aligned bytes inside a registered region, valid until after this turn.
         // Whoever else in this process changes them concurrently does so by the engine's atomics,
         // its raw copies, or atomics of its own, as `MrTable::register`'s contract demands.
@@ -130,6 +132,7 @@ impl Access<'_> {
         if !entry.is_region_of(key) {
             return grant_by_window(entry, by, region, access);
         }
+        //= check F5 — a key of another protection domain opens nothing
         if entry.pd != by.pd {
             return Err(MemoryFault::WrongPd);
         }

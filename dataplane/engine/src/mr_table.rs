@@ -285,6 +285,7 @@ impl MrTable {
             may(unsafe { entry.as_ref() }.ok_or(MrError::UnknownKey)?)?;
             self.entries[index].swap(ptr::null_mut(), Ordering::AcqRel)
         };
+        //= check F6 — after this no lcore touches the memory, whatever it was in the middle of
         // Without the lock: others may register meanwhile. The slot is not free yet, so nobody
         // publishes in it.
         self.turns.wait();

@@ -115,6 +115,7 @@ impl<'a> Sges<'a> {
     }
 }
 
+//= check F14 — element by element, empty ones passed over, each byte once
 impl Iterator for Sges<'_> {
     type Item = Region;
 

@@ -438,6 +438,7 @@ impl Qp {
     }
 
     //= check G1 — everything left completes flushed, in post order, one completion each
+    //= check G4 — at whatever step: nothing stays half done, nothing is sent from here on
     //= check G7 — the QP takes no more from its SRQ, and says so once
     #[cold]
     fn enter_error(&mut self, env: &mut impl Env) {

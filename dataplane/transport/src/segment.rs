@@ -32,6 +32,7 @@ pub(crate) fn data_packet<'a>(
     let (operation, extra, has_event) = describe(&wqe.wr.op, wqe.len, &mut ext);
     let opcode = opcode_of(operation, position, extra.filter(|_| is_last));
     let mut bth = context.bth(opcode.expect("posts are of the service"), psn, len);
+    //= check E21 — only a message that completes something at the peer can raise an event there
     bth.solicited = is_last && wqe.wr.solicited && has_event;
     let payload = sq.payload(at, wqe, offset, len);
     Outbound { path: Path::Connected, bth, ext, by: context.by, payload }

@@ -16,6 +16,7 @@ pub struct OpCode(pub u8);
 
 impl OpCode {
     /// The opcode's row; `None` if it is reserved.
+    //= check E20 — one table for all 256
     #[inline]
     pub fn info(self) -> Option<&'static OpInfo> {
         TABLE[self.0 as usize].as_ref()

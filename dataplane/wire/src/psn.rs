@@ -47,6 +47,7 @@ impl Psn {
     /// Signed distance `self - other` in packets, −2^23..=2^23 − 1.
     ///
     /// Shifting the difference to the top of an `i32` and back sign-extends its 24th bit.
+    //= check A14 — 0 follows 2^24 − 1 wherever two PSNs are compared
     #[inline]
     pub const fn distance_from(self, other: Psn) -> i32 {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8

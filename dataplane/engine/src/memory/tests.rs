@@ -179,3 +179,30 @@ fn atomics_of_two_lcores_and_of_the_program_add_up() {
     });
     assert_eq!(word.load(Ordering::Relaxed), 3 * ADDS);
 }
+
+#[test] //= check D8 test
+fn a_million_adds_of_each_of_16_qps_on_four_lcores_add_up() {
+    const ADDS: u64 = 1_000_000;
+    let table = Arc::new(MrTable::new(4, 4, Numbers::random(4).unwrap()));
+    let word = AtomicU64::new(0);
+    let addr = word.as_ptr().cast::<u8>();
+    let access = AccessFlags::all();
+    let spec = MrSpec { addr, len: 8, va: Va(addr as u64), pd: PD, access };
+    // SAFETY: the word outlives the table's use, and nobody else touches it meanwhile.
+    let keys = unsafe { table.register(&spec) }.unwrap();
+    std::thread::scope(|scope| {
+        for lcore in 0..4 {
+            let reader = MrReader::new(Arc::clone(&table), lcore);
+            let va = spec.va;
+            scope.spawn(move || {
+                for index in 0..4 * ADDS {
+                    let qpn = Qpn::new((lcore as u32) << 8 | (index % 4) as u32);
+                    let access = reader.enter();
+                    let add = AtomicOp::FetchAdd { add: 1 };
+                    access.atomic(Accessor { pd: PD, qpn }, keys.rkey, va, add).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(word.load(Ordering::Relaxed), 16 * ADDS);
+}

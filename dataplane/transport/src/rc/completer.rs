@@ -41,6 +41,7 @@ impl Requester {
         //= check A11 — a NAK older than what is outstanding is ignored
         //= check A12 — so is an old ACK
         //= check A13 — and an ACK for what was never sent
+        //= check C9 — and the copy of a READ response that has been taken
         if psn.is_before(self.unacked_psn) || !psn.is_before(self.end_psn) {
             env.count(Counter::StaleResponse);
             if psn.next() == self.unacked_psn && packet.op.operation == Operation::Acknowledge {
@@ -222,6 +223,8 @@ impl Requester {
     }
 
     /// The peer has received everything before `limit`: completes SENDs and WRITEs up to there.
+    //= check A22 — so a later answer makes up for an ACK that was lost
+    //= check C19 — in the order of posting: what follows a READ waits for its data
     fn acknowledge_before(
         &mut self,
         limit: Psn,

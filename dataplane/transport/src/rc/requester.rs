@@ -184,6 +184,7 @@ impl Requester {
     }
 
     /// Goes back to `psn`, which is outstanding, to send again from there.
+    //= check C3 — READ requests and all that followed them too
     pub(super) fn rewind(&mut self, psn: Psn) {
         let mut at = self.sq.head();
         let mut rd_atomic = 0;
@@ -326,6 +327,7 @@ impl Requester {
 
     /// The request for all of a READ, or after a rewind for what is still missing of it.
     //= check C2 — the retried READ begins at the missing response's PSN and address
+    //= check C4 — after a timeout as well: the rest alone is asked for
     fn read_packet(
         &self,
         wqe: &SendWqe,

@@ -207,6 +207,7 @@ impl Resources {
 
     /// A repeated ATOMIC: gives the kept result again.
     //= check D1 — the original value is replayed, memory is not touched again
+    //= check D2 — whatever others have made of the word since
     //= check D3 — whatever the repetition's operands are
     pub(super) fn replay_atomic(&mut self, psn: Psn) -> bool {
         // An ATOMIC's answer is one packet at any MTU.
@@ -261,6 +262,7 @@ impl Resources {
     }
 
     /// The newest request that holds `psn`: after 2^24 packets an older one may hold it as well.
+    //= check D5 — a slot is found by its PSNs, never by its place
     fn find(&self, psn: Psn, mtu: u32) -> Option<u8> {
         let holds = |at: &u8| {
             let record = self.record(*at);

@@ -190,6 +190,7 @@ impl Responder {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
+        //= check A9 — the PSN is judged before the opcode: a swap is no invalid request
         self.check_psn(context, packet, env)?;
         self.check_op_sequence(packet)?;
         self.check_op_allowed(context, packet)?;

@@ -11,6 +11,7 @@ use crate::timer::{ack_timeout, rnr_timeout};
 /// An `rnr_retry` of 7 means: without end.
 const RNR_RETRY_FOREVER: u8 = 7;
 
+//= check A20 — each QP has its own counters and deadlines; loss elsewhere does not reach them
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Retry {
     ack_deadline: Deadline,
@@ -68,6 +69,7 @@ impl Retry {
     }
 
     /// A request was sent: starts the ACK timer unless it is running.
+    //= check B1 — it runs for the whole timeout from the oldest unanswered packet or the last progress
     pub(super) fn arm(&mut self, attr: &QpAttr, now: Instant) {
         if self.ack_deadline == Deadline::NEVER
             && let Some(timeout) = ack_timeout(attr.timeout)
@@ -111,6 +113,7 @@ impl Retry {
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. False: none was left.
     //= check B7 — rnr_retry retries, 7 without end
+    //= check B10 — counted apart from the transport retries
     //= check B9 — while it waits the ACK timer stands and retry_cnt is not charged
     pub(super) fn begin_rnr_wait(&mut self, attr: &QpAttr, now: Instant, code: u8) -> bool {
         if attr.rnr_retry != RNR_RETRY_FOREVER {

@@ -114,6 +114,7 @@ impl Responder {
         Ok(())
     }
 
+    //= check L6 — length, immediate data and invalidated key as they came
     fn complete_receive(
         &mut self,
         context: &Context<'_>,

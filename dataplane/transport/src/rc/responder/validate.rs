@@ -23,6 +23,7 @@ impl Responder {
         out: &mut impl Output,
     ) -> Result<(), Verdict> {
         match packet.bth.psn.distance_from(self.expected_psn) {
+            //= check A8 — what was overtaken is the expected packet when it comes
             0 => {
                 self.awaits_expected = false;
                 Ok(())
@@ -37,6 +38,8 @@ impl Responder {
 
     /// A packet ahead of the expected one.
     pub(super) fn handle_gap(&mut self, out: &mut impl Output) -> Verdict {
+        //= check A2 — no second NAK for what was asked for
+        //= check A21 — and none of another kind before that has come
         if self.awaits_expected {
             return Verdict::Drop(DropReason::AfterNak);
         }
@@ -57,6 +60,8 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => self.resources.replay_atomic(psn),
             _ => {
                 //= check A4 — a repeated SEND or WRITE is acknowledged with the newest PSN
+                //= check A6 — it takes no receive WQE
+                //= check A7 — and writes nothing
                 self.answer_with(Syndrome::UNLIMITED);
                 true
             }
