@@ -5,8 +5,8 @@ mod common;
 use common::{SOON, Setup, Side, connected, pattern, post};
 use uroce::config::LossConfig;
 use uroce::{
-    AddressVector, CompletionQueue, ConnectOptions, ImmDt, PathMtu, QpChange, QpState, RecvWr,
-    SendWr, WcOpcode, WcStatus,
+    AddressVector, CompletionQueue, ConnectOptions, ImmDt, PathMtu, PostError, QpChange, QpState,
+    RecvWr, SendWr, WcOpcode, WcStatus,
 };
 
 /// Around packets and path MTUs, and nothing at all.
@@ -321,4 +321,102 @@ fn a_qp_that_was_reset_is_connected_again() {
     }
     common::join(&mut left, &mut right, &ConnectOptions::default());
     write_then_read(&mut left, &right, 5000);
+}
+
+#[test] //= check F13 test
+fn inline_data_are_those_of_the_post_also_when_sent_again() {
+    // Every packet is lost once or twice on the average, and sent again.
+    let loss = LossConfig { rx: 0.3, tx: 0.0, seed: 5 };
+    let options = ConnectOptions { timeout: 10, ..ConnectOptions::default() };
+    let (left, right) = Setup { loss, options, ..Setup::default() }.contexts();
+    let (mut left, mut right) = (Side::new(&left), Side::new(&right));
+    let init = uroce::QpInit::new(&left.cq).max_inline(200);
+    left.qp = left.pd.create_qp(&init).unwrap();
+    common::join(&mut left, &mut right, &options);
+    for round in 0..100usize {
+        let len = [1, 8, 64, 199, 200][round % 5];
+        let message = pattern(round as u8, len);
+        left.memory.write_at(0, &message).unwrap();
+        // In two pieces, and the memory changes as soon as the post is done.
+        let (head, tail) = (left.memory.slice(..len / 2), left.memory.slice(len / 2..len));
+        let pieces = [head.unwrap(), tail.unwrap()];
+        let target = right.memory.remote().slice(round as u64 * 256, 256).unwrap();
+        post(&mut left.qp, SendWr::write(&pieces, target).inline().id(round as u64));
+        left.memory.fill(..256, 0xee).unwrap();
+    }
+    (0..100).for_each(|round| assert_eq!(left.done(), round));
+    for round in 0..100usize {
+        let len = [1, 8, 64, 199, 200][round % 5];
+        assert_eq!(right.bytes(round * 256, len), pattern(round as u8, len), "round {round}");
+        assert_eq!(right.bytes(round * 256 + len, 8), [0; 8]);
+    }
+    let too_long = [left.memory.slice(..201).unwrap()];
+    let refused = left.qp.post_send(&SendWr::send(&too_long).inline());
+    assert_eq!(refused, Err(PostError::InlineTooLong));
+    let read = SendWr::read(&too_long[..0], right.memory.remote()).inline();
+    assert_eq!(left.qp.post_send(&read), Err(PostError::WrongOperation));
+}
+
+#[test] //= check C15 test
+fn a_fenced_send_waits_for_the_reads_before_it() {
+    let (mut left, right) = connected();
+    // What was read is written to another place: without the fence it would be written before.
+    const LEN: usize = 200_000;
+    for round in 0..20 {
+        let message = pattern(round, LEN);
+        right.memory.write_at(0, &message).unwrap();
+        left.memory.fill(..LEN, 0).unwrap();
+        let local = [left.memory.slice(..LEN).unwrap()];
+        let (from, to) = (right.memory.remote(), right.memory.remote());
+        let to = to.slice(500_000, LEN as u64).unwrap();
+        let wrs = [SendWr::read(&local, from), SendWr::write(&local, to).fenced().signaled()];
+        left.qp.post_sends(&wrs).unwrap();
+        left.done();
+        assert_eq!(right.bytes(500_000, LEN), message, "round {round}");
+    }
+}
+
+/// Many QPs on several lcores add to one word of one region: nothing is lost and nothing counts
+/// twice.
+#[test] //= check D8 test
+fn sixteen_qps_on_two_lcores_add_up_exactly() {
+    const QPS: u64 = 16;
+    const ADDS: u64 = 2_000;
+    let (left, right) = Setup { lcores: 2, ..Setup::default() }.contexts();
+    let (left, right) = (Side::new(&left), Side::new(&right));
+    let options = ConnectOptions::default();
+    let word = right.memory.remote().slice(0, 8).unwrap();
+    let mut pairs: Vec<_> = (0..QPS as usize)
+        .map(|at| {
+            let cq = left.context.create_cq(256).unwrap();
+            let init = uroce::QpInit { lcore: Some(at % 2), ..uroce::QpInit::new(&cq) };
+            let mut sender = left.pd.create_qp(&init).unwrap();
+            let init = uroce::QpInit { lcore: Some(at / 2 % 2), ..uroce::QpInit::new(&right.cq) };
+            let mut target = right.pd.create_qp(&init).unwrap();
+            target.connect(&sender.endpoint(1, 0).unwrap(), &options).unwrap();
+            sender.connect(&target.endpoint(1, 0).unwrap(), &options).unwrap();
+            (sender, target, cq, 0u64, 0u64)
+        })
+        .collect();
+    let mut formers = Vec::new();
+    while pairs.iter().any(|pair| pair.4 < ADDS) {
+        for (at, (sender, _, cq, posted, done)) in pairs.iter_mut().enumerate() {
+            while *posted < ADDS && *posted < *done + 16 {
+                let place = at * 256 + *posted as usize % 16 * 8;
+                let result = [left.memory.slice(place..place + 8).unwrap()];
+                let add = SendWr::fetch_add(&result, word, 1).id(place as u64);
+                sender.post_send(&add.signaled()).expect("room");
+                *posted += 1;
+            }
+            while let Some(completion) = cq.poll_one().unwrap() {
+                completion.ok().unwrap();
+                formers.push(left.memory.load_u64(completion.wr_id as usize).unwrap());
+                *done += 1;
+            }
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(right.memory.load_u64(0).unwrap(), QPS * ADDS);
+    formers.sort_unstable();
+    assert!(formers.into_iter().eq(0..QPS * ADDS), "each former value was given once");
 }
