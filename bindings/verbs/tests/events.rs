@@ -51,7 +51,7 @@ fn events_wait_in_a_descriptor_and_none_outlives_its_object() {
     assert!(!is_readable(&right));
     let timeout = right.context.get_async_event(Some(Duration::from_millis(10)));
     assert!(matches!(timeout, Err(ChannelError::TimedOut)));
-    let mut fail = |left: &mut Side| {
+    let fail = |left: &mut Side| {
         let forged = RemoteBuffer { rkey: Rkey(1), ..right.memory.remote() };
         post(&mut left.qp, SendWr::write(&[left.memory.slice(..8).unwrap()], forged));
         assert_eq!(left.completion().status, WcStatus::RemAccessErr);
