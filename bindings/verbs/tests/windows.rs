@@ -157,6 +157,34 @@ fn a_region_with_windows_stays_registered_until_they_are_gone() {
     assert_eq!(write(&mut left, remote), WcStatus::RemAccessErr);
 }
 
+#[test] //= check F6 test
+fn nothing_is_written_through_a_window_after_it_was_dropped() {
+    const POSTS: usize = 16;
+    const LEN: usize = 1 << 16;
+    let (mut left, mut right) = connected();
+    let mut cut_short = 0;
+    for round in 0..30u64 {
+        let mut window = right.pd.allocate_mw(MwType::Type1).unwrap();
+        let target = right.memory.slice(..LEN).unwrap();
+        post(&mut right.qp, SendWr::bind_mw(&mut window, &target, RIGHTS));
+        right.done();
+        let source = [left.memory.slice(..LEN).unwrap()];
+        left.memory.fill(..LEN, 0xaa).unwrap();
+        (0..POSTS).for_each(|_| post(&mut left.qp, SendWr::write(&source, window.remote())));
+        std::thread::sleep(std::time::Duration::from_micros(round * 20));
+        drop(window);
+        right.memory.fill(..LEN, 0x55).unwrap();
+        let all = (0..POSTS).map(|_| left.completion().status);
+        let good = all.filter(|&status| status == WcStatus::Success).count();
+        assert_eq!(right.bytes(0, LEN), [0x55; LEN], "round {round}");
+        if good < POSTS {
+            cut_short += 1;
+            reconnect(&mut left, &mut right);
+        }
+    }
+    assert!(cut_short > 0, "no window was ever dropped in the middle");
+}
+
 #[test] //= check F9 test
 fn a_send_invalidates_the_window_and_says_so() {
     let (mut left, mut right) = connected();

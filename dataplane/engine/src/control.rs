@@ -222,7 +222,10 @@ impl Control {
         let binding = self.binding(port)?;
         let mtu = binding.port.mtu();
         let largest = path_mtu_of(mtu).map_or(0, PathMtu::bytes);
-        if let Some(path_mtu) = change.path_mtu.filter(|path_mtu| path_mtu.bytes() > largest) {
+        // Datagrams have the port's own, which is some one at least.
+        let least = (record.qp_type == QpType::Ud).then_some(PathMtu::B256);
+        let asked = change.path_mtu.or(least);
+        if let Some(path_mtu) = asked.filter(|path_mtu| path_mtu.bytes() > largest) {
             return Err(ControlError::PathMtu { path_mtu, mtu });
         }
         let command = Command::ModifyQp { index: record.index, change: *change };

@@ -117,6 +117,9 @@ impl RecvQueueFeed {
     /// Tells the application how many of its work requests have left the queue.
     #[inline]
     pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
-        self.ring.publish_retired(Which::Recv, qp.recv_wrs(), shared);
+        // A queue without room is none: what the core has comes from a shared one.
+        if self.depth > 0 {
+            self.ring.publish_retired(Which::Recv, qp.recv_wrs(), shared);
+        }
     }
 }

@@ -12,7 +12,8 @@ use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, Send
 #[derive(Debug)]
 pub struct SendQueueEnd {
     ring: RingEnd<Posted>,
-    inline: Producer<u8>,
+    /// If the QP takes any.
+    inline: Option<Producer<u8>>,
     qp_type: QpType,
     max_inline: u32,
 }
@@ -21,7 +22,7 @@ pub struct SendQueueEnd {
 #[derive(Debug)]
 pub(crate) struct SendQueueFeed {
     ring: RingFeed<Posted>,
-    inline: Consumer<u8>,
+    inline: Option<Consumer<u8>>,
     depth: u32,
 }
 
@@ -55,7 +56,8 @@ pub(crate) fn send_queue(spec: RingSpec, send: SendSpec) -> (SendQueueEnd, SendQ
     let depth = spec.depth;
     let (end, feed) = ring(spec, Which::Send);
     // As much as all work requests of the queue can have, so there is always room.
-    let (producer, consumer) = RingBuffer::new(depth as usize * max_inline as usize);
+    let bytes = depth as usize * max_inline as usize;
+    let (producer, consumer) = (bytes > 0).then(|| RingBuffer::new(bytes)).unzip();
     (
         SendQueueEnd { ring: end, inline: producer, qp_type, max_inline },
         SendQueueFeed { ring: feed, inline: consumer, depth },
@@ -150,8 +152,8 @@ impl SendQueueEnd {
         if *room == 0 {
             return Err(PostError::QueueFull);
         }
-        if !data.is_empty() {
-            let chunk = self.inline.write_chunk_uninit(data.len());
+        if let Some(inline) = self.inline.as_mut().filter(|_| !data.is_empty()) {
+            let chunk = inline.write_chunk_uninit(data.len());
             chunk.map_err(|_| PostError::QueueFull)?.fill_from_iter(data.iter().copied());
         }
         // At most 1024 bytes.
@@ -203,7 +205,7 @@ impl SendQueueFeed {
             let Posted { wr, inline_len } = posted;
             let result = match *inline_len {
                 0 => qp.post_send(wr, sges, env),
-                len => with_inline(inline, len, |data| qp.post_inline(wr, data, env)),
+                len => with_inline(inline.as_mut(), len, |data| qp.post_inline(wr, data, env)),
             };
             match result {
                 Ok(()) | Err(PostError::InvalidState) => {}
@@ -220,9 +222,10 @@ impl SendQueueFeed {
 }
 
 /// Takes the next `len` bytes, in one piece. They were put there before their work request.
-fn with_inline<R>(inline: &mut Consumer<u8>, len: u32, take: impl FnOnce(&[u8]) -> R) -> R {
+fn with_inline<R>(inline: Option<&mut Consumer<u8>>, len: u32, take: impl FnOnce(&[u8]) -> R) -> R {
     let mut whole = [0; MAX_INLINE_DATA as usize];
-    let Ok(chunk) = inline.read_chunk(len as usize) else { return take(&[]) };
+    let chunk = inline.and_then(|inline| inline.read_chunk(len as usize).ok());
+    let Some(chunk) = chunk else { return take(&[]) };
     let result = match chunk.as_slices() {
         (data, []) => take(data),
         (head, tail) => {
