@@ -42,15 +42,12 @@ fn write(a: &mut lab::TestQp, local: &Buffer, remote: &Buffer, seed: u64) {
     assert_eq!(remote.bytes(), pattern(seed, 50_000));
 }
 
-#[test]
-fn a_qp_sends_by_the_port_of_its_attributes() {
+/// Two engines whose first and second ports are joined.
+fn nodes(pool: &Mempool) -> [Node; 2] {
     let eal = lab::eal();
-    let geometry = PoolConfig { count: 2047, cache: 64, room: 4400, ..PoolConfig::default() };
-    let pool = Mempool::create(eal, &geometry).expect("mempool");
-    let pairs =
-        ["one", "two"].map(|name| ring_pair(eal, name, 1, 512, 4200, &pool).expect("rings"));
+    let pairs = ["one", "two"].map(|name| ring_pair(eal, name, 1, 512, 4200, pool).expect("rings"));
     let (firsts, seconds): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let [mut a, mut b] = [(1, firsts), (2, seconds)].map(|(host, ports)| {
+    [(1, firsts), (2, seconds)].map(|(host, ports)| {
         let bindings = ports.into_iter().zip(1..).map(|(port, number)| PortBinding {
             port,
             pool: pool.clone(),
@@ -61,7 +58,47 @@ fn a_qp_sends_by_the_port_of_its_attributes() {
         let config = EngineConfig { max_qps, max_mrs, idle, ..EngineConfig::default() };
         let (engine, control) = Engine::start(config, bindings.collect()).expect("starts");
         Node { engine, control, addresses: addresses(host, 1) }
-    });
+    })
+}
+
+fn create_pool() -> Mempool {
+    let geometry = PoolConfig { count: 2047, cache: 64, room: 4400, ..PoolConfig::default() };
+    Mempool::create(lab::eal(), &geometry).expect("mempool")
+}
+
+#[test] //= check E16 test
+fn a_packet_that_comes_in_at_another_port_than_its_qps_is_dropped() {
+    let pool = create_pool();
+    let [mut a, mut b] = nodes(&pool);
+    let [mut qp_a, qp_b] = [a.create_qp(&QpWish::default()), b.create_qp(&QpWish::default())];
+    let local = a.register(qp_a.pd, 64, AccessFlags::all());
+    let remote = b.register(qp_b.pd, 64, AccessFlags::all());
+    bring_up(&mut b, 2, 2, &qp_b, qp_a.qpn);
+    // The sender's addresses are right in all, but it sends by its first port.
+    let (own, peer) = (addresses(1, 2), addresses(2, 2));
+    let mut changes = lab::changes(&own, &peer, qp_b.qpn, &QpWish::default());
+    if let Some(path) = &mut changes[1].path {
+        path.vlan = own.vlan.map(|vid| Vlan { vid, pcp: 3 });
+    }
+    for change in changes {
+        a.control.modify_qp(qp_a.qpn, &change).expect("Modify QP");
+    }
+    b.control.set_addresses(1, addresses(2, 2)).expect("sets");
+    let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+    local.fill(1);
+    qp_a.send(1, op, &[local.sge(0, 64)]);
+    eventually("the drop", || b.engine.counters().dropped(DropReason::WrongSource) > 0);
+    assert_eq!(remote.bytes(), [0; 64]);
+    assert_eq!(qp_b.sq.state(), QpState::Rts);
+    assert_eq!(b.engine.counters().engine(EngineCounter::TxPackets), 0);
+    drop((local, remote, a, b));
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+}
+
+#[test]
+fn a_qp_sends_by_the_port_of_its_attributes() {
+    let pool = create_pool();
+    let [mut a, mut b] = nodes(&pool);
     let [mut qp_a, qp_b] = [a.create_qp(&QpWish::default()), b.create_qp(&QpWish::default())];
     let local = a.register(qp_a.pd, 50_000, AccessFlags::all());
     let remote = b.register(qp_b.pd, 50_000, AccessFlags::all());

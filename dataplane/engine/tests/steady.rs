@@ -5,10 +5,11 @@ mod lab;
 use lab::{Lab, LabConfig, QpWish, TestQp, eventually};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use uroce_engine::{IdlePolicy, LossConfig};
-use uroce_transport::{AccessFlags, SendOp, WcStatus};
-use uroce_wire::PathMtu;
+use uroce_engine::{IdlePolicy, LossConfig, MwType, SharedReceiveQueue, multicast_mac};
+use uroce_transport::{AccessFlags, Ah, BindMw, QpType, RecvWr, SendOp, WcStatus};
+use uroce_wire::{Encap, Gid, PathMtu, Qkey, Qpn, Rkey};
 
 /// The system's allocator, which counts per thread while it is told to.
 struct Counting;
@@ -95,6 +96,86 @@ fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Bu
     }
 }
 
+/// Datagrams to one QP and to a group, receives from a shared queue, windows bound and taken back,
+/// inline data.
+struct Datagrams {
+    sender: TestQp,
+    receivers: [TestQp; 2],
+    srq: Arc<SharedReceiveQueue>,
+    to_one: Ah,
+    to_all: Ah,
+    region: lab::Buffer,
+}
+
+const QKEY: Qkey = Qkey(7);
+
+impl Datagrams {
+    fn new(lab: &mut Lab, lcores: [usize; 2]) -> Datagrams {
+        let mut wish = QpWish { qp_type: QpType::Ud, ..QpWish::default() };
+        wish.caps.max_inline_data = 64;
+        let sender = lab.a.create_qp(&wish);
+        let pd = lab.b.engine.alloc_pd();
+        let srq = lab.b.engine.create_srq(pd, 64, 1).expect("SRQ");
+        let on = |lcore| QpWish { lcores: [Some(lcore); 2], ..wish };
+        let receivers = lcores.map(|lcore| lab.b.create_qp_with(pd, &on(lcore), Some(&srq)));
+        lab.a.start_datagrams(&sender, QKEY);
+        let group = Gid::from(std::net::Ipv4Addr::new(239, 1, 1, 1));
+        for receiver in &receivers {
+            lab.b.start_datagrams(receiver, QKEY);
+            lab.b.control.attach_multicast(receiver.qpn, group).expect("attaches");
+        }
+        let way = |mac, dst| {
+            let (src_mac, src) = (lab.a.addresses.mac, lab.a.addresses.gids[0]);
+            let encap =
+                Encap { src_mac, dst_mac: mac, src, dst, hop_limit: 64, ..Encap::default() };
+            lab.a.engine.create_ah(sender.pd, 1, &encap).expect("an address handle")
+        };
+        let to_one = way(lab.b.addresses.mac, lab.b.addresses.gids[0]);
+        let to_all = way(multicast_mac(group).expect("a group"), group);
+        let region = lab.b.register(pd, 1 << 13, AccessFlags::all());
+        Datagrams { sender, receivers, srq, to_one, to_all, region }
+    }
+
+    fn run(&mut self, rounds: u64) {
+        let qkey = QKEY;
+        for round in 0..rounds {
+            for id in 0..3 {
+                let room = [self.region.sge(0, 4096)];
+                self.srq.post_recv(&RecvWr { wr_id: id }, &room).expect("room");
+            }
+            let dest_qpn = self.receivers[round as usize % 2].qpn;
+            let one = SendOp::SendTo { ah: self.to_one, dest_qpn, qkey, imm: None };
+            let dest_qpn = Qpn::MULTICAST;
+            let all = SendOp::SendTo { ah: self.to_all, dest_qpn, qkey, imm: None };
+            for op in [one, all] {
+                self.sender.sq.post_inline(&lab::signaled(round, op), &[1; 64]).expect("room");
+                assert_eq!(self.sender.completion().status, WcStatus::Success);
+            }
+            let mut left = 3;
+            eventually("three copies", || {
+                let polled = self.receivers.iter().map(|qp| qp.cq.poll().expect("no overrun"));
+                left -= polled.flatten().count();
+                left == 0
+            });
+        }
+    }
+}
+
+/// A window that is bound and invalidated again.
+fn windows(lab: &Lab, qp: &mut TestQp, region: &lab::Buffer, rounds: u64) {
+    let mut rkey = lab.b.engine.alloc_mw(qp.pd, MwType::Type2).expect("a window");
+    for round in 0..rounds {
+        let new_rkey = Rkey(rkey.0 & !0xff | rkey.0.wrapping_add(1) & 0xff);
+        let (lkey, va, access) = (region.keys.lkey, region.va(), AccessFlags::REMOTE_READ);
+        let bind = SendOp::BindMw(BindMw { rkey, new_rkey, lkey, va, len: 64, access });
+        for op in [bind, SendOp::LocalInvalidate { rkey: new_rkey }] {
+            qp.send(round, op, &[]);
+            assert_eq!(qp.completion().status, WcStatus::Success);
+        }
+        rkey = new_rkey;
+    }
+}
+
 #[test]
 fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     // Loss makes timeouts, retransmissions and replays part of it.
@@ -105,11 +186,16 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         lab.connect(&QpWish { mtu: PathMtu::B1024, timeout: 14, lcores, ..QpWish::default() });
     let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
     let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    let quiet = LabConfig { lcores: 2, ..LabConfig::default() };
+    let mut datagram_lab = Lab::new(&quiet);
+    let mut datagrams = Datagrams::new(&mut datagram_lab, [0, 1]);
     let lcores = lcore_threads();
-    assert_eq!(lcores.len(), 4);
+    assert_eq!(lcores.len(), 8);
 
     COUNTS.store(true, Ordering::SeqCst);
     traffic(&mut a, &mut b, &local, &remote, 1000);
+    datagrams.run(300);
+    windows(&lab, &mut b, &remote, 300);
     // Commands too: what an lcore gets is made and freed by the control plane.
     for _ in 0..10 {
         let qp = lab.a.create_qp(&QpWish::default());
@@ -124,8 +210,9 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     for thread in lcores {
         assert_eq!(slot(thread).load(Ordering::SeqCst), 0, "thread {thread} allocated or freed");
     }
-    drop((local, remote));
+    drop((local, remote, datagrams));
     lab.finish();
+    datagram_lab.finish();
 }
 
 /// Set for the process that is traced.
@@ -135,11 +222,19 @@ const END: &str = "/uroce-steady-end";
 
 #[test]
 fn a_polling_lcore_never_enters_the_kernel() {
+    trace("a_polling_lcore_never_enters_the_kernel", connections);
+}
+
+#[test]
+fn nor_does_it_for_datagrams_shared_receives_and_windows() {
+    trace("nor_does_it_for_datagrams_shared_receives_and_windows", datagrams);
+}
+
+/// Runs a test of this name once more, traced, in which `traced` marks a window.
+fn trace(name: &str, traced: fn()) {
     if std::env::var_os(TRACED).is_some() {
-        traced();
-        return;
+        return traced();
     }
-    let name = "a_polling_lcore_never_enters_the_kernel";
     let exe = std::env::current_exe().expect("a path");
     let trace = std::env::temp_dir().join(format!("uroce-steady-{}.trace", std::process::id()));
     let output = Command::new("strace")
@@ -181,7 +276,7 @@ fn a_polling_lcore_never_enters_the_kernel() {
 }
 
 /// Traffic between two marks in the trace.
-fn traced() {
+fn connections() {
     let mut lab = Lab::new(&LabConfig { idle: IdlePolicy::Poll, ..LabConfig::default() });
     let (mut a, mut b) = lab.connect(&QpWish::default());
     let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
@@ -192,5 +287,21 @@ fn traced() {
     traffic(&mut a, &mut b, &local, &remote, 300);
     let _ = std::fs::metadata(END);
     drop((local, remote));
+    lab.finish();
+}
+
+/// The same of what needs no connection.
+fn datagrams() {
+    let mut lab = Lab::new(&LabConfig { idle: IdlePolicy::Poll, ..LabConfig::default() });
+    let (a, mut b) = lab.connect(&QpWish::default());
+    let region = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    let mut datagrams = Datagrams::new(&mut lab, [0, 0]);
+    datagrams.run(5);
+    windows(&lab, &mut b, &region, 5);
+    let _ = std::fs::metadata(BEGIN);
+    datagrams.run(100);
+    windows(&lab, &mut b, &region, 100);
+    let _ = std::fs::metadata(END);
+    drop((a, region, datagrams));
     lab.finish();
 }

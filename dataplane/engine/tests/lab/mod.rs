@@ -9,11 +9,12 @@ use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
     CompletionQueue, Control, Engine, EngineConfig, EventGuard, IdlePolicy, LossConfig, MrKeys,
     MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd, SendQueueEnd,
+    SharedReceiveQueue,
 };
 use uroce_transport::{
     AccessFlags, Cqe, Pd, QpCaps, QpChange, QpState, QpType, RecvWr, SendOp, SendWr, Sge,
 };
-use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qpn, Va};
+use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Va};
 
 /// How a [`Lab`] is built.
 #[derive(Clone, Debug)]
@@ -155,11 +156,21 @@ pub struct TestQp {
 impl Node {
     pub fn create_qp(&mut self, wish: &QpWish) -> TestQp {
         let pd = self.engine.alloc_pd();
+        self.create_qp_with(pd, wish, None)
+    }
+
+    /// The same in that domain, receiving from a shared queue if there is one.
+    pub fn create_qp_with(
+        &mut self,
+        pd: Pd,
+        wish: &QpWish,
+        srq: Option<&Arc<SharedReceiveQueue>>,
+    ) -> TestQp {
         let cq = self.engine.create_cq(wish.cq_depth, None).expect("CQ");
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let QpWish { qp_type, caps, .. } = *wish;
-        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore };
+        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: srq.cloned(), lcore };
         let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec).expect("QP");
         TestQp { qpn, lcore, pd, sq, rq, cq, events }
     }
@@ -167,6 +178,20 @@ impl Node {
     /// RESET to RTS.
     pub fn bring_up(&mut self, qp: &mut TestQp, peer: &PortAddresses, dest: Qpn, wish: &QpWish) {
         for change in changes(&self.addresses, peer, dest, wish) {
+            self.control.modify_qp(qp.qpn, &change).expect("Modify QP");
+        }
+    }
+
+    /// A UD QP from RESET to RTS.
+    pub fn start_datagrams(&mut self, qp: &TestQp, qkey: Qkey) {
+        let init = QpChange {
+            pkey: Some(Pkey::DEFAULT),
+            port: Some(1),
+            qkey: Some(qkey),
+            ..QpChange::to(QpState::Init)
+        };
+        let rts = QpChange { sq_psn: Some(Psn::new(1)), ..QpChange::to(QpState::Rts) };
+        for change in [init, QpChange::to(QpState::Rtr), rts] {
             self.control.modify_qp(qp.qpn, &change).expect("Modify QP");
         }
     }
