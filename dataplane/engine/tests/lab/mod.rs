@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use uroce_engine::eal::{Eal, EalConfig};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
@@ -66,7 +67,10 @@ impl Lab {
         let geometry = PoolConfig { room: 4400, ..geometry };
         let pool = Mempool::create(eal, &geometry).expect("mempool");
         let queues = config.lcores as u16;
-        let (a, b) = ring_pair(eal, "lab", queues, config.ring, 4200, &pool).expect("rings");
+        // A process may have several.
+        static LABS: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("lab{}", LABS.fetch_add(1, Ordering::Relaxed));
+        let (a, b) = ring_pair(eal, &name, queues, config.ring, 4200, &pool).expect("rings");
         let node = |port, host: u8| {
             let mac = Mac([2, 0, 0, 0, 0, host]);
             let gid = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host));
