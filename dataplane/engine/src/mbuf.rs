@@ -139,17 +139,24 @@ impl Mbuf {
         header.pkt_len = 0;
     }
 
-    /// Hints that the header will be written soon; reads nothing of it.
+    /// Hints that the header will be written soon, and the beginning of a packet where a mempool
+    /// has it. Reads nothing of the header, which may be in another core's cache.
     #[inline]
-    pub(crate) fn prefetch_header(&self) {
-        prefetch_write(self.0.as_ptr().cast(), prefetch::LINE);
+    pub(crate) fn prefetch_start(&self) {
+        let header = self.0.as_ptr().cast::<u8>();
+        prefetch_write(header, prefetch::LINE);
+        let packet = header.wrapping_add(size_of::<dpdk_sys::Mbuf>() + dpdk_sys::HEADROOM);
+        prefetch_write(packet, 2 * prefetch::LINE);
     }
 
-    /// Hints that a packet of `len` bytes, behind the usual headroom, will be written soon.
+    /// Hints that a packet of `len` bytes, behind the usual headroom, will be written soon. Its
+    /// first two lines were hinted at before.
     #[inline]
-    pub(crate) fn prefetch_packet(&self, len: usize) {
+    pub(crate) fn prefetch_rest(&self, len: usize) {
         let start = self.header().buf_addr.cast::<u8>();
-        prefetch_write(start.wrapping_add(dpdk_sys::HEADROOM), len);
+        let hinted = 2 * prefetch::LINE;
+        let rest = start.wrapping_add(dpdk_sys::HEADROOM + hinted);
+        prefetch_write(rest, len.saturating_sub(hinted));
     }
 
     /// Sets the length of the packet, which starts where it did. Bytes that are new to it have

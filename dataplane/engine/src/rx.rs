@@ -34,6 +34,9 @@ use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn};
 const BURSTS: usize = 4;
 /// Packets that may wait for an lcore to which they were handed over.
 const HAND_OVER: usize = 1024;
+/// How many frames ahead the headers of one are fetched, and how many bytes those take at most.
+const HEADERS_AHEAD: usize = 8;
+const HEADERS: usize = 128;
 /// Frames that may wait for the control plane.
 const SLOW_PATH: usize = 256;
 
@@ -162,10 +165,11 @@ impl Receiver {
         let mut leaving = 0u64;
         let mut ways = [SLOW_PATH_WAY; BATCH];
         let mbufs = self.burst.as_slice();
+        for mbuf in &mbufs[..mbufs.len().min(HEADERS_AHEAD)] {
+            prefetch_read(mbuf.as_slice().as_ptr(), HEADERS.min(mbuf.len()));
+        }
         for (at, mbuf) in mbufs.iter().enumerate() {
-            if let Some(ahead) = mbufs.get(at + 2) {
-                prefetch_read(ahead.as_slice().as_ptr(), ahead.len());
-            }
+            prefetch(mbufs, at);
             let from = From { port, lcore: self.lcore, finder: &self.finder };
             match sort(mbuf, &from, shard, around) {
                 Way::Done => {}
@@ -215,6 +219,20 @@ impl Receiver {
             }
         }
         self.burst = kept;
+    }
+}
+
+/// Fetches what the sender's core still has: the headers of a frame some way ahead, for which
+/// there is little else to do if the frames are small, and the rest of the next but one.
+#[inline]
+fn prefetch(mbufs: &[Mbuf], at: usize) {
+    if let Some(far) = mbufs.get(at + HEADERS_AHEAD) {
+        prefetch_read(far.as_slice().as_ptr(), HEADERS.min(far.len()));
+    }
+    if let Some(near) = mbufs.get(at + 2)
+        && let Some(rest) = near.as_slice().get(HEADERS..)
+    {
+        prefetch_read(rest.as_ptr(), rest.len());
     }
 }
 

@@ -160,7 +160,7 @@ impl Lane {
         let filled = self.pool.take_burst(&mut self.spare, SPARE).is_ok()
             || self.pool.take_burst(&mut self.spare, 1).is_ok();
         let mbufs = self.spare.as_mut_slice();
-        mbufs[had..].iter().for_each(Mbuf::prefetch_header);
+        mbufs[had..].iter().for_each(Mbuf::prefetch_start);
         mbufs.rotate_left(had);
         filled
     }
@@ -199,7 +199,7 @@ fn build(
     // Most packets are as long as the one before. The mbuf was last in another core's hands; it
     // comes while this packet's invariant CRC is computed.
     if let Some(ahead) = ahead {
-        ahead.prefetch_packet(out.len());
+        ahead.prefetch_rest(out.len());
     }
     seal(&mut out[usize::from(template.l3_offset)..]).ok_or(TOO_LONG)
 }
