@@ -59,3 +59,17 @@ fn the_ack_timer_of_what_is_sent_again_starts_when_it_is_sent() {
         assert!(apart >= timeout, "{apart:?} {:#?}", pair.trace(20));
     }
 }
+
+#[test]
+fn many_packets_that_ask_for_no_ack_may_stand_before_a_long_write() {
+    let mut pair = Pair::rts();
+    for _ in 0..10 {
+        for _ in 0..30 {
+            pair.read(A, 0);
+        }
+        pair.run();
+    }
+    pair.write(A, 3000);
+    pair.run();
+    assert_eq!(pair.take(A, Side::Send).len(), 301);
+}

@@ -319,7 +319,7 @@ impl Requester {
                 let end = psn.next();
                 let is_last = end == wqe.first_psn.plus(wqe.psns);
                 //= check A16 — the last packet of a message asks for its acknowledgement
-                packet.bth.ack_req = is_last || is_probe || self.unasked + 1 >= ACK_REQ_EVERY;
+                packet.bth.ack_req = is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1;
                 (packet, end)
             }
         }
