@@ -1,7 +1,7 @@
 //! Checks E: opcodes, lengths, headers, and what is dropped in silence.
 
 use uroce_transport::sim::{Crafted, Pair};
-use uroce_transport::{Counter, DropReason};
+use uroce_transport::{Counter, DropReason, QpType, Side};
 use uroce_wire::{OpCode, PathMtu, Pkey, Qpn};
 
 use crate::frames::*;
@@ -37,9 +37,25 @@ fn another_transport_version_is_dropped() {
 }
 
 #[test] //= check E10 test
-fn packets_to_unknown_qps_are_dropped() {
-    for qpn in [0, 1, 0xff_ffff, 0x12_3400] {
-        assert_silent(|packet| packet.bth.dest_qpn = Qpn::new(qpn), DropReason::UnknownQpn);
+fn packets_to_qpns_that_nobody_has_are_dropped() {
+    let services = [
+        (QpType::Rc, OpCode::RC_RDMA_WRITE_ONLY),
+        (QpType::Uc, OpCode::UC_RDMA_WRITE_ONLY),
+        (QpType::Ud, OpCode::UD_SEND_ONLY),
+    ];
+    for (qp_type, opcode) in services {
+        let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
+        let recv = pair.recv(B, 100);
+        // Multicast without a group, the two special QPs, and numbers with a right part each.
+        let strangers = [0, 1, 0xff_ffff, 0x12_3400, pair.qpn(B).value() ^ 1 << 23];
+        for qpn in strangers {
+            let packet = pair.craft(A, opcode).payload(&[1; 8]).ext(|ext| ext.reth.dma_len = 8);
+            pair.deliver(A, &packet.bth(|bth| bth.dest_qpn = Qpn::new(qpn)));
+        }
+        assert_counted(&pair, B, &[("rx_unknown_qpn", strangers.len() as u64)]);
+        assert_eq!(pair.seen(B), []);
+        assert!(pair.is_untouched_from(B, 0));
+        assert_eq!(pair.qp(B).recv_wrs(), 1, "{recv} is still there");
     }
 }
 
@@ -52,7 +68,22 @@ fn a_pkey_that_does_not_match_is_dropped() {
     let mut pair = Pair::rts();
     let packet = pair.craft(A, OpCode::RC_RDMA_WRITE_ONLY).bth(|bth| bth.pkey = Pkey(0x7fff));
     pair.deliver(A, &packet);
-    assert_eq!(pair.count(B, Counter::WriteRequests), 1);
+    assert_counted(&pair, B, &[("rx_write_requests", 1)]);
+}
+
+#[test] //= check E12 test
+fn wrong_pkeys_are_counted_beyond_16_bits_and_harm_nobody() {
+    const STRANGERS: u64 = 0x1_0001;
+    let mut pair = Pair::rts();
+    let packet = pair.craft(A, OpCode::RC_RDMA_WRITE_ONLY).bth(|bth| bth.pkey = Pkey(0x8001));
+    for _ in 0..STRANGERS {
+        pair.deliver(A, &packet);
+    }
+    assert_counted(&pair, B, &[("bad_pkey", STRANGERS)]);
+    assert_eq!(pair.seen(B), []);
+    pair.write(A, 10);
+    pair.run();
+    only_success(&mut pair, A, Side::Send);
 }
 
 #[test] //= check E16 test

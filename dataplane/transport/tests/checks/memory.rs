@@ -1,8 +1,8 @@
 //! Checks F: memory that is not granted, here and there.
 
 use uroce_transport::sim::{Mr, Pair};
-use uroce_transport::{AccessFlags, Counter, Pd, QpState, SendOp, Sge, Side, WcStatus};
-use uroce_wire::{Lkey, NakCode, OpCode, Rkey, Va};
+use uroce_transport::{AccessFlags, Counter, Pd, QpState, QpType, SendOp, Sge, Side, WcStatus};
+use uroce_wire::{ImmDt, Lkey, NakCode, OpCode, Rkey, Va};
 
 use crate::scene::*;
 
@@ -71,6 +71,45 @@ fn a_range_that_wraps_the_address_space_is_a_remote_access_error() {
                 let expected = [(wr_id, WcStatus::RemAccessErr)];
                 assert_eq!(statuses(&mut pair, A, Side::Send), expected);
                 assert_eq!(pair.bytes(B, mr), [0; 8]);
+            }
+        }
+    }
+}
+
+#[test] //= check F2 test
+fn eight_bytes_that_end_at_2_to_the_64_need_a_region_that_does() {
+    let top = Va(0xffff_ffff_ffff_fff8);
+    for index in 0..4 {
+        // Regions at the bottom, one that ends just before these bytes, and theirs.
+        for (base, is_granted) in [(0, false), (8, false), (top.0 - 8, false), (top.0, true)] {
+            let mut pair = Pair::rts();
+            let mr = add_region(&mut pair, AccessFlags::all(), base, 8);
+            let wr_id = pair.post(A, operations(top, mr.rkey())[index], &[pair.local(A).sge(0, 8)]);
+            pair.run();
+            let status = if is_granted { WcStatus::Success } else { WcStatus::RemAccessErr };
+            assert_eq!(statuses(&mut pair, A, Side::Send), [(wr_id, status)]);
+            if !is_granted {
+                assert_refused(&pair, NakCode::RemoteAccessError);
+                assert_eq!(pair.bytes(B, mr), [0; 8]);
+            }
+        }
+    }
+}
+
+#[test] //= check F7 test
+fn a_region_of_no_bytes_grants_nothing() {
+    for base in [0, 0x5000, u64::MAX] {
+        for (index, len) in [(0, 1), (1, 1), (2, 8), (3, 8), (0, 0), (1, 0)] {
+            let mut pair = Pair::rts();
+            let mr = add_region(&mut pair, AccessFlags::all(), base, 0);
+            let va = Va(base & !7);
+            let sge = pair.local(A).sge(0, len);
+            let wr_id = pair.post(A, operations(va, mr.rkey())[index], &[sge]);
+            pair.run();
+            let status = if len == 0 { WcStatus::Success } else { WcStatus::RemAccessErr };
+            assert_eq!(statuses(&mut pair, A, Side::Send), [(wr_id, status)]);
+            if len > 0 {
+                assert_refused(&pair, NakCode::RemoteAccessError);
             }
         }
     }
@@ -183,9 +222,16 @@ fn a_send_that_is_longer_than_its_receive_fails_both_ends() {
         assert_eq!(statuses(&mut pair, B, Side::Recv), expected, "{room} {len}");
         let expected = [(send, WcStatus::RemInvReqErr)];
         assert_eq!(statuses(&mut pair, A, Side::Send), expected);
+        let counted = [("req_remote_invalid_request", 1), ("req_cqe_error", 1)];
+        assert_counted(&pair, A, &counted);
+        let counted =
+            [("resp_local_length_error", 1), ("resp_cqe_error", 1), ("resp_cqe_flush_error", 1)];
+        for (name, times) in counted {
+            let counter = Counter::ALL.iter().find(|one| one.name() == name).unwrap();
+            assert_eq!(pair.count(B, *counter), times, "{name}");
+        }
         let beyond = (mr.len() / 4 * 3 + room) as usize;
         assert_eq!(pair.bytes(B, mr)[beyond..], before[beyond..], "{room} {len}");
-        assert_eq!(pair.count(B, Counter::RespLocalLengthError), 1);
     }
 }
 
@@ -222,6 +268,8 @@ fn a_receive_without_a_right_to_its_memory_is_a_remote_operational_error() {
         assert_eq!(statuses(&mut pair, B, Side::Recv), expected);
         let expected = [(send, WcStatus::RemOpErr)];
         assert_eq!(statuses(&mut pair, A, Side::Send), expected);
+        assert_counted(&pair, A, &[("req_cqe_error", 1)]);
+        assert_counted(&pair, B, &[("resp_cqe_error", 1)]);
     }
 }
 
@@ -246,6 +294,34 @@ fn a_send_without_a_right_to_its_memory_fails_and_sends_nothing() {
         assert_eq!(statuses(&mut pair, A, Side::Send), expected);
         assert_eq!(statuses(&mut pair, A, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
         assert_eq!(pair.qp(A).state(), QpState::Err);
+    }
+}
+
+#[test] //= check F12 test
+fn on_every_service_a_send_without_a_right_to_its_memory_sends_nothing() {
+    for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        let pair = Pair::with(|terms| terms.qp_type = qp_type);
+        let (va, rkey) = (pair.remote(B).va(0), pair.remote(B).rkey());
+        let imm = Some(ImmDt(1));
+        let ops = [
+            SendOp::Send { imm },
+            SendOp::SendWithInvalidate { rkey },
+            SendOp::Write { va, rkey, imm },
+            SendOp::Write { va, rkey, imm: None },
+            pair.send_to_op(A, Some(1)),
+        ];
+        for op in ops.into_iter().filter(|op| op.suits(qp_type)) {
+            let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
+            let good = pair.local(A).sge(0, 8);
+            let bad = Sge { lkey: Lkey(77), ..good };
+            let wr_id = pair.post(A, op, &[good, bad]);
+            pair.run();
+            assert_eq!(pair.seen(A), [], "no packet");
+            assert_eq!(statuses(&mut pair, A, Side::Send), [(wr_id, WcStatus::LocProtErr)]);
+            let state = if qp_type == QpType::Rc { QpState::Err } else { QpState::Sqe };
+            assert_eq!(pair.qp(A).state(), state);
+            assert_counted(&pair, A, &[("req_cqe_error", 1)]);
+        }
     }
 }
 

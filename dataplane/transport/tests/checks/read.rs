@@ -306,6 +306,23 @@ fn never_more_than_max_rd_atomic_reads_are_outstanding() {
 }
 
 #[test] //= check C12 test
+fn reads_and_atomics_share_the_limit() {
+    let mut pair = Pair::with(|terms| terms.half[A].max_rd_atomic = 3);
+    for _ in 0..4 {
+        pair.read(A, 10);
+        pair.fetch_add(A, 1);
+        pair.compare_swap(A, 1, 2);
+    }
+    let mut most = 0;
+    while pair.world.step() != uroce_transport::sim::Step::Idle {
+        // Sent, and not yet answered on the wire.
+        most = most.max(pair.sequence(A).len() - pair.responses(B).len());
+    }
+    assert_eq!(most, 3);
+    assert_eq!(pair.take(A, Side::Send).len(), 12);
+}
+
+#[test] //= check C12 test
 fn with_max_rd_atomic_0_a_read_fails_and_none_is_sent() {
     let mut pair = Pair::with(|terms| terms.half[A].max_rd_atomic = 0);
     let wr_id = pair.read(A, 10);
@@ -316,18 +333,24 @@ fn with_max_rd_atomic_0_a_read_fails_and_none_is_sent() {
 
 #[test] //= check C13 test
 fn more_reads_at_once_than_agreed_are_refused() {
-    let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 2);
-    pair.world.set_full_rate(1.0); // no answer goes out
-    for index in 0..3 {
-        let request = read_request(&pair, index, 0, 10);
-        pair.deliver(A, &request);
+    for last in [OpCode::RC_RDMA_READ_REQUEST, OpCode::RC_FETCH_ADD, OpCode::RC_COMPARE_SWAP] {
+        let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 2);
+        pair.world.set_full_rate(1.0); // no answer goes out
+        for index in 0..2 {
+            let request = read_request(&pair, index, 0, 10);
+            pair.deliver(A, &request);
+        }
+        let one_more = pair.craft(A, last).psn(pair.psn(A, 2));
+        pair.deliver(A, &one_more);
+        pair.world.set_full_rate(0.0);
+        pair.run();
+        assert_refused(&pair, NakCode::InvalidRequest);
+        let opcodes: Vec<OpCode> = pair.responses(B).iter().map(|seen| seen.bth.opcode).collect();
+        let only = OpCode::RC_RDMA_READ_RESPONSE_ONLY;
+        assert_eq!(opcodes, [only, only, OpCode::RC_ACKNOWLEDGE], "the agreed ones are answered");
+        assert!(pair.is_untouched_from(B, 0));
+        assert_counted(&pair, B, &[("rx_read_requests", 2)]);
     }
-    pair.world.set_full_rate(0.0);
-    pair.run();
-    assert_refused(&pair, NakCode::InvalidRequest);
-    let opcodes: Vec<OpCode> = pair.responses(B).iter().map(|seen| seen.bth.opcode).collect();
-    let only = OpCode::RC_RDMA_READ_RESPONSE_ONLY;
-    assert_eq!(opcodes, [only, only, OpCode::RC_ACKNOWLEDGE], "the agreed ones are answered");
 }
 
 #[test] //= check C13 test
