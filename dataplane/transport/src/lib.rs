@@ -8,6 +8,10 @@
 //!   post_recv ──> [RQ] ── responder <── request packets <── peer's requester
 //! ```
 //!
+//! This is RC, the reliable connection; UC and UD lack the way back. What the services share stands
+//! once: `send_queue`, `segment` (messages to packets), `inbound` (packets to messages),
+//! `recv_queue`.
+//!
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
 //! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]; its outputs are
 //! [`Qp::poll_transmit`], which is to be called after each input, the [`Output`] of the

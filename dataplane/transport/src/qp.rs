@@ -1,53 +1,25 @@
-//! The queue pair: attributes, state, and the way of each input to the role that handles it.
+//! The queue pair: attributes, state, and what changes them.
 //!
-//! What holds: packets are checked for service, state, addresses and P_Key, in this order, before
-//! any role sees them; a QP in ERR has flushed everything and sends nothing.
+//! What holds: a QP in ERR has flushed everything and sends nothing; one in SQE has an empty send
+//! queue.
 //!
 //! Not here: what the roles do ([`crate::rc`], [`crate::uc`], [`crate::ud`]), the transition table
 //! ([`state`]).
 
+mod packets;
 mod service;
 pub(crate) mod state;
 
-use uroce_wire::{Bth, Gid, Packet, PathMtu, Qpn};
+use uroce_wire::{PathMtu, Qpn};
 
 use crate::attr::{QpAttr, QpChange, QpType};
-use crate::context::{Context, Outcome, Step};
 use crate::cqe::WcStatus;
-use crate::drop_reason::DropReason;
 use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
-use crate::time::Instant;
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
+pub use packets::{Inbound, Progress};
 use service::Service;
 use state::{ModifyError, QpState};
-
-/// Answers that may go out before a request has its turn, if there is one.
-const ANSWERS_IN_A_ROW: u8 = 16;
-
-/// A received packet whose ICRC and lengths are right, with the addresses it came with.
-#[derive(Clone, Copy, Debug)]
-pub struct Inbound<'a> {
-    /// Source address.
-    pub src: Gid,
-    /// Destination address.
-    pub dst: Gid,
-    /// The IP packet from its header (20 or 40 bytes) on, which a datagram's receiver is given.
-    pub l3: &'a [u8],
-    /// The packet from BTH on.
-    pub packet: Packet<'a>,
-}
-
-/// What [`Qp::poll_transmit`] left behind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
-    /// Nothing more to send until the next input.
-    Idle,
-    /// The budget is used up; there is, or may be, more.
-    More,
-    /// The sink is full; ask again when it has room.
-    Blocked,
-}
 
 /// What a QP is created with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -235,183 +207,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Takes one packet that names this QP.
-    ///
-    /// # Errors
-    /// The reason why it went no further; it then changed nothing but the expectations of UC.
-    #[inline]
-    pub fn handle_packet(
-        &mut self,
-        now: Instant,
-        inbound: &Inbound<'_>,
-        env: &mut impl Env,
-    ) -> Result<(), DropReason> {
-        let packet = &inbound.packet;
-        self.check_service(packet)?;
-        self.check_addressing(inbound.src, inbound.dst, &packet.bth)?;
-        let context = Context { by: self.by, attr: &self.attr, now };
-        let outcome = match &mut self.service {
-            Service::Rc(rc) if packet.op.is_request() => {
-                rc.responder.handle_request(&context, packet, env)?
-            }
-            Service::Rc(rc) => {
-                if !self.attr.state.sends() {
-                    return Err(DropReason::NotRequester);
-                }
-                if let Err(status) = rc.requester.handle_response(&context, packet, env) {
-                    self.fail_send(status, env);
-                }
-                self.tell_drained(env);
-                return Ok(());
-            }
-            Service::Uc(uc) => uc.responder.handle_request(&context, packet, env)?,
-            Service::Ud(ud) => ud.responder.handle_datagram(&context, inbound, env)?,
-        };
-        self.served(outcome, env);
-        Ok(())
-    }
-
-    /// Takes a packet that names this QP and whose opcode is defined for no service. Of it only the
-    /// BTH can be read.
-    ///
-    /// # Errors
-    /// The reason why it went no further; it then changed nothing.
-    //= check E7 — answered as an invalid request on RC, dropped on UC and UD
-    #[cold]
-    pub fn handle_reserved_opcode(
-        &mut self,
-        now: Instant,
-        src: Gid,
-        dst: Gid,
-        bth: &Bth,
-        env: &mut impl Env,
-    ) -> Result<(), DropReason> {
-        if self.qp_type() != QpType::Rc || !bth.opcode.is_of_rc() {
-            return Err(DropReason::ReservedOpCode);
-        }
-        self.check_addressing(src, dst, bth)?;
-        let context = Context { by: self.by, attr: &self.attr, now };
-        if let Service::Rc(rc) = &mut self.service {
-            let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
-            self.served(outcome, env);
-        }
-        Ok(())
-    }
-
     /// UD: the largest datagram, from now on. The path MTU of a connected QP is an attribute, that
     /// of a UD QP its port's, which the surroundings know. Of no effect on RC and UC.
     pub fn set_port_mtu(&mut self, mtu: PathMtu) {
         if self.qp_type() == QpType::Ud {
             self.attr.path_mtu = mtu;
-        }
-    }
-
-    /// Time has passed [`next_timeout`](Qp::next_timeout), or perhaps it has.
-    pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
-        let Service::Rc(rc) = &mut self.service else { return };
-        if !self.attr.state.sends() {
-            return;
-        }
-        let context = Context { by: self.by, attr: &self.attr, now };
-        if let Err(status) = rc.requester.handle_timeout(&context, env) {
-            self.fail_send(status, env);
-        }
-    }
-
-    /// Sends up to `budget` packets: answers to the peer first, then requests; but no more than
-    /// sixteen answers before a request that can be sent.
-    ///
-    /// To be called after each input and again as long as it does not say [`Progress::Idle`].
-    pub fn poll_transmit(&mut self, now: Instant, budget: u32, env: &mut impl Env) -> Progress {
-        for _ in 0..budget {
-            match self.transmit_one(now, env) {
-                Step::Done => {}
-                Step::Idle => return Progress::Idle,
-                Step::Blocked => return Progress::Blocked,
-                Step::Refused => self.enter_error(env),
-                Step::Failed(status) => self.fail_send(status, env),
-            }
-        }
-        Progress::More
-    }
-
-    /// When [`handle_timeout`](Qp::handle_timeout) is due next.
-    #[inline]
-    pub fn next_timeout(&self) -> Option<Instant> {
-        match &self.service {
-            Service::Rc(rc) => rc.requester.next_timeout(),
-            Service::Uc(_) | Service::Ud(_) => None,
-        }
-    }
-
-    fn transmit_one(&mut self, now: Instant, env: &mut impl Env) -> Step {
-        let context = Context { by: self.by, attr: &self.attr, now };
-        let answers = self.attr.state.serves_requests();
-        if answers && self.answers < ANSWERS_IN_A_ROW {
-            match self.service.transmit_answer(&context, env) {
-                Step::Idle => {}
-                step => {
-                    self.answers += u8::from(step == Step::Done);
-                    return step;
-                }
-            }
-        }
-        if self.attr.state.sends() {
-            let step = self.service.transmit_request(&context, env);
-            if step != Step::Idle {
-                self.answers = 0;
-                if self.owes_drained {
-                    self.tell_drained(env);
-                }
-                return step;
-            }
-        }
-        if answers && self.answers == ANSWERS_IN_A_ROW {
-            self.answers = 0;
-            return self.service.transmit_answer(&context, env);
-        }
-        Step::Idle
-    }
-
-    fn check_service(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        use uroce_wire::Service::{Cnp, Rc, Uc, Ud};
-        //= check E9 — an opcode of another service is dropped
-        match (packet.op.service, &self.service) {
-            (Rc, Service::Rc(_)) | (Uc, Service::Uc(_)) | (Ud, Service::Ud(_)) => Ok(()),
-            (Cnp, _) => Err(DropReason::Congestion),
-            _ => Err(DropReason::WrongService),
-        }
-    }
-
-    fn check_addressing(&self, src: Gid, dst: Gid, bth: &Bth) -> Result<(), DropReason> {
-        //= check E11 — dropped in Reset and Init (and in ERR)
-        if !self.attr.state.serves_requests() {
-            return Err(DropReason::QpNotReady);
-        }
-        //= check E16 — dropped before any state is touched; anybody may send a datagram
-        let is_peer = src == self.attr.path.dst && dst == self.attr.path.src;
-        if !is_peer && !matches!(self.service, Service::Ud(_)) {
-            return Err(DropReason::WrongSource);
-        }
-        //= check E12 — a P_Key that does not match is dropped and counted
-        if !bth.pkey.matches(self.attr.pkey) {
-            return Err(DropReason::BadPkey);
-        }
-        Ok(())
-    }
-
-    /// A packet was taken by the responder.
-    #[inline]
-    fn served(&mut self, outcome: Outcome, env: &mut impl Env) {
-        //= check H11 — the first packet of a connection that comes before RTS is told of, once
-        if self.attr.state == QpState::Rtr && !self.has_comm {
-            self.has_comm = true;
-            if self.qp_type() != QpType::Ud {
-                env.event(AsyncEvent::CommEst);
-            }
-        }
-        if outcome == Outcome::Failed {
-            self.enter_error(env);
         }
     }
 

@@ -216,7 +216,16 @@ pub(crate) fn check(
     }
     let to = change.state.unwrap_or(from);
     let rule = rule(qp_type, from, to).ok_or(ModifyError::Transition { from, to })?;
-    let given = change.mask();
+    check_mask(rule, change.mask())?;
+    match change.out_of_range() {
+        Some(bit) => Err(ModifyError::OutOfRange(bit)),
+        None => Ok(to),
+    }
+}
+
+/// Are all attributes given that must be, and no other than may be?
+//= check H2 — one missing or one too many, and nothing changes
+fn check_mask(rule: Rule, given: AttrMask) -> Result<(), ModifyError> {
     let missing = rule.required - given;
     if !missing.is_empty() {
         return Err(ModifyError::Missing(missing));
@@ -225,10 +234,7 @@ pub(crate) fn check(
     if !excess.is_empty() {
         return Err(ModifyError::NotAllowed(excess));
     }
-    match change.out_of_range() {
-        Some(bit) => Err(ModifyError::OutOfRange(bit)),
-        None => Ok(to),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod read;
 mod requests;
 mod scene;
 mod sequence;
+mod services;
 mod timers;
 mod uc;
 mod ud;

@@ -116,3 +116,94 @@ fn values_out_of_range_are_named() {
     let refused = check(QpType::Rc, QpState::Rtr, &change);
     assert_eq!(refused, Err(ModifyError::OutOfRange(AttrMask::TIMEOUT)));
 }
+
+#[test] //= check H2 test
+fn of_all_masks_exactly_those_between_required_and_allowed_are_taken() {
+    let rules = pairs().filter_map(|(qp_type, from, to)| {
+        rule(qp_type, from, to).map(|rule| (qp_type, from, to, rule))
+    });
+    for (qp_type, from, to, rule) in rules {
+        let allowed = rule.required | rule.optional;
+        for bits in 0..=AttrMask::all().bits() {
+            let mask = AttrMask::from_bits_truncate(bits);
+            let checked = check_mask(rule, mask);
+            let is_right = mask.contains(rule.required) && allowed.contains(mask);
+            assert_eq!(checked.is_ok(), is_right, "{qp_type} {from} {to} {mask:?}");
+        }
+        // And the whole check, with values, for as many masks as a long prime's steps reach.
+        for bits in (0..=AttrMask::all().bits()).step_by(61) {
+            let mask = AttrMask::from_bits_truncate(bits);
+            let whole = check(qp_type, from, &exactly(from, to, mask));
+            assert_eq!(whole, check_mask(rule, mask).map(|()| to), "{qp_type} {from} {to}");
+        }
+    }
+}
+
+/// What the tables of the control plane's digest say, row by row: required, then optional.
+const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
+    use AttrMask as M;
+    const NONE: M = M::empty();
+    const PKEY_QKEY: M = M::PKEY.union(M::QKEY);
+    const CUR_QKEY: M = M::CUR_STATE.union(M::QKEY);
+    const CUR_ACCESS: M = M::CUR_STATE.union(M::ACCESS);
+    const CUR_ACCESS_RNR: M = CUR_ACCESS.union(M::MIN_RNR_TIMER);
+    const UC_INIT: M = M::PKEY.union(M::PORT).union(M::ACCESS);
+    const UC_RTR: M = M::AV.union(M::PATH_MTU).union(M::DEST_QPN).union(M::RQ_PSN);
+    const RC_RTS: M = M::SQ_PSN
+        .union(M::TIMEOUT)
+        .union(M::RETRY_CNT)
+        .union(M::RNR_RETRY)
+        .union(M::MAX_QP_RD_ATOMIC);
+    const UC_DRAINED: M = M::AV.union(M::ACCESS).union(M::PKEY);
+    const RC_DRAINED: M = UC_DRAINED
+        .union(M::PORT)
+        .union(M::TIMEOUT)
+        .union(M::RETRY_CNT)
+        .union(M::RNR_RETRY)
+        .union(M::MAX_QP_RD_ATOMIC)
+        .union(M::MAX_DEST_RD_ATOMIC)
+        .union(M::MIN_RNR_TIMER);
+    match (row, qp_type) {
+        (0, QpType::Ud) => (PKEY_QKEY.union(M::PORT), NONE),
+        (0, _) => (UC_INIT, NONE),
+        (1, QpType::Ud) => (NONE, PKEY_QKEY),
+        (1, QpType::Uc) => (UC_RTR, M::ACCESS.union(M::PKEY)),
+        (1, QpType::Rc) => {
+            (UC_RTR.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER), M::ACCESS.union(M::PKEY))
+        }
+        (2, QpType::Ud) => (M::SQ_PSN, CUR_QKEY),
+        (2, QpType::Uc) => (M::SQ_PSN, CUR_ACCESS),
+        (2, QpType::Rc) => (RC_RTS, CUR_ACCESS_RNR),
+        (3, QpType::Ud) => (NONE, CUR_QKEY),
+        (3, QpType::Uc) => (NONE, CUR_ACCESS),
+        (3, QpType::Rc) => (NONE, CUR_ACCESS_RNR),
+        (4, QpType::Ud) => (NONE, PKEY_QKEY),
+        (4, QpType::Uc) => (NONE, UC_DRAINED),
+        (4, QpType::Rc) => (NONE, RC_DRAINED),
+        _ => (NONE, M::EN_SQD_ASYNC_NOTIFY),
+    }
+}
+
+#[test] //= check H2 test
+fn the_attributes_of_each_service_are_those_of_its_table() {
+    use QpState::{Init, Reset, Rtr, Rts, Sqd, Sqe};
+    for qp_type in QpType::ALL {
+        let mut rows = vec![
+            (Reset, Init, 0),
+            (Init, Rtr, 1),
+            (Rtr, Rts, 2),
+            (Rts, Rts, 3),
+            (Sqd, Rts, 3),
+            (Sqd, Sqd, 4),
+            (Rts, Sqd, 5),
+        ];
+        if qp_type != QpType::Rc {
+            rows.push((Sqe, Rts, 3));
+        }
+        for (from, to, row) in rows {
+            let (required, optional) = digest(qp_type, row);
+            let expected = Some(Rule { required, optional });
+            assert_eq!(rule(qp_type, from, to), expected, "{qp_type} {from} {to}");
+        }
+    }
+}
