@@ -53,7 +53,8 @@ impl Turns {
         let counter = &*self.counters[lcore];
         let even = counter.load(Ordering::Relaxed);
         debug_assert!(even.is_multiple_of(2), "lcore {lcore} is in a turn");
-        counter.store(even.wrapping_add(1), Ordering::Relaxed);
+        // Releasing: who waits for the turn before may see this store and not the one that ended it.
+        counter.store(even.wrapping_add(1), Ordering::Release);
         // Pairs with the fence in `wait`: see the module.
         fence(Ordering::SeqCst);
         InTurn { counter, turns: self }

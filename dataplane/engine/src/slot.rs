@@ -20,9 +20,8 @@
 use crate::eal::{Eal, EalError, ThreadGuard};
 use crate::idle::{Idle, IdlePolicy};
 use crate::lcore::Lcore;
-use crate::sync::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
+use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering, Thread, park};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
 const RUN: u8 = 0;
 const PARKED: u8 = 1;
@@ -103,7 +102,7 @@ impl Slot {
                         return;
                     }
                 }
-                PARKED => std::thread::park(),
+                PARKED => park(),
                 _ => return,
             }
         }

@@ -11,3 +11,4 @@ pub(crate) use std::sync::Mutex;
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
+pub(crate) use std::thread::{Thread, park};

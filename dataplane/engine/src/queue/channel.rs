@@ -79,7 +79,11 @@ impl CompletionChannel {
                     let _ = self.tokens.take();
                     return;
                 }
-                Some(other) => self.put_ready(other),
+                Some(other) => {
+                    self.put_ready(other);
+                    // Somebody may have taken its token meanwhile, and found nothing.
+                    self.tokens.add();
+                }
                 None => return,
             }
         }

@@ -1,0 +1,158 @@
+//! Models of what lcores, the control plane and applications share, explored by loom.
+//!
+//! ```text
+//! models                      every model; then every memory order and every write lost in turn
+//! models NAME                 one model
+//! models NAME --weaken SITE   one model with what is at SITE (`qsbr.rs:60:Fence`) lost
+//! ```
+//!
+//! The engine's own files are compiled in as they stand; only what their `sync.rs` offers is
+//! another (`sync.rs` here). loom runs a model once for each order of its threads' steps, up to a
+//! number of preemptions, and for each value that a load may see under C11's rules.
+//!
+//! What loom does not see
+//! - It takes sequentially consistent loads and stores for acquiring and releasing ones (fences it
+//!   treats as they are). So it may find what cannot happen, and does not miss for it.
+//! - It does not reorder a load with a later store of the same thread (load buffering).
+//! - It knows nothing of compilers' and processors' out-of-thin-air values, nor of torn accesses to
+//!   what is not an atomic or one of its cells.
+//! - More threads, more operations or more preemptions than the model has. Each model says its own.
+
+mod models;
+mod stubs;
+mod sync;
+mod tokens;
+mod weaken;
+
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "models use a part of it")]
+#[allow(clippy::new_without_default, reason = "the engine's own")]
+#[path = "../../engine/src"]
+mod engine {
+    pub(crate) mod doorbell;
+    pub(crate) mod key;
+    pub(crate) mod mr_table;
+    pub(crate) mod qp_table;
+    pub(crate) mod qsbr;
+    pub(crate) mod slot;
+
+    pub(crate) mod queue {
+        pub(crate) mod channel;
+        pub(crate) mod cq;
+        pub(crate) mod ring;
+        pub(crate) use crate::tokens;
+        pub(crate) use channel::CompletionChannel;
+        pub(crate) use cq::{CompletionQueue, CqError};
+        pub(crate) const MAX_SGE: u32 = 4;
+    }
+}
+
+use engine::{doorbell, key, mr_table, qp_table, qsbr, queue, slot};
+use models::{MODELS, Model};
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use stubs::{Engine, eal, idle, lcore};
+use weaken::Site;
+
+/// How long a model that has lost something is searched for a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        [] => all(),
+        [name] => named(name).map_or(ExitCode::from(2), |model| {
+            check(model);
+            ExitCode::SUCCESS
+        }),
+        [name, "--weaken", site] => named(name).map_or(ExitCode::from(2), |model| {
+            weaken::weaken(site.to_owned());
+            explore(model, Some(PATIENCE));
+            ExitCode::SUCCESS
+        }),
+        _ => ExitCode::from(2),
+    }
+}
+
+fn named(name: &str) -> Option<&'static Model> {
+    let model = MODELS.iter().find(|model| model.name == name);
+    if model.is_none() {
+        eprintln!("no model {name}; there are:");
+        MODELS.iter().for_each(|model| eprintln!("  {}: {}", model.name, model.about));
+    }
+    model
+}
+
+/// Explores a model and tells what it was.
+fn check(model: &Model) {
+    let begin = Instant::now();
+    let executions = explore(model, None);
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("{:<28} {executions:>8} executions {seconds:>6.1} s  {}", model.name, model.about);
+}
+
+/// Runs all executions of a model, or those of a time; panics if one goes wrong.
+fn explore(model: &Model, limit: Option<Duration>) -> u64 {
+    static EXECUTIONS: AtomicU64 = AtomicU64::new(0);
+    EXECUTIONS.store(0, Ordering::Relaxed);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound =
+        std::env::var("PB").map_or(Some(model.preemptions), |n| n.parse().ok());
+    builder.max_duration = limit;
+    builder.max_branches = 10_000;
+    let run = model.run;
+    builder.check(move || {
+        EXECUTIONS.fetch_add(1, Ordering::Relaxed);
+        run();
+    });
+    EXECUTIONS.load(Ordering::Relaxed)
+}
+
+/// All models; then each with one thing lost, which some model has to notice, and each model
+/// something.
+fn all() -> ExitCode {
+    let mut noticed: BTreeMap<Site, Vec<&str>> = BTreeMap::new();
+    let mut blind = Vec::new();
+    for model in MODELS {
+        weaken::take_met();
+        check(model);
+        let mut sees = false;
+        for site in weaken::take_met() {
+            let by = noticed.entry(site).or_default();
+            if (by.is_empty() || !sees) && !runs_weakened(model.name, &site.to_string()) {
+                by.push(model.name);
+                sees = true;
+            }
+        }
+        blind.extend((!sees).then_some(model.name));
+    }
+    println!("\nlost                          noticed by");
+    let mut bad = blind.len();
+    for (site, models) in &noticed {
+        let by = match site.excuse() {
+            _ if !models.is_empty() => models.join(", "),
+            Some(why) => format!("nobody: {why}"),
+            None => {
+                bad += 1;
+                String::from("NOBODY")
+            }
+        };
+        println!("{site:<28}  {by}");
+    }
+    blind.iter().for_each(|model| println!("{model} notices NOTHING"));
+    ExitCode::from(u8::from(bad > 0))
+}
+
+/// Does a model still succeed without the order at a site? In a process of its own, since a model
+/// that fails leaves its threads behind.
+fn runs_weakened(name: &str, site: &str) -> bool {
+    let this = std::env::current_exe().expect("this program has a path");
+    let status = Command::new(this)
+        .args([name, "--weaken", site])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.expect("this program starts").success()
+}

@@ -1,0 +1,153 @@
+//! The models, by the structure that they are about.
+
+mod channel;
+mod cq;
+mod lcore;
+mod mr_table;
+mod qp_table;
+mod queue;
+
+use uroce_transport::{Cqe, WcOpcode, WcStatus};
+use uroce_wire::Qpn;
+
+/// A completion `wr_id` of QP `qpn`.
+fn cqe(qpn: Qpn, wr_id: u64) -> Cqe {
+    Cqe {
+        wr_id,
+        status: WcStatus::Success,
+        opcode: WcOpcode::Recv,
+        byte_len: 0,
+        imm: None,
+        qpn,
+        solicited: false,
+    }
+}
+
+/// One model.
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    /// What holds in every execution.
+    pub(crate) about: &'static str,
+    /// Preemptions that are explored; switches where a thread waits come on top.
+    pub(crate) preemptions: usize,
+    /// One execution.
+    pub(crate) run: fn(),
+}
+
+/// All of them.
+pub(crate) const MODELS: &[Model] = &[
+    Model {
+        name: "qpn-reuse",
+        about: "a number is found at its owner, and never after its life",
+        preemptions: 3,
+        run: qp_table::reuse,
+    },
+    Model {
+        name: "mr-register",
+        about: "who finds a region finds what was written before it was registered",
+        preemptions: 4,
+        run: mr_table::register_beside_a_turn,
+    },
+    Model {
+        name: "mr-deregister",
+        about: "after deregistration no lcore touches the memory",
+        preemptions: 3,
+        run: mr_table::deregister,
+    },
+    Model {
+        name: "mr-two-lcores",
+        about: "deregistration waits for each lcore",
+        preemptions: 2,
+        run: mr_table::two_lcores,
+    },
+    Model {
+        name: "mr-reuse",
+        about: "an old key does not open the region that took its slot",
+        preemptions: 2,
+        run: mr_table::reuse,
+    },
+    Model {
+        name: "mr-deregister-twice",
+        about: "of two deregistrations one succeeds, and nothing is freed twice",
+        preemptions: 2,
+        run: mr_table::twice,
+    },
+    Model {
+        name: "sq-doorbell",
+        about: "what is posted reaches the lcore whole, in order, and rung for",
+        preemptions: 2,
+        run: queue::post_and_ring,
+    },
+    Model {
+        name: "doorbell-two-threads",
+        about: "no ring of two QPs is lost",
+        preemptions: 2,
+        run: queue::two_ringers,
+    },
+    Model {
+        name: "sq-retired",
+        about: "who polls a completion finds its slot free",
+        preemptions: 5,
+        run: queue::retired_before_completed,
+    },
+    Model {
+        name: "qp-state",
+        about: "who reads a state finds what led to it",
+        preemptions: 5,
+        run: queue::state_tells_of_what_led_to_it,
+    },
+    Model {
+        name: "rq-flush",
+        about: "a receive posted on the way to ERR is flushed",
+        preemptions: 5,
+        run: queue::receive_meets_error,
+    },
+    Model {
+        name: "cq-produce",
+        about: "each completion is polled once, in its lcore's order",
+        preemptions: 2,
+        run: cq::two_producers,
+    },
+    Model {
+        name: "cq-pollers",
+        about: "two pollers share completions without loss or copy",
+        preemptions: 2,
+        run: cq::two_pollers,
+    },
+    Model {
+        name: "cq-overrun",
+        about: "an overrun is seen, after all that came before it, with no gap",
+        preemptions: 2,
+        run: cq::overrun,
+    },
+    Model {
+        name: "cq-arm",
+        about: "arm, poll, sleep: no wake-up is lost",
+        preemptions: 5,
+        run: channel::arm_and_sleep,
+    },
+    Model {
+        name: "cq-arm-twice",
+        about: "one event for each arming, and a second arming gives a second",
+        preemptions: 2,
+        run: channel::arm_again,
+    },
+    Model {
+        name: "channel-discard",
+        about: "discarding one queue's event loses no other's",
+        preemptions: 3,
+        run: channel::discard_beside_a_sleeper,
+    },
+    Model {
+        name: "lcore-destroy",
+        about: "nothing of a QP runs once its destruction is acknowledged",
+        preemptions: 2,
+        run: lcore::destroy,
+    },
+    Model {
+        name: "lcore-adopt",
+        about: "one thread drives an lcore at a time, and it goes on afterwards",
+        preemptions: 4,
+        run: lcore::adopt,
+    },
+];

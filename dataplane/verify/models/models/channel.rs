@@ -1,0 +1,81 @@
+//! Q5: arming a completion queue and sleeping for it.
+//!
+//! The lcore puts an entry in and then looks whether the queue is armed; the application arms,
+//! polls, and sleeps if there was nothing. A lost wake-up is a deadlock, which loom finds. Not
+//! seen: the eventfd, which is a counter under a lock here, as strong as a system call.
+
+use super::cqe;
+use crate::queue::cq::Arm;
+use crate::queue::{CompletionChannel, CompletionQueue};
+use loom::thread;
+use std::sync::Arc;
+use uroce_wire::Qpn;
+
+fn cq_on(channel: &Arc<CompletionChannel>) -> Arc<CompletionQueue> {
+    CompletionQueue::new(4, Some(channel)).expect("the channel has room")
+}
+
+/// The end of an lcore's turn that has made one completion.
+fn complete(cq: &Arc<CompletionQueue>, wr_id: u64) {
+    cq.push(cqe(Qpn::new(2), wr_id)).expect("room");
+    CompletionQueue::notify_fence();
+    if cq.wants_event(false) {
+        cq.notify();
+    }
+}
+
+/// Sleeps until there is a completion, as an application does.
+fn sleep_for_one(channel: &CompletionChannel, cq: &Arc<CompletionQueue>) -> u64 {
+    loop {
+        if let Some(cqe) = cq.poll().expect("no overrun") {
+            return cqe.wr_id;
+        }
+        cq.arm(Arm::Next);
+        if let Some(cqe) = cq.poll().expect("no overrun") {
+            return cqe.wr_id;
+        }
+        let woken = channel.wait().expect("the system does not fail");
+        assert!(Arc::ptr_eq(&woken, cq));
+    }
+}
+
+pub(crate) fn arm_and_sleep() {
+    let channel = CompletionChannel::new(1).expect("a channel");
+    let cq = cq_on(&channel);
+    let lcore = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || complete(&cq, 7)
+    });
+    assert_eq!(sleep_for_one(&channel, &cq), 7);
+    lcore.join().expect("no panic");
+    channel.discard(&cq);
+}
+
+pub(crate) fn arm_again() {
+    let channel = CompletionChannel::new(1).expect("a channel");
+    let cq = cq_on(&channel);
+    let lcore = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || (0..2).for_each(|wr_id| complete(&cq, wr_id))
+    });
+    assert_eq!(sleep_for_one(&channel, &cq), 0);
+    assert_eq!(sleep_for_one(&channel, &cq), 1);
+    lcore.join().expect("no panic");
+    channel.discard(&cq);
+}
+
+pub(crate) fn discard_beside_a_sleeper() {
+    let channel = CompletionChannel::new(2).expect("a channel");
+    let [dying, living] = [cq_on(&channel), cq_on(&channel)];
+    living.arm(Arm::Next);
+    complete(&living, 7);
+    let sleeper = thread::spawn({
+        let (channel, living) = (Arc::clone(&channel), Arc::clone(&living));
+        move || {
+            let woken = channel.wait().expect("the system does not fail");
+            assert!(Arc::ptr_eq(&woken, &living));
+        }
+    });
+    channel.discard(&dying);
+    sleeper.join().expect("no panic");
+}

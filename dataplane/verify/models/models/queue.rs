@@ -1,0 +1,173 @@
+//! Q3: a work queue's ring, its doorbell, and the words by which the lcore answers.
+//!
+//! The application posts more than the queue is deep, so slots are used again. Not seen: the counts
+//! of posted and retired requests wrapping at 2^32 (`tests/proofs.rs`); the rings themselves, which
+//! are another crate's.
+
+use super::cqe;
+use crate::doorbell::Doorbell;
+use crate::queue::CompletionQueue;
+use crate::queue::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use crate::sync::{Ordering, fence};
+use loom::cell::UnsafeCell;
+use loom::thread;
+use std::sync::Arc;
+use uroce_transport::{QpState, Sge};
+use uroce_wire::{Lkey, Qpn, Va};
+
+/// A work request is its number.
+type Ends = (RingEnd<u64>, RingFeed<u64>);
+
+fn queue(depth: u32, index: u32, doorbell: &Arc<Doorbell>) -> (Ends, Arc<QpShared>) {
+    let shared = Arc::new(QpShared::new());
+    let (to_end, doorbell) = (Arc::clone(&shared), Arc::clone(doorbell));
+    let spec = RingSpec { shared: to_end, doorbell, index, depth, max_sge: 2 };
+    (ring(spec, Which::Send), shared)
+}
+
+/// The SGEs of work request `wr`: as many as its number says, each with its number.
+fn sges(wr: u64) -> Vec<Sge> {
+    let sge = |at: u64| Sge { va: Va(wr), len: at as u32, lkey: Lkey(wr as u32) };
+    (0..wr % 3).map(sge).collect()
+}
+
+/// Takes all that is there, and checks that each request is whole.
+fn take(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
+    feed.take(u32::MAX, |&wr, list| {
+        assert_eq!(list, sges(wr), "torn");
+        taken.push(wr);
+    });
+}
+
+pub(crate) fn post_and_ring() {
+    const POSTS: u64 = 3;
+    let doorbell = Arc::new(Doorbell::new(1));
+    let ((mut end, mut feed), shared) = queue(2, 0, &doorbell);
+    let application = thread::spawn(move || {
+        let mut posted = 0;
+        while posted < POSTS {
+            let mut room = end.room();
+            if room == 0 {
+                thread::yield_now();
+                continue;
+            }
+            end.push(posted, &sges(posted), &mut room).expect("room");
+            end.ring();
+            posted += 1;
+        }
+    });
+    let mut taken = Vec::new();
+    while taken.len() < POSTS as usize {
+        // As an lcore does: what is not rung for is not looked at.
+        match doorbell.next() {
+            Some(index) => {
+                assert_eq!(index, 0);
+                take(&mut feed, &mut taken);
+                feed.publish_retired(Which::Send, 0, &shared);
+            }
+            None => thread::yield_now(),
+        }
+    }
+    assert!(taken.into_iter().eq(0..POSTS));
+    application.join().expect("no panic");
+}
+
+pub(crate) fn two_ringers() {
+    let doorbell = Arc::new(Doorbell::new(2));
+    let (mut ends, mut feeds) = (Vec::new(), Vec::new());
+    for index in 0..2 {
+        let ((end, feed), _) = queue(2, index, &doorbell);
+        ends.push(end);
+        feeds.push(feed);
+    }
+    let post = |mut end: RingEnd<u64>, count: u64| {
+        move || {
+            for wr in 0..count {
+                end.push(wr, &[], &mut 1).expect("room");
+                end.ring();
+            }
+        }
+    };
+    let (second, first) = (ends.pop().expect("two"), ends.pop().expect("two"));
+    let threads = [thread::spawn(post(first, 1)), thread::spawn(post(second, 1))];
+    let mut taken = [Vec::new(), Vec::new()];
+    while taken[0].len() + taken[1].len() < 2 {
+        match doorbell.next() {
+            Some(index) => take_plain(&mut feeds[index as usize], &mut taken[index as usize]),
+            None => thread::yield_now(),
+        }
+    }
+    assert_eq!(taken, [[0], [0]]);
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
+fn take_plain(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
+    feed.take(u32::MAX, |&wr, _| taken.push(wr));
+}
+
+pub(crate) fn retired_before_completed() {
+    let doorbell = Arc::new(Doorbell::new(1));
+    let ((mut end, mut feed), shared) = queue(1, 0, &doorbell);
+    let cq = CompletionQueue::new(2, None).expect("a depth that is possible");
+    shared.publish_state(QpState::Rtr);
+    end.push(7, &[], &mut 1).expect("room");
+    let lcore = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || {
+            take_plain(&mut feed, &mut Vec::new());
+            shared.publish_state(QpState::Err);
+            feed.publish_retired(Which::Send, 0, &shared);
+            cq.push(cqe(Qpn::new(2), 7)).expect("room");
+        }
+    });
+    if let Some(cqe) = cq.poll().expect("no overrun") {
+        assert_eq!(cqe.wr_id, 7);
+        assert_eq!(end.room(), 1, "completed, but not free");
+        assert_eq!(end.state(), QpState::Err, "completed, but in an older state");
+    }
+    lcore.join().expect("no panic");
+}
+
+pub(crate) fn state_tells_of_what_led_to_it() {
+    let shared = Arc::new(QpShared::new());
+    let done = Arc::new(UnsafeCell::new(false));
+    let lcore = thread::spawn({
+        let (shared, done) = (Arc::clone(&shared), Arc::clone(&done));
+        move || {
+            // SAFETY: nobody looks before the state is published; loom says if not.
+            done.with_mut(|done| unsafe { *done = true });
+            shared.publish_state(QpState::Err);
+        }
+    });
+    if shared.state() == QpState::Err {
+        // SAFETY: it was written before the state was.
+        assert!(done.with(|done| unsafe { *done }));
+    }
+    lcore.join().expect("no panic");
+    assert_eq!(shared.state(), QpState::Err);
+}
+
+/// The two sides of a receive that races with ERR, as `RecvQueueEnd::post_recv_list` and
+/// `QpContext::enter_state` have them.
+pub(crate) fn receive_meets_error() {
+    let doorbell = Arc::new(Doorbell::new(1));
+    let ((mut end, mut feed), shared) = queue(1, 0, &doorbell);
+    shared.publish_state(QpState::Rts);
+    let application = thread::spawn(move || {
+        end.push(7, &[], &mut 1).expect("room");
+        fence(Ordering::SeqCst);
+        if end.state() == QpState::Err {
+            end.ring();
+        }
+    });
+    let mut flushed = Vec::new();
+    shared.publish_state(QpState::Err);
+    fence(Ordering::SeqCst);
+    take_plain(&mut feed, &mut flushed);
+    application.join().expect("no panic");
+    // Turns that come later.
+    while doorbell.next().is_some() {
+        take_plain(&mut feed, &mut flushed);
+    }
+    assert_eq!(flushed, [7], "lost");
+}

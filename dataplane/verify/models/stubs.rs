@@ -1,0 +1,78 @@
+//! What the modelled files know of the rest of the engine, as little as they need.
+
+use crate::mr_table::MrTable;
+
+/// Registration's face, which stands in the table's file.
+#[allow(dead_code, reason = "the models talk to the table itself")]
+pub(crate) struct Engine {
+    pub(crate) shared: Shared,
+}
+
+#[allow(dead_code, reason = "as above")]
+pub(crate) struct Shared {
+    pub(crate) regions: MrTable,
+}
+
+/// Threads need not be known to EAL here.
+pub(crate) mod eal {
+    #[derive(Debug)]
+    pub(crate) struct Eal;
+
+    #[derive(Debug)]
+    pub(crate) struct ThreadGuard;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("never")]
+    pub(crate) struct EalError;
+
+    impl Eal {
+        pub(crate) fn running() -> Option<Eal> {
+            Some(Eal)
+        }
+
+        pub(crate) fn register_thread(&self) -> Result<ThreadGuard, EalError> {
+            Ok(ThreadGuard)
+        }
+    }
+}
+
+/// An idle lcore lets others go on.
+pub(crate) mod idle {
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct IdlePolicy;
+
+    pub(crate) struct Idle;
+
+    impl Idle {
+        pub(crate) fn new(_: IdlePolicy) -> Idle {
+            Idle
+        }
+
+        pub(crate) fn after_turn(&mut self, _busy: bool) {
+            loom::thread::yield_now();
+        }
+    }
+}
+
+/// An lcore whose turn is what the model says.
+pub(crate) mod lcore {
+    use std::fmt;
+
+    pub(crate) struct Lcore(Box<dyn FnMut() -> bool>);
+
+    impl Lcore {
+        pub(crate) fn new(turn: impl FnMut() -> bool + 'static) -> Lcore {
+            Lcore(Box::new(turn))
+        }
+
+        pub(crate) fn turn(&mut self) -> bool {
+            (self.0)()
+        }
+    }
+
+    impl fmt::Debug for Lcore {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Lcore")
+        }
+    }
+}

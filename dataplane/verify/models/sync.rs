@@ -1,0 +1,228 @@
+//! What stands in the place of the engine's `sync.rs` while it is modelled: the same names, each
+//! operation explored by loom.
+//!
+//! The atomics are loom's, through a wrapper by which one place in the source can be given a
+//! weaker order ([`crate::weaken`]), and by which no order of threads is overlooked: loom tries
+//! another order where two threads' operations on one atomic conflict, but remembers of those
+//! before only the last; a load of a thread's own hides another's from its next store. So each
+//! operation first stores to a word beside the atomic, which conflicts with everything. The queues of other crates are written again here, with
+//! their memory orders, since loom cannot see into those; what is modelled is what the engine
+//! builds around them.
+
+pub(crate) mod array_queue;
+mod spsc;
+
+use crate::weaken::{Kind, is_lost, ordering};
+use loom::sync::MutexGuard;
+use std::sync::{LockResult, TryLockResult};
+
+pub(crate) use array_queue::ArrayQueue;
+pub(crate) use loom::thread::{Thread, park};
+pub(crate) use spsc::{Consumer, Producer, RingBuffer};
+pub(crate) use std::sync::atomic::Ordering;
+
+macro_rules! atomic {
+    ($($name:ident of $value:ty;)*) => {$(
+        #[derive(Debug, Default)]
+        pub(crate) struct $name {
+            conflict: Conflict,
+            value: loom::sync::atomic::$name,
+        }
+
+        #[allow(dead_code, reason = "not every atomic needs every operation")]
+        impl $name {
+            #[track_caller]
+            pub(crate) fn new(value: $value) -> $name {
+                $name { conflict: Conflict::default(), value: loom::sync::atomic::$name::new(value) }
+            }
+
+            #[track_caller]
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                self.conflict.touch();
+                self.value.load(ordering(Kind::Load, order))
+            }
+
+            #[track_caller]
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                if is_lost() {
+                    return;
+                }
+                self.conflict.touch();
+                self.value.store(value, ordering(Kind::Store, order));
+            }
+
+            #[track_caller]
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.conflict.touch();
+                let value = if is_lost() { self.value.load(Ordering::Relaxed) } else { value };
+                self.value.swap(value, ordering(Kind::Update, order))
+            }
+
+            #[track_caller]
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                let new = if is_lost() { current } else { new };
+                let success = ordering(Kind::Update, success);
+                self.conflict.touch();
+                self.value.compare_exchange(current, new, success, ordering(Kind::Load, failure))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut update: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let is_lost = is_lost();
+                let update = |old| update(old).map(|new| if is_lost { old } else { new });
+                let set = ordering(Kind::Update, set);
+                self.conflict.touch();
+                self.value.fetch_update(set, ordering(Kind::Load, fetch), update)
+            }
+        }
+    )*};
+}
+
+macro_rules! number {
+    ($($name:ident of $value:ty;)*) => {$(
+        #[allow(dead_code, reason = "not every atomic needs every operation")]
+        impl $name {
+            #[track_caller]
+            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.conflict.touch();
+                let value = if is_lost() { 0 } else { value };
+                self.value.fetch_add(value, ordering(Kind::Update, order))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.conflict.touch();
+                let value = if is_lost() { 0 } else { value };
+                self.value.fetch_sub(value, ordering(Kind::Update, order))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                self.conflict.touch();
+                let value = if is_lost() { 0 } else { value };
+                self.value.fetch_max(value, ordering(Kind::Update, order))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.conflict.touch();
+                let value = if is_lost() { 0 } else { value };
+                self.value.fetch_or(value, ordering(Kind::Update, order))
+            }
+        }
+    )*};
+}
+
+atomic! { AtomicBool of bool; AtomicU8 of u8; AtomicU32 of u32; AtomicU64 of u64; AtomicUsize of usize; }
+number! { AtomicU8 of u8; AtomicU32 of u32; AtomicU64 of u64; }
+
+/// A word that makes each operation on the atomic beside it conflict with each other.
+#[derive(Debug, Default)]
+struct Conflict(loom::sync::atomic::AtomicBool);
+
+impl Conflict {
+    fn touch(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// An atomic pointer; `get_mut` gives a copy, which is enough for reading.
+#[derive(Debug)]
+pub(crate) struct AtomicPtr<T> {
+    conflict: Conflict,
+    shared: loom::sync::atomic::AtomicPtr<T>,
+    copy: *mut T,
+}
+
+// SAFETY: `copy` is only touched through `&mut self`, and a pointer may go to any thread.
+unsafe impl<T> Send for AtomicPtr<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for AtomicPtr<T> {}
+
+impl<T> AtomicPtr<T> {
+    #[track_caller]
+    pub(crate) fn new(pointer: *mut T) -> AtomicPtr<T> {
+        let shared = loom::sync::atomic::AtomicPtr::new(pointer);
+        AtomicPtr { conflict: Conflict::default(), shared, copy: pointer }
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> *mut T {
+        self.conflict.touch();
+        self.shared.load(ordering(Kind::Load, order))
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, pointer: *mut T, order: Ordering) {
+        if is_lost() {
+            return;
+        }
+        self.conflict.touch();
+        self.shared.store(pointer, ordering(Kind::Store, order));
+    }
+
+    #[track_caller]
+    pub(crate) fn swap(&self, pointer: *mut T, order: Ordering) -> *mut T {
+        self.conflict.touch();
+        let pointer = if is_lost() { self.shared.load(Ordering::Relaxed) } else { pointer };
+        self.shared.swap(pointer, ordering(Kind::Update, order))
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut *mut T {
+        self.copy = self.shared.with_mut(|pointer| *pointer);
+        &mut self.copy
+    }
+}
+
+#[track_caller]
+pub(crate) fn fence(order: Ordering) {
+    if ordering(Kind::Fence, order) != Ordering::Relaxed {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+/// Waiting lets another thread go on.
+pub(crate) struct Backoff;
+
+impl Backoff {
+    pub(crate) fn new() -> Backoff {
+        Backoff
+    }
+
+    pub(crate) fn snooze(&self) {
+        loom::thread::yield_now();
+    }
+}
+
+/// A lock; a thread that panics ends the model, so none is ever poisoned.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        self.0.lock()
+    }
+
+    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,95 @@
+//! A ring of one producer and one consumer, after rtrb's: the same memory orders, on positions
+//! that do not wrap.
+
+use super::AtomicUsize;
+use loom::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+#[derive(Debug)]
+struct Shared<T> {
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    slots: Box<[UnsafeCell<Option<T>>]>,
+}
+
+// SAFETY: a slot is the producer's or the consumer's by `head` and `tail`, which loom verifies.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn slot(&self, position: usize) -> &UnsafeCell<Option<T>> {
+        &self.slots[position % self.slots.len()]
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Producer<T>(Arc<Shared<T>>);
+
+#[derive(Debug)]
+pub(crate) struct Consumer<T>(Arc<Shared<T>>);
+
+pub(crate) struct RingBuffer<T>(PhantomData<T>);
+
+impl<T> RingBuffer<T> {
+    #[allow(clippy::new_ret_no_self, reason = "as rtrb's")]
+    pub(crate) fn new(capacity: usize) -> (Producer<T>, Consumer<T>) {
+        let slots = (0..capacity).map(|_| UnsafeCell::new(None)).collect();
+        let shared = Shared { head: AtomicUsize::new(0), tail: AtomicUsize::new(0), slots };
+        let shared = Arc::new(shared);
+        (Producer(Arc::clone(&shared)), Consumer(shared))
+    }
+}
+
+impl<T> Producer<T> {
+    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
+        let Ok(chunk) = self.write_chunk_uninit(1) else { return Err(value) };
+        chunk.fill_from_iter([value]);
+        Ok(())
+    }
+
+    pub(crate) fn write_chunk_uninit(&mut self, count: usize) -> Result<Chunk<'_, T>, usize> {
+        let tail = self.0.tail.load(Relaxed);
+        let room = self.0.slots.len() - (tail - self.0.head.load(Acquire));
+        if room < count { Err(room) } else { Ok(Chunk { shared: &self.0, tail, count }) }
+    }
+}
+
+/// Room for some values, to become readable together.
+pub(crate) struct Chunk<'a, T> {
+    shared: &'a Shared<T>,
+    tail: usize,
+    count: usize,
+}
+
+impl<T> Chunk<'_, T> {
+    pub(crate) fn fill_from_iter(self, values: impl IntoIterator<Item = T>) -> usize {
+        let mut at = self.tail;
+        for value in values.into_iter().take(self.count) {
+            // SAFETY: between `tail` and `head + capacity`: the producer's.
+            self.shared.slot(at).with_mut(|place| unsafe { *place = Some(value) });
+            at += 1;
+        }
+        self.shared.tail.store(at, Release);
+        at - self.tail
+    }
+}
+
+impl<T> Consumer<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.tail.load(Acquire) == self.0.head.load(Relaxed)
+    }
+
+    pub(crate) fn pop(&mut self) -> Result<T, ()> {
+        let head = self.0.head.load(Relaxed);
+        if self.0.tail.load(Acquire) == head {
+            return Err(());
+        }
+        // SAFETY: between `head` and `tail`: the consumer's.
+        let value = self.0.slot(head).with_mut(|place| unsafe { (*place).take() });
+        self.0.head.store(head + 1, Release);
+        value.ok_or(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Shows that the models can fail: one place in the source at a time loses its memory order, or
+//! what it writes, and a model has to notice.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A place in the source and what can be lost there: `qsbr.rs:60:Fence`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Site {
+    /// Below `engine/src`, or below `models` for what stands in for other crates.
+    file: &'static str,
+    line: u32,
+    kind: Kind,
+}
+
+/// What is lost.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// The order of a load.
+    Load,
+    /// The order of a store.
+    Store,
+    /// The order of a read-modify-write.
+    Update,
+    /// A fence.
+    Fence,
+    /// The value written.
+    Write,
+}
+
+/// What nobody has to notice, by file and line of source, and why. A memory order that no model
+/// needs stands here, or should not stand in the source.
+const UNNOTICED: &[(&str, &str, &str)] = &[
+    ("mr_table.rs", "self.entries[index].load(Ordering::Acquire)", "under the lock of its store"),
+    (
+        "mr_table.rs",
+        "self.entries[index].swap(ptr::null_mut()",
+        "under the same lock; a fence next",
+    ),
+    ("qp_table.rs", "let word = self.words.get(index)?.load(", "nothing is read through the word"),
+    ("qp_table.rs", "self.words[place.index as usize].store(", "as above"),
+    ("qp_table.rs", "self.words[index as usize].store(ABSENT", "as above"),
+    ("queue/channel.rs", "cq.has_event.store(false, ", "`armed` orders the same"),
+    ("queue/channel.rs", "if cq.has_event.swap(true, ", "as above"),
+    ("queue/channel.rs", "self.free.fetch_update(", "a count that nothing is read by"),
+    ("queue/channel.rs", "self.free.fetch_add(1, ", "as above"),
+    ("queue/cq.rs", "self.armed.fetch_max(kind as u8, ", "the fence after it orders"),
+    ("queue/cq.rs", "if self.armed.swap(UNARMED, ", "`has_event` orders the same"),
+    ("queue/cq.rs", "self.overrun.load(Ordering::Acquire)", "fences inside of the queue do it too"),
+    ("queue/cq.rs", "self.overrun.store(true, ", "as above"),
+    ("slot.rs", "match self.wanted.load(Ordering::Acquire) {", "the lock orders what it guards"),
+    ("slot.rs", "self.wanted.store(STOPPED, ", "as above"),
+    ("slot.rs", "self.wanted.compare_exchange(", "as above"),
+    ("slot.rs", "slot.adopted.swap(true, ", "as above"),
+    ("slot.rs", "self.slot.adopted.store(false, ", "as above"),
+];
+
+impl Site {
+    /// Why nobody has to notice, if that is known.
+    pub(crate) fn excuse(&self) -> Option<&'static str> {
+        let engine = concat!(env!("CARGO_MANIFEST_DIR"), "/../engine/src/");
+        let source = std::fs::read_to_string(format!("{engine}{}", self.file)).ok()?;
+        let line = source.lines().nth(self.line as usize - 1)?;
+        let known = |(file, text, _): &&(_, &str, _)| *file == self.file && line.contains(text);
+        let (_, _, why) = UNNOTICED.iter().find(known)?;
+        (self.kind != Kind::Write).then_some(why)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{:?}", self.file, self.line, self.kind)
+    }
+}
+
+/// The one site that loses, for the life of the process.
+static WEAK: OnceLock<String> = OnceLock::new();
+
+/// All sites that have been met.
+static MET: Mutex<BTreeSet<Site>> = Mutex::new(BTreeSet::new());
+
+/// From now on this site loses.
+pub(crate) fn weaken(site: String) {
+    let _ = WEAK.set(site);
+}
+
+/// The sites met since the last call.
+pub(crate) fn take_met() -> BTreeSet<Site> {
+    std::mem::take(&mut *MET.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The order to use at the caller's caller.
+#[track_caller]
+pub(crate) fn ordering(kind: Kind, order: Ordering) -> Ordering {
+    let weak = order != Ordering::Relaxed && loses(kind);
+    if weak { Ordering::Relaxed } else { order }
+}
+
+/// Is what the caller's caller writes lost?
+#[track_caller]
+pub(crate) fn is_lost() -> bool {
+    loses(Kind::Write)
+}
+
+#[track_caller]
+fn loses(kind: Kind) -> bool {
+    let caller = Location::caller();
+    let path = caller.file();
+    let below = |folder| path.split_once(folder).map(|(_, file)| file);
+    let file = below("engine/src/").or_else(|| below("models/sync/"));
+    let Some(file) = file else { return false };
+    let site = Site { file, line: caller.line(), kind };
+    match WEAK.get() {
+        Some(weak) => *weak == site.to_string(),
+        None => {
+            MET.lock().unwrap_or_else(PoisonError::into_inner).insert(site);
+            false
+        }
+    }
+}
