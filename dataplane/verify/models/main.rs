@@ -18,6 +18,8 @@
 //!   what is not an atomic or one of its cells.
 //! - More threads, more operations or more preemptions than the model has. Each model says its own.
 
+#![allow(clippy::arc_with_non_send_sync, reason = "loom's threads are one of the system's")]
+
 mod models;
 mod stubs;
 mod sync;
@@ -101,7 +103,7 @@ fn explore(model: &Model, limit: Option<Duration>) -> u64 {
     builder.preemption_bound =
         std::env::var("PB").map_or(Some(model.preemptions), |n| n.parse().ok());
     builder.max_duration = limit;
-    builder.max_branches = 10_000;
+    builder.max_branches = 2_000;
     let run = model.run;
     builder.check(move || {
         EXECUTIONS.fetch_add(1, Ordering::Relaxed);
@@ -151,6 +153,7 @@ fn runs_weakened(name: &str, site: &str) -> bool {
     let this = std::env::current_exe().expect("this program has a path");
     let status = Command::new(this)
         .args([name, "--weaken", site])
+        .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();

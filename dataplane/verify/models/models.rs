@@ -12,15 +12,7 @@ use uroce_wire::Qpn;
 
 /// A completion `wr_id` of QP `qpn`.
 fn cqe(qpn: Qpn, wr_id: u64) -> Cqe {
-    Cqe {
-        wr_id,
-        status: WcStatus::Success,
-        opcode: WcOpcode::Recv,
-        byte_len: 0,
-        imm: None,
-        qpn,
-        solicited: false,
-    }
+    Cqe::new(wr_id, WcStatus::Success, WcOpcode::Recv, qpn)
 }
 
 /// One model.

@@ -10,10 +10,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// A place in the source and what can be lost there: `qsbr.rs:60:Fence`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Site {
-    /// Below `engine/src`, or below `models` for what stands in for other crates.
+    /// Below `engine/src`; without a path of the engine for what stands in for other crates.
     file: &'static str,
     line: u32,
     kind: Kind,
+    is_ours: bool,
 }
 
 /// What is lost.
@@ -41,26 +42,30 @@ const UNNOTICED: &[(&str, &str, &str)] = &[
         "under the same lock; a fence next",
     ),
     ("qp_table.rs", "let word = self.words.get(index)?.load(", "nothing is read through the word"),
-    ("qp_table.rs", "self.words[place.index as usize].store(", "as above"),
-    ("qp_table.rs", "self.words[index as usize].store(ABSENT", "as above"),
+    ("qp_table.rs", "self.words[place.index as usize].store(", "the same"),
+    ("qp_table.rs", "self.words[index as usize].store(ABSENT", "the same"),
     ("queue/channel.rs", "cq.has_event.store(false, ", "`armed` orders the same"),
-    ("queue/channel.rs", "if cq.has_event.swap(true, ", "as above"),
+    ("queue/channel.rs", "if cq.has_event.swap(true, ", "the same"),
     ("queue/channel.rs", "self.free.fetch_update(", "a count that nothing is read by"),
-    ("queue/channel.rs", "self.free.fetch_add(1, ", "as above"),
+    ("queue/channel.rs", "self.free.fetch_add(1, ", "the same"),
     ("queue/cq.rs", "self.armed.fetch_max(kind as u8, ", "the fence after it orders"),
     ("queue/cq.rs", "if self.armed.swap(UNARMED, ", "`has_event` orders the same"),
     ("queue/cq.rs", "self.overrun.load(Ordering::Acquire)", "fences inside of the queue do it too"),
-    ("queue/cq.rs", "self.overrun.store(true, ", "as above"),
+    ("queue/cq.rs", "self.overrun.store(true, ", "the same"),
     ("slot.rs", "match self.wanted.load(Ordering::Acquire) {", "the lock orders what it guards"),
-    ("slot.rs", "self.wanted.store(STOPPED, ", "as above"),
-    ("slot.rs", "self.wanted.compare_exchange(", "as above"),
-    ("slot.rs", "slot.adopted.swap(true, ", "as above"),
-    ("slot.rs", "self.slot.adopted.store(false, ", "as above"),
+    ("slot.rs", "self.wanted.store(STOPPED, ", "the same"),
+    ("slot.rs", "self.wanted.compare_exchange(", "the same"),
+    ("slot.rs", "self.adopted.load(Ordering::Acquire)", "the same"),
+    ("slot.rs", "slot.adopted.swap(true, ", "the same"),
+    ("slot.rs", "self.slot.adopted.store(false, ", "the same"),
 ];
 
 impl Site {
     /// Why nobody has to notice, if that is known.
     pub(crate) fn excuse(&self) -> Option<&'static str> {
+        if !self.is_ours {
+            return Some("another crate's");
+        }
         let engine = concat!(env!("CARGO_MANIFEST_DIR"), "/../engine/src/");
         let source = std::fs::read_to_string(format!("{engine}{}", self.file)).ok()?;
         let line = source.lines().nth(self.line as usize - 1)?;
@@ -110,9 +115,12 @@ fn loses(kind: Kind) -> bool {
     let caller = Location::caller();
     let path = caller.file();
     let below = |folder| path.split_once(folder).map(|(_, file)| file);
-    let file = below("engine/src/").or_else(|| below("models/sync/"));
-    let Some(file) = file else { return false };
-    let site = Site { file, line: caller.line(), kind };
+    let (file, is_ours) = match (below("engine/src/"), below("models/sync/")) {
+        (Some(file), _) => (file, true),
+        (None, Some(file)) => (file, false),
+        (None, None) => return false,
+    };
+    let site = Site { file, line: caller.line(), kind, is_ours };
     match WEAK.get() {
         Some(weak) => *weak == site.to_string(),
         None => {

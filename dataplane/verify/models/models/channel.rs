@@ -6,7 +6,7 @@
 
 use super::cqe;
 use crate::queue::cq::Arm;
-use crate::queue::{CompletionChannel, CompletionQueue};
+use crate::queue::{CompletionChannel, CompletionQueue, CqError};
 use loom::thread;
 use std::sync::Arc;
 use uroce_wire::Qpn;
@@ -48,7 +48,14 @@ pub(crate) fn arm_and_sleep() {
     });
     assert_eq!(sleep_for_one(&channel, &cq), 7);
     lcore.join().expect("no panic");
+    // Whatever was left, the next arming gives one event, and one only.
     channel.discard(&cq);
+    cq.arm(Arm::Next);
+    for (wr_id, has_event) in [(8, true), (9, false)] {
+        complete(&cq, wr_id);
+        let event = channel.try_next().expect("the system does not fail");
+        assert_eq!(event.is_some(), has_event, "completion {wr_id}");
+    }
 }
 
 pub(crate) fn arm_again() {
@@ -62,6 +69,10 @@ pub(crate) fn arm_again() {
     assert_eq!(sleep_for_one(&channel, &cq), 1);
     lcore.join().expect("no panic");
     channel.discard(&cq);
+    let another = || CompletionQueue::new(1, Some(&channel));
+    assert_eq!(another().err(), Some(CqError::ChannelFull));
+    drop(cq);
+    assert!(another().is_ok(), "a queue that is gone makes room");
 }
 
 pub(crate) fn discard_beside_a_sleeper() {

@@ -8,8 +8,8 @@ use crate::idle::IdlePolicy;
 use crate::key::{Numbers, Slots};
 use crate::lcore::Lcore;
 use crate::qp_table::{Place, QpFinder, QpTable};
-use crate::slot::{LcoreGuard, Slot, Turn};
-use crate::sync::{ArrayQueue, Consumer, Producer, RingBuffer};
+use crate::slot::{AdoptError, LcoreGuard, Slot, Turn};
+use crate::sync::{ArrayQueue, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::{Arc, LazyLock};
@@ -112,12 +112,13 @@ pub(crate) fn destroy() {
 }
 
 pub(crate) fn adopt() {
-    let turns = Arc::new(UnsafeCell::new(0_u32));
+    let turns = Arc::new((UnsafeCell::new(()), AtomicU32::new(0)));
     let slot = Arc::new(Slot::new(Lcore::new({
         let turns = Arc::clone(&turns);
         move || {
-            // SAFETY: one thread drives at a time; loom says if not.
-            turns.with_mut(|turns| unsafe { *turns += 1 });
+            // One thread drives at a time; loom says if not.
+            turns.0.with_mut(|_| ());
+            turns.1.fetch_add(1, Ordering::Relaxed);
             true
         }
     })));
@@ -127,13 +128,18 @@ pub(crate) fn adopt() {
     });
     slot.set_thread(own.thread());
     let mut guard = LcoreGuard::adopt(&slot, 0).expect("not adopted, not stopped");
+    assert!(matches!(LcoreGuard::adopt(&slot, 0), Err(AdoptError::Adopted(0))));
     assert_eq!(guard.turn(), Turn::Busy);
+    let before = turns.1.load(Ordering::Relaxed);
     drop(guard);
+    assert!(!slot.is_adopted());
+    while turns.1.load(Ordering::Relaxed) == before {
+        // Its own thread goes on.
+        thread::yield_now();
+    }
     slot.stop();
     own.join().expect("no panic");
-    let lcore = slot.take();
-    assert!(lcore.is_some());
+    assert!(slot.take().is_some());
     assert_eq!(slot.try_turn(), Turn::Stopped);
-    // SAFETY: nobody drives any more; loom says if not.
-    assert!(turns.with(|turns| unsafe { *turns }) >= 1);
+    turns.0.with_mut(|_| ());
 }
