@@ -19,10 +19,10 @@
 //! Not here: which of the core's happenings are events (the core's own choice).
 
 use crate::queue::tokens::Tokens;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use uroce_wire::Qpn;
 
 /// Whom an event is about.

@@ -31,8 +31,10 @@ mod weaken;
 #[path = "../../engine/src"]
 mod engine {
     pub(crate) mod doorbell;
+    pub(crate) mod events;
     pub(crate) mod key;
     pub(crate) mod mr_table;
+    pub(crate) mod mw;
     pub(crate) mod qp_table;
     pub(crate) mod qsbr;
     pub(crate) mod slot;
@@ -41,6 +43,7 @@ mod engine {
         pub(crate) mod channel;
         pub(crate) mod cq;
         pub(crate) mod ring;
+        pub(crate) mod srq;
         pub(crate) use crate::tokens;
         pub(crate) use channel::CompletionChannel;
         pub(crate) use cq::{CompletionQueue, CqError};
@@ -48,7 +51,7 @@ mod engine {
     }
 }
 
-use engine::{doorbell, key, mr_table, qp_table, qsbr, queue, slot};
+use engine::{doorbell, events, key, mr_table, mw, qp_table, qsbr, queue, slot};
 use models::{MODELS, Model};
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};

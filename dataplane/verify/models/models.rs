@@ -2,10 +2,12 @@
 
 mod channel;
 mod cq;
+mod events;
 mod lcore;
 mod mr_table;
 mod qp_table;
 mod queue;
+mod srq;
 
 use uroce_transport::{Cqe, WcOpcode, WcStatus};
 use uroce_wire::Qpn;
@@ -31,7 +33,7 @@ pub(crate) const MODELS: &[Model] = &[
     Model {
         name: "qpn-reuse",
         about: "a number is found at its owner, and never after its life",
-        preemptions: 3,
+        preemptions: 2,
         run: qp_table::reuse,
     },
     Model {
@@ -63,6 +65,24 @@ pub(crate) const MODELS: &[Model] = &[
         about: "of two deregistrations one succeeds, and nothing is freed twice",
         preemptions: 2,
         run: mr_table::twice,
+    },
+    Model {
+        name: "mw-invalidate",
+        about: "after its region's deregistration nothing is reached through a window",
+        preemptions: 1,
+        run: mr_table::window,
+    },
+    Model {
+        name: "mw-bind",
+        about: "a window is bound, or its region deregistered, not both",
+        preemptions: 2,
+        run: mr_table::window_bind,
+    },
+    Model {
+        name: "mw-fields",
+        about: "what a window grants is of one binding",
+        preemptions: 1,
+        run: mr_table::window_fields,
     },
     Model {
         name: "sq-doorbell",
@@ -129,6 +149,36 @@ pub(crate) const MODELS: &[Model] = &[
         about: "discarding one queue's event loses no other's",
         preemptions: 3,
         run: channel::discard_beside_a_sleeper,
+    },
+    Model {
+        name: "srq-takers",
+        about: "each shared receive is taken once, whole",
+        preemptions: 2,
+        run: srq::two_takers,
+    },
+    Model {
+        name: "srq-limit",
+        about: "a limit armed beside a taker gives one event",
+        preemptions: 4,
+        run: srq::limit,
+    },
+    Model {
+        name: "srq-limit-twice",
+        about: "two lcores cross a limit and give one event",
+        preemptions: 3,
+        run: srq::limit_crossed_twice,
+    },
+    Model {
+        name: "events-raise",
+        about: "no event is lost, none comes twice",
+        preemptions: 3,
+        run: events::raise_and_take,
+    },
+    Model {
+        name: "events-close",
+        about: "no event comes after its source's end",
+        preemptions: 2,
+        run: events::close,
     },
     Model {
         name: "lcore-destroy",

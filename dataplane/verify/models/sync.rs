@@ -5,18 +5,22 @@
 //! weaker order ([`crate::weaken`]), and by which no order of threads is overlooked: loom tries
 //! another order where two threads' operations on one atomic conflict, but remembers of those
 //! before only the last; a load of a thread's own hides another's from its next store. So each
-//! operation first stores to a word beside the atomic, which conflicts with everything. The queues of other crates are written again here, with
+//! operation first stores to a word beside the atomic, which conflicts with everything.
+//!
+//! loom takes sequentially consistent accesses for acquiring and releasing ones. Where the engine
+//! relies on more ([`crate::weaken::is_consistent`]), such fences stand around them; that is
+//! somewhat stronger than what it asks for. The queues of other crates are written again here, with
 //! their memory orders, since loom cannot see into those; what is modelled is what the engine
 //! builds around them.
 
 pub(crate) mod array_queue;
 mod spsc;
 
-use crate::weaken::{Kind, is_lost, ordering};
-use loom::sync::MutexGuard;
+use crate::weaken::{Kind, is_consistent, is_lost, ordering};
 use std::sync::{LockResult, TryLockResult};
 
 pub(crate) use array_queue::ArrayQueue;
+pub(crate) use loom::sync::{Condvar, MutexGuard};
 pub(crate) use loom::thread::{Thread, park};
 pub(crate) use spsc::{Consumer, Producer, RingBuffer};
 pub(crate) use std::sync::atomic::Ordering;
@@ -39,7 +43,8 @@ macro_rules! atomic {
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 self.conflict.touch();
-                self.value.load(ordering(Kind::Load, order))
+                let order = ordering(Kind::Load, order);
+                fenced(is_consistent(order), || self.value.load(order))
             }
 
             #[track_caller]
@@ -48,7 +53,8 @@ macro_rules! atomic {
                     return;
                 }
                 self.conflict.touch();
-                self.value.store(value, ordering(Kind::Store, order));
+                let order = ordering(Kind::Store, order);
+                fenced(is_consistent(order), || self.value.store(value, order));
             }
 
             #[track_caller]
@@ -68,8 +74,11 @@ macro_rules! atomic {
             ) -> Result<$value, $value> {
                 let new = if is_lost() { current } else { new };
                 let success = ordering(Kind::Update, success);
+                let failure = ordering(Kind::Load, failure);
                 self.conflict.touch();
-                self.value.compare_exchange(current, new, success, ordering(Kind::Load, failure))
+                fenced(is_consistent(success), || {
+                    self.value.compare_exchange(current, new, success, failure)
+                })
             }
 
             #[track_caller]
@@ -115,6 +124,13 @@ macro_rules! number {
             }
 
             #[track_caller]
+            pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.conflict.touch();
+                let value = if is_lost() { <$value>::MAX } else { value };
+                self.value.fetch_and(value, ordering(Kind::Update, order))
+            }
+
+            #[track_caller]
             pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 self.conflict.touch();
                 let value = if is_lost() { 0 } else { value };
@@ -137,6 +153,19 @@ impl Conflict {
     }
 }
 
+/// An operation, between two sequentially consistent fences or not.
+fn fenced<R>(is_fenced: bool, operation: impl FnOnce() -> R) -> R {
+    let fence = || {
+        if is_fenced {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    };
+    fence();
+    let result = operation();
+    fence();
+    result
+}
+
 /// An atomic pointer; `get_mut` gives a copy, which is enough for reading.
 #[derive(Debug)]
 pub(crate) struct AtomicPtr<T> {
@@ -149,6 +178,12 @@ pub(crate) struct AtomicPtr<T> {
 unsafe impl<T> Send for AtomicPtr<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for AtomicPtr<T> {}
+
+impl<T> Default for AtomicPtr<T> {
+    fn default() -> AtomicPtr<T> {
+        AtomicPtr::new(std::ptr::null_mut())
+    }
+}
 
 impl<T> AtomicPtr<T> {
     #[track_caller]
@@ -206,7 +241,7 @@ impl Backoff {
 }
 
 /// A lock; a thread that panics ends the model, so none is ever poisoned.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {

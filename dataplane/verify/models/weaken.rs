@@ -35,29 +35,28 @@ pub(crate) enum Kind {
 /// What nobody has to notice, by file and line of source, and why. A memory order that no model
 /// needs stands here, or should not stand in the source.
 const UNNOTICED: &[(&str, &str, &str)] = &[
+    ("events.rs", "source.happened", "`is_ready` orders the bits"),
+    ("events.rs", "if source.is_ready.swap(true, Ordering::AcqRel) {", "under the lock"),
     ("mr_table.rs", "self.entries[index].load(Ordering::Acquire)", "under the lock of its store"),
-    (
-        "mr_table.rs",
-        "self.entries[index].swap(ptr::null_mut()",
-        "under the same lock; a fence next",
-    ),
-    ("qp_table.rs", "let word = self.words.get(index)?.load(", "nothing is read through the word"),
-    ("qp_table.rs", "self.words[place.index as usize].store(", "the same"),
-    ("qp_table.rs", "self.words[index as usize].store(ABSENT", "the same"),
+    ("mr_table.rs", "self.entries[index].swap(ptr::null_mut()", "the same; and a fence is next"),
+    ("mw.rs", "self.sequence.compare_exchange(even, odd,", "the fence after it orders"),
+    ("mw.rs", "self.0.fetch_update(", "turns order what a count counts"),
+    ("mw.rs", "self.0.fetch_sub(1, ", "turns order what a count counts"),
+    ("mw.rs", "self.0.compare_exchange(0, ", "turns order what a count counts"),
+    ("qp_table.rs", "let word = self.words.get(index)?.load(", "nothing is read through it"),
+    ("qp_table.rs", "self.words[place.index as usize].store(", "nothing is read through it"),
+    ("qp_table.rs", "self.words[index as usize].store(ABSENT", "nothing is read through it"),
     ("queue/channel.rs", "cq.has_event.store(false, ", "`armed` orders the same"),
-    ("queue/channel.rs", "if cq.has_event.swap(true, ", "the same"),
+    ("queue/channel.rs", "if cq.has_event.swap(true, ", "`armed` orders the same"),
     ("queue/channel.rs", "self.free.fetch_update(", "a count that nothing is read by"),
-    ("queue/channel.rs", "self.free.fetch_add(1, ", "the same"),
+    ("queue/channel.rs", "self.free.fetch_add(1, ", "a count that nothing is read by"),
     ("queue/cq.rs", "self.armed.fetch_max(kind as u8, ", "the fence after it orders"),
     ("queue/cq.rs", "if self.armed.swap(UNARMED, ", "`has_event` orders the same"),
-    ("queue/cq.rs", "self.overrun.load(Ordering::Acquire)", "fences inside of the queue do it too"),
-    ("queue/cq.rs", "self.overrun.store(true, ", "the same"),
-    ("slot.rs", "match self.wanted.load(Ordering::Acquire) {", "the lock orders what it guards"),
-    ("slot.rs", "self.wanted.store(STOPPED, ", "the same"),
-    ("slot.rs", "self.wanted.compare_exchange(", "the same"),
-    ("slot.rs", "self.adopted.load(Ordering::Acquire)", "the same"),
-    ("slot.rs", "slot.adopted.swap(true, ", "the same"),
-    ("slot.rs", "self.slot.adopted.store(false, ", "the same"),
+    ("queue/cq.rs", "self.overrun.", "fences inside of the queue do it too"),
+    ("queue/srq.rs", "Ordering::SeqCst", "loom has no single order; fences stand in for it"),
+    ("queue/srq.rs", "head.load(Ordering::Acquire)", "loom moves no load behind a store"),
+    ("queue/srq.rs", "let waiting = self.tail.load(", "a count that nothing is read by"),
+    ("slot.rs", "Ordering::", "the lock orders what it guards"),
 ];
 
 impl Site {
@@ -102,6 +101,16 @@ pub(crate) fn take_met() -> BTreeSet<Site> {
 pub(crate) fn ordering(kind: Kind, order: Ordering) -> Ordering {
     let weak = order != Ordering::Relaxed && loses(kind);
     if weak { Ordering::Relaxed } else { order }
+}
+
+/// Files that rely on the one order of all sequentially consistent accesses.
+const CONSISTENT: [&str; 1] = ["srq.rs"];
+
+/// Is an access of this order at the caller's caller one of a single order of all such?
+#[track_caller]
+pub(crate) fn is_consistent(order: Ordering) -> bool {
+    let file = Location::caller().file();
+    order == Ordering::SeqCst && CONSISTENT.iter().any(|name| file.ends_with(name))
 }
 
 /// Is what the caller's caller writes lost?

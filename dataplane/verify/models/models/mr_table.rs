@@ -2,15 +2,16 @@
 //!
 //! Lcores make turns in which they look a key up and touch the memory twice; the application frees
 //! the memory once `deregister` has returned, which loom takes for a race with any touch that is
-//! not over. Not seen: the copy itself, which goes through raw pointers; memory windows.
+//! not over. Not seen: the copy itself, which goes through raw pointers.
 
 use crate::key::Numbers;
 use crate::mr_table::{MrError, MrKeys, MrReader, MrSpec, MrTable};
+use crate::mw::MwType;
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::{Arc, LazyLock};
-use uroce_transport::{AccessFlags, Pd};
-use uroce_wire::Va;
+use uroce_transport::{AccessFlags, Accessor, BindMw, Pd};
+use uroce_wire::{Qpn, Rkey, Va};
 
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(1).expect("randomness"));
 
@@ -119,6 +120,117 @@ pub(crate) fn reuse() {
     table.deregister(new.lkey).expect("registered");
     free(&memory, 1);
     lcore.join().expect("no panic");
+}
+
+/// A peer writes through a window that another lcore invalidates, while the application
+/// deregisters the region under it.
+pub(crate) fn window() {
+    static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(2).expect("randomness"));
+    let table = Arc::new(MrTable::new(2, 2, NUMBERS.clone()));
+    let memory = memory();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+    let spec = MrSpec { addr: std::ptr::dangling_mut(), len: 8, va: Va(0), pd: Pd(1), access };
+    // SAFETY: nobody here copies from or to it.
+    let region = unsafe { table.register(&spec) }.expect("a free slot");
+    let rkey = table.alloc_mw(Pd(1), MwType::Type2).expect("a free slot");
+    let by = Accessor { pd: Pd(1), qpn: Qpn::new(2) };
+    let [user, owner] = [0, 1].map(|lcore| MrReader::new(Arc::clone(&table), lcore));
+    let rights = AccessFlags::REMOTE_WRITE;
+    let bind =
+        BindMw { rkey, new_rkey: rkey, lkey: region.lkey, va: Va(0), len: 8, access: rights };
+    owner.enter().bind(by, &bind).expect("bound to what is there");
+    assert_eq!(table.deregister(region.lkey), Err(MrError::Busy));
+    let user = thread::spawn({
+        let memory = Arc::clone(&memory);
+        move || {
+            let access = user.enter();
+            let entry = access.at(rkey.0).expect("the window stands");
+            let window = entry.window.as_deref().expect("it is a window");
+            if let Ok((_, granted)) = window.open(by, rkey, 4, 4) {
+                assert_eq!(granted, rights);
+                // SAFETY: the window is bound in this turn; loom says if not.
+                memory[0].with_mut(|byte| unsafe { *byte = 2 });
+            }
+        }
+    });
+    let owner = thread::spawn(move || owner.enter().invalidate(by, rkey).expect("bound"));
+    if table.deregister(region.lkey).is_ok() {
+        free(&memory, 0);
+    }
+    owner.join().expect("no panic");
+    user.join().expect("no panic");
+    // Whoever was first, the window holds the region no more.
+    let again = table.deregister(region.lkey);
+    assert!(matches!(again, Ok(()) | Err(MrError::UnknownKey)));
+}
+
+/// A window is bound while the region under it is deregistered: one of the two fails.
+pub(crate) fn window_bind() {
+    static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(2).expect("randomness"));
+    let table = Arc::new(MrTable::new(2, 1, NUMBERS.clone()));
+    let memory = memory();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+    let addr: *mut u8 = std::ptr::dangling_mut();
+    let spec = MrSpec { addr, len: 8, va: Va(0), pd: Pd(1), access };
+    // SAFETY: nobody here copies from or to it.
+    let region = unsafe { table.register(&spec) }.expect("a free slot");
+    let rkey = table.alloc_mw(Pd(1), MwType::Type2).expect("a free slot");
+    // Its owner's new key for it.
+    let new_rkey = Rkey(rkey.0 ^ 1);
+    let by = Accessor { pd: Pd(1), qpn: Qpn::new(2) };
+    let rights = AccessFlags::REMOTE_WRITE;
+    let bind = BindMw { rkey, new_rkey, lkey: region.lkey, va: Va(4), len: 4, access: rights };
+    let owner = MrReader::new(Arc::clone(&table), 0);
+    let lcore = thread::spawn({
+        let memory = Arc::clone(&memory);
+        move || {
+            let is_bound = owner.enter().bind(by, &bind).is_ok();
+            let access = owner.enter();
+            let window = access.at(rkey.0).and_then(|entry| entry.window.as_deref());
+            let opened = window.expect("the window stands").open(by, new_rkey, 6, 2);
+            assert_eq!(opened.map(|(place, _)| place).ok(), is_bound.then(|| addr.wrapping_add(6)));
+            if is_bound {
+                // SAFETY: the window is bound; loom says if not.
+                memory[0].with_mut(|byte| unsafe { *byte = 2 });
+            }
+            is_bound
+        }
+    });
+    let is_gone = table.deregister(region.lkey).is_ok();
+    if is_gone {
+        free(&memory, 0);
+    }
+    let is_bound = lcore.join().expect("no panic");
+    assert!(is_bound != is_gone, "the one or the other");
+}
+
+/// A window is bound and invalidated while it is read: its fields are of one moment.
+pub(crate) fn window_fields() {
+    static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(2).expect("randomness"));
+    let table = Arc::new(MrTable::new(2, 2, NUMBERS.clone()));
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+    let spec = MrSpec { addr: std::ptr::dangling_mut(), len: 64, va: Va(0), pd: Pd(1), access };
+    // SAFETY: nobody here copies from or to it.
+    let region = unsafe { table.register(&spec) }.expect("a free slot");
+    let rkey = table.alloc_mw(Pd(1), MwType::Type1).expect("a free slot");
+    let by = Accessor { pd: Pd(1), qpn: Qpn::new(2) };
+    let [user, owner] = [0, 1].map(|lcore| MrReader::new(Arc::clone(&table), lcore));
+    // Two bindings that share nothing.
+    let bind =
+        |at, access| BindMw { rkey, new_rkey: rkey, lkey: region.lkey, va: Va(at), len: 8, access };
+    let first = bind(0, AccessFlags::REMOTE_READ);
+    let second = bind(32, AccessFlags::REMOTE_WRITE);
+    owner.enter().bind(by, &first).expect("bound");
+    let owner = thread::spawn(move || owner.enter().bind(by, &second).expect("bound again"));
+    let access = user.enter();
+    let window = access.at(rkey.0).and_then(|entry| entry.window.as_deref()).expect("a window");
+    for (va, rights) in [(0, first.access), (32, second.access)] {
+        if let Ok((_, granted)) = window.open(by, rkey, va, 8) {
+            assert_eq!(granted, rights, "torn");
+        }
+    }
+    drop(access);
+    owner.join().expect("no panic");
 }
 
 pub(crate) fn twice() {

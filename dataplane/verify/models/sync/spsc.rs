@@ -82,6 +82,10 @@ impl<T> Consumer<T> {
         self.0.tail.load(Acquire) == self.0.head.load(Relaxed)
     }
 
+    pub(crate) fn slots(&self) -> usize {
+        self.0.tail.load(Acquire) - self.0.head.load(Relaxed)
+    }
+
     pub(crate) fn pop(&mut self) -> Result<T, ()> {
         let head = self.0.head.load(Relaxed);
         if self.0.tail.load(Acquire) == head {

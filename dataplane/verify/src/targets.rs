@@ -1,0 +1,27 @@
+//! The targets.
+
+mod arithmetic;
+mod frame;
+mod keys;
+mod wheel;
+
+use crate::Input;
+
+/// A function over bytes that panics if something is wrong.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name, and its corpus's.
+    pub name: &'static str,
+    /// One input.
+    pub run: fn(&mut Input<'_>),
+    /// Inputs to begin with that are not in the corpus.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "frame", run: frame::run, seeds: frame::seeds },
+    Target { name: "keys", run: keys::run, seeds: Vec::new },
+    Target { name: "wheel", run: wheel::run, seeds: Vec::new },
+    Target { name: "arithmetic", run: arithmetic::run, seeds: Vec::new },
+];
