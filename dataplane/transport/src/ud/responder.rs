@@ -15,6 +15,7 @@ use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::drop_reason::DropReason;
 use crate::env::{Env, Output};
+use crate::inbound::fits_position;
 use crate::qp::Inbound;
 use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
@@ -57,6 +58,9 @@ impl Responder {
         //= check L5 — on each QP of a multicast group by itself
         if packet.ext.deth.qkey != context.attr.qkey {
             return Err(DropReason::BadQkey);
+        }
+        if !fits_position(packet, context.mtu()) {
+            return Err(DropReason::Malformed);
         }
         //= check L4 — no receive WQE: dropped in silence and counted
         if !self.rq.ensure(env) {

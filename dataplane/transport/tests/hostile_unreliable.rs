@@ -1,0 +1,104 @@
+//! Hostile input to UC and UD: what must hold whatever comes.
+//!
+//! No panic; nothing is ever answered; no byte outside of what is granted changes; receives
+//! complete at most once and in order, and on UC only with whole messages.
+
+#![cfg(feature = "sim")]
+
+use fastrand::Rng;
+use uroce_transport::sim::{Crafted, Mr, Pair};
+use uroce_transport::{AccessFlags, Pd, QpState, QpType, Side, WcStatus};
+use uroce_wire::{OpCode, Qkey, Rkey, Va};
+
+/// The hostile end, and the one under attack.
+const A: usize = 0;
+const B: usize = 1;
+
+/// Attacks of each kind, and packets of each.
+const SIEGES: u64 = if cfg!(debug_assertions) { 40 } else { 400 };
+const PACKETS: u32 = 150;
+
+/// A QP of this type under attack, and memory next to its open region that is not open.
+fn siege(qp_type: QpType, uses_srq: bool) -> (Pair, Mr, Vec<u64>) {
+    let mut pair = Pair::with(|terms| {
+        terms.qp_type = qp_type;
+        terms.half[B].uses_srq = uses_srq;
+    });
+    let memory = &mut pair.world.node_mut(B as u16).memory;
+    let rights = AccessFlags::LOCAL_WRITE;
+    let closed = memory.register(Pd(1), rights, 0x7000_0004_0000, 78, vec![0x33; 256]);
+    let recvs = (0..30).map(|_| match uses_srq {
+        true => pair.shared_recv(B, 700),
+        false => pair.recv(B, 700),
+    });
+    let recvs = recvs.collect();
+    (pair, closed, recvs)
+}
+
+/// A packet of the service, about half of them with nothing wrong; `psn` counts from the first.
+fn packet(pair: &Pair, rng: &mut Rng, qp_type: QpType, psn: u32) -> Crafted {
+    let opcode = match qp_type {
+        QpType::Ud => rng.u8(0x64..=0x65),
+        _ => rng.u8(0x20..=0x2b),
+    };
+    let len = match opcode & 0x1f {
+        // First and Middle are full, most often.
+        0x00 | 0x01 | 0x06 | 0x07 if rng.u8(..8) > 0 => 256,
+        _ => *rng.choice(&[0, 1, 8, 100, 255, 256, 257, 900]).expect("one of them"),
+    };
+    let psn = if rng.u8(..6) > 0 { psn } else { rng.u32(..) };
+    let packet = pair.craft(A, OpCode(opcode)).psn(pair.psn(A, psn)).payload(&vec![9; len]);
+    packet.ext(|ext| {
+        ext.reth.dma_len = *rng.choice(&[0, len as u32, 256 + 8, 512, 700, u32::MAX]).expect("one");
+        match rng.u8(..12) {
+            0 => ext.reth.rkey = Rkey(rng.u32(..)),
+            1 => ext.reth.va = Va(ext.reth.va.0.wrapping_add(rng.u64(..))),
+            2 => ext.reth.va = Va(0x7000_0004_0000 - rng.u64(..600)),
+            3 => ext.deth.qkey = Qkey(rng.u32(..)),
+            _ => {}
+        }
+    })
+}
+
+#[test] //= check L1 test
+fn packets_of_any_kind_are_dropped_or_taken_whole() {
+    let mut taken = [0, 0];
+    for (kind, qp_type) in [QpType::Uc, QpType::Ud].into_iter().enumerate() {
+        for seed in 0..SIEGES {
+            let mut rng = Rng::with_seed(seed);
+            let (mut pair, closed, recvs) = siege(qp_type, seed % 2 == 0);
+            let before = pair.bytes(B, pair.local(B))[..pair.inbox() as usize].to_vec();
+            for number in 0..PACKETS {
+                let packet = packet(&pair, &mut rng, qp_type, number);
+                pair.deliver(A, &packet);
+            }
+            pair.run();
+            assert_eq!(pair.seen(B), [], "nothing is answered");
+            assert!(matches!(pair.qp(B).state(), QpState::Rts | QpState::Err));
+            assert!(pair.bytes(B, closed).iter().all(|byte| *byte == 0x33), "seed {seed}");
+            assert_eq!(pair.bytes(B, pair.local(B))[..before.len()], before, "seed {seed}");
+            taken[kind] += check_completions(&mut pair, &recvs, qp_type);
+        }
+    }
+    assert!(taken.iter().all(|taken| *taken > 100), "the attack gets somewhere: {taken:?}");
+}
+
+/// Receives completed in the order of their posting, with lengths that messages can have; after an
+/// error everything is flushed. Gives how many succeeded.
+fn check_completions(pair: &mut Pair, recvs: &[u64], qp_type: QpType) -> usize {
+    let cqes = pair.take(B, Side::Recv);
+    let done: Vec<u64> = cqes.iter().map(|cqe| cqe.wr_id).collect();
+    assert_eq!(done, recvs[..done.len()]);
+    let good = cqes.iter().take_while(|cqe| cqe.status == WcStatus::Success).count();
+    for cqe in &cqes[..good] {
+        let fits = match qp_type {
+            QpType::Ud => (40..=296).contains(&cqe.byte_len) && cqe.has_grh,
+            _ => cqe.byte_len <= 700 && !cqe.has_grh,
+        };
+        assert!(fits, "{cqe:?}");
+    }
+    let failed = &cqes[good..];
+    assert!(failed.iter().skip(1).all(|cqe| cqe.status == WcStatus::WrFlushErr), "{failed:?}");
+    assert_eq!(pair.qp(B).state() == QpState::Err, !failed.is_empty());
+    good
+}
