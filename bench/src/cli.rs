@@ -133,7 +133,7 @@ pub(crate) struct QuickstartArgs {
 /// Options of a quickstart's node, which its parent starts.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NodeArgs {
-    /// ring, memif-server or memif-client
+    /// ring, memif-server, memif-client or qps
     pub(crate) part: NodePart,
     /// Folder of the sockets
     #[arg(long)]
@@ -155,4 +155,6 @@ pub(crate) enum NodePart {
     MemifServer,
     /// The connecting end of memif, which reports.
     MemifClient,
+    /// One device on which queue pairs are opened.
+    Qps,
 }

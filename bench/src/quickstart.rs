@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   quickstart ─┬─► node memif-server ◄═ memif ═► node memif-client ─┐
-//!      ▲        └─► node ring: both ends in one process ─────────────┤
+//!      ▲        ├─► node ring: both ends in one process ─────────────┤
+//!      │        └─► node qps: one device, 65,536 queue pairs ────────┤
 //!      └────────────── notes, one JSON a line ◄──────────────────────┘
 //! ```
 //!
 //! A node verifies WRITE, READ, SEND, FETCH_ADD and CMP_SWAP byte for byte, then measures in
 //! rounds: each test once, the limits once. Medians of the rounds are reported, so that what else
-//! runs on the machine weighs on both alike.
+//! runs on the machine weighs on both alike. Over rings the rate of small messages is also taken on
+//! 1,000 queue pairs. A third process opens as many queue pairs as there can be ([`capacity`]).
 //!
 //! Invariants
 //! - `verified` is true only if every payload byte of every verified test was looked at.
@@ -17,6 +19,7 @@
 //!
 //! Not here: installing and building, which is `deploy/quickstart`'s.
 
+mod capacity;
 mod child;
 mod figures;
 mod node;
@@ -27,6 +30,7 @@ pub(crate) use node::run as run_node;
 use crate::cli::{NodePart, QuickstartArgs};
 use crate::error::BenchError;
 use crate::machine::Machine;
+use capacity::Capacity;
 use child::{Child, Folder};
 use figures::{Figures, Note};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -38,6 +42,7 @@ use std::path::Path;
 struct Findings {
     verified_bytes: u64,
     figures: Option<Figures>,
+    capacity: Option<Capacity>,
 }
 
 /// The subcommand.
@@ -54,14 +59,15 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
     let folder = Folder::new()?;
     let bar = progress(args);
     let memif = memif(args, folder.path(), &bar);
-    let ring =
-        memif.and_then(|memif| Ok((memif, part(args, NodePart::Ring, folder.path(), &bar)?)));
+    let one = |what| part(args, what, folder.path(), &bar);
+    let all = memif.and_then(|memif| Ok((memif, one(NodePart::Ring)?, one(NodePart::Qps)?)));
     bar.finish_and_clear();
-    let (memif, ring) = ring?;
+    let (memif, ring, qps) = all?;
     let report = summary::Report {
         verified_bytes: memif.verified_bytes + ring.verified_bytes,
         memif: memif.figures.unwrap_or_default(),
         ring: ring.figures.unwrap_or_default(),
+        capacity: qps.capacity.unwrap_or_default(),
         machine,
         runs: args.runs,
     };
@@ -74,7 +80,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
 
 /// A bar on a terminal, nothing elsewhere.
 fn progress(args: &QuickstartArgs) -> ProgressBar {
-    let steps = 2 * figures::steps(args.runs);
+    let steps = figures::steps(args.runs, false) + figures::steps(args.runs, true) + 1;
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -113,6 +119,10 @@ fn part(
                 bar.inc(1);
             }
             Note::Done(figures) => findings.figures = Some(*figures),
+            Note::Opened(capacity) => {
+                findings.capacity = Some(capacity);
+                bar.inc(1);
+            }
             Note::Failed(text) => return Err(BenchError::Child(text)),
         }
     }

@@ -120,6 +120,7 @@ impl Child {
             NodePart::Ring => "ring",
             NodePart::MemifServer => "memif server",
             NodePart::MemifClient => "memif client",
+            NodePart::Qps => "queue pair",
         }
     }
 }

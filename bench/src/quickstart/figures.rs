@@ -1,5 +1,6 @@
 //! What a node verifies and measures, and what it tells its parent.
 
+use super::capacity::Capacity;
 use crate::limits::Limits;
 use crate::plan::{Amount, Measure, Operation, Plan};
 use crate::stats::{Bandwidth, Quantiles};
@@ -19,6 +20,14 @@ const LARGE_MODERATION: u32 = 8;
 const SMALL_DEPTH: u32 = 512;
 const SMALL_MODERATION: u32 = 64;
 const SMALL_LIST: u32 = 32;
+/// The rate on many queue pairs beside that on one: names, queue pairs, messages posted at once.
+pub(super) const RATE_ONE: &str = "send_bw 8 B, 1 QP";
+pub(super) const RATE_MANY: &str = "send_bw 8 B, 1000 QPs";
+const MANY: u32 = 1000;
+const MANY_LIST: u32 = 16;
+/// Messages under way, on one queue pair and on each of many.
+const ONE_DEPTH: u32 = 256;
+const MANY_DEPTH: u32 = 32;
 
 /// What a node says, one a line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +40,8 @@ pub(super) enum Note {
     Verified { bytes: u64 },
     /// The medians: the end.
     Done(Box<Figures>),
+    /// So many queue pairs, of that size.
+    Opened(Capacity),
     /// Why it ended.
     Failed(String),
 }
@@ -65,6 +76,14 @@ impl Figures {
         found.map_or(0.0, |(.., quantiles)| quantiles.p50)
     }
 
+    /// The share of one queue pair's message rate that many reach.
+    pub(super) fn many_qps_share(&self) -> f64 {
+        match self.mps(RATE_ONE) {
+            0.0 => 0.0,
+            one => self.mps(RATE_MANY) / one,
+        }
+    }
+
     fn bandwidth_of(&self, name: &str) -> Bandwidth {
         let found = self.bandwidth.iter().find(|(test, _)| test == name);
         found.map_or(Bandwidth::default(), |(_, sample)| *sample)
@@ -97,8 +116,31 @@ pub(super) fn verifications() -> Vec<Test> {
     ]
 }
 
-/// The measurements.
-pub(super) fn measurements(time: Duration) -> Vec<Test> {
+/// The measurements; of `many` queue pairs too.
+pub(super) fn measurements(time: Duration, many: bool) -> Vec<Test> {
+    let mut tests = usual(time);
+    if many {
+        tests.extend([rate(RATE_ONE, 1, ONE_DEPTH, time), rate(RATE_MANY, MANY, MANY_DEPTH, time)]);
+    }
+    tests
+}
+
+/// The rate of small messages, posted as many at once on one queue pair as on many.
+fn rate(name: &'static str, qps: u32, depth: u32, time: Duration) -> Test {
+    let mut plan = Plan::new(Operation::Send, Measure::Bandwidth);
+    plan.sizes = vec![SMALL];
+    plan.amount = Amount::Duration(time);
+    plan.mtu = Some(MTU);
+    plan.qps = qps;
+    plan.tx_depth = depth;
+    plan.cq_mod = MANY_LIST;
+    plan.post_list = MANY_LIST;
+    plan.rx_depth = 2 * depth;
+    Test { name, plan }
+}
+
+/// What every vdev is measured by.
+fn usual(time: Duration) -> Vec<Test> {
     let with = |name, operation, measure, size| {
         let mut plan = Plan::new(operation, measure);
         plan.sizes = vec![size];
@@ -128,8 +170,8 @@ pub(super) fn measurements(time: Duration) -> Vec<Test> {
 }
 
 /// Notes of progress that one vdev's part gives.
-pub(super) fn steps(runs: u32) -> u64 {
-    let round = measurements(Duration::ZERO).len() as u64 + 1;
+pub(super) fn steps(runs: u32, many: bool) -> u64 {
+    let round = measurements(Duration::ZERO, many).len() as u64 + 1;
     verifications().len() as u64 + u64::from(runs) * round
 }
 
@@ -146,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_test_is_valid_and_named_once() {
-        let tests = verifications().into_iter().chain(measurements(Duration::from_millis(1)));
+        let tests = verifications().into_iter().chain(measurements(Duration::from_millis(1), true));
         let mut names = std::collections::BTreeSet::new();
         for test in tests {
             assert!(names.insert(test.name), "{}", test.name);

@@ -1,5 +1,6 @@
 //! A node: one end, or with rings both, in a process of its own.
 
+use super::capacity;
 use super::figures::{Figures, LARGE, MTU, Note, Test, measurements, median_run, verifications};
 use crate::cli::{DeviceArgs, NodeArgs, NodePart};
 use crate::error::BenchError;
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<(), BenchError> {
         NodePart::Ring => ring(args),
         NodePart::MemifServer => memif_end(args, Side::Server),
         NodePart::MemifClient => memif_end(args, Side::Client),
+        NodePart::Qps => capacity::measure().map(|found| note(&Note::Opened(found))),
     };
     result.inspect_err(|error| note(&Note::Failed(error.to_string())))
 }
@@ -53,11 +55,11 @@ fn ring(args: &NodeArgs) -> Result<(), BenchError> {
     let (mut far, mut near) = Link::pair()?;
     std::thread::scope(|scope| {
         let server = scope.spawn(move || {
-            let mut end = End { node: server, raw: raw_server, link: &mut far };
+            let mut end = End { node: server, raw: raw_server, link: &mut far, many: true };
             end.serve(args)
         });
         let client = scope.spawn(move || {
-            let mut end = End { node: client, raw: raw_client, link: &mut near };
+            let mut end = End { node: client, raw: raw_client, link: &mut near, many: true };
             end.report(args, "ring")
         });
         let (client, server) = (crate::joined(client), crate::joined(server));
@@ -78,7 +80,7 @@ fn memif_end(args: &NodeArgs, side: Side) -> Result<(), BenchError> {
     let eal = Eal::running().ok_or_else(|| BenchError::usage("EAL does not run"))?;
     let raw = RawPort::open_on(eal, device(1, "limits"), &setting(args))?;
     let mut link = exchange(side, &socket("exchange"))?;
-    let mut end = End { node, raw, link: &mut link };
+    let mut end = End { node, raw, link: &mut link, many: false };
     match side {
         Side::Server => end.serve(args),
         Side::Client => end.report(args, "memif"),
@@ -97,6 +99,8 @@ struct End<'a> {
     node: Node,
     raw: RawPort,
     link: &'a mut Link,
+    /// Whether many queue pairs are measured too.
+    many: bool,
 }
 
 impl End<'_> {
@@ -107,7 +111,7 @@ impl End<'_> {
             self.test(&test)?;
         }
         for _ in 0..args.runs {
-            for test in measurements(setting(args).time) {
+            for test in measurements(setting(args).time, self.many) {
                 self.test(&test)?;
             }
             // The lcore of the stack is taken over and rests meanwhile.
@@ -127,7 +131,7 @@ impl End<'_> {
             note(&Note::Verified { bytes: outcome.verified_bytes.unwrap_or(0) });
         }
         let setting = setting(args);
-        let tests = measurements(setting.time);
+        let tests = measurements(setting.time, self.many);
         let (mut rows, mut runs) = (vec![Vec::new(); tests.len()], Vec::new());
         let mut retransmissions = 0;
         for round in 1..=args.runs {

@@ -1,5 +1,6 @@
 //! What the quickstart prints: perftest's rows, beside each its share of the limit; and JSON.
 
+use super::capacity::Capacity;
 use super::figures::{Figures, LARGE, MTU, verifications};
 use crate::cli::QuickstartArgs;
 use crate::error::BenchError;
@@ -26,6 +27,7 @@ pub(super) struct Report {
     pub(super) verified_bytes: u64,
     pub(super) memif: Figures,
     pub(super) ring: Figures,
+    pub(super) capacity: Capacity,
     pub(super) machine: Machine,
     pub(super) runs: u32,
 }
@@ -56,6 +58,9 @@ impl Report {
             "roofline_memif_gbps": memif.limits.roofline_gbps,
             "msg_rate_ring_mps": ring.mps("send_bw 8 B"),
             "msg_rate_memif_mps": memif.mps("send_bw 8 B"),
+            "msg_rate_1000qp_share": ring.many_qps_share(),
+            "qp_state_bytes": self.capacity.qp_state_bytes,
+            "max_open_qps": self.capacity.max_open_qps,
             "half_rtt_ring_ns": ring.typical_ns("send_lat"),
             "half_rtt_bare_ns": ring.limits.half_rtt_ns,
             "half_rtt_memif_ns": memif.typical_ns("send_lat"),
@@ -111,7 +116,14 @@ impl fmt::Display for Report {
         let all = if self.verified() { "each as it was sent" } else { "NOT ALL" };
         writeln!(f, "verified: {} bytes of payload, {all}\n", self.verified_bytes)?;
         table(f, "memif: two processes (net_memif)", &self.memif)?;
-        table(f, "ring: both ends in one process (net_ring)", &self.ring)
+        table(f, "ring: both ends in one process (net_ring)", &self.ring)?;
+        let Capacity { max_open_qps, qp_state_bytes } = self.capacity;
+        let share = 100.0 * self.ring.many_qps_share();
+        writeln!(
+            f,
+            "1000 queue pairs have {share:.0} % of the message rate of one;\n{max_open_qps} queue \
+             pairs were open at once, each {qp_state_bytes} bytes besides its queues\n"
+        )
     }
 }
 
@@ -169,6 +181,7 @@ fn percent(value: f64, limit: f64) -> String {
 mod tests {
     use super::*;
     use crate::limits::Limits;
+    use crate::quickstart::figures::{RATE_MANY, RATE_ONE};
     use crate::stats::{Bandwidth, Quantiles};
 
     fn report() -> Report {
@@ -176,7 +189,12 @@ mod tests {
             Bandwidth { messages: 1000, size: 65536, elapsed_ns: 5_242_880, peak_rate: 0.0 };
         let rate = Bandwidth { messages: 5000, size: 8, elapsed_ns: 1_000_000, peak_rate: 0.0 };
         let figures = Figures {
-            bandwidth: vec![("write_bw".into(), sample), ("send_bw 8 B".into(), rate)],
+            bandwidth: vec![
+                ("write_bw".into(), sample),
+                ("send_bw 8 B".into(), rate),
+                (RATE_ONE.into(), rate),
+                (RATE_MANY.into(), Bandwidth { elapsed_ns: 1_250_000, ..rate }),
+            ],
             latency: vec![("send_lat".into(), 8, Quantiles { p50: 600.0, ..Default::default() })],
             limits: Limits { roofline_gbps: 200.0, half_rtt_ns: 150.0, ..Limits::default() },
             retransmissions: 0,
@@ -185,6 +203,7 @@ mod tests {
             verified_bytes: bytes_to_verify(),
             memif: figures.clone(),
             ring: figures,
+            capacity: Capacity { max_open_qps: 65536, qp_state_bytes: 900 },
             machine: Machine::this(),
             runs: 5,
         }
@@ -202,9 +221,14 @@ mod tests {
             ("msg_rate_ring_mps", 5.0),
             ("half_rtt_ring_ns", 600.0),
             ("half_rtt_bare_ns", 150.0),
+            ("msg_rate_1000qp_share", 0.8),
         ] {
             assert_eq!(value[key], expected, "{key}");
         }
+        assert_eq!(
+            (&value["max_open_qps"], &value["qp_state_bytes"]),
+            (&json!(65536), &json!(900))
+        );
         assert_eq!(value.to_string().lines().count(), 1);
     }
 
