@@ -147,6 +147,9 @@ impl Printer<'_> {
         if outcome.retransmissions > 0 {
             println!(" {} packets were sent again", outcome.retransmissions);
         }
+        if outcome.lost_messages > 0 {
+            println!(" {} messages did not arrive", outcome.lost_messages);
+        }
         let Some(path) = self.args.common.json_file() else { return Ok(()) };
         Report {
             title: self.title(outcome.mtu),
@@ -154,6 +157,8 @@ impl Printer<'_> {
             rows: &outcome.rows,
             verified: outcome.verified_bytes.map(|_| true),
             retransmissions: outcome.retransmissions,
+            lost_messages: outcome.lost_messages,
+            lost: outcome.lost,
         }
         .write(&path)
     }

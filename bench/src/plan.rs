@@ -11,6 +11,9 @@ const SWEEP_MAX_LOG2: u32 = 23;
 /// Largest message that RC knows.
 pub(crate) const MESSAGE_MAX: u32 = 1 << 31;
 
+/// Most bytes that a work request holds itself.
+const INLINE_MAX: u32 = 1024;
+
 /// What a work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Operation {
@@ -60,6 +63,49 @@ impl Operation {
     }
 }
 
+/// The transport service of the queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub(crate) enum Service {
+    /// Reliable connection.
+    #[value(name = "RC")]
+    Rc,
+    /// Unreliable connection: SEND and WRITE.
+    #[value(name = "UC")]
+    Uc,
+    /// Unreliable datagram: SEND of up to a path MTU.
+    #[value(name = "UD")]
+    Ud,
+}
+
+impl Service {
+    /// perftest's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        }
+    }
+
+    /// As the verbs name it.
+    pub(crate) fn qp_type(self) -> uroce::QpType {
+        match self {
+            Self::Rc => uroce::QpType::Rc,
+            Self::Uc => uroce::QpType::Uc,
+            Self::Ud => uroce::QpType::Ud,
+        }
+    }
+
+    /// Whether it has the operation.
+    fn has(self, operation: Operation) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Uc => matches!(operation, Operation::Send | Operation::Write),
+            Self::Ud => operation == Operation::Send,
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Measure {
@@ -95,6 +141,8 @@ pub(crate) struct Plan {
     pub(crate) operation: Operation,
     /// What is measured.
     pub(crate) measure: Measure,
+    /// What the queue pairs are.
+    pub(crate) service: Service,
     /// Payload bytes of a message, one run for each.
     pub(crate) sizes: Vec<u32>,
     /// How much at each size.
@@ -117,6 +165,8 @@ pub(crate) struct Plan {
     pub(crate) retry_count: u8,
     /// READ and ATOMIC requests outstanding.
     pub(crate) outstanding: u8,
+    /// Payloads of up to so many bytes are copied when they are posted.
+    pub(crate) inline: u32,
     /// Whether both ends send.
     pub(crate) bidirectional: bool,
     /// Whether the peak is not to be computed.
@@ -138,6 +188,7 @@ impl Plan {
         Self {
             operation,
             measure,
+            service: Service::Rc,
             sizes: vec![size],
             amount: Amount::Iterations(iterations),
             tx_depth: if latency { 1 } else { 128 },
@@ -149,6 +200,7 @@ impl Plan {
             qp_timeout: 14,
             retry_count: 7,
             outstanding: 16,
+            inline: 0,
             bidirectional: false,
             no_peak: false,
             verify: false,
@@ -158,6 +210,21 @@ impl Plan {
     /// Sizes 2 to 8 MiB, each twice the one before.
     pub(crate) fn sweep() -> Vec<u32> {
         (1..=SWEEP_MAX_LOG2).map(|log2| 1 << log2).collect()
+    }
+
+    /// Whether messages can be lost.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.service != Service::Rc
+    }
+
+    /// The sizes on a path: a datagram is one packet, so longer ones are cut to it, or in a sweep
+    /// left out, as perftest does.
+    pub(crate) fn sizes_on(&self, mtu: u32) -> Vec<u32> {
+        match (self.service, &self.sizes[..]) {
+            (Service::Ud, [size]) => vec![mtu.min(*size)],
+            (Service::Ud, sizes) => sizes.iter().copied().filter(|&size| size <= mtu).collect(),
+            (_, sizes) => sizes.to_vec(),
+        }
     }
 
     /// The largest message of the plan.
@@ -190,6 +257,11 @@ impl Plan {
         range("-u", u64::from(self.qp_timeout), 0, 31)?;
         range("--retry_count", u64::from(self.retry_count), 0, 7)?;
         range("-o", u64::from(self.outstanding), 1, 16)?;
+        range("-I", u64::from(self.inline), 0, u64::from(INLINE_MAX))?;
+        if !self.service.has(self.operation) {
+            let (service, operation) = (self.service.name(), self.operation.name());
+            return Err(BenchError::usage(format!("{service} has no {operation}")));
+        }
         if let Some(mtu) = self.mtu
             && uroce::PathMtu::from_bytes(mtu).is_none()
         {
@@ -263,6 +335,30 @@ mod tests {
             "-n must be 5 to 4294967295, not 4"
         );
         assert_eq!(with(|plan| plan.post_list = 200), "-l must be 1 to 128, not 200");
+    }
+
+    #[test]
+    fn services_have_the_operations_that_they_have() {
+        for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd] {
+            for (service, has) in [
+                (Service::Rc, true),
+                (Service::Uc, matches!(operation, Operation::Write | Operation::Send)),
+                (Service::Ud, operation == Operation::Send),
+            ] {
+                let plan = Plan { service, ..Plan::new(operation, Measure::Latency) };
+                assert_eq!(plan.checked().is_ok(), has, "{service:?} {operation:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn datagrams_are_at_most_a_packet() {
+        let send = Plan::new(Operation::Send, Measure::Bandwidth);
+        assert_eq!(send.sizes_on(1024), [65536]);
+        let datagrams = Plan { service: Service::Ud, ..send };
+        assert_eq!(datagrams.sizes_on(1024), [1024]);
+        let sweep = Plan { sizes: Plan::sweep(), ..datagrams };
+        assert_eq!(sweep.sizes_on(16), [2, 4, 8, 16]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use crate::report::Row;
 use crate::stats::{Bandwidth, Quantiles};
 use lane::Bench;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Ends of another number don't understand each other.
 const VERSION: u32 = 1;
@@ -50,8 +51,10 @@ enum Word {
     Ready,
     /// All of so many messages are completed.
     Finished { messages: u64 },
-    /// What this end measured.
+    /// What this end measured while it verified.
     Sample(Bandwidth),
+    /// What this end sent, and how many messages it received.
+    Moved { sent: Bandwidth, received: u64 },
     /// The same of a latency test.
     Latency(Quantiles),
     /// Messages `first..first + count` are to be laid out for reading.
@@ -69,6 +72,9 @@ trait Peer {
     /// Whether an end whose time is over may leave with work requests outstanding, because the
     /// other may have stopped receiving.
     const LEAVES: bool;
+    /// After so long without a message none will come, once this end has sent all and it is known
+    /// how many the other sends.
+    const QUIET: Duration;
 
     /// Hears that all of this end's messages are completed.
     fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError>;
@@ -79,6 +85,7 @@ trait Peer {
 
 impl Peer for Link {
     const LEAVES: bool = false;
+    const QUIET: Duration = Duration::from_millis(20);
 
     fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError> {
         self.send(&Word::Finished { messages })
@@ -125,6 +132,10 @@ pub(crate) struct Outcome {
     pub(crate) verified_bytes: Option<u64>,
     /// Packets that both ends sent again.
     pub(crate) retransmissions: u64,
+    /// Messages of an unreliable service that did not arrive, as far as this end knows.
+    pub(crate) lost_messages: u64,
+    /// Packets that this end lost because it was told to.
+    pub(crate) lost: u64,
 }
 
 /// Runs the plan as this node's side. The caller's thread is the one that drives the lcore.
@@ -150,8 +161,8 @@ fn run_inner(
     event(Event::Connected(&bench.connected));
     let mtu = bench.connected.mtu;
     let mut rows = Vec::new();
-    let mut verified_bytes = 0;
-    for &size in &plan.sizes {
+    let (mut verified_bytes, mut lost_messages) = (0, 0);
+    for size in plan.sizes_on(mtu) {
         let row = match (plan.verify, plan.measure) {
             (true, Measure::Bandwidth) => Row::Bandwidth(verify::run(&mut bench, size)?),
             (false, Measure::Bandwidth) => Row::Bandwidth(bandwidth::run(&mut bench, size)?),
@@ -160,6 +171,7 @@ fn run_inner(
         if let (true, Some(count)) = (plan.verify, plan.amount.iterations()) {
             verified_bytes += count * u64::from(plan.qps) * u64::from(size);
         }
+        lost_messages += bench.messages_lost;
         event(Event::Row(row));
         rows.push(row);
     }
@@ -170,6 +182,8 @@ fn run_inner(
         mtu,
         verified_bytes: plan.verify.then_some(verified_bytes),
         retransmissions: ours + theirs,
+        lost_messages,
+        lost: node.lost()?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::DeviceArgs;
 use crate::error::BenchError;
-use crate::plan::{Amount, Measure, Operation, Plan};
+use crate::plan::{Amount, Measure, Operation, Plan, Service};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,13 +56,15 @@ pub(crate) struct CommonArgs {
     /// Which of our addresses
     #[arg(short = 'x', long, default_value_t = 0, value_name = "INDEX")]
     pub(crate) gid_index: u8,
-    /// Service: RC
-    #[arg(short = 'c', long, default_value = "RC", value_name = "SERVICE",
-          value_parser = parse_connection)]
-    pub(crate) connection: Connection,
-    /// Not supported yet
-    #[arg(short = 'I', long = "inline_size", hide = true, value_parser = refuse_inline)]
-    pub(crate) inline_size: Option<u32>,
+    /// Transport service
+    #[arg(short = 'c', long, value_enum, default_value = "RC", value_name = "SERVICE")]
+    pub(crate) connection: Service,
+    /// Payloads of up to so many bytes, at most 1024, are copied when they are posted (SEND, WRITE)
+    #[arg(short = 'I', long = "inline_size", default_value_t = 0, value_name = "BYTES")]
+    pub(crate) inline_size: u32,
+    /// Not there yet
+    #[arg(short = 'R', long = "rdma_cm", hide = true)]
+    pub(crate) rdma_cm: bool,
     /// No warning about the CPU's frequency (there is none to suppress)
     #[arg(short = 'F', long = "CPU-freq")]
     pub(crate) cpu_freq: bool,
@@ -319,6 +321,8 @@ impl CommonArgs {
         plan.mtu = self.mtu;
         plan.qp_timeout = self.qp_timeout;
         plan.retry_count = self.retry_count;
+        plan.service = self.connection;
+        plan.inline = self.inline_size;
         plan.verify = self.verify;
         plan
     }
@@ -345,28 +349,17 @@ impl PerfArgs {
         if self.common.duration == Some(0) {
             return Err(BenchError::usage("-D must be at least 1 second"));
         }
+        if self.common.rdma_cm {
+            return Err(BenchError::usage(
+                "-R wants the connection manager, which uroce does not have yet: leave it out",
+            ));
+        }
         if self.plan.verify && self.common.duration.is_some() {
             return Err(BenchError::usage("--verify counts messages: give -n instead of -D"));
         }
         self.plan = self.plan.checked()?;
         Ok(self)
     }
-}
-
-/// The service of a connection; there is one so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Connection;
-
-fn parse_connection(text: &str) -> Result<Connection, String> {
-    match text {
-        "RC" => Ok(Connection),
-        "UC" | "UD" | "XRC" | "DC" | "SRD" => Err(format!("{text} is not supported yet, RC is")),
-        _ => Err("RC is what is supported".to_owned()),
-    }
-}
-
-fn refuse_inline(_: &str) -> Result<u32, String> {
-    Err("inline data is not supported yet".to_owned())
 }
 
 #[cfg(test)]

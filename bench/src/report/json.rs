@@ -59,6 +59,10 @@ pub(crate) struct Report<'a> {
     pub(crate) verified: Option<bool>,
     /// Packets that were sent again, by both ends.
     pub(crate) retransmissions: u64,
+    /// Messages of an unreliable service that did not arrive, where that is known.
+    pub(crate) lost_messages: u64,
+    /// Packets that this end dropped because it was told to lose some.
+    pub(crate) lost: u64,
 }
 
 impl Report<'_> {
@@ -73,6 +77,8 @@ impl Report<'_> {
                 "BW_unit": if self.gbits { "Gb/sec" } else { "MiB/sec" },
                 "verified": self.verified,
                 "retransmissions": self.retransmissions,
+                "lost_messages": self.lost_messages,
+                "lost": self.lost,
                 "machine": Machine::this(),
             },
         })
@@ -89,7 +95,7 @@ impl Report<'_> {
         put("Device", self.title.device.into());
         put("Number_of_qps", plan.qps.into());
         put("Transport_type", "IB".into());
-        put("Connection_type", "RC".into());
+        put("Connection_type", plan.service.name().into());
         put("Using_SRQ", "OFF".into());
         put("TX_depth", plan.tx_depth.into());
         if plan.measure == Measure::Bandwidth {
@@ -98,6 +104,11 @@ impl Report<'_> {
         put("Mtu", self.title.mtu.into());
         put("Link_type", "Ethernet".into());
         put("GID_index", self.title.gid_index.into());
+        if plan.operation.is_answered_by_stack() {
+            put("Outstand_reads", plan.outstanding.into());
+        } else {
+            put("Max_inline_data", plan.inline.into());
+        }
         put("rdma_cm_QPs", "OFF".into());
         put("Data_ex_method", "Ethernet".into());
         info
@@ -124,8 +135,15 @@ mod tests {
             Row::Bandwidth(Bandwidth { messages: 10, size, elapsed_ns: 1000, peak_rate: 0.01 })
         };
         let rows = [row(64), row(128)];
-        let report =
-            Report { title, gbits: true, rows: &rows, verified: Some(true), retransmissions: 3 };
+        let report = Report {
+            title,
+            gbits: true,
+            rows: &rows,
+            verified: Some(true),
+            retransmissions: 3,
+            lost_messages: 2,
+            lost: 1,
+        };
         let value = report.value();
         assert_eq!(value["test_info"]["test"], "RDMA_Write_BW_Test");
         assert_eq!(value["test_info"]["CQ_Moderation"], 100);
@@ -135,6 +153,11 @@ mod tests {
         assert_eq!(value["uroce"]["sweep"][0]["MsgSize"], 64);
         assert_eq!(value["uroce"]["verified"], true);
         assert_eq!(value["uroce"]["retransmissions"], 3);
+        assert_eq!(
+            (&value["uroce"]["lost_messages"], &value["uroce"]["lost"]),
+            (&json!(2), &json!(1))
+        );
+        assert_eq!(value["test_info"]["Max_inline_data"], 0);
     }
 
     #[test]

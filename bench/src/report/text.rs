@@ -44,7 +44,7 @@ impl fmt::Display for Title<'_> {
         writeln!(f, "                    {}", direction_of(self.test(), direction))?;
         writeln!(f, " Dual-port       : OFF\t\tDevice         : {}", self.device)?;
         writeln!(f, " Number of qps   : {}\t\tTransport type : IB", plan.qps)?;
-        writeln!(f, " Connection type : RC\t\tUsing SRQ      : OFF")?;
+        writeln!(f, " Connection type : {}\t\tUsing SRQ      : OFF", plan.service.name())?;
         writeln!(f, " TX depth        : {}", plan.tx_depth)?;
         if plan.measure == Measure::Bandwidth {
             writeln!(f, " CQ Moderation   : {}", plan.cq_mod)?;
@@ -54,6 +54,8 @@ impl fmt::Display for Title<'_> {
         writeln!(f, " GID index       : {}", self.gid_index)?;
         if plan.operation.is_answered_by_stack() {
             writeln!(f, " Outstand reads  : {}", plan.outstanding)?;
+        } else {
+            writeln!(f, " Max inline data : {}[B]", plan.inline)?;
         }
         writeln!(f, " rdma_cm QPs\t : OFF")?;
         writeln!(f, " Data ex. method : Ethernet")?;

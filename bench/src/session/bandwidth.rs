@@ -5,7 +5,7 @@
 //! receive requests back. An end that only serves (WRITE, READ, atomics) turns its lcore until the
 //! other says that it has finished.
 
-use super::lane::{Bench, Layout, Operands, POLL_BATCH, poll, remote_slot, work_request};
+use super::lane::{Bench, Layout, Operands, POLL_BATCH, Way, poll, remote_slot, work_request};
 use super::watch::Watch;
 use super::{Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
@@ -34,7 +34,7 @@ pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, B
     // The end that never sends (a server without -b) has a peer that says when it is done.
     let expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
     let done = transfer(bench, size, flow, expected)?;
-    exchange_samples(bench, done.sent)
+    exchange_samples(bench, &done)
 }
 
 /// Which way messages that this end has work with go.
@@ -75,13 +75,17 @@ pub(super) fn transfer<P: Peer>(
 ) -> Result<Transferred, BenchError> {
     let Bench { plan, layout, clock, link, drive, .. } = bench;
     let locals = slices(&bench.regions, |region| region.slice(layout.local(0, size)))?;
-    let targets = slices(&bench.regions, |region| region.slice(layout.target(0, plan.size_max())))?;
-    let mut sender = Sender::new(plan, clock, layout, size, &locals, &bench.remotes, P::LEAVES)?;
+    let targets =
+        slices(&bench.regions, |region| region.slice(layout.receive(0, plan.size_max())))?;
+    let requests = requests(plan, layout, size, &locals, &bench.remotes, &bench.ways)?;
+    let mut sender = Sender::new(plan, clock, requests, P::LEAVES);
     let mut receiver = Receiver::new(plan, clock, &targets, &mut bench.receives_posted);
     let passive = !sends && !receives;
     let mut watch = if passive { Watch::patient(*clock) } else { Watch::new(*clock) };
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let mut told = !sends;
+    // Since when nothing more is sent.
+    let mut ended = None;
     loop {
         if !sender.is_done() && sends {
             sender.post(&mut bench.qps)?;
@@ -100,7 +104,12 @@ pub(super) fn transfer<P: Peer>(
         if let Some(messages) = watch.turn(sender.completed + receiver.received, || link.sent())? {
             expected = Some(messages);
         }
-        let received_all = |count: u64| !receives || receiver.received >= count;
+        if told && expected.is_some() && ended.is_none() {
+            ended = Some(clock.now());
+        }
+        let quiet = |end: u64| clock.now() - end.max(receiver.last) > P::QUIET.as_nanos() as u64;
+        let given_up = plan.is_lossy() && ended.is_some_and(quiet);
+        let received_all = |count: u64| !receives || receiver.received >= count || given_up;
         if told && expected.is_some_and(received_all) {
             return Ok(Transferred { sent: sender.sample(size), received: receiver.sample(size) });
         }
@@ -108,16 +117,42 @@ pub(super) fn transfer<P: Peer>(
 }
 
 /// The client's figures are the report; with both directions the sum is.
-fn exchange_samples(bench: &mut Bench<'_, Link>, ours: Bandwidth) -> Result<Bandwidth, BenchError> {
-    bench.link.send(&Word::Sample(ours))?;
-    let Word::Sample(theirs) = bench.hear("waiting for the other end's figures")? else {
+fn exchange_samples(
+    bench: &mut Bench<'_, Link>,
+    done: &Transferred,
+) -> Result<Bandwidth, BenchError> {
+    let (plan, ours) = (bench.plan, done.sent);
+    bench.link.send(&Word::Moved { sent: ours, received: done.received.messages })?;
+    let Word::Moved { sent: theirs, received } =
+        bench.hear("waiting for the other end's figures")?
+    else {
         return Err(out_of_step());
     };
+    let sender = plan.bidirectional || bench.side == Side::Client;
+    let asked = plan.is_lossy() && plan.operation == Operation::Send && sender;
+    bench.messages_lost = if asked { ours.messages.saturating_sub(received) } else { 0 };
     Ok(match (bench.plan.bidirectional, bench.side) {
         (true, _) => ours.plus(&theirs),
         (false, Side::Client) => ours,
         (false, Side::Server) => theirs,
     })
+}
+
+/// The work request of each queue pair.
+fn requests<'a>(
+    plan: &Plan,
+    layout: &Layout,
+    size: u32,
+    locals: &'a [[MemorySlice<'a>; 1]],
+    remotes: &[RemoteBuffer],
+    ways: &'a [Way],
+) -> Result<Vec<SendWr<'a>>, BenchError> {
+    let lanes = locals.iter().zip(remotes).enumerate();
+    let request = |(lane, (local, remote)): (usize, (&'a _, &RemoteBuffer))| {
+        let remote = remote_slot(layout, remote, 0, size)?;
+        Ok(work_request(plan, local, remote, ways.get(lane), Operands::default()))
+    };
+    lanes.map(request).collect()
 }
 
 /// One slice of each region.
@@ -157,28 +192,15 @@ struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    fn new(
-        plan: &'a Plan,
-        clock: &Clock,
-        layout: &Layout,
-        size: u32,
-        locals: &'a [[MemorySlice<'a>; 1]],
-        remotes: &[RemoteBuffer],
-        leaves: bool,
-    ) -> Result<Self, BenchError> {
-        let lanes = locals.len();
-        let mut requests = Vec::with_capacity(lanes);
-        for (local, remote) in locals.iter().zip(remotes) {
-            let remote = remote_slot(layout, remote, 0, size)?;
-            requests.push(work_request(plan.operation, local, remote, Operands::default()));
-        }
+    fn new(plan: &'a Plan, clock: &Clock, requests: Vec<SendWr<'a>>, leaves: bool) -> Self {
+        let lanes = requests.len();
         let now = clock.now();
         let (limit, deadline) = match plan.amount {
             Amount::Iterations(count) => (count, u64::MAX),
             Amount::Duration(time) => (u64::MAX, now + time.as_nanos() as u64),
         };
         let messages = plan.amount.iterations().map(|count| count * u64::from(plan.qps));
-        Ok(Self {
+        Self {
             plan,
             clock: *clock,
             requests,
@@ -192,7 +214,7 @@ impl<'a> Sender<'a> {
             completed: 0,
             first_post: now,
             last_completion: now,
-        })
+        }
     }
 
     #[inline]

@@ -10,13 +10,13 @@ use crate::error::{BenchError, Step};
 use crate::exchange::{Link, pause};
 use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
-use crate::plan::{Operation, Plan};
+use crate::plan::{Measure, Operation, Plan, Service};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use uroce::{
-    AccessFlags, CompletionQueue, ConnectOptions, Endpoint, Gid, MemoryRegion, MemorySlice,
-    PathMtu, Psn, QpCaps, QpInit, Qpn, QueuePair, RecvWr, RemoteBuffer, Rkey, SendWr, Va,
-    WorkCompletion,
+    AccessFlags, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, GRH_LEN,
+    Gid, MemoryRegion, MemorySlice, PathMtu, ProtectionDomain, Psn, Qkey, QpCaps, QpInit, Qpn,
+    QueuePair, RecvWr, RemoteBuffer, Rkey, SendWr, Va, WorkCompletion,
 };
 use uroce_engine::clock::Clock;
 
@@ -31,6 +31,8 @@ const SLOT_ALIGN: usize = 4096;
 /// Work requests that a latency test may have outstanding: those without a completion of their
 /// own still take places in the send queue.
 pub(super) const LATENCY_DEPTH: u32 = 128;
+/// The Q_Key of datagrams, perftest's.
+const QKEY: Qkey = Qkey(0x1111_1111);
 /// Completions taken at once.
 pub(super) const POLL_BATCH: usize = 64;
 
@@ -86,15 +88,18 @@ pub(super) struct Layout {
     /// Slots of each kind.
     pub(super) slots: u32,
     stride: usize,
+    /// Bytes in front of a message that is received: of a datagram the place for its GRH.
+    head: usize,
 }
 
 impl Layout {
     fn new(plan: &Plan) -> Self {
-        let stride = (plan.size_max() as usize).next_multiple_of(SLOT_ALIGN);
+        let head = if plan.service == Service::Ud { GRH_LEN } else { 0 };
+        let stride = (plan.size_max() as usize + head).next_multiple_of(SLOT_ALIGN);
         let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
         let slots =
             if plan.verify { fit.min(plan.tx_depth.max(16)).clamp(1, SLOTS_MAX) } else { 1 };
-        Self { slots, stride }
+        Self { slots, stride, head }
     }
 
     fn bytes(&self) -> usize {
@@ -114,8 +119,19 @@ impl Layout {
 
     /// Slot `index` of those that the peer's requests touch.
     pub(super) fn target(&self, index: u32, size: u32) -> Range<usize> {
-        let start = self.targets() + (index % self.slots) as usize * self.stride;
+        let start = self.targets() + (index % self.slots) as usize * self.stride + self.head;
         start..start + size as usize
+    }
+
+    /// The same with what stands in front of a message that is received.
+    pub(super) fn receive(&self, index: u32, size: u32) -> Range<usize> {
+        let Range { start, end } = self.target(index, size);
+        start - self.head..end
+    }
+
+    /// What a receive completion says of a message of that size.
+    pub(super) fn byte_len(&self, size: u32) -> u32 {
+        size + self.head as u32
     }
 }
 
@@ -128,6 +144,14 @@ pub(super) struct Lanes {
     layout: Layout,
     /// What the other end must know of them.
     pub(super) ends: Vec<End>,
+    pd: ProtectionDomain,
+    ways: Vec<Way>,
+}
+
+/// Where a lane's datagrams go.
+pub(super) struct Way {
+    handle: AddressHandle,
+    qpn: Qpn,
 }
 
 impl Lanes {
@@ -139,7 +163,10 @@ impl Lanes {
         if layout.bytes().saturating_mul(lanes) > MEMORY_MAX {
             return Err(BenchError::usage("the messages of all queue pairs take over 4 GiB"));
         }
-        let depth = plan.tx_depth.max(LATENCY_DEPTH);
+        let depth = match plan.measure {
+            Measure::Bandwidth => plan.tx_depth,
+            Measure::Latency => LATENCY_DEPTH,
+        };
         let pd = context.allocate_pd();
         let send_cq = context.create_cq(depth * plan.qps).step("creating a CQ")?;
         let recv_cq = context.create_cq(plan.rx_depth * plan.qps).step("creating a CQ")?;
@@ -148,11 +175,12 @@ impl Lanes {
             max_recv_wr: plan.rx_depth,
             max_send_sge: 1,
             max_recv_sge: 1,
-            max_inline_data: 0,
+            max_inline_data: plan.inline,
         };
         let (mut qps, mut regions, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..lanes {
             let init = QpInit { recv_cq: &recv_cq, caps, ..QpInit::new(&send_cq) };
+            let init = init.qp_type(plan.service.qp_type());
             let qp = pd.create_qp(&init).step("creating a QP")?;
             let region = pd.allocate(layout.bytes(), AccessFlags::all());
             let region = region.step("registering memory")?;
@@ -160,7 +188,7 @@ impl Lanes {
             qps.push(qp);
             regions.push(region);
         }
-        Ok(Self { qps, regions, send_cq, recv_cq, layout, ends })
+        Ok(Self { qps, regions, send_cq, recv_cq, layout, ends, pd, ways: Vec::new() })
     }
 
     /// Connects them with the other end's.
@@ -180,7 +208,15 @@ impl Lanes {
             ..ConnectOptions::default()
         };
         for (qp, end) in self.qps.iter_mut().zip(&connected.remote) {
-            qp.connect(&end.endpoint(), &options).step("connecting")?;
+            if plan.service != Service::Ud {
+                qp.connect(&end.endpoint(), &options).step("connecting")?;
+                continue;
+            }
+            qp.start_datagrams(QKEY, &options).step("starting")?;
+            let sgid_index = node.gid_index;
+            let path = AddressVector { sgid_index, ..AddressVector::to(Gid(end.gid)) };
+            let handle = self.pd.create_ah(PORT, &path).step("making an address handle")?;
+            self.ways.push(Way { handle, qpn: Qpn::new(end.qpn) });
         }
         Ok(())
     }
@@ -193,6 +229,10 @@ pub(super) struct Bench<'a, P> {
     pub(super) qps: Vec<QueuePair>,
     pub(super) regions: Vec<MemoryRegion>,
     pub(super) remotes: Vec<RemoteBuffer>,
+    /// Of UD, one for each queue pair; else none.
+    pub(super) ways: Vec<Way>,
+    /// Messages of the last size that did not arrive.
+    pub(super) messages_lost: u64,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
     pub(super) layout: Layout,
@@ -252,11 +292,13 @@ impl<'a, P: Peer> Bench<'a, P> {
         lanes: Lanes,
         connected: Connected,
     ) -> Result<Self, BenchError> {
-        let Lanes { qps, regions, send_cq, recv_cq, layout, .. } = lanes;
+        let Lanes { qps, regions, send_cq, recv_cq, layout, ways, .. } = lanes;
         Ok(Self {
             drive: node.drive()?,
             remotes: connected.remote.iter().map(End::remote).collect(),
             receives_posted: vec![0; qps.len()],
+            ways,
+            messages_lost: 0,
             qps,
             regions,
             send_cq,
@@ -290,7 +332,7 @@ impl<'a, P: Peer> Bench<'a, P> {
 
     /// Posts receive requests for whole slots until each queue pair has its depth of them.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
-        let range = self.layout.target(0, self.plan.size_max());
+        let range = self.layout.receive(0, self.plan.size_max());
         let lanes = self.qps.iter_mut().zip(&self.regions).zip(&mut self.receives_posted);
         for (lane, ((qp, region), posted)) in lanes.enumerate() {
             let target = [region.slice(range.clone()).step("a slice of memory")?];
@@ -359,21 +401,29 @@ pub(super) struct Operands {
     pub(super) value: u64,
 }
 
-/// The work request of an operation; only an atomic one looks at the operands.
+/// The work request of a plan's operation; only an atomic one looks at the operands, only a
+/// datagram at the way.
 #[inline]
 pub(super) fn work_request<'a>(
-    operation: Operation,
-    local: &'a [MemorySlice<'a>],
+    plan: &Plan,
+    local: &'a [MemorySlice<'a>; 1],
     remote: RemoteBuffer,
+    way: Option<&'a Way>,
     operands: Operands,
 ) -> SendWr<'a> {
     let Operands { compare, value } = operands;
-    match operation {
-        Operation::Write => SendWr::write(local, remote),
-        Operation::Read => SendWr::read(local, remote),
-        Operation::Send => SendWr::send(local),
-        Operation::FetchAdd => SendWr::fetch_add(local, remote, value),
-        Operation::CompareSwap => SendWr::compare_swap(local, remote, compare, value),
+    let request = match (plan.operation, way) {
+        (Operation::Write, _) => SendWr::write(local, remote),
+        (Operation::Read, _) => SendWr::read(local, remote),
+        (Operation::Send, None) => SendWr::send(local),
+        (Operation::Send, Some(way)) => SendWr::send_to(local, &way.handle, way.qpn, QKEY),
+        (Operation::FetchAdd, _) => SendWr::fetch_add(local, remote, value),
+        (Operation::CompareSwap, _) => SendWr::compare_swap(local, remote, compare, value),
+    };
+    let copied = local[0].len() <= plan.inline as usize;
+    match plan.operation {
+        Operation::Write | Operation::Send if copied && plan.inline > 0 => request.inline(),
+        _ => request,
     }
 }
 
@@ -401,7 +451,7 @@ pub(super) fn remote_slot(
     index: u32,
     size: u32,
 ) -> Result<RemoteBuffer, BenchError> {
-    let start = layout.target(index, size).start - layout.targets();
+    let start = layout.receive(index, size).start - layout.targets();
     remote.slice(start as u64, u64::from(size)).step("the peer's memory")
 }
 

@@ -259,7 +259,8 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         let range = bench.layout.local(number as u32, self.size);
         let local = [bench.regions[0].slice(range).step("a slice of memory")?];
         let remote = remote_slot(&bench.layout, &bench.remotes[0], target, self.size)?;
-        let request = work_request(operation, &local, remote, operands).id(number + 1);
+        let way = bench.ways.first();
+        let request = work_request(bench.plan, &local, remote, way, operands).id(number + 1);
         let signaled = operation.is_answered_by_stack() || (number + 1).is_multiple_of(self.signal);
         let request = if signaled { request.signaled() } else { request };
         bench.qps[0].post_send(&request).step("posting")?;

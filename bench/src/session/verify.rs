@@ -116,7 +116,8 @@ fn post(
     // Atomics meet in one word.
     let target = if bench.plan.operation.is_atomic() { 0 } else { slot };
     let remote = remote_slot(&bench.layout, &bench.remotes[lane], target, size)?;
-    let request = work_request(bench.plan.operation, &local, remote, operands);
+    let way = bench.ways.get(lane);
+    let request = work_request(bench.plan, &local, remote, way, operands);
     bench.qps[lane].post_send(&request.id(number).signaled()).step("posting")
 }
 
@@ -209,7 +210,7 @@ fn post_round(
     let end = total.min(first + u64::from(bench.layout.slots));
     for (qp, region) in bench.qps.iter_mut().zip(&bench.regions) {
         for number in first..end {
-            let range = bench.layout.target(number as u32, size);
+            let range = bench.layout.receive(number as u32, size);
             let target = [region.slice(range).step("a slice of memory")?];
             let request = RecvWr::new(&target).id(number);
             qp.post_recv(&request).step("posting a receive request")?;
@@ -229,7 +230,7 @@ fn receive_round(bench: &mut Bench<'_, Link>, size: u32, count: u64) -> Result<(
     while done < expected {
         bench.drive.turn();
         for completion in poll(&bench.recv_cq, &mut completions, Operation::Send)? {
-            if completion.byte_len != size {
+            if completion.byte_len != bench.layout.byte_len(size) {
                 return Err(BenchError::Corrupt(format!(
                     "message {} came with {} bytes instead of {size}",
                     completion.wr_id, completion.byte_len

@@ -55,11 +55,21 @@ fn the_role_follows_from_the_host() {
 #[test]
 fn what_is_not_done_is_not_accepted() {
     let error = |line| parse(line).expect_err("not supported");
-    assert!(error("write_bw -c UD").contains("UD is not supported yet, RC is"));
-    assert!(error("send_bw -I 64").contains("inline data is not supported yet"));
-    for line in ["write_bw -R", "write_bw -e", "write_bw -r 5", "write_lat -q 2", "write_lat -U"] {
+    assert!(error("write_bw -c UD").contains("UD has no RDMA WRITE"));
+    assert!(error("read_lat -c UC").contains("UC has no RDMA READ"));
+    assert!(error("write_bw -c XRC").contains("invalid value 'XRC'"));
+    assert!(error("send_bw -I 1025").contains("-I must be 0 to 1024"));
+    assert!(error("send_bw -R").contains("-R wants the connection manager"));
+    for line in ["write_bw -e", "write_bw -r 5", "write_lat -q 2", "write_lat -U"] {
         assert!(error(line).contains("unexpected argument"), "{line}");
     }
+}
+
+#[test]
+fn services_and_inline_data_are_part_of_the_plan() {
+    let plan = parse("send_lat -c UD -I 64").expect("valid").plan;
+    assert_eq!((plan.service, plan.inline), (Service::Ud, 64));
+    assert_eq!(parse("write_bw --connection UC").expect("valid").plan.service, Service::Uc);
 }
 
 #[test]
