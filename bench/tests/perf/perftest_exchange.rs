@@ -60,6 +60,20 @@ fn by_time() {
 }
 
 #[test]
+fn unreliable_services() {
+    for test in ["write_bw -c UC", "send_bw -c UC", "send_bw -c UC -b", "send_bw -c UD -b"] {
+        let rows = rows(&format!("{test} -n 100 -s 64"));
+        assert!(matches!(rows[..], [(64, 100..)]), "{test}: {rows:?}");
+    }
+    for test in ["write_lat -c UC", "send_lat -c UC", "send_lat -c UD"] {
+        let rows = rows(&format!("{test} -n 100"));
+        assert!(matches!(rows[..], [(2, 99..=100)]), "{test}: {rows:?}");
+    }
+    let sizes: Vec<u64> = rows("send_bw -c UD -a -n 5 -m 1024").iter().map(|row| row.0).collect();
+    assert_eq!(sizes, (1..=10).map(|log2| 1 << log2).collect::<Vec<u64>>());
+}
+
+#[test]
 fn what_perftest_has_no_words_for_is_refused() {
     let error = |words: &str| {
         let mut args: Vec<&str> = words.split(' ').collect();

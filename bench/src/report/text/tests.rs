@@ -95,6 +95,7 @@ fn a_title() {
             " Mtu             : 4096[B]",
             " Link type       : Ethernet",
             " GID index       : 3",
+            " Max inline data : 0[B]",
             " rdma_cm QPs\\t : OFF",
             " Data ex. method : Ethernet",
             dashes,
