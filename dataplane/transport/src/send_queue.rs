@@ -71,12 +71,7 @@ impl SendQueue {
         path_mtu: PathMtu,
     ) -> Result<(), PostError> {
         let len = self.work.check(sges)?;
-        if !wr.op.suits(qp_type) || wr.op.is_local() && !sges.is_empty() {
-            return Err(PostError::WrongOperation);
-        }
-        if wr.op.is_atomic() && len != 8 {
-            return Err(PostError::AtomicLength);
-        }
+        wr.op.check(qp_type, sges.len(), u64::from(len))?;
         let psns = if wr.op.is_local() { 0 } else { packets(len, path_mtu.bytes()) };
         // The queue's `max_sge` is at most 32.
         let num_sge = sges.len() as u8;
@@ -95,9 +90,7 @@ impl SendQueue {
             return Err(PostError::InlineTooLong);
         }
         self.work.check_room()?;
-        if !wr.op.suits(qp_type) || !wr.op.takes_inline() {
-            return Err(PostError::WrongOperation);
-        }
+        wr.op.check_inline(qp_type)?;
         let first = self.inline_of(self.work.wqes.tail());
         self.inline[first..][..data.len()].copy_from_slice(data);
         let len = data.len() as u32;

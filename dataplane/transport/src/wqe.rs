@@ -131,6 +131,29 @@ impl SendOp {
         )
     }
 
+    /// The rules of a post that need neither a queue nor a state: is the operation one of the QP
+    /// type's, and is a scatter/gather list of `num_sge` elements and `len` bytes right for it?
+    ///
+    /// # Errors
+    /// [`PostError::WrongOperation`] or [`PostError::AtomicLength`].
+    #[inline]
+    pub fn check(&self, qp_type: QpType, num_sge: usize, len: u64) -> Result<(), PostError> {
+        if !self.suits(qp_type) || self.is_local() && num_sge > 0 {
+            return Err(PostError::WrongOperation);
+        }
+        if self.is_atomic() && len != 8 { Err(PostError::AtomicLength) } else { Ok(()) }
+    }
+
+    /// As [`check`](SendOp::check), for a payload of inline data.
+    ///
+    /// # Errors
+    /// [`PostError::WrongOperation`].
+    #[inline]
+    pub fn check_inline(&self, qp_type: QpType) -> Result<(), PostError> {
+        let is_right = self.suits(qp_type) && self.takes_inline();
+        if is_right { Ok(()) } else { Err(PostError::WrongOperation) }
+    }
+
     /// Does it consume a receive WQE at the peer?
     pub fn needs_receive(&self) -> bool {
         match self {

@@ -131,12 +131,7 @@ impl SendQueueEnd {
     #[inline]
     fn push_sges(&mut self, wr: &SendWr, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
         let len = self.ring.check(sges)?;
-        if !wr.op.suits(self.qp_type) {
-            return Err(PostError::WrongOperation);
-        }
-        if wr.op.is_atomic() && len != 8 {
-            return Err(PostError::AtomicLength);
-        }
+        wr.op.check(self.qp_type, sges.len(), len)?;
         self.ring.push(Posted { wr: *wr, inline_len: 0 }, sges, room)
     }
 
@@ -146,9 +141,7 @@ impl SendQueueEnd {
         if data.len() > self.max_inline as usize {
             return Err(PostError::InlineTooLong);
         }
-        if !wr.op.suits(self.qp_type) || !wr.op.takes_inline() {
-            return Err(PostError::WrongOperation);
-        }
+        wr.op.check_inline(self.qp_type)?;
         if *room == 0 {
             return Err(PostError::QueueFull);
         }

@@ -2,8 +2,8 @@
 
 use uroce_transport::sim::{Pair, Rule, WindowType};
 use uroce_transport::{
-    AccessFlags, BindMw, Counter, Pd, PostError, QpChange, QpState, QpType, RecvWr, SendOp, Side,
-    WcOpcode, WcStatus,
+    AccessFlags, BindMw, Counter, Pd, PostError, QpChange, QpState, QpType, RecvWr, SendOp, SendWr,
+    Side, WcOpcode, WcStatus,
 };
 use uroce_wire::{OpCode, Rkey};
 
@@ -162,4 +162,48 @@ fn after_a_local_error_a_uc_qp_begins_anew_when_told_to() {
     assert_all_succeeded(&mut pair, B, Side::Recv, &recvs);
     assert_eq!(pair.sequence(A), upto(6).collect::<Vec<_>>(), "PSNs go on");
     assert_eq!(pair.count(B, Counter::OutOfSequence), 0);
+}
+
+#[test] //= check G2 test
+fn each_service_takes_its_own_operations_and_no_other() {
+    use QpType::{Rc, Uc, Ud};
+    for qp_type in QpType::ALL {
+        let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
+        let bind = window(&mut pair);
+        let (va, rkey) = (pair.remote(B).va(0), pair.remote(B).rkey());
+        let ah = uroce_transport::Ah(0);
+        let (dest_qpn, qkey, imm) = (pair.qpn(B), uroce_wire::Qkey(1), None);
+        // What it is, who has it, how long a list it takes, and whether inline data may be its payload.
+        let ops = [
+            (SendOp::Send { imm: None }, &[Rc, Uc][..], 16, true),
+            (SendOp::SendWithInvalidate { rkey }, &[Rc], 16, true),
+            (SendOp::SendTo { ah, dest_qpn, qkey, imm }, &[Ud], 16, true),
+            (SendOp::Write { va, rkey, imm: None }, &[Rc, Uc], 16, true),
+            (SendOp::Read { va, rkey }, &[Rc], 16, false),
+            (SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 }, &[Rc], 8, false),
+            (SendOp::FetchAdd { va, rkey, add: 1 }, &[Rc], 8, false),
+            (SendOp::LocalInvalidate { rkey }, &[Rc, Uc], 0, false),
+            (SendOp::BindMw(bind), &[Rc, Uc], 0, false),
+        ];
+        let sge = pair.local(A).sge(0, 8);
+        for (op, services, len, takes_inline) in ops {
+            let is_ours = services.contains(&qp_type);
+            let right = if is_ours { Ok(()) } else { Err(PostError::WrongOperation) };
+            let list = &[sge; 2][..len / 8];
+            assert_eq!(op.check(qp_type, list.len(), len as u64), right, "{qp_type} {op:?}");
+            let inline =
+                if is_ours && takes_inline { right } else { Err(PostError::WrongOperation) };
+            assert_eq!(op.check_inline(qp_type), inline, "{qp_type} {op:?}");
+            let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
+            let at = pair.at(A);
+            assert_eq!(pair.world.post_inline(at, &wr, &[1; 8]), inline, "{qp_type} {op:?}");
+            if !is_ours {
+                assert_eq!(pair.world.post_send(at, &wr, list), Err(PostError::WrongOperation));
+            }
+            if op.is_local() {
+                let refused = pair.world.post_send(at, &wr, &[sge]);
+                assert_eq!(refused, Err(PostError::WrongOperation), "takes no list");
+            }
+        }
+    }
 }
