@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uroce_engine::{Arm, CqError};
+use uroce_engine::{Arm, CqError, EventChannel};
 use uroce_transport::{Cqe, WcOpcode, WcStatus};
 use uroce_wire::{ImmDt, Qpn, Rkey};
 
@@ -73,13 +73,25 @@ impl From<Cqe> for WorkCompletion {
     }
 }
 
-/// Names a completion queue of its device.
+/// Names a completion queue of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CqId(pub(crate) u32);
+pub struct CqId {
+    /// Where the channel of its device's asynchronous events is.
+    channel: usize,
+    /// Its number there.
+    number: u32,
+}
 
 impl CqId {
     pub(crate) fn of(cq: &uroce_engine::CompletionQueue) -> CqId {
-        CqId(cq.number())
+        // Every queue of ours gives events.
+        cq.events().map_or(CqId { channel: 0, number: 0 }, |events| {
+            CqId::numbered(events.channel(), events.number())
+        })
+    }
+
+    pub(crate) fn numbered(channel: &Arc<EventChannel>, number: u32) -> CqId {
+        CqId { channel: Arc::as_ptr(channel).addr(), number }
     }
 }
 

@@ -44,12 +44,15 @@ impl Context {
     ///
     /// The system fails.
     pub fn poll_async_event(&self) -> io::Result<Option<AsyncEvent>> {
-        let event = self.device.engine().events().try_next()?;
+        let channel = self.device.engine().events();
+        let event = channel.try_next()?;
         Ok(event.map(|event| AsyncEvent {
             kind: event.kind,
             source: match event.subject {
                 Subject::Qp(qpn) => EventSource::QueuePair(qpn),
-                Subject::Cq(number) => EventSource::CompletionQueue(CqId(number)),
+                Subject::Cq(number) => {
+                    EventSource::CompletionQueue(CqId::numbered(channel, number))
+                }
                 Subject::Srq(number) => EventSource::SharedReceiveQueue(SrqId(number)),
             },
         }))

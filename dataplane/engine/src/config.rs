@@ -33,7 +33,8 @@ pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
 pub struct EngineConfig {
     /// One lcore per entry, 1 to [`MAX_LCORES`]: the CPU its thread is pinned to, if any.
     pub lcores: Vec<Option<usize>>,
-    /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes per lcore even if never created.
+    /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes per lcore, and 100
+    /// in all, even if never created.
     pub max_qps: u32,
     /// Memory regions and windows at once, 1 to [`MAX_MRS`]. Each costs 8 bytes even if never
     /// registered.

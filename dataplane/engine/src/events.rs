@@ -286,6 +286,11 @@ impl EventGuard {
         }
     }
 
+    /// The channel by which its events are given.
+    pub fn channel(&self) -> &Arc<EventChannel> {
+        &self.channel
+    }
+
     /// Closes the source: no event of it is given any more. Returns once those that were given
     /// have been acknowledged.
     //= check G10 — destroying waits for acknowledgements, and nothing is delivered after it

@@ -163,9 +163,9 @@ impl CompletionQueue {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// The number by which asynchronous events name it; 0 if it gives none.
-    pub fn number(&self) -> u32 {
-        self.events.as_ref().map_or(0, EventGuard::number)
+    /// How asynchronous events are told of it: by which channel and number. `None` if it gives none.
+    pub fn events(&self) -> Option<&EventGuard> {
+        self.events.as_ref()
     }
 
     /// Where its events go.

@@ -9,19 +9,20 @@
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
 use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
-use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
 
-/// What an lcore tells the application about a QP.
+/// What an lcore tells the application about a QP: one cache line, since who posts reads all of it
+/// and nobody but the lcore writes.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct QpShared {
-    state: CachePadded<AtomicU8>,
+    state: AtomicU8,
     /// Work requests that left the send queue since the QP was created.
-    sq_retired: CachePadded<AtomicU32>,
+    sq_retired: AtomicU32,
     /// The same of the receive queue.
-    rq_retired: CachePadded<AtomicU32>,
+    rq_retired: AtomicU32,
 }
 
 /// Which of a QP's two retired counters.
@@ -35,9 +36,9 @@ impl QpShared {
     /// A QP in RESET with empty queues.
     pub(crate) fn new() -> QpShared {
         QpShared {
-            state: CachePadded::new(AtomicU8::new(QpState::Reset as u8)),
-            sq_retired: CachePadded::default(),
-            rq_retired: CachePadded::default(),
+            state: AtomicU8::new(QpState::Reset as u8),
+            sq_retired: AtomicU32::new(0),
+            rq_retired: AtomicU32::new(0),
         }
     }
 

@@ -8,9 +8,9 @@ use uroce_engine::eal::{Eal, EalConfig};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
-    CompletionQueue, Control, Engine, EngineConfig, EventGuard, IdlePolicy, LossConfig, MrKeys,
-    MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd, SendQueueEnd,
-    SharedReceiveQueue,
+    CompletionQueue, Control, ControlError, Engine, EngineConfig, EventGuard, IdlePolicy,
+    LossConfig, MrKeys, MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd,
+    SendQueueEnd, SharedReceiveQueue,
 };
 use uroce_transport::{
     AccessFlags, Cqe, Pd, QpCaps, QpChange, QpState, QpType, RecvWr, SendOp, SendWr, Sge,
@@ -170,13 +170,27 @@ impl Node {
         wish: &QpWish,
         srq: Option<&Arc<SharedReceiveQueue>>,
     ) -> TestQp {
+        self.create_qp_of(pd, wish, srq).expect("QP")
+    }
+
+    /// The same, which may fail.
+    pub fn try_create_qp(&mut self, wish: &QpWish) -> Result<TestQp, ControlError> {
+        self.create_qp_of(self.engine.alloc_pd(), wish, None)
+    }
+
+    fn create_qp_of(
+        &mut self,
+        pd: Pd,
+        wish: &QpWish,
+        srq: Option<&Arc<SharedReceiveQueue>>,
+    ) -> Result<TestQp, ControlError> {
         let cq = self.engine.create_cq(wish.cq_depth, None).expect("CQ");
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let QpWish { qp_type, caps, .. } = *wish;
         let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: srq.cloned(), lcore };
-        let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec).expect("QP");
-        TestQp { qpn, lcore, pd, sq, rq, cq, events }
+        let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec)?;
+        Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }
 
     /// RESET to RTS.
