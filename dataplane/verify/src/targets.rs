@@ -3,6 +3,9 @@
 mod arithmetic;
 mod frame;
 mod keys;
+mod peer;
+mod requester;
+mod responder;
 mod wheel;
 
 use crate::Input;
@@ -21,6 +24,8 @@ pub struct Target {
 /// All of them.
 pub const TARGETS: &[Target] = &[
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
+    Target { name: "responder", run: responder::run, seeds: Vec::new },
+    Target { name: "requester", run: requester::run, seeds: Vec::new },
     Target { name: "keys", run: keys::run, seeds: Vec::new },
     Target { name: "wheel", run: wheel::run, seeds: Vec::new },
     Target { name: "arithmetic", run: arithmetic::run, seeds: Vec::new },

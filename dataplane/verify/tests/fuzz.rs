@@ -51,6 +51,8 @@ macro_rules! targets {
 
 targets! {
     z1_frame "frame";
+    z2_responder "responder";
+    z3_requester "requester";
     z11_keys "keys";
     z12_wheel "wheel";
     z13_arithmetic "arithmetic";

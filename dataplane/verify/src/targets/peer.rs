@@ -1,0 +1,279 @@
+//! The surroundings of a QP under attack: memory with edges, a wire that remembers, completions.
+
+use crate::Input;
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use uroce_transport::{
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Key, Memory,
+    MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit, QpState,
+    QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+};
+use uroce_wire::{
+    Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va,
+    emit_headers,
+};
+
+pub(super) const MTU: usize = 256;
+pub(super) const PD: Pd = Pd(1);
+pub(super) const OURS: Qpn = Qpn::new(0x11);
+pub(super) const THEIRS: Qpn = Qpn::new(0x22);
+pub(super) const QKEY: Qkey = Qkey(0x1234);
+/// Bytes of each region.
+pub(super) const LEN: u64 = 4096;
+/// Peers may do everything here.
+pub(super) const OPEN: (u32, u64) = (0x0100_0000, 0x7000_0000);
+/// Right behind it, the application's alone.
+pub(super) const CLOSED: (u32, u64) = (0x0200_0000, 0x7000_0000 + LEN);
+/// Where work requests of the application have their buffers.
+pub(super) const LOCAL: (u32, u64) = (0x0300_0000, 0x9000_0000);
+
+/// A packet that the QP has sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) bth: Bth,
+    pub(super) ext: ExtHeaders,
+    pub(super) len: u32,
+}
+
+/// Memory that was written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub(super) is_remote: bool,
+    pub(super) va: u64,
+    pub(super) len: u64,
+}
+
+/// All that a QP touches.
+#[derive(Debug)]
+pub(super) struct World {
+    /// Of the closed region; nobody may write it.
+    pub(super) closed: Vec<u8>,
+    pub(super) written: Vec<Written>,
+    pub(super) sent: Vec<Sent>,
+    pub(super) done: Vec<(Side, Cqe)>,
+    pub(super) srq: VecDeque<(u64, Sge)>,
+    /// Packets that the wire takes.
+    pub(super) room: u32,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        World {
+            closed: vec![0x5a; LEN as usize],
+            written: Vec::new(),
+            sent: Vec::new(),
+            done: Vec::new(),
+            srq: VecDeque::new(),
+            room: u32::MAX,
+        }
+    }
+
+    fn grant(&self, by: Accessor, region: Region, access: Access) -> Result<bool, MemoryFault> {
+        let (key, is_remote) = match region.key {
+            Key::Local(lkey) => (lkey.0, false),
+            Key::Remote(rkey) => (rkey.0, true),
+        };
+        let regions = [OPEN, CLOSED, LOCAL];
+        let found = regions.into_iter().find(|&(known, _)| known == key);
+        let (_, begin) = found.ok_or(MemoryFault::UnknownKey)?;
+        assert_eq!(by, Accessor { pd: PD, qpn: OURS }, "on whose behalf");
+        let [va, len] = [region.va.0, region.len.into()].map(u128::from);
+        if va < begin.into() || va + len > u128::from(begin + LEN) {
+            return Err(MemoryFault::OutOfRange);
+        }
+        if is_remote && key != OPEN.0 {
+            Err(MemoryFault::NotGranted)
+        } else {
+            Ok(access != Access::Read)
+        }
+    }
+
+    fn write_at(&mut self, region: Region) {
+        let is_remote = matches!(region.key, Key::Remote(_));
+        let written = Written { is_remote, va: region.va.0, len: region.len.into() };
+        if (CLOSED.1..CLOSED.1 + LEN).contains(&written.va) {
+            self.closed[(written.va - CLOSED.1) as usize] = 0;
+        }
+        self.written.push(written);
+    }
+}
+
+impl Memory for World {
+    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+        self.grant(by, region, access).map(|_| ())
+    }
+
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        assert_eq!(bytes.len(), region.len as usize);
+        if !bytes.is_empty() {
+            self.grant(by, region, Access::Write)?;
+            self.write_at(region);
+        }
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        _op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        assert!(va.0.is_multiple_of(8), "not aligned");
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        self.grant(by, region, Access::Atomic)?;
+        self.write_at(region);
+        Ok(va.0)
+    }
+
+    fn bind(&mut self, _by: Accessor, _bind: &BindMw) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow)
+    }
+
+    fn invalidate(&mut self, _by: Accessor, _rkey: Rkey) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow)
+    }
+}
+
+impl PacketSink for World {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+        if self.room == 0 {
+            return Err(TransmitError::Full);
+        }
+        for piece in packet.payload.clone() {
+            if let Piece::Region(region) = piece {
+                self.check(packet.by, region, Access::Read).map_err(TransmitError::Memory)?;
+            }
+        }
+        self.room -= 1;
+        self.sent.push(Sent { bth: packet.bth, ext: packet.ext, len: packet.payload.len() });
+        Ok(())
+    }
+}
+
+impl Output for World {
+    fn complete(&mut self, side: Side, cqe: Cqe) {
+        self.done.push((side, cqe));
+    }
+
+    fn count(&mut self, _counter: Counter) {}
+
+    fn event(&mut self, _event: AsyncEvent) {}
+}
+
+impl SharedReceives for World {
+    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        let Some((wr_id, sge)) = self.srq.pop_front() else { return false };
+        place(&RecvWr { wr_id }, &[sge]);
+        true
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        0
+    }
+}
+
+/// The addresses of the connection, as we send.
+pub(super) fn path() -> Encap {
+    Encap {
+        src: Ipv4Addr::new(10, 0, 0, 1).into(),
+        dst: Ipv4Addr::new(10, 0, 0, 2).into(),
+        src_port: 0xc000,
+        hop_limit: 64,
+        ..Encap::default()
+    }
+}
+
+/// A PSN near a place where something wraps, or anywhere.
+pub(super) fn first_psn(input: &mut Input<'_>) -> Psn {
+    match input.below(4) {
+        0 => Psn::new(0),
+        1 => Psn::new(0xff_fffc),
+        2 => Psn::new(0x7f_fffc),
+        _ => Psn::new(input.u32()),
+    }
+}
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) qp_type: QpType,
+    pub(super) uses_srq: bool,
+    pub(super) psn: Psn,
+    pub(super) rd_atomic: u8,
+    pub(super) retries: u8,
+}
+
+/// A QP in a state.
+pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
+    let caps = QpCaps {
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_send_sge: 2,
+        max_recv_sge: 2,
+        max_inline_data: 64,
+    };
+    let init = QpInit { qp_type: terms.qp_type, caps, uses_srq: terms.uses_srq };
+    let mut qp = Qp::new(OURS, PD, &init);
+    qp.set_port_mtu(PathMtu::B256);
+    let is_ud = terms.qp_type == QpType::Ud;
+    let is_rc = terms.qp_type == QpType::Rc;
+    let init = QpChange {
+        pkey: Some(Pkey::DEFAULT),
+        port: Some(1),
+        access: (!is_ud).then_some(AccessFlags::all()),
+        qkey: is_ud.then_some(QKEY),
+        ..QpChange::to(QpState::Init)
+    };
+    let rtr = QpChange {
+        path: (!is_ud).then(path),
+        path_mtu: (!is_ud).then_some(PathMtu::B256),
+        dest_qpn: (!is_ud).then_some(THEIRS),
+        rq_psn: (!is_ud).then_some(terms.psn),
+        max_dest_rd_atomic: is_rc.then_some(terms.rd_atomic),
+        min_rnr_timer: is_rc.then_some(12),
+        ..QpChange::to(QpState::Rtr)
+    };
+    let rts = QpChange {
+        sq_psn: Some(terms.psn),
+        timeout: is_rc.then_some(14),
+        retry_cnt: is_rc.then_some(terms.retries),
+        rnr_retry: is_rc.then_some(terms.retries),
+        max_rd_atomic: is_rc.then_some(terms.rd_atomic),
+        ..QpChange::to(QpState::Rts)
+    };
+    let steps: &[QpChange] = match state {
+        QpState::Reset => &[],
+        QpState::Init => &[init],
+        QpState::Rtr => &[init, rtr],
+        _ => &[init, rtr, rts],
+    };
+    for step in steps {
+        qp.modify(step, world).expect("a regular way up");
+    }
+    if matches!(state, QpState::Sqd | QpState::Err) {
+        qp.modify(&QpChange::to(state), world).expect("from RTS");
+    }
+    qp
+}
+
+/// A buffer of the application: receive or request `number` has it to itself.
+pub(super) fn buffer(number: u64, len: u32) -> Sge {
+    Sge { va: Va(LOCAL.1 + number % 5 * 800), len, lkey: Lkey(LOCAL.0) }
+}
+
+/// Header fields and payload as bytes, from BTH to the end of the pad.
+pub(super) fn packet_bytes(bth: &Bth, ext: &ExtHeaders, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    let len = emit_headers(bth, ext, &mut bytes).unwrap_or_default();
+    bytes.truncate(len);
+    bytes.extend_from_slice(payload);
+    bytes.extend(std::iter::repeat_n(0, usize::from(bth.pad_count)));
+    bytes
+}
+
+/// Does an opcode carry data?
+pub(super) fn carries_data(opcode: OpCode) -> bool {
+    let operation = opcode.info().map(|row| row.operation);
+    matches!(operation, Some(Operation::Send | Operation::Write | Operation::ReadResponse))
+}

@@ -1,0 +1,298 @@
+//! Z3: responses with any fields, and time, to a requester with requests outstanding.
+//!
+//! What holds
+//! - Requests complete once each, in the order of their posting.
+//! - None succeeds without its cause: an acknowledgement that covers it, all data of a READ, the
+//!   result of an ATOMIC. None fails without one: the NAK that its status names, a timer or a NAK
+//!   to retry by, an answer that does not fit.
+//! - Only the oldest request's own buffer is written; what is dropped changes nothing.
+
+use super::peer::{
+    LOCAL, MTU, OPEN, OURS, THEIRS, Terms, World, buffer, first_psn, packet_bytes, path, qp_in,
+};
+use crate::Input;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+use uroce_transport::{Inbound, Instant, Qp, QpState, QpType, SendOp, SendWr, Side, WcStatus};
+use uroce_wire::{
+    Bth, ExtHeaders, NakCode, OpCode, Operation, Packet, Pkey, Psn, Rkey, Syndrome, Va,
+};
+
+/// A request that has not completed.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    wr_id: u64,
+    op: SendOp,
+    len: u32,
+    /// Set when its first packet is first sent.
+    first: Option<Psn>,
+}
+
+impl Request {
+    fn psns(&self) -> u32 {
+        self.len.div_ceil(MTU as u32).max(1)
+    }
+
+    fn last(&self) -> Option<Psn> {
+        self.first.map(|first| first.plus(self.psns() - 1))
+    }
+}
+
+/// What has been delivered that may be a cause.
+#[derive(Default)]
+struct Causes {
+    /// Everything before this distance from the first PSN may have been acknowledged.
+    acknowledged: i32,
+    read_data: BTreeSet<u32>,
+    atomic_results: BTreeSet<u32>,
+    naks: BTreeSet<u8>,
+    has_rnr: bool,
+    has_answer: bool,
+    has_timed_out: bool,
+}
+
+struct Siege {
+    qp: Qp,
+    world: World,
+    now: Instant,
+    start: Psn,
+    /// One past the newest PSN sent.
+    end: Psn,
+    requests: VecDeque<Request>,
+    causes: Causes,
+    has_failed: bool,
+}
+
+pub(super) fn run(input: &mut Input<'_>) {
+    let start = first_psn(input);
+    let (rd_atomic, retries) = (1 + input.below(4) as u8, input.below(8) as u8);
+    let terms = Terms { qp_type: QpType::Rc, uses_srq: false, psn: start, rd_atomic, retries };
+    let mut world = World::new();
+    let qp = qp_in(QpState::Rts, &terms, &mut world);
+    let mut siege = Siege {
+        qp,
+        world,
+        now: Instant::from_nanos(1_000_000),
+        start,
+        end: start,
+        requests: VecDeque::new(),
+        causes: Causes::default(),
+        has_failed: false,
+    };
+    for wr_id in 0..1 + input.below(8) as u64 {
+        siege.post(input, wr_id);
+    }
+    for _ in 0..64 {
+        if input.is_empty() {
+            break;
+        }
+        match input.below(8) {
+            0 => siege.pass_time(input),
+            1 | 2 => siege.transmit(1 + input.below(6) as u32),
+            _ => siege.answer(input),
+        }
+        siege.check(input);
+    }
+}
+
+impl Siege {
+    fn post(&mut self, input: &mut Input<'_>, wr_id: u64) {
+        let (va, rkey) = (Va(OPEN.1), Rkey(OPEN.0));
+        let op = match input.below(6) {
+            0 => SendOp::Send { imm: None },
+            1 => SendOp::Write { va, rkey, imm: None },
+            2 | 3 => SendOp::Read { va, rkey },
+            4 => SendOp::FetchAdd { va, rkey, add: 1 },
+            _ => SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 },
+        };
+        let len = if op.is_atomic() { 8 } else { input.pick(&[0, 1, 255, 256, 257, 600, 800]) };
+        let fence = input.below(8) == 0;
+        let wr = SendWr { wr_id, op, signaled: true, solicited: false, fence };
+        let posted = self.qp.post_send(&wr, &[buffer(wr_id, len)], &mut self.world);
+        posted.expect("room for all");
+        self.requests.push_back(Request { wr_id, op, len, first: None });
+    }
+
+    fn pass_time(&mut self, input: &mut Input<'_>) {
+        let step = Duration::from_micros(1 << input.below(22));
+        self.now = self.now + step;
+        let is_due = self.qp.next_timeout().is_some_and(|deadline| deadline <= self.now);
+        self.causes.has_timed_out |= is_due;
+        self.qp.handle_timeout(self.now, &mut self.world);
+    }
+
+    /// Follows which request got which PSNs.
+    fn transmit(&mut self, budget: u32) {
+        self.qp.poll_transmit(self.now, budget, &mut self.world);
+        for sent in std::mem::take(&mut self.world.sent) {
+            let row = sent.bth.opcode.info().expect("a known opcode");
+            assert!(row.is_request(), "{}", row.name);
+            assert_eq!(sent.bth.dest_qpn, THEIRS);
+            let psn = sent.bth.psn;
+            if psn != self.end {
+                // Again: it has been sent before.
+                assert!(psn.is_before(self.end) && !psn.is_before(self.start), "{psn:?}");
+                continue;
+            }
+            if row.position.is_first() {
+                let begun = self.requests.iter_mut().find(|request| request.first.is_none());
+                let begun = begun.expect("nothing was left to be sent");
+                begun.first = Some(psn);
+                let is_read = row.operation == Operation::ReadRequest;
+                self.end = psn.plus(if is_read { begun.psns() } else { 1 });
+            } else {
+                self.end = psn.next();
+            }
+        }
+    }
+
+    fn answer(&mut self, input: &mut Input<'_>) {
+        let (bth, ext, payload) = self.craft(input);
+        let bytes = packet_bytes(&bth, &ext, &payload);
+        let Ok(packet) = Packet::parse(&bytes) else { return };
+        let row = packet.op;
+        let inbound = Inbound { src: path().dst, dst: path().src, l3: &[0x45; 20], packet };
+        let before = (self.qp.state(), self.qp.send_wrs());
+        let result = self.qp.handle_packet(self.now, &inbound, &mut self.world);
+        input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |()| 0));
+        if let Err(reason) = result {
+            assert_eq!((self.qp.state(), self.qp.send_wrs()), before, "dropped: {reason:?}");
+            assert!(self.world.written.is_empty() && self.world.done.is_empty());
+            return;
+        }
+        if !row.is_response() || !bth.psn.is_before(self.end) || bth.psn.is_before(self.start) {
+            assert!(self.world.written.is_empty(), "an answer to nothing is written");
+            return;
+        }
+        self.note(&bth, &ext);
+    }
+
+    fn craft(&self, input: &mut Input<'_>) -> (Bth, ExtHeaders, Vec<u8>) {
+        let byte = input.u8();
+        // Requests are the responder's, and another target's.
+        let opcode = OpCode(if byte >= 0xf8 { 0x20 | input.u8() } else { 0x0d + byte % 6 });
+        let outstanding = self.requests.front().and_then(|request| request.first);
+        let base = outstanding.unwrap_or(self.end);
+        let psn = match input.below(8) {
+            0 => self.end.plus(u32::from(input.u8() % 4)),
+            1 => base.minus(u32::from(input.u8() % 4)),
+            2 => Psn::new(input.u32()),
+            3 => self.end.minus(1),
+            _ => base.plus(u32::from(input.u8() % 8)),
+        };
+        let left = self.requests.front().map_or(0, |request| request.len as usize);
+        let len = match (opcode.0, input.below(8)) {
+            (0x0d..=0x10, 0) => input.below(256),
+            (0x0d | 0x0e, _) => MTU,
+            (0x0f, _) => (left + MTU - 1) % MTU + 1,
+            (0x10, _) => left.min(MTU),
+            _ => 0,
+        };
+        let syndrome = match input.below(8) {
+            0 => input.u8(),
+            1 => 0x20 | input.u8() & 0x1f,
+            2 => 0x60,
+            3 => 0x60 | input.u8() & 7,
+            _ => 0x1f,
+        };
+        let pad_count = (len as u8).wrapping_neg() & 3;
+        let bth =
+            Bth { opcode, psn, pad_count, pkey: Pkey::DEFAULT, dest_qpn: OURS, ..Bth::default() };
+        let mut ext = ExtHeaders::default();
+        ext.aeth.syndrome = Syndrome::from_byte(syndrome);
+        ext.atomic_ack.original = 7;
+        (bth, ext, vec![0x33; len])
+    }
+
+    /// What an answer may be the cause of.
+    fn note(&mut self, bth: &Bth, ext: &ExtHeaders) {
+        let causes = &mut self.causes;
+        causes.has_answer = true;
+        let at = bth.psn.distance_from(self.start);
+        let row = bth.opcode.info().expect("it was parsed");
+        let covered = match (row.operation, ext.aeth.syndrome) {
+            (Operation::ReadResponse, _) => {
+                causes.read_data.insert(bth.psn.value());
+                at + 1
+            }
+            (Operation::AtomicAcknowledge, _) => {
+                causes.atomic_results.insert(bth.psn.value());
+                at + 1
+            }
+            (_, Syndrome::Ack { .. }) => at + 1,
+            (_, Syndrome::RnrNak { .. }) => {
+                causes.has_rnr = true;
+                at
+            }
+            (_, Syndrome::Nak(code)) => {
+                causes.naks.insert(code.code());
+                at
+            }
+            (_, Syndrome::Reserved(_)) => 0,
+        };
+        causes.acknowledged = causes.acknowledged.max(covered);
+    }
+
+    fn check(&mut self, input: &mut Input<'_>) {
+        let front = self.requests.front().copied();
+        let written = std::mem::take(&mut self.world.written);
+        // Several requests may complete by one answer; the READ or ATOMIC that is written is the
+        // first of those whose answer it is.
+        let own = self.requests.iter().find(|request| request.op.is_read_or_atomic());
+        for write in written {
+            assert!(!write.is_remote && front.is_some());
+            let own = own.expect("no request takes data");
+            let begin = buffer(own.wr_id, own.len).va.0;
+            let is_inside = write.va >= begin && write.va + write.len <= begin + u64::from(own.len);
+            assert!(is_inside && begin >= LOCAL.1, "{write:?} for {own:?}");
+        }
+        for (side, cqe) in std::mem::take(&mut self.world.done) {
+            assert_eq!(side, Side::Send);
+            let request = self.requests.pop_front().expect("completed twice");
+            assert_eq!(cqe.wr_id, request.wr_id, "out of order");
+            input.reach(0x100 + cqe.status as u32, u32::from(request.op.is_read_or_atomic()));
+            if cqe.status == WcStatus::Success {
+                assert!(!self.has_failed, "after a failure");
+                self.check_success(&request);
+            } else {
+                self.check_failure(cqe.status);
+            }
+        }
+        assert_eq!(self.has_failed, self.qp.state() == QpState::Err);
+        assert!(!self.has_failed || self.requests.is_empty(), "not flushed");
+    }
+
+    fn check_success(&self, request: &Request) {
+        let last = request.last().expect("completed before it was sent");
+        assert!(last.is_before(self.end), "completed before it was sent whole");
+        let all = |answers: &BTreeSet<u32>| {
+            (0..request.psns()).all(|at| {
+                let psn = request.first.map(|first| first.plus(at).value());
+                psn.is_some_and(|psn| answers.contains(&psn))
+            })
+        };
+        let is_caused = match request.op {
+            SendOp::Read { .. } => all(&self.causes.read_data),
+            op if op.is_atomic() => all(&self.causes.atomic_results),
+            _ => last.distance_from(self.start) < self.causes.acknowledged,
+        };
+        assert!(is_caused, "{request:?} succeeded without a cause");
+    }
+
+    fn check_failure(&mut self, status: WcStatus) {
+        let nak = |code: NakCode| self.causes.naks.contains(&code.code());
+        let is_caused = match status {
+            WcStatus::WrFlushErr => self.has_failed,
+            _ if self.has_failed => false,
+            WcStatus::RemInvReqErr => nak(NakCode::InvalidRequest),
+            WcStatus::RemAccessErr => nak(NakCode::RemoteAccessError),
+            WcStatus::RemOpErr => nak(NakCode::RemoteOperationalError),
+            WcStatus::RnrRetryExcErr => self.causes.has_rnr,
+            WcStatus::RetryExcErr => self.causes.has_timed_out || self.causes.has_answer,
+            WcStatus::BadRespErr | WcStatus::LocLenErr => self.causes.has_answer,
+            _ => false,
+        };
+        assert!(is_caused, "{status:?} without a cause");
+        self.has_failed = true;
+    }
+}

@@ -1,0 +1,299 @@
+//! Z2: packets with any fields, their ICRC right, to a responder in any state.
+//!
+//! What holds
+//! - A packet that is dropped changes nothing.
+//! - A WRITE writes where its first packet said, an ATOMIC its word, a SEND into the oldest receive;
+//!   nothing else is written.
+//! - Receives complete once each, in order, at most one a packet but for flushes.
+//! - RC answers with what a responder may send, one acknowledgement a packet, and goes to ERR
+//!   after a NAK that ends the connection; UC and UD answer nothing.
+
+use super::peer::{
+    CLOSED, LEN, LOCAL, MTU, OPEN, OURS, QKEY, Sent, THEIRS, Terms, World, buffer, carries_data,
+    first_psn, packet_bytes, path, qp_in,
+};
+use crate::Input;
+use std::collections::VecDeque;
+use uroce_transport::{Inbound, Instant, Qp, QpState, QpType, RecvWr, Side, WcStatus};
+use uroce_wire::{
+    Bth, ExtHeaders, Header, NakCode, OpCode, Operation, Packet, Pkey, Psn, Qkey, Rkey, Syndrome,
+    Va,
+};
+
+const STATES: [QpState; 8] = [
+    QpState::Rtr,
+    QpState::Rts,
+    QpState::Rts,
+    QpState::Sqd,
+    QpState::Rtr,
+    QpState::Reset,
+    QpState::Init,
+    QpState::Err,
+];
+
+struct Siege {
+    qp: Qp,
+    world: World,
+    /// Receives that have not completed: their numbers and lengths.
+    posted: VecDeque<(u64, u32)>,
+    /// Where the WRITE in progress may write.
+    announced: (u64, u64),
+    /// The PSN that is expected next, as far as answers tell.
+    expected: Psn,
+    /// A receive has completed in error, which ends the QP; RC sends its NAK first.
+    has_failed: bool,
+}
+
+pub(super) fn run(input: &mut Input<'_>) {
+    let qp_type = input.pick(&[QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
+    let state = input.pick(&STATES);
+    let (uses_srq, psn) = (input.below(2) == 1, first_psn(input));
+    let rd_atomic = input.below(4) as u8;
+    let terms = Terms { qp_type, uses_srq, psn, rd_atomic, retries: 1 };
+    let mut world = World::new();
+    let qp = qp_in(state, &terms, &mut world);
+    let (posted, announced) = (VecDeque::new(), (0, 0));
+    let mut siege = Siege { qp, world, posted, announced, expected: psn, has_failed: false };
+    for number in 0..input.below(6) as u64 {
+        let len = input.pick(&[700, 300, 256, 40, 100, 0]);
+        siege.post(number, len, uses_srq);
+    }
+    for _ in 0..48 {
+        if input.is_empty() {
+            break;
+        }
+        siege.world.room = if input.below(8) == 7 { 0 } else { u32::MAX };
+        siege.attack(input);
+    }
+}
+
+impl Siege {
+    fn post(&mut self, number: u64, len: u32, to_srq: bool) {
+        let sge = buffer(number, len);
+        if to_srq {
+            self.world.srq.push_back((number, sge));
+        } else if self.qp.post_recv(&RecvWr { wr_id: number }, &[sge], &mut self.world).is_err() {
+            return;
+        }
+        if self.qp.state() == QpState::Err && !to_srq {
+            let flushed = self.world.done.pop().expect("flushed at once");
+            assert_eq!((flushed.1.wr_id, flushed.1.status), (number, WcStatus::WrFlushErr));
+            return;
+        }
+        self.posted.push_back((number, len));
+    }
+
+    fn attack(&mut self, input: &mut Input<'_>) {
+        let (bth, ext, payload) = self.craft(input);
+        let bytes = packet_bytes(&bth, &ext, &payload);
+        let before = (self.qp.state(), self.posted.len());
+        self.world.written.clear();
+        self.world.sent.clear();
+        let now = Instant::from_nanos(1_000_000);
+        let l3 = [0x45; 20];
+        let (src, dst) = (path().dst, path().src);
+        let result = match Packet::parse(&bytes) {
+            Ok(packet) => {
+                let inbound = Inbound { src, dst, l3: &l3, packet };
+                self.qp.handle_packet(now, &inbound, &mut self.world)
+            }
+            Err(_) if bth.opcode.info().is_none() => {
+                self.qp.handle_reserved_opcode(now, src, dst, &bth, &mut self.world)
+            }
+            Err(_) => return,
+        };
+        input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |()| 0));
+        assert!(self.world.sent.is_empty(), "sent without being asked to");
+        match result {
+            Err(reason) => {
+                // But for a receive that was taken from the SRQ and is kept.
+                let after = (self.qp.state(), self.posted.len());
+                assert_eq!(after, before, "dropped: {reason:?}");
+                assert!(self.world.written.is_empty(), "dropped, but written: {reason:?}");
+                assert!(self.world.done.is_empty(), "dropped, but completed: {reason:?}");
+            }
+            Ok(()) => {
+                let serves = matches!(before.0, QpState::Rtr | QpState::Rts | QpState::Sqd);
+                assert!(serves || before.0 == QpState::Sqe, "served in {:?}", before.0);
+            }
+        }
+        self.check_written(&bth, &ext, payload.len() as u64);
+        self.check_completed();
+        self.check_answer(&ext, before.0);
+        assert!(self.world.closed.iter().all(|&byte| byte == 0x5a), "closed memory is written");
+        if self.qp.qp_type() != QpType::Rc && result.is_ok() {
+            self.expected = bth.psn.next();
+        }
+    }
+
+    /// A packet that may be right, nearly right, or nonsense.
+    fn craft(&self, input: &mut Input<'_>) -> (Bth, ExtHeaders, Vec<u8>) {
+        let service = match self.qp.qp_type() {
+            QpType::Rc => 0x00,
+            QpType::Uc => 0x20,
+            QpType::Ud => 0x60,
+        };
+        let byte = input.u8();
+        let low = match self.qp.qp_type() {
+            QpType::Ud => 0x04 | byte & 1,
+            _ => byte % 0x18,
+        };
+        let opcode = OpCode(if byte >= 0xf0 { input.u8() } else { service | low });
+        let flags = input.u8();
+        let psn = match flags & 7 {
+            0 => self.expected.plus(1 + u32::from(input.u8() % 8)),
+            1 => self.expected.minus(1 + u32::from(input.u8() % 8)),
+            2 if flags & 0x80 != 0 => Psn::new(input.u32()),
+            _ => self.expected,
+        };
+        let len = if carries_data(opcode) {
+            match input.below(6) {
+                0 => 0,
+                1 => input.below(256) + 1,
+                2 => usize::from(input.u8() & 7),
+                3 => MTU + 4,
+                _ => MTU,
+            }
+        } else {
+            0
+        };
+        let bth = Bth {
+            opcode,
+            psn,
+            solicited: flags & 8 != 0,
+            ack_req: flags & 16 == 0,
+            pkey: if flags & 0x60 == 0x60 { Pkey(input.u16()) } else { Pkey::DEFAULT },
+            pad_count: (len as u8).wrapping_neg() & 3,
+            dest_qpn: OURS,
+            ..Bth::default()
+        };
+        (bth, self.extension(input, len as u32), vec![0x77; len])
+    }
+
+    fn extension(&self, input: &mut Input<'_>, len: u32) -> ExtHeaders {
+        let mut ext = ExtHeaders::default();
+        let offset = match input.below(4) {
+            0 => LEN - u64::from(input.u8()),
+            1 => 0_u64.wrapping_sub(u64::from(input.u8())),
+            2 => (u64::from(input.u16()) % LEN) & !7,
+            _ => 0,
+        };
+        let va = if input.below(16) == 1 { input.u64() } else { OPEN.1.wrapping_add(offset) };
+        let rkey = match input.below(8) {
+            0 => Rkey(input.u32()),
+            1 => Rkey(CLOSED.0),
+            2 => Rkey(LOCAL.0),
+            _ => Rkey(OPEN.0),
+        };
+        ext.reth.va = Va(va);
+        ext.reth.rkey = rkey;
+        ext.reth.dma_len = match input.below(6) {
+            0 => 0,
+            1 => input.u32(),
+            2 => u32::from(input.u16() % 2000),
+            3 => MTU as u32 + u32::from(input.u8()),
+            _ => len,
+        };
+        ext.atomic.va = Va(if input.below(4) == 0 { va } else { va & !7 });
+        ext.atomic.rkey = rkey;
+        ext.ieth.rkey = rkey;
+        ext.aeth.syndrome = Syndrome::from_byte(input.u8());
+        ext.deth.qkey = if input.below(8) == 1 { Qkey(!QKEY.0) } else { QKEY };
+        ext.deth.src_qpn = THEIRS;
+        ext
+    }
+
+    fn check_written(&mut self, bth: &Bth, ext: &ExtHeaders, payload: u64) {
+        let Some(row) = bth.opcode.info() else {
+            assert!(self.world.written.is_empty());
+            return;
+        };
+        if row.has(Header::Reth)
+            && row.operation == Operation::Write
+            && !self.world.written.is_empty()
+        {
+            self.announced = (ext.reth.va.0, ext.reth.dma_len.into());
+        }
+        let mut total = 0;
+        for written in &self.world.written {
+            let (begin, len) = match (written.is_remote, row.operation) {
+                (true, Operation::Write) => self.announced,
+                (true, Operation::CompareSwap | Operation::FetchAdd) => (ext.atomic.va.0, 8),
+                (false, Operation::Send) => {
+                    // The receives that are not complete yet; the oldest may be used.
+                    let (number, len) = self.posted.front().copied().expect("a receive to fill");
+                    (buffer(number, len).va.0, u64::from(len))
+                }
+                other => panic!("{other:?} writes"),
+            };
+            assert!(written.va >= begin && written.va + written.len <= begin + len, "{written:?}");
+            total += written.len;
+        }
+        let limit = match row.operation {
+            Operation::CompareSwap | Operation::FetchAdd => 8,
+            // A datagram's area of 40 bytes.
+            _ if self.qp.qp_type() == QpType::Ud => payload + 40,
+            _ => payload,
+        };
+        assert!(total <= limit, "more is written than came");
+    }
+
+    fn check_completed(&mut self) {
+        let mut successes = 0;
+        for (side, cqe) in self.world.done.drain(..) {
+            assert_eq!(side, Side::Recv, "nothing was sent");
+            let posted = self.posted.pop_front().expect("completed without a receive");
+            assert_eq!(cqe.wr_id, posted.0, "out of order");
+            assert_eq!(cqe.qpn, OURS);
+            if cqe.status == WcStatus::Success {
+                successes += 1;
+                assert!(cqe.byte_len <= posted.1 || cqe.opcode != uroce_transport::WcOpcode::Recv);
+            } else {
+                self.has_failed = true;
+            }
+        }
+        assert!(successes <= 1, "one packet completed {successes} receives");
+    }
+
+    fn check_answer(&mut self, ext: &ExtHeaders, before: QpState) {
+        let now = Instant::from_nanos(2_000_000);
+        self.qp.poll_transmit(now, 64, &mut self.world);
+        let sent = std::mem::take(&mut self.world.sent);
+        let is_stuck = self.qp.qp_type() == QpType::Rc && self.world.room == 0;
+        assert!(!self.has_failed || is_stuck || self.qp.state() == QpState::Err, "goes on");
+        if self.qp.qp_type() != QpType::Rc || matches!(before, QpState::Reset | QpState::Init) {
+            assert!(sent.is_empty(), "an answer where there is none: {sent:?}");
+            return;
+        }
+        let mut acknowledgements = 0;
+        let mut is_refused = false;
+        for Sent { bth, ext, len } in &sent {
+            let row = bth.opcode.info().expect("a known opcode");
+            assert!(row.is_response(), "{}", row.name);
+            assert_eq!(bth.dest_qpn, THEIRS);
+            assert!(*len as usize <= MTU);
+            if row.operation == Operation::Acknowledge {
+                acknowledgements += 1;
+            }
+            match ext.aeth.syndrome {
+                _ if !row.has(Header::Aeth) => {}
+                Syndrome::Ack { .. } => self.expected = bth.psn.next(),
+                Syndrome::RnrNak { timer } => {
+                    assert_eq!(timer, 12);
+                    self.expected = bth.psn;
+                }
+                Syndrome::Nak(NakCode::PsnSequenceError) => self.expected = bth.psn,
+                Syndrome::Nak(code) => {
+                    assert!(!matches!(code, NakCode::Reserved(_) | NakCode::InvalidRdRequest));
+                    is_refused = true;
+                }
+                Syndrome::Reserved(byte) => panic!("syndrome {byte:02x}"),
+            }
+        }
+        assert!(acknowledgements <= 1, "{acknowledgements} acknowledgements of one packet");
+        assert!(!is_refused || self.qp.state() == QpState::Err, "refused, and goes on");
+        let data: u64 = sent.iter().map(|sent| u64::from(sent.len)).sum();
+        assert!(data <= u64::from(ext.reth.dma_len).max(LEN), "more data than asked for");
+        self.check_completed();
+    }
+}
