@@ -7,9 +7,10 @@ import subprocess
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-# Packages and how they are built; the second group links DPDK.
+# Packages built together, as elsewhere in deploy/test; the last group links DPDK.
 GROUPS = (
     (("uroce-wire", "uroce-transport"), ("--all-features",)),
+    (("uroce-verify",), ()),
     (("uroce-engine", "uroce-controlplane", "uroce"), ()),
 )
 PROFILE = "checks"

@@ -133,11 +133,6 @@ impl Record {
         self.sightings.range(self.forgotten..)
     }
 
-    /// Was no frame kept, not even one that was forgotten since?
-    pub(super) fn is_empty(&self) -> bool {
-        self.sightings.is_empty()
-    }
-
     /// Forgets all frames and notes; a capture written later has the frames nevertheless.
     pub fn clear(&mut self) {
         self.forgotten = self.sightings.len();

@@ -23,6 +23,7 @@ mod requests;
 mod scene;
 mod sequence;
 mod services;
+mod shared;
 mod timers;
 mod uc;
 mod ud;
