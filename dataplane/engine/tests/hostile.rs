@@ -7,10 +7,11 @@ use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
 use uroce_engine::port::QueuePair;
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig};
-use uroce_engine::{PortAddresses, PortBinding};
-use uroce_transport::{AccessFlags, Counter, DropReason, QpState};
+use uroce_engine::{PortAddresses, PortBinding, multicast_mac};
+use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType};
 use uroce_wire::{
-    Bth, Encap, ExtHeaders, Gid, Mac, OpCode, Pkey, Psn, Qpn, Reth, Vlan, emit_headers, seal,
+    Bth, Deth, Encap, ExtHeaders, Gid, Mac, OpCode, Pkey, Psn, Qkey, Qpn, Reth, Vlan, emit_headers,
+    seal,
 };
 
 /// An engine, and the bare port that stands for its peer.
@@ -238,16 +239,69 @@ fn each_wrong_thing_has_its_counter_and_gets_no_answer() {
 }
 
 #[test] //= check E7 test
-fn a_reserved_opcode_of_rc_is_answered_as_an_invalid_request() {
-    let mut target = Target::new();
-    let qp = target.qp();
-    let (bth, ext) = write_only(qp.qpn);
-    let reserved = frame(&target.path(), &Bth { opcode: OpCode(0x1f), ..bth }, &ext, &[]);
-    let before = target.node.engine.counters();
-    target.send(&[reserved]);
-    eventually("ERR", || qp.sq.state() == QpState::Err);
-    let since = target.node.engine.counters().since(&before);
-    assert_eq!((since.dropped_in_all(), since.engine(EngineCounter::TxPackets)), (0, 1));
+fn a_reserved_opcode_of_rc_is_answered_as_an_invalid_request_on_whatever_lcore() {
+    // Everything comes in at lcore 0.
+    let mut target = Target::with_lcores(2);
+    for lcore in [0, 1] {
+        let wish = QpWish { lcores: [Some(lcore); 2], ..QpWish::default() };
+        let mut qp = target.node.create_qp(&wish);
+        target.node.bring_up(&mut qp, &target.peer_addresses, Qpn::new(2), &wish);
+        let (bth, ext) = write_only(qp.qpn);
+        let reserved = frame(&target.path(), &Bth { opcode: OpCode(0x1f), ..bth }, &ext, &[]);
+        let before = target.node.engine.counters();
+        target.send(&[reserved]);
+        eventually("ERR", || qp.sq.state() == QpState::Err);
+        let sent = || target.node.engine.counters().since(&before);
+        eventually("the NAK", || sent().engine(EngineCounter::TxPackets) == 1);
+        assert_eq!(sent().dropped_in_all(), 0);
+        assert_eq!(sent().engine(EngineCounter::HandedOver), lcore as u64);
+    }
+    target.finish();
+}
+
+#[test] //= check L5 test
+fn a_group_member_whose_copy_finds_no_buffer_keeps_no_other_from_its_own() {
+    const QKEY: Qkey = Qkey(9);
+    let mut target = Target::with_lcores(2);
+    let group = Gid::from(std::net::Ipv4Addr::new(239, 1, 2, 3));
+    let pd = target.node.engine.alloc_pd();
+    let region = target.node.register(pd, 256, AccessFlags::all());
+    let mut qps = [0, 1].map(|lcore| {
+        let lcores = [Some(lcore); 2];
+        let wish = QpWish { qp_type: QpType::Ud, lcores, ..QpWish::default() };
+        let mut qp = target.node.create_qp_with(pd, &wish, None);
+        target.node.start_datagrams(&qp, QKEY);
+        target.node.control.attach_multicast(qp.qpn, group).expect("attaches");
+        qp.recv(7, &[region.sge(128 * lcore as u64, 128)]);
+        qp
+    });
+    let dst_mac = multicast_mac(group).expect("a group");
+    let path = Encap { dst: group, dst_mac, ..target.path() };
+    let opcode = OpCode::UD_SEND_ONLY;
+    let bth = Bth { opcode, ack_req: false, ..write_only(Qpn::MULTICAST).0 };
+    let deth = Deth { qkey: QKEY, src_qpn: Qpn::new(2) };
+    let ext = ExtHeaders { deth, ..ExtHeaders::default() };
+    let datagram = frame(&path, &bth, &ext, &[0xab; 64]);
+
+    // All buffers but the frame's own are taken.
+    let mut mbuf = target.pool.alloc().expect("enough mbufs");
+    mbuf.set_len(datagram.len()).expect("fits");
+    mbuf.as_mut_slice().copy_from_slice(&datagram);
+    let hoard: Vec<_> = std::iter::from_fn(|| target.pool.alloc().ok()).collect();
+    let mut batch = MbufBatch::new();
+    batch.push(mbuf).expect("room");
+    target.peer.tx_burst(&mut batch);
+    assert_eq!(qps[0].completion().wr_id, 7);
+    eventually("the count", || target.dropped(DropReason::NoBuffer) == 1);
+    assert_eq!(qps[1].cq.poll(), Ok(None));
+    drop(hoard);
+
+    // With buffers both get theirs.
+    qps[0].recv(8, &[region.sge(0, 128)]);
+    target.send(&[datagram]);
+    assert_eq!((qps[0].completion().wr_id, qps[1].completion().wr_id), (8, 7));
+    assert_eq!(region.bytes()[128 + 40..128 + 104], [0xab; 64]);
+    drop((qps, region));
     target.finish();
 }
 
