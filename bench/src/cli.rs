@@ -55,6 +55,12 @@ pub(crate) enum Command {
     /// Messages to and fro with ibv_rc_pingpong, or with itself
     #[command(name = "rc_pingpong")]
     RcPingpong(PingpongArgs),
+    /// The same with ibv_uc_pingpong, over an unreliable connection
+    #[command(name = "uc_pingpong")]
+    UcPingpong(PingpongArgs),
+    /// The same with ibv_ud_pingpong, in datagrams
+    #[command(name = "ud_pingpong")]
+    UdPingpong(PingpongArgs),
     /// What this machine and device can do without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),

@@ -5,7 +5,7 @@
 //!                      │  exchange: TCP, what the ends tell each other
 //!                      │  node: a device, its lcore driven by the thread that posts and polls
 //!                      └► bandwidth · latency · verify   over the verbs of `uroce`
-//!   pingpong           the same verbs, ibv_rc_pingpong's exchange and messages
+//!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   quickstart         all of it, between processes that it starts
 //! ```
@@ -66,7 +66,9 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Err(other) => *other,
     };
     match other {
-        Command::RcPingpong(args) => pingpong::run(&args),
+        Command::RcPingpong(args) => pingpong::run(&args, pingpong::Service::Rc),
+        Command::UcPingpong(args) => pingpong::run(&args, pingpong::Service::Uc),
+        Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
         Command::Limits(args) => limits::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),

@@ -1,7 +1,9 @@
-//! `rc_pingpong`: messages to and fro with ibverbs-utils' `ibv_rc_pingpong`, or with itself.
+//! `rc_pingpong`, `uc_pingpong`, `ud_pingpong`: messages to and fro with ibverbs-utils' program of
+//! that name behind `ibv_`, or with itself.
 //!
 //! The client sends first, each side answers what it received, `-n` times. Addresses are exchanged
-//! over TCP as that tool does ([`address`]); what `-c` checks is in [`check`].
+//! over TCP as that tool does ([`address`]); what `-c` checks is in [`check`], what differs from
+//! service to service in [`service`].
 //!
 //! Invariants
 //! - A side sends its next message when it has received the peer's and its own is completed, as
@@ -13,6 +15,9 @@
 
 mod address;
 mod check;
+mod service;
+
+pub(crate) use service::Service;
 
 use crate::cli::PingpongArgs;
 use crate::error::{BenchError, Step};
@@ -21,11 +26,12 @@ use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
 use address::Address;
 use check::{Checker, Role};
+use service::Way;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use uroce::{
     AccessFlags, Arm, CompletionChannel, CompletionQueue, ConnectOptions, MemoryRegion, PathMtu,
-    QpCaps, QpInit, QueuePair, RecvWr, SendWr, WcOpcode, WcStatus, WorkCompletion,
+    ProtectionDomain, QpCaps, QpInit, QueuePair, RecvWr, WcOpcode, WcStatus, WorkCompletion,
 };
 
 /// The stock tool's QP attributes.
@@ -40,9 +46,10 @@ const LINGER: Duration = Duration::from_millis(20);
 const SOCKET_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The subcommand.
-pub(crate) fn run(args: &PingpongArgs) -> Result<(), BenchError> {
+pub(crate) fn run(args: &PingpongArgs, service: Service) -> Result<(), BenchError> {
     let mtu = PathMtu::from_bytes(args.mtu)
         .ok_or_else(|| BenchError::usage("-m must be 256, 512, 1024, 2048 or 4096"))?;
+    service.check_size(args.size, args.mtu)?;
     let side = if args.server_host.is_some() { Side::Client } else { Side::Server };
     let mut device = args.device.clone();
     // Sleeping on events, the application cannot drive the lcore.
@@ -54,7 +61,7 @@ pub(crate) fn run(args: &PingpongArgs) -> Result<(), BenchError> {
     };
     let node = Node::open(&device, side, Some(args.mtu), args.gid_index)?;
     let before = node.retransmissions()?;
-    let mut end = End::new(&node, args)?;
+    let mut end = End::new(&node, args, service)?;
     let exchange = match (&listener, &args.server_host) {
         (Some(listener), _) => end.meet_client(&node, listener, mtu)?,
         (None, host) => {
@@ -72,7 +79,7 @@ pub(crate) fn run(args: &PingpongArgs) -> Result<(), BenchError> {
         lost: node.lost()?,
         unacknowledged: end.unacknowledged,
     };
-    report(args, side, &outcome);
+    report(args, service, side, &outcome);
     Ok(())
 }
 
@@ -89,7 +96,11 @@ struct Outcome {
 /// One end: its queue pair, its memory (what is sent, then what is received), its counts.
 struct End<'a> {
     args: &'a PingpongArgs,
+    service: Service,
+    pd: ProtectionDomain,
     qp: QueuePair,
+    /// To the peer, once it is known.
+    way: Option<Way>,
     region: MemoryRegion,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
@@ -103,11 +114,12 @@ struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn new(node: &Node, args: &'a PingpongArgs) -> Result<Self, BenchError> {
+    fn new(node: &Node, args: &'a PingpongArgs, service: Service) -> Result<Self, BenchError> {
         let context = &node.context;
         let size = args.size as usize;
         let pd = context.allocate_pd();
-        let region = pd.allocate(2 * size, AccessFlags::LOCAL_WRITE).step("registering memory")?;
+        let room = 2 * size + service.ahead();
+        let region = pd.allocate(room, AccessFlags::LOCAL_WRITE).step("registering memory")?;
         let depth = args.rx_depth + 1;
         let channel = args.events.then(|| context.create_channel()).transpose();
         let channel = channel.step("creating a completion channel")?;
@@ -123,7 +135,7 @@ impl<'a> End<'a> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { caps, ..QpInit::new(&cq) };
+        let init = QpInit { caps, ..QpInit::new(&cq).qp_type(service.qp_type()) };
         let qp = pd.create_qp(&init).step("creating a QP")?;
         let role = match node.side {
             Side::Client => Role::Client,
@@ -131,7 +143,10 @@ impl<'a> End<'a> {
         };
         Ok(Self {
             args,
+            service,
+            pd,
             qp,
+            way: None,
             region,
             cq,
             channel,
@@ -199,7 +214,8 @@ impl<'a> End<'a> {
             max_dest_rd_atomic: RD_ATOMIC,
             ..ConnectOptions::default()
         };
-        self.qp.connect(&to.0, &options).step("connecting")?;
+        let way = self.service.connect(node, &self.pd, &mut self.qp, to, &options)?;
+        self.way = Some(way);
         self.post_receives()
     }
 
@@ -216,8 +232,10 @@ impl<'a> End<'a> {
         let message = self.checker.outgoing(self.sent);
         self.region.write_at(0, message).step("filling memory")?;
         let local = [self.region.slice(..self.size).step("a slice of memory")?];
-        self.qp.post_send(&SendWr::send(&local).signaled()).step("posting")?;
-        self.sent += 1;
+        if let Some(way) = &self.way {
+            self.qp.post_send(&way.send(&local).signaled()).step("posting")?;
+            self.sent += 1;
+        }
         Ok(())
     }
 
@@ -289,14 +307,15 @@ impl<'a> End<'a> {
     }
 
     fn receive(&mut self, len: u32) -> Result<(), BenchError> {
-        if len as usize != self.size {
+        let wanted = self.service.ahead() + self.size;
+        if len as usize != wanted {
             return Err(BenchError::Corrupt(format!(
-                "message {} has {len} bytes instead of {}",
-                self.received, self.size
+                "message {} has {len} bytes instead of {wanted}",
+                self.received
             )));
         }
         if self.args.chk {
-            let place = self.size;
+            let place = self.size + self.service.ahead();
             let incoming = self.checker.incoming_buffer();
             self.region.read_at(place, incoming).step("reading memory")?;
             self.checker.check(self.received)?;
@@ -325,7 +344,7 @@ fn patience(stream: &TcpStream) -> Result<(), BenchError> {
 }
 
 /// The stock tool's last two lines, and with --json one object.
-fn report(args: &PingpongArgs, side: Side, outcome: &Outcome) {
+fn report(args: &PingpongArgs, service: Service, side: Side, outcome: &Outcome) {
     let seconds = outcome.elapsed.as_secs_f64();
     let bytes = u64::from(args.size) * args.iters * 2;
     let mbits = bytes as f64 * 8.0 / 1e6 / seconds.max(1e-9);
@@ -344,7 +363,7 @@ fn report(args: &PingpongArgs, side: Side, outcome: &Outcome) {
             Side::Server => "server",
         };
         let report = serde_json::json!({
-            "test": "rc_pingpong",
+            "test": service.test(),
             "role": role,
             "verified": args.chk,
             "retransmissions": outcome.retransmissions,

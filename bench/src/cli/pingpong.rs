@@ -1,9 +1,9 @@
-//! Options of `rc_pingpong`, named as those of ibv_rc_pingpong.
+//! Options of the ping-pongs, named as those of ibv_rc_pingpong.
 
 use super::DeviceArgs;
 use clap::Args;
 
-/// Options of `rc_pingpong`.
+/// Options of a ping-pong.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PingpongArgs {
     /// TCP port of the exchange between the two ends
@@ -13,7 +13,7 @@ pub(crate) struct PingpongArgs {
     #[arg(short = 's', long, default_value_t = 4096, value_name = "BYTES",
           value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) size: u32,
-    /// Path MTU
+    /// Path MTU; of ud_pingpong the longest message
     #[arg(short = 'm', long, default_value_t = 1024, value_name = "BYTES")]
     pub(crate) mtu: u32,
     /// Receive requests posted at a time

@@ -1,4 +1,4 @@
-//! ibv_rc_pingpong's exchange: one line of text each way, then a word.
+//! ibv_*_pingpong's exchange: one line of text each way, then a word.
 //!
 //! `LID:QPN:PSN:GID`, all hexadecimal: four, six, six digits, and 32 for the bytes of the GID, then
 //! a NUL; always so long. The client sends its line and reads the server's, then sends `done`.
@@ -51,7 +51,7 @@ impl Address {
         read(stream, &mut line, "reading the other end's address")?;
         Self::parse(&line).ok_or_else(|| {
             let text = String::from_utf8_lossy(&line).into_owned();
-            BenchError::Peer(format!("it is no ibv_rc_pingpong: {text:?}"))
+            BenchError::Peer(format!("it is no ibv_*_pingpong: {text:?}"))
         })
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn read_done(stream: &mut impl Read) -> Result<(), BenchError> {
     if word == DONE[..4] {
         return Ok(());
     }
-    Err(BenchError::Peer("it is no ibv_rc_pingpong".to_owned()))
+    Err(BenchError::Peer("it is no ibv_*_pingpong".to_owned()))
 }
 
 #[cfg(test)]

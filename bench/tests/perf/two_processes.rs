@@ -33,14 +33,21 @@ fn both_ends_print_the_same_row() {
 
 #[test]
 fn pingpong_checks_every_byte_in_both_roles() {
-    for (size, mtu) in [("1", "1024"), ("4096", "1024"), ("100000", "4096")] {
-        let args =
-            |ip| ["rc_pingpong", "-s", size, "-m", mtu, "-n", "50", "-c", "--json", "--ip", ip];
+    for (test, size, mtu) in [
+        ("rc_pingpong", "1", "1024"),
+        ("rc_pingpong", "4096", "1024"),
+        ("rc_pingpong", "100000", "4096"),
+        ("uc_pingpong", "1", "256"),
+        ("uc_pingpong", "10001", "1024"),
+        ("ud_pingpong", "1", "256"),
+        ("ud_pingpong", "4096", "4096"),
+    ] {
+        let args = |ip| [test, "-s", size, "-m", mtu, "-n", "50", "-c", "--json", "--ip", ip];
         let (client, server) = pair("pingpong", &args("192.0.2.1/24"), &args("192.0.2.2/24"));
         for (output, role) in [(client.succeeded(), "client"), (server.succeeded(), "server")] {
             let value = output.json();
             assert_eq!((&value["verified"], &value["role"]), (&true.into(), &role.into()));
-            assert_eq!(value["iters"], 50);
+            assert_eq!((&value["test"], &value["iters"]), (&test.into(), &50.into()));
         }
     }
 }
