@@ -13,8 +13,8 @@ from pathlib import Path
 
 import image
 import network
-import peers
 import suites
+import uroce
 import vectors
 from failure import LabFailure, StaleLists
 from report import Report
@@ -35,6 +35,7 @@ class Context:
     image: image.Image
     uroce: str
     only: str
+    everything: bool
     work: Path
     kept: Path
     report: Report
@@ -51,6 +52,8 @@ def main():
     try:
         if arguments.suite in NOT_BUILT_YET:
             raise LabFailure(NOT_BUILT_YET[arguments.suite])
+        if arguments.list:
+            return suites.list_cases(arguments)
         if not arguments.inside:
             prepare(arguments, report)
         return run(arguments, report, start)
@@ -74,7 +77,11 @@ def parse():
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
-                        help="only cases whose name has TEXT, e.g. v6-mtu1024 or uroce-serves")
+                        help="only cases whose name has all the words of TEXT, e.g. v6-mtu1024, "
+                             "or 'send_bw loss uroce-serves'")
+    parser.add_argument("--full", dest="everything", action="store_true",
+                        help="dataplane: all combinations (hours) instead of a covering of them")
+    parser.add_argument("--list", action="store_true", help="name the cases instead of running them")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
         help="where `vectors` writes (default: %(default)s)",
@@ -92,13 +99,13 @@ def prepare(arguments, report):
     except StaleLists:
         packages("packages_update")
         built = image.build(report.say)
-    uroce = ""
+    uroce_perf = ""
     if arguments.suite in ("dataplane", "all"):
         if "UROCE_PERF" not in os.environ:
             packages("packages_need build")
-        uroce = peers.build_uroce(REPOSITORY, report.say)
+        uroce_perf = uroce.build(REPOSITORY, report.say)
     network.enter_namespace([
-        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder), uroce,
+        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder), uroce_perf,
     ])
 
 
@@ -113,9 +120,10 @@ def run(arguments, report, start):
     """In the namespace: the suite, in a folder of its own that is gone afterwards."""
     work = Path(tempfile.mkdtemp(prefix="uroce-interop-"))
     try:
-        folder, uroce = arguments.inside
+        folder, uroce_perf = arguments.inside
         kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
-        context = Context(image.Image(folder), uroce, arguments.only, work, kept, report)
+        context = Context(image.Image(folder), uroce_perf, arguments.only, arguments.everything, work,
+                          kept, report)
         network.prepare()
         if arguments.suite == "vectors":
             vectors.record(context, arguments.folder)

@@ -1,81 +1,202 @@
-"""The case table: which messages are exchanged, over what, who serves, and with what loss."""
+"""The case tables: which program runs with which messages, over what, who serves, with what loss.
 
+Unless everything is asked for, a program's cases are a covering of its axes: each two values that
+may matter together (`TOGETHER`) meet in a case at least, which a few cases do for hundreds.
+"""
+
+import collections
+import itertools
 from dataclasses import dataclass
+from functools import partial
 
-PATH_MTUS = (1024, 4096)
+import programs
+from programs import RC, UD
+
+PATH_MTUS = (256, 512, 1024, 2048, 4096)
 FAMILIES = (4, 6)
 KIB = 1024
 MIB = 1024 * KIB
-LOSS = 0.01
+LOSS = 0.02
+UROCE_SERVES, RXE_SERVES = ("uroce", "rxe"), ("rxe", "uroce")
+# Axes of which every pair of values meets in a case.
+TOGETHER = (
+    ("roles", "family"), ("roles", "path_mtu"), ("roles", "size"), ("roles", "queue_pairs"),
+    ("family", "path_mtu"), ("family", "size"),
+)
+# What these send, others send too; they run where everything is asked for.
+SELDOM = ("write_lat", "read_lat")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One ping-pong session of two peers."""
+    """One session of two peers."""
 
-    family: int
-    """IP version of the RoCE packets."""
-    path_mtu: int
-    """Bytes of payload per packet."""
-    size: int
-    """Bytes per message."""
-    iterations: int
-    """Messages each way."""
-    loss: float
-    """Share of packets lost, each way; 0 to 1."""
+    program: programs.Program
+    """What they run."""
     server: str
     """Name of the peer that waits for the other one."""
     client: str
     """Name of the other one."""
-    seed: int
+    family: int = 4
+    """IP version of the RoCE packets."""
+    path_mtu: int = 4096
+    """Bytes of payload per packet."""
+    size: int = 1
+    """Bytes per message."""
+    iterations: int = 0
+    """Messages of each queue pair."""
+    duration: int = 0
+    """Seconds to send for instead of `iterations`; 0 for those."""
+    queue_pairs: int = 1
+    """Queue pairs at each end."""
+    bidirectional: bool = False
+    """Whether both ends send in a bandwidth test."""
+    loss: float = 0
+    """Share of packets lost, each way; 0 to 1."""
+    seed: int = 1
     """Of the losses."""
+    link: str = "tap"
+    """The way to the guest."""
+
+    port = 18515
 
     @property
     def name(self):
         """Fit for a file name as well as for a table."""
-        loss = f"-loss{self.loss * 100:g}" if self.loss else ""
-        return f"v{self.family}-mtu{self.path_mtu}-{self.size}B{loss}-{self.server}-serves"
+        words = [self.program.label, f"v{self.family}", f"mtu{self.path_mtu}",
+                 f"{self.message_bytes}B"]
+        words += [f"q{self.queue_pairs}"] * (self.queue_pairs > 1)
+        words += ["both-ways"] * self.bidirectional
+        words += [f"loss{self.loss * 100:g}"] * (self.loss > 0)
+        words += [self.link] * (self.link != "tap")
+        return "-".join([*words, self.server, "serves"])
+
+    @property
+    def message_bytes(self):
+        """Bytes per message as the programs have it."""
+        return programs.ATOMIC_BYTES if self.program.atomic else self.size
+
+    @property
+    def messages(self):
+        """Messages of all queue pairs, of one end."""
+        return self.iterations * self.queue_pairs
 
     @property
     def seconds(self):
-        """Time limit. Each lost last packet of a message costs an ACK timeout of 67 ms; if all
-        are lost there is nothing to wait for."""
+        """Time limit. Each lost last packet of a message costs an ACK timeout of up to 0.3 s; if
+        all are lost there is nothing to wait for."""
         if self.loss == 1:
             return 5
         return 60 if self.loss else 30
 
 
-def dataplane():
-    """uroce against Soft-RoCE, both ways round; all of it first without loss, then with."""
-    roles = (("uroce", "rxe"), ("rxe", "uroce"))
-    clean = table(lambda mtu: (1, 64, 1000, mtu, mtu + 1, 16 * KIB, 64 * KIB, MIB), 0, roles)
-    return clean + table(lambda mtu: (1, mtu + 1, 64 * KIB, MIB), LOSS, roles)
+def dataplane(everything):
+    """uroce against Soft-RoCE, both ways round."""
+    chosen = [program for program in programs.DATAPLANE if everything or program.name not in SELDOM]
+    return [case for table in (partial(clean, everything), special, over_vhost)
+            for program in chosen for case in table(program)]
+
+
+def clean(everything, program):
+    """A program's cases without loss."""
+    axes = {
+        "roles": (UROCE_SERVES, RXE_SERVES), "family": FAMILIES,
+        "path_mtu": PATH_MTUS[-1:] if program.atomic else PATH_MTUS,
+        "size": range(len(sizes(program, PATH_MTUS[0]))),
+        "queue_pairs": (1,) if program.pingpong or program.latency else (1, 3),
+    }
+    together = TOGETHER + (("path_mtu", "size"),) * (program.name == "rc_pingpong")
+    rows = product(axes) if everything else covering(axes, together)
+    return [case_of(program, **row) for row in rows]
+
+
+def special(program):
+    """With loss each way, and with both ends sending; both roles, families in turn."""
+    cases = []
+    for (roles, family) in ((UROCE_SERVES, 4), (RXE_SERVES, 6)):
+        if program.service == RC:
+            cases.append(case_of(program, roles, family, 1024, 0, loss=LOSS))
+            cases.append(case_of(program, roles, 10 - family, 4096, -2, loss=LOSS))
+        elif program.name.endswith("_bw"):
+            # Soft-RoCE's end would wait for ever for a number of messages.
+            cases.append(case_of(program, roles, family, 1024, -1, loss=LOSS, duration=1))
+        if program.name in ("send_bw", "write_bw", "read_bw"):
+            cases.append(case_of(program, roles, family, 1024, 1, 2, bidirectional=True))
+    return cases
+
+
+def over_vhost(program):
+    """Both roles over vhost-user, families in turn, with the longest messages but one."""
+    return [
+        case_of(program, roles, family, mtu, -2, link="vhost")
+        for roles, family, mtu in ((UROCE_SERVES, 6, 1024), (RXE_SERVES, 4, 4096))
+    ]
 
 
 def selftest():
-    """Two guests among themselves: less of everything, to judge the laboratory, not Soft-RoCE."""
-    roles = (("guest1", "guest2"),)
-    return (table(lambda mtu: (1, mtu + 1, MIB), 0, roles)
-            + table(lambda mtu: (64 * KIB,), LOSS, roles))
+    """Two guests among themselves: each program once, to judge the laboratory, not Soft-RoCE."""
+    roles = ("guest1", "guest2")
+    cases = [case_of(program, roles, family, 1024, -1)
+             for program, family in zip(programs.ALL, itertools.cycle(FAMILIES))]
+    return cases + [case_of(programs.PINGPONGS[0], roles, family, 1024, 2, loss=LOSS)
+                    for family in FAMILIES]
 
 
-def table(sizes, loss, roles):
-    """Every family, MTU, size (`sizes` depends on the MTU) and assignment of roles."""
-    cells = [
-        (family, mtu, size, server, client)
-        for family in FAMILIES for mtu in PATH_MTUS for size in sizes(mtu)
-        for server, client in roles
-    ]
-    return [
-        Case(family, mtu, size, iterations(size, loss), loss, server, client, seed)
-        for seed, (family, mtu, size, server, client) in enumerate(cells, start=1)
-    ]
+def case_of(program, roles, family, path_mtu, size, queue_pairs=1, **rest):
+    """A case; `size` is an index of the program's `sizes`."""
+    choices = sizes(program, path_mtu)
+    length = choices[min(size, len(choices) - 1)] if size >= 0 else choices[max(size, -len(choices))]
+    count = 0 if rest.get("duration") else iterations(length, program, rest.get("loss"))
+    seed = 1 + PATH_MTUS.index(path_mtu) + 10 * family
+    return Case(program, *roles, family, path_mtu, length, count, queue_pairs=queue_pairs,
+                seed=seed, **rest)
 
 
-def iterations(size, loss):
-    """Enough packets that 1 % of them is never none of them, and an emulated guest is done soon."""
+def sizes(program, path_mtu):
+    """What the headers, the padding and the cutting into packets depend on."""
+    if program.atomic:
+        return (programs.ATOMIC_BYTES,)
+    if program.service == UD:
+        return (1, path_mtu // 2 + 1, path_mtu)
+    if program.latency:
+        return (1, path_mtu, path_mtu + 1, 16 * KIB)
+    return (1, path_mtu, path_mtu + 1, 64 * KIB, MIB)
+
+
+def iterations(size, program, loss):
+    """Enough packets that a loss of 2 % is never none, and an emulated guest is done soon. UC and
+    UD never send more than the peer has receive requests."""
     if size >= MIB:
         return 5
     if size >= 16 * KIB:
-        return 30
+        return 20
+    if program.pingpong or program.latency:
+        return 100
     return 500 if loss else 200
+
+
+def product(axes):
+    """Every combination, as one dictionary each."""
+    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
+def covering(axes, together):
+    """A few combinations in which each pair of values of two axes named in `together` meets; where
+    several would do, the one whose values were used least."""
+    missing = {
+        (one, first, other, second) for one, other in together
+        for first in axes[one] for second in axes[other]
+    }
+    rows, used = [], collections.Counter()
+    while missing:
+        best = max(product(axes), key=lambda row: (
+            len(met(row, missing)), -sum(used[item] for item in row.items())))
+        missing -= met(best, missing)
+        used.update(best.items())
+        rows.append(best)
+    return rows
+
+
+def met(row, pairs):
+    """Those pairs that a combination has."""
+    return {pair for pair in pairs if row[pair[0]] == pair[1] and row[pair[2]] == pair[3]}

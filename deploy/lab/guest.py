@@ -1,13 +1,12 @@
-"""A guest: Debian's kernel under QEMU without KVM, its commands and its captures.
+"""A guest: Debian's kernel under QEMU without KVM, and its commands.
 
 Commands go over TCP to a shell behind the guest's control interface (`agent`), one connection
-each, so several may run at once. QEMU itself writes the captures: it sees every frame of the RoCE
-interface and starts and ends a file between two frames.
+each, so several may run at once. How frames reach its RoCE interface is a `link`'s business.
 
 Invariant: the guest dies with the thread that booted it, however that ends (PDEATHSIG).
 """
 
-import contextlib
+import base64
 import json
 import re
 import select
@@ -23,7 +22,8 @@ AGENT_PORT = 7
 BOOT_SECONDS = 60
 # The host closes a command's connection this long after the guest should have killed it.
 GRACE_SECONDS = 5
-MEMORY = "512M"
+# Until a file of a few megabytes has come out of a guest.
+FETCH_SECONDS = 30
 # What `agent` ends a command's output with.
 LAST_LINE = re.compile(rb"\nexit (\d+)\n\Z")
 
@@ -65,12 +65,11 @@ class Output:
 class Guest:
     """Booted by `boot`, ended by `stop`; a context manager does both."""
 
-    def __init__(self, image, number, folder, roce_bridge=None):
+    def __init__(self, image, number, folder, link):
         self.image = image
         self.addresses = Addresses(number)
         self.name = f"guest{number}"
-        self.roce_tap = f"roce{number}"
-        self.roce_bridge = roce_bridge
+        self.link = link
         self.console = folder / f"{self.name}.console"
         self.monitor_path = folder / f"{self.name}.qmp"
         self.process = None
@@ -84,8 +83,8 @@ class Guest:
         self.stop()
 
     def start(self):
-        """Makes the taps and starts QEMU; `wait_until_ready` says when it may be used."""
-        network.add_tap(self.roce_tap, network.ROCE_MTU, self.roce_bridge)
+        """Starts QEMU; `wait_until_ready` says when it may be used."""
+        self.link.prepare()
         network.add_tap(f"ctl{self.addresses.number}", 1500, "control")
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *self.command()], start_new_session=True,
@@ -102,20 +101,18 @@ class Guest:
         )
         words = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-accel", "tcg", "-smp", "1", "-m", MEMORY,
+            "-no-reboot", "-accel", "tcg", "-smp", "1", *self.link.machine(),
             "-kernel", str(self.image.kernel), "-initrd", str(self.image.initramfs),
             "-append", kernel_line, "-serial", f"file:{self.console}",
             "-qmp", f"unix:{self.monitor_path},server=on,wait=off",
         ]
-        for interface, (name, tap) in enumerate(
-            [("roce", self.roce_tap), ("control", f"ctl{here.number}")]
-        ):
-            # Without the virtio header on the tap every frame is whole, checksums included.
-            words += [
-                "-netdev", f"tap,id={name},ifname={tap},script=no,downscript=no,vnet_hdr=off",
-                "-device", f"virtio-net-pci,netdev={name},mac={here.mac(interface)},romfile=",
-            ]
-        return words
+        control = f"tap,id=control,ifname=ctl{here.number},script=no,downscript=no,vnet_hdr=off"
+        device = "virtio-net-pci,romfile="
+        return words + [
+            *self.link.netdev("roce"),
+            "-device", f"{device},netdev=roce,mac={here.mac(0)}{self.link.device_options()}",
+            "-netdev", control, "-device", f"{device},netdev=control,mac={here.mac(1)}",
+        ]
 
     def wait_until_ready(self):
         """Returns when commands run and Soft-RoCE has its addresses; raises LabFailure."""
@@ -162,16 +159,14 @@ class Guest:
             raise LabFailure(f"{self.name}: {text}: status {output.status}\n{output.text}")
         return output.text
 
-    @contextlib.contextmanager
+    def fetch(self, path):
+        """A file of the guest."""
+        return base64.b64decode(self.check(f"base64 {path}", FETCH_SECONDS))
+
     def capture(self, path):
-        """Writes the RoCE interface's frames to a pcap file while the block runs."""
-        self.monitor("object-add", {
-            "qom-type": "filter-dump", "id": "capture", "netdev": "roce", "file": str(path),
-        })
-        try:
-            yield
-        finally:
-            self.monitor("object-del", {"id": "capture"})
+        """A context in which the RoCE interface's frames are captured; its value is a function
+        that gives what there is of the pcap file, to be called inside."""
+        return self.link.capture(self, path)
 
     def monitor(self, command, arguments):
         """One command over QEMU's monitor protocol."""

@@ -10,6 +10,7 @@ answer UDP 4791 too. Its control tap is a port of the bridge `control`, on which
 CONTROL_HOST: commands to the guests and ibv_*_pingpong's TCP exchange run there.
 """
 
+import json
 import os
 import subprocess
 
@@ -45,9 +46,10 @@ def add_bridge(name, mtu):
     bring_up(name, mtu)
 
 
-def add_tap(name, mtu, bridge=None):
-    """A tap, joined to a bridge if one is named."""
+def add_tap(name, mtu, bridge=None, queue=1000):
+    """A tap that holds `queue` frames for the guest, joined to a bridge if one is named."""
     ip("tuntap", "add", "dev", name, "mode", "tap")
+    ip("link", "set", name, "txqueuelen", str(queue))
     bring_up(name, mtu)
     if bridge:
         ip("link", "set", name, "master", bridge)
@@ -56,6 +58,13 @@ def add_tap(name, mtu, bridge=None):
 def bring_up(name, mtu):
     """Up, and without the IPv6 address a kernel would invent."""
     ip("link", "set", name, "addrgenmode", "none", "mtu", str(mtu), "up")
+
+
+def statistic(interface, name):
+    """One of the kernel's counters of an interface."""
+    shown = json.loads(ip("-json", "-statistics", "link", "show", interface))
+    direction, field = name.split("_")
+    return shown[0]["stats64"][direction][field]
 
 
 def listening(port):
@@ -79,7 +88,8 @@ def is_listening_line(line, port):
 
 
 def ip(*words):
-    """Runs ip(8)."""
+    """Runs ip(8); what it printed."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True)
     if done.returncode != 0:
         raise LabFailure(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout

@@ -1,25 +1,19 @@
-"""The two kinds of peer a session is held between: a guest's Soft-RoCE, and uroce.
+"""One kind of peer a session is held between: stock programs on a guest's Soft-RoCE.
 
-Both speak ibv_rc_pingpong's TCP exchange, listen on PORT as a server, and are driven alike:
-`begin` starts one end of a case, `wait` says how it ended.
+Every kind is driven alike: `begin` starts one end of a case, `wait` says how it ended. Which
+program it is, its options and what its output means, is in `programs`.
 """
 
-import contextlib
-import json
-import os
 import re
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 
-import network
-from failure import LabFailure
+import programs
 
-PORT = 18515
 ROCE_PORT = 4791
 LISTEN_SECONDS = 15
-PINGPONG = "ibv_rc_pingpong"
+UNTIL_LINK_IS_UP = "until grep -q 1 /sys/class/net/eth0/carrier; do usleep 10000; done"
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 
 
@@ -39,7 +33,9 @@ class Ending:
 
 
 class GuestPeer:
-    """Stock ibv_rc_pingpong in a guest."""
+    """Stock programs in a guest."""
+
+    makes_link = False
 
     def __init__(self, name, guest, loses_packets=False):
         self.name = name
@@ -52,13 +48,13 @@ class GuestPeer:
         if self.loses_packets:
             self.set_loss(case.loss)
         # Without a neighbour entry each session begins with ARP or neighbour discovery.
-        self.guest.check("/bin/ip neigh flush dev eth0", 10)
-        before = self.retransmissions()
-        text = (f"exec {PINGPONG} -d rxe0 -g {self.guest.gid_indices[case.family]} -c "
-                f"-s {case.size} -m {case.path_mtu} -n {case.iterations} -p {PORT}")
-        if server_host:
-            text += f" {server_host}"
-        return GuestSession(self, case, self.guest.begin(text, case.seconds), before)
+        before = self.retransmissions(f"{UNTIL_LINK_IS_UP}; /bin/ip neigh flush dev eth0")
+        program = case.program
+        words = ["exec", program.stock, "-d", "rxe0", program.gid_option,
+                 self.guest.gid_indices[case.family], *program.options(case, stock=True)]
+        text = " ".join(words + ([server_host] if server_host else []))
+        running = self.guest.begin(text, case.seconds)
+        return GuestSession(self, case, running, before, serving=not server_host)
 
     def set_loss(self, share):
         """Loses SENDs on their way out of the guest; its peer guest does so the other way.
@@ -87,28 +83,38 @@ class GuestPeer:
         netem = re.search(r"qdisc netem.*?dropped (\d+)", text, re.DOTALL)
         return int(netem[1]) if netem else 0
 
-    def retransmissions(self):
-        """Soft-RoCE's count of restarts of its requester; the kernel refreshes it every 12 ms."""
-        return int(self.guest.check(f"usleep 20000; cat {COUNTERS}/completer_retry_err", 10))
+    def retransmissions(self, first="true"):
+        """Soft-RoCE's count of restarts of its requester; the kernel refreshes it every 12 ms.
+        `first` is what else is to be done in the guest."""
+        text = f"set -e; {first}; usleep 20000; cat {COUNTERS}/completer_retry_err"
+        return int(self.guest.check(text, 10))
 
-    def listening(self):
-        """True once the server would accept."""
-        pattern = f":{PORT:04X} .* 0A "
-        return self.guest.run(f"grep -q '{pattern}' /proc/net/tcp /proc/net/tcp6", 10).status == 0
+    def wait_until_listening(self, port, serving):
+        """True once the server accepts; False if its session ends first, or too much time
+        passes. The guest looks itself: each question from outside costs it a process."""
+        pattern = f":{port:04X} .* 0A "
+        look = f"grep -q '{pattern}' /proc/net/tcp /proc/net/tcp6"
+        text = f"for i in $(seq 20); do {look} && exit 0; usleep 20000; done; exit 1"
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while not serving.ended() and time.monotonic() < deadline:
+            if self.guest.run(text, 10).status == 0:
+                return True
+        return False
 
-    def clean_up(self):
+    def clean_up(self, case):
         """Ends what a failed case may have left running."""
-        self.guest.run(f"killall -9 {PINGPONG}", 10)
+        self.guest.run(f"killall -9 {case.program.stock}", 10)
 
 
 class GuestSession:
     """One end of a case, under way in a guest."""
 
-    def __init__(self, peer, case, running, before):
+    def __init__(self, peer, case, running, before, serving):
         self.peer = peer
         self.case = case
         self.running = running
         self.before = before
+        self.serving = serving
         self.start = time.monotonic()
 
     def ended(self):
@@ -123,130 +129,12 @@ class GuestSession:
         return Ending(self.fault(output), again, self.peer.lost(), log)
 
     def fault(self, output):
-        """ibv_rc_pingpong only prints what it found wrong in the data; its status tells no more
-        than whether all messages completed."""
+        """Its status tells no more than whether all messages completed."""
         if output.status == 128 + signal.SIGKILL:
             return killed(self.case, self.start)
         if output.status != 0:
-            return f"status {output.status}: {complaint(output.text)}"
-        if "invalid data" in output.text:
-            return complaint(output.text)
-        wanted = 2 * self.case.size * self.case.iterations
-        if not re.search(rf"^{wanted} bytes in ", output.text, re.MULTILINE):
-            return f"did not report {wanted} bytes"
-        return ""
-
-
-class UrocePeer:
-    """uroce-perf rc_pingpong, on the host side of a guest's RoCE tap.
-
-    Of the losses it is asked for it must spare ARP and neighbour discovery (Soft-RoCE waits one
-    second for a neighbour, in which the kernel asks once) and the last message with its
-    acknowledgement (ibv_rc_pingpong does not wait for its peer to have got it).
-    """
-
-    name = "uroce"
-    host = network.CONTROL_HOST
-    addresses = {4: "192.0.2.1/24", 6: "2001:db8::1/64"}
-
-    def __init__(self, program, tap, folder):
-        self.program = program
-        self.tap = tap
-        self.folder = folder
-        self.session = None
-
-    def command(self, case, server_host):
-        """uroce-perf's command line."""
-        vdev = (f"net_af_packet0,iface={self.tap},"
-                "blocksz=65536,framesz=8192,framecnt=512,qpairs=1")
-        words = [
-            self.program, "rc_pingpong", "--vdev", vdev, "--ip", self.addresses[case.family],
-            "-s", case.size, "-m", case.path_mtu, "-n", case.iterations, "-p", PORT,
-            # 2.1 s until retries run out: an emulated guest on a busy machine stands still for
-            # most of a second now and then, and is not dead.
-            "-u", "16", "-c", "-g", "0", "--json",
-        ]
-        if case.loss:
-            words += ["--loss-rx", case.loss, "--loss-tx", case.loss, "--seed", case.seed]
-        if server_host:
-            words.append(server_host)
-        return [str(word) for word in words]
-
-    def begin(self, case, server_host=None):
-        """Starts the server, or with `server_host` the client."""
-        command = self.command(case, server_host)
-        self.session = UroceSession(command, self.folder, case)
-        return self.session
-
-    def listening(self):
-        """True once the server would accept."""
-        return network.listening(PORT)
-
-    def clean_up(self):
-        """Ends what a failed case may have left running."""
-        if self.session is not None:
-            self.session.kill()
-
-
-class UroceSession:
-    """One end of a case, under way in uroce-perf."""
-
-    def __init__(self, command, folder, case):
-        self.command = command
-        self.output = folder / "uroce.out"
-        self.complaints = folder / "uroce.err"
-        self.case = case
-        with open(self.output, "w") as output, open(self.complaints, "w") as complaints:
-            self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command], start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=complaints,
-            )
-        self.start = time.monotonic()
-
-    def ended(self):
-        """True once `wait` would return at once."""
-        return self.process.poll() is not None
-
-    def wait(self):
-        """Its ending; killed at the case's time limit."""
-        left = self.start + self.case.seconds - time.monotonic()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.1, left))
-        self.kill()
-        output, complaints = (
-            path.read_text(errors="replace").rstrip("\n")
-            for path in (self.output, self.complaints)
-        )
-        report = parse_report(last_line(output))
-        status = self.process.returncode
-        fault = ""
-        if status == -signal.SIGKILL:
-            fault = killed(self.case, self.start)
-        elif status != 0:
-            fault = f"status {status}: {last_line(complaints or output)}"
-        elif report.get("verified") is not True:
-            fault = f"not verified: {last_line(output)}"
-        log = (f"uroce$ {' '.join(self.command)}\n{output}\n{complaints}\n"
-               f"exit {status}\n")
-        return Ending(
-            fault, int(report.get("retransmissions", 0)), int(report.get("lost", 0)), log,
-        )
-
-    def kill(self):
-        """Ends it and whatever it started."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-
-def wait_until_listening(server, serving):
-    """True once the server accepts; False if its session ends first, or too much time passes."""
-    deadline = time.monotonic() + LISTEN_SECONDS
-    while not serving.ended() and time.monotonic() < deadline:
-        if server.listening():
-            return True
-        time.sleep(0.02)
-    return False
+            return f"status {output.status}: {programs.complaint(output.text)}"
+        return self.case.program.fault(self.case, output.text, self.serving)
 
 
 def killed(case, start):
@@ -254,43 +142,3 @@ def killed(case, start):
     if time.monotonic() - start >= case.seconds:
         return f"not done after {case.seconds} s"
     return "broken off"
-
-
-def parse_report(line):
-    """uroce-perf's last line is a JSON object; anything else is an empty one."""
-    try:
-        report = json.loads(line)
-    except ValueError:
-        return {}
-    return report if isinstance(report, dict) else {}
-
-
-def last_line(text):
-    """The end of what a program wrote."""
-    return text.strip().rpartition("\n")[2]
-
-
-def complaint(text):
-    """What ibv_rc_pingpong found wrong: it says so in one or two lines before its addresses."""
-    lines = [line for line in text.splitlines() if " address: " not in line]
-    return ", ".join(lines)
-
-
-def build_uroce(repository, say):
-    """Builds uroce-perf, or takes the one UROCE_PERF names; its path."""
-    given = os.environ.get("UROCE_PERF")
-    if given:
-        if not os.access(given, os.X_OK):
-            raise LabFailure(f"UROCE_PERF names no program: {given}")
-        return given
-    say("building uroce-perf")
-    command = ["cargo", "build", "--quiet", "--release", "--package", "uroce-bench",
-               "--bin", "uroce-perf"]
-    try:
-        built = subprocess.run(command, cwd=repository, stdout=subprocess.DEVNULL)
-    except FileNotFoundError:
-        raise LabFailure("no cargo here: the laboratory builds uroce-perf with it") from None
-    if built.returncode != 0:
-        raise LabFailure("uroce-perf does not build")
-    target = os.environ.get("CARGO_TARGET_DIR") or repository / "target"
-    return str(repository / target / "release" / "uroce-perf")

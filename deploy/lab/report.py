@@ -5,7 +5,7 @@ import sys
 
 from session import FAIL, NOT_RUN, PASS
 
-NAME_WIDTH = 36
+NAME_WIDTH = 46
 
 
 class Report:
@@ -30,8 +30,7 @@ class Report:
         ends = [result.endings.get(name) for name in (case.server, case.client)]
         lost = "+".join(str(end.lost) if end else "-" for end in ends)
         again = "+".join(str(end.retransmissions) if end else "-" for end in ends)
-        loss = f" loss {case.loss:.0%}" if case.loss else ""
-        name = f"IPv{case.family} MTU {case.path_mtu} {case.size} B{loss}"
+        name = case.name.removesuffix(f"-{case.server}-serves")
         self.row(name, case.server, case.client, result.verdict, lost, again,
                  f"{result.seconds:.2f}")
         if result.reason:
@@ -72,8 +71,11 @@ def as_object(result):
     """A result as JSON: the case's fields and what became of it."""
     case = result.case
     return {
-        "case": case.name, "family": case.family, "path_mtu": case.path_mtu, "size": case.size,
-        "iterations": case.iterations, "loss": case.loss, "seed": case.seed,
+        "case": case.name, "program": case.program.name, "service": case.program.service,
+        "family": case.family, "path_mtu": case.path_mtu, "size": case.message_bytes,
+        "iterations": case.iterations, "duration": case.duration,
+        "queue_pairs": case.queue_pairs, "bidirectional": case.bidirectional, "link": case.link,
+        "loss": case.loss, "seed": case.seed,
         "server": case.server, "client": case.client,
         "result": result.verdict.lower(), "reason": result.reason or None,
         "lost": {name: end.lost for name, end in result.endings.items()},

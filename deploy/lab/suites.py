@@ -8,20 +8,35 @@ import network
 import session
 from failure import LabFailure
 from guest import Guest
-from peers import GuestPeer, UrocePeer
+from link import Tap, VhostUser
+from peers import GuestPeer
+from uroce import UrocePeer
 
 # Longer than a suite takes where everything is slow, shorter than anybody waits.
 BUDGET_SECONDS = 1200
+# The same for all combinations instead of a covering of them.
+EVERYTHING_BUDGET_SECONDS = 4 * 3600
 
 
 def dataplane(context):
-    """uroce against Soft-RoCE, over the tap of one guest."""
-    with guests(context, {2: None}) as [guest]:
-        peers = {
-            "rxe": GuestPeer("rxe", guest),
-            "uroce": UrocePeer(context.uroce, guest.roce_tap, context.work),
-        }
-        return run(context, cases.dataplane(), peers, guest)
+    """uroce against Soft-RoCE, over each way to a guest in turn."""
+    table = chosen(context, cases.dataplane(context.everything))
+    results = []
+    for link in (Tap(2), VhostUser(3, context.work)):
+        part = [case for case in table if case.link == link.name]
+        if part:
+            results += over(context, link, part)
+    return results
+
+
+def over(context, link, table):
+    """The cases of one way."""
+    uroce = UrocePeer(context.uroce, link, context.work)
+    with contextlib.ExitStack() as stack:
+        with uroce.standing_by() if link.needs_peer_to_boot else contextlib.nullcontext():
+            [guest] = stack.enter_context(guests(context, {link.number: link}))
+        peers = {"rxe": GuestPeer("rxe", guest), "uroce": uroce}
+        return run(context, table, peers, guest)
 
 
 def selftest(context):
@@ -32,7 +47,7 @@ def selftest(context):
     """
     with pair(context) as peers:
         guest = peers["guest1"].guest
-        results = run(context, cases.selftest(), peers, guest)
+        results = run(context, chosen(context, cases.selftest()), peers, guest)
         if context.only:
             return results
         blackout = dataclasses.replace(cases.selftest()[0], loss=1.0)
@@ -52,12 +67,27 @@ def expect_failure(result):
     return result
 
 
-def run(context, table, peers, guest):
-    """Runs the cases the command line selects."""
-    chosen = [case for case in table if context.only in case.name]
-    if not chosen:
+def list_cases(selection):
+    """Prints the names of the cases that a command line selects; the exit status."""
+    table = cases.selftest() if selection.suite == "selftest" else cases.dataplane(
+        selection.everything)
+    for case in chosen(selection, table):
+        print(case.name)
+    return 0
+
+
+def chosen(context, table):
+    """The cases the command line selects."""
+    part = [case for case in table if all(word in case.name for word in context.only.split())]
+    if not part:
         raise LabFailure(f"no case has {context.only!r} in its name, as in {table[0].name}")
-    return session.run_all(chosen, peers, guest, context.work, context.kept, BUDGET_SECONDS,
+    return part
+
+
+def run(context, table, peers, guest):
+    """Runs cases between the peers over the guest's link."""
+    budget = EVERYTHING_BUDGET_SECONDS if context.everything else BUDGET_SECONDS
+    return session.run_all(table, peers, guest, context.work, context.kept, budget,
                            context.report.tell)
 
 
@@ -65,19 +95,17 @@ def run(context, table, peers, guest):
 def pair(context):
     """Two guests on a bridge, as peers that lose what they send where a case says so."""
     network.add_bridge("roce", network.ROCE_MTU)
-    with guests(context, {1: "roce", 2: "roce"}) as both:
-        names = ("guest1", "guest2")
-        yield {name: GuestPeer(name, guest, loses_packets=True)
-               for name, guest in zip(names, both)}
+    with guests(context, {number: Tap(number, "roce") for number in (1, 2)}) as both:
+        yield {guest.name: GuestPeer(guest.name, guest, loses_packets=True) for guest in both}
 
 
 @contextlib.contextmanager
-def guests(context, bridges):
-    """Boots guests, all at once; `bridges` names by number the bridge of each RoCE tap, if any."""
+def guests(context, links):
+    """Boots guests, all at once; `links` are by the guest's number."""
     with contextlib.ExitStack() as stack:
         booting = [
-            stack.enter_context(Guest(context.image, number, context.work, bridge))
-            for number, bridge in bridges.items()
+            stack.enter_context(Guest(context.image, number, context.work, link))
+            for number, link in links.items()
         ]
         for guest in booting:
             guest.wait_until_ready()

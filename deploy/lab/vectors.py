@@ -6,10 +6,11 @@ purpose (padding), and longer than the path MTU (first, middle and last packets)
 
 from dataclasses import dataclass
 
-import peers
 import suites
 from failure import LabFailure
 
+# Of the programs' TCP exchange.
+PORT = 18515
 # Above this a capture is not a golden vector any more.
 MAX_BYTES = 100_000
 
@@ -63,7 +64,7 @@ def record(context, folder):
 def hold(recording, server, client):
     """One session; raises LabFailure unless both ends succeed."""
     serving = server.guest.begin(recording.command(server.guest), 30)
-    if peers.wait_until_listening(server, serving):
+    if server.wait_until_listening(PORT, serving):
         client.guest.check(f"{recording.command(client.guest)} {server.host}", 30)
     ending = serving.wait()
     if ending.status != 0:

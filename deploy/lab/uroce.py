@@ -1,0 +1,191 @@
+"""The other kind of peer: uroce-perf on the host side of a guest's link."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+import network
+from cases import Case
+from failure import LabFailure
+from peers import LISTEN_SECONDS, Ending, killed
+from programs import PINGPONGS
+
+
+class UrocePeer:
+    """A program of uroce-perf, at the host's end of a guest's link.
+
+    Of the losses it is asked for it must spare ARP and neighbour discovery (Soft-RoCE waits one
+    second for a neighbour, in which the kernel asks once) and the last message of a ping-pong with
+    its acknowledgement (the stock program does not wait for its peer to have got it).
+    """
+
+    name = "uroce"
+    host = network.CONTROL_HOST
+    addresses = {4: "192.0.2.1/24", 6: "2001:db8::1/64"}
+
+    def __init__(self, uroce_perf, link, folder):
+        self.uroce_perf = uroce_perf
+        self.link = link
+        self.makes_link = link.needs_peer_to_boot
+        self.folder = folder
+        self.session = None
+
+    def command(self, case, server_host):
+        """uroce-perf's command line."""
+        program = case.program
+        words = [
+            self.uroce_perf, program.name, "--vdev", self.link.vdev(),
+            "--ip", self.addresses[case.family], program.gid_option, "0",
+            *program.options(case, stock=False),
+            # 2.1 s until retries run out: an emulated guest on a busy machine stands still for
+            # most of a second now and then, and is not dead.
+            "-u", "16",
+        ]
+        words += ["--json"] if program.pingpong else ["--out_json_file", self.report]
+        if case.loss:
+            words += ["--loss-rx", case.loss, "--loss-tx", case.loss, "--seed", case.seed]
+        if server_host:
+            words.append(server_host)
+        return [str(word) for word in words]
+
+    @property
+    def report(self):
+        """Where perftest's JSON goes."""
+        return self.folder / "uroce.json"
+
+    def begin(self, case, server_host=None):
+        """Starts the server, or with `server_host` the client."""
+        self.report.unlink(missing_ok=True)
+        self.session = UroceSession(
+            self.command(case, server_host), self.folder, case, self.report, not server_host)
+        return self.session
+
+    @contextlib.contextmanager
+    def standing_by(self):
+        """Holds the port open while the block runs, with a server nobody comes to."""
+        try:
+            yield self.begin(Case(PINGPONGS[0], self.name, self.name, iterations=1))
+        finally:
+            self.session.kill()
+
+    def wait_until_listening(self, port, serving):
+        """True once the server accepts; False if its session ends first, or too much time
+        passes."""
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while not serving.ended() and time.monotonic() < deadline:
+            if network.listening(port):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def clean_up(self, _):
+        """Ends what a failed case may have left running."""
+        if self.session is not None:
+            self.session.kill()
+
+
+class UroceSession:
+    """One end of a case, under way in uroce-perf."""
+
+    def __init__(self, command, folder, case, report, serving):
+        self.command = command
+        self.output = folder / "uroce.out"
+        self.complaints = folder / "uroce.err"
+        self.report = report
+        self.case = case
+        self.serving = serving
+        with open(self.output, "w") as output, open(self.complaints, "w") as complaints:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command], start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=complaints,
+            )
+        self.start = time.monotonic()
+
+    def ended(self):
+        """True once `wait` would return at once."""
+        return self.process.poll() is not None
+
+    def wait(self):
+        """Its ending; killed at the case's time limit."""
+        left = self.start + self.case.seconds - time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.1, left))
+        self.kill()
+        output, complaints = (
+            path.read_text(errors="replace").rstrip("\n")
+            for path in (self.output, self.complaints)
+        )
+        report = self.read_report(output)
+        status = self.process.returncode
+        if status == -signal.SIGKILL:
+            fault = killed(self.case, self.start)
+        elif status != 0:
+            fault = f"status {status}: {last_line(complaints or output)}"
+        else:
+            fault = self.fault(report)
+        log = (f"uroce$ {' '.join(self.command)}\n{output}\n{complaints}\n{json.dumps(report)}\n"
+               f"exit {status}\n")
+        counts = report.get("uroce", report)
+        return Ending(
+            fault, int(counts.get("retransmissions", 0)), int(counts.get("lost", 0)), log,
+        )
+
+    def read_report(self, output):
+        """The JSON object that a ping-pong prints last and the others write to a file; an empty one
+        if there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            pingpong = self.case.program.pingpong
+            report = json.loads(last_line(output) if pingpong else self.report.read_text())
+            if isinstance(report, dict):
+                return report
+        return {}
+
+    def fault(self, report):
+        """What a report of success lacks."""
+        if self.case.program.pingpong:
+            return "" if report.get("verified") is True else f"not verified: {json.dumps(report)}"
+        row = report.get("results") or {}
+        if "n_iterations" not in row:
+            return f"reported no messages: {json.dumps(report)}"
+        if row.get("MsgSize") != self.case.message_bytes:
+            return f"reported messages of {row.get('MsgSize')} bytes"
+        count = row["n_iterations"]
+        if self.case.bidirectional and count > self.case.messages:
+            return ""  # the row is of both directions
+        # A server of a latency test measures from its first answer to its last.
+        first = 1 if self.case.program.latency and self.serving else 0
+        return self.case.program.count_fault(self.case, count + first)
+
+    def kill(self):
+        """Ends it and whatever it started."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def last_line(text):
+    """The end of what a program wrote."""
+    return text.strip().rpartition("\n")[2]
+
+
+def build(repository, say):
+    """Builds uroce-perf, or takes the one UROCE_PERF names; its path."""
+    given = os.environ.get("UROCE_PERF")
+    if given:
+        if not os.access(given, os.X_OK):
+            raise LabFailure(f"UROCE_PERF names no program: {given}")
+        return given
+    say("building uroce-perf")
+    command = ["cargo", "build", "--quiet", "--release", "--package", "uroce-bench",
+               "--bin", "uroce-perf"]
+    try:
+        built = subprocess.run(command, cwd=repository, stdout=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise LabFailure("no cargo here: the laboratory builds uroce-perf with it") from None
+    if built.returncode != 0:
+        raise LabFailure("uroce-perf does not build")
+    target = os.environ.get("CARGO_TARGET_DIR") or repository / "target"
+    return str(repository / target / "release" / "uroce-perf")
