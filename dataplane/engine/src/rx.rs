@@ -16,6 +16,7 @@
 //!
 //! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
 
+mod deliver;
 mod group;
 
 use crate::config::{MAX_LCORES, PortAddresses};
@@ -26,8 +27,9 @@ use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
 use crate::sync::ArrayQueue;
 use crate::tx::Lane;
+use deliver::{deliver, deliver_verified, sort_reserved};
 use std::sync::Arc;
-use uroce_transport::{DropReason, Inbound, Qp};
+use uroce_transport::{DropReason, Inbound};
 use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn};
 
 /// Bursts of one port in one turn; a port that has more waits for the next.
@@ -287,110 +289,6 @@ fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>
 fn count_packet(frame: &[u8], counters: &CounterBlock) {
     counters.count(EngineCounter::RxPackets);
     counters.add(EngineCounter::RxBytes, frame.len() as u64);
-}
-
-/// A packet whose opcode no service has: an RC QP answers it.
-#[cold]
-fn sort_reserved(
-    datagram: &Datagram<'_>,
-    from: &From<'_>,
-    shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Way {
-    let place = match bth_of(datagram) {
-        Ok(bth) => from.finder.find(bth.dest_qpn),
-        Err(error) => return Way::Drop(error.into()),
-    };
-    match place {
-        None => Way::Drop(DropReason::UnknownQpn),
-        Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
-        Some(place) => match deliver_reserved(place, datagram, from.port, shard, around) {
-            Ok(()) => Way::Done,
-            Err(reason) => Way::Drop(reason),
-        },
-    }
-}
-
-/// A packet whose invariant CRC the lcore that handed it over has verified.
-fn deliver_verified(
-    mbuf: &Mbuf,
-    from: &From<'_>,
-    shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Result<(), DropReason> {
-    let Frame::Roce(datagram) = Frame::parse(mbuf.as_slice())? else {
-        return Err(DropReason::Malformed);
-    };
-    let bth = bth_of(&datagram)?;
-    if bth.dest_qpn == Qpn::MULTICAST {
-        return group::deliver(&datagram, from, shard, around);
-    }
-    // The QP may be gone, or its number be another QP's, since.
-    let place = from.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
-    let packet = match Packet::parse(datagram.transport) {
-        Err(ParseError::ReservedOpcode) => {
-            return deliver_reserved(place, &datagram, from.port, shard, around);
-        }
-        packet => packet?,
-    };
-    let Datagram { src, dst, l3, .. } = datagram;
-    deliver(place, bth.dest_qpn, from.port, &Inbound { src, dst, l3, packet }, shard, around)
-}
-
-/// The QP is of this lcore: the core takes the packet, and may want to answer.
-#[inline]
-fn deliver(
-    place: Place,
-    qpn: Qpn,
-    port: usize,
-    inbound: &Inbound<'_>,
-    shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Result<(), DropReason> {
-    let now = around.now;
-    let result = shard.input(place.index, around, |qp, feeds, env| {
-        check_place(qp, qpn, env.port, port)?;
-        // A packet consumes one receive at most. The oldest may be in use by a message.
-        if qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
-            feeds.feed_rq(qp, env);
-        }
-        qp.handle_packet(now, inbound, env)
-    });
-    shard.activate(place.index, around.lanes);
-    result.unwrap_or(Err(DropReason::UnknownQpn))
-}
-
-//= check E7 — the QP's service decides whether a reserved opcode is answered
-#[cold]
-fn deliver_reserved(
-    place: Place,
-    datagram: &Datagram<'_>,
-    port: usize,
-    shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Result<(), DropReason> {
-    let bth = bth_of(datagram)?;
-    let now = around.now;
-    let result = shard.input(place.index, around, |qp, _, env| {
-        check_place(qp, bth.dest_qpn, env.port, port)?;
-        qp.handle_reserved_opcode(now, datagram.src, datagram.dst, &bth, env)
-    });
-    shard.activate(place.index, around.lanes);
-    result.unwrap_or(Err(DropReason::UnknownQpn))
-}
-
-/// Is this the QP that the packet is for, and does it live at the port where the packet came in?
-//= check E16 — a packet that came in at another port than its QP's is dropped
-#[inline]
-fn check_place(qp: &Qp, qpn: Qpn, own: usize, port: usize) -> Result<(), DropReason> {
-    if qp.qpn() != qpn {
-        return Err(DropReason::UnknownQpn);
-    }
-    if own == port { Ok(()) } else { Err(DropReason::WrongSource) }
-}
-
-fn bth_of(datagram: &Datagram<'_>) -> Result<Bth, ParseError> {
-    Bth::parse(datagram.transport.first_chunk().ok_or(ParseError::Truncated)?)
 }
 
 fn hand_over(exits: &Exits, owner: usize, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
