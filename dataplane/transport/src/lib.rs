@@ -26,6 +26,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod seeded;
+
 mod attr;
 mod context;
 mod counted;
@@ -62,6 +65,8 @@ pub use gather::{Gather, Piece};
 pub use qp::state::{ModifyError, QpState, Rule, rule};
 pub use qp::{Inbound, Progress, Qp, QpInit};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
+#[cfg(feature = "seeded-bugs")]
+pub use seeded::{Bug, plant};
 pub use time::Instant;
 pub use timer::{ack_timeout, rnr_timeout};
 pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};

@@ -227,6 +227,9 @@ impl Qp {
     /// The oldest send WQE failed: completes it with `status`, flushes the rest.
     #[cold]
     fn fail_send(&mut self, status: WcStatus, env: &mut impl Env) {
+        if seeded!(FlushBeforeError) {
+            self.service.flush_sends(self.by.qpn, env);
+        }
         self.service.fail_send(self.by.qpn, status, env);
         if self.qp_type() == QpType::Rc {
             return self.enter_error(env);

@@ -111,6 +111,9 @@ impl RecvQueue {
     }
 
     pub(crate) fn clear(&mut self) {
+        if seeded!(StaleAfterReset) {
+            return;
+        }
         self.work.wqes.clear();
     }
 }

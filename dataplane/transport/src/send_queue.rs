@@ -126,6 +126,9 @@ impl SendQueue {
         memory: &impl Memory,
     ) -> Result<(), WcStatus> {
         let access = if wqe.wr.op.is_read_or_atomic() { Access::Write } else { Access::Read };
+        if seeded!(BadLkeyAtomic) && wqe.wr.op.is_atomic() {
+            return Ok(());
+        }
         check_sges(self.work.sges(at, wqe.num_sge), by, access, memory)
             .map_err(|_| WcStatus::LocProtErr)
     }
@@ -160,7 +163,7 @@ impl SendQueue {
         }
         //= check G1 — an error completes the WQE even if no completion was asked for
         let is_error = status != WcStatus::Success;
-        if wqe.wr.signaled || is_error {
+        if wqe.wr.signaled || is_error && !seeded!(UnsignaledErrorLost) {
             let opcode = wc_opcode(&wqe.wr.op);
             let byte_len = if wqe.wr.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
             let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr.wr_id, status, opcode, qpn) };

@@ -118,8 +118,9 @@ impl Checker {
         self.watches[qp.0].has_ended = true;
     }
 
-    /// The queue pair has lacked a receive WQE, so it may expect less than what has arrived.
-    pub fn lacked_receive(&mut self, qp: Watched) {
+    /// The queue pair has refused a request for another reason than its PSN, so it may expect less
+    /// than what has arrived.
+    pub fn refused(&mut self, qp: Watched) {
         if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
             roles.1.is_exact = false;
         }
@@ -159,6 +160,14 @@ impl Checker {
             roles.1.arrived(seen, &shape);
         } else {
             roles.0.arrived(now_ns, seen, &shape);
+        }
+    }
+
+    /// When the queue pair's requester has last come forward, in nanoseconds; 0: never.
+    pub fn last_progress_ns(&self, qp: Watched) -> u64 {
+        match &self.watches[qp.0].roles {
+            Roles::Reliable(roles) => roles.0.last_progress,
+            Roles::Sender(_) => 0,
         }
     }
 

@@ -66,6 +66,7 @@ rules! {
     RnrTimer "An RNR NAK carries another timer than agreed."
     Syndrome "The syndrome has no meaning."
     MsnGoesBack "The message sequence number goes back."
+    MsnBehind "The message sequence number leaves out messages that were received."
     MsnAhead "The message sequence number counts messages not received."
     NotAsked "A READ or ATOMIC response that nobody asked for."
     ResponseOrder "READ responses do not follow one another."

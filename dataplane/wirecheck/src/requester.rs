@@ -61,7 +61,7 @@ pub(crate) struct Requester {
     /// No request may be sent before this time.
     not_before: Option<u64>,
     last_sent: u64,
-    last_progress: u64,
+    pub(crate) last_progress: u64,
     pub(crate) repeated: u64,
     pub(crate) rewinds: u64,
 }

@@ -1,9 +1,9 @@
 //! What a reliable responder may answer, given what it has received.
 //!
-//! Whether a request that came in order was executed or refused for lack of a receive WQE cannot
+//! Whether a request that came in order was executed or refused, as for lack of a receive, cannot
 //! be seen from the wire before the answer. So the PSN the responder expects is known as a range,
 //! from `low`, which its own answers admit, to `possible`, which follows if it took everything.
-//! Unless it ever lacked a receive WQE (`is_exact`), it is at `possible`.
+//! Unless it ever refused one (`is_exact`), it is at `possible`.
 
 use std::collections::VecDeque;
 
@@ -115,6 +115,8 @@ impl Responder {
             ensure(distance(seen.msn, self.msn) >= 0, Rule::MsnGoesBack, seen.msn, self.msn)?;
             let is_known = distance(seen.msn, self.messages) <= 0;
             ensure(is_known, Rule::MsnAhead, seen.msn, self.messages)?;
+            let is_all = !self.is_exact || seen.msn == self.messages;
+            ensure(is_all, Rule::MsnBehind, seen.msn, self.messages)?;
             self.msn = seen.msn;
         }
         Ok(())

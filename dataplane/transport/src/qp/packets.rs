@@ -59,6 +59,9 @@ impl Qp {
         let context = Context { by: self.by, attr: &self.attr, now };
         let outcome = match &mut self.service {
             Service::Rc(rc) if packet.op.is_request() => {
+                if seeded!(ProcessedTwice) {
+                    let _ = rc.responder.handle_request(&context, packet, env);
+                }
                 rc.responder.handle_request(&context, packet, env)?
             }
             Service::Rc(rc) => {
@@ -184,7 +187,8 @@ impl Qp {
 
     fn check_addressing(&self, src: Gid, dst: Gid, bth: &Bth) -> Result<(), DropReason> {
         //= check E11 — dropped in Reset and Init (and in ERR)
-        if !self.attr.state.serves_requests() {
+        let state = self.attr.state;
+        if !(state.serves_requests() || seeded!(ServesInError) && state == QpState::Err) {
             return Err(DropReason::QpNotReady);
         }
         //= check E16 — dropped before any state is touched; anybody may send a datagram

@@ -42,7 +42,9 @@ impl Requester {
         //= check A12 — so is an old ACK
         //= check A13 — and an ACK for what was never sent
         //= check C9 — and the copy of a READ response that has been taken
-        if psn.is_before(self.unacked_psn) || !psn.is_before(self.end_psn) {
+        let is_old = psn.is_before(self.unacked_psn) && !seeded!(StaleResponseTaken)
+            || seeded!(NoPsnWrap) && psn.value() < self.unacked_psn.value();
+        if is_old || !psn.is_before(self.end_psn) {
             env.count(Counter::StaleResponse);
             if psn.next() == self.unacked_psn && packet.op.operation == Operation::Acknowledge {
                 self.take_credits(&packet.ext.aeth);
@@ -235,7 +237,7 @@ impl Requester {
         let mut acked = Acked::All;
         while self.unacked_psn.is_before(limit) {
             let Some(&wqe) = self.sq.front() else { break };
-            if wqe.wr.op.is_read_or_atomic() {
+            if wqe.wr.op.is_read_or_atomic() && !seeded!(AckCompletesRead) {
                 acked = Acked::Gap;
                 break;
             }
@@ -273,7 +275,7 @@ impl Requester {
             out.count(Counter::TransportRetriesExceeded);
             return Err(WcStatus::RetryExcErr);
         }
-        self.rewind(psn);
+        self.rewind(if seeded!(ResumedPastLoss) { psn.next() } else { psn });
         Ok(())
     }
 

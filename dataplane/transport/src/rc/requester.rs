@@ -137,7 +137,8 @@ impl Requester {
 
     /// Sends the packet at the cursor, if there is one and nothing holds it back.
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        if self.retry.waits_for_receiver() || self.in_flight() >= MAX_IN_FLIGHT {
+        let waits = self.retry.waits_for_receiver() && !seeded!(EarlyRnrResend);
+        if waits || self.in_flight() >= MAX_IN_FLIGHT {
             return Step::Idle;
         }
         let Some(&wqe) = self.sq.get(self.cursor) else { return Step::Idle };
@@ -173,7 +174,8 @@ impl Requester {
     /// May this READ or ATOMIC be sent now?
     //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
     fn may_ask(&self, wqe: &SendWqe, context: &Context<'_>) -> bool {
-        self.rd_atomic < context.attr.max_rd_atomic && self.in_flight() + wqe.psns <= PSN_WINDOW
+        let max = context.attr.max_rd_atomic + u8::from(seeded!(TooManyReads));
+        self.rd_atomic < max && self.in_flight() + wqe.psns <= PSN_WINDOW
     }
 
     /// Is the message one that the peer may have no receive for? Then it goes packet by packet, each
@@ -336,6 +338,7 @@ impl Requester {
         rkey: Rkey,
     ) -> (Outbound<'_>, Psn) {
         let offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
+        let offset = offset - if seeded!(ReadResumedWrong) { offset.min(context.mtu()) } else { 0 };
         let va = Va(va.0.wrapping_add(u64::from(offset)));
         let reth = Reth { va, rkey, dma_len: wqe.len - offset };
         let ext = ExtHeaders { reth, ..ExtHeaders::default() };

@@ -58,7 +58,8 @@ impl Retry {
     /// The peer has taken something new; `outstanding` says whether more is on its way.
     //= check B4 — the retry counter reloads on progress
     pub(super) fn progress(&mut self, attr: &QpAttr, now: Instant, outstanding: bool) {
-        self.transport_left = attr.retry_cnt;
+        self.transport_left =
+            if seeded!(NoRetryReload) { self.transport_left } else { attr.retry_cnt };
         self.rnr_left = attr.rnr_retry;
         self.has_implied = false;
         self.has_nak = false;
@@ -72,8 +73,10 @@ impl Retry {
     //= check B1 — it runs for the whole timeout from the oldest unanswered packet or the last progress
     pub(super) fn arm(&mut self, attr: &QpAttr, now: Instant) {
         if self.ack_deadline == Deadline::NEVER
+            && !seeded!(NoAckTimer)
             && let Some(timeout) = ack_timeout(attr.timeout)
         {
+            let timeout = if seeded!(EarlyTimeout) { timeout / 2 } else { timeout };
             self.ack_deadline = Deadline(now + timeout);
         }
     }
@@ -123,6 +126,7 @@ impl Retry {
             }
         }
         self.ack_deadline = Deadline::NEVER;
+        let code = if seeded!(RnrTableTypo) && code == 13 { 12 } else { code };
         self.rnr_deadline = Deadline(now + rnr_timeout(code));
         true
     }

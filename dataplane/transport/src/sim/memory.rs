@@ -219,6 +219,7 @@ impl Regions {
         // In 128 bits nothing wraps.
         let start = u128::from(va.0);
         let end = start + u128::from(len);
+        let end = if seeded!(RangeOverflow) { u128::from(end as u64) } else { end };
         let base = u128::from(entry.base);
         if start < base || end > base + entry.bytes.len() as u128 {
             return Err(MemoryFault::OutOfRange);

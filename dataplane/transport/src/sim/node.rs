@@ -64,8 +64,8 @@ pub(super) struct Slot {
     pub(super) is_kicked: bool,
     /// The newest times that something was charged to the transport retry counter.
     pub(super) charges: VecDeque<Instant>,
-    /// A message was refused for lack of a receive WQE, and nobody has looked yet.
-    pub(super) has_lacked_receive: bool,
+    /// A request was refused for another reason than its PSN, and nobody has looked yet.
+    pub(super) has_refused: bool,
 }
 
 impl Slot {
@@ -80,7 +80,7 @@ impl Slot {
             timer_at: None,
             is_kicked: false,
             charges: VecDeque::new(),
-            has_lacked_receive: false,
+            has_refused: false,
         }
     }
 }
@@ -192,7 +192,7 @@ pub(super) struct Surroundings<'a> {
     template: &'a HeaderTemplate,
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
-    has_lacked_receive: &'a mut bool,
+    has_refused: &'a mut bool,
     is_starved: bool,
     outlet: &'a mut Outlet,
 }
@@ -208,7 +208,7 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, template, charges, has_lacked_receive, .. } = &mut slots[usize::from(at.qp)];
+        let Slot { qp, template, charges, has_refused, .. } = &mut slots[usize::from(at.qp)];
         let mut surroundings = Surroundings {
             at,
             now,
@@ -218,7 +218,7 @@ impl Node {
             template,
             counters,
             charges,
-            has_lacked_receive,
+            has_refused,
             is_starved,
             outlet,
         };
@@ -320,7 +320,7 @@ impl Output for Surroundings<'_> {
 
     fn count(&mut self, counter: Counter) {
         self.counters[counter as usize] += 1;
-        *self.has_lacked_receive |= counter == Counter::OutOfBuffer;
+        *self.has_refused |= matches!(counter, Counter::OutOfBuffer | Counter::RespCqeError);
         let is_charge = matches!(
             counter,
             Counter::LocalAckTimeoutErr | Counter::PacketSeqErr | Counter::ImpliedNakSeqErr
@@ -334,6 +334,7 @@ impl Output for Surroundings<'_> {
     }
 
     fn event(&mut self, event: AsyncEvent) {
+        *self.has_refused |= matches!(event, AsyncEvent::QpAccessErr | AsyncEvent::QpReqErr);
         self.outlet.events.push(Happened { at: self.at, when: self.now, event });
     }
 }

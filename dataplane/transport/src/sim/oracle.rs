@@ -185,14 +185,15 @@ impl Traffic {
     /// way may take needs no faults.
     fn explain(&self, index: usize) -> Result<(), String> {
         let end = &self.ends[index];
+        let needed = usize::from(RETRY_CNT) + 1;
+        let progress = self.world.last_progress(end.at);
+        let charges = self.world.charges_of(end.at).iter().filter(|charge| **charge >= progress);
+        let Some(first) = charges.clone().rev().nth(needed - 1) else {
+            return Err(format!("only {} retries were charged", charges.count()));
+        };
         if end.end.is_hasty {
             return Ok(());
         }
-        let needed = usize::from(RETRY_CNT) + 1;
-        let charges = self.world.charges_of(end.at);
-        let Some(first) = charges.iter().rev().nth(needed - 1) else {
-            return Err(format!("only {} retries were charged", charges.len()));
-        };
         let timeout = ack_timeout(end.end.timeout).unwrap_or_default();
         let window = timeout + Rates::MAX_DELAY + Rates::MAX_LATE + TROUBLE_MAX;
         let faults = self.world.faults_of(end.at);

@@ -26,7 +26,7 @@ pub(super) struct Excuses {
     pub(super) send: Option<WcStatus>,
     /// A receive may fail with this status.
     pub(super) recv: Option<WcStatus>,
-    /// What stood in the target when it was deregistered.
+    /// What stood in the target when nobody could write there any more.
     pub(super) frozen: Option<Vec<u8>>,
 }
 
@@ -68,10 +68,7 @@ impl Traffic {
                 self.world.destroy(at);
             }
             4 => {
-                let target = self.ends[a].target;
-                self.deregister(a, target);
-                let memory = &self.world.node(at.node).memory;
-                self.ends[a].excuses.frozen = Some(memory.bytes(target).to_vec());
+                self.deregister(a, self.ends[a].target);
                 self.ends[b].excuses.send = Some(WcStatus::RemAccessErr);
             }
             5 => {
@@ -83,6 +80,11 @@ impl Traffic {
                 self.ends[a].excuses.recv = Some(WcStatus::LocProtErr);
                 self.ends[b].excuses.send = Some(WcStatus::RemOpErr);
             }
+        }
+        // Neither a QP that is gone nor a key that opens nothing lets anybody write.
+        if kind < 5 {
+            let me = &mut self.ends[a];
+            me.excuses.frozen = Some(self.world.node(at.node).memory.bytes(me.target).to_vec());
         }
         Ok(())
     }
@@ -119,7 +121,7 @@ impl Traffic {
         let wrong = Rkey(rkey.0 ^ 1 << self.rng.u32(12..30));
         let write = |va, rkey| SendOp::Write { va, rkey, imm: None };
         let access = WcStatus::RemAccessErr;
-        let (op, len, status) = match self.rng.u8(..11) {
+        let (op, len, status) = match self.rng.u8(..14) {
             0 => (write(target.va(0), wrong), 9, access),
             // One byte beyond the end, in the last of several packets.
             1 => (write(target.va(end - 5000.min(end)), rkey), 5000.min(end as u32) + 1, access),
@@ -198,13 +200,13 @@ impl Traffic {
         Ok(())
     }
 
-    /// What was deregistered is as it was then.
+    /// What nobody could write to is as it was.
     pub(super) fn judge_frozen(&self, index: usize) -> Result<(), String> {
         let end = &self.ends[index];
         let memory = &self.world.node(end.at.node).memory;
         match &end.excuses.frozen {
             Some(bytes) if memory.bytes(end.target) != bytes => {
-                Err(format!("deregistered memory was written at {:?}", end.at))
+                Err(format!("memory was written that nobody may write to, at {:?}", end.at))
             }
             _ => Ok(()),
         }

@@ -58,6 +58,13 @@ impl World {
         self.tap.as_mut()?.found.take()
     }
 
+    /// When a QP's requester has last come forward, as far as the tap can tell.
+    pub(super) fn last_progress(&self, at: At) -> Instant {
+        let tap = self.tap.as_ref();
+        let progress = tap.and_then(|tap| Some(tap.checker.last_progress_ns(tap.watched(at)?)));
+        Instant::from_nanos(progress.unwrap_or_default())
+    }
+
     /// Timeouts may be late by this much.
     pub(super) fn set_tap_slack(&mut self, slack: core::time::Duration) {
         if let Some(tap) = &mut self.tap {
@@ -129,10 +136,10 @@ impl World {
     pub(super) fn tap_settled(&mut self, at: At) {
         let Some(tap) = &mut self.tap else { return };
         let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
-        if core::mem::take(&mut slot.has_lacked_receive)
+        if core::mem::take(&mut slot.has_refused)
             && let Some(watched) = tap.watched(at)
         {
-            tap.checker.lacked_receive(watched);
+            tap.checker.refused(watched);
         }
     }
 

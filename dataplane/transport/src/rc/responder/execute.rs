@@ -71,6 +71,7 @@ impl Responder {
         if let Some(total) = done {
             env.count(Counter::WriteRequests);
             self.end_message();
+            let total = if seeded!(WriteImmLength) { packet.payload.len() as u32 } else { total };
             if needs_receive(packet) {
                 self.complete_receive(context, packet, WcOpcode::RecvRdmaWithImm, total, env);
             }
@@ -87,6 +88,11 @@ impl Responder {
         self.supersede_ack();
         //= check A18 — a READ counts as completed when it is accepted
         self.end_message();
+        self.msn = if seeded!(MsnNotForReads) {
+            uroce_wire::Msn::new(self.msn.value() + 0xff_ffff)
+        } else {
+            self.msn
+        };
         self.expect(self.expected_psn.plus(psns));
     }
 
@@ -126,9 +132,9 @@ impl Responder {
         let op = packet.op;
         let cqe = Cqe {
             byte_len,
-            imm: op.has(Header::ImmDt).then_some(packet.ext.imm),
+            imm: (op.has(Header::ImmDt) && !seeded!(ImmLost)).then_some(packet.ext.imm),
             invalidated: op.has(Header::Ieth).then_some(packet.ext.ieth.rkey),
-            solicited: packet.bth.solicited,
+            solicited: packet.bth.solicited && !seeded!(SolicitedLost),
             ..Cqe::new(0, WcStatus::Success, opcode, context.by.qpn)
         };
         self.rq.complete_front(cqe, env);

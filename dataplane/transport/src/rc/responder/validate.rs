@@ -28,6 +28,8 @@ impl Responder {
                 self.awaits_expected = false;
                 Ok(())
             }
+            ..0 if seeded!(DuplicateExecuted) && packet.op.operation == Operation::Send => Ok(()),
+            ..0 if seeded!(AtomicReexecuted) && packet.op.has(Header::AtomicEth) => Ok(()),
             ..0 => {
                 out.count(Counter::DuplicateRequest);
                 Err(self.handle_duplicate(context, packet))
@@ -40,7 +42,7 @@ impl Responder {
     pub(super) fn handle_gap(&mut self, out: &mut impl Output) -> Verdict {
         //= check A2 — no second NAK for what was asked for
         //= check A21 — and none of another kind before that has come
-        if self.awaits_expected {
+        if self.awaits_expected && !seeded!(DoubleNak) {
             return Verdict::Drop(DropReason::AfterNak);
         }
         //= check A1 — exactly one NAK for the missing PSN, what follows is dropped
@@ -145,7 +147,10 @@ impl Responder {
         let reth = &packet.ext.reth;
         let (rkey, va, len, access) = match packet.op.operation {
             Operation::Write if packet.op.has(Header::Reth) => {
-                (reth.rkey, reth.va, reth.dma_len, Access::Write)
+                let len = reth.dma_len;
+                let len =
+                    if seeded!(KeyCheckedForOnePacket) { len.min(context.mtu()) } else { len };
+                (reth.rkey, reth.va, len, Access::Write)
             }
             Operation::ReadRequest => (reth.rkey, reth.va, reth.dma_len, Access::Read),
             Operation::CompareSwap | Operation::FetchAdd => {

@@ -1,0 +1,94 @@
+//! Bugs that can be put back, to show that the simulator finds them. With the feature
+//! `seeded-bugs` one of them is planted at run time, for the thread that asks for it; without it
+//! nothing of this is compiled.
+//!
+//! In the protocol's code each stands in one line, as a condition `seeded!(Name)`.
+
+/// Is this bug planted?
+#[cfg(feature = "seeded-bugs")]
+macro_rules! seeded {
+    ($bug:ident) => {
+        $crate::seeded::is_planted($crate::seeded::Bug::$bug)
+    };
+}
+
+/// Is this bug planted? Never without the feature.
+#[cfg(not(feature = "seeded-bugs"))]
+macro_rules! seeded {
+    ($bug:ident) => {
+        false
+    };
+}
+
+#[cfg(feature = "seeded-bugs")]
+pub(crate) use planting::is_planted;
+#[cfg(feature = "seeded-bugs")]
+pub use planting::{Bug, plant};
+
+#[cfg(feature = "seeded-bugs")]
+mod planting {
+    use core::cell::Cell;
+    use std::thread_local;
+
+    macro_rules! bugs {
+        ($($bug:ident $text:literal)*) => {
+            /// A bug that can be planted.
+            #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+            pub enum Bug {
+                $(#[doc = $text] $bug,)*
+            }
+
+            impl Bug {
+                /// All of them.
+                pub const ALL: &'static [Bug] = &[$(Bug::$bug,)*];
+            }
+        };
+    }
+
+    bugs! {
+        RangeOverflow "The end of a range is computed in 64 bits and wraps (CVE-2016-8636)."
+        WriteLengthUnchecked "More data than announced makes a length underflow (CVE-2026-46043)."
+        BadLkeyAtomic "The local key of an ATOMIC is not checked (CVE-2021-47076)."
+        ZeroLengthKeyCheck "A READ or WRITE of nothing has its key checked (an rxe regression)."
+        ServesInError "A QP in ERR goes on serving requests (CVE-2026-45910)."
+        ProcessedTwice "A request is processed twice (CVE-2026-93107)."
+        StaleAfterReset "Receives survive RESET and complete in the next life."
+        KeyCheckedForOnePacket "The key of a WRITE is checked for its first packet alone."
+        DoubleNak "Every packet behind a gap is answered with a NAK."
+        NakForWrongPsn "A NAK names the PSN behind the expected one."
+        AckTooFar "An ACK covers one packet that has not come."
+        DuplicateExecuted "A repeated SEND is executed again."
+        AtomicReexecuted "A repeated ATOMIC is executed again."
+        MsnNotForReads "READs do not count as messages."
+        NoPsnWrap "PSNs are compared as plain numbers."
+        StaleResponseTaken "Responses older than what is outstanding are believed."
+        AckCompletesRead "An ACK for a later request completes a READ."
+        ReadResumedWrong "A retried READ begins one packet too early."
+        ResumedPastLoss "Repetition begins behind the lost packet."
+        NoRetryReload "Progress does not reload the retry counter."
+        NoAckTimer "Nothing is repeated by time."
+        EarlyTimeout "The ACK timer runs half as long as it should."
+        EarlyRnrResend "The RNR timer is not waited for."
+        RnrTableTypo "One RNR timer code has its neighbour's value."
+        TooManyReads "One READ more than agreed is outstanding."
+        FlushBeforeError "The send queue is flushed before its failed request completes."
+        UnsignaledErrorLost "An unsignalled request that fails does not complete."
+        SolicitedLost "The solicited mark is not reported."
+        WriteImmLength "A WRITE with immediate reports the length of its last packet."
+        ImmLost "Immediate data is not reported."
+    }
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Plants a bug for this thread, or none, in the place of the one planted before.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// Is this bug planted for this thread?
+    pub(crate) fn is_planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}
