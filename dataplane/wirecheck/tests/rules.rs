@@ -176,6 +176,7 @@ fn an_rnr_timer_is_waited_for() {
     let waiting = || {
         let mut tap = Tap::new();
         tap.pass(0, &send(0xff_fffe));
+        tap.checker.refused(tap.b);
         tap.pass(0, &nak(0xff_fffe, 0x25));
         tap
     };
@@ -249,6 +250,8 @@ fn no_more_reads_than_agreed_and_nothing_after_the_end() {
     assert_eq!(tap.flaw(0, &frame(1, READ, 0, &reth(0, 9), &[])), Rule::TooManyReads);
     let mut tap = Tap::new();
     tap.pass(0, &send(0xff_fffe));
+    assert_eq!(tap.flaw(0, &ack(0xff_fffe, 0)), Rule::MsnBehind);
+    tap.checker.refused(tap.b);
     tap.pass(0, &nak(0xff_fffe, 0x61));
     assert_eq!(tap.flaw(0, &ack(0xff_fffe, 1)), Rule::SentAfterEnd);
     tap.checker.end(tap.a);

@@ -221,8 +221,8 @@ impl Responder {
             return;
         }
         let psn = if is_ack { self.expected_psn.minus(1) } else { self.expected_psn };
-        let is_wrong = if is_ack { seeded!(AckTooFar) } else { seeded!(NakForWrongPsn) };
-        let psn = psn.plus(is_wrong.into());
+        let psn = if seeded!(AckTooFar) && is_ack { psn.next() } else { psn };
+        let psn = if seeded!(NakForWrongPsn) && !is_ack { psn.next() } else { psn };
         self.answer = Some(Answer { psn, syndrome });
     }
 
