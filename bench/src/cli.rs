@@ -64,6 +64,9 @@ pub(crate) enum Command {
     /// What this machine and device can do without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),
+    /// A flood of bad frames beside a healthy queue pair: what it costs
+    #[command(name = "flood")]
+    Flood(FloodArgs),
     /// The main job and its figures beside the limits, over rings and over memif
     #[command(name = "quickstart")]
     Quickstart(QuickstartArgs),
@@ -120,6 +123,23 @@ pub(crate) struct LimitsArgs {
     /// The server; without it this is the server
     #[arg(value_name = "SERVER_HOST")]
     pub(crate) server_host: Option<String>,
+}
+
+/// Options of `flood`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FloodArgs {
+    /// Payload bytes of a message of the healthy queue pair
+    #[arg(short = 's', long, default_value_t = 65536, value_name = "BYTES")]
+    pub(crate) size: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Runs without and with the flood; medians are reported
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) runs: u32,
+    /// Milliseconds that each run takes
+    #[arg(long, default_value_t = 200, value_name = "MS")]
+    pub(crate) time_ms: u64,
 }
 
 /// Options of `quickstart`.

@@ -7,6 +7,7 @@
 //!                      └► bandwidth · latency · verify   over the verbs of `uroce`
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
+//!   flood              a healthy queue pair beside bad frames
 //!   quickstart         all of it, between processes that it starts
 //! ```
 //!
@@ -21,6 +22,7 @@
 mod cli;
 mod error;
 mod exchange;
+mod flood;
 mod limits;
 mod machine;
 mod node;
@@ -70,6 +72,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::UcPingpong(args) => pingpong::run(&args, pingpong::Service::Uc),
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
         Command::Limits(args) => limits::run(&args),
+        Command::Flood(args) => flood::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
         // `perf` takes all others.

@@ -6,8 +6,10 @@
 
 use crate::cli::{DeviceArgs, Idle};
 use crate::error::{BenchError, Step};
+use crate::flood::Flood;
 use crate::pin::{Side, cpu_of, cpus, pin};
 use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
 use uroce::config::{self, Config, DeviceConfig, Ethdev, Lcores, LossConfig, PortConfig};
 use uroce::{Context, LcoreGuard, Turn};
 
@@ -38,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) device: String,
     /// Index of our address.
     pub(crate) gid_index: u8,
+    /// What the driving thread does beside: a burst of bad frames after each turn.
+    pub(crate) beside: Option<Arc<Mutex<Flood>>>,
     cpu: Option<usize>,
     lcore_thread: bool,
     /// Whether the machine has fewer CPUs than there are busy threads.
@@ -87,6 +91,24 @@ impl Node {
         Ok([open(&server.name, Side::Server)?, open(&client.name, Side::Client)?])
     }
 
+    /// Opens both ends in this process, joined by rings; the server has a second port, which no
+    /// queue pair uses.
+    pub(crate) fn open_both_beside(
+        args: &DeviceArgs,
+        devargs: &str,
+        address: &str,
+    ) -> Result<[Self; 2], BenchError> {
+        let mut port = PortConfig::vdev(devargs).ip(address).step("an address")?;
+        port.mtu = MTU_ROOMY;
+        let config = Config::new()
+            .device(ring_device(args, Side::Server, None)?.port(port))
+            .device(ring_device(args, Side::Client, None)?);
+        let open = |index: usize, side| {
+            Self::open_device(args, &config, &config.devices[index].name, side, 0)
+        };
+        Ok([open(0, Side::Server)?, open(1, Side::Client)?])
+    }
+
     fn open_device(
         args: &DeviceArgs,
         config: &Config,
@@ -106,6 +128,7 @@ impl Node {
             side,
             device: driver(device),
             gid_index,
+            beside: None,
             cpu,
             lcore_thread: args.lcore_thread,
             crowded: cpus().len() < threads,
@@ -122,7 +145,8 @@ impl Node {
             }
             Some(self.context.adopt_lcore(0).step("taking over the lcore")?)
         };
-        Ok(Drive { guard, crowded: self.crowded, idle: Cell::new(0) })
+        let beside = self.beside.clone();
+        Ok(Drive { guard, beside, crowded: self.crowded, idle: Cell::new(0) })
     }
 
     /// Packets sent again so far.
@@ -144,6 +168,7 @@ impl Node {
 /// What keeps an end going between its own steps.
 pub(crate) struct Drive {
     guard: Option<LcoreGuard>,
+    beside: Option<Arc<Mutex<Flood>>>,
     crowded: bool,
     idle: Cell<u32>,
 }
@@ -159,6 +184,9 @@ impl Drive {
                 false
             }
         };
+        if let Some(flood) = &self.beside {
+            flood.lock().unwrap_or_else(PoisonError::into_inner).burst();
+        }
         if self.crowded && !busy {
             let idle = self.idle.get_mut();
             *idle += 1;

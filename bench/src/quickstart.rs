@@ -25,13 +25,14 @@ mod figures;
 mod node;
 mod summary;
 
+pub(crate) use child::Folder;
 pub(crate) use node::run as run_node;
 
 use crate::cli::{NodePart, QuickstartArgs};
 use crate::error::BenchError;
 use crate::machine::Machine;
 use capacity::Capacity;
-use child::{Child, Folder};
+use child::Child;
 use figures::{Figures, Note};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;

@@ -19,8 +19,8 @@ const LINK_PATIENCE: Duration = Duration::from_secs(15);
 /// A port, its one queue pair, and the mempool it draws from.
 pub(crate) struct RawPort {
     port: Port,
-    pub(super) queue: QueuePair,
-    pub(super) pool: Mempool,
+    pub(crate) queue: QueuePair,
+    pub(crate) pool: Mempool,
     eal: &'static Eal,
 }
 

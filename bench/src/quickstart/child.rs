@@ -134,10 +134,11 @@ impl Drop for Child {
 }
 
 /// A folder of our own for sockets, removed in the end.
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Result<Self, BenchError> {
+    /// A new one in the system's folder for such.
+    pub(crate) fn new() -> Result<Self, BenchError> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let nanos = now.map_or(0, |time| time.subsec_nanos());
         let name = format!("uroce-quickstart-{}-{nanos:x}", std::process::id());
@@ -147,7 +148,8 @@ impl Folder {
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

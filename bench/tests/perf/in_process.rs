@@ -134,6 +134,18 @@ fn limits_are_measured_and_the_roofline_is_the_lower_of_two() {
 }
 
 #[test]
+fn a_flood_of_bad_frames_is_dropped_and_damages_nothing() {
+    let value = run(&["flood", "--runs", "1", "--time-ms", "50", "--json", "-s", "9000"])
+        .succeeded()
+        .json();
+    assert_eq!((&value["verified"], &value["verified_bytes"]), (&true.into(), &4_500_000.into()));
+    assert!(value["flood_share"].as_f64().is_some_and(|share| share > 0.0), "{value}");
+    for reason in ["rx_malformed", "rx_icrc_errors", "rx_unknown_qpn", "rx_wrong_source"] {
+        assert!(value["dropped"][reason].as_u64().is_some_and(|count| count > 0), "{value}");
+    }
+}
+
+#[test]
 fn losses_are_repaired() {
     let words = "write_bw -n 100 -s 20000 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 8";
     let output = verified(words, 2_000_000);

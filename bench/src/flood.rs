@@ -1,0 +1,271 @@
+//! A flood of bad frames beside a healthy queue pair: what it costs, and that it damages nothing.
+//!
+//! ```text
+//!   client ═══ ring ═══► server, port 1        WRITEs of the healthy queue pair
+//!   flood  ═══ memif ══► server, port 2        bad frames, many of them for that same queue pair
+//! ```
+//!
+//! Both ends are in this process, the server's one lcore polls both ports. The flood is sent by the
+//! client's thread, a burst after each turn of its lcore, as many as the link takes; what that
+//! costs the client is counted as the flood's doing. The same test runs without and with the flood,
+//! by turns, and medians are compared; then every byte is verified while the flood goes on.
+//!
+//! Invariant: each frame sent is counted by the server, as dropped for a reason.
+
+mod frames;
+
+use crate::cli::{DeviceArgs, FloodArgs};
+use crate::error::{BenchError, Step};
+use crate::exchange::Link;
+use crate::limits::{RawPort, Setting};
+use crate::machine::Machine;
+use crate::node::Node;
+use crate::perf::first_cause;
+use crate::plan::{Amount, Measure, Operation, Plan};
+use crate::quickstart::Folder;
+use crate::report::Row;
+use crate::session::{self, Event};
+use crate::stats::median;
+use frames::Aim;
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use uroce::Context;
+use uroce_engine::eal::Eal;
+use uroce_engine::mbuf::MbufBatch;
+use uroce_engine::port::vdev::{MemifRole, memif};
+
+/// MTU of the ports; a path MTU of 4096 fits.
+const PORT_MTU: u16 = 4200;
+/// Frames that the flood's link holds.
+const RING: u32 = 1024;
+/// The flooded port's address.
+const ADDRESS: &str = "198.18.1.1/24";
+/// Messages that are verified under the flood.
+const VERIFIED: u64 = 500;
+/// The server's counters of frames that it dropped for being bad.
+const DROPPED: [&str; 8] = [
+    "rx_malformed",
+    "rx_reserved_opcode",
+    "rx_icrc_errors",
+    "rx_not_for_us",
+    "rx_unknown_qpn",
+    "rx_wrong_source",
+    "rx_wrong_service",
+    "rx_qp_not_ready",
+];
+
+/// The frames, and whether they are being sent.
+pub(crate) struct Flood {
+    raw: RawPort,
+    frames: Vec<Vec<u8>>,
+    next: usize,
+    batch: MbufBatch,
+    open: bool,
+    /// Frames sent.
+    sent: u64,
+}
+
+impl Flood {
+    /// Sends a burst, if it is open.
+    pub(crate) fn burst(&mut self) {
+        if !self.open || self.frames.is_empty() {
+            return;
+        }
+        let had = self.batch.len();
+        if self.raw.pool.alloc_burst(&mut self.batch, usize::MAX).is_ok() {
+            for mbuf in &mut self.batch.as_mut_slice()[had..] {
+                let frame = &self.frames[self.next];
+                self.next = (self.next + 1) % self.frames.len();
+                // Every frame is shorter than a buffer.
+                if mbuf.set_len(frame.len()).is_ok() {
+                    mbuf.as_mut_slice().copy_from_slice(frame);
+                }
+            }
+        }
+        self.sent += self.raw.queue.tx_burst(&mut self.batch) as u64;
+    }
+}
+
+/// The subcommand.
+pub(crate) fn run(args: &FloodArgs) -> Result<(), BenchError> {
+    if args.runs == 0 || args.time_ms == 0 {
+        return Err(BenchError::usage("--runs and --time-ms must be at least 1"));
+    }
+    let folder = Folder::new()?;
+    let socket = folder.path().join("flood");
+    let port = memif(1, MemifRole::Server, &socket, PORT_MTU, RING);
+    let [server, mut client] = Node::open_both_beside(&DeviceArgs::default(), &port, ADDRESS)?;
+    let eal = Eal::running().ok_or_else(|| BenchError::usage("EAL does not run"))?;
+    let setting = Setting { size: 4096, mtu: 4096, time: Duration::ZERO };
+    let raw =
+        RawPort::open_on(eal, memif(2, MemifRole::Client, &socket, PORT_MTU, RING), &setting)?;
+    raw.wait_for_link()?;
+    let aim = Aim::at(&server.context)?;
+    let (frames, batch) = (Vec::new(), MbufBatch::new());
+    let flood = Flood { raw, frames, next: 0, batch, open: false, sent: 0 };
+    let flood = Arc::new(Mutex::new(flood));
+    client.beside = Some(Arc::clone(&flood));
+    let counters = server.context.clone();
+    let (mut far, mut near) = Link::pair()?;
+    let plans = plans(args);
+    let report = std::thread::scope(|scope| {
+        let plans = &plans;
+        let server = scope.spawn(move || {
+            plans.iter().try_for_each(|(plan, _)| {
+                session::run(&server, &mut far, plan, &mut |_| ()).map(|_| ())
+            })
+        });
+        let client = scope.spawn(move || {
+            let mut test = Test { client, aim, flood, counters, report: Report::default() };
+            plans.iter().try_for_each(|(plan, open)| test.run(&mut near, plan, *open))?;
+            Ok(test.report)
+        });
+        let (client, server) = (crate::joined(client), crate::joined(server));
+        let mut report = Report::default();
+        first_cause(client.map(|done| report = done), server).map(|()| report)
+    })?;
+    report.print(args);
+    report.verdict()
+}
+
+/// The tests in order, and whether the flood is open meanwhile; the last one verifies.
+fn plans(args: &FloodArgs) -> Vec<(Plan, bool)> {
+    let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
+    plan.sizes = vec![args.size];
+    plan.tx_depth = 32;
+    plan.cq_mod = 8;
+    plan.amount = Amount::Duration(Duration::from_millis(args.time_ms));
+    let verified = Plan { verify: true, amount: Amount::Iterations(VERIFIED), ..plan.clone() };
+    let round = [(plan.clone(), false), (plan, true)];
+    let rounds = (0..args.runs).flat_map(|_| round.clone());
+    rounds.chain([(verified, true)]).collect()
+}
+
+/// The client's part.
+struct Test {
+    client: Node,
+    aim: Aim,
+    flood: Arc<Mutex<Flood>>,
+    /// The server's.
+    counters: Context,
+    report: Report,
+}
+
+impl Test {
+    fn run(&mut self, link: &mut Link, plan: &Plan, open: bool) -> Result<(), BenchError> {
+        let (flood, aim, dropped) = (&self.flood, &self.aim, dropped(&self.counters)?);
+        let mut lock = flood.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, begin) = (lock.sent, Instant::now());
+        drop(lock);
+        let outcome = session::run(&self.client, link, plan, &mut |event| match event {
+            Event::Connected(connected) => {
+                let mut flood = flood.lock().unwrap_or_else(PoisonError::into_inner);
+                flood.frames = frames::all(aim, &connected.remote[0]);
+                flood.open = open;
+            }
+            Event::Row(_) => {
+                flood.lock().unwrap_or_else(PoisonError::into_inner).open = false;
+            }
+        })?;
+        let elapsed = begin.elapsed().as_secs_f64();
+        lock = flood.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = lock.sent - before;
+        drop(lock);
+        let report = &mut self.report;
+        report.verified_bytes += outcome.verified_bytes.unwrap_or(0);
+        if let (false, Some(Row::Bandwidth(row))) = (plan.verify, outcome.rows.first()) {
+            if open { &mut report.flooded } else { &mut report.alone }.push(row.gbps());
+            if open {
+                report.rates.push(sent as f64 / elapsed / 1e6);
+            }
+        }
+        report.frames += sent;
+        for (name, count) in self::dropped(&self.counters)? {
+            let before = dropped.get(&name).and_then(Value::as_u64).unwrap_or(0);
+            let grown = count.as_u64().unwrap_or(0) - before;
+            let all = report.dropped.get(&name).and_then(Value::as_u64).unwrap_or(0);
+            if all + grown > 0 {
+                report.dropped.insert(name, (all + grown).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The server's counters of dropped frames, by name.
+fn dropped(server: &Context) -> Result<Map<String, Value>, BenchError> {
+    let counts = server.counters().step("reading counters")?;
+    Ok(counts
+        .iter()
+        .filter(|(name, ..)| DROPPED.contains(name))
+        .map(|(name, _, value)| ((*name).to_owned(), (*value).into()))
+        .collect())
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default)]
+struct Report {
+    /// Payload, Gb/s, of each run without the flood, and with it.
+    alone: Vec<f64>,
+    flooded: Vec<f64>,
+    /// Bad frames, millions a second, of each run.
+    rates: Vec<f64>,
+    /// Bad frames in all.
+    frames: u64,
+    /// How many the server dropped for which reason.
+    dropped: Map<String, Value>,
+    verified_bytes: u64,
+}
+
+impl Report {
+    fn share(&self) -> f64 {
+        median(&self.flooded) / median(&self.alone).max(f64::MIN_POSITIVE)
+    }
+
+    fn value(&self, args: &FloodArgs) -> Value {
+        json!({
+            "alone_gbps": median(&self.alone),
+            "flooded_gbps": median(&self.flooded),
+            "flood_share": self.share(),
+            "bad_frames_mpps": median(&self.rates),
+            "bad_frames": self.frames,
+            "dropped": self.dropped,
+            "verified": self.verdict().is_ok(),
+            "verified_bytes": self.verified_bytes,
+            "size": args.size,
+            "runs": args.runs,
+            "machine": Machine::this(),
+        })
+    }
+
+    fn print(&self, args: &FloodArgs) {
+        if args.json {
+            println!("{}", self.value(args));
+            return;
+        }
+        println!(
+            " RC WRITE of {} bytes: {:.2} Gb/s alone, {:.2} Gb/s beside {:.2} M bad frames a \
+             second: {:.0} %",
+            args.size,
+            median(&self.alone),
+            median(&self.flooded),
+            median(&self.rates),
+            100.0 * self.share(),
+        );
+        println!(" {} bad frames, dropped as {}", self.frames, Value::from(self.dropped.clone()));
+        println!(" verified meanwhile: {} bytes of payload, each as sent", self.verified_bytes);
+    }
+
+    /// An error unless there was a flood, and all of it was dropped.
+    fn verdict(&self) -> Result<(), BenchError> {
+        let dropped: u64 = self.dropped.values().filter_map(Value::as_u64).sum();
+        // What is still on the link when counters are read has not been counted.
+        let on_the_way = 2 * u64::from(RING);
+        if self.frames > 0 && dropped + on_the_way >= self.frames {
+            return Ok(());
+        }
+        let sent = self.frames;
+        Err(BenchError::Corrupt(format!("of {sent} bad frames only {dropped} were dropped")))
+    }
+}
