@@ -149,15 +149,16 @@ impl Resources {
         if self.owed == 0 {
             return None;
         }
-        let at = self.positions().find(|at| self.record(*at).has(Record::IS_OWED))?;
-        let record = self.record(at);
+        // What is partly sent is the oldest.
         let cursor = match self.cursor {
-            Some(cursor) if cursor.at == at => cursor,
-            _ => {
-                let end = packets(record.len, mtu);
-                Cursor { at, is_fresh: true, next: 0, end, end_offset: record.len }
+            Some(cursor) => cursor,
+            None => {
+                let at = self.oldest_owed()?;
+                let Record { len, .. } = *self.record(at);
+                Cursor { at, is_fresh: true, next: 0, end: packets(len, mtu), end_offset: len }
             }
         };
+        let record = self.record(cursor.at);
         let offset = cursor.next * mtu;
         Some(Reply {
             asked: record.asked(),
@@ -209,9 +210,8 @@ impl Resources {
     //= check D1 — the original value is replayed, memory is not touched again
     //= check D2 — whatever others have made of the word since
     //= check D3 — whatever the repetition's operands are
-    pub(super) fn replay_atomic(&mut self, psn: Psn) -> bool {
-        // An ATOMIC's answer is one packet at any MTU.
-        let Some(at) = self.find(psn, u32::MAX) else { return false };
+    pub(super) fn replay_atomic(&mut self, psn: Psn, mtu: u32) -> bool {
+        let Some(at) = self.find(psn, mtu) else { return false };
         let record = *self.record(at);
         record.has(Record::IS_ATOMIC)
             && self.replay(&record, Cursor { at, is_fresh: true, next: 0, end: 1, end_offset: 0 })
@@ -238,9 +238,7 @@ impl Resources {
         }
         self.record_mut(again.at).psn |= Record::IS_OWED;
         self.owed += u8::from(!is_owed);
-        let is_oldest =
-            self.positions().find(|at| self.record(*at).has(Record::IS_OWED)) == Some(again.at);
-        if is_oldest {
+        if self.oldest_owed() == Some(again.at) {
             self.cursor = Some(again);
         }
         true
@@ -250,6 +248,10 @@ impl Resources {
     /// repetition of that, which some late duplicate has asked for, need not be finished.
     fn oldest_is_answered(&self) -> bool {
         self.count > 0 && self.record(self.head).has(Record::IS_ANSWERED)
+    }
+
+    fn oldest_owed(&self) -> Option<u8> {
+        self.positions().find(|at| self.record(*at).has(Record::IS_OWED))
     }
 
     fn forget_oldest(&mut self) {

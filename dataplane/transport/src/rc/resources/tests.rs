@@ -44,9 +44,18 @@ fn of_two_requests_with_one_psn_the_newer_is_replayed() {
         let reply = resources.next_reply(MTU).unwrap();
         resources.sent(&reply);
     }
-    assert!(resources.replay_atomic(Psn::new(5)));
+    assert!(resources.replay_atomic(Psn::new(5), MTU));
     let reply = resources.next_reply(MTU).unwrap();
     assert!(matches!(reply.asked, Asked::Atomic { original } if original == u64::MAX - 1));
+}
+
+#[test] //= check D4 test
+fn an_atomic_with_a_psn_inside_of_a_read_is_none_of_ours() {
+    let mut resources = reads(&[700]);
+    send(&mut resources, 99);
+    for psn in 0..4 {
+        assert!(!resources.replay_atomic(Psn::new(psn), MTU), "PSN {psn}");
+    }
 }
 
 #[test] //= check C5 test

@@ -59,7 +59,9 @@ impl Responder {
             Operation::ReadRequest => {
                 self.resources.replay_read(psn, &packet.ext.reth, context.mtu())
             }
-            Operation::CompareSwap | Operation::FetchAdd => self.resources.replay_atomic(psn),
+            Operation::CompareSwap | Operation::FetchAdd => {
+                self.resources.replay_atomic(psn, context.mtu())
+            }
             _ => {
                 //= check A4 — a repeated SEND or WRITE is acknowledged with the newest PSN
                 //= check A6 — it takes no receive WQE
