@@ -35,6 +35,7 @@ mod engine {
     pub(crate) mod key;
     pub(crate) mod mr_table;
     pub(crate) mod mw;
+    pub(crate) mod published;
     pub(crate) mod qp_table;
     pub(crate) mod qsbr;
     pub(crate) mod slot;
@@ -51,7 +52,7 @@ mod engine {
     }
 }
 
-use engine::{doorbell, events, key, mr_table, mw, qp_table, qsbr, queue, slot};
+use engine::{doorbell, events, key, mr_table, mw, published, qp_table, qsbr, queue, slot};
 use models::{MODELS, Model};
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};

@@ -5,6 +5,7 @@ mod cq;
 mod events;
 mod lcore;
 mod mr_table;
+mod published;
 mod qp_table;
 mod queue;
 mod srq;
@@ -35,6 +36,12 @@ pub(crate) const MODELS: &[Model] = &[
         about: "a number is found at its owner, and never after its life",
         preemptions: 2,
         run: qp_table::reuse,
+    },
+    Model {
+        name: "published",
+        about: "what is given back is read by nobody any more",
+        preemptions: 3,
+        run: published::replace,
     },
     Model {
         name: "mr-register",
