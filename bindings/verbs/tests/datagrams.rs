@@ -7,7 +7,8 @@ use std::time::Duration;
 use uroce::{
     AccessFlags, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Context,
     ControlError, GRH_LEN, Gid, GroupError, ImmDt, MemoryRegion, PostError, ProtectionDomain, Qkey,
-    QpInit, QpState, QpType, Qpn, QueuePair, RecvWr, RequestError, SendWr, WcOpcode, WcStatus,
+    QpChange, QpInit, QpState, QpType, Qpn, QueuePair, RecvWr, RequestError, SendWr, WcOpcode,
+    WcStatus,
 };
 
 const QKEY: Qkey = Qkey(0x1122_3344);
@@ -159,7 +160,17 @@ fn a_datagram_by_a_foreign_or_destroyed_handle_is_not_sent() {
     let mut stranger = End::new(&left, 0, QKEY);
     let way = sender.way(gid(&right));
     let status = stranger.send(&way, receiver.qp.qpn(), QKEY, b"foreign");
-    assert_ne!(status, WcStatus::Success);
+    assert_eq!(status, WcStatus::LocQpOpErr);
+
+    // Posted while nothing is sent, and destroyed before anything is.
+    let mut sender = sender;
+    sender.qp.modify(&QpChange::to(QpState::Sqd), None).unwrap();
+    let wr = SendWr::send_to(&[], &way, receiver.qp.qpn(), QKEY).signaled();
+    sender.qp.post_send(&wr).unwrap();
+    drop(way);
+    sender.qp.modify(&QpChange::to(QpState::Rts), None).unwrap();
+    let status = sender.cq.wait(SOON).unwrap().expect("a completion").status;
+    assert_eq!(status, WcStatus::LocQpOpErr);
     assert_eq!(receiver.cq.wait(Duration::from_millis(50)).unwrap(), None);
 }
 
