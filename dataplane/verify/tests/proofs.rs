@@ -6,6 +6,7 @@
 use std::time::Duration;
 use uroce_transport::{ack_timeout, rnr_timeout};
 use uroce_verify::offset_in;
+use uroce_wire::aeth::{credit_code, credits};
 use uroce_wire::{Aeth, Bth, ExtHeaders, OpCode, Packet, Psn, Syndrome, emit_headers};
 
 /// Inclusion as mathematics has it, where nothing wraps.
@@ -119,6 +120,21 @@ fn rnr_timers_are_the_tables() {
             (code & 0x1f != 0).then(|| Duration::from_nanos(4096) * (1 << (code & 0x1f)));
         assert_eq!(ack_timeout(code), expected);
     }
+}
+
+/// All 32 credit codes, and every number of receives up to more than the largest stands for: the
+/// code that is sent promises as much as it can, and no more than there is.
+#[test] //= check A19 test
+fn credit_codes_promise_what_there_is() {
+    let value = |code| credits(code).expect("a limit");
+    assert!((0..30).all(|code| value(code) < value(code + 1)));
+    assert_eq!((value(0), value(1), value(30), credits(31)), (0, 1, 32_768, None));
+    for receives in 0..70_000 {
+        let code = credit_code(receives);
+        assert!(value(code) <= receives);
+        assert!(code == 30 || value(code + 1) > receives, "{receives} receives");
+    }
+    assert_eq!(credit_code(u32::MAX), 30);
 }
 
 /// Every syndrome byte: its kind by its bits, and itself again.
