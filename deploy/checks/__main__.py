@@ -52,7 +52,8 @@ def parse():
     )
     parser.add_argument("rows", nargs="*", metavar="ID", help="only these rows, e.g. A1 E20")
     parser.add_argument("--pcap", type=Path, metavar="DIR",
-                        help="write the packets of each row to DIR/ID.pcapng")
+                        help="write the packets of each row to DIR/ID.pcapng; a relative DIR is "
+                             "taken from the repository's root")
     parser.add_argument("--citations", action="store_true",
                         help="run nothing; tell which rows lack a citation at a test or at code")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-//! Checks E: opcodes, lengths, headers, and what is dropped in silence.
+//! Checks E: header fields that make a packet none of the QP's, dropped in silence.
 
 use uroce_transport::sim::{Crafted, Pair};
 use uroce_transport::{Counter, DropReason, QpType, Side};
