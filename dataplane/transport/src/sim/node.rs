@@ -9,8 +9,8 @@ use super::frame;
 use super::memory::Regions;
 use crate::{
     Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
-    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, QpInit, RecvWr, Region, Sge,
-    SharedReceives, Side, TransmitError,
+    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, QpInit, QpState, RecvWr, Region,
+    Sge, SharedReceives, Side, TransmitError,
 };
 
 /// Where a QP is.
@@ -55,6 +55,8 @@ pub(super) struct Slot {
     pub(super) qp: Qp,
     pub(super) init: QpInit,
     pub(super) template: HeaderTemplate,
+    /// Its state when it was looked at last.
+    pub(super) state_known: QpState,
     /// Node of the peer, and number of the connection.
     pub(super) peer: u16,
     pub(super) connection: usize,
@@ -75,6 +77,7 @@ impl Slot {
             qp,
             init,
             template,
+            state_known: QpState::Reset,
             peer: 0,
             connection: usize::MAX,
             timer_at: None,

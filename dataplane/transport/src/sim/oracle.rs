@@ -297,7 +297,45 @@ impl Traffic {
             }
         }
         self.judge_shared_words()?;
+        self.judge_conservation()?;
+        self.judge_counters()?;
         if is_perfect { self.judge_silence() } else { Ok(()) }
+    }
+
+    /// Every frame has landed, and the queues hold what is posted and not completed.
+    fn judge_conservation(&self) -> Result<(), String> {
+        if self.world.frames_out() > 0 {
+            return Err(format!("{} frames never landed", self.world.frames_out()));
+        }
+        for end in &self.ends {
+            let qp = self.world.qp(end.at);
+            let (sends, recvs) = (qp.send_wrs(), qp.recv_wrs());
+            if (sends, recvs as usize) != (0, end.recvs.len()) {
+                return Err(format!("{:?} holds {sends} sends and {recvs} receives", end.at));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is counted is what went over the wire. The tap knows the newest life of a QP alone.
+    fn judge_counters(&self) -> Result<(), String> {
+        if self.connections.iter().any(|connection| connection.peace.is_some()) {
+            return Ok(());
+        }
+        let count = |counter| self.world.nodes().iter().map(|node| node.counter(counter)).sum();
+        let (repeated, rnr_naks): (u64, u64) =
+            (count(Counter::RetransmittedPackets), count(Counter::RnrNakSent));
+        let mut seen = (0, 0);
+        for end in &self.ends {
+            let tally = self.world.tally(end.at);
+            seen = (seen.0 + tally.repeated, seen.1 + tally.rnr_naks);
+        }
+        // An RNR NAK may be overtaken before it leaves.
+        if repeated == seen.0 && rnr_naks >= seen.1 {
+            Ok(())
+        } else {
+            Err(format!("{repeated} repetitions and {rnr_naks} RNR NAKs counted, {seen:?} sent"))
+        }
     }
 
     fn judge_memory(&self, index: usize) -> Result<(), String> {
@@ -363,64 +401,4 @@ impl Traffic {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sim::plan::Plan;
-    use crate::sim::run::drive;
-
-    /// A run of one connection that has ended well.
-    fn finished() -> Traffic {
-        let plan = Plan { seed: 5, packets: 500, connections: Some(1), rates: None };
-        let mut traffic = Traffic::new(&plan);
-        assert_eq!(drive(&mut traffic, &plan), Ok(()));
-        assert_eq!(traffic.judge_end(false), Ok(()));
-        traffic
-    }
-
-    /// Flips a bit of an end's memory, which the oracle must see.
-    fn sabotage(mr: impl Fn(&Traffic) -> super::super::memory::Mr, what: &str) {
-        let mut traffic = finished();
-        let (mr, at) = (mr(&traffic), traffic.ends[0].at);
-        let bytes = traffic.world.node_mut(at.node).memory.bytes_mut(mr);
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        let verdict = traffic.judge_end(false).expect_err("a flipped bit");
-        assert!(verdict.contains(what), "{verdict}");
-    }
-
-    #[test]
-    fn one_wrong_bit_anywhere_is_found() {
-        sabotage(|traffic| traffic.ends[0].target, "the target differs");
-        sabotage(|traffic| traffic.ends[0].words, "the words differ");
-        sabotage(|traffic| traffic.ends[0].landing.mr, "beside READ buffers");
-        sabotage(|traffic| traffic.ends[0].inbox.mr, "beside receive buffers");
-        sabotage(|traffic| traffic.shared[usize::from(traffic.ends[0].at.node)].mr, "make up");
-    }
-
-    #[test]
-    fn a_completion_that_comes_again_or_from_nowhere_is_found() {
-        for (side, opcode) in [(Side::Send, WcOpcode::Send), (Side::Recv, WcOpcode::Recv)] {
-            let mut traffic = finished();
-            let at = traffic.ends[0].at;
-            let (wr_id, qpn) = (traffic.ends[0].next_wr_id - 1, traffic.world.qp(at).qpn());
-            let cqe = Cqe::new(wr_id, WcStatus::Success, opcode, qpn);
-            let completed = Completed { at, when: traffic.world.now(), side, cqe };
-            assert!(traffic.judge(&completed).is_err(), "{side:?}");
-        }
-    }
-
-    #[test]
-    fn an_error_without_faults_is_not_explained() {
-        let traffic = finished();
-        assert!(traffic.explain(0).is_err());
-    }
-
-    #[test]
-    fn an_addition_done_twice_breaks_the_chain() {
-        let mut traffic = finished();
-        let shared = &mut traffic.shared[0];
-        let word = shared.initial;
-        shared.done = vec![(word, 3), (word, 3)];
-        assert!(traffic.judge_shared_words().is_err());
-    }
-}
+mod tests;

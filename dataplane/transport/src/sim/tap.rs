@@ -3,7 +3,7 @@
 //! What holds: a frame is judged as it leaves, before a fault can touch it; a receiver that takes
 //! a frame which the checker would not read, or refuses one that it read, is in the wrong.
 
-use uroce_wirecheck::{Checker, Flaw, Peer, Rule, Seen, Service, Watched, read};
+use uroce_wirecheck::{Checker, Flaw, Peer, Rule, Seen, Service, Tally, Watched, read};
 
 use super::node::{At, Slot};
 use super::world::World;
@@ -63,6 +63,12 @@ impl World {
         let tap = self.tap.as_ref();
         let progress = tap.and_then(|tap| Some(tap.checker.last_progress_ns(tap.watched(at)?)));
         Instant::from_nanos(progress.unwrap_or_default())
+    }
+
+    /// What a QP has sent in its present life, as far as the tap can tell.
+    pub(super) fn tally(&self, at: At) -> Tally {
+        let tap = self.tap.as_ref();
+        tap.and_then(|tap| Some(tap.checker.tally(tap.watched(at)?))).unwrap_or_default()
     }
 
     /// Timeouts may be late by this much.
@@ -145,8 +151,19 @@ impl World {
 
     /// All that a QP had to send has left.
     pub(super) fn tap_polled(&mut self, at: At) {
-        let state = self.qp(at).state();
+        let slot = self.slot_mut(at);
+        let state = slot.qp.state();
+        let before = core::mem::replace(&mut slot.state_known, state);
         let Some(tap) = &mut self.tap else { return };
+        let may_fail_alone = matches!(before, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        let is_legal = match state {
+            QpState::Err => may_fail_alone || before == QpState::Sqe,
+            QpState::Sqe => may_fail_alone,
+            _ => false,
+        };
+        if state != before && !is_legal {
+            tap.complain(|| format!("{at:?} went from {before} to {state} by itself"));
+        }
         if state == QpState::Err
             && let Some(watched) = tap.watched(at)
         {

@@ -295,6 +295,7 @@ impl World {
         let result = self.with_qp(at, |qp, _, env| qp.modify(change, env));
         let slot = self.slot_mut(at);
         slot.template = slot.qp.attr().path.template();
+        slot.state_known = slot.qp.state();
         if change.state == Some(QpState::Rts) && result.is_ok() {
             self.watch(at);
         }
@@ -340,6 +341,7 @@ impl World {
     /// See [`Qp::fail`].
     pub fn fail(&mut self, at: At) {
         self.with_qp(at, |qp, _, env| qp.fail(env));
+        self.slot_mut(at).state_known = self.qp(at).state();
         self.settle(at);
     }
 
@@ -350,6 +352,12 @@ impl World {
         // The slot's number stays in the low byte.
         slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
         slot.timer_at = None;
+        slot.state_known = slot.qp.state();
+    }
+
+    /// Frames on their way.
+    pub(super) fn frames_out(&self) -> usize {
+        self.flying.iter().filter(|flight| !flight.frame.is_empty()).count()
     }
 
     /// Is a frame of this connection on its way?
