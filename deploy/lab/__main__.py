@@ -81,7 +81,8 @@ def parse():
                              "or 'send_bw loss uroce-serves'")
     parser.add_argument("--full", dest="everything", action="store_true",
                         help="dataplane: all combinations (hours) instead of a covering of them")
-    parser.add_argument("--list", action="store_true", help="name the cases instead of running them")
+    parser.add_argument("--list", action="store_true",
+                        help="name the cases instead of running them")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
         help="where `vectors` writes (default: %(default)s)",
@@ -122,8 +123,8 @@ def run(arguments, report, start):
     try:
         folder, uroce_perf = arguments.inside
         kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
-        context = Context(image.Image(folder), uroce_perf, arguments.only, arguments.everything, work,
-                          kept, report)
+        context = Context(image.Image(folder), uroce_perf, arguments.only, arguments.everything,
+                          work, kept, report)
         network.prepare()
         if arguments.suite == "vectors":
             vectors.record(context, arguments.folder)

@@ -92,7 +92,7 @@ class Case:
 
 def dataplane(everything):
     """uroce against Soft-RoCE, both ways round."""
-    chosen = [program for program in programs.DATAPLANE if everything or program.name not in SELDOM]
+    chosen = [program for program in programs.ALL if everything or program.name not in SELDOM]
     return [case for table in (partial(clean, everything), special, over_vhost)
             for program in chosen for case in table(program)]
 
@@ -119,7 +119,7 @@ def special(program):
             cases.append(case_of(program, roles, 10 - family, 4096, -2, loss=LOSS))
         elif program.name.endswith("_bw"):
             # Soft-RoCE's end would wait for ever for a number of messages.
-            cases.append(case_of(program, roles, family, 1024, -1, loss=LOSS, duration=1))
+            cases.append(case_of(program, roles, family, 1024, 2, loss=LOSS, duration=1))
         if program.name in ("send_bw", "write_bw", "read_bw"):
             cases.append(case_of(program, roles, family, 1024, 1, 2, bidirectional=True))
     return cases
@@ -145,7 +145,7 @@ def selftest():
 def case_of(program, roles, family, path_mtu, size, queue_pairs=1, **rest):
     """A case; `size` is an index of the program's `sizes`."""
     choices = sizes(program, path_mtu)
-    length = choices[min(size, len(choices) - 1)] if size >= 0 else choices[max(size, -len(choices))]
+    length = choices[max(-len(choices), min(size, len(choices) - 1))]
     count = 0 if rest.get("duration") else iterations(length, program, rest.get("loss"))
     seed = 1 + PATH_MTUS.index(path_mtu) + 10 * family
     return Case(program, *roles, family, path_mtu, length, count, queue_pairs=queue_pairs,
