@@ -17,6 +17,11 @@ use std::sync::Arc;
 use uroce_transport::{Cqe, Qp, QpState, Side};
 use uroce_wire::HeaderTemplate;
 
+/// The context of a QP in its box, and the words it shares with the application behind the two
+/// counters of an `Arc`.
+pub(crate) const STATE_BYTES: usize =
+    size_of::<QpContext>() + size_of::<QpShared>() + align_of::<QpShared>();
+
 /// A QP and all that belongs to it on its lcore.
 #[derive(Debug)]
 pub(crate) struct QpContext {

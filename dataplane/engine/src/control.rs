@@ -176,6 +176,10 @@ struct Record {
     port: u8,
 }
 
+/// A record in a map, which is at least 7/16 full, and a slot's generation and place.
+pub(crate) const BYTES_PER_QP: usize =
+    (size_of::<(Qpn, Record)>() + 1) * 16 / 7 + 2 * size_of::<u32>();
+
 /// The single owner of the lcores' command rings. Dropping it shuts the engine down.
 #[derive(Debug)]
 pub struct Control {

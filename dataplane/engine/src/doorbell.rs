@@ -9,6 +9,9 @@
 
 use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 
+/// A flag, and a place in the queue: an index and a stamp of a word.
+pub(crate) const BYTES_PER_QP: usize = size_of::<AtomicBool>() + 2 * size_of::<usize>();
+
 /// The QPs of one lcore that have something new in their queues.
 #[derive(Debug)]
 pub(crate) struct Doorbell {

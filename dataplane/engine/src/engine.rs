@@ -217,6 +217,19 @@ impl Engine {
         LcoreGuard::adopt(slot, lcore)
     }
 
+    /// Bytes that an idle QP takes besides its queues: its state on its lcore and what that tells
+    /// the application, and its place in every table of an engine with one lcore and one port.
+    ///
+    /// Queues are those of send and receive work requests on their way to the lcore and in the QP,
+    /// and that of the READ and ATOMIC requests it has accepted.
+    pub const fn qp_state_bytes() -> usize {
+        crate::context::STATE_BYTES
+            + crate::shard::BYTES_PER_QP
+            + crate::qp_table::BYTES_PER_QP
+            + crate::doorbell::BYTES_PER_QP
+            + crate::control::BYTES_PER_QP
+    }
+
     /// Do all lcores run? False after a shutdown, or if one has panicked.
     pub fn is_running(&self) -> bool {
         self.shared.slots.iter().all(|slot| !slot.is_dead())
@@ -250,3 +263,6 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
     }
     Ok(())
 }
+
+// What a million QPs take must fit into a common machine's memory.
+const _: () = assert!(Engine::qp_state_bytes() <= 1024);

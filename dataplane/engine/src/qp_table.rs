@@ -15,6 +15,9 @@ use uroce_wire::Qpn;
 /// No QP has this word: QPN 0 is never given out.
 const ABSENT: u64 = 0;
 
+/// A word.
+pub(crate) const BYTES_PER_QP: usize = size_of::<AtomicU64>();
+
 /// Where a QP is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {

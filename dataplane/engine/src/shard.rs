@@ -25,6 +25,11 @@ use uroce_transport::{Cqe, Instant, Qp, QpChange, QpState, Side};
 /// packets in flight; only a flush makes more, see [`crate::context::Route::spill`].
 const PENDING: usize = 512;
 
+/// A pointer, a deadline, a place among those with completions, and one in a port's active list.
+pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
+    + crate::timer_wheel::BYTES_PER_INDEX
+    + 2 * size_of::<u32>();
+
 /// What every input needs besides the QP.
 pub(crate) struct Around<'a> {
     pub(crate) now: Instant,

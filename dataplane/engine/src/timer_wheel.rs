@@ -25,6 +25,9 @@ const NIL: u32 = u32::MAX;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
+/// What each index takes.
+pub(crate) const BYTES_PER_INDEX: usize = size_of::<Entry>();
+
 /// Deadlines of the indices 0 to n − 1.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
