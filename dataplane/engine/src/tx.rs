@@ -23,8 +23,11 @@ use uroce_wire::{HeaderTemplate, ICRC_LEN, PathMtu, emit_headers, headers_len, s
 
 /// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
 const SPARE: usize = BATCH / 4;
-/// How many packets ahead an mbuf is fetched that another core had.
-const AHEAD: usize = 2;
+/// How many packets ahead an mbuf's header and first lines are fetched, which another core had:
+/// evenly, since many at once would keep every other line waiting.
+const AHEAD: usize = 8;
+/// How many packets ahead the rest of a large packet's lines are.
+const REST_AHEAD: usize = 2;
 
 /// A port as one lcore has it.
 #[derive(Debug)]
@@ -86,8 +89,8 @@ impl Lane {
             return Err(TransmitError::Full);
         }
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
-        let ahead = self.spare.as_slice().iter().nth_back(AHEAD - 1);
-        let built = build(&mut mbuf, template, packet, memory, ahead);
+        let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
+        let built = build(&mut mbuf, template, packet, memory, next);
         if built.is_err() || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
             let _ = self.spare.push(mbuf);
@@ -148,6 +151,9 @@ impl Lane {
             return None;
         }
         let mut mbuf = self.spare.pop()?;
+        if let Some(ahead) = self.spare.as_slice().iter().nth_back(AHEAD - 1) {
+            ahead.prefetch_start();
+        }
         mbuf.reset();
         Some(mbuf)
     }
@@ -159,9 +165,7 @@ impl Lane {
         let had = self.spare.len();
         let filled = self.pool.take_burst(&mut self.spare, SPARE).is_ok()
             || self.pool.take_burst(&mut self.spare, 1).is_ok();
-        let mbufs = self.spare.as_mut_slice();
-        mbufs[had..].iter().for_each(Mbuf::prefetch_start);
-        mbufs.rotate_left(had);
+        self.spare.as_mut_slice().rotate_left(had);
         filled
     }
 }
@@ -173,7 +177,7 @@ fn build(
     template: &HeaderTemplate,
     packet: &Outbound<'_>,
     memory: &Access<'_>,
-    ahead: Option<&Mbuf>,
+    next: Option<&Mbuf>,
 ) -> Result<(), TransmitError> {
     const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
     let payload_len = packet.payload.len() as usize;
@@ -198,8 +202,8 @@ fn build(
     out[at..at + pad_len].fill(0);
     // Most packets are as long as the one before. The mbuf was last in another core's hands; it
     // comes while this packet's invariant CRC is computed.
-    if let Some(ahead) = ahead {
-        ahead.prefetch_rest(out.len());
+    if let Some(next) = next {
+        next.prefetch_rest(out.len());
     }
     seal(&mut out[usize::from(template.l3_offset)..]).ok_or(TOO_LONG)
 }
