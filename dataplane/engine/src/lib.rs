@@ -30,6 +30,8 @@
 
 #![deny(unsafe_code)]
 
+#[doc(hidden)]
+pub mod bench;
 pub mod clock;
 pub mod eal;
 pub mod mbuf;

@@ -1,0 +1,266 @@
+//! Micro-benchmarks: what a small packet costs at each of its stations, without a port.
+//!
+//! `cargo bench -p uroce-bench` runs them in some seconds; one is named on the command line as
+//! usual. A step of a role is measured over batches, so that reading the clock does not show.
+
+#![allow(missing_docs, reason = "criterion's macro makes a function that nobody names")]
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use uroce_engine::bench::QpLookUp;
+use uroce_transport::{
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Inbound, Instant,
+    Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit, QpState,
+    QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
+};
+use uroce_wire::{
+    Encap, ExtHeaders, Frame, Gid, Lkey, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Reth, Rkey, Va,
+    emit_headers, icrc, seal,
+};
+
+/// Work requests of a batch.
+const BATCH: usize = 16;
+/// Bytes of a small message.
+const SMALL: usize = 8;
+
+/// Surroundings that grant everything and keep packets as bytes.
+#[derive(Default)]
+struct World {
+    packets: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    completions: u64,
+}
+
+impl Memory for World {
+    fn check(&self, _: Accessor, _: Region, _: Access) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: Accessor, _: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    fn atomic(&mut self, _: Accessor, _: Rkey, _: Va, _: AtomicOp) -> Result<u64, MemoryFault> {
+        Ok(0)
+    }
+
+    fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+
+    fn invalidate(&mut self, _: Accessor, _: Rkey) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+}
+
+impl PacketSink for World {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.resize(128, 0);
+        let len = emit_headers(&packet.bth, &packet.ext, &mut bytes).unwrap_or(0);
+        let payload = if packet.bth.opcode == OpCode::RC_RDMA_WRITE_ONLY { SMALL } else { 0 };
+        bytes.truncate(len + payload);
+        self.packets.push_back(bytes);
+        Ok(())
+    }
+}
+
+impl Output for World {
+    fn complete(&mut self, _: Side, cqe: Cqe) {
+        self.completions += black_box(cqe).wr_id;
+    }
+
+    fn count(&mut self, counter: Counter) {
+        black_box(counter);
+    }
+
+    fn event(&mut self, event: AsyncEvent) {
+        black_box(event);
+    }
+}
+
+impl SharedReceives for World {
+    fn take_receive(&mut self, _: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+        false
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        0
+    }
+}
+
+fn gid(host: u8) -> Gid {
+    Gid::from(Ipv4Addr::new(192, 0, 2, host))
+}
+
+/// One end of a connection.
+struct End {
+    qp: Qp,
+    world: World,
+    host: u8,
+}
+
+impl End {
+    /// In RTS, connected with the other host's QP of the same number.
+    fn connected(host: u8) -> End {
+        let caps = QpCaps {
+            max_send_wr: 64,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QpInit { qp_type: QpType::Rc, caps, uses_srq: false };
+        let (mut qp, mut world) = (Qp::new(Qpn::new(7), Pd(1), &init), World::default());
+        let path = Encap { src: gid(host), dst: gid(3 - host), hop_limit: 64, ..Encap::default() };
+        let steps = [
+            QpChange {
+                pkey: Some(Pkey::DEFAULT),
+                port: Some(1),
+                access: Some(AccessFlags::all()),
+                ..QpChange::to(QpState::Init)
+            },
+            QpChange {
+                path: Some(path),
+                path_mtu: Some(PathMtu::B4096),
+                dest_qpn: Some(Qpn::new(7)),
+                rq_psn: Some(Psn::new(0)),
+                max_dest_rd_atomic: Some(1),
+                min_rnr_timer: Some(12),
+                ..QpChange::to(QpState::Rtr)
+            },
+            QpChange {
+                sq_psn: Some(Psn::new(0)),
+                timeout: Some(0),
+                retry_cnt: Some(7),
+                rnr_retry: Some(7),
+                max_rd_atomic: Some(1),
+                ..QpChange::to(QpState::Rts)
+            },
+        ];
+        for step in steps {
+            qp.modify(&step, &mut world).expect("a transition of the table");
+        }
+        End { qp, world, host }
+    }
+
+    /// Posts a batch of small WRITEs, the last signaled, and sends them.
+    fn request(&mut self) {
+        let op = SendOp::Write { va: Va(4096), rkey: Rkey(1), imm: None };
+        let sge = Sge { va: Va(4096), len: SMALL as u32, lkey: Lkey(1) };
+        for index in 0..BATCH {
+            let signaled = index + 1 == BATCH;
+            let wr = SendWr { wr_id: 1, op, signaled, solicited: false, fence: false };
+            self.qp.post_send(&wr, &[sge], &mut self.world).expect("room");
+        }
+        self.qp.poll_transmit(Instant::ZERO, 64, &mut self.world);
+    }
+
+    /// Takes what the other end has sent, and answers.
+    fn take(&mut self, other: &mut End) {
+        while let Some(bytes) = other.world.packets.pop_front() {
+            let packet = Packet::parse(&bytes).expect("well formed");
+            let inbound = Inbound { src: gid(other.host), dst: gid(self.host), l3: &[], packet };
+            self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.world).expect("accepted");
+            other.world.spare.push(bytes);
+        }
+        self.qp.poll_transmit(Instant::ZERO, 64, &mut self.world);
+    }
+}
+
+/// Time of the part of a round that `part` names (0 request, 1 respond, 2 complete), per message.
+fn rounds(iterations: u64, part: usize) -> Duration {
+    let (mut requester, mut responder) = (End::connected(1), End::connected(2));
+    let mut time = [Duration::ZERO; 3];
+    let count = iterations.div_ceil(BATCH as u64);
+    for _ in 0..count {
+        let begin = std::time::Instant::now();
+        requester.request();
+        let requested = std::time::Instant::now();
+        responder.take(&mut requester);
+        let responded = std::time::Instant::now();
+        requester.take(&mut responder);
+        time[0] += requested - begin;
+        time[1] += responded - requested;
+        time[2] += responded.elapsed();
+    }
+    assert_eq!(requester.world.completions, count, "every batch has completed");
+    time[part].mul_f64(iterations as f64 / (count * BATCH as u64) as f64)
+}
+
+fn steps(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("WRITE of 8 B");
+    for (part, name) in ["requester step", "responder step", "completer step"].iter().enumerate() {
+        group.bench_function(*name, |bencher| bencher.iter_custom(|count| rounds(count, part)));
+    }
+}
+
+/// A sealed WRITE with that many bytes of payload.
+fn frame(payload: usize) -> (Vec<u8>, usize) {
+    let bth = uroce_wire::Bth {
+        opcode: OpCode::RC_RDMA_WRITE_ONLY,
+        dest_qpn: Qpn::new(7),
+        pkey: Pkey::DEFAULT,
+        ..uroce_wire::Bth::default()
+    };
+    let reth = Reth { va: Va(4096), rkey: Rkey(1), dma_len: payload as u32 };
+    let mut headers = [0; 128];
+    let ext = ExtHeaders { reth, ..ExtHeaders::default() };
+    let len = emit_headers(&bth, &ext, &mut headers).expect("a WRITE");
+    let path = Encap { src: gid(1), dst: gid(2), hop_limit: 64, ..Encap::default() };
+    let template = path.template();
+    let mut out = vec![0x5a; 128 + len + payload];
+    let at = template.emit(&mut out, len + payload + 4);
+    out[at..at + len].copy_from_slice(&headers[..len]);
+    out.truncate(at + len + payload + 4);
+    let l3 = usize::from(template.l3_offset);
+    seal(&mut out[l3..]).expect("IPv4");
+    (out, l3)
+}
+
+fn frames(criterion: &mut Criterion) {
+    let (bytes, _) = frame(SMALL);
+    criterion.bench_function("parse a frame and its packet", |bencher| {
+        bencher.iter(|| match Frame::parse(black_box(&bytes)) {
+            Ok(Frame::Roce(datagram)) => datagram.packet().map(|packet| packet.bth).ok(),
+            _ => None,
+        });
+    });
+    let mut group = criterion.benchmark_group("ICRC");
+    for payload in [SMALL, 1024, 4096] {
+        let (bytes, l3) = frame(payload);
+        let covered = &bytes[l3..bytes.len() - 4];
+        group.throughput(Throughput::Bytes(payload as u64));
+        group.bench_function(format!("{payload} B"), |bencher| {
+            bencher.iter(|| icrc(black_box(covered)));
+        });
+    }
+}
+
+fn look_up(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("QP look-up");
+    for qps in [1, 1000, 65_536] {
+        let table = QpLookUp::new(qps);
+        group.bench_function(format!("{qps} QPs"), |bencher| {
+            let mut next = 0u32;
+            bencher.iter(|| {
+                next = next.wrapping_add(0x9e37) % qps;
+                table.find(black_box(next))
+            });
+        });
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300))
+        .sample_size(20);
+    targets = frames, look_up, steps
+}
+criterion_main!(benches);

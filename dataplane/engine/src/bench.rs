@@ -1,0 +1,39 @@
+//! What micro-benchmarks reach of the engine's insides. No part of its face.
+
+use crate::key::{Numbers, Slots};
+use crate::qp_table::{Place, QpFinder, QpTable};
+use std::sync::Arc;
+use uroce_wire::Qpn;
+
+/// A QP table that is full, and one lcore's way to look numbers up in it.
+#[derive(Debug)]
+pub struct QpLookUp {
+    finder: QpFinder,
+    numbers: Vec<Qpn>,
+}
+
+impl QpLookUp {
+    /// With so many QPs, of lcore 0.
+    ///
+    /// # Panics
+    /// If `qps` is 0 or the system gives no randomness.
+    pub fn new(qps: u32) -> QpLookUp {
+        let numbers = Numbers::random(qps).expect("the system's randomness");
+        let table = Arc::new(QpTable::new(qps, numbers.clone()));
+        let mut slots = Slots::new(qps);
+        let publish = |_| {
+            let (index, number) =
+                slots.take(|at, life| numbers.qpn(at, life), &[0]).expect("a free slot");
+            table.publish(Qpn::new(number), Place { index, owner: 0 });
+            Qpn::new(number)
+        };
+        let numbers = (0..qps).map(publish).collect();
+        QpLookUp { finder: QpFinder::new(Arc::clone(&table)), numbers }
+    }
+
+    /// Looks the QP up that was opened as number `nth`; whether it is there.
+    #[inline]
+    pub fn find(&self, nth: u32) -> bool {
+        self.numbers.get(nth as usize).is_some_and(|&qpn| self.finder.find(qpn).is_some())
+    }
+}
