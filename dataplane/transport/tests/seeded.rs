@@ -40,7 +40,6 @@ fn search_of(bug: Bug) -> Search {
         | Bug::NoRetryReload
         | Bug::FlushBeforeError
         | Bug::UnsignaledErrorLost
-        | Bug::ServesInError
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
         _ => Search::Random(BUDGET),
     }

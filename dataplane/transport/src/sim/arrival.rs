@@ -81,7 +81,9 @@ impl World {
         self.tap_arrived(at, flight.seen.as_ref());
         let Datagram { src, dst, l3, .. } = *datagram;
         let inbound = Inbound { src, dst, l3, packet: *packet };
+        let state = self.slot(at).qp.state();
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        self.tap_taken(at, state, result.is_ok());
         self.tap_settled(at);
         self.settle(at);
         result

@@ -53,6 +53,13 @@ impl World {
         self.tap = Some(Tap { checker, watched: Vec::new(), found: None });
     }
 
+    /// A QP in that state was given a packet.
+    pub(super) fn tap_taken(&mut self, at: At, state: QpState, is_taken: bool) {
+        if let Some(tap) = self.tap.as_mut().filter(|_| is_taken && !state.serves_requests()) {
+            tap.complain(|| format!("{at:?} took a packet in {state}"));
+        }
+    }
+
     /// The first flaw that was found in a packet, if there is one.
     pub fn take_flaw(&mut self) -> Option<String> {
         self.tap.as_mut()?.found.take()
