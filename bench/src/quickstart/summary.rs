@@ -60,10 +60,11 @@ impl Report {
             "msg_rate_memif_mps": memif.mps("send_bw 8 B"),
             "msg_rate_1000qp_share": ring.many_qps_share(),
             "qp_state_bytes": self.capacity.qp_state_bytes,
+            "open_qp_bytes": self.capacity.open_qp_bytes,
             "max_open_qps": self.capacity.max_open_qps,
-            "half_rtt_ring_ns": ring.typical_ns("send_lat"),
+            "half_rtt_ring_ns": ring.typical_ns("write_lat"),
             "half_rtt_bare_ns": ring.limits.half_rtt_ns,
-            "half_rtt_memif_ns": memif.typical_ns("send_lat"),
+            "half_rtt_memif_ns": memif.typical_ns("write_lat"),
             "half_rtt_bare_memif_ns": memif.limits.half_rtt_ns,
             "runs": self.runs,
             "mtu": MTU,
@@ -117,12 +118,13 @@ impl fmt::Display for Report {
         writeln!(f, "verified: {} bytes of payload, {all}\n", self.verified_bytes)?;
         table(f, "memif: two processes (net_memif)", &self.memif)?;
         table(f, "ring: both ends in one process (net_ring)", &self.ring)?;
-        let Capacity { max_open_qps, qp_state_bytes } = self.capacity;
+        let Capacity { max_open_qps, qp_state_bytes, open_qp_bytes } = self.capacity;
         let share = 100.0 * self.ring.many_qps_share();
         writeln!(
             f,
             "1000 queue pairs have {share:.0} % of the message rate of one;\n{max_open_qps} queue \
-             pairs were open at once, each {qp_state_bytes} bytes besides its queues\n"
+             pairs were open at once, {open_qp_bytes} bytes each, of which {qp_state_bytes} are not \
+             queues\n"
         )
     }
 }
@@ -195,7 +197,7 @@ mod tests {
                 (RATE_ONE.into(), rate),
                 (RATE_MANY.into(), Bandwidth { elapsed_ns: 1_250_000, ..rate }),
             ],
-            latency: vec![("send_lat".into(), 8, Quantiles { p50: 600.0, ..Default::default() })],
+            latency: vec![("write_lat".into(), 8, Quantiles { p50: 600.0, ..Default::default() })],
             limits: Limits { roofline_gbps: 200.0, half_rtt_ns: 150.0, ..Limits::default() },
             retransmissions: 0,
         };
@@ -203,7 +205,7 @@ mod tests {
             verified_bytes: bytes_to_verify(),
             memif: figures.clone(),
             ring: figures,
-            capacity: Capacity { max_open_qps: 65536, qp_state_bytes: 900 },
+            capacity: Capacity { max_open_qps: 65536, qp_state_bytes: 900, open_qp_bytes: 4000 },
             machine: Machine::this(),
             runs: 5,
         }
@@ -246,6 +248,6 @@ mod tests {
     fn the_table_sets_figures_beside_limits() {
         let text = report().to_string();
         assert!(text.contains("write_bw: 50 % of 200.0 Gb/s"), "{text}");
-        assert!(text.contains("send_lat: 600 ns, 450 more than a bare frame"), "{text}");
+        assert!(text.contains("write_lat: 600 ns, 450 more than a bare frame"), "{text}");
     }
 }
