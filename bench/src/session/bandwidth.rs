@@ -84,6 +84,7 @@ pub(super) fn transfer<P: Peer>(
     let mut watch = if passive { Watch::patient(*clock) } else { Watch::new(*clock) };
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let mut told = !sends;
+    let mut has_said = false;
     // Since when nothing more is sent.
     let mut ended = None;
     loop {
@@ -101,10 +102,11 @@ pub(super) fn transfer<P: Peer>(
         if receives {
             receiver.turn(&bench.recv_cq, &mut completions, &mut bench.qps)?;
         }
-        // What an end says next, once it has said how many it sent, belongs after the transfer.
-        let look = || if ended.is_some() && plan.is_lossy() { Ok(None) } else { link.sent() };
+        // What an end says after it has said how many it sent belongs after the transfer.
+        let look = || if has_said { Ok(None) } else { link.sent() };
         if let Some(messages) = watch.turn(sender.completed + receiver.received, look)? {
             expected = Some(messages);
+            has_said = true;
         }
         if told && expected.is_some() && ended.is_none() {
             ended = Some(clock.now());
