@@ -62,9 +62,9 @@ impl Report {
             "qp_state_bytes": self.capacity.qp_state_bytes,
             "open_qp_bytes": self.capacity.open_qp_bytes,
             "max_open_qps": self.capacity.max_open_qps,
-            "half_rtt_ring_ns": ring.typical_ns("write_lat"),
+            "half_rtt_ring_ns": ring.typical_ns("send_lat"),
             "half_rtt_bare_ns": ring.limits.half_rtt_ns,
-            "half_rtt_memif_ns": memif.typical_ns("write_lat"),
+            "half_rtt_memif_ns": memif.typical_ns("send_lat"),
             "half_rtt_bare_memif_ns": memif.limits.half_rtt_ns,
             "runs": self.runs,
             "mtu": MTU,
@@ -197,7 +197,7 @@ mod tests {
                 (RATE_ONE.into(), rate),
                 (RATE_MANY.into(), Bandwidth { elapsed_ns: 1_250_000, ..rate }),
             ],
-            latency: vec![("write_lat".into(), 8, Quantiles { p50: 600.0, ..Default::default() })],
+            latency: vec![("send_lat".into(), 8, Quantiles { p50: 600.0, ..Default::default() })],
             limits: Limits { roofline_gbps: 200.0, half_rtt_ns: 150.0, ..Limits::default() },
             retransmissions: 0,
         };
@@ -248,6 +248,6 @@ mod tests {
     fn the_table_sets_figures_beside_limits() {
         let text = report().to_string();
         assert!(text.contains("write_bw: 50 % of 200.0 Gb/s"), "{text}");
-        assert!(text.contains("write_lat: 600 ns, 450 more than a bare frame"), "{text}");
+        assert!(text.contains("send_lat: 600 ns, 450 more than a bare frame"), "{text}");
     }
 }
