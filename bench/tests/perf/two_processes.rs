@@ -123,7 +123,7 @@ fn a_device_that_cannot_be_opened_ends_the_run() {
 
 #[test]
 fn the_quickstart_ends_with_one_json_object() {
-    let output = run(&["quickstart", "--json", "--runs", "1", "--time-ms", "10"]).succeeded();
+    let output = run(&["quickstart", "--json", "--runs", "1", "--time-ms", "50"]).succeeded();
     assert_eq!(output.stdout.lines().count(), 1, "{output:?}");
     let value = output.json();
     assert_eq!(value["verified"], true);
