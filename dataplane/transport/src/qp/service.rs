@@ -86,7 +86,8 @@ impl Service {
         sges: &[Sge],
         attr: &QpAttr,
     ) -> Result<(), PostError> {
-        each!(self, roles => roles.requester.post(wr, sges, attr.path_mtu))
+        let (qp_type, mtu) = (self.qp_type(), attr.path_mtu);
+        each!(self, roles => roles.requester.sq.post(wr, sges, qp_type, mtu))
     }
 
     #[inline]
@@ -96,7 +97,8 @@ impl Service {
         data: &[u8],
         attr: &QpAttr,
     ) -> Result<(), PostError> {
-        each!(self, roles => roles.requester.post_inline(wr, data, attr.path_mtu))
+        let (qp_type, mtu) = (self.qp_type(), attr.path_mtu);
+        each!(self, roles => roles.requester.sq.post_inline(wr, data, qp_type, mtu))
     }
 
     /// Sends a request packet.

@@ -18,10 +18,10 @@
 //!
 //! Not here: what responses do ([`super::completer`]), when to try again ([`super::retry`]).
 
-use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, PathMtu, Psn, Qpn, Reth, Rkey, Va};
+use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
-use crate::attr::{QpAttr, QpType};
+use crate::attr::QpAttr;
 use crate::context::{Context, Step};
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
@@ -31,7 +31,7 @@ use crate::queue::QpCaps;
 use crate::segment::data_packet;
 use crate::send_queue::{SendQueue, carry_out};
 use crate::time::Instant;
-use crate::wqe::{PostError, SendOp, SendWqe, SendWr, Sge};
+use crate::wqe::{SendOp, SendWqe};
 
 /// Request packets that may be unacknowledged at once. Keeps a slow receiver's queues from
 /// overflowing, and the rewind after a loss short.
@@ -45,7 +45,7 @@ const ACK_REQ_EVERY: u8 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    pub(super) sq: SendQueue,
+    pub(crate) sq: SendQueue,
     /// Position of the WQE that is sent from next.
     pub(super) cursor: u32,
     /// Position of the first WQE that has not been begun.
@@ -115,24 +115,6 @@ impl Requester {
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.retry.next_timeout()
-    }
-
-    pub(crate) fn post(
-        &mut self,
-        wr: &SendWr,
-        sges: &[Sge],
-        path_mtu: PathMtu,
-    ) -> Result<(), PostError> {
-        self.sq.post(wr, sges, QpType::Rc, path_mtu)
-    }
-
-    pub(crate) fn post_inline(
-        &mut self,
-        wr: &SendWr,
-        data: &[u8],
-        path_mtu: PathMtu,
-    ) -> Result<(), PostError> {
-        self.sq.post_inline(wr, data, QpType::Rc, path_mtu)
     }
 
     /// Sends the packet at the cursor, if there is one and nothing holds it back.

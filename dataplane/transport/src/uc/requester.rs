@@ -5,20 +5,20 @@
 //!
 //! Not here: what follows a local error (SQE, [`crate::qp`]).
 
-use uroce_wire::{OpCode, PathMtu, Psn, Qpn};
+use uroce_wire::{OpCode, Psn, Qpn};
 
-use crate::attr::{QpAttr, QpType};
+use crate::attr::QpAttr;
 use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output, TransmitError};
 use crate::queue::QpCaps;
 use crate::segment::data_packet;
 use crate::send_queue::{SendQueue, carry_out};
-use crate::wqe::{PostError, SendWqe, SendWr, Sge};
+use crate::wqe::SendWqe;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    sq: SendQueue,
+    pub(crate) sq: SendQueue,
     next_psn: Psn,
     /// The oldest WQE has its PSNs.
     is_begun: bool,
@@ -47,24 +47,6 @@ impl Requester {
     /// Is no message in progress?
     pub(crate) fn is_quiet(&self) -> bool {
         !self.is_begun
-    }
-
-    pub(crate) fn post(
-        &mut self,
-        wr: &SendWr,
-        sges: &[Sge],
-        path_mtu: PathMtu,
-    ) -> Result<(), PostError> {
-        self.sq.post(wr, sges, QpType::Uc, path_mtu)
-    }
-
-    pub(crate) fn post_inline(
-        &mut self,
-        wr: &SendWr,
-        data: &[u8],
-        path_mtu: PathMtu,
-    ) -> Result<(), PostError> {
-        self.sq.post_inline(wr, data, QpType::Uc, path_mtu)
     }
 
     /// Sends the next packet of the oldest WQE.

@@ -5,22 +5,22 @@
 //! Not here: what follows a local error (SQE, [`crate::qp`]), where an address handle leads to (the
 //! sink).
 
-use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, PathMtu, Psn, Qkey, Qpn};
+use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, Psn, Qkey, Qpn};
 
-use crate::attr::{QpAttr, QpType};
+use crate::attr::QpAttr;
 use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Outbound, Output, Path, TransmitError};
 use crate::queue::QpCaps;
 use crate::send_queue::SendQueue;
-use crate::wqe::{PostError, SendOp, SendWr, Sge};
+use crate::wqe::SendOp;
 
 /// A Q_Key with this bit is not the work request's to choose.
 const CONTROLLED: u32 = 1 << 31;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    sq: SendQueue,
+    pub(crate) sq: SendQueue,
     next_psn: Psn,
 }
 
@@ -46,24 +46,6 @@ impl Requester {
     /// Is no message in progress? A datagram is never half sent.
     pub(crate) fn is_quiet(&self) -> bool {
         true
-    }
-
-    pub(crate) fn post(
-        &mut self,
-        wr: &SendWr,
-        sges: &[Sge],
-        path_mtu: PathMtu,
-    ) -> Result<(), PostError> {
-        self.sq.post(wr, sges, QpType::Ud, path_mtu)
-    }
-
-    pub(crate) fn post_inline(
-        &mut self,
-        wr: &SendWr,
-        data: &[u8],
-        path_mtu: PathMtu,
-    ) -> Result<(), PostError> {
-        self.sq.post_inline(wr, data, QpType::Ud, path_mtu)
     }
 
     /// Sends the oldest WQE's datagram.
