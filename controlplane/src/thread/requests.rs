@@ -1,0 +1,70 @@
+//! What each request means to the engine.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use super::Thread;
+use crate::path::PathError;
+use crate::request::{Membership, PortStatus, Reply, Request, RequestError};
+
+/// Requests taken before frames are looked at again.
+const REQUESTS: usize = 16;
+
+impl Thread {
+    pub(super) fn take_requests(&mut self, requests: &Receiver<Request>) -> bool {
+        for taken in 0..REQUESTS {
+            match requests.try_recv() {
+                Ok(request) => self.serve(request),
+                Err(TryRecvError::Empty) => return taken > 0,
+                Err(TryRecvError::Disconnected) => {
+                    self.ended = true;
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn serve(&mut self, request: Request) {
+        match request {
+            Request::CreateQp { spec, reply } => {
+                let result = self.control.create_qp(&spec).map_err(RequestError::from);
+                if let Err(unwanted) = reply.send(result) {
+                    // Who asked has given up: nobody else knows the QP.
+                    if let Ok(handle) = unwanted.0 {
+                        let _ = self.control.destroy_qp(handle.qpn);
+                    }
+                }
+            }
+            Request::ModifyQp(modify) => self.modify(modify),
+            Request::QueryQp { qpn, reply } => {
+                answer(&reply, self.control.query_qp(qpn).map_err(RequestError::from));
+            }
+            Request::DestroyQp { qpn, reply } => {
+                answer(&reply, self.control.destroy_qp(qpn).map_err(RequestError::from));
+            }
+            Request::Resolve { port, vector, reply } => self.resolve(port, &vector, reply),
+            Request::ResolveHandle { port, vector, reply } => {
+                self.resolve_handle(port, &vector, reply);
+            }
+            Request::Multicast { qpn, group, membership, reply } => {
+                let result = match membership {
+                    Membership::Attach => self.control.attach_multicast(qpn, group),
+                    Membership::Detach => self.control.detach_multicast(qpn, group),
+                };
+                answer(&reply, result.map_err(RequestError::from));
+            }
+            Request::PortStatus { port, reply } => {
+                let port = self.control.port(port).ok_or(PathError::NoPort(port));
+                let status = port.map(|p| PortStatus { link: p.link(), stats: p.stats() });
+                answer(&reply, status.map_err(RequestError::from));
+            }
+            Request::Counts { reply } => answer(&reply, Ok(self.count())),
+            Request::Shutdown => self.ended = true,
+        }
+    }
+}
+
+/// Whoever asked may have given up.
+pub(super) fn answer<T>(reply: &Reply<T>, result: Result<T, RequestError>) {
+    let _ = reply.send(result);
+}
