@@ -20,6 +20,7 @@
 //! that keeps a record writes it out at its end if the environment names a folder ([`CAPTURE_DIR`]).
 
 mod arrival;
+mod calls;
 mod capture;
 mod chunks;
 mod clock;
@@ -32,6 +33,7 @@ mod oracle;
 mod pair;
 mod pieces;
 mod plan;
+mod rails;
 mod record;
 mod rules;
 mod run;
@@ -50,8 +52,9 @@ pub use faults::{FaultCounts, Rates};
 pub use frame::{build, open};
 pub use memory::{Mr, Regions};
 pub use node::{At, Completed, Happened, Node};
-pub use pair::{Crafted, Half, Pair, Seen, Terms};
+pub use pair::{Crafted, Half, Pair, Rails, Seen, Terms};
 pub use plan::Plan;
+pub use rails::{Rail, RailTally};
 pub use record::{Fate, Record, Sighting};
 pub use rules::{Action, Rule};
 pub use run::{Campaign, Outcome, Summary, Violation, run_seed};

@@ -15,10 +15,19 @@ impl World {
         }
         let flight = core::mem::take(&mut self.flying[place as usize]);
         self.free_places.push(place);
+        self.landed(to, &flight);
         if let Err(reason) = self.receive(to, &flight) {
             self.node_mut(to).drops[reason as usize] += 1;
         }
         self.outlet.pool.push(flight.frame);
+    }
+
+    /// A frame of a QP is on its way no more.
+    pub(super) fn landed(&mut self, to: u16, flight: &Flight) {
+        if let Some(from) = flight.from {
+            let links = &mut self.links[usize::from(from.node)][usize::from(to)];
+            links[flight.rail].tally.landed += 1;
+        }
     }
 
     fn receive(&mut self, to: u16, flight: &Flight) -> Result<(), DropReason> {
@@ -30,7 +39,7 @@ impl World {
             Ok(packet) if packet.bth.dest_qpn == Qpn::MULTICAST => {
                 self.receive_multicast(to, &datagram, &packet, flight)
             }
-            _ if datagram.dst != node.gid => Err(DropReason::NotForUs),
+            _ if datagram.dst != node.rail(flight.rail).gid => Err(DropReason::NotForUs),
             Ok(packet) => {
                 let at = find(node, to, packet.bth.dest_qpn)?;
                 self.hand_over(at, &datagram, &packet, flight)

@@ -11,6 +11,7 @@ use uroce_wirecheck::Seen;
 
 use super::faults::{self, Rates};
 use super::node::{At, Departure};
+use super::rails::RailTally;
 use super::record::{Fate, Sighting};
 use super::rules::Action;
 use super::tap::Flight;
@@ -36,10 +37,20 @@ pub(super) struct Link {
     pub(super) rates: Rates,
     /// A bad time has come.
     is_bad: bool,
+    /// Everything is lost until it is mended.
+    pub(super) is_cut: bool,
     /// Everything is lost until then.
     pub(super) cut_until: Instant,
     /// Nothing arrives until then.
     pub(super) clogged_until: Instant,
+    pub(super) tally: RailTally,
+}
+
+impl Link {
+    /// From now on nothing goes wrong.
+    pub(super) fn heal(&mut self) {
+        *self = Link { tally: self.tally, ..Link::default() };
+    }
 }
 
 /// What a link does to one frame.
@@ -123,7 +134,7 @@ impl World {
         let from = departure.from;
         let seen = self.tap_sent(from, &departure.frame);
         match departure.to {
-            None => self.launch_to(self.slot(from).peer, departure, seen),
+            None => self.launch_to(self.slot(from).peer.node, departure, seen),
             Some(gid) => {
                 for node in self.reached_by(gid, from) {
                     self.launch_to(node, departure.clone(), seen);
@@ -136,32 +147,35 @@ impl World {
     fn reached_by(&self, gid: Gid, from: At) -> Vec<u16> {
         let is_reached = |number: &u16| match gid.to_ip().is_multicast() {
             true => *number != from.node,
-            false => self.node(*number).gid == gid,
+            false => self.node(*number).rails.iter().any(|rail| rail.gid == gid),
         };
         (0..self.nodes().len() as u16).filter(is_reached).collect()
     }
 
     fn launch_to(&mut self, to: u16, departure: Departure, seen: Option<Seen>) {
-        let Departure { from, bth, mut frame, .. } = departure;
+        let Departure { from, rail, bth, mut frame, .. } = departure;
         let connection = self.slot(from).connection;
         self.packets += 1;
         // Every rule counts every frame that fits it; the first whose turn it is acts.
         let mut action = None;
         for rule in &mut self.rules {
-            action = action.or(rule.apply(usize::from(from.node), &bth));
+            action = action.or(rule.apply(usize::from(from.node), rail, &bth));
         }
         let mut way = Way::by_rule(action);
         let now = self.agenda.now();
-        let link = &mut self.links[usize::from(from.node)][usize::from(to)];
+        let link = &mut self.links[usize::from(from.node)][usize::from(to)][rail];
         if link.rates.is_any() {
             way.by_chance(link, &mut self.rng);
         }
-        way.is_lost |= now < link.cut_until;
+        way.is_lost |= link.is_cut || now < link.cut_until;
+        link.tally.sent += 1;
+        link.tally.lost += u64::from(way.is_lost);
+        link.tally.copied += u64::from(way.copy_lag.is_some() && !way.is_lost);
         let clogged_until = link.clogged_until;
         way.is_held = now + self.settings.latency < clogged_until;
-        self.log(from, to, connection, way.fate(), &frame);
+        self.log(from, to, rail, way.fate(), &frame);
 
-        let arrival = self.serialize(from, frame.len()).max(clogged_until);
+        let arrival = self.serialize(from, rail, frame.len()).max(clogged_until);
         if way.is_lost {
             self.outlet.pool.push(frame);
             return;
@@ -169,12 +183,14 @@ impl World {
         if let Some(lag) = way.copy_lag {
             let mut copy = self.outlet.pool.pop().unwrap_or_default();
             copy.clone_from(&frame);
-            let flight = Flight { frame: copy, seen, connection, is_damaged: false };
+            let flight =
+                Flight { frame: copy, rail, from: Some(from), seen, connection, is_damaged: false };
             self.fly(to, flight, arrival + lag);
         }
         self.damage(&way, &mut frame);
         let is_damaged = way.fate().is_damaged();
-        self.fly(to, Flight { frame, seen, connection, is_damaged }, arrival + way.lag);
+        let flight = Flight { frame, rail, from: Some(from), seen, connection, is_damaged };
+        self.fly(to, flight, arrival + way.lag);
     }
 
     fn damage(&mut self, way: &Way, frame: &mut Vec<u8>) {
@@ -193,21 +209,24 @@ impl World {
     }
 
     /// When a frame of `len` bytes arrives that the node's port sends behind all it was given.
-    fn serialize(&mut self, from: At, len: usize) -> Instant {
-        let free_at = &mut self.port_free_at[usize::from(from.node)];
+    fn serialize(&mut self, from: At, rail: usize, len: usize) -> Instant {
+        let port = self.node(from.node).rails[rail].port;
+        let free_at = &mut self.port_free_at[usize::from(from.node)][usize::from(port) - 1];
         let bits = len as u64 * 8;
         *free_at =
             (*free_at).max(self.agenda.now()) + Duration::from_nanos(bits / self.settings.gbps);
         *free_at + self.settings.latency
     }
 
-    fn log(&mut self, from: At, to: u16, connection: usize, fate: Fate, frame: &[u8]) {
+    fn log(&mut self, from: At, to: u16, rail: usize, fate: Fate, frame: &[u8]) {
         let now = self.agenda.now();
+        let connection = self.slot(from).connection;
         if let Some(record) = &mut self.record {
             record.see(Sighting {
                 at: now,
                 from: usize::from(from.node),
                 to: usize::from(to),
+                rail,
                 fate,
                 frame: frame.to_vec(),
             });

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Mac, Qpn, Rkey, Va};
+use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Qpn, Rkey, Va};
 
 use super::frame;
 use super::memory::Regions;
+use super::rails::Rail;
 use crate::{
     Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
     MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, QpInit, QpState, RecvWr, Region,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// Where a QP is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct At {
     /// Number of the node.
     pub node: u16,
@@ -54,11 +55,13 @@ const CHARGES_KEPT: usize = 8;
 pub(super) struct Slot {
     pub(super) qp: Qp,
     pub(super) init: QpInit,
+    /// What is derived of its path: headers, and the rail they go by.
     pub(super) template: HeaderTemplate,
+    pub(super) rail: usize,
     /// Its state when it was looked at last.
     pub(super) state_known: QpState,
-    /// Node of the peer, and number of the connection.
-    pub(super) peer: u16,
+    /// The peer, and number of the connection.
+    pub(super) peer: At,
     pub(super) connection: usize,
     /// When the timer event that counts is due.
     pub(super) timer_at: Option<Instant>,
@@ -77,8 +80,9 @@ impl Slot {
             qp,
             init,
             template,
+            rail: 0,
             state_known: QpState::Reset,
-            peer: 0,
+            peer: At { node: 0, qp: 0 },
             connection: usize::MAX,
             timer_at: None,
             is_kicked: false,
@@ -92,16 +96,15 @@ impl Slot {
 #[derive(Debug)]
 struct Handle {
     to: Gid,
+    rail: usize,
     template: HeaderTemplate,
 }
 
 /// One machine.
 #[derive(Debug)]
 pub struct Node {
-    /// Its address.
-    pub gid: Gid,
-    /// Its port's address.
-    pub mac: Mac,
+    /// Its addresses, one for each way to another node.
+    pub(super) rails: Vec<Rail>,
     /// Its registered memory.
     pub memory: Regions,
     /// Receives of the shared receive queue, oldest first; QPs created with `uses_srq` share it.
@@ -121,10 +124,9 @@ pub struct Node {
 }
 
 impl Node {
-    pub(super) fn new(gid: Gid, mac: Mac) -> Node {
+    pub(super) fn new(first: Rail) -> Node {
         Node {
-            gid,
-            mac,
+            rails: vec![first],
             memory: Regions::default(),
             srq: VecDeque::new(),
             groups: Vec::new(),
@@ -138,9 +140,25 @@ impl Node {
         }
     }
 
+    /// One of the node's addresses, counted from 0.
+    ///
+    /// # Panics
+    /// If it has fewer.
+    pub fn rail(&self, rail: usize) -> Rail {
+        self.rails[rail]
+    }
+
+    /// The rail that a port and a source address stand for; a port alone has its first one.
+    pub(super) fn rail_of(&self, port: u8, gid: Gid) -> usize {
+        let of_port = |rail: &Rail| rail.port == port;
+        let exact = self.rails.iter().position(|rail| of_port(rail) && rail.gid == gid);
+        exact.or_else(|| self.rails.iter().position(of_port)).unwrap_or(0)
+    }
+
     /// Makes an address handle.
     pub fn create_ah(&mut self, path: Encap) -> Ah {
-        self.handles.push(Handle { to: path.dst, template: path.template() });
+        let rail = self.rails.iter().position(|rail| rail.gid == path.src).unwrap_or(0);
+        self.handles.push(Handle { to: path.dst, rail, template: path.template() });
         Ah(self.handles.len() as u32 - 1)
     }
 
@@ -165,6 +183,7 @@ impl Node {
 #[derive(Clone, Debug)]
 pub(super) struct Departure {
     pub(super) from: At,
+    pub(super) rail: usize,
     /// Where it goes, if it does not go to the sender's peer.
     pub(super) to: Option<Gid>,
     pub(super) bth: Bth,
@@ -193,6 +212,7 @@ pub(super) struct Surroundings<'a> {
     srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
     handles: &'a [Handle],
     template: &'a HeaderTemplate,
+    rail: usize,
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
     has_refused: &'a mut bool,
@@ -211,7 +231,7 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, template, charges, has_refused, .. } = &mut slots[usize::from(at.qp)];
+        let Slot { qp, template, rail, charges, has_refused, .. } = &mut slots[usize::from(at.qp)];
         let mut surroundings = Surroundings {
             at,
             now,
@@ -219,6 +239,7 @@ impl Node {
             srq,
             handles,
             template,
+            rail: *rail,
             counters,
             charges,
             has_refused,
@@ -273,10 +294,10 @@ impl SharedReceives for Surroundings<'_> {
 
 impl PacketSink for Surroundings<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
-        let (template, to) = match packet.path {
-            Path::Connected => (self.template, None),
+        let (template, rail, to) = match packet.path {
+            Path::Connected => (self.template, self.rail, None),
             Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
-                Some(handle) => (&handle.template, Some(handle.to)),
+                Some(handle) => (&handle.template, handle.rail, Some(handle.to)),
                 None => return Err(TransmitError::UnknownAh),
             },
         };
@@ -305,7 +326,8 @@ impl PacketSink for Surroundings<'_> {
         };
         match frame::build(&mut frame, template, &packet.bth, &packet.ext, len as usize, fill) {
             Ok(()) => {
-                outlet.departures.push(Departure { from: self.at, to, bth: packet.bth, frame });
+                let (from, bth) = (self.at, packet.bth);
+                outlet.departures.push(Departure { from, rail, to, bth, frame });
                 Ok(())
             }
             Err(fault) => {

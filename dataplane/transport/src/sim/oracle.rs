@@ -14,6 +14,7 @@ use uroce_wire::Qpn;
 use super::faults::Rates;
 use super::node::Completed;
 use super::plan::RETRY_CNT;
+use super::rails::RAILS;
 use super::trouble::TROUBLE_MAX;
 use super::workload::{Content, PostedSend, Traffic, Work};
 use crate::{Counter, Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
@@ -306,6 +307,12 @@ impl Traffic {
     fn judge_conservation(&self) -> Result<(), String> {
         if self.world.frames_out() > 0 {
             return Err(format!("{} frames never landed", self.world.frames_out()));
+        }
+        for rail in 0..RAILS {
+            let total = self.world.rail_total(rail);
+            if total.flying() != 0 {
+                return Err(format!("rail {rail} has lost count of its frames: {total:?}"));
+            }
         }
         for end in &self.ends {
             let qp = self.world.qp(end.at);

@@ -7,10 +7,9 @@ mod packets;
 mod terms;
 mod work;
 
-use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
-use uroce_wire::{Encap, Gid, Mac, Pkey, Psn, Qpn, udp_source_port};
+use uroce_wire::{Encap, Mac, Pkey, Psn, Qpn, udp_source_port};
 
 use super::memory::Mr;
 use super::node::{At, Completed, Happened, Node};
@@ -21,7 +20,7 @@ use crate::{
 };
 
 pub use packets::{Crafted, Seen};
-pub use terms::{Half, Terms};
+pub use terms::{Half, Rails, Terms};
 
 /// The byte that remote regions are filled with.
 const FILL: u8 = 0xa5;
@@ -73,11 +72,10 @@ impl Pair {
             world.start_tap();
         }
         let ends = [0, 1].map(|end: u8| {
-            let gid = match terms.is_ipv6 {
-                true => Gid::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(end) + 1)),
-                false => Gid::from(Ipv4Addr::new(10, 0, 0, end + 1)),
-            };
-            let node = world.add_node(gid, Mac([2, 0, 0, 0, 0, end + 1]));
+            let node = world.add_node(terms.gid(end, 0), Mac([2, 0, 0, 0, 0, end + 1]));
+            if let Some(rail) = terms.second_rail(end) {
+                world.add_rail(node, rail);
+            }
             let at = world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, &terms.init(node));
             world.set_port_mtu(at, terms.mtu);
             at
@@ -176,7 +174,15 @@ impl Pair {
 
     /// The path from an end to the other.
     pub fn path(&self, end: usize) -> Encap {
-        let [me, peer] = [self.node(end), self.node(1 - end)];
+        self.path_on(end, 0)
+    }
+
+    /// The path from an end to the other by a rail.
+    ///
+    /// # Panics
+    /// If the pair has no such rail.
+    pub fn path_on(&self, end: usize, rail: usize) -> Encap {
+        let [me, peer] = [end, 1 - end].map(|end| self.node(end).rail(rail));
         Encap {
             src_mac: me.mac,
             dst_mac: peer.mac,

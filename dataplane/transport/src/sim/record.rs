@@ -64,6 +64,8 @@ pub struct Sighting {
     pub from: usize,
     /// The node it was sent to.
     pub to: usize,
+    /// The rail it takes.
+    pub rail: usize,
     /// What the link did to it.
     pub fate: Fate,
     /// The frame before the link touched it.
@@ -85,7 +87,8 @@ impl Sighting {
 
 impl fmt::Display for Sighting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>12} {}->{} ", self.at.as_nanos(), self.from, self.to)?;
+        let rail = if self.rail == 0 { "->" } else { "=>" };
+        write!(f, "{:>12} {}{rail}{} ", self.at.as_nanos(), self.from, self.to)?;
         match Frame::parse(&self.frame).ok() {
             Some(Frame::Roce(datagram)) => match Packet::parse(datagram.transport) {
                 Ok(packet) => write!(f, "{packet}")?,
@@ -153,7 +156,7 @@ impl Record {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Writes all frames kept as pcapng, with nanoseconds, and each fate as the packet's comment.
+    /// Writes all frames kept as pcapng, an interface for each rail, with nanoseconds, and each fate as the packet's comment.
     ///
     /// # Errors
     /// Those of `out`.
@@ -169,14 +172,17 @@ impl Record {
             snaplen: 0,
             options: vec![nanoseconds],
         };
-        writer.write_pcapng_block(interface).map_err(other)?;
+        let rails = self.sightings.iter().map(|sighting| sighting.rail).max().unwrap_or(0) + 1;
+        for _ in 0..rails {
+            writer.write_pcapng_block(interface.clone()).map_err(other)?;
+        }
         for sighting in &self.sightings {
             let comment = match sighting.fate == Fate::default() {
                 true => Vec::new(),
                 false => vec![EnhancedPacketOption::Comment(sighting.fate.to_string().into())],
             };
             let block = EnhancedPacketBlock {
-                interface_id: 0,
+                interface_id: sighting.rail as u32,
                 timestamp: core::time::Duration::from_nanos(sighting.at.as_nanos()),
                 original_len: sighting.frame.len() as u32,
                 data: Cow::Borrowed(&sighting.frame),
@@ -201,6 +207,7 @@ mod tests {
                 at: Instant::from_nanos(1_000_000_000 + u64::from(number)),
                 from: 0,
                 to: 1,
+                rail: 0,
                 fate: Fate { is_lost: number == 2, ..Fate::default() },
                 frame: vec![number; 60],
             });

@@ -1,4 +1,4 @@
-//! Faults on purpose: a [`Rule`] is keyed by direction, QPN, PSN, opcode and the n-th time.
+//! Faults on purpose: a [`Rule`] is keyed by direction, rail, QPN, PSN, opcode and the n-th time.
 
 use core::time::Duration;
 
@@ -29,6 +29,8 @@ pub enum Action {
 pub struct Rule {
     /// The sending node.
     pub from: Option<usize>,
+    /// The rail it takes.
+    pub rail: Option<usize>,
     /// The QP addressed.
     pub qpn: Option<Qpn>,
     /// The packet's PSN.
@@ -45,7 +47,8 @@ pub struct Rule {
 impl Rule {
     /// `action` for every frame.
     pub const fn new(action: Action) -> Rule {
-        Rule { from: None, qpn: None, psn: None, opcode: None, nth: None, action, seen: 0 }
+        let (from, rail, qpn, psn, opcode, nth) = (None, None, None, None, None, None);
+        Rule { from, rail, qpn, psn, opcode, nth, action, seen: 0 }
     }
 
     /// Frames vanish.
@@ -73,6 +76,11 @@ impl Rule {
         Rule { from: Some(from), ..self }
     }
 
+    /// Only frames that take this rail.
+    pub const fn on(self, rail: usize) -> Rule {
+        Rule { rail: Some(rail), ..self }
+    }
+
     /// Only packets to QP `qpn`.
     pub const fn to(self, qpn: Qpn) -> Rule {
         Rule { qpn: Some(qpn), ..self }
@@ -94,8 +102,9 @@ impl Rule {
     }
 
     /// The action, if it is this frame's turn.
-    pub(super) fn apply(&mut self, from: usize, bth: &Bth) -> Option<Action> {
+    pub(super) fn apply(&mut self, from: usize, rail: usize, bth: &Bth) -> Option<Action> {
         let fits = self.from.is_none_or(|node| node == from)
+            && self.rail.is_none_or(|one| one == rail)
             && self.qpn.is_none_or(|qpn| qpn == bth.dest_qpn)
             && self.psn.is_none_or(|psn| psn == bth.psn)
             && self.opcode.is_none_or(|opcode| opcode == bth.opcode);
@@ -114,7 +123,8 @@ mod tests {
     #[test]
     fn a_rule_counts_only_what_fits() {
         let mut rule = Rule::drop().from(1).psn(Psn::new(5)).nth(2);
-        let mut apply = |from, psn| rule.apply(from, &Bth { psn: Psn::new(psn), ..Bth::default() });
+        let mut apply =
+            |from, psn| rule.apply(from, 0, &Bth { psn: Psn::new(psn), ..Bth::default() });
         assert_eq!(apply(1, 5), None);
         assert_eq!(apply(0, 5), None);
         assert_eq!(apply(1, 6), None);

@@ -146,7 +146,7 @@ impl Traffic {
     }
 
     fn path(&self, connection: &Connection, nodes: [u16; 2], from: Qpn, to: Qpn) -> Encap {
-        let [here, there] = nodes.map(|node| self.world.node(node));
+        let [here, there] = nodes.map(|node| self.world.node(node).rail(0));
         let flow_label = if here.gid.to_ipv4().is_some() { 0 } else { 0xb_eef1 };
         Encap {
             src_mac: here.mac,

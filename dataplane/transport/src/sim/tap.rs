@@ -13,6 +13,10 @@ use crate::{DropReason, Instant, Qp, QpState, QpType, ack_timeout};
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     pub(super) frame: Vec<u8>,
+    /// The rail it takes.
+    pub(super) rail: usize,
+    /// The QP that sent it, if one did.
+    pub(super) from: Option<At>,
     /// What the tap saw in it.
     pub(super) seen: Option<Seen>,
     /// The connection it belongs to, if it belongs to any.
@@ -22,8 +26,8 @@ pub(super) struct Flight {
 
 impl Flight {
     /// A frame of which nothing is known.
-    pub(super) fn unknown(frame: Vec<u8>) -> Flight {
-        Flight { frame, connection: usize::MAX, ..Flight::default() }
+    pub(super) fn unknown(frame: Vec<u8>, rail: usize) -> Flight {
+        Flight { frame, rail, connection: usize::MAX, ..Flight::default() }
     }
 }
 
@@ -88,8 +92,9 @@ impl World {
     /// A QP has come to RTS.
     pub(super) fn watch(&mut self, at: At) {
         let Some(tap) = &mut self.tap else { return };
-        let Slot { qp, .. } = &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
-        let peer = peer(qp, self.nodes[usize::from(at.node)].gid.0);
+        let node = &self.nodes[usize::from(at.node)];
+        let Slot { qp, rail, .. } = &node.slots[usize::from(at.qp)];
+        let peer = peer(qp, node.rail(*rail).gid.0);
         match tap.watched(at) {
             Some(watched) => tap.checker.begin_again(watched, peer),
             None => {

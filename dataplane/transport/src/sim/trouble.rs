@@ -19,12 +19,18 @@ const BACKLOG_MAX: u32 = 512;
 impl World {
     /// Everything from one node to another is lost for a while.
     pub fn cut(&mut self, from: u16, to: u16, span: Duration) {
-        self.links[usize::from(from)][usize::from(to)].cut_until = self.now() + span;
+        let until = self.now() + span;
+        for link in &mut self.links[usize::from(from)][usize::from(to)] {
+            link.cut_until = until;
+        }
     }
 
     /// Nothing from one node arrives at another for a while; then all comes at once, in order.
     pub fn clog(&mut self, from: u16, to: u16, span: Duration) {
-        self.links[usize::from(from)][usize::from(to)].clogged_until = self.now() + span;
+        let until = self.now() + span;
+        for link in &mut self.links[usize::from(from)][usize::from(to)] {
+            link.clogged_until = until;
+        }
     }
 
     /// A node's lcore stands still for a while.
@@ -84,13 +90,13 @@ impl World {
 
     /// Puts an event off that its node's lcore cannot see to now. False: it can.
     pub(super) fn put_off(&mut self, event: Event) -> bool {
-        let node = match event {
+        let number = match event {
             Event::Arrive { to, .. } => to,
             Event::Timer(at) | Event::Kick(at) => at.node,
             Event::Wake(_) | Event::Trouble => return false,
         };
         let now = self.now();
-        let node = self.node_mut(node);
+        let node = self.node_mut(number);
         let until = node.stalled_until;
         if now >= until {
             node.backlog = 0;
@@ -101,7 +107,7 @@ impl World {
             let is_lost = node.backlog > BACKLOG_MAX;
             self.blame(self.flying[frame as usize].connection);
             if is_lost {
-                self.lose(frame);
+                self.lose(number, frame);
                 return true;
             }
         }
@@ -114,13 +120,14 @@ impl World {
         let is_starved = self.now() < self.node(to).starved_until;
         if is_starved {
             self.blame(self.flying[place as usize].connection);
-            self.lose(place);
+            self.lose(to, place);
         }
         is_starved
     }
 
-    fn lose(&mut self, place: u32) {
+    fn lose(&mut self, to: u16, place: u32) {
         let flight = core::mem::take(&mut self.flying[place as usize]);
+        self.landed(to, &flight);
         self.free_places.push(place);
         self.outlet.pool.push(flight.frame);
         self.faults.lost += 1;

@@ -3,25 +3,23 @@
 //! What holds
 //! - Frames leave a node one after the other at the link's rate; only faults change their order.
 //!
-//! Not here: the loop (`turn`), what happens to frames on their way (`link`) and where they arrive
+//! Not here: its shape (`rails`), calls to QPs (`calls`), the loop (`turn`), what happens to frames on their way (`link`) and where they arrive
 //! (`arrival`), expectations (`oracle`), work (`workload`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Gid, Mac, PathMtu, Qpn};
 
 use super::clock::Agenda;
-use super::faults::{FaultCounts, Rates};
+use super::faults::FaultCounts;
 use super::link::Link;
-use super::node::{At, Completed, Happened, Node, Outlet, Slot, Surroundings};
-use super::record::{Fate, Record, Sighting};
+use super::node::{At, Completed, Happened, Node, Outlet, Slot};
+use super::rails::RAILS;
+use super::record::Record;
 use super::rules::Rule;
 use super::tap::{Flight, Tap};
-use crate::{
-    Instant, ModifyError, Pd, PostError, Qp, QpChange, QpInit, QpState, RecvWr, SendWr, Sge,
-};
+use crate::{Instant, Qp};
 
 /// How a world behaves.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -88,10 +86,10 @@ pub struct World {
     pub(super) settings: Settings,
     pub(super) agenda: Agenda<Event>,
     pub(super) nodes: Vec<Node>,
-    /// When each node's port has sent what it was given.
-    pub(super) port_free_at: Vec<Instant>,
-    /// Each direction, by sender and receiver.
-    pub(super) links: Vec<Vec<Link>>,
+    /// When each node's ports have sent what they were given.
+    pub(super) port_free_at: Vec<[Instant; RAILS]>,
+    /// Each direction, by sender, receiver and rail.
+    pub(super) links: Vec<Vec<[Link; RAILS]>>,
     pub(super) rules: Vec<Rule>,
     pub(super) outlet: Outlet,
     pub(super) flying: Vec<Flight>,
@@ -137,41 +135,6 @@ impl World {
         }
     }
 
-    /// Adds a node and returns its number.
-    pub fn add_node(&mut self, gid: Gid, mac: Mac) -> u16 {
-        let number = self.nodes.len() as u16;
-        self.nodes.push(Node::new(gid, mac));
-        self.port_free_at.push(Instant::ZERO);
-        for row in &mut self.links {
-            row.push(Link::default());
-        }
-        self.links.push(vec![Link::default(); self.nodes.len()]);
-        number
-    }
-
-    /// Adds a QP in RESET. `tag` goes into the high bits of its number.
-    ///
-    /// # Panics
-    /// If the node has 256 QPs.
-    pub fn add_qp(&mut self, node: u16, tag: u32, pd: Pd, init: &QpInit) -> At {
-        let slots = &mut self.nodes[usize::from(node)].slots;
-        let index = slots.len();
-        assert!(index < 256, "a node of the simulator has at most 256 QPs");
-        slots.push(Slot::new(Qp::new(Qpn::new(tag << 8 | index as u32), pd, init), *init));
-        At { node, qp: index as u16 }
-    }
-
-    /// Tells the links that these two QPs belong together.
-    pub fn join(&mut self, a: At, b: At) {
-        let connection = self.fault_log.len();
-        self.fault_log.push(VecDeque::new());
-        for (at, peer) in [(a, b), (b, a)] {
-            let slot = self.slot_mut(at);
-            slot.peer = peer.node;
-            slot.connection = connection;
-        }
-    }
-
     /// The time.
     pub fn now(&self) -> Instant {
         self.agenda.now()
@@ -207,14 +170,9 @@ impl World {
         FaultCounts { refused: self.outlet.refused, ..self.faults }
     }
 
-    /// Sets the chances of faults from one node to another.
-    pub fn set_rates(&mut self, from: u16, to: u16, rates: Rates) {
-        self.links[usize::from(from)][usize::from(to)].rates = rates;
-    }
-
     /// From now on nothing goes wrong by chance.
     pub fn heal(&mut self) {
-        self.links.iter_mut().flatten().for_each(|link| *link = Link::default());
+        self.links.iter_mut().flatten().flatten().for_each(Link::heal);
         self.end_troubles();
         self.outlet.full_rate = 0.0;
         self.settings.lazy_rate = 0.0;
@@ -287,74 +245,6 @@ impl World {
         self.agenda.enter(when, Event::Wake(token));
     }
 
-    /// See [`Qp::modify`].
-    ///
-    /// # Errors
-    /// Those of [`Qp::modify`].
-    pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
-        let result = self.with_qp(at, |qp, _, env| qp.modify(change, env));
-        let slot = self.slot_mut(at);
-        slot.template = slot.qp.attr().path.template();
-        slot.state_known = slot.qp.state();
-        if change.state == Some(QpState::Rts) && result.is_ok() {
-            self.watch(at);
-        }
-        self.settle(at);
-        result
-    }
-
-    /// See [`Qp::post_send`].
-    ///
-    /// # Errors
-    /// Those of [`Qp::post_send`].
-    pub fn post_send(&mut self, at: At, wr: &SendWr, sges: &[Sge]) -> Result<(), PostError> {
-        let result = self.with_qp(at, |qp, _, env| qp.post_send(wr, sges, env));
-        self.settle(at);
-        result
-    }
-
-    /// See [`Qp::post_inline`].
-    ///
-    /// # Errors
-    /// Those of [`Qp::post_inline`].
-    pub fn post_inline(&mut self, at: At, wr: &SendWr, data: &[u8]) -> Result<(), PostError> {
-        let result = self.with_qp(at, |qp, _, env| qp.post_inline(wr, data, env));
-        self.settle(at);
-        result
-    }
-
-    /// See [`Qp::set_port_mtu`].
-    pub fn set_port_mtu(&mut self, at: At, mtu: PathMtu) {
-        self.with_qp(at, |qp, _, _| qp.set_port_mtu(mtu));
-    }
-
-    /// See [`Qp::post_recv`].
-    ///
-    /// # Errors
-    /// Those of [`Qp::post_recv`].
-    pub fn post_recv(&mut self, at: At, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
-        let result = self.with_qp(at, |qp, _, env| qp.post_recv(wr, sges, env));
-        self.settle(at);
-        result
-    }
-
-    /// See [`Qp::fail`].
-    pub fn fail(&mut self, at: At) {
-        self.with_qp(at, |qp, _, env| qp.fail(env));
-        self.slot_mut(at).state_known = self.qp(at).state();
-        self.settle(at);
-    }
-
-    /// Destroys a QP. One in RESET takes its place, with another number.
-    pub fn destroy(&mut self, at: At) {
-        let slot = self.slot_mut(at);
-        let (qpn, pd) = (slot.qp.qpn().value(), slot.qp.pd());
-        // The slot's number stays in the low byte.
-        slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
-        slot.timer_at = None;
-        slot.state_known = slot.qp.state();
-    }
-
     /// Frames on their way.
     pub(super) fn frames_out(&self) -> usize {
         self.flying.iter().filter(|flight| !flight.frame.is_empty()).count()
@@ -369,21 +259,6 @@ impl World {
     /// Forgets what was charged to a QP's retry counter in a former life.
     pub(super) fn forget_charges(&mut self, at: At) {
         self.slot_mut(at).charges.clear();
-    }
-
-    /// A frame that no QP has sent, as if from node `from`, arrives at node `to` after `lag`.
-    pub fn inject(&mut self, from: u16, to: u16, frame: Vec<u8>, lag: Duration) {
-        let at = self.now();
-        if let Some(record) = &mut self.record {
-            record.see(Sighting {
-                at,
-                from: usize::from(from),
-                to: usize::from(to),
-                fate: Fate { is_crafted: true, ..Fate::default() },
-                frame: frame.clone(),
-            });
-        }
-        self.fly(to, Flight::unknown(frame), self.now() + lag);
     }
 
     /// When the next event is due.
@@ -402,15 +277,5 @@ impl World {
 
     pub(super) fn slot_mut(&mut self, at: At) -> &mut Slot {
         &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)]
-    }
-
-    pub(super) fn with_qp<R>(
-        &mut self,
-        at: At,
-        work: impl FnOnce(&mut Qp, Instant, &mut Surroundings<'_>) -> R,
-    ) -> R {
-        let now = self.agenda.now();
-        let node = &mut self.nodes[usize::from(at.node)];
-        node.with_qp(at, now, &mut self.outlet, |qp, env| work(qp, now, env))
     }
 }

@@ -1,7 +1,10 @@
 //! How the two ends of a pair are connected.
 
-use uroce_wire::{PathMtu, Psn, Qkey};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
+use uroce_wire::{Gid, Mac, PathMtu, Psn, Qkey};
+
+use crate::sim::rails::Rail;
 use crate::sim::world::Settings;
 use crate::{AccessFlags, QpCaps, QpInit, QpType};
 
@@ -30,6 +33,18 @@ pub struct Half {
     pub uses_srq: bool,
 }
 
+/// The addresses of each end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Rails {
+    /// One, at port 1.
+    #[default]
+    One,
+    /// Two, at a port each.
+    TwoPorts,
+    /// Two, both at port 1.
+    OnePort,
+}
+
 /// How a [`Pair`] is connected.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Terms {
@@ -37,6 +52,8 @@ pub struct Terms {
     pub qp_type: QpType,
     /// Packets are IPv6's, not IPv4's.
     pub is_ipv6: bool,
+    /// The ways from one end to the other.
+    pub rails: Rails,
     /// Path MTU of both ends.
     pub mtu: PathMtu,
     /// Queues of both ends.
@@ -58,6 +75,25 @@ impl Terms {
     pub(super) fn init(&self, end: u16) -> QpInit {
         let uses_srq = self.half[usize::from(end)].uses_srq;
         QpInit { qp_type: self.qp_type, caps: self.caps, uses_srq }
+    }
+
+    /// The address of an end on a rail: 10.rail.0.end or fd00:rail::end, ends from 1.
+    pub(super) fn gid(&self, end: u8, rail: u8) -> Gid {
+        let (net, host) = (u16::from(rail), u16::from(end) + 1);
+        match self.is_ipv6 {
+            true => Ipv6Addr::new(0xfd00, net, 0, 0, 0, 0, 0, host).into(),
+            false => Ipv4Addr::new(10, rail, 0, end + 1).into(),
+        }
+    }
+
+    /// The second address of an end, if it has one.
+    pub(super) fn second_rail(&self, end: u8) -> Option<Rail> {
+        let (mac, port) = match self.rails {
+            Rails::One => return None,
+            Rails::TwoPorts => (Mac([2, 0, 0, 0, 1, end + 1]), 2),
+            Rails::OnePort => (Mac([2, 0, 0, 0, 0, end + 1]), 1),
+        };
+        Some(Rail { gid: self.gid(end, 1), mac, port })
     }
 }
 
@@ -86,6 +122,7 @@ impl Default for Terms {
         Terms {
             qp_type: QpType::Rc,
             is_ipv6: false,
+            rails: Rails::One,
             mtu: PathMtu::B256,
             caps,
             region: 1 << 18,

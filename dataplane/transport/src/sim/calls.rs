@@ -1,0 +1,97 @@
+//! What an application does to the world's QPs: Modify QP, posts, destruction.
+//!
+//! What holds: each call is an input, after which the QP is asked for packets.
+
+use uroce_wire::{PathMtu, Qpn};
+
+use super::node::{At, Surroundings};
+use super::world::World;
+use crate::{Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SendWr, Sge};
+
+impl World {
+    /// See [`Qp::modify`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::modify`].
+    pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
+        let result = self.with_qp(at, |qp, _, env| qp.modify(change, env));
+        self.derive(at);
+        let slot = self.slot_mut(at);
+        slot.state_known = slot.qp.state();
+        if change.state == Some(QpState::Rts) && result.is_ok() {
+            self.watch(at);
+        }
+        self.settle(at);
+        result
+    }
+
+    /// Makes anew what is derived of a QP's path.
+    pub(super) fn derive(&mut self, at: At) {
+        let attr = self.qp(at).attr();
+        let rail = self.node(at.node).rail_of(attr.port, attr.path.src);
+        let slot = self.slot_mut(at);
+        (slot.template, slot.rail) = (attr.path.template(), rail);
+    }
+
+    /// See [`Qp::post_send`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_send`].
+    pub fn post_send(&mut self, at: At, wr: &SendWr, sges: &[Sge]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_send(wr, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::post_inline`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_inline`].
+    pub fn post_inline(&mut self, at: At, wr: &SendWr, data: &[u8]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_inline(wr, data, env));
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::set_port_mtu`].
+    pub fn set_port_mtu(&mut self, at: At, mtu: PathMtu) {
+        self.with_qp(at, |qp, _, _| qp.set_port_mtu(mtu));
+    }
+
+    /// See [`Qp::post_recv`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_recv`].
+    pub fn post_recv(&mut self, at: At, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_recv(wr, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// See [`Qp::fail`].
+    pub fn fail(&mut self, at: At) {
+        self.with_qp(at, |qp, _, env| qp.fail(env));
+        self.slot_mut(at).state_known = self.qp(at).state();
+        self.settle(at);
+    }
+
+    /// Destroys a QP. One in RESET takes its place, with another number.
+    pub fn destroy(&mut self, at: At) {
+        let slot = self.slot_mut(at);
+        let (qpn, pd) = (slot.qp.qpn().value(), slot.qp.pd());
+        // The slot's number stays in the low byte.
+        slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
+        slot.timer_at = None;
+        slot.state_known = slot.qp.state();
+    }
+
+    pub(super) fn with_qp<R>(
+        &mut self,
+        at: At,
+        work: impl FnOnce(&mut Qp, Instant, &mut Surroundings<'_>) -> R,
+    ) -> R {
+        let now = self.agenda.now();
+        let node = &mut self.nodes[usize::from(at.node)];
+        node.with_qp(at, now, &mut self.outlet, |qp, env| work(qp, now, env))
+    }
+}
