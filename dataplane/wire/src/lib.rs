@@ -47,6 +47,9 @@ pub mod rdeth;
 pub mod reth;
 pub mod xrceth;
 
+pub mod cm;
+pub mod mad;
+
 pub mod gid;
 pub mod keys;
 pub mod mac;
