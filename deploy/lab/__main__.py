@@ -95,6 +95,8 @@ def parse():
 def prepare(arguments, report):
     """All that needs the machine's own network; then starts anew in the namespace."""
     packages("packages_need interop")
+    if arguments.suite == "vectors":
+        packages("packages_need golden")
     try:
         built = image.build(report.say)
     except StaleLists:

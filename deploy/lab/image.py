@@ -24,16 +24,18 @@ from failure import LabFailure, StaleLists
 HERE = Path(__file__).resolve().parent
 KERNEL = "linux-image-amd64"
 PACKAGES = ["busybox-static", "ibverbs-providers", "ibverbs-utils", "iproute2", "perftest",
-            "tcpdump"]
+            "rdmacm-utils", "tcpdump"]
 PROGRAMS = [
     "ip", "rdma", "tc", "tcpdump",
     "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong",
     "ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw",
     "ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat",
+    "rping", "ucmatose", "udaddy", "cmtime",
 ]
 # sch_prio, cls_u32 and sch_netem are how a guest loses packets. The CRCs are found by name at run
 # time, so no module names them as a dependency.
-MODULES = ["virtio_pci", "virtio_net", "ib_uverbs", "rdma_rxe", "sch_prio", "cls_u32", "sch_netem"]
+MODULES = ["virtio_pci", "virtio_net", "ib_uverbs", "rdma_rxe", "rdma_ucm",
+           "sch_prio", "cls_u32", "sch_netem"]
 MODULES_WHERE_BUILT = ["crc32_generic", "crc32c_generic"]
 MULTIARCH = "lib/x86_64-linux-gnu"
 
@@ -164,6 +166,9 @@ def populate(stage, root, release):
         copy_into(root, provider.relative_to(stage), provider)
     copy_into(root, Path("etc/libibverbs.d/rxe.driver"), stage / "etc/libibverbs.d/rxe.driver")
     copy_libraries(stage, root, [root / "bin" / name for name in PROGRAMS] + providers)
+    # The C library loads it where a thread is cancelled, which no object says.
+    [unwinder] = stage.glob("**/libgcc_s.so.1")
+    shutil.copy(unwinder, root / MULTIARCH / unwinder.name)
     # tcpdump takes the rights of a user of its name; here that is root.
     (root / "etc/passwd").write_text("tcpdump:x:0:0::/:/bin/sh\n")
     (root / "etc/group").write_text("tcpdump:x:0:\n")

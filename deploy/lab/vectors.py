@@ -1,23 +1,31 @@
 """Records golden vectors: small captures of what Debian's Soft-RoCE really sends.
 
 Each recording is one session of a stock program between two guests. Payload lengths are odd on
-purpose (padding), and longer than the path MTU (first, middle and last packets).
+purpose (padding), and longer than the path MTU (first, middle and last packets). The sessions of
+`rdmacm-utils` are there for their connection management: of those whose name begins with `rxe-cm`
+a text beside the capture says how tshark reads each MAD.
 """
 
+import json
 from dataclasses import dataclass
 
+import dissect
 import suites
 from failure import LabFailure
 
 # Of the programs' TCP exchange.
 PORT = 18515
+# Of the sessions that the connection manager makes.
+CM_PORT = 7174
+SECONDS = 30
+UNTIL_LISTENING = "until rdma resource show cm_id | grep -q LISTEN; do usleep 20000; done"
 # Above this a capture is not a golden vector any more.
 MAX_BYTES = 100_000
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One session: the program with its options, without addresses."""
+    """One session of ibverbs-utils or perftest: the program with its options, without addresses."""
 
     name: str
     family: int
@@ -25,11 +33,60 @@ class Recording:
     options: str
     loss: float = 0
 
-    def command(self, guest):
+    def command(self, guest, server_host):
         """The guest's command line; perftest calls the GID index x, ibverbs-utils g."""
         index = guest.gid_indices[self.family]
         gid = f"-g {index}" if self.program.startswith("ibv_") else f"-F -x {index}"
-        return f"exec {self.program} -d rxe0 {gid} {self.options}"
+        return f"exec {self.program} -d rxe0 {gid} {self.options} {server_host}"
+
+    def hold(self, server, client):
+        """One session; raises LabFailure unless both ends succeed."""
+        serving = server.guest.begin(self.command(server.guest, ""), SECONDS)
+        if server.wait_until_listening(PORT, serving):
+            client.guest.check(self.command(client.guest, server.host), SECONDS)
+        ending = serving.wait()
+        if ending.status != 0:
+            raise LabFailure(f"{self.name}: {ending.text}")
+
+
+@dataclass(frozen=True)
+class CmRecording:
+    """One session that the kernels' connection managers make and end."""
+
+    name: str
+    family: int
+    server: str
+    """The server's command with `{here}` for its own address; empty: nobody listens."""
+    client: str
+    """The client's, with `{there}` for the server's address."""
+    may_fail: bool = False
+    """Whether the programs end with an error, as where a connection is rejected."""
+    deaf: int = 0
+    """Seconds for which the server is stopped when the client comes."""
+    loss = 0
+
+    def hold(self, server, client):
+        """One session; raises LabFailure unless both ends succeed, or may fail."""
+        here = server.guest.addresses
+        address = here.ipv4 if self.family == 4 else here.ipv6
+        endings = []
+        if self.server:
+            serving = server.guest.begin(
+                f"exec {self.server.format(here=address, port=CM_PORT)}", SECONDS)
+            server.guest.check(UNTIL_LISTENING, SECONDS)
+        name = self.server.split()[0] if self.server else ""
+        if self.deaf:
+            server.guest.check(f"killall -STOP {name}", SECONDS)
+            resume = server.guest.begin(f"sleep {self.deaf}; killall -CONT {name}", SECONDS)
+        command = f"exec {self.client.format(there=address, port=CM_PORT)}"
+        endings.append(client.guest.run(command, SECONDS))
+        if self.deaf:
+            endings.append(resume.wait())
+        if self.server:
+            endings.append(serving.wait())
+        failed = [ending.text for ending in endings if ending.status != 0]
+        if failed and not self.may_fail:
+            raise LabFailure(f"{self.name}: {failed[0]}")
 
 
 RECORDINGS = [
@@ -43,29 +100,45 @@ RECORDINGS = [
     Recording("rxe-rc-fetch-add-v4", 4, "ib_atomic_bw", "-A FETCH_AND_ADD -n 5"),
     Recording("rxe-rc-cmp-swap-v6", 6, "ib_atomic_bw", "-A CMP_AND_SWAP -n 5"),
 ]
+CM_RECORDINGS = [
+    CmRecording(f"rxe-cm-rping-v{family}", family, "rping -s -a {here} -p {port} -C 2 -S 40 -v -V",
+                "rping -c -a {there} -p {port} -C 2 -S 40 -v -V") for family in (4, 6)
+] + [
+    CmRecording("rxe-cm-no-listener-v4", 4, "", "rping -c -a {there} -p {port} -C 1",
+                may_fail=True),
+    CmRecording("rxe-cm-ucmatose-v4", 4, "ucmatose -b {here} -p {port} -C 2 -S 100 -c 2",
+                "ucmatose -s {there} -p {port} -C 2 -S 100 -c 2"),
+    # One connection more than the server has prepared itself for.
+    CmRecording("rxe-cm-reject-v4", 4, "ucmatose -b {here} -p {port} -C 0 -c 1",
+                "ucmatose -s {there} -p {port} -C 0 -c 2", may_fail=True),
+    CmRecording("rxe-cm-udaddy-v4", 4, "udaddy -b {here} -C 2 -S 100 -c 2",
+                "udaddy -s {there} -C 2 -S 100 -c 2"),
+    CmRecording("rxe-cm-udaddy-v6", 6, "udaddy -b {here} -C 1 -S 100 -c 1",
+                "udaddy -s {there} -C 1 -S 100 -c 1"),
+    CmRecording("rxe-cm-udaddy-no-listener-v4", 4, "",
+                "udaddy -s {there} -C 1 -S 100 -c 1", may_fail=True),
+    # The client asks again after some 6 s; the server's kernel answers for the program with an MRA.
+    CmRecording("rxe-cm-mra-v4", 4, "rping -s -a {here} -p {port} -C 1 -S 40",
+                "rping -c -a {there} -p {port} -C 1 -S 40", deaf=12),
+]
 
 
 def record(context, folder):
     """Writes every recording to `folder`; raises LabFailure if one cannot be made."""
+    chosen = [each for each in RECORDINGS + CM_RECORDINGS
+              if all(word in each.name for word in context.only.split())]
     folder.mkdir(parents=True, exist_ok=True)
     with suites.pair(context) as ends:
         server, client = ends["guest1"], ends["guest2"]
-        for recording in RECORDINGS:
+        for recording in chosen:
             path = folder / f"{recording.name}.pcap"
             for end in (server, client):
                 end.set_loss(recording.loss)
             with server.guest.capture(path):
-                hold(recording, server, client)
+                recording.hold(server, client)
             context.report.say(f"{path.name}: {path.stat().st_size} bytes")
             if path.stat().st_size > MAX_BYTES:
                 raise LabFailure(f"{path} is too large for a golden vector")
-
-
-def hold(recording, server, client):
-    """One session; raises LabFailure unless both ends succeed."""
-    serving = server.guest.begin(recording.command(server.guest), 30)
-    if server.wait_until_listening(PORT, serving):
-        client.guest.check(f"{recording.command(client.guest)} {server.host}", 30)
-    ending = serving.wait()
-    if ending.status != 0:
-        raise LabFailure(f"{recording.name}: {ending.text}")
+            if isinstance(recording, CmRecording):
+                rows = dissect.mads(path)
+                path.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")

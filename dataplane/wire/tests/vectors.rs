@@ -8,7 +8,8 @@
 //! `vectors/vectors.py` makes and reads; what tshark cannot see is named there.
 //!
 //! Also stored: `vectors/rxe-*.pcap`, which two stock Linux kernels' Soft-RoCE sent each other in
-//! the interop laboratory.
+//! the interop laboratory (`deploy/interop vectors` records them anew). `rxe-cm-*.pcap` have their
+//! kernels' connection management, and `rxe-cm-*.json` what tshark reads in each of its MADs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
