@@ -2,6 +2,7 @@
 
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Seen, Shape, read};
+use crate::migration::{Alternate, Migration, Route};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::unreliable::Sender;
@@ -73,7 +74,10 @@ enum Roles {
 struct Watch {
     peer: Peer,
     roles: Roles,
+    migration: Migration,
     has_ended: bool,
+    /// No message may begin.
+    is_held: bool,
 }
 
 impl Watch {
@@ -85,7 +89,25 @@ impl Watch {
             ))),
             _ => Roles::Sender(Sender::new(peer.mtu, peer.first_psn)),
         };
-        Watch { peer, roles, has_ended: false }
+        let Peer { addr, dest_addr, pkey, .. } = peer;
+        let migration = Migration::new(Route { addr, dest_addr, pkey });
+        Watch { peer, roles, migration, has_ended: false, is_held: false }
+    }
+
+    /// The path that a packet takes, and its MigReq; those of a datagram are its handle's.
+    fn check_path(&mut self, seen: &Seen) -> Result<(), Flaw> {
+        if self.peer.service == Service::Datagram {
+            let peer = &self.peer;
+            ensure(seen.src == peer.addr, Rule::Address, seen.src[15], peer.addr[15])?;
+            ensure(seen.pkey == peer.pkey, Rule::Pkey, seen.pkey, peer.pkey)?;
+            return ensure(seen.mig_req, Rule::MigReq, 0_u8, 1_u8);
+        }
+        if let Some(taken) = self.migration.sent(seen)?
+            && let Roles::Reliable(roles) = &mut self.roles
+        {
+            roles.0.migrated(taken.timeout_ns);
+        }
+        Ok(())
     }
 }
 
@@ -118,6 +140,36 @@ impl Checker {
         self.watches[qp.0].has_ended = true;
     }
 
+    /// The queue pair's owner has loaded an alternate path and re-armed it.
+    pub fn rearm(&mut self, qp: Watched, primary: Route, alternate: Alternate) {
+        self.watches[qp.0].migration.rearm(primary, alternate);
+    }
+
+    /// The queue pair's owner has loaded another alternate path, in whatever state.
+    pub fn load_alternate(&mut self, qp: Watched, alternate: Alternate) {
+        self.watches[qp.0].migration.load(alternate);
+    }
+
+    /// The queue pair's owner has begun to drain the send queue, or lets it go on.
+    pub fn hold(&mut self, qp: Watched, is_held: bool) {
+        self.watches[qp.0].is_held = is_held;
+    }
+
+    /// The queue pair's RNR NAKs carry another timer code from now on.
+    pub fn set_rnr_timer(&mut self, qp: Watched, code: u8) {
+        if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
+            roles.1.rnr_timer = code;
+        }
+    }
+
+    /// Is everything acknowledged that the queue pair has sent, and no message in the middle?
+    pub fn is_quiet(&self, qp: Watched) -> bool {
+        match &self.watches[qp.0].roles {
+            Roles::Reliable(roles) => roles.0.is_quiet(),
+            Roles::Sender(sender) => sender.is_quiet(),
+        }
+    }
+
     /// The queue pair has refused a request for another reason than its PSN, so it may expect less
     /// than what has arrived.
     pub fn refused(&mut self, qp: Watched) {
@@ -141,20 +193,28 @@ impl Checker {
         ensure(!watch.has_ended, Rule::SentAfterEnd, seen.psn, 0_u8)?;
         let shape = shape_of(&seen)?;
         check_headers(&watch.peer, &seen)?;
+        watch.check_path(&seen)?;
+        let begins = shape.is_request() && shape.is_first;
         match &mut watch.roles {
             Roles::Reliable(roles) if shape.is_request() => {
                 ensure(!roles.1.is_over, Rule::SentAfterEnd, seen.psn, 0_u8)?;
-                roles.0.sent(now_ns, self.slack_ns, &seen, &shape)?;
+                let is_new = roles.0.sent(now_ns, self.slack_ns, &seen, &shape)?;
+                ensure(!(watch.is_held && begins && is_new), Rule::StartedInSqd, seen.psn, 0_u8)?;
             }
             Roles::Reliable(roles) => roles.1.sent(&seen, &shape)?,
-            Roles::Sender(sender) => sender.sent(&seen, &shape)?,
+            Roles::Sender(sender) => {
+                ensure(!(watch.is_held && begins), Rule::StartedInSqd, seen.psn, 0_u8)?;
+                sender.sent(&seen, &shape)?;
+            }
         }
         Ok(seen)
     }
 
     /// A frame of which [`sent`](Checker::sent) gave `seen` arrives at queue pair `qp` undamaged.
     pub fn arrived(&mut self, qp: Watched, now_ns: u64, seen: &Seen) {
-        let Roles::Reliable(roles) = &mut self.watches[qp.0].roles else { return };
+        let watch = &mut self.watches[qp.0];
+        watch.migration.arrived(seen);
+        let Roles::Reliable(roles) = &mut watch.roles else { return };
         let Some(shape) = Shape::of(seen.opcode) else { return };
         if shape.is_request() {
             roles.1.arrived(seen, &shape);
@@ -197,12 +257,8 @@ fn check_headers(peer: &Peer, seen: &Seen) -> Result<(), Flaw> {
         Service::Datagram => 3_u8,
     };
     ensure(seen.opcode >> 5 == service, Rule::Service, seen.opcode, service)?;
-    ensure(seen.src == peer.addr, Rule::Address, seen.src[15], peer.addr[15])?;
-    ensure(seen.pkey == peer.pkey, Rule::Pkey, seen.pkey, peer.pkey)?;
-    ensure(seen.mig_req, Rule::MigReq, 0_u8, 1_u8)?;
     if peer.service == Service::Datagram {
         return ensure(seen.src_qpn == peer.qpn, Rule::SourceQp, seen.src_qpn, peer.qpn);
     }
-    ensure(seen.dst == peer.dest_addr, Rule::Address, seen.dst[15], peer.dest_addr[15])?;
     ensure(seen.dest_qpn == peer.dest_qpn, Rule::QpNumber, seen.dest_qpn, peer.dest_qpn)
 }

@@ -39,7 +39,10 @@ rules! {
     Address "The addresses are not those of the connection."
     QpNumber "The destination QP is not the peer."
     Pkey "The P_Key is not the connection's."
-    MigReq "MigReq is clear without an alternate path."
+    MigReq "MigReq is clear in the state Migrated."
+    MigReqSet "MigReq is set by a QP that has not migrated."
+    NotArmed "A QP migrates that cannot be armed."
+    FormerPath "A packet leaves by the path that was left in a migration."
     Service "The opcode belongs to another service than the QP's."
     // Requests.
     PsnSkipped "A new request leaves out PSNs."
@@ -56,6 +59,7 @@ rules! {
     WriteLength "The packets of a WRITE do not add up to its announced length."
     TooManyReads "More READ and ATOMIC requests are outstanding than agreed."
     WindowTooWide "More than half of all PSNs are outstanding."
+    StartedInSqd "A message begins while the send queue is drained."
     SolicitedPlace "The solicited mark stands on a packet that ends no message."
     // Responses.
     AckOfNothing "An acknowledgement covers what has not been received."

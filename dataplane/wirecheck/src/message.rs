@@ -27,6 +27,11 @@ impl Messages {
         Messages { mtu, open: Open::None }
     }
 
+    /// Is no message open?
+    pub(crate) fn is_between(&self) -> bool {
+        matches!(self.open, Open::None)
+    }
+
     /// Takes the next new request packet; gives the PSNs it occupies.
     pub(crate) fn next(&mut self, seen: &Seen, shape: &Shape) -> Result<u32, Flaw> {
         let goes_on = match (self.open, shape.kind) {

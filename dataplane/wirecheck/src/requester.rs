@@ -87,14 +87,15 @@ impl Requester {
         }
     }
 
-    /// A request leaves. `slack` is by how much timeouts may be late for reasons outside.
+    /// A request leaves. `slack` is by how much timeouts may be late for reasons outside. Is it
+    /// the first time?
     pub(crate) fn sent(
         &mut self,
         now: u64,
         slack: u64,
         seen: &Seen,
         shape: &Shape,
-    ) -> Result<(), Flaw> {
+    ) -> Result<bool, Flaw> {
         let due = self.not_before.unwrap_or(0);
         ensure(now >= due, Rule::BeforeRnrTimer, now, due)?;
         if distance(seen.psn, self.next) < 0 {
@@ -102,7 +103,8 @@ impl Requester {
         } else {
             ensure(seen.psn == self.next, Rule::PsnSkipped, seen.psn, self.next)?;
         }
-        let end = if seen.psn == self.end {
+        let is_new = seen.psn == self.end;
+        let end = if is_new {
             self.send_new(now, seen, shape)?
         } else {
             self.repeated += 1;
@@ -110,7 +112,19 @@ impl Requester {
         };
         self.next = end;
         self.last_sent = now;
-        Ok(())
+        Ok(is_new)
+    }
+
+    /// The requests go by another path from now on, which is a cause to send again what is
+    /// unacknowledged.
+    pub(crate) fn migrated(&mut self, timeout: Option<u64>) {
+        self.timeout = timeout;
+        self.has_cause = true;
+    }
+
+    /// Is everything acknowledged, and no message in the middle?
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.units.is_empty() && self.messages.is_between()
     }
 
     fn check_rewind(&mut self, now: u64, slack: u64, psn: u32) -> Result<(), Flaw> {
@@ -163,7 +177,9 @@ impl Requester {
         let packets = distance(seen.psn, unit.seen.psn) as u32;
         ensure(packets < unit.psns, Rule::PsnSkipped, seen.psn, unit.seen.psn)?;
         let offset = packets * self.mtu;
-        let mut wanted = Seen { ack_req: seen.ack_req, psn: seen.psn, ..unit.seen };
+        // The path and its MigReq may be others by now.
+        let Seen { src, dst, pkey, mig_req, ack_req, psn, .. } = *seen;
+        let mut wanted = Seen { src, dst, pkey, mig_req, ack_req, psn, ..unit.seen };
         if unit.is_read {
             wanted.va = wanted.va.wrapping_add(u64::from(offset));
             wanted.dma_len -= offset;

@@ -30,7 +30,7 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct Responder {
     mtu: u32,
-    rnr_timer: u8,
+    pub(crate) rnr_timer: u8,
     possible: u32,
     low: u32,
     pub(crate) is_exact: bool,

@@ -25,4 +25,9 @@ impl Sender {
         self.next = add(self.next, 1);
         Ok(())
     }
+
+    /// Is no message in the middle?
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.messages.is_between()
+    }
 }

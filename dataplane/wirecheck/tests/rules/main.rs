@@ -1,117 +1,14 @@
 //! Each rule about sequences, broken on purpose by frames built here.
 
-use uroce_wirecheck::{Checker, Peer, Rule, Seen, Service, Watched, crc32, rnr_wait_ns};
+mod migration;
+mod tap;
 
-const A: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
-const B: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2];
-const MTU: u32 = 256;
-const TIMEOUT: u64 = 1_000_000;
+use uroce_wirecheck::{Peer, Rule, Service, rnr_wait_ns};
 
-/// Two watched queue pairs; the first sends requests from PSN 0xfffffe on.
-struct Tap {
-    checker: Checker,
-    a: Watched,
-    b: Watched,
-}
-
-fn peer(number: u32) -> Peer {
-    let (addr, dest_addr) = if number == 1 { (A, B) } else { (B, A) };
-    let (first_psn, expected_psn) = if number == 1 { (0xff_fffe, 7) } else { (7, 0xff_fffe) };
-    Peer {
-        service: Service::Reliable,
-        qpn: number,
-        addr,
-        dest_qpn: 3 - number,
-        dest_addr,
-        pkey: 0xffff,
-        mtu: MTU,
-        first_psn,
-        expected_psn,
-        max_reads: 2,
-        rnr_timer: 5,
-        timeout_ns: Some(TIMEOUT),
-    }
-}
-
-/// A frame with this opcode, PSN, extended headers and payload.
-fn frame(from: u32, opcode: u8, psn: u32, ext: &[u8], payload: &[u8]) -> Vec<u8> {
-    let service = if opcode >> 5 == 3 { [0, 0, 0, 1, 0, 0, 0, 1].as_slice() } else { &[] };
-    let pad = payload.len().wrapping_neg() & 3;
-    let mut transport = vec![opcode, 0x40 | (pad as u8) << 4, 0xff, 0xff, 0, 0, 0, 3 - from as u8];
-    transport.extend((0x8000_0000 | psn).to_be_bytes());
-    transport.extend([service, ext, payload, &[0; 3][..pad]].concat());
-    let (src, dst) = if from == 1 { (A, B) } else { (B, A) };
-    let udp_len = transport.len() as u16 + 12;
-    let mut ip = vec![0x45, 0];
-    ip.extend((udp_len + 20).to_be_bytes());
-    ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-    ip.extend(&src[12..]);
-    ip.extend(&dst[12..]);
-    let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-    let sum = !((sum >> 16) + (sum & 0xffff)) as u16;
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let mut udp = vec![0xc0, 0, 0x12, 0xb7];
-    udp.extend(udp_len.to_be_bytes());
-    udp.extend([0, 0]);
-
-    let mut covered = [vec![0xff; 8], ip.clone(), udp.clone(), transport.clone()].concat();
-    [1, 8, 10, 11, 26, 27, 32].iter().for_each(|at| covered[8 + at] = 0xff);
-    let icrc = crc32(&covered).to_le_bytes().to_vec();
-    let ethernet = [vec![2; 12], vec![8, 0]].concat();
-    [ethernet, ip, udp, transport, icrc].concat()
-}
-
-fn aeth(syndrome: u8, msn: u32) -> [u8; 4] {
-    (u32::from(syndrome) << 24 | msn).to_be_bytes()
-}
-
-fn reth(va: u64, len: u32) -> Vec<u8> {
-    [&va.to_be_bytes()[..], &[0, 0, 0, 9], &len.to_be_bytes()].concat()
-}
-
-impl Tap {
-    fn new() -> Tap {
-        let mut checker = Checker::new();
-        let [a, b] = [1, 2].map(|number| checker.watch(peer(number)));
-        Tap { checker, a, b }
-    }
-
-    fn try_sent(&mut self, now: u64, bytes: &[u8]) -> Result<Seen, Rule> {
-        let from = if bytes[14 + 15] == 1 { self.a } else { self.b };
-        self.checker.sent(from, now, bytes).map_err(|flaw| flaw.rule)
-    }
-
-    /// Sent and arrived.
-    fn pass(&mut self, now: u64, bytes: &[u8]) {
-        let seen = self.try_sent(now, bytes).expect("a packet without flaw");
-        let to = if bytes[14 + 15] == 1 { self.b } else { self.a };
-        self.checker.arrived(to, now, &seen);
-    }
-
-    fn flaw(&mut self, now: u64, bytes: &[u8]) -> Rule {
-        self.try_sent(now, bytes).expect_err("a packet with a flaw")
-    }
-}
-
-const SEND_FIRST: u8 = 0;
-const SEND_MIDDLE: u8 = 1;
-const SEND_LAST: u8 = 2;
-const SEND_ONLY: u8 = 4;
-const WRITE_ONLY: u8 = 0x0a;
-const READ: u8 = 0x0c;
-const ACK: u8 = 0x11;
-
-fn send(psn: u32) -> Vec<u8> {
-    frame(1, SEND_ONLY, psn, &[], b"hello")
-}
-
-fn ack(psn: u32, msn: u32) -> Vec<u8> {
-    frame(2, ACK, psn, &aeth(0x1f, msn), &[])
-}
-
-fn nak(psn: u32, syndrome: u8) -> Vec<u8> {
-    frame(2, ACK, psn, &aeth(syndrome, 0), &[])
-}
+use tap::{
+    READ, SEND_FIRST, SEND_LAST, SEND_MIDDLE, SEND_ONLY, TIMEOUT, Tap, WRITE_ONLY, ack, aeth,
+    frame, nak, peer, reth, send,
+};
 
 #[test]
 fn an_exchange_over_the_wrap_has_no_flaw() {

@@ -1,0 +1,86 @@
+//! The rules about paths and MigReq, and about a send queue that is drained.
+
+use uroce_wirecheck::{Alternate, Route, Rule};
+
+use super::tap::{
+    A, ACK, B, SEND_FIRST, SEND_LAST, SEND_ONLY, TIMEOUT, Tap, aeth, frame, frame_by, on, send,
+};
+
+/// The first packet's PSN.
+const FIRST: u32 = 0xff_fffe;
+
+fn route(net: u8, from: u32) -> Route {
+    let (addr, dest_addr) = if from == 1 { (A, B) } else { (B, A) };
+    Route { addr: on(net, addr), dest_addr: on(net, dest_addr), pkey: 0xffff }
+}
+
+/// Both ends have been re-armed, with subnet 1 as their alternate path.
+fn rearmed() -> Tap {
+    let mut tap = Tap::new();
+    for (number, qp) in [(1, tap.a), (2, tap.b)] {
+        let alternate = Alternate { route: route(1, number), timeout_ns: Some(2 * TIMEOUT) };
+        tap.checker.rearm(qp, route(0, number), alternate);
+    }
+    tap
+}
+
+/// One request and its answer have gone back and forth since.
+fn armed() -> Tap {
+    let mut tap = rearmed();
+    tap.pass(0, &request(0, false, FIRST));
+    tap.pass(0, &frame_by(0, false, 2, ACK, FIRST, &aeth(0x1f, 1), &[]));
+    tap
+}
+
+fn request(net: u8, mig_req: bool, psn: u32) -> Vec<u8> {
+    frame_by(net, mig_req, 1, SEND_ONLY, psn, &[], b"hello")
+}
+
+#[test]
+fn mig_req_is_set_until_rearmed_and_clear_until_migrated() {
+    assert_eq!(Tap::new().flaw(0, &request(0, false, FIRST)), Rule::MigReq);
+    assert_eq!(rearmed().flaw(0, &request(0, true, FIRST)), Rule::MigReqSet);
+    let next = FIRST + 1;
+    assert_eq!(armed().flaw(0, &request(0, true, next)), Rule::MigReqSet);
+    assert_eq!(armed().flaw(0, &request(1, false, next)), Rule::MigReq);
+}
+
+#[test]
+fn only_a_qp_that_can_be_armed_migrates_and_then_leaves_the_former_path_alone() {
+    assert_eq!(rearmed().flaw(0, &request(1, true, FIRST)), Rule::NotArmed);
+    let mut tap = armed();
+    tap.pass(0, &request(1, true, FIRST + 1));
+    assert_eq!(tap.flaw(0, &request(0, true, 0)), Rule::FormerPath);
+    assert_eq!(tap.flaw(0, &request(2, true, 0)), Rule::Address);
+    assert_eq!(tap.flaw(0, &request(1, false, 0)), Rule::MigReq);
+    assert_eq!(Tap::new().flaw(0, &request(1, true, FIRST)), Rule::Address);
+}
+
+#[test]
+fn a_migration_is_a_cause_to_repeat_and_brings_its_own_timeout() {
+    let mut tap = armed();
+    tap.pass(1, &request(0, false, FIRST + 1));
+    tap.pass(2, &request(1, true, FIRST + 1));
+    let early = 2 + 2 * TIMEOUT - 1;
+    assert_eq!(tap.flaw(early, &request(1, true, FIRST + 1)), Rule::RewindWithoutCause);
+    tap.pass(early + 1, &request(1, true, FIRST + 1));
+}
+
+#[test]
+fn nothing_begins_while_the_send_queue_is_drained_and_what_was_begun_goes_on() {
+    let held = || {
+        let mut tap = Tap::new();
+        tap.pass(0, &frame(1, SEND_FIRST, FIRST, &[], &[3; 256]));
+        tap.checker.hold(tap.a, true);
+        tap.pass(0, &frame(1, SEND_LAST, FIRST + 1, &[], &[3; 10]));
+        tap
+    };
+    assert_eq!(held().flaw(0, &send(0)), Rule::StartedInSqd);
+    let mut tap = held();
+    tap.pass(TIMEOUT, &frame(1, SEND_FIRST, FIRST, &[], &[3; 256]));
+    assert!(!tap.checker.is_quiet(tap.a));
+    tap.pass(TIMEOUT, &frame(2, ACK, FIRST + 1, &aeth(0x1f, 1), &[]));
+    assert!(tap.checker.is_quiet(tap.a));
+    tap.checker.hold(tap.a, false);
+    tap.pass(TIMEOUT, &send(0));
+}
