@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// A flood of bad frames beside a healthy queue pair: what it costs
     #[command(name = "flood")]
     Flood(FloodArgs),
+    /// Modify QP's round trip, beside an idle lcore and beside one under full load
+    #[command(name = "modify")]
+    Modify(ModifyArgs),
     /// The main job and its figures beside the limits, over rings and over memif
     #[command(name = "quickstart")]
     Quickstart(QuickstartArgs),
@@ -139,6 +142,20 @@ pub(crate) struct FloodArgs {
     pub(crate) runs: u32,
     /// Milliseconds that each run takes
     #[arg(long, default_value_t = 200, value_name = "MS")]
+    pub(crate) time_ms: u64,
+}
+
+/// Options of `modify`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ModifyArgs {
+    /// Payload bytes of the messages that the lcore is loaded with
+    #[arg(short = 's', long, default_value_t = 65536, value_name = "BYTES")]
+    pub(crate) size: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Milliseconds that each part takes
+    #[arg(long, default_value_t = 500, value_name = "MS")]
     pub(crate) time_ms: u64,
 }
 

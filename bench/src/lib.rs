@@ -7,6 +7,7 @@
 //!                      └► bandwidth · latency · verify   over the verbs of `uroce`
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
+//!   modify             Modify QP's round trip
 //!   flood              a healthy queue pair beside bad frames
 //!   quickstart         all of it, between processes that it starts
 //! ```
@@ -25,6 +26,7 @@ mod exchange;
 mod flood;
 mod limits;
 mod machine;
+mod modify;
 mod node;
 mod pattern;
 mod perf;
@@ -73,6 +75,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
         Command::Limits(args) => limits::run(&args),
         Command::Flood(args) => flood::run(&args),
+        Command::Modify(args) => modify::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
         // `perf` takes all others.
