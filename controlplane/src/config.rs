@@ -18,6 +18,7 @@
 //!     mtu = 4200
 //!     vlan = 100
 //!     gateway = ["192.0.2.254"]
+//!     routes = [{ to = "198.51.100.0/24", via = "192.0.2.253" }]
 //!
 //!     [[device]]
 //!     name = "uroce1"
@@ -44,7 +45,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use uroce_wire::Mac;
 
-use crate::path::route::{IpPrefix, PrefixError};
+use crate::path::route::{IpPrefix, PrefixError, StaticRoute};
 
 pub use uroce_engine::eal::LogLevel;
 
@@ -221,14 +222,24 @@ pub struct LossConfig {
 }
 
 /// A port of a device. Its addresses, IPv4 and IPv6, are its GIDs, in the order given.
+///
+/// Ports of a device may be on one network or on several: a path leaves by the port and from the
+/// address that Modify QP names, whatever the destination.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
     /// What it stands on: `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`.
     pub ethdev: Ethdev,
-    /// Its addresses with the prefixes of their links, up to 32; none by default.
+    /// Its addresses with the prefixes of their links, up to 32. Default: those of `netdev`, which
+    /// the port then follows; without one, none.
     #[serde(default)]
     pub ip: Vec<IpPrefix>,
+    /// The kernel's network interface behind the port, 1 to 15 bytes. Its link state is the port's,
+    /// its Ethernet address and MTU count, and its addresses where none are configured. Default:
+    /// the `iface` of an af_packet or af_xdp device. Not that of a tap, which is the link's other
+    /// end.
+    #[serde(default)]
+    pub netdev: Option<String>,
     /// Adds the IPv6 link-local address made of the Ethernet address, as the last GID. Default:
     /// false; a port has the configured addresses only.
     #[serde(default)]
@@ -243,6 +254,15 @@ pub struct PortConfig {
     /// Where packets for other links go, one per IP version, on the port's link; default: none.
     #[serde(default)]
     pub gateway: Vec<IpAddr>,
+    /// Static routes, up to 64, as `{ to = "198.51.100.0/24", via = "192.0.2.254" }`: packets for
+    /// `to` go to the router `via` on the port's link. The longest prefix wins, the link's own
+    /// among them; default: none.
+    #[serde(default)]
+    pub routes: Vec<StaticRoute>,
+    /// When the port's link goes down, QPs that are armed and whose path leaves by it take their
+    /// alternate path at once instead of after their retries. Default: true.
+    #[serde(default = "text::yes")]
+    pub migrate_on_link_down: bool,
     /// Ethernet address, unicast; default: the device's.
     #[serde(default, deserialize_with = "text::mac")]
     pub mac: Option<Mac>,
@@ -267,10 +287,13 @@ impl PortConfig {
         Self {
             ethdev,
             ip: Vec::new(),
+            netdev: None,
             link_local: false,
             mtu: text::default_mtu(),
             vlan: None,
             gateway: Vec::new(),
+            routes: Vec::new(),
+            migrate_on_link_down: true,
             mac: None,
             rx_descriptors: text::default_descriptors(),
             tx_descriptors: text::default_descriptors(),
@@ -304,6 +327,22 @@ impl PortConfig {
         Ok(self)
     }
 
+    /// With this netdev behind it.
+    pub fn netdev(mut self, name: impl Into<String>) -> Self {
+        self.netdev = Some(name.into());
+        self
+    }
+
+    /// With a static route more, as `198.51.100.0/24` by way of a router on the port's link.
+    ///
+    /// # Errors
+    ///
+    /// [`PrefixError`] if the text is no network.
+    pub fn route(mut self, to: &str, via: IpAddr) -> Result<Self, PrefixError> {
+        self.routes.push(StaticRoute { to: to.parse()?, via });
+        Ok(self)
+    }
+
     /// With this MTU.
     pub fn mtu(mut self, mtu: u16) -> Self {
         self.mtu = mtu;
@@ -314,6 +353,20 @@ impl PortConfig {
     pub fn loss(mut self, loss: LossConfig) -> Self {
         self.loss = loss;
         self
+    }
+
+    /// The kernel's interface behind the port: the one named, or the device's own.
+    pub fn netdev_name(&self) -> Option<&str> {
+        let named = self.netdev.as_deref();
+        named.or_else(|| match &self.ethdev {
+            Ethdev::Vdev(devargs) => text::iface_of(devargs),
+            Ethdev::Ring(_) | Ethdev::Pci(_) => None,
+        })
+    }
+
+    /// Whether the port has its netdev's addresses, for want of configured ones.
+    pub fn follows_addresses(&self) -> bool {
+        self.ip.is_empty() && !self.link_local && self.netdev_name().is_some()
     }
 }
 

@@ -22,10 +22,12 @@ use std::time::Duration;
 
 use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec};
 use uroce_transport::{Ah, Pd, QpChange};
-use uroce_wire::{Gid, Mac, PathMtu, Psn, Qpn};
+use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::config::{Config, DeviceConfig};
+use crate::netdev::Watch;
 use crate::path::AddressVector;
+use crate::port_watch::{PortAttr, PortTable};
 use crate::request::{Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError};
 use crate::thread;
 use ring::RingLease;
@@ -33,30 +35,15 @@ use ring::RingLease;
 /// Longer than a resolution and a stalled lcore together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What does not change about a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortAttr {
-    /// Its number, from 1.
-    pub number: u8,
-    /// Its Ethernet address.
-    pub mac: Mac,
-    /// Largest Ethernet payload in bytes.
-    pub mtu: u16,
-    /// Largest path MTU that fits; `None` if not even 256 does.
-    pub max_path_mtu: Option<PathMtu>,
-    /// VLAN of its frames.
-    pub vlan: Option<u16>,
-    /// Its addresses; an [`AddressVector`] names one by index.
-    pub gids: Vec<Gid>,
-}
-
 /// An open device. Dropping it closes it.
 #[derive(Debug)]
 pub struct Device {
     config: DeviceConfig,
     engine: Engine,
-    ports: Vec<PortAttr>,
+    ports: PortTable,
     requests: Sender<Request>,
+    /// Follows the netdevs behind ports; ends before the thread that it tells.
+    netdevs: Option<Watch>,
     thread: Option<JoinHandle<()>>,
     /// Given back when the thread has closed the ports.
     leases: Vec<RingLease>,
@@ -77,16 +64,23 @@ impl Device {
         let opened = open::open(config, device)?;
         let (requests, inbox) = channel();
         let cpu = thread::choose_cpu(config, device);
-        let thread = thread::start(opened.control, opened.neighbours, inbox, cpu)
-            .map_err(OpenError::Thread)?;
-        Ok(Self {
+        let ports = opened.ports.table.clone();
+        let thread =
+            thread::start(opened.control, opened.ports, inbox, cpu).map_err(OpenError::Thread)?;
+        let mut device = Self {
             config: device.clone(),
             engine: opened.engine,
-            ports: opened.ports,
+            ports,
             requests,
+            netdevs: None,
             thread: Some(thread),
             leases: opened.leases,
-        })
+        };
+        if let Some(netdevs) = opened.netdevs {
+            let watch = netdevs.watch(device.requests.clone()).map_err(OpenError::Netdevs)?;
+            device.netdevs = Some(watch);
+        }
+        Ok(device)
     }
 
     /// What it was configured with.
@@ -99,14 +93,14 @@ impl Device {
         &self.engine
     }
 
-    /// The ports, number 1 first.
-    pub fn ports(&self) -> &[PortAttr] {
-        &self.ports
+    /// The ports as they are now, number 1 first.
+    pub fn ports(&self) -> Vec<PortAttr> {
+        self.ports.all()
     }
 
-    /// The port of that number, counted from 1.
-    pub fn port(&self, number: u8) -> Option<&PortAttr> {
-        self.ports.iter().find(|port| port.number == number)
+    /// The port of that number, counted from 1, as it is now.
+    pub fn port(&self, number: u8) -> Option<PortAttr> {
+        self.ports.port(number)
     }
 
     /// Create QP.
@@ -228,6 +222,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        self.netdevs = None;
         // If the thread is gone already, so is what it would shut down.
         let _ = self.requests.send(Request::Shutdown);
         if let Some(thread) = self.thread.take() {

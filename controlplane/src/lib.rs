@@ -23,11 +23,14 @@
 
 pub mod config;
 pub mod device;
+mod netdev;
 pub mod path;
+mod port_watch;
 mod request;
 mod thread;
 
 pub use config::{Config, ConfigError};
-pub use device::{Device, OpenError, PortAttr, random_psn};
+pub use device::{Device, OpenError, random_psn};
 pub use path::{AddressVector, PathError};
+pub use port_watch::PortAttr;
 pub use request::{Count, PortStatus, RequestError};

@@ -12,6 +12,7 @@
 //! Not here: alternate paths. A path is resolved when Modify QP sets it; a neighbour that moves to
 //! another Ethernet address later is found again by a new Modify QP.
 
+pub mod gid_table;
 pub mod neighbour;
 pub mod route;
 
@@ -99,34 +100,33 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Finds the next hop of `vector` from the port of that number, whose GIDs are `gids`.
+    /// Finds the next hop of `vector` from the port of that number.
     pub(crate) fn find(
         vector: &AddressVector,
         port: u8,
-        gids: &[Gid],
         neighbours: &Neighbours,
     ) -> Result<Self, PathError> {
-        Self::between(vector, port, gids, |dst| neighbours.routes().next_hop(dst))
+        Self::between(vector, port, neighbours, |dst| neighbours.routes().next_hop(dst))
     }
 
     /// The same for a vector to a multicast group, which is on every link.
     pub(crate) fn to_group(
         vector: &AddressVector,
         port: u8,
-        gids: &[Gid],
-        _neighbours: &Neighbours,
+        neighbours: &Neighbours,
     ) -> Result<Self, PathError> {
-        Self::between(vector, port, gids, Ok)
+        Self::between(vector, port, neighbours, Ok)
     }
 
     fn between(
         vector: &AddressVector,
         port: u8,
-        gids: &[Gid],
+        neighbours: &Neighbours,
         next_hop: impl FnOnce(IpAddr) -> Result<IpAddr, RouteError>,
     ) -> Result<Self, PathError> {
         let index = vector.sgid_index;
-        let source = *gids.get(usize::from(index)).ok_or(PathError::NoGid { port, index })?;
+        let source = neighbours.routes().own().gid(index);
+        let source = source.ok_or(PathError::NoGid { port, index })?;
         let (src, dst) = (source.to_ip(), vector.dgid.to_ip());
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(PathError::Versions { src, dst });
@@ -179,12 +179,12 @@ mod tests {
     }
 
     fn neighbours() -> Neighbours {
-        let own = OWN.map(|text| text.parse().unwrap()).to_vec();
+        let own = gid_table::GidTable::new(&OWN.map(|text| text.parse().unwrap()));
         Neighbours::new(Mac([2, 0, 0, 0, 0, 1]), Some(7), Routes::new(own, vec![]))
     }
 
     fn find(vector: AddressVector) -> Result<Route, PathError> {
-        Route::find(&vector, 1, &[gid("192.0.2.1"), gid("2001:db8::1")], &neighbours())
+        Route::find(&vector, 1, &neighbours())
     }
 
     #[test]
@@ -216,9 +216,8 @@ mod tests {
 
     #[test]
     fn a_group_needs_no_neighbour_and_is_no_connections_peer() {
-        let gids = [gid("192.0.2.1"), gid("2001:db8::1")];
         let to = |text| AddressVector::to(gid(text));
-        let group = |vector| Route::to_group(&vector, 1, &gids, &neighbours());
+        let group = |vector| Route::to_group(&vector, 1, &neighbours());
         let mac = Mac([1, 0, 0x5e, 1, 2, 3]);
         let encap = group(to("239.1.2.3")).unwrap().handle_encap(&neighbours(), mac);
         assert_eq!((encap.dst_mac, encap.dst), (mac, gid("239.1.2.3")));

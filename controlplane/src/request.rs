@@ -7,6 +7,7 @@ use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec};
 use uroce_transport::QpChange;
 use uroce_wire::{Encap, Gid, Mac, Qpn};
 
+use crate::netdev::NetdevState;
 use crate::path::{AddressVector, PathError};
 
 /// Why a request was refused. It changed nothing.
@@ -63,6 +64,7 @@ pub(crate) enum Request {
     Multicast { qpn: Qpn, group: Gid, membership: Membership, reply: Reply<()> },
     PortStatus { port: u8, reply: Reply<PortStatus> },
     Counts { reply: Reply<Vec<Count>> },
+    Netdev { port: u8, state: NetdevState },
     Shutdown,
 }
 

@@ -17,6 +17,7 @@
 
 mod counts;
 mod frames;
+mod ports;
 mod requests;
 mod waiting;
 
@@ -29,7 +30,7 @@ use uroce_engine::eal::block_signals;
 use uroce_transport::Instant;
 
 use crate::config::{Config, DeviceConfig, Lcores};
-use crate::path::neighbour::Neighbours;
+use crate::port_watch::Ports;
 use crate::request::Request;
 use counts::Counts;
 use waiting::Waiting;
@@ -48,7 +49,7 @@ const LINK_PERIOD: Duration = Duration::from_millis(250);
 /// The process may not have another thread.
 pub(crate) fn start(
     control: Control,
-    neighbours: Vec<Neighbours>,
+    ports: Ports,
     requests: Receiver<Request>,
     cpu: Option<usize>,
 ) -> std::io::Result<JoinHandle<()>> {
@@ -58,11 +59,9 @@ pub(crate) fn start(
             // A CPU that went away meanwhile is no reason not to run elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        let links = vec![false; neighbours.len()];
         let epoch = std::time::Instant::now();
         let counts = Counts::default();
-        let thread =
-            Thread { control, neighbours, links, waiting: Vec::new(), counts, epoch, ended: false };
+        let thread = Thread { control, ports, waiting: Vec::new(), counts, epoch, ended: false };
         thread.run(&requests);
     };
     std::thread::Builder::new().name("uroce-control".into()).spawn(body)
@@ -87,9 +86,7 @@ pub(crate) fn choose_cpu(config: &Config, device: &DeviceConfig) -> Option<usize
 
 struct Thread {
     control: Control,
-    neighbours: Vec<Neighbours>,
-    /// Whether each link was up when last seen.
-    links: Vec<bool>,
+    ports: Ports,
     waiting: Vec<Waiting>,
     counts: Counts,
     epoch: std::time::Instant,

@@ -1,14 +1,17 @@
 //! The limits of all fields.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use super::{Config, ConfigError, DeviceConfig, Ethdev, PortConfig};
-use crate::path::route::Routes;
+use crate::path::gid_table::GidTable;
+use crate::path::route::{Routes, StaticRoute};
 
 const LCORES: RangeInclusive<usize> = 1..=16;
 const PORTS: RangeInclusive<usize> = 1..=16;
 const ADDRESSES_MAX: usize = 32;
+const ROUTES_MAX: usize = 64;
 /// What the system's CPU sets can name.
 const CPUS: RangeInclusive<usize> = 0..=1023;
 /// IPv6 is not defined below (RFC 8200).
@@ -72,7 +75,11 @@ fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     if let Some(vlan) = port.vlan {
         within(&field("vlan"), vlan, 1..=4094)?;
     }
-    check_gateways(port, &field("gateway"))?;
+    if let Some(netdev) = &port.netdev {
+        let fits = (1..=15).contains(&netdev.len()) && !netdev.contains(['/', ' ']);
+        require(fits, &field("netdev"), "is not 1 to 15 characters without slash and space")?;
+    }
+    check_routes(port, name)?;
     if let Some(mac) = port.mac {
         let is_host = !mac.is_multicast() && mac != uroce_wire::Mac::default();
         require(is_host, &field("mac"), &format!("{mac} is not one station's address"))?;
@@ -108,13 +115,24 @@ fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
     }
 }
 
-fn check_gateways(port: &PortConfig, field: &str) -> Result<(), ConfigError> {
-    let routes = Routes::new(port.ip.clone(), Vec::new());
+/// Routers are on the link. Where that follows the netdev it shows only later.
+fn check_routes(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
+    let field = |key: &str| format!("{name}.{key}");
+    require(port.routes.len() <= ROUTES_MAX, &field("routes"), "has more than 64 routes")?;
+    let link = Routes::new(GidTable::new(&port.ip), Vec::new());
+    let check_router = |field: &str, router: IpAddr| {
+        let reason = format!("{router} is not another host on the port's link");
+        require(port.follows_addresses() || link.is_neighbour(router), field, &reason)
+    };
     for gateway in &port.gateway {
-        let reason = || format!("{gateway} is not another host on the port's link");
-        require(routes.next_hop(*gateway) == Ok(*gateway), field, &reason())?;
+        check_router(&field("gateway"), *gateway)?;
         let of_version = port.gateway.iter().filter(|other| other.is_ipv4() == gateway.is_ipv4());
-        require(of_version.count() == 1, field, "has two of one IP version")?;
+        require(of_version.count() == 1, &field("gateway"), "has two of one IP version")?;
+    }
+    for StaticRoute { to, via } in &port.routes {
+        check_router(&field("routes"), *via)?;
+        let reason = format!("{to} and {via} are not of one IP version");
+        require(to.is_ipv4() == via.is_ipv4(), &field("routes"), &reason)?;
     }
     Ok(())
 }

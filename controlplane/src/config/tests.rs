@@ -37,10 +37,13 @@ fn every_field_can_be_written() {
         [[device.port]]
         ethdev = { vdev = "net_null0" }
         ip = ["192.0.2.1/24"]
+        netdev = "eth0"
         link_local = true
         mtu = 9000
         vlan = 7
         gateway = ["192.0.2.9"]
+        routes = [{ to = "198.51.100.0/24", via = "192.0.2.8" }]
+        migrate_on_link_down = false
         mac = "02:00:00:00:00:07"
         rx_descriptors = 512
         tx_descriptors = 512
@@ -52,6 +55,12 @@ fn every_field_can_be_written() {
     assert_eq!((device.lcores.clone(), device.idle), (Lcores::Count(2), Idle::Sleep));
     assert_eq!(device.ports[0].mac, Some(Mac([2, 0, 0, 0, 0, 7])));
     assert_eq!(device.ports[0].loss, LossConfig { rx: 0.01, tx: 0.02, seed: 3 });
+    let route = StaticRoute { to: "198.51.100.0/24".parse().unwrap(), via: [192, 0, 2, 8].into() };
+    assert_eq!(device.ports[0].routes, [route]);
+    assert_eq!(
+        (device.ports[0].netdev_name(), device.ports[0].migrate_on_link_down),
+        (Some("eth0"), false)
+    );
     assert_eq!(config.eal.log, LogLevel::Info);
 }
 
@@ -62,6 +71,7 @@ fn unknown_keys_are_errors_and_named() {
         (format!("[eal]\nhugepages = true\n{DEVICE}{PORT}"), "hugepages"),
         (format!("{DEVICE}lcore = 1\n{PORT}"), "lcore"),
         (format!("{DEVICE}{PORT}ipv4 = []\n"), "ipv4"),
+        (format!("{DEVICE}{PORT}routes = [{{ to = \"::/0\", by = \"::1\" }}]\n"), "by"),
         (format!("{DEVICE}{PORT}loss = {{ rate = 1.0 }}\n"), "rate"),
         (format!("{DEVICE}[[device.port]]\nethdev = {{ usb = \"1\" }}\n"), "usb"),
     ];
@@ -86,6 +96,19 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "", "mtu = 1000\nlink_local = true\n", "device.a.port.1.mtu: is less than 1280"),
         ("", "", "vlan = 4095\n", "device.a.port.1.vlan: 4095 is not within 1 to 4094"),
         ("", "", "gateway = [\"192.0.2.1\"]\n", "device.a.port.1.gateway: 192.0.2.1 is not"),
+        ("", "", "netdev = \"eth 0\"\n", "device.a.port.1.netdev: is not 1 to 15"),
+        (
+            "",
+            "",
+            "routes = [{ to = \"::/0\", via = \"fe80::1\" }]\n",
+            "device.a.port.1.routes: fe80::1 is",
+        ),
+        (
+            "",
+            "",
+            "ip = [\"192.0.2.1/24\"]\nroutes = [{ to = \"::/0\", via = \"192.0.2.2\" }]\n",
+            "device.a.port.1.routes: ::/0 and 192.0.2.2 are not of one IP version",
+        ),
         ("", "", "mac = \"01:00:00:00:00:00\"\n", "device.a.port.1.mac"),
         ("", "", "rx_descriptors = 0\n", "device.a.port.1.rx_descriptors"),
         ("", "", "mbufs = 1\n", "device.a.port.1.mbufs"),
@@ -104,6 +127,10 @@ fn values_of_a_wrong_form_name_the_line() {
     let cases = [
         (format!("{DEVICE}{PORT}ip = [\"192.0.2.1\"]\n"), "192.0.2.1/24"),
         (format!("{DEVICE}{PORT}mac = \"no\"\n"), "02:00:5e:10:00:01"),
+        (
+            format!("{DEVICE}{PORT}routes = [{{ to = \"10.0.0.1/8\", via = \"10.0.0.2\" }}]\n"),
+            "10.0.0.1/8 has bits behind its prefix",
+        ),
         (format!("{DEVICE}idle = \"never\"\n{PORT}"), "never"),
         (format!("{DEVICE}lcores = \"all\"\n{PORT}"), "a number of lcores or a list of CPUs"),
         (format!("[eal]\nlog = \"loud\"\n{DEVICE}{PORT}"), "loud"),
@@ -131,4 +158,30 @@ fn devices_and_ethdevs_are_checked() {
 fn a_missing_file_is_named() {
     let error = Config::from_file(Path::new("/nonexistent/uroce.toml")).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/uroce.toml: "), "{error}");
+}
+
+#[test]
+fn a_port_follows_the_netdev_that_its_device_shares_with_the_kernel() {
+    let cases = [
+        ("net_af_packet0,iface=eth0,qpairs=2", Some("eth0")),
+        ("net_af_xdp1,start_queue=0,iface=eth1", Some("eth1")),
+        ("net_tap0,iface=tap0", None),
+        ("net_af_packet0", None),
+    ];
+    for (devargs, netdev) in cases {
+        let port = PortConfig::vdev(devargs);
+        assert_eq!((port.netdev_name(), port.follows_addresses()), (netdev, netdev.is_some()));
+        assert!(!port.ip("192.0.2.1/24").unwrap().follows_addresses());
+    }
+    let pci = PortConfig::pci("0000:01:00.0").netdev("eth2");
+    assert!(pci.netdev_name() == Some("eth2") && pci.follows_addresses());
+    assert!(!PortConfig { link_local: true, ..pci }.follows_addresses());
+}
+
+#[test]
+fn routers_of_a_port_that_follows_need_not_be_on_its_link_yet() {
+    let port = "ethdev = { vdev = \"net_af_packet0,iface=eth0\" }\ngateway = [\"192.0.2.254\"]\n";
+    let text = format!("{DEVICE}[[device.port]]\n{port}");
+    assert!(Config::from_toml(&text).is_ok());
+    assert!(error(&format!("{text}ip = [\"10.0.0.1/8\"]\n")).contains("192.0.2.254 is not"));
 }

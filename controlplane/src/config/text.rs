@@ -1,5 +1,6 @@
 //! How values that TOML does not know are written, and the defaults.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::de::Error;
@@ -7,13 +8,34 @@ use serde::{Deserialize, Deserializer};
 use uroce_wire::Mac;
 
 use super::{Lcores, LogLevel};
-use crate::path::route::IpPrefix;
+use crate::path::route::{IpNetwork, IpPrefix, StaticRoute};
 
 impl<'de> Deserialize<'de> for IpPrefix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         IpPrefix::from_str(&text).map_err(D::Error::custom)
     }
+}
+
+impl<'de> Deserialize<'de> for StaticRoute {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Keys {
+            to: String,
+            via: IpAddr,
+        }
+        let Keys { to, via } = Keys::deserialize(deserializer)?;
+        Ok(StaticRoute { to: IpNetwork::from_str(&to).map_err(D::Error::custom)?, via })
+    }
+}
+
+/// The interface of a device that shares one with the kernel.
+pub(super) fn iface_of(devargs: &str) -> Option<&str> {
+    let shares = ["net_af_packet", "eth_af_packet", "net_af_xdp"];
+    let shared = shares.iter().any(|driver| devargs.starts_with(driver));
+    let mut arguments = devargs.split(',').filter(|_| shared);
+    arguments.find_map(|argument| argument.strip_prefix("iface="))
 }
 
 pub(super) fn mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mac>, D::Error> {
@@ -30,6 +52,10 @@ pub(super) fn log_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Lo
         "debug" => Ok(LogLevel::Debug),
         _ => Err(D::Error::unknown_variant(&text, &["quiet", "warning", "info", "debug"])),
     }
+}
+
+pub(super) fn yes() -> bool {
+    true
 }
 
 pub(super) fn one_lcore() -> Lcores {

@@ -1,18 +1,21 @@
 //! From a configuration to a running engine.
 
+use std::sync::mpsc::Sender;
+
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
 use uroce_engine::port::{self, FRAME_OVERHEAD, Port, PortError};
-use uroce_engine::{
-    Control, Engine, EngineConfig, EngineError, IdlePolicy, PortAddresses, PortBinding, path_mtu_of,
-};
-use uroce_wire::{Gid, Mac};
+use uroce_engine::{Control, Engine, EngineConfig, EngineError, IdlePolicy, PortBinding};
+use uroce_wire::Mac;
 
-use super::PortAttr;
 use super::ring::{self, RingError, RingLease, RingSpec};
 use crate::config::{Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig};
+use crate::netdev::{NetdevState, Watch, Watcher};
+use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
-use crate::path::route::{IpPrefix, Routes, link_local};
+use crate::path::route::{IpPrefix, Routes, StaticRoute, link_local};
+use crate::port_watch::{PortWatch, Ports, port_addresses};
+use crate::request::Request;
 
 /// Packet buffers that a thread keeps for itself; few, so that they stay in the cache.
 const POOL_CACHE: u32 = 256;
@@ -56,6 +59,17 @@ pub enum OpenError {
         /// What is wrong.
         error: RingError,
     },
+    /// There is no network interface of the name that `netdev` gives.
+    #[error("port {port}: there is no network interface {name:?}")]
+    NoNetdev {
+        /// The port, counted from 1.
+        port: u8,
+        /// The name.
+        name: String,
+    },
+    /// The kernel does not tell of its network interfaces.
+    #[error("network interfaces cannot be followed: {0}")]
+    Netdevs(std::io::Error),
     /// The lcores did not start.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -69,45 +83,84 @@ pub enum OpenError {
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) control: Control,
-    pub(super) ports: Vec<PortAttr>,
-    pub(super) neighbours: Vec<Neighbours>,
+    pub(super) ports: Ports,
+    pub(super) netdevs: Option<Netdevs>,
     pub(super) leases: Vec<RingLease>,
+}
+
+/// The netdevs behind some of the ports.
+#[derive(Debug)]
+pub(super) struct Netdevs {
+    pub(super) watcher: Watcher,
+    /// The numbers of their ports.
+    pub(super) ports: Vec<u8>,
 }
 
 pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
     let eal = Eal::init(&eal_config(config))?;
     // First, and so dropped last: a lease outlives its port.
     let mut leases = Vec::new();
-    let (mut bindings, mut ports, mut neighbours) = (Vec::new(), Vec::new(), Vec::new());
+    let mut opened = Vec::new();
     for (port_config, number) in device.ports.iter().zip(1..) {
         let lcores = device.lcores.count() as u16;
         let pool = create_pool(eal, device, port_config)
             .map_err(|error| OpenError::Pool { port: number, error })?;
         let port = open_port(eal, port_config, number, lcores, &pool, &mut leases)?;
-        let mac = port_config.mac.unwrap_or_else(|| port.mac());
-        let prefixes = prefixes(port_config, mac);
-        let gids: Vec<Gid> = prefixes.iter().map(|own| own.address().into()).collect();
-        let (vlan, mtu) = (port_config.vlan, port.mtu());
-        let routes = Routes::new(prefixes, port_config.gateway.clone());
-        neighbours.push(Neighbours::new(mac, vlan, routes));
-        ports.push(PortAttr {
-            number,
-            mac,
-            mtu,
-            max_path_mtu: path_mtu_of(mtu),
-            vlan,
-            gids: gids.clone(),
-        });
-        let loss = port_config.loss;
+        opened.push((port, pool));
+    }
+    // After the ports: some devices make their own interface.
+    let netdevs = find_netdevs(device)?;
+    let mut ports = Ports::default();
+    let mut bindings = Vec::new();
+    for ((port, pool), (config, number)) in opened.into_iter().zip(device.ports.iter().zip(1..)) {
+        let state = netdevs.as_ref().and_then(|netdevs| netdevs.state_of(number));
+        let mac = config.mac.unwrap_or_else(|| port.mac());
+        let own = GidTable::new(&addresses(config, mac, state.as_ref()));
+        let neighbours = Neighbours::new(mac, config.vlan, Routes::new(own, routes(config)));
+        let loss = config.loss;
+        let watch = PortWatch::new(config, port.mtu(), state);
         bindings.push(PortBinding {
             port,
             pool,
-            addresses: PortAddresses { mac, vlan, gids },
+            addresses: port_addresses(&neighbours),
             loss: uroce_engine::LossConfig { rx: loss.rx, tx: loss.tx, seed: loss.seed },
         });
+        ports.push(neighbours, watch);
     }
     let (engine, control) = Engine::start(engine_config(config, device), bindings)?;
-    Ok(Opened { engine, control, ports, neighbours, leases })
+    Ok(Opened { engine, control, ports, netdevs, leases })
+}
+
+fn find_netdevs(device: &DeviceConfig) -> Result<Option<Netdevs>, OpenError> {
+    let named = device.ports.iter().zip(1..);
+    let named = named.filter_map(|(port, number)| Some((port.netdev_name()?, number)));
+    let (names, ports): (Vec<&str>, Vec<u8>) = named.unzip();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let watcher = Watcher::open(&names).map_err(OpenError::Netdevs)?;
+    for (at, (name, port)) in names.iter().zip(&ports).enumerate() {
+        if !watcher.exists(at) {
+            return Err(OpenError::NoNetdev { port: *port, name: (*name).to_owned() });
+        }
+    }
+    Ok(Some(Netdevs { watcher, ports }))
+}
+
+impl Netdevs {
+    /// Tells the control-plane thread of every change.
+    pub(super) fn watch(self, requests: Sender<Request>) -> std::io::Result<Watch> {
+        let Self { watcher, ports } = self;
+        watcher.watch(move |at, state| {
+            // A thread that is gone needs no news.
+            let _ = requests.send(Request::Netdev { port: ports[at], state });
+        })
+    }
+
+    fn state_of(&self, port: u8) -> Option<NetdevState> {
+        let at = self.ports.iter().position(|number| *number == port)?;
+        self.watcher.states().nth(at).cloned()
+    }
 }
 
 /// The same for all devices of a configuration, as there is one EAL.
@@ -212,11 +265,21 @@ fn open_port(
     Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })
 }
 
-fn prefixes(config: &PortConfig, mac: Mac) -> Vec<IpPrefix> {
-    let mut prefixes = config.ip.clone();
+/// The addresses that a port begins with.
+fn addresses(config: &PortConfig, mac: Mac, netdev: Option<&NetdevState>) -> Vec<IpPrefix> {
+    if let Some(netdev) = netdev.filter(|_| config.follows_addresses()) {
+        return netdev.addresses.clone();
+    }
+    let mut addresses = config.ip.clone();
     if config.link_local {
         // Always a host's address, whatever the Ethernet address is.
-        prefixes.extend(IpPrefix::new(link_local(mac.0).into(), 64));
+        addresses.extend(IpPrefix::new(link_local(mac.0).into(), 64));
     }
-    prefixes
+    addresses
+}
+
+/// The static routes; a gateway is the default one of its version.
+fn routes(config: &PortConfig) -> Vec<StaticRoute> {
+    let gateways = config.gateway.iter().copied().map(StaticRoute::default_via);
+    config.routes.iter().copied().chain(gateways).collect()
 }

@@ -68,6 +68,16 @@ impl Neighbours {
         &self.routes
     }
 
+    /// The same, to be changed: what is known of neighbours stays.
+    pub fn routes_mut(&mut self) -> &mut Routes {
+        &mut self.routes
+    }
+
+    /// The port has another Ethernet address from now on.
+    pub fn set_mac(&mut self, mac: Mac) {
+        self.link.mac = mac;
+    }
+
     /// The port's Ethernet address.
     pub fn mac(&self) -> Mac {
         self.link.mac
@@ -91,7 +101,7 @@ impl Neighbours {
     /// Tells the link our addresses (gratuitous ARP, unsolicited advertisement): at the start and
     /// when the link comes up.
     pub fn announce(&self, emit: Emit<'_>) {
-        for own in self.routes.prefixes() {
+        for own in self.routes.own().prefixes() {
             match own.address() {
                 IpAddr::V4(own) => emit(&arp::announcement(&self.link, own)),
                 IpAddr::V6(own) => emit(&ndp::announcement(&self.link, own)),
@@ -174,7 +184,7 @@ impl Neighbours {
 
     /// Can `ip` be another host on the link?
     fn is_neighbour(&self, ip: IpAddr) -> bool {
-        self.routes.next_hop(ip) == Ok(ip)
+        self.routes.is_neighbour(ip)
     }
 }
 

@@ -1,17 +1,23 @@
 //! Routes: which neighbour a destination is reached through.
 //!
-//! A port knows the prefixes of its own addresses, which are on its link, and at most one gateway
-//! per IP version. A QP's source address is given with its path (a GID index), so a route chooses
-//! the next hop only.
+//! A port knows the prefixes of its own addresses, which are on its link, and static routes, among
+//! them a default gateway per IP version. A QP's source address is given with its path (a GID
+//! index), so a route chooses the next hop only.
 //!
 //! Invariants
 //! - A next hop is on the link and is not an address of the port's.
+//! - The longest prefix wins; of two as long the link, then the route given first.
 //!
-//! Not here: routing between ports, more-specific routes, kernel routing tables.
+//! Not here: routing between ports, kernel routing tables.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+
+use super::gid_table::GidTable;
+
+/// Prefix length of the link-local addresses that each link has.
+const LINK_LOCAL_LEN: u8 = 64;
 
 /// An address and the length of the prefix that is on its link, as `192.0.2.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +26,7 @@ pub struct IpPrefix {
     len: u8,
 }
 
-/// Why a text is no [`IpPrefix`].
+/// Why a text is no [`IpPrefix`] or [`IpNetwork`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// It has not the form `address/length`.
@@ -37,6 +43,14 @@ pub enum PrefixError {
     /// The address cannot be a host's: multicast, broadcast, unspecified, loopback, v4-mapped.
     #[error("{0} is not a host's address on a network")]
     NotAHost(IpAddr),
+    /// A network's address has bits behind its prefix.
+    #[error("{address}/{len} has bits behind its prefix")]
+    HostBits {
+        /// The address.
+        address: IpAddr,
+        /// The length given.
+        len: u8,
+    },
 }
 
 impl IpPrefix {
@@ -76,17 +90,7 @@ impl IpPrefix {
 
     /// Whether `ip` is of the same version and shares the prefix.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        match (self.address, ip) {
-            (IpAddr::V4(own), IpAddr::V4(ip)) => {
-                let differs = u32::from(own) ^ u32::from(ip);
-                differs.checked_shr(32 - u32::from(self.len)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(ip)) => {
-                let differs = u128::from(own) ^ u128::from(ip);
-                differs.checked_shr(128 - u32::from(self.len)).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
+        share_prefix(self.address, ip, self.len)
     }
 
     /// The network's own and its broadcast address, where IPv4 has them (RFC 3021: not in /31).
@@ -111,10 +115,83 @@ impl FromStr for IpPrefix {
     type Err = PrefixError;
 
     fn from_str(text: &str) -> Result<Self, PrefixError> {
-        let syntax = || PrefixError::Syntax(text.to_owned());
-        let (address, len) = text.split_once('/').ok_or_else(syntax)?;
-        let address = address.parse().map_err(|_| syntax())?;
-        IpPrefix::new(address, len.parse().map_err(|_| syntax())?)
+        let (address, len) = address_and_len(text)?;
+        IpPrefix::new(address, len)
+    }
+}
+
+/// The destinations of a route, as `198.51.100.0/24`; `0.0.0.0/0` and `::/0` are all of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IpNetwork {
+    address: IpAddr,
+    len: u8,
+}
+
+impl IpNetwork {
+    /// The network with this address, whose bits behind the prefix are 0.
+    ///
+    /// # Errors
+    ///
+    /// [`PrefixError::Length`], or [`PrefixError::HostBits`] where one of them is not.
+    pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
+        let (bits, trailing_zeros) = match address {
+            IpAddr::V4(v4) => (32, u32::from(v4).trailing_zeros()),
+            IpAddr::V6(v6) => (128, u128::from(v6).trailing_zeros()),
+        };
+        if len > bits {
+            return Err(PrefixError::Length { address, len });
+        }
+        if trailing_zeros < u32::from(bits - len) {
+            return Err(PrefixError::HostBits { address, len });
+        }
+        Ok(Self { address, len })
+    }
+
+    /// Whether `ip` is one of the destinations.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        share_prefix(self.address, ip, self.len)
+    }
+
+    /// Whether the destinations are IPv4 addresses.
+    pub fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+}
+
+impl fmt::Display for IpNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+impl FromStr for IpNetwork {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let (address, len) = address_and_len(text)?;
+        IpNetwork::new(address, len)
+    }
+}
+
+/// The two sides of a slash.
+fn address_and_len(text: &str) -> Result<(IpAddr, u8), PrefixError> {
+    let syntax = || PrefixError::Syntax(text.to_owned());
+    let (address, len) = text.split_once('/').ok_or_else(syntax)?;
+    Ok((address.parse().map_err(|_| syntax())?, len.parse().map_err(|_| syntax())?))
+}
+
+/// Are the addresses of one version and alike in their first `len` bits?
+fn share_prefix(one: IpAddr, other: IpAddr, len: u8) -> bool {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => {
+            let differs = u32::from(one) ^ u32::from(other);
+            differs.checked_shr(32 - u32::from(len)).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(one), IpAddr::V6(other)) => {
+            let differs = u128::from(one) ^ u128::from(other);
+            differs.checked_shr(128 - u32::from(len)).unwrap_or(0) == 0
+        }
+        _ => false,
     }
 }
 
@@ -144,23 +221,53 @@ pub enum RouteError {
     /// The port's own. QPs of one port cannot be connected to each other.
     #[error("{0} is this port's own address: loopback is not supported")]
     OwnAddress(IpAddr),
-    /// No prefix contains it and no gateway is configured.
+    /// No prefix contains it and no route leads there.
     #[error("{0} is not on the port's link and there is no gateway for it")]
     Unreachable(IpAddr),
 }
 
-/// A port's routes.
+/// A static route: packets for that network go to that neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StaticRoute {
+    /// The destinations.
+    pub to: IpNetwork,
+    /// The router, of the same IP version. While it is not on the port's link the route does not
+    /// count.
+    pub via: IpAddr,
+}
+
+impl StaticRoute {
+    /// The default route of the gateway's IP version.
+    pub fn default_via(via: IpAddr) -> Self {
+        let any: IpAddr = match via {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self { to: IpNetwork { address: any, len: 0 }, via }
+    }
+}
+
+/// A port's addresses and routes.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    prefixes: Vec<IpPrefix>,
-    gateways: Vec<IpAddr>,
+    own: GidTable,
+    routes: Vec<StaticRoute>,
 }
 
 impl Routes {
-    /// The routes of a port with these addresses; of `gateways` the first of each IP version
-    /// counts.
-    pub fn new(prefixes: Vec<IpPrefix>, gateways: Vec<IpAddr>) -> Self {
-        Self { prefixes, gateways }
+    /// The routes of a port with these addresses.
+    pub fn new(own: GidTable, routes: Vec<StaticRoute>) -> Self {
+        Self { own, routes }
+    }
+
+    /// The port's addresses.
+    pub fn own(&self) -> &GidTable {
+        &self.own
+    }
+
+    /// The same, to be changed.
+    pub fn own_mut(&mut self) -> &mut GidTable {
+        &mut self.own
     }
 
     /// The neighbour to which packets for `dst` go.
@@ -169,42 +276,56 @@ impl Routes {
     ///
     /// [`RouteError`]; `OwnAddress` for the addresses of this port.
     pub fn next_hop(&self, dst: IpAddr) -> Result<IpAddr, RouteError> {
-        if !is_unicast(dst) || self.prefixes.iter().any(|own| own.is_edge_of_network(dst)) {
+        if !is_unicast(dst) || self.own.prefixes().any(|own| own.is_edge_of_network(dst)) {
             return Err(RouteError::NotUnicast(dst));
         }
         if dst.is_loopback() || self.is_own(dst) {
             return Err(RouteError::OwnAddress(dst));
         }
-        if self.is_on_link(dst) {
-            return Ok(dst);
-        }
-        let gateway = self.gateways.iter().find(|gateway| gateway.is_ipv4() == dst.is_ipv4());
-        gateway.copied().ok_or(RouteError::Unreachable(dst))
+        let direct = self.link_len(dst).map(|len| (len, dst));
+        let fits = |route: &&StaticRoute| route.to.contains(dst) && self.is_neighbour(route.via);
+        let routed = self.routes.iter().filter(fits).map(|route| (route.to.len, route.via));
+        // The last of the greatest wins: the link, then the first route.
+        let best = routed.rev().chain(direct).max_by_key(|(len, _)| *len);
+        best.map(|(_, next_hop)| next_hop).ok_or(RouteError::Unreachable(dst))
     }
 
     /// Whether `ip` is an address of the port's.
     pub fn is_own(&self, ip: IpAddr) -> bool {
-        self.prefixes.iter().any(|own| own.address == ip)
+        self.own.prefixes().any(|own| own.address == ip)
     }
 
     /// Whether `ip` is on the port's link: in a prefix of its addresses, or link-local (RFC 4861)
     /// where the port has IPv6 at all.
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
+        self.link_len(ip).is_some()
+    }
+
+    /// Whether `ip` can be another host on the port's link.
+    pub fn is_neighbour(&self, ip: IpAddr) -> bool {
+        let is_edge = |own: &IpPrefix| own.is_edge_of_network(ip);
+        is_unicast(ip)
+            && !ip.is_loopback()
+            && !self.is_own(ip)
+            && self.is_on_link(ip)
+            && !self.own.prefixes().any(is_edge)
+    }
+
+    /// The length of the longest prefix of the link that contains `ip`.
+    fn link_len(&self, ip: IpAddr) -> Option<u8> {
         let is_link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        self.prefixes.iter().any(|own| own.contains(ip) || is_link_local && own.address.is_ipv6())
+        let of = |own: &IpPrefix| match own.contains(ip) {
+            true => Some(own.len),
+            false => (is_link_local && own.address.is_ipv6()).then_some(LINK_LOCAL_LEN),
+        };
+        self.own.prefixes().filter_map(of).max()
     }
 
     /// The address to ask for `neighbour` from: one of its prefix, else any of its version.
     pub fn source_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
-        let on_its_link = self.prefixes.iter().find(|own| own.contains(neighbour));
-        on_its_link
-            .or_else(|| self.prefixes.iter().find(|p| p.address.is_ipv4() == neighbour.is_ipv4()))
-            .map(|own| own.address)
-    }
-
-    /// The port's addresses with their prefixes.
-    pub fn prefixes(&self) -> &[IpPrefix] {
-        &self.prefixes
+        let on_its_link = self.own.prefixes().find(|own| own.contains(neighbour));
+        let of_version = |own: &&IpPrefix| own.address.is_ipv4() == neighbour.is_ipv4();
+        on_its_link.or_else(|| self.own.prefixes().find(of_version)).map(|own| own.address)
     }
 }
 
@@ -218,8 +339,19 @@ mod tests {
 
     fn routes() -> Routes {
         let prefixes = ["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"];
-        let prefixes = prefixes.map(|text| text.parse().unwrap()).to_vec();
-        Routes::new(prefixes, vec![ip("192.0.2.254")])
+        let own = GidTable::new(&prefixes.map(|text| text.parse().unwrap()));
+        let to = |to: &str, via| StaticRoute { to: to.parse().unwrap(), via: ip(via) };
+        let routes = vec![
+            StaticRoute::default_via(ip("192.0.2.254")),
+            to("203.0.113.0/24", "192.0.2.253"),
+            to("203.0.113.0/25", "192.0.2.252"),
+            to("203.0.113.0/25", "192.0.2.251"),
+            to("203.0.113.0/26", "198.51.100.1"),
+            to("192.0.2.0/24", "192.0.2.250"),
+            to("192.0.2.64/26", "192.0.2.249"),
+            to("2001:db8:7::/48", "fe80::9"),
+        ];
+        Routes::new(own, routes)
     }
 
     #[test]
@@ -268,6 +400,47 @@ mod tests {
         assert_eq!(routes.next_hop(ip("198.51.100.7")), Ok(ip("192.0.2.254")));
         assert_eq!(routes.next_hop(ip("2001:db8::7")), Ok(ip("2001:db8::7")));
         assert_eq!(routes.next_hop(ip("fe80::7")), Ok(ip("fe80::7")));
+    }
+
+    #[test]
+    fn the_longest_prefix_with_a_router_on_the_link_wins() {
+        let routes = routes();
+        let cases = [
+            ("203.0.113.200", "192.0.2.253"),
+            ("203.0.113.100", "192.0.2.252"),
+            // The longest route's router is not on the link.
+            ("203.0.113.1", "192.0.2.252"),
+            // As long as the link's own prefix, and longer.
+            ("192.0.2.7", "192.0.2.7"),
+            ("192.0.2.65", "192.0.2.249"),
+            ("2001:db8:7::1", "fe80::9"),
+        ];
+        for (dst, next_hop) in cases {
+            assert_eq!(routes.next_hop(ip(dst)), Ok(ip(next_hop)), "{dst}");
+        }
+    }
+
+    #[test]
+    fn a_router_counts_while_it_is_on_the_link() {
+        let mut routes = routes();
+        routes.own_mut().update(&["10.0.0.1/8".parse().unwrap()]);
+        assert_eq!(
+            routes.next_hop(ip("203.0.113.1")),
+            Err(RouteError::Unreachable(ip("203.0.113.1")))
+        );
+        assert_eq!(routes.next_hop(ip("10.9.9.9")), Ok(ip("10.9.9.9")));
+    }
+
+    #[test]
+    fn networks_are_read_and_written() {
+        for text in ["0.0.0.0/0", "::/0", "198.51.100.0/24", "10.0.0.1/32", "2001:db8::/32"] {
+            assert_eq!(text.parse::<IpNetwork>().unwrap().to_string(), text);
+        }
+        let (address, len) = (ip("198.51.100.1"), 24);
+        let refused = "198.51.100.1/24".parse::<IpNetwork>();
+        assert_eq!(refused, Err(PrefixError::HostBits { address, len }));
+        assert!(matches!("::/129".parse::<IpNetwork>(), Err(PrefixError::Length { .. })));
+        assert!(matches!("10.0.0.0".parse::<IpNetwork>(), Err(PrefixError::Syntax(_))));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Thread {
         let mut counts = self.counts.list();
         counts.extend(Ignored::ALL.iter().map(|reason| {
             let of_port = |port: &Neighbours| port.ignored(*reason);
-            let value = self.neighbours.iter().map(of_port).sum();
+            let value = self.ports.neighbours.iter().map(of_port).sum();
             (reason.name(), reason.description(), value)
         }));
         counts

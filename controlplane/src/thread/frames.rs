@@ -1,4 +1,4 @@
-//! Frames that are not RoCE, in and out, and the links they pass.
+//! Frames that are not RoCE, in and out.
 
 use uroce_engine::Control;
 use uroce_transport::Instant;
@@ -15,7 +15,7 @@ impl Thread {
             let Some(frame) = self.control.recv_frame() else { return taken > 0 };
             self.counts.frames_in += 1;
             let at = usize::from(frame.port).wrapping_sub(1);
-            let Some(neighbours) = self.neighbours.get_mut(at) else { continue };
+            let Some(neighbours) = self.ports.neighbours.get_mut(at) else { continue };
             let Self { control, counts, .. } = self;
             let mut emit = |bytes: &[u8]| send(control, counts, frame.port, bytes);
             // What it was ignored for is counted by reason.
@@ -26,28 +26,16 @@ impl Thread {
 
     pub(super) fn ask_neighbours(&mut self) {
         let now = self.now();
-        let Self { control, counts, neighbours, .. } = self;
-        for (neighbours, port) in neighbours.iter_mut().zip(1..) {
+        let Self { control, counts, ports, .. } = self;
+        for (neighbours, port) in ports.neighbours.iter_mut().zip(1..) {
             if neighbours.next_timeout().is_some_and(|due| due <= now) {
                 neighbours.handle_timeout(now, &mut |bytes| send(control, counts, port, bytes));
             }
         }
     }
-
-    /// Announces a port's addresses when its link comes up.
-    pub(super) fn watch_links(&mut self) {
-        let Self { control, counts, neighbours, links, .. } = self;
-        for ((neighbours, was_up), port) in neighbours.iter().zip(links).zip(1..) {
-            let is_up = control.port(port).is_some_and(|port| port.link().up);
-            if is_up && !*was_up {
-                neighbours.announce(&mut |bytes| send(control, counts, port, bytes));
-            }
-            *was_up = is_up;
-        }
-    }
 }
 
-fn send(control: &mut Control, counts: &mut Counts, port: u8, frame: &[u8]) {
+pub(super) fn send(control: &mut Control, counts: &mut Counts, port: u8, frame: &[u8]) {
     match control.send_frame(port, frame) {
         Ok(()) => counts.frames_out += 1,
         // As if the link had lost it: it is asked for or announced again.

@@ -2,7 +2,7 @@
 
 use uroce_engine::multicast_mac;
 use uroce_transport::{AttrMask, QpChange, QpState, QpType, rule};
-use uroce_wire::{Encap, Gid, Mac, Qpn};
+use uroce_wire::{Encap, Mac, Qpn};
 
 use super::Thread;
 use super::requests::answer;
@@ -25,7 +25,7 @@ pub(super) enum Then {
 }
 
 /// One of [`Route`]'s two ways to be found.
-type FindRoute = fn(&AddressVector, u8, &[Gid], &Neighbours) -> Result<Route, PathError>;
+type FindRoute = fn(&AddressVector, u8, &Neighbours) -> Result<Route, PathError>;
 
 impl Thread {
     pub(super) fn modify(&mut self, modify: ModifyQp) {
@@ -67,7 +67,7 @@ impl Thread {
             };
         };
         let encap = self.find(vector, port, Route::to_group).map(|route| {
-            let neighbours = &self.neighbours[usize::from(route.port) - 1];
+            let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
             route.handle_encap(neighbours, mac)
         });
         answer(&reply, encap.map_err(RequestError::from));
@@ -84,19 +84,15 @@ impl Thread {
     }
 
     fn find(&self, vector: &AddressVector, port: u8, find: FindRoute) -> Result<Route, PathError> {
-        let gids = self.control.addresses(port).map(|addresses| &addresses.gids);
-        let at = usize::from(port).wrapping_sub(1);
-        match (self.neighbours.get(at), gids) {
-            (Some(neighbours), Some(gids)) => find(vector, port, gids, neighbours),
-            _ => Err(PathError::NoPort(port)),
-        }
+        let neighbours = self.ports.neighbours.get(usize::from(port).wrapping_sub(1));
+        neighbours.ok_or(PathError::NoPort(port)).and_then(|own| find(vector, port, own))
     }
 
     /// Goes on with the requests whose neighbours are known by now, or will never be.
     pub(super) fn resume(&mut self) {
         let now = self.now();
         for waiting in std::mem::take(&mut self.waiting) {
-            let neighbours = &mut self.neighbours[usize::from(waiting.route.port) - 1];
+            let neighbours = &mut self.ports.neighbours[usize::from(waiting.route.port) - 1];
             match neighbours.resolve(now, waiting.route.next_hop) {
                 Resolution::Pending => self.waiting.push(waiting),
                 Resolution::Failed => {
@@ -114,11 +110,11 @@ impl Thread {
         match then {
             Then::Tell(reply) => answer(&reply, Ok(mac)),
             Then::Handle(reply) => {
-                let neighbours = &self.neighbours[usize::from(route.port) - 1];
+                let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
                 answer(&reply, Ok(route.handle_encap(neighbours, mac)));
             }
             Then::Modify { modify, dest_qpn } => {
-                let neighbours = &self.neighbours[usize::from(route.port) - 1];
+                let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
                 let path = route.encap(neighbours, mac, modify.qpn, dest_qpn);
                 self.command(modify, Some(path));
             }

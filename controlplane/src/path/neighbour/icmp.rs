@@ -143,7 +143,7 @@ pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
 impl Neighbours {
     /// Is an IPv6 packet with this destination ours to look at?
     fn is_to_us(&self, dst: Ipv6Addr) -> bool {
-        let own = self.routes.prefixes().iter().filter_map(|own| match own.address() {
+        let own = self.routes.own().prefixes().filter_map(|own| match own.address() {
             IpAddr::V6(own) => Some(own),
             IpAddr::V4(_) => None,
         });

@@ -1,6 +1,7 @@
 //! Frames against those that scapy builds (`tests/golden/neighbour.py`), and what may be learned.
 
 use super::*;
+use crate::path::gid_table::GidTable;
 
 const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const OTHER: Mac = Mac([2, 0, 0, 0, 0, 3]);
@@ -23,7 +24,7 @@ fn at(millis: u64) -> Instant {
 
 fn port_on(vlan: Option<u16>) -> Neighbours {
     let own = ["192.0.2.1/24", "2001:db8::1/64"].map(|text| text.parse().unwrap());
-    Neighbours::new(Mac([2, 0, 0, 0, 0, 1]), vlan, Routes::new(own.to_vec(), vec![]))
+    Neighbours::new(Mac([2, 0, 0, 0, 0, 1]), vlan, Routes::new(GidTable::new(&own), vec![]))
 }
 
 fn port() -> Neighbours {

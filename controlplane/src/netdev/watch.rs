@@ -1,0 +1,206 @@
+//! The socket to the kernel and the thread that listens to it.
+//!
+//! Invariants
+//! - The state at the start and every later change come over one socket, so nothing between them is
+//!   missed; where the kernel had to drop messages everything is asked for again.
+//! - The thread ends when its [`Watch`] is dropped.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, sendto,
+    socket_with,
+};
+use uroce_engine::eal::block_signals;
+
+use super::message::{Dump, Message, dump, messages};
+use super::{Netdev, NetdevState};
+
+/// Changes of links, IPv4 and IPv6 addresses (`RTMGRP_*`).
+const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+/// Larger than what the kernel puts into a datagram, 32 KiB.
+const DATAGRAM: usize = 1 << 16;
+/// Dumps begun again because something changed under way.
+const TRIES: u32 = 16;
+
+/// A socket that has told of some interfaces and goes on doing so.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    socket: OwnedFd,
+    netdevs: Vec<Netdev>,
+    buffer: Vec<u8>,
+    sequence: u32,
+}
+
+/// A thread that tells of changes until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What has come over the socket.
+enum Heard {
+    /// A datagram of that many bytes.
+    Datagram(usize),
+    /// Something was lost.
+    Lost,
+    /// Nothing now.
+    Nothing,
+}
+
+impl Watcher {
+    /// Asks for the interfaces of these names. One that does not exist is down and has nothing.
+    ///
+    /// # Errors
+    ///
+    /// The system's, of sockets, or that the interfaces do not cease to change.
+    pub(crate) fn open(names: &[&str]) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        let netdevs = names.iter().map(|name| Netdev::new((*name).to_owned())).collect();
+        let mut watcher = Self { socket, netdevs, buffer: vec![0; DATAGRAM], sequence: 0 };
+        watcher.refresh()?;
+        Ok(watcher)
+    }
+
+    /// The interfaces' states, in the order of their names.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &NetdevState> {
+        self.netdevs.iter().map(|netdev| &netdev.state)
+    }
+
+    /// Whether there is an interface with the name of that place.
+    pub(crate) fn exists(&self, at: usize) -> bool {
+        self.netdevs.get(at).is_some_and(|netdev| netdev.index.is_some())
+    }
+
+    /// Starts the thread. `tell` gets the place of an interface and its new state.
+    ///
+    /// # Errors
+    ///
+    /// The process may not have another thread or file.
+    pub(crate) fn watch(
+        mut self,
+        mut tell: impl FnMut(usize, NetdevState) + Send + 'static,
+    ) -> io::Result<Watch> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stopped = stop.try_clone()?;
+        let body = move || {
+            block_signals();
+            while self.wait(&stopped) {
+                self.follow(&mut tell);
+            }
+        };
+        let thread = std::thread::Builder::new().name("uroce-netdev".into()).spawn(body)?;
+        Ok(Watch { stop, thread: Some(thread) })
+    }
+
+    /// Sleeps until there is something to hear; false when it is time to end.
+    fn wait(&self, stopped: &OwnedFd) -> bool {
+        let mut fds =
+            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) => fds[1].revents().is_empty(),
+            Err(Errno::INTR) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Hears what there is and tells what has changed by it.
+    fn follow(&mut self, tell: &mut impl FnMut(usize, NetdevState)) {
+        let before: Vec<NetdevState> = self.states().cloned().collect();
+        loop {
+            match self.hear() {
+                Heard::Datagram(len) => {
+                    for message in messages(&self.buffer[..len]) {
+                        self.netdevs.iter_mut().for_each(|netdev| netdev.apply(&message));
+                    }
+                }
+                // What is not known now becomes known by the next change.
+                Heard::Lost => drop(self.refresh()),
+                Heard::Nothing => break,
+            }
+        }
+        for (at, (before, now)) in before.iter().zip(self.states()).enumerate() {
+            if before != now {
+                tell(at, now.clone());
+            }
+        }
+    }
+
+    /// Asks for everything; what was known until then counts no more.
+    fn refresh(&mut self) -> io::Result<()> {
+        for _ in 0..TRIES {
+            let names = self.netdevs.iter().map(|netdev| Netdev::new(netdev.name.clone()));
+            let mut fresh: Vec<Netdev> = names.collect();
+            if self.ask(Dump::Links, &mut fresh)? && self.ask(Dump::Addresses, &mut fresh)? {
+                self.netdevs = fresh;
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("the network interfaces do not cease to change"))
+    }
+
+    /// One dump, and the changes heard meanwhile; false if it has to be done again.
+    fn ask(&mut self, what: Dump, netdevs: &mut [Netdev]) -> io::Result<bool> {
+        self.sequence += 1;
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&self.socket, &dump(what, self.sequence), SendFlags::empty(), &kernel)?;
+        let mut whole = true;
+        loop {
+            match self.hear() {
+                Heard::Datagram(len) => {
+                    for message in messages(&self.buffer[..len]) {
+                        match message {
+                            Message::Done(sequence) if sequence == self.sequence => {
+                                return Ok(whole);
+                            }
+                            Message::Broken(sequence) if sequence == self.sequence => whole = false,
+                            _ => netdevs.iter_mut().for_each(|netdev| netdev.apply(&message)),
+                        }
+                    }
+                }
+                Heard::Lost => return Ok(false),
+                Heard::Nothing => {
+                    poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None)?;
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self) -> Heard {
+        match recvfrom(&self.socket, &mut self.buffer[..], RecvFlags::TRUNC) {
+            Ok((_, len, from)) => {
+                let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
+                match from {
+                    Some(from) if from.pid() == 0 && len <= DATAGRAM => Heard::Datagram(len),
+                    Some(from) if from.pid() == 0 => Heard::Lost,
+                    // Another process may write to the socket.
+                    _ => Heard::Datagram(0),
+                }
+            }
+            Err(Errno::AGAIN) => Heard::Nothing,
+            Err(Errno::INTR) => Heard::Datagram(0),
+            Err(_) => Heard::Lost,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // A counter that is full wakes the thread as well.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! What changes about a port while it is used: its link, its addresses, its MTU.
+//!
+//! A value without I/O: the control-plane thread tells it what the driver and the kernel say, and
+//! does what it answers.
+//!
+//! Invariants
+//! - A port is up while its ethdev's link is and, where a netdev stands behind it, that one's too.
+//! - What a port has when it is opened is no change.
+//!
+//! Not here: what a change does to QPs. A QP keeps its path when the port loses the address: it
+//! goes on sending from it and gets no answers, as with Linux, until the address comes back or its
+//! retries are used up.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uroce_engine::{PortAddresses, path_mtu_of};
+use uroce_wire::{Gid, Mac, PathMtu};
+
+use crate::config::PortConfig;
+use crate::netdev::NetdevState;
+use crate::path::neighbour::Neighbours;
+
+/// A port as it is at the moment. Addresses and MTU may change where a netdev stands behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Its number, from 1.
+    pub number: u8,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Largest Ethernet payload in bytes: the configured one, or the netdev's where that is less.
+    pub mtu: u16,
+    /// Largest path MTU that fits; `None` if not even 256 does.
+    pub max_path_mtu: Option<PathMtu>,
+    /// VLAN of its frames.
+    pub vlan: Option<u16>,
+    /// Its addresses; an [`AddressVector`](crate::AddressVector) names one by index. An address
+    /// keeps its index. The zero GID stands where there was an address that is gone; a new one
+    /// takes the first such place.
+    pub gids: Vec<Gid>,
+}
+
+/// The ports as application threads see them; written by the control-plane thread alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PortTable(Arc<Mutex<Vec<PortAttr>>>);
+
+impl PortTable {
+    pub(crate) fn all(&self) -> Vec<PortAttr> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn port(&self, number: u8) -> Option<PortAttr> {
+        self.lock().iter().find(|port| port.number == number).cloned()
+    }
+
+    /// Each critical section leaves the table whole, so a panic elsewhere does not spoil it.
+    fn lock(&self) -> MutexGuard<'_, Vec<PortAttr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the control-plane thread has of each port; the first is port 1.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    pub(crate) neighbours: Vec<Neighbours>,
+    pub(crate) watches: Vec<PortWatch>,
+    pub(crate) table: PortTable,
+}
+
+impl Ports {
+    /// The next port.
+    pub(crate) fn push(&mut self, neighbours: Neighbours, watch: PortWatch) {
+        self.neighbours.push(neighbours);
+        self.watches.push(watch);
+        let number = self.watches.len() as u8;
+        self.table.lock().push(self.attr(number));
+    }
+
+    /// Writes the port's present attributes into the table.
+    pub(crate) fn publish(&self, number: u8) {
+        let new = self.attr(number);
+        if let Some(port) = self.table.lock().iter_mut().find(|port| port.number == number) {
+            *port = new;
+        }
+    }
+
+    fn attr(&self, number: u8) -> PortAttr {
+        let at = usize::from(number) - 1;
+        self.watches[at].attr(number, &self.neighbours[at])
+    }
+}
+
+/// What is to be done about a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkChange {
+    /// It was up when first looked at.
+    Found,
+    /// It has come up.
+    Up,
+    /// It has gone down.
+    Down,
+}
+
+/// One port, watched.
+#[derive(Debug)]
+pub(crate) struct PortWatch {
+    /// The port's largest payload, as it was opened.
+    mtu: u16,
+    follows_addresses: bool,
+    follows_mac: bool,
+    migrate_on_link_down: bool,
+    /// The ethdev's link when last seen.
+    link_up: Option<bool>,
+    /// What was heard last of the netdev, if there is one.
+    netdev: Option<NetdevState>,
+    /// What was told last.
+    up: Option<bool>,
+}
+
+impl PortWatch {
+    /// A port with this configuration, opened with this MTU, and its netdev if it has one.
+    pub(crate) fn new(config: &PortConfig, mtu: u16, netdev: Option<NetdevState>) -> Self {
+        Self {
+            mtu,
+            follows_addresses: config.follows_addresses(),
+            follows_mac: config.mac.is_none(),
+            migrate_on_link_down: config.migrate_on_link_down,
+            link_up: None,
+            netdev,
+            up: None,
+        }
+    }
+
+    /// Whether armed QPs are to leave the port when its link goes down.
+    pub(crate) fn migrates_on_link_down(&self) -> bool {
+        self.migrate_on_link_down
+    }
+
+    /// Whether the port was up when last looked at.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up == Some(true)
+    }
+
+    /// Whether the netdev is up; true where there is none.
+    pub(crate) fn is_netdev_up(&self) -> bool {
+        self.netdev.as_ref().is_none_or(|netdev| netdev.up)
+    }
+
+    /// The ethdev's link is or is not up.
+    pub(crate) fn set_link(&mut self, up: bool) -> Option<LinkChange> {
+        self.link_up = Some(up);
+        self.look()
+    }
+
+    /// The netdev is like this now. Gives its addresses to the port, if they are the port's, and
+    /// says whether a GID came, went or stands for another Ethernet address.
+    pub(crate) fn set_netdev(
+        &mut self,
+        state: NetdevState,
+        neighbours: &mut Neighbours,
+    ) -> (bool, Option<LinkChange>) {
+        let mut gids = false;
+        // One that is gone takes its addresses along, but no port is without an Ethernet address.
+        let mac = state.mac.filter(|mac| self.follows_mac && *mac != neighbours.mac());
+        if let Some(mac) = mac {
+            neighbours.set_mac(mac);
+            gids = true;
+        }
+        if self.follows_addresses {
+            gids |= neighbours.routes_mut().own_mut().update(&state.addresses);
+        }
+        self.netdev = Some(state);
+        (gids, self.look())
+    }
+
+    fn look(&mut self) -> Option<LinkChange> {
+        let up = self.link_up? && self.is_netdev_up();
+        match (self.up.replace(up), up) {
+            (None, true) => Some(LinkChange::Found),
+            (Some(false), true) => Some(LinkChange::Up),
+            (Some(true), false) => Some(LinkChange::Down),
+            _ => None,
+        }
+    }
+
+    /// The port as it is now.
+    pub(crate) fn attr(&self, number: u8, neighbours: &Neighbours) -> PortAttr {
+        let netdev_mtu = self.netdev.as_ref().and_then(|netdev| netdev.mtu);
+        let netdev_mtu = netdev_mtu.map_or(u16::MAX, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
+        let mtu = self.mtu.min(netdev_mtu);
+        PortAttr {
+            number,
+            mac: neighbours.mac(),
+            mtu,
+            max_path_mtu: path_mtu_of(mtu),
+            vlan: neighbours.vlan(),
+            gids: neighbours.routes().own().gids(),
+        }
+    }
+}
+
+/// What the lcores take for the port's own: addresses that it has, without the empty places.
+pub(crate) fn port_addresses(neighbours: &Neighbours) -> PortAddresses {
+    let own = neighbours.routes().own().prefixes();
+    PortAddresses {
+        mac: neighbours.mac(),
+        vlan: neighbours.vlan(),
+        gids: own.map(|own| own.address().into()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::route::{IpPrefix, Routes};
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn own(texts: &[&str]) -> Vec<IpPrefix> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn state(up: bool, addresses: &[&str]) -> NetdevState {
+        NetdevState { up, mac: Some(MAC), mtu: Some(1500), addresses: own(addresses) }
+    }
+
+    fn following() -> (PortWatch, Neighbours) {
+        let config = PortConfig::vdev("net_af_packet0,iface=eth0");
+        let watch = PortWatch::new(&config, 1500, Some(state(true, &[])));
+        (watch, Neighbours::new(MAC, None, Routes::default()))
+    }
+
+    #[test]
+    fn a_link_that_is_up_at_the_start_is_no_event() {
+        let mut watch = PortWatch::new(&PortConfig::ring("x"), 1500, None);
+        assert_eq!(watch.set_link(true), Some(LinkChange::Found));
+        assert_eq!(watch.set_link(true), None);
+        assert_eq!(watch.set_link(false), Some(LinkChange::Down));
+        assert_eq!(watch.set_link(false), None);
+        assert_eq!(watch.set_link(true), Some(LinkChange::Up));
+        let mut late = PortWatch::new(&PortConfig::ring("x"), 1500, None);
+        assert_eq!(late.set_link(false), None);
+        assert_eq!(late.set_link(true), Some(LinkChange::Up));
+    }
+
+    #[test]
+    fn a_port_is_up_while_both_its_links_are() {
+        let (mut watch, mut neighbours) = following();
+        assert_eq!(watch.set_link(true), Some(LinkChange::Found));
+        let mut netdev = |up| watch.set_netdev(state(up, &[]), &mut neighbours).1;
+        assert_eq!(netdev(false), Some(LinkChange::Down));
+        assert_eq!(netdev(false), None);
+        assert_eq!(netdev(true), Some(LinkChange::Up));
+        assert_eq!(watch.set_link(false), Some(LinkChange::Down));
+        assert_eq!(watch.set_netdev(state(false, &[]), &mut neighbours).1, None);
+        assert_eq!(watch.set_link(true), None);
+        assert!(!watch.is_up());
+    }
+
+    #[test]
+    fn the_netdevs_addresses_are_the_ports() {
+        let (mut watch, mut neighbours) = following();
+        let two = ["192.0.2.1/24", "2001:db8::1/64"];
+        let mut set =
+            |addresses: &[&str]| watch.set_netdev(state(true, addresses), &mut neighbours).0;
+        assert!(set(&two));
+        assert!(!set(&two));
+        assert!(set(&two[1..]));
+        let attr = watch.attr(1, &neighbours);
+        assert_eq!(
+            attr.gids,
+            [Gid::default(), "2001:db8::1".parse::<std::net::IpAddr>().unwrap().into()]
+        );
+        assert_eq!(port_addresses(&neighbours).gids, attr.gids[1..]);
+    }
+
+    #[test]
+    fn configured_addresses_stay_whatever_the_netdev_has() {
+        let config = PortConfig::vdev("net_af_packet0,iface=eth0").ip("192.0.2.1/24").unwrap();
+        let config = PortConfig { mac: Some(MAC), ..config };
+        let mut watch = PortWatch::new(&config, 1500, Some(state(true, &[])));
+        let own = crate::path::gid_table::GidTable::new(&config.ip);
+        let mut neighbours = Neighbours::new(MAC, None, Routes::new(own, vec![]));
+        let other = NetdevState { mac: Some(Mac([4; 6])), ..state(true, &["192.0.2.9/24"]) };
+        assert!(!watch.set_netdev(other, &mut neighbours).0);
+        assert_eq!(watch.attr(1, &neighbours).mac, MAC);
+        assert_eq!(port_addresses(&neighbours).gids.len(), 1);
+    }
+
+    #[test]
+    fn another_ethernet_address_changes_what_all_gids_stand_for() {
+        let (mut watch, mut neighbours) = following();
+        let moved = NetdevState { mac: Some(Mac([4; 6])), ..state(true, &[]) };
+        assert!(watch.set_netdev(moved, &mut neighbours).0);
+        assert_eq!(watch.attr(1, &neighbours).mac, Mac([4; 6]));
+        assert!(!watch.set_netdev(NetdevState::default(), &mut neighbours).0);
+        assert_eq!(watch.attr(1, &neighbours).mac, Mac([4; 6]));
+    }
+
+    #[test]
+    fn the_smaller_mtu_counts() {
+        let (mut watch, mut neighbours) = following();
+        for (netdev, mtu) in
+            [(Some(1400), 1400), (Some(9000), 1500), (Some(1 << 20), 1500), (None, 1500)]
+        {
+            watch.set_netdev(NetdevState { mtu: netdev, ..state(true, &[]) }, &mut neighbours);
+            assert_eq!(watch.attr(1, &neighbours).mtu, mtu);
+        }
+        watch.set_netdev(NetdevState { mtu: Some(600), ..state(true, &[]) }, &mut neighbours);
+        assert_eq!(watch.attr(1, &neighbours).max_path_mtu, Some(PathMtu::B256));
+    }
+}
