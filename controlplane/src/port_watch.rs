@@ -107,7 +107,6 @@ pub(crate) struct PortWatch {
     mtu: u16,
     follows_addresses: bool,
     follows_mac: bool,
-    migrate_on_link_down: bool,
     /// The ethdev's link when last seen.
     link_up: Option<bool>,
     /// What was heard last of the netdev, if there is one.
@@ -123,16 +122,10 @@ impl PortWatch {
             mtu,
             follows_addresses: config.follows_addresses(),
             follows_mac: config.mac.is_none(),
-            migrate_on_link_down: config.migrate_on_link_down,
             link_up: None,
             netdev,
             up: None,
         }
-    }
-
-    /// Whether armed QPs are to leave the port when its link goes down.
-    pub(crate) fn migrates_on_link_down(&self) -> bool {
-        self.migrate_on_link_down
     }
 
     /// Whether the port was up when last looked at.

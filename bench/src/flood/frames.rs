@@ -22,7 +22,7 @@ pub(super) struct Aim {
 impl Aim {
     /// At the last port of the device.
     pub(super) fn at(server: &Context) -> Result<Self, BenchError> {
-        let port = server.ports().last().filter(|port| !port.gids.is_empty());
+        let port = server.ports().pop().filter(|port| !port.gids.is_empty());
         let port = port.ok_or_else(|| BenchError::usage("the flooded port has no address"))?;
         let path = Encap {
             src_mac: Mac([2, 0, 0, 0, 0, 0x66]),

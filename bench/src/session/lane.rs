@@ -382,7 +382,7 @@ fn exchange(
 
 /// The path MTU asked for if our port carries it, else the largest that it does.
 pub(super) fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, BenchError> {
-    let port = node.context.ports().first();
+    let port = node.context.ports().into_iter().next();
     let largest = port.and_then(|port| port.max_path_mtu).map_or(0, PathMtu::bytes);
     match wanted.unwrap_or(largest) {
         mtu if (1..=largest).contains(&mtu) => Ok(mtu),

@@ -93,8 +93,9 @@ impl Context {
         }
     }
 
-    /// Its ports with their GIDs; number 1 is the first.
-    pub fn ports(&self) -> &[PortAttr] {
+    /// Its ports with their GIDs, as they are now; number 1 is the first. Where a kernel netdev stands
+    /// behind a port its addresses may change.
+    pub fn ports(&self) -> Vec<PortAttr> {
         self.device.ports()
     }
 
