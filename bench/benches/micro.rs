@@ -58,14 +58,14 @@ impl Memory for World {
 }
 
 impl PacketSink for World {
-    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.resize(128, 0);
         let len = emit_headers(&packet.bth, &packet.ext, &mut bytes).unwrap_or(0);
         let payload = if packet.bth.opcode == OpCode::RC_RDMA_WRITE_ONLY { SMALL } else { 0 };
         bytes.truncate(len + payload);
         self.packets.push_back(bytes);
-        Ok(())
+        Ok((len + payload) as u32)
     }
 }
 
@@ -125,7 +125,7 @@ impl End {
                 ..QpChange::to(QpState::Init)
             },
             QpChange {
-                path: Some(path),
+                path: Some(path.into()),
                 path_mtu: Some(PathMtu::B4096),
                 dest_qpn: Some(Qpn::new(7)),
                 rq_psn: Some(Psn::new(0)),
@@ -164,7 +164,8 @@ impl End {
     fn take(&mut self, other: &mut End) {
         while let Some(bytes) = other.world.packets.pop_front() {
             let packet = Packet::parse(&bytes).expect("well formed");
-            let inbound = Inbound { src: gid(other.host), dst: gid(self.host), l3: &[], packet };
+            let inbound =
+                Inbound { src: gid(other.host), dst: gid(self.host), port: 1, l3: &[], packet };
             self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.world).expect("accepted");
             other.world.spare.push(bytes);
         }

@@ -308,7 +308,7 @@ fn a_drained_send_queue_takes_new_attributes_and_goes_on() {
     done.sort_unstable();
     assert_eq!(done, [1, 2]);
     let attr = left.qp.query().unwrap().attr;
-    assert_eq!((attr.timeout, attr.path.hop_limit), (10, 9));
+    assert_eq!((attr.timeout, attr.path.encap.hop_limit), (10, 9));
 }
 
 #[test] //= check G5 test

@@ -74,7 +74,7 @@ impl Thread {
     }
 
     fn command(&mut self, modify: ModifyQp, path: Option<Encap>) {
-        let change = QpChange { path, ..*modify.change };
+        let change = QpChange { path: path.map(Into::into), ..*modify.change };
         let result = self.control.modify_qp(modify.qpn, &change);
         answer(&modify.reply, result.map_err(RequestError::from));
     }

@@ -15,7 +15,6 @@ use crate::{counters::CounterBlock, env::QpEnv};
 use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_transport::{Cqe, Qp, QpState, Side};
-use uroce_wire::HeaderTemplate;
 
 /// The context of a QP in its box, and the words it shares with the application behind the two
 /// counters of an `Arc`.
@@ -28,8 +27,6 @@ pub(crate) struct QpContext {
     pub(crate) qp: Qp,
     pub(crate) queues: Queues,
     pub(crate) route: Route,
-    /// Of `qp.attr().path`, rebuilt after each modify.
-    template: HeaderTemplate,
     /// The port it sends on, counted from 0: `qp.attr().port − 1`.
     pub(crate) port: usize,
     /// It stands in its port's active list.
@@ -84,15 +81,13 @@ pub(crate) struct Route {
 
 impl QpContext {
     pub(crate) fn new(qp: Qp, queues: Queues, route: Route) -> QpContext {
-        let template = qp.attr().path.template();
         let published = qp.state();
-        QpContext { qp, queues, route, template, port: 0, active: false, published }
+        QpContext { qp, queues, route, port: 0, active: false, published }
     }
 
     /// After a modify: what was derived from the attributes is derived again.
     pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
         let attr = self.qp.attr();
-        self.template = attr.path.template();
         self.port = usize::from(attr.port.saturating_sub(1));
         if let Some(mtu) = lanes.get(self.port).and_then(|lane| lane.path_mtu) {
             self.qp.set_port_mtu(mtu);
@@ -109,11 +104,11 @@ impl QpContext {
         counters: &CounterBlock,
         work: impl FnOnce(&mut Qp, &mut Feeds<'_>, &mut QpEnv<'_>) -> R,
     ) -> R {
-        let QpContext { qp, queues, route, template, published, port, .. } = self;
+        let QpContext { qp, queues, route, published, port, .. } = self;
         let Queues { sq, rq } = queues;
         let (memory, tables, port) = (around.memory, around.tables, *port);
         let lane = &mut around.lanes[port];
-        let mut env = QpEnv { memory, tables, lane, port, template, rq, route, pending, counters };
+        let mut env = QpEnv { memory, tables, lane, port, rq, route, pending, counters };
         let feeds = &mut Feeds { sq, rq };
         let result = work(qp, feeds, &mut env);
         if qp.state() != *published {

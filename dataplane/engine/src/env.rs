@@ -11,7 +11,7 @@ use uroce_transport::{
     Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Memory, MemoryFault, Outbound, Output,
     PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
-use uroce_wire::{HeaderTemplate, Rkey, Va};
+use uroce_wire::{Rkey, Va};
 
 /// Memory by the key table, packets by the QP's port, completions to a buffer of this turn.
 pub(crate) struct QpEnv<'a> {
@@ -20,7 +20,6 @@ pub(crate) struct QpEnv<'a> {
     pub(crate) lane: &'a mut Lane,
     /// The lane's port, counted from 0.
     pub(crate) port: usize,
-    pub(crate) template: &'a HeaderTemplate,
     pub(crate) rq: &'a RefCell<RecvQueueFeed>,
     pub(crate) route: &'a mut Route,
     pub(crate) pending: &'a mut Vec<(Side, Cqe)>,
@@ -76,9 +75,9 @@ impl SharedReceives for QpEnv<'_> {
 
 impl PacketSink for QpEnv<'_> {
     #[inline]
-    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let template = match packet.path {
-            Path::Connected => self.template,
+            Path::Connected(template) => template,
             Path::Ah(ah) => {
                 let (pd, turn) = (packet.by.pd, self.memory.turn());
                 let handle = self.tables.handles.find(ah, pd, self.port, turn);

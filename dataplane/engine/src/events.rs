@@ -65,6 +65,8 @@ event_kinds! {
     QpReqErr "A QP failed: the peer's request broke a rule."
     QpAccessErr "A QP failed: the peer's request named memory that is not granted."
     LastWqeReached "A QP in ERR takes no more receives from its SRQ."
+    PathMig "A QP has migrated to its alternate path."
+    PathMigErr "The peer asked a QP to migrate to another path than its alternate one."
     CqErr "A completion queue has overrun."
     SrqLimitReached "Fewer receives wait in an SRQ than its limit says."
 }
@@ -89,6 +91,8 @@ impl From<uroce_transport::AsyncEvent> for EventKind {
             AsyncEvent::QpReqErr => EventKind::QpReqErr,
             AsyncEvent::QpAccessErr => EventKind::QpAccessErr,
             AsyncEvent::LastWqeReached => EventKind::LastWqeReached,
+            AsyncEvent::PathMig => EventKind::PathMig,
+            AsyncEvent::PathMigErr => EventKind::PathMigErr,
         }
     }
 }

@@ -105,6 +105,14 @@ struct From<'a> {
 const SLOW_PATH_WAY: u8 = u8::MAX;
 const _: () = assert!(MAX_LCORES < SLOW_PATH_WAY as usize && BATCH <= u64::BITS as usize);
 
+impl From<'_> {
+    /// The port's number, from 1.
+    fn number(&self) -> u8 {
+        const _: () = assert!(crate::config::MAX_PORTS <= u8::MAX as usize);
+        self.port as u8 + 1
+    }
+}
+
 impl Receiver {
     pub(crate) fn new(lcore: usize, table: Arc<QpTable>, exits: Arc<Exits>) -> Receiver {
         let (burst, done) = (MbufBatch::new(), MbufBatch::new());
@@ -275,9 +283,9 @@ fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>
         Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
         Some(place) => {
             let Datagram { src, dst, l3, .. } = datagram;
-            let inbound = Inbound { src, dst, l3, packet };
+            let inbound = Inbound { src, dst, port: from.number(), l3, packet };
             let qpn = inbound.packet.bth.dest_qpn;
-            match deliver(place, qpn, from.port, &inbound, shard, around) {
+            match deliver(place, qpn, &inbound, shard, around) {
                 Ok(()) => Way::Done,
                 Err(reason) => Way::Drop(reason),
             }

@@ -73,7 +73,7 @@ impl Lane {
         }
     }
 
-    /// Builds a packet behind `template` and queues it.
+    /// Builds a packet behind `template` and queues it. Gives the frame's length in bytes.
     ///
     /// # Errors
     /// [`TransmitError`]; then nothing was queued.
@@ -84,13 +84,14 @@ impl Lane {
         packet: &Outbound<'_>,
         memory: &Access<'_>,
         counters: &CounterBlock,
-    ) -> Result<(), TransmitError> {
+    ) -> Result<u32, TransmitError> {
         if !self.has_room() {
             return Err(TransmitError::Full);
         }
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
         let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
         let built = build(&mut mbuf, template, packet, memory, next);
+        let len = mbuf.len();
         if built.is_err() || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
             let _ = self.spare.push(mbuf);
@@ -98,11 +99,11 @@ impl Lane {
             counters.count(EngineCounter::TxLost);
         } else {
             counters.count(EngineCounter::TxPackets);
-            counters.add(EngineCounter::TxBytes, mbuf.len() as u64);
+            counters.add(EngineCounter::TxBytes, len as u64);
             let _ = self.batch.push(mbuf);
         }
         self.taken += 1;
-        Ok(())
+        Ok(len as u32)
     }
 
     /// A frame like this one; `None` if the mempool is empty.

@@ -27,7 +27,7 @@ fn bring_up(node: &mut Node, host: u8, port: u8, qp: &lab::TestQp, dest: uroce_w
     let mut changes = lab::changes(&own, &peer, dest, &QpWish::default());
     changes[0].port = Some(port);
     if let Some(path) = &mut changes[1].path {
-        path.vlan = own.vlan.map(|vid| Vlan { vid, pcp: 3 });
+        path.encap.vlan = own.vlan.map(|vid| Vlan { vid, pcp: 3 });
     }
     for change in changes {
         node.control.modify_qp(qp.qpn, &change).expect("Modify QP");
@@ -78,7 +78,7 @@ fn a_packet_that_comes_in_at_another_port_than_its_qps_is_dropped() {
     let (own, peer) = (addresses(1, 2), addresses(2, 2));
     let mut changes = lab::changes(&own, &peer, qp_b.qpn, &QpWish::default());
     if let Some(path) = &mut changes[1].path {
-        path.vlan = own.vlan.map(|vid| Vlan { vid, pcp: 3 });
+        path.encap.vlan = own.vlan.map(|vid| Vlan { vid, pcp: 3 });
     }
     for change in changes {
         a.control.modify_qp(qp_a.qpn, &change).expect("Modify QP");

@@ -3,7 +3,12 @@
 use bitflags::bitflags;
 use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qkey, Qpn};
 
+pub(crate) use held::Attributes;
+
 use crate::qp::state::QpState;
+use crate::rate::StaticRate;
+
+mod held;
 
 /// Transport service of a QP, fixed at creation. `Display` spells it as the verbs do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -15,11 +20,19 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// The general services interface, QP 1: unreliable datagrams of management.
+    Gsi,
 }
 
 impl QpType {
     /// All types.
-    pub const ALL: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
+    pub const ALL: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi];
+
+    /// Is each message a packet of its own, to anybody?
+    #[inline]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, QpType::Ud | QpType::Gsi)
+    }
 }
 
 impl core::fmt::Display for QpType {
@@ -28,6 +41,7 @@ impl core::fmt::Display for QpType {
             QpType::Rc => "RC",
             QpType::Uc => "UC",
             QpType::Ud => "UD",
+            QpType::Gsi => "GSI",
         })
     }
 }
@@ -88,6 +102,64 @@ bitflags! {
         const QKEY = 1 << 15;
         /// `en_sqd_async_notify`
         const EN_SQD_ASYNC_NOTIFY = 1 << 16;
+        /// `alt_path`
+        const ALT_PATH = 1 << 17;
+        /// `path_mig_state`
+        const PATH_MIG_STATE = 1 << 18;
+        /// `rate_limit`
+        const RATE_LIMIT = 1 << 19;
+    }
+}
+
+/// A path and how fast it may be sent on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PathAttr {
+    /// Addresses and header fields.
+    pub encap: Encap,
+    /// The most that it takes.
+    pub rate: StaticRate,
+}
+
+impl From<Encap> for PathAttr {
+    /// A path without limit.
+    fn from(encap: Encap) -> PathAttr {
+        PathAttr { encap, rate: StaticRate::MAX }
+    }
+}
+
+/// The path that a connection migrates to when its own fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AltPath {
+    /// Addresses and header fields, and the rate.
+    pub path: PathAttr,
+    /// The local port it leaves by, 1-based.
+    pub port: u8,
+    /// The partition's key on it.
+    pub pkey: Pkey,
+    /// Local ACK timeout code on it, 0 (never) to 31.
+    pub timeout: u8,
+}
+
+/// Where a QP stands in path migration. Numbers are the verbs' `IBV_MIG_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum PathMigState {
+    /// No migration is prepared; MigReq is 1 in what is sent.
+    #[default]
+    Migrated = 0,
+    /// An alternate path is loaded; waits for the peer to say the same.
+    Rearm = 1,
+    /// Both ends are ready: either may migrate.
+    Armed = 2,
+}
+
+impl core::fmt::Display for PathMigState {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            PathMigState::Migrated => "MIGRATED",
+            PathMigState::Rearm => "REARM",
+            PathMigState::Armed => "ARMED",
+        })
     }
 }
 
@@ -103,7 +175,13 @@ pub struct QpAttr {
     /// What the peer may do.
     pub access: AccessFlags,
     /// Addresses and header fields of every packet sent; the reverse of every packet received.
-    pub path: Encap,
+    pub path: PathAttr,
+    /// The alternate path as loaded last; `None` again once the QP has migrated to it.
+    pub alt_path: Option<AltPath>,
+    /// Where the QP stands in path migration.
+    pub path_mig_state: PathMigState,
+    /// Most that the QP may send, in kbit/s of whole frames, whatever its path takes; 0: no limit.
+    pub rate_limit: u32,
     /// Largest payload of a packet; of UD see [`crate::Qp::set_port_mtu`].
     pub path_mtu: PathMtu,
     /// The peer's QP.
@@ -132,25 +210,7 @@ pub struct QpAttr {
 
 impl Default for QpAttr {
     fn default() -> QpAttr {
-        QpAttr {
-            state: QpState::Reset,
-            pkey: Pkey::DEFAULT,
-            port: 1,
-            access: AccessFlags::empty(),
-            path: Encap::default(),
-            path_mtu: PathMtu::B1024,
-            dest_qpn: Qpn::default(),
-            rq_psn: Psn::default(),
-            max_dest_rd_atomic: 0,
-            min_rnr_timer: 0,
-            sq_psn: Psn::default(),
-            timeout: 0,
-            retry_cnt: 0,
-            rnr_retry: 0,
-            max_rd_atomic: 0,
-            qkey: Qkey(0),
-            en_sqd_async_notify: false,
-        }
+        Attributes::default().query()
     }
 }
 
@@ -180,13 +240,6 @@ macro_rules! qp_change {
                 $(mask.set(AttrMask::$bit, self.$field.is_some());)*
                 mask
             }
-
-            /// Writes the given attributes over those of `attr`; the state is not touched.
-            pub(crate) fn apply_to(&self, attr: &mut QpAttr) {
-                $(if let Some(value) = self.$field {
-                    attr.$field = value;
-                })*
-            }
         }
     };
 }
@@ -195,7 +248,10 @@ qp_change! {
     pkey: Pkey => PKEY,
     port: u8 => PORT,
     access: AccessFlags => ACCESS,
-    path: Encap => AV,
+    path: PathAttr => AV,
+    alt_path: AltPath => ALT_PATH,
+    path_mig_state: PathMigState => PATH_MIG_STATE,
+    rate_limit: u32 => RATE_LIMIT,
     path_mtu: PathMtu => PATH_MTU,
     dest_qpn: Qpn => DEST_QPN,
     rq_psn: Psn => RQ_PSN,
@@ -225,6 +281,11 @@ impl QpChange {
             (over(self.retry_cnt, 7), AttrMask::RETRY_CNT),
             (over(self.rnr_retry, 7), AttrMask::RNR_RETRY),
             (self.dest_qpn == Some(Qpn::new(0)), AttrMask::DEST_QPN),
+            (
+                self.alt_path.is_some_and(|alt| alt.port == 0 || alt.timeout > 31),
+                AttrMask::ALT_PATH,
+            ),
+            (self.port == Some(0), AttrMask::PORT),
         ]
         .into_iter()
         .find_map(|(bad, bit)| bad.then_some(bit))

@@ -2,20 +2,26 @@
 
 use uroce_wire::{Bth, OpCode, Psn};
 
-use crate::attr::QpAttr;
+use crate::attr::{Attributes, PathMigState};
 use crate::cqe::WcStatus;
-use crate::env::Accessor;
+use crate::env::{Accessor, Path};
 use crate::time::Instant;
 
 /// What every role may know of its QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) by: Accessor,
-    pub(crate) attr: &'a QpAttr,
+    pub(crate) attr: &'a Attributes,
     pub(crate) now: Instant,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The connection's way.
+    #[inline]
+    pub(crate) fn path(&self) -> Path<'a> {
+        Path::Connected(&self.attr.template)
+    }
+
     /// The payload of a full packet, in bytes.
     #[inline]
     pub(crate) fn mtu(&self) -> u32 {
@@ -27,8 +33,9 @@ impl Context<'_> {
     pub(crate) fn bth(&self, opcode: OpCode, psn: Psn, payload_len: u32) -> Bth {
         Bth {
             opcode,
-            //= check I1 — without an armed alternate path MigReq is 1
-            mig_req: true,
+            //= check I1 — without an alternate path MigReq is 1
+            //= check I3 — 0 as long as one is prepared
+            mig_req: self.attr.path_mig_state == PathMigState::Migrated,
             pad_count: (payload_len.wrapping_neg() & 3) as u8,
             pkey: self.attr.pkey,
             dest_qpn: self.attr.dest_qpn,
@@ -41,12 +48,16 @@ impl Context<'_> {
 /// What became of an attempt to send one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A packet went out, or a WQE that needs none was carried out.
+    /// A packet went out in a frame of so many bytes.
+    Sent(u32),
+    /// A WQE that needs no packet was carried out.
     Done,
     /// There is nothing to send.
     Idle,
     /// The sink is full.
     Blocked,
+    /// The way of the next packet may be used again then.
+    Paced(Instant),
     /// The responder has sent the NAK that ends the connection.
     Refused,
     /// The oldest send WQE cannot go on.

@@ -3,11 +3,12 @@
 //! The core says *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
 //! engine's copies real memory into mbufs, the simulator's works on vectors.
 
-use uroce_wire::{Bth, ExtHeaders, Lkey, Qpn, Rkey, Va};
+use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Qpn, Rkey, Va};
 
 use crate::counter::Counter;
 use crate::cqe::Cqe;
 use crate::gather::Gather;
+use crate::time::Instant;
 use crate::wqe::{BindMw, RecvWr, Sge};
 
 /// A protection domain's number. Keys of one domain are refused in another.
@@ -143,9 +144,10 @@ pub trait Memory {
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Path {
-    /// The QP's own, [`crate::QpAttr::path`].
-    Connected,
+pub enum Path<'a> {
+    /// The connection's: everything in front of BTH, made of [`crate::QpAttr::path`]. It leaves by
+    /// the QP's port.
+    Connected(&'a HeaderTemplate),
     /// An address handle's.
     Ah(Ah),
 }
@@ -157,7 +159,7 @@ pub enum Path {
 #[derive(Clone, Debug)]
 pub struct Outbound<'a> {
     /// The way it goes.
-    pub path: Path,
+    pub path: Path<'a>,
     /// The base transport header, complete.
     pub bth: Bth,
     /// The extension headers of `bth.opcode`'s row in the opcode table.
@@ -177,15 +179,19 @@ pub enum TransmitError {
     Memory(MemoryFault),
     /// There is no such address handle (any more), or it is of another protection domain.
     UnknownAh,
+    /// The address handle's way takes no packet before then; the core keeps the packet's place and
+    /// asks again.
+    Paced(Instant),
 }
 
 /// The way to the wire.
 pub trait PacketSink {
-    /// Builds and queues one packet.
+    /// Builds and queues one packet. Gives the length of its frame in bytes, from the destination
+    /// MAC to the ICRC.
     ///
     /// # Errors
     /// [`TransmitError`]; then nothing was queued.
-    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError>;
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError>;
 }
 
 /// Which queue of the QP a completion belongs to, and so which CQ.
@@ -213,6 +219,10 @@ pub enum AsyncEvent {
     QpAccessErr,
     /// The QP went to ERR and takes no more receives from its SRQ.
     LastWqeReached,
+    /// The QP has migrated: path, port, P_Key and ACK timeout are the alternate path's now.
+    PathMig,
+    /// The peer asked to migrate to another path than the alternate one; the QP stays.
+    PathMigErr,
 }
 
 /// Receives that are not in the core: of an SRQ, or in the QP's own ring on their way.

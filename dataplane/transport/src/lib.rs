@@ -40,6 +40,7 @@ mod gather;
 mod inbound;
 mod qp;
 mod queue;
+mod rate;
 mod rc;
 mod recv_queue;
 mod ring;
@@ -53,7 +54,9 @@ mod uc;
 mod ud;
 mod wqe;
 
-pub use attr::{AccessFlags, AttrMask, MAX_RD_ATOMIC, QpAttr, QpChange, QpType};
+pub use attr::{
+    AccessFlags, AltPath, AttrMask, MAX_RD_ATOMIC, PathAttr, PathMigState, QpAttr, QpChange, QpType,
+};
 pub use counter::Counter;
 pub use cqe::{Cqe, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
@@ -62,9 +65,11 @@ pub use env::{
     PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
 };
 pub use gather::{Gather, Piece};
+pub use qp::migration::MigrationStats;
 pub use qp::state::{ModifyError, QpState, Rule, rule};
 pub use qp::{Inbound, Progress, Qp, QpInit};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
+pub use rate::StaticRate;
 #[cfg(feature = "seeded-bugs")]
 pub use seeded::{Bug, plant};
 pub use time::Instant;

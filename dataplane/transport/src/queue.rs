@@ -33,7 +33,9 @@ pub(crate) struct WorkQueue<W> {
     /// `max_sge` for each slot of the ring.
     sges: Box<[Sge]>,
     depth: u32,
-    max_sge: u32,
+    max_sge: u8,
+    /// WQEs come from elsewhere, one at a time.
+    pub(crate) is_shared: bool,
 }
 
 impl<W: Copy> WorkQueue<W> {
@@ -42,12 +44,13 @@ impl<W: Copy> WorkQueue<W> {
         const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
         let wqes = Ring::new(depth);
         let sges = vec![NONE; wqes.slots() * max_sge as usize].into_boxed_slice();
-        WorkQueue { wqes, sges, depth, max_sge }
+        // At most 32.
+        WorkQueue { wqes, sges, depth, max_sge: max_sge as u8, is_shared: false }
     }
 
     /// May a work request with these elements be pushed? Returns its length in bytes.
     pub(crate) fn check(&self, sges: &[Sge]) -> Result<u32, PostError> {
-        if sges.len() > self.max_sge as usize {
+        if sges.len() > usize::from(self.max_sge) {
             return Err(PostError::TooManySges);
         }
         self.check_room()?;
@@ -66,14 +69,14 @@ impl<W: Copy> WorkQueue<W> {
     #[inline]
     pub(crate) fn push(&mut self, wqe: W, sges: &[Sge]) {
         let at = self.wqes.push(wqe);
-        let first = self.wqes.slot(at) * self.max_sge as usize;
+        let first = self.wqes.slot(at) * usize::from(self.max_sge);
         self.sges[first..][..sges.len()].copy_from_slice(sges);
     }
 
     /// The first `count` elements of the WQE at a position.
     #[inline]
     pub(crate) fn sges(&self, at: u32, count: u8) -> &[Sge] {
-        let first = self.wqes.slot(at) * self.max_sge as usize;
+        let first = self.wqes.slot(at) * usize::from(self.max_sge);
         &self.sges[first..][..usize::from(count)]
     }
 }

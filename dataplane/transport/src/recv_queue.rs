@@ -14,17 +14,18 @@ use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     work: WorkQueue<RecvWqe>,
-    uses_srq: bool,
 }
 
 impl RecvQueue {
     pub(crate) fn new(caps: &QpCaps, uses_srq: bool) -> RecvQueue {
         let depth = if uses_srq { 1 } else { caps.max_recv_wr };
-        RecvQueue { work: WorkQueue::new(depth, caps.max_recv_sge), uses_srq }
+        let mut work = WorkQueue::new(depth, caps.max_recv_sge);
+        work.is_shared = uses_srq;
+        RecvQueue { work }
     }
 
     pub(crate) fn uses_srq(&self) -> bool {
-        self.uses_srq
+        self.work.is_shared
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -32,7 +33,7 @@ impl RecvQueue {
     }
 
     pub(crate) fn post(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
-        if self.uses_srq {
+        if self.work.is_shared {
             return Err(PostError::HasSrq);
         }
         let len = self.work.check(sges)?;
@@ -43,7 +44,7 @@ impl RecvQueue {
     /// Is there a WQE for a message? One may come from the SRQ for it.
     #[inline]
     pub(crate) fn ensure(&mut self, env: &mut impl Env) -> bool {
-        !self.work.wqes.is_empty() || self.uses_srq && self.take_shared(env)
+        !self.work.wqes.is_empty() || self.work.is_shared && self.take_shared(env)
     }
 
     fn take_shared(&mut self, receives: &mut impl SharedReceives) -> bool {
@@ -65,7 +66,7 @@ impl RecvQueue {
     //= check A19 — a QP with an SRQ has none to grant: other QPs may take what is there
     #[inline]
     pub(crate) fn ack(&self, receives: &impl SharedReceives) -> Syndrome {
-        if self.uses_srq {
+        if self.work.is_shared {
             return Syndrome::UNLIMITED;
         }
         Syndrome::ack(self.len() + receives.receives_waiting())

@@ -3,7 +3,7 @@
 use uroce_wire::{ExtHeaders, Header, Ieth, OpCode, Operation, Position, Psn, Reth};
 
 use crate::context::Context;
-use crate::env::{Outbound, Path};
+use crate::env::Outbound;
 use crate::send_queue::SendQueue;
 use crate::wqe::{SendOp, SendWqe};
 
@@ -14,7 +14,7 @@ pub(crate) fn data_packet<'a>(
     at: u32,
     wqe: &SendWqe,
     psn: Psn,
-    context: &Context<'_>,
+    context: &Context<'a>,
     opcode_of: impl Fn(Operation, Position, Option<Header>) -> Option<OpCode>,
 ) -> Outbound<'a> {
     let mtu = context.mtu();
@@ -35,7 +35,7 @@ pub(crate) fn data_packet<'a>(
     //= check E21 — only a message that completes something at the peer can raise an event there
     bth.solicited = is_last && wqe.wr.solicited && has_event;
     let payload = sq.payload(at, wqe, offset, len);
-    Outbound { path: Path::Connected, bth, ext, by: context.by, payload }
+    Outbound { path: context.path(), bth, ext, by: context.by, payload }
 }
 
 /// Operation, header of the last packet, and whether it can raise a solicited event; the headers

@@ -21,7 +21,6 @@ pub(crate) struct SendQueue {
     work: WorkQueue<SendWqe>,
     /// `max_inline` bytes for each slot of the ring.
     inline: Box<[u8]>,
-    max_inline: u32,
 }
 
 impl SendQueue {
@@ -29,7 +28,7 @@ impl SendQueue {
         let work: WorkQueue<SendWqe> = WorkQueue::new(caps.max_send_wr, caps.max_send_sge);
         let max_inline = caps.max_inline_data;
         let inline = vec![0; work.wqes.slots() * max_inline as usize].into_boxed_slice();
-        SendQueue { work, inline, max_inline }
+        SendQueue { work, inline }
     }
 
     /// Position of the oldest WQE.
@@ -86,7 +85,7 @@ impl SendQueue {
         qp_type: QpType,
         path_mtu: PathMtu,
     ) -> Result<(), PostError> {
-        if data.len() > self.max_inline as usize {
+        if data.len() > self.max_inline() {
             return Err(PostError::InlineTooLong);
         }
         self.work.check_room()?;
@@ -101,7 +100,13 @@ impl SendQueue {
 
     /// Where the inline data of the WQE at a position begins.
     fn inline_of(&self, at: u32) -> usize {
-        self.work.wqes.slot(at) * self.max_inline as usize
+        self.work.wqes.slot(at) * self.max_inline()
+    }
+
+    /// Bytes of inline data of one WQE. The ring's slots are a power of two.
+    #[inline]
+    fn max_inline(&self) -> usize {
+        self.inline.len() >> self.work.wqes.slots().trailing_zeros()
     }
 
     /// `len` bytes of a WQE's payload from byte `offset` on.

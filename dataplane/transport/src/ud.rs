@@ -12,4 +12,6 @@ pub(crate) use responder::Responder;
 pub(crate) struct Ud {
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// QP 1.
+    pub(crate) is_gsi: bool,
 }

@@ -111,11 +111,11 @@ impl SendOp {
     /// May it be posted to a QP of this type?
     pub fn suits(&self, qp_type: QpType) -> bool {
         match self {
-            SendOp::SendTo { .. } => qp_type == QpType::Ud,
+            SendOp::SendTo { .. } => qp_type.is_datagram(),
             SendOp::Send { .. }
             | SendOp::Write { .. }
             | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw(_) => qp_type != QpType::Ud,
+            | SendOp::BindMw(_) => !qp_type.is_datagram(),
             _ => qp_type == QpType::Rc,
         }
     }

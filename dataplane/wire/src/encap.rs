@@ -4,9 +4,9 @@
 //! packets of a path. A [`HeaderTemplate`] holds the rest; a packet costs one copy and three
 //! two-byte stores.
 
-use core::net::Ipv6Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::bytes::{be16, put};
+use crate::bytes::{array, be16, put};
 use crate::ethernet::{EtherType, Ethernet, Vlan};
 use crate::ipv4::{self, Ipv4};
 use crate::ipv6::Ipv6;
@@ -133,6 +133,57 @@ impl HeaderTemplate {
         }
         len
     }
+
+    /// The path that it was made of. A flow label of IPv4, which is nowhere in it, is 0.
+    pub fn encap(&self) -> Encap {
+        let (l3, udp) = (usize::from(self.l3_offset), usize::from(self.len) - Udp::LEN);
+        let vlan = (l3 == Ethernet::TAGGED_LEN).then(|| {
+            let tci = be16(&self.bytes, l3 - 4);
+            Vlan { vid: tci & 0x0fff, pcp: (tci >> 13) as u8 }
+        });
+        let (src, dst) = self.gids();
+        let (traffic_class, flow_label, hop_limit) = match self.is_ipv4() {
+            true => (self.bytes[l3 + 1], 0, self.bytes[l3 + 8]),
+            false => {
+                let word = u32::from_be_bytes(array(&self.bytes, l3));
+                ((word >> 20) as u8, word & 0x000f_ffff, self.bytes[l3 + 7])
+            }
+        };
+        Encap {
+            src_mac: Mac(array(&self.bytes, 6)),
+            dst_mac: Mac(array(&self.bytes, 0)),
+            vlan,
+            src,
+            dst,
+            traffic_class,
+            flow_label,
+            hop_limit,
+            src_port: be16(&self.bytes, udp),
+        }
+    }
+
+    /// Are these the source and destination of a packet that comes back on this path?
+    #[inline]
+    pub fn leads_back(&self, src: Gid, dst: Gid) -> bool {
+        self.gids() == (dst, src)
+    }
+
+    /// Source and destination address.
+    #[inline]
+    fn gids(&self) -> (Gid, Gid) {
+        let l3 = usize::from(self.l3_offset);
+        if self.is_ipv4() {
+            let ip = |at| Gid::from(Ipv4Addr::from_octets(array(&self.bytes, at)));
+            (ip(l3 + 12), ip(l3 + 16))
+        } else {
+            (Gid(array(&self.bytes, l3 + 8)), Gid(array(&self.bytes, l3 + 24)))
+        }
+    }
+
+    #[inline]
+    fn is_ipv4(&self) -> bool {
+        self.len - self.l3_offset == (Ipv4::LEN + Udp::LEN) as u8
+    }
 }
 
 /// Copies the first `N` bytes.
@@ -203,6 +254,21 @@ mod tests {
                 let ip = Ipv6::parse(datagram.l3.first_chunk().unwrap()).unwrap();
                 assert_eq!(ip.flow_label, encap.flow_label);
             }
+        }
+    }
+
+    #[test]
+    fn a_template_gives_its_path_back_and_knows_its_way_back() {
+        for encap in encaps() {
+            let template = encap.template();
+            let is_ipv4 = encap.src.to_ipv4().is_some();
+            let flow_label = if is_ipv4 { 0 } else { encap.flow_label };
+            assert_eq!(template.encap(), Encap { flow_label, ..encap });
+            assert!(template.leads_back(encap.dst, encap.src));
+            assert!(!template.leads_back(encap.src, encap.dst));
+            let mut other = encap.dst;
+            other.0[15] ^= 1;
+            assert!(!template.leads_back(other, encap.src));
         }
     }
 

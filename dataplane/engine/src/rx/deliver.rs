@@ -26,7 +26,7 @@ pub(super) fn sort_reserved(
     match place {
         None => Way::Drop(DropReason::UnknownQpn),
         Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
-        Some(place) => match deliver_reserved(place, datagram, from.port, shard, around) {
+        Some(place) => match deliver_reserved(place, datagram, from.number(), shard, around) {
             Ok(()) => Way::Done,
             Err(reason) => Way::Drop(reason),
         },
@@ -51,12 +51,13 @@ pub(super) fn deliver_verified(
     let place = from.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
     let packet = match Packet::parse(datagram.transport) {
         Err(ParseError::ReservedOpcode) => {
-            return deliver_reserved(place, &datagram, from.port, shard, around);
+            return deliver_reserved(place, &datagram, from.number(), shard, around);
         }
         packet => packet?,
     };
     let Datagram { src, dst, l3, .. } = datagram;
-    deliver(place, bth.dest_qpn, from.port, &Inbound { src, dst, l3, packet }, shard, around)
+    let inbound = Inbound { src, dst, port: from.number(), l3, packet };
+    deliver(place, bth.dest_qpn, &inbound, shard, around)
 }
 
 /// The QP is of this lcore: the core takes the packet, and may want to answer.
@@ -64,14 +65,13 @@ pub(super) fn deliver_verified(
 pub(super) fn deliver(
     place: Place,
     qpn: Qpn,
-    port: usize,
     inbound: &Inbound<'_>,
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) -> Result<(), DropReason> {
     let now = around.now;
     let result = shard.input(place.index, around, |qp, feeds, env| {
-        check_place(qp, qpn, env.port, port)?;
+        check_place(qp, qpn)?;
         // A packet consumes one receive at most. The oldest may be in use by a message.
         if qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.feed_rq(qp, env);
@@ -87,28 +87,24 @@ pub(super) fn deliver(
 fn deliver_reserved(
     place: Place,
     datagram: &Datagram<'_>,
-    port: usize,
+    port: u8,
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) -> Result<(), DropReason> {
     let bth = bth_of(datagram)?;
     let now = around.now;
     let result = shard.input(place.index, around, |qp, _, env| {
-        check_place(qp, bth.dest_qpn, env.port, port)?;
-        qp.handle_reserved_opcode(now, datagram.src, datagram.dst, &bth, env)
+        check_place(qp, bth.dest_qpn)?;
+        qp.handle_reserved_opcode(now, datagram.src, datagram.dst, port, &bth, env)
     });
     shard.activate(place.index, around.lanes);
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
-/// Is this the QP that the packet is for, and does it live at the port where the packet came in?
-//= check E16 — a packet that came in at another port than its QP's is dropped
+/// Is this the QP that the packet is for?
 #[inline]
-fn check_place(qp: &Qp, qpn: Qpn, own: usize, port: usize) -> Result<(), DropReason> {
-    if qp.qpn() != qpn {
-        return Err(DropReason::UnknownQpn);
-    }
-    if own == port { Ok(()) } else { Err(DropReason::WrongSource) }
+fn check_place(qp: &Qp, qpn: Qpn) -> Result<(), DropReason> {
+    if qp.qpn() == qpn { Ok(()) } else { Err(DropReason::UnknownQpn) }
 }
 
 fn bth_of(datagram: &Datagram<'_>) -> Result<Bth, ParseError> {

@@ -62,12 +62,12 @@ pub(super) fn deliver(
 ) -> Result<(), DropReason> {
     let packet = Packet::parse(datagram.transport)?;
     let &Datagram { src, dst, l3, .. } = datagram;
-    let inbound = Inbound { src, dst, l3, packet };
+    let inbound = Inbound { src, dst, port: from.number(), l3, packet };
     let (memory, tables) = (around.memory, around.tables);
     // Nobody is in the group any more: nobody wants it.
     let members = tables.groups.find(dst, memory.turn()).unwrap_or(&[]);
     for member in members.iter().filter(|member| member.place.owner == from.lcore) {
-        let result = super::deliver(member.place, member.qpn, from.port, &inbound, shard, around);
+        let result = super::deliver(member.place, member.qpn, &inbound, shard, around);
         if let Err(reason) = result {
             shard.counters.count_drop(reason);
         }

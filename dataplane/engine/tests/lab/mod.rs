@@ -243,7 +243,7 @@ pub fn changes(
         ..QpChange::to(QpState::Init)
     };
     let rtr = QpChange {
-        path: Some(path),
+        path: Some(path.into()),
         path_mtu: Some(wish.mtu),
         dest_qpn: Some(dest),
         rq_psn: Some(Psn::new(0xff_fff0)),

@@ -24,6 +24,8 @@ pub struct Inbound<'a> {
     pub src: Gid,
     /// Destination address.
     pub dst: Gid,
+    /// The local port it came in at, from 1.
+    pub port: u8,
     /// The IP packet from its header (20 or 40 bytes) on, which a datagram's receiver is given.
     pub l3: &'a [u8],
     /// The packet from BTH on.
@@ -55,7 +57,7 @@ impl Qp {
     ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
         self.check_service(packet)?;
-        self.check_addressing(inbound.src, inbound.dst, &packet.bth)?;
+        self.check_addressing(inbound.src, inbound.dst, inbound.port, &packet.bth)?;
         let context = Context { by: self.by, attr: &self.attr, now };
         let outcome = match &mut self.service {
             Service::Rc(rc) if packet.op.is_request() => {
@@ -82,7 +84,7 @@ impl Qp {
     }
 
     /// Takes a packet that names this QP and whose opcode is defined for no service. Of it only the
-    /// BTH can be read.
+    /// BTH can be read. `port` is the local port it came in at, from 1.
     ///
     /// # Errors
     /// The reason why it went no further; it then changed nothing.
@@ -93,13 +95,14 @@ impl Qp {
         now: Instant,
         src: Gid,
         dst: Gid,
+        port: u8,
         bth: &Bth,
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
         if self.qp_type() != QpType::Rc || !bth.opcode.is_of_rc() {
             return Err(DropReason::ReservedOpCode);
         }
-        self.check_addressing(src, dst, bth)?;
+        self.check_addressing(src, dst, port, bth)?;
         let context = Context { by: self.by, attr: &self.attr, now };
         if let Service::Rc(rc) = &mut self.service {
             let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
@@ -110,6 +113,7 @@ impl Qp {
 
     /// Time has passed [`next_timeout`](Qp::next_timeout), or perhaps it has.
     pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
+        self.pace.expire(now);
         let Service::Rc(rc) = &mut self.service else { return };
         if !self.attr.state.sends() {
             return;
@@ -127,8 +131,12 @@ impl Qp {
     pub fn poll_transmit(&mut self, now: Instant, budget: u32, env: &mut impl Env) -> Progress {
         for _ in 0..budget {
             match self.transmit_one(now, env) {
-                Step::Done => {}
+                Step::Sent(_) | Step::Done => {}
                 Step::Idle => return Progress::Idle,
+                Step::Paced(until) => {
+                    self.pace.wait_until(until);
+                    return Progress::Idle;
+                }
                 Step::Blocked => return Progress::Blocked,
                 Step::Refused => self.enter_error(env),
                 Step::Failed(status) => self.fail_send(status, env),
@@ -140,25 +148,54 @@ impl Qp {
     /// When [`handle_timeout`](Qp::handle_timeout) is due next.
     #[inline]
     pub fn next_timeout(&self) -> Option<Instant> {
-        match &self.service {
+        let resend = match &self.service {
             Service::Rc(rc) => rc.requester.next_timeout(),
             Service::Uc(_) | Service::Ud(_) => None,
+        };
+        match self.pace.wakes_at() {
+            None => resend,
+            Some(pace) => Some(resend.map_or(pace, |resend| resend.min(pace))),
         }
     }
 
+    #[inline]
     fn transmit_one(&mut self, now: Instant, env: &mut impl Env) -> Step {
+        if self.pace.is_limited() {
+            return self.transmit_paced(now, env);
+        }
+        self.transmit_next(now, false, env)
+    }
+
+    /// As fast as the QP's rate allows: a bare acknowledgement goes at once, and what follows it
+    /// waits for the time it took too.
+    #[inline(never)]
+    fn transmit_paced(&mut self, now: Instant, env: &mut impl Env) -> Step {
+        let is_held = self.pace.next() > now;
+        let step = self.transmit_next(now, is_held, env);
+        match step {
+            Step::Sent(bytes) => self.pace.charge(bytes, now),
+            Step::Idle if is_held => return Step::Paced(self.pace.next()),
+            Step::Idle => self.pace.rest(),
+            _ => {}
+        }
+        step
+    }
+
+    /// Sends one packet, of those that may go while the QP is held back if it is.
+    #[inline]
+    fn transmit_next(&mut self, now: Instant, is_held: bool, env: &mut impl Env) -> Step {
         let context = Context { by: self.by, attr: &self.attr, now };
         let answers = self.attr.state.serves_requests();
         if answers && self.answers < ANSWERS_IN_A_ROW {
-            match self.service.transmit_answer(&context, env) {
+            match self.service.transmit_answer(&context, is_held, env) {
                 Step::Idle => {}
                 step => {
-                    self.answers += u8::from(step == Step::Done);
+                    self.answers += u8::from(matches!(step, Step::Sent(_)));
                     return step;
                 }
             }
         }
-        if self.attr.state.sends() {
+        if self.attr.state.sends() && !is_held {
             let step = self.service.transmit_request(&context, env);
             if step != Step::Idle {
                 self.answers = 0;
@@ -170,7 +207,7 @@ impl Qp {
         }
         if answers && self.answers == ANSWERS_IN_A_ROW {
             self.answers = 0;
-            return self.service.transmit_answer(&context, env);
+            return self.service.transmit_answer(&context, is_held, env);
         }
         Step::Idle
     }
@@ -185,15 +222,16 @@ impl Qp {
         }
     }
 
-    fn check_addressing(&self, src: Gid, dst: Gid, bth: &Bth) -> Result<(), DropReason> {
+    fn check_addressing(&self, src: Gid, dst: Gid, port: u8, bth: &Bth) -> Result<(), DropReason> {
         //= check E11 — dropped in Reset and Init (and in ERR)
         let state = self.attr.state;
         if !(state.serves_requests() || seeded!(ServesInError) && state == QpState::Err) {
             return Err(DropReason::QpNotReady);
         }
         //= check E16 — dropped before any state is touched; anybody may send a datagram
-        let is_peer = src == self.attr.path.dst && dst == self.attr.path.src;
-        if !is_peer && !matches!(self.service, Service::Ud(_)) {
+        let is_peer =
+            matches!(self.service, Service::Ud(_)) || self.attr.template.leads_back(src, dst);
+        if !is_peer || port != self.attr.port {
             return Err(DropReason::WrongSource);
         }
         //= check E12 — a P_Key that does not match is dropped and counted
@@ -209,7 +247,7 @@ impl Qp {
         //= check H11 — the first packet of a connection that comes before RTS is told of, once
         if self.attr.state == QpState::Rtr && !self.has_comm {
             self.has_comm = true;
-            if self.qp_type() != QpType::Ud {
+            if !self.qp_type().is_datagram() {
                 env.event(AsyncEvent::CommEst);
             }
         }

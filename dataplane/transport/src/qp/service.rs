@@ -1,6 +1,6 @@
 //! A QP's service, and the way of each call to it: one branch on the type, no more.
 
-use crate::attr::{QpAttr, QpType};
+use crate::attr::{Attributes, QpType};
 use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
@@ -42,9 +42,10 @@ impl Service {
                 requester: uc::Requester::new(caps),
                 responder: uc::Responder::new(caps, uses_srq),
             }),
-            QpType::Ud => Service::Ud(Ud {
+            QpType::Ud | QpType::Gsi => Service::Ud(Ud {
                 requester: ud::Requester::new(caps),
                 responder: ud::Responder::new(caps, uses_srq),
+                is_gsi: qp_type == QpType::Gsi,
             }),
         }
     }
@@ -53,6 +54,7 @@ impl Service {
         match self {
             Service::Rc(_) => QpType::Rc,
             Service::Uc(_) => QpType::Uc,
+            Service::Ud(ud) if ud.is_gsi => QpType::Gsi,
             Service::Ud(_) => QpType::Ud,
         }
     }
@@ -84,7 +86,7 @@ impl Service {
         &mut self,
         wr: &SendWr,
         sges: &[Sge],
-        attr: &QpAttr,
+        attr: &Attributes,
     ) -> Result<(), PostError> {
         let (qp_type, mtu) = (self.qp_type(), attr.path_mtu);
         each!(self, roles => roles.requester.sq.post(wr, sges, qp_type, mtu))
@@ -95,7 +97,7 @@ impl Service {
         &mut self,
         wr: &SendWr,
         data: &[u8],
-        attr: &QpAttr,
+        attr: &Attributes,
     ) -> Result<(), PostError> {
         let (qp_type, mtu) = (self.qp_type(), attr.path_mtu);
         each!(self, roles => roles.requester.sq.post_inline(wr, data, qp_type, mtu))
@@ -107,27 +109,33 @@ impl Service {
         each!(self, roles => roles.requester.transmit(context, env))
     }
 
-    /// Sends a packet that is owed to the peer; only RC ever owes one.
+    /// Sends a packet that is owed to the peer; only RC ever owes one. While the QP is held back
+    /// only a bare acknowledgement is sent.
     #[inline]
-    pub(super) fn transmit_answer(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+    pub(super) fn transmit_answer(
+        &mut self,
+        context: &Context<'_>,
+        is_held: bool,
+        env: &mut impl Env,
+    ) -> Step {
         match self {
-            Service::Rc(rc) => rc.responder.transmit(context, env),
+            Service::Rc(rc) => rc.responder.transmit(context, is_held, env),
             Service::Uc(_) | Service::Ud(_) => Step::Idle,
         }
     }
 
     /// Entering RTR.
-    pub(super) fn start_responder(&mut self, attr: &QpAttr) {
+    pub(super) fn start_responder(&mut self, attr: &Attributes) {
         each!(self, roles => roles.responder.start(attr));
     }
 
     /// Entering RTS from RTR.
-    pub(super) fn start_requester(&mut self, attr: &QpAttr) {
+    pub(super) fn start_requester(&mut self, attr: &Attributes) {
         each!(self, roles => roles.requester.start(attr));
     }
 
     /// The attributes of a drained QP have changed.
-    pub(super) fn retune(&mut self, attr: &QpAttr) {
+    pub(super) fn retune(&mut self, attr: &Attributes) {
         if let Service::Rc(rc) = self {
             rc.requester.retune(attr);
             rc.responder.retune(attr);

@@ -12,7 +12,7 @@
 //! Not here: the automatic transitions to the Error state; they belong to the roles that find
 //! the error.
 
-use crate::attr::{AttrMask, QpChange, QpType};
+use crate::attr::{AttrMask, PathMigState, QpChange, QpType};
 
 /// A QP's state. `Display` spells it as the verbs do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -112,6 +112,7 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         QpType::Rc => &RC,
         QpType::Uc => &UC,
         QpType::Ud => &UD,
+        QpType::Gsi => &GSI,
     };
     let (required, optional) = match (from, to) {
         (_, Reset | Err) => (NONE, AttrMask::CUR_STATE),
@@ -177,6 +178,9 @@ const UD: Rows = Rows {
     drained: AttrMask::PKEY.union(AttrMask::QKEY),
 };
 
+/// The port is the QP's by its number.
+const GSI: Rows = Rows { init: AttrMask::PKEY.union(AttrMask::QKEY), ..UD };
+
 /// Why a Modify QP was refused. A refused change changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ModifyError {
@@ -200,6 +204,24 @@ pub enum ModifyError {
     /// An attribute's value is out of range.
     #[error("value out of range: {0:?}")]
     OutOfRange(AttrMask),
+    /// Path migration is to be prepared, and no alternate path has been loaded.
+    #[error("no alternate path is loaded")]
+    NoAlternatePath,
+    /// Path migration is prepared in state MIGRATED only.
+    #[error("path migration state is {0}, not MIGRATED")]
+    NotMigrated(PathMigState),
+    /// A migration is to be begun, and the QP is not ready for it.
+    #[error("path migration state is {0}, not ARMED")]
+    NotArmed(PathMigState),
+    /// A migration is to be begun, and the QP will not be in RTS.
+    #[error("migration of a QP that is in state {0}, not in RTS")]
+    MigrationState(QpState),
+    /// `path_mig_state` was to be ARMED, which both ends together bring about.
+    #[error("software does not set ARMED")]
+    ArmedBySoftware,
+    /// A timer or retry count that RTS needs has never been given.
+    #[error("never given: {0:?}")]
+    NeverGiven(AttrMask),
     /// Attributes of an SQD QP change only once it is drained.
     #[error("send queue is still draining")]
     Draining,

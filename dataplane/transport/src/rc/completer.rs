@@ -123,10 +123,10 @@ impl Requester {
         match code {
             NakCode::PsnSequenceError => {
                 //= check A10 — one rewind and one charge, however often the NAK comes
-                if self.next_psn == psn || self.retry.is_copy(psn, self.next_psn) {
+                if self.next_psn == psn || self.retry.is_copy(self.next_psn) {
                     return Ok(());
                 }
-                self.retry.note_nak(psn, self.end_psn);
+                self.retry.note_nak(self.end_psn);
                 env.count(Counter::PacketSeqErr);
                 self.try_again(psn, env)
             }
@@ -262,7 +262,7 @@ impl Requester {
     //= check C8 — the READ is retried, what follows it is not completed before it
     fn handle_implied_nak(&mut self, out: &mut impl Output) -> Result<(), WcStatus> {
         let psn = self.unacked_psn;
-        if self.next_psn == psn || !self.retry.first_implied(psn) {
+        if self.next_psn == psn || !self.retry.first_implied() {
             return Ok(());
         }
         out.count(Counter::ImpliedNakSeqErr);

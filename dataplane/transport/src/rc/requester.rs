@@ -21,11 +21,11 @@
 use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::context::{Context, Step};
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
-use crate::env::{Env, Outbound, Output, Path, TransmitError};
+use crate::env::{Env, Outbound, Output, TransmitError};
 use crate::gather::Gather;
 use crate::queue::QpCaps;
 use crate::segment::data_packet;
@@ -83,7 +83,7 @@ impl Requester {
     }
 
     /// Entering RTS: the first packet will have the attributes' SQ PSN.
-    pub(crate) fn start(&mut self, attr: &QpAttr) {
+    pub(crate) fn start(&mut self, attr: &Attributes) {
         self.unacked_psn = attr.sq_psn;
         self.next_psn = attr.sq_psn;
         self.end_psn = attr.sq_psn;
@@ -94,7 +94,7 @@ impl Requester {
     }
 
     /// The attributes of a drained QP have changed.
-    pub(crate) fn retune(&mut self, attr: &QpAttr) {
+    pub(crate) fn retune(&mut self, attr: &Attributes) {
         self.retry = Retry::new(attr);
     }
 
@@ -137,15 +137,15 @@ impl Requester {
         }
         let (packet, end) = self.packet(&wqe, is_probe, context);
         let ack_req = packet.bth.ack_req;
-        match env.transmit(&packet) {
-            Ok(()) => {}
-            Err(TransmitError::Full) => return Step::Blocked,
+        let len = match env.transmit(&packet) {
+            Ok(len) => len,
+            Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 return self.fail_in_order(WcStatus::LocProtErr);
             }
-        }
+        };
         self.advance(&wqe, end, ack_req, context, env);
-        Step::Done
+        Step::Sent(len)
     }
 
     /// PSNs sent and not acknowledged, counting from where sending goes on.
@@ -286,7 +286,12 @@ impl Requester {
     }
 
     /// The packet at `next_psn` of `wqe`, and the PSN that follows it.
-    fn packet(&self, wqe: &SendWqe, is_probe: bool, context: &Context<'_>) -> (Outbound<'_>, Psn) {
+    fn packet<'a>(
+        &'a self,
+        wqe: &SendWqe,
+        is_probe: bool,
+        context: &Context<'a>,
+    ) -> (Outbound<'a>, Psn) {
         match wqe.wr.op {
             SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
             SendOp::CompareSwap { va, rkey, compare, swap } => {
@@ -312,13 +317,13 @@ impl Requester {
     /// The request for all of a READ, or after a rewind for what is still missing of it.
     //= check C2 — the retried READ begins at the missing response's PSN and address
     //= check C4 — after a timeout as well: the rest alone is asked for
-    fn read_packet(
-        &self,
+    fn read_packet<'a>(
+        &'a self,
         wqe: &SendWqe,
-        context: &Context<'_>,
+        context: &Context<'a>,
         va: Va,
         rkey: Rkey,
-    ) -> (Outbound<'_>, Psn) {
+    ) -> (Outbound<'a>, Psn) {
         let offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
         let offset = offset - if seeded!(ReadResumedWrong) { offset.min(context.mtu()) } else { 0 };
         let va = Va(va.0.wrapping_add(u64::from(offset)));
@@ -328,27 +333,27 @@ impl Requester {
         self.request(wqe, OpCode::RC_RDMA_READ_REQUEST, ext, context)
     }
 
-    fn atomic_packet(
-        &self,
+    fn atomic_packet<'a>(
+        &'a self,
         wqe: &SendWqe,
-        context: &Context<'_>,
+        context: &Context<'a>,
         opcode: OpCode,
         atomic: AtomicEth,
-    ) -> (Outbound<'_>, Psn) {
+    ) -> (Outbound<'a>, Psn) {
         self.request(wqe, opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
     }
 
     /// A packet without payload that asks for data.
-    fn request(
-        &self,
+    fn request<'a>(
+        &'a self,
         wqe: &SendWqe,
         opcode: OpCode,
         ext: ExtHeaders,
-        context: &Context<'_>,
-    ) -> (Outbound<'_>, Psn) {
+        context: &Context<'a>,
+    ) -> (Outbound<'a>, Psn) {
         let bth = context.bth(opcode, self.next_psn, 0);
         let end = wqe.first_psn.plus(wqe.psns);
-        let (path, payload) = (Path::Connected, Gather::EMPTY);
+        let (path, payload) = (context.path(), Gather::EMPTY);
         (Outbound { path, bth, ext, by: context.by, payload }, end)
     }
 

@@ -25,12 +25,12 @@ use uroce_wire::{
 };
 
 use super::resources::{Asked, Reply, Resources};
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
-use crate::env::{AsyncEvent, Env, Key, Outbound, Output, Path, Region, TransmitError};
+use crate::env::{AsyncEvent, Env, Key, Outbound, Output, Region, TransmitError};
 use crate::gather::Gather;
 use crate::inbound::Message;
 use crate::queue::QpCaps;
@@ -88,7 +88,7 @@ impl Responder {
     }
 
     /// Entering RTR: the first packet expected has the attributes' RQ PSN.
-    pub(crate) fn start(&mut self, attr: &QpAttr) {
+    pub(crate) fn start(&mut self, attr: &Attributes) {
         self.rest();
         self.expected_psn = attr.rq_psn;
         self.msn = Msn::default();
@@ -96,7 +96,7 @@ impl Responder {
     }
 
     /// The attributes of a drained QP have changed.
-    pub(crate) fn retune(&mut self, attr: &QpAttr) {
+    pub(crate) fn retune(&mut self, attr: &Attributes) {
         self.resources.set_depth(attr.max_dest_rd_atomic);
     }
 
@@ -235,9 +235,17 @@ impl Responder {
         self.answer = Some(Answer { psn, syndrome: Syndrome::Nak(code) });
     }
 
-    /// Sends the next packet that is owed to the peer.
-    pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+    /// Sends the next packet that is owed to the peer; no data while the QP `is_held` back.
+    pub(crate) fn transmit(
+        &mut self,
+        context: &Context<'_>,
+        is_held: bool,
+        env: &mut impl Env,
+    ) -> Step {
         if let Some(reply) = self.resources.next_reply(context.mtu()) {
+            if is_held {
+                return Step::Idle;
+            }
             return self.transmit_reply(&reply, context, env);
         }
         let Some(Answer { psn, mut syndrome }) = self.answer else { return Step::Idle };
@@ -247,45 +255,43 @@ impl Responder {
         let bth = context.bth(OpCode::RC_ACKNOWLEDGE, psn, 0);
         let ext = ExtHeaders { aeth: Aeth { syndrome, msn: self.msn }, ..ExtHeaders::default() };
         let packet =
-            Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY };
-        if env.transmit(&packet).is_err() {
-            return Step::Blocked;
-        }
+            Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY };
+        let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
         self.answer = None;
-        if self.is_refusing { Step::Refused } else { Step::Done }
+        if self.is_refusing { Step::Refused } else { Step::Sent(len) }
     }
 
     fn transmit_reply(&mut self, reply: &Reply, context: &Context<'_>, env: &mut impl Env) -> Step {
         let packet = self.reply_packet(reply, self.rq.ack(env), context);
         match env.transmit(&packet) {
-            Ok(()) => {
+            Ok(len) => {
                 self.resources.sent(reply);
-                Step::Done
+                Step::Sent(len)
             }
-            Err(TransmitError::Full) => Step::Blocked,
+            Err(TransmitError::Full | TransmitError::Paced(_)) => Step::Blocked,
             //= check C18 — memory that is gone in the middle of a READ ends it with a NAK
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 self.resources.clear();
                 env.event(AsyncEvent::QpAccessErr);
                 self.refuse(reply.psn, NakCode::RemoteAccessError, env);
-                self.transmit(context, env)
+                self.transmit(context, false, env)
             }
         }
     }
 
-    fn reply_packet(
+    fn reply_packet<'a>(
         &self,
         reply: &Reply,
         syndrome: Syndrome,
-        context: &Context<'_>,
-    ) -> Outbound<'static> {
+        context: &Context<'a>,
+    ) -> Outbound<'a> {
         let aeth = Aeth { syndrome, msn: self.msn };
         match reply.asked {
             Asked::Atomic { original } => {
                 let bth = context.bth(OpCode::RC_ATOMIC_ACKNOWLEDGE, reply.psn, 0);
                 let atomic_ack = AtomicAckEth { original };
                 let ext = ExtHeaders { aeth, atomic_ack, ..ExtHeaders::default() };
-                Outbound { path: Path::Connected, bth, ext, by: context.by, payload: Gather::EMPTY }
+                Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY }
             }
             Asked::Read { va, rkey, .. } => {
                 //= check C1 — First, Middle and Last, or Only; AETH on all but Middle
@@ -300,7 +306,7 @@ impl Responder {
                 let region = Region { key: Key::Remote(rkey), va, len: reply.len };
                 let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
                 Outbound {
-                    path: Path::Connected,
+                    path: context.path(),
                     bth,
                     ext,
                     by: context.by,

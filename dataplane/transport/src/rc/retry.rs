@@ -1,10 +1,10 @@
-//! What is left of a requester's patience: retry counters and the two deadlines.
+//! What is left of a requester's patience: retry counters and the deadline.
 //!
 //! What holds: progress reloads both counters; while an RNR wait runs, the ACK timer stands.
 
 use uroce_wire::Psn;
 
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::time::Instant;
 use crate::timer::{ack_timeout, rnr_timeout};
 
@@ -14,20 +14,21 @@ const RNR_RETRY_FOREVER: u8 = 7;
 //= check A20 — each QP has its own counters and deadlines; loss elsewhere does not reach them
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Retry {
-    ack_deadline: Deadline,
-    rnr_deadline: Deadline,
-    /// The PSN for which an implied NAK has been acted upon; a repetition waits for the timer.
-    implied: Psn,
+    /// Of the ACK timer, or of the RNR wait.
+    deadline: Deadline,
+    /// The deadline is that of an RNR wait.
+    waits_rnr: bool,
+    /// An implied NAK for the oldest PSN has been acted upon; a repetition waits for the timer.
     has_implied: bool,
+    /// A sequence NAK for the oldest PSN has been acted upon.
     has_nak: bool,
     transport_left: u8,
     rnr_left: u8,
-    /// The PSN of the sequence NAK acted upon last, and the end of what was outstanding then.
-    nak: Psn,
+    /// The end of what was outstanding when the sequence NAK was acted upon.
     nak_end: Psn,
 }
 
-/// A point in time that may not be set, in one word: every QP has two of them.
+/// A point in time that may not be set, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Deadline(Instant);
 
@@ -51,40 +52,47 @@ impl Default for Deadline {
 }
 
 impl Retry {
-    pub(super) fn new(attr: &QpAttr) -> Retry {
+    pub(super) fn new(attr: &Attributes) -> Retry {
         Retry { transport_left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Retry::default() }
     }
 
     /// The peer has taken something new; `outstanding` says whether more is on its way.
     //= check B4 — the retry counter reloads on progress
-    pub(super) fn progress(&mut self, attr: &QpAttr, now: Instant, outstanding: bool) {
+    pub(super) fn progress(&mut self, attr: &Attributes, now: Instant, outstanding: bool) {
         self.transport_left =
             if seeded!(NoRetryReload) { self.transport_left } else { attr.retry_cnt };
         self.rnr_left = attr.rnr_retry;
         self.has_implied = false;
         self.has_nak = false;
-        self.ack_deadline = Deadline::NEVER;
-        if outstanding && !self.waits_for_receiver() {
+        self.stop_ack();
+        if outstanding {
             self.arm(attr, now);
         }
     }
 
     /// A request was sent: starts the ACK timer unless it is running.
     //= check B1 — it runs for the whole timeout from the oldest unanswered packet or the last progress
-    pub(super) fn arm(&mut self, attr: &QpAttr, now: Instant) {
-        if self.ack_deadline == Deadline::NEVER
+    pub(super) fn arm(&mut self, attr: &Attributes, now: Instant) {
+        if self.deadline == Deadline::NEVER
             && !seeded!(NoAckTimer)
             && let Some(timeout) = ack_timeout(attr.timeout)
         {
             let timeout = if seeded!(EarlyTimeout) { timeout / 2 } else { timeout };
-            self.ack_deadline = Deadline(now + timeout);
+            self.deadline = Deadline(now + timeout);
+        }
+    }
+
+    /// Stops the ACK timer. An RNR wait goes on.
+    fn stop_ack(&mut self) {
+        if !self.waits_rnr {
+            self.deadline = Deadline::NEVER;
         }
     }
 
     /// Takes one transport retry and stops the ACK timer. False: none was left.
     //= check B3 — retry_cnt retries after the first transmission, then the error
     pub(super) fn charge(&mut self) -> bool {
-        self.ack_deadline = Deadline::NEVER;
+        self.stop_ack();
         match self.transport_left.checked_sub(1) {
             Some(left) => {
                 self.transport_left = left;
@@ -94,59 +102,58 @@ impl Retry {
         }
     }
 
-    /// Is this implied NAK the first one for `psn` since the last progress or timeout?
-    pub(super) fn first_implied(&mut self, psn: Psn) -> bool {
-        let is_first = !self.has_implied || self.implied != psn;
-        (self.has_implied, self.implied) = (true, psn);
-        is_first
+    /// Is this implied NAK the first one since the last progress or timeout?
+    pub(super) fn first_implied(&mut self) -> bool {
+        !core::mem::replace(&mut self.has_implied, true)
     }
 
     /// Is this sequence NAK a copy of the one acted upon last? A responder gives one and then waits
     /// in silence, so a second one can be meant only when everything has been sent again.
     //= check A10 — a copy of a NAK is no new one
     //= check B5 — but after a full repetition it is, and charged
-    pub(super) fn is_copy(&self, psn: Psn, next_psn: Psn) -> bool {
-        self.has_nak && self.nak == psn && next_psn.is_before(self.nak_end)
+    pub(super) fn is_copy(&self, next_psn: Psn) -> bool {
+        self.has_nak && next_psn.is_before(self.nak_end)
     }
 
     /// This sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
-    pub(super) fn note_nak(&mut self, psn: Psn, end_psn: Psn) {
-        (self.has_nak, self.nak, self.nak_end) = (true, psn, end_psn);
+    pub(super) fn note_nak(&mut self, end_psn: Psn) {
+        (self.has_nak, self.nak_end) = (true, end_psn);
     }
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. False: none was left.
     //= check B7 — rnr_retry retries, 7 without end
     //= check B10 — counted apart from the transport retries
     //= check B9 — while it waits the ACK timer stands and retry_cnt is not charged
-    pub(super) fn begin_rnr_wait(&mut self, attr: &QpAttr, now: Instant, code: u8) -> bool {
+    pub(super) fn begin_rnr_wait(&mut self, attr: &Attributes, now: Instant, code: u8) -> bool {
         if attr.rnr_retry != RNR_RETRY_FOREVER {
             match self.rnr_left.checked_sub(1) {
                 Some(left) => self.rnr_left = left,
                 None => return false,
             }
         }
-        self.ack_deadline = Deadline::NEVER;
         let code = if seeded!(RnrTableTypo) && code == 13 { 12 } else { code };
-        self.rnr_deadline = Deadline(now + rnr_timeout(code));
+        self.deadline = Deadline(now + rnr_timeout(code));
+        self.waits_rnr = true;
         true
     }
 
     pub(super) fn waits_for_receiver(&self) -> bool {
-        self.rnr_deadline != Deadline::NEVER
+        self.waits_rnr
     }
 
     /// Ends an RNR wait that is over.
     pub(super) fn expire_rnr(&mut self, now: Instant) {
-        if self.rnr_deadline.is_due(now) {
-            self.rnr_deadline = Deadline::NEVER;
+        if self.waits_rnr && self.deadline.is_due(now) {
+            self.waits_rnr = false;
+            self.deadline = Deadline::NEVER;
         }
     }
 
     /// Has the ACK timer run out? It then stands until it is armed anew.
     pub(super) fn expire_ack(&mut self, now: Instant) -> bool {
-        let expired = self.ack_deadline.is_due(now);
+        let expired = !self.waits_rnr && self.deadline.is_due(now);
         if expired {
-            self.ack_deadline = Deadline::NEVER;
+            self.deadline = Deadline::NEVER;
             self.has_implied = false;
             self.has_nak = false;
         }
@@ -154,6 +161,6 @@ impl Retry {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.rnr_deadline.get().or(self.ack_deadline.get())
+        self.deadline.get()
     }
 }

@@ -49,8 +49,9 @@ impl World {
                 let bth = Bth::parse(bth)?;
                 let at = find(node, to, bth.dest_qpn)?;
                 let (src, dst) = (datagram.src, datagram.dst);
+                let port = node.rail(flight.rail).port;
                 let result = self.with_qp(at, |qp, now, env| {
-                    qp.handle_reserved_opcode(now, src, dst, &bth, env)
+                    qp.handle_reserved_opcode(now, src, dst, port, &bth, env)
                 });
                 self.settle(at);
                 result
@@ -89,7 +90,8 @@ impl World {
     ) -> Result<(), DropReason> {
         self.tap_arrived(at, flight.seen.as_ref());
         let Datagram { src, dst, l3, .. } = *datagram;
-        let inbound = Inbound { src, dst, l3, packet: *packet };
+        let port = self.node(at.node).rail(flight.rail).port;
+        let inbound = Inbound { src, dst, port, l3, packet: *packet };
         let state = self.slot(at).qp.state();
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
         self.tap_taken(at, state, result.is_ok());

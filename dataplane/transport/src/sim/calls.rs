@@ -28,9 +28,8 @@ impl World {
     /// Makes anew what is derived of a QP's path.
     pub(super) fn derive(&mut self, at: At) {
         let attr = self.qp(at).attr();
-        let rail = self.node(at.node).rail_of(attr.port, attr.path.src);
-        let slot = self.slot_mut(at);
-        (slot.template, slot.rail) = (attr.path.template(), rail);
+        let rail = self.node(at.node).rail_of(attr.port, attr.path.encap.src);
+        self.slot_mut(at).rail = rail;
     }
 
     /// See [`Qp::post_send`].

@@ -56,7 +56,6 @@ pub(super) struct Slot {
     pub(super) qp: Qp,
     pub(super) init: QpInit,
     /// What is derived of its path: headers, and the rail they go by.
-    pub(super) template: HeaderTemplate,
     pub(super) rail: usize,
     /// Its state when it was looked at last.
     pub(super) state_known: QpState,
@@ -75,11 +74,9 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new(qp: Qp, init: QpInit) -> Slot {
-        let template = qp.attr().path.template();
         Slot {
             qp,
             init,
-            template,
             rail: 0,
             state_known: QpState::Reset,
             peer: At { node: 0, qp: 0 },
@@ -211,7 +208,6 @@ pub(super) struct Surroundings<'a> {
     memory: &'a mut Regions,
     srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
     handles: &'a [Handle],
-    template: &'a HeaderTemplate,
     rail: usize,
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
@@ -231,14 +227,13 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, template, rail, charges, has_refused, .. } = &mut slots[usize::from(at.qp)];
+        let Slot { qp, rail, charges, has_refused, .. } = &mut slots[usize::from(at.qp)];
         let mut surroundings = Surroundings {
             at,
             now,
             memory,
             srq,
             handles,
-            template,
             rail: *rail,
             counters,
             charges,
@@ -293,9 +288,9 @@ impl SharedReceives for Surroundings<'_> {
 }
 
 impl PacketSink for Surroundings<'_> {
-    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let (template, rail, to) = match packet.path {
-            Path::Connected => (self.template, self.rail, None),
+            Path::Connected(template) => (template, self.rail, None),
             Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
                 Some(handle) => (&handle.template, handle.rail, Some(handle.to)),
                 None => return Err(TransmitError::UnknownAh),
@@ -327,8 +322,9 @@ impl PacketSink for Surroundings<'_> {
         match frame::build(&mut frame, template, &packet.bth, &packet.ext, len as usize, fill) {
             Ok(()) => {
                 let (from, bth) = (self.at, packet.bth);
+                let len = frame.len() as u32;
                 outlet.departures.push(Departure { from, rail, to, bth, frame });
-                Ok(())
+                Ok(len)
             }
             Err(fault) => {
                 outlet.pool.push(frame);

@@ -148,7 +148,7 @@ impl Pair {
         }
         let init = QpChange { access: Some(me.access), ..init };
         let rtr = QpChange {
-            path: Some(self.path(end)),
+            path: Some(self.path(end).into()),
             path_mtu: Some(self.terms.mtu),
             dest_qpn: Some(self.qpn(1 - end)),
             rq_psn: Some(peer.sq_psn),

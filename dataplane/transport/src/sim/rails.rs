@@ -181,7 +181,7 @@ mod tests {
             for mut change in pair.changes(end) {
                 let rail = pair.node(end).rail(1);
                 change.port = change.port.map(|_| rail.port);
-                change.path = change.path.map(|_| pair.path_on(end, 1));
+                change.path = change.path.map(|_| pair.path_on(end, 1).into());
                 pair.world.modify(pair.at(end), &change).unwrap();
             }
         }

@@ -197,7 +197,7 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
             ..QpChange::to(QpState::Init)
         },
         QpChange {
-            path: Some(path),
+            path: Some(path.into()),
             path_mtu: Some(connection.mtu),
             dest_qpn: Some(dest_qpn),
             rq_psn: Some(rq_psn),

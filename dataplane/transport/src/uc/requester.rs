@@ -7,7 +7,7 @@
 
 use uroce_wire::{OpCode, Psn, Qpn};
 
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output, TransmitError};
@@ -30,7 +30,7 @@ impl Requester {
     }
 
     /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
-    pub(crate) fn start(&mut self, attr: &QpAttr) {
+    pub(crate) fn start(&mut self, attr: &Attributes) {
         self.next_psn = attr.sq_psn;
     }
 
@@ -58,16 +58,18 @@ impl Requester {
         };
         let (at, psn) = (self.sq.head(), self.next_psn);
         let packet = data_packet(&self.sq, at, &wqe, psn, context, OpCode::uc);
-        match env.transmit(&packet) {
-            Ok(()) => {}
-            Err(TransmitError::Full) => return Step::Blocked,
-            Err(_) => return Step::Failed(WcStatus::LocProtErr),
-        }
+        let len = match env.transmit(&packet) {
+            Ok(len) => len,
+            Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
+            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
+                return Step::Failed(WcStatus::LocProtErr);
+            }
+        };
         self.next_psn = psn.next();
         if self.next_psn == wqe.first_psn.plus(wqe.psns) {
             self.complete_front(context.by.qpn, WcStatus::Success, env);
         }
-        Step::Done
+        Step::Sent(len)
     }
 
     /// Begins the oldest WQE unless it was begun: it is checked and gets its PSNs, or it is carried

@@ -9,7 +9,7 @@
 
 use uroce_wire::{Header, Operation, Packet, Psn, Qpn};
 
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::context::{Context, Outcome};
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
@@ -44,7 +44,7 @@ impl Responder {
     }
 
     /// Entering RTR: the first packet expected has the attributes' RQ PSN.
-    pub(crate) fn start(&mut self, attr: &QpAttr) {
+    pub(crate) fn start(&mut self, attr: &Attributes) {
         self.message = Message::None;
         self.expected_psn = attr.rq_psn;
     }

@@ -7,7 +7,7 @@
 
 use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, Psn, Qkey, Qpn};
 
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Outbound, Output, Path, TransmitError};
@@ -30,7 +30,7 @@ impl Requester {
     }
 
     /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
-    pub(crate) fn start(&mut self, attr: &QpAttr) {
+    pub(crate) fn start(&mut self, attr: &Attributes) {
         self.next_psn = attr.sq_psn;
     }
 
@@ -74,15 +74,16 @@ impl Requester {
         let ext = ExtHeaders { deth, imm: imm.unwrap_or_default(), ..ExtHeaders::default() };
         let payload = self.sq.payload(self.sq.head(), wqe, 0, wqe.len);
         let packet = Outbound { path: Path::Ah(ah), bth, ext, by: context.by, payload };
-        match env.transmit(&packet) {
-            Ok(()) => {}
+        let len = match env.transmit(&packet) {
+            Ok(len) => len,
             Err(TransmitError::Full) => return Step::Blocked,
+            Err(TransmitError::Paced(until)) => return Step::Paced(until),
             Err(TransmitError::Memory(_)) => return Step::Failed(WcStatus::LocProtErr),
             Err(TransmitError::UnknownAh) => return Step::Failed(WcStatus::LocQpOpErr),
-        }
+        };
         self.next_psn = self.next_psn.next();
         self.complete_front(context.by.qpn, WcStatus::Success, env);
-        Step::Done
+        Step::Sent(len)
     }
 
     /// Completes the oldest WQE with a status.

@@ -9,7 +9,7 @@
 
 use uroce_wire::{Header, Qpn};
 
-use crate::attr::QpAttr;
+use crate::attr::Attributes;
 use crate::context::{Context, Outcome};
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
@@ -34,7 +34,7 @@ impl Responder {
     }
 
     /// Entering RTR: a datagram has no predecessor, so nothing begins.
-    pub(crate) fn start(&mut self, _attr: &QpAttr) {}
+    pub(crate) fn start(&mut self, _attr: &Attributes) {}
 
     /// Forgets everything, without completions.
     pub(crate) fn reset(&mut self) {

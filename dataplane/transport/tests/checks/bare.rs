@@ -66,7 +66,7 @@ impl Memory for Surroundings {
 }
 
 impl PacketSink for Surroundings {
-    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         if self.is_full {
             return Err(TransmitError::Full);
         }
@@ -76,7 +76,7 @@ impl PacketSink for Surroundings {
         };
         let len = packet.payload.len() as usize;
         self.sent.push_back(Sent { bth: packet.bth, ext: packet.ext, len, va });
-        Ok(())
+        Ok(len as u32)
     }
 }
 
@@ -126,7 +126,7 @@ impl Bare {
                 ..QpChange::to(QpState::Init)
             },
             QpChange {
-                path: Some(Encap::default()),
+                path: Some(Default::default()),
                 path_mtu: Some(mtu),
                 dest_qpn: Some(Qpn::new(6)),
                 rq_psn: Some(PSN),
@@ -162,7 +162,7 @@ impl Bare {
         let op = bth.opcode.info().unwrap();
         let packet = Packet { bth, op, ext, payload: &BYTES[..len] };
         let path = Encap::default();
-        let inbound = Inbound { src: path.dst, dst: path.src, l3: &[], packet };
+        let inbound = Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], packet };
         self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.env)
     }
 

@@ -23,7 +23,7 @@ fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
             let opcode = match qp_type {
                 QpType::Rc => OpCode::RC_RDMA_WRITE_ONLY,
                 QpType::Uc => OpCode::UC_RDMA_WRITE_ONLY,
-                QpType::Ud => OpCode::UD_SEND_ONLY,
+                QpType::Ud | QpType::Gsi => OpCode::UD_SEND_ONLY,
             };
             let packet = pair.craft(A, opcode).payload(&[1; 8]).ext(|ext| ext.reth.dma_len = 8);
             pair.deliver(A, &packet);

@@ -136,7 +136,7 @@ impl Memory for World {
 }
 
 impl PacketSink for World {
-    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<(), TransmitError> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         if self.room == 0 {
             return Err(TransmitError::Full);
         }
@@ -147,7 +147,7 @@ impl PacketSink for World {
         }
         self.room -= 1;
         self.sent.push(Sent { bth: packet.bth, ext: packet.ext, len: packet.payload.len() });
-        Ok(())
+        Ok(packet.payload.len())
     }
 }
 
@@ -226,7 +226,7 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
         ..QpChange::to(QpState::Init)
     };
     let rtr = QpChange {
-        path: (!is_ud).then(path),
+        path: (!is_ud).then(|| path().into()),
         path_mtu: (!is_ud).then_some(PathMtu::B256),
         dest_qpn: (!is_ud).then_some(THEIRS),
         rq_psn: (!is_ud).then_some(terms.psn),

@@ -94,11 +94,11 @@ impl Siege {
         let (src, dst) = (path().dst, path().src);
         let result = match Packet::parse(&bytes) {
             Ok(packet) => {
-                let inbound = Inbound { src, dst, l3: &l3, packet };
+                let inbound = Inbound { src, dst, port: 1, l3: &l3, packet };
                 self.qp.handle_packet(now, &inbound, &mut self.world)
             }
             Err(_) if bth.opcode.info().is_none() => {
-                self.qp.handle_reserved_opcode(now, src, dst, &bth, &mut self.world)
+                self.qp.handle_reserved_opcode(now, src, dst, 1, &bth, &mut self.world)
             }
             Err(_) => return,
         };
@@ -131,11 +131,11 @@ impl Siege {
         let service = match self.qp.qp_type() {
             QpType::Rc => 0x00,
             QpType::Uc => 0x20,
-            QpType::Ud => 0x60,
+            QpType::Ud | QpType::Gsi => 0x60,
         };
         let byte = input.u8();
         let low = match self.qp.qp_type() {
-            QpType::Ud => 0x04 | byte & 1,
+            QpType::Ud | QpType::Gsi => 0x04 | byte & 1,
             _ => byte % 0x18,
         };
         let opcode = OpCode(if byte >= 0xf0 { input.u8() } else { service | low });
