@@ -293,6 +293,8 @@ int uroce_port_info(uint16_t port, struct uroce_port_info *out)
 	out->scatter = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) != 0;
 	out->rx_checksum = (info.rx_offload_capa & RX_CHECKSUMS) == RX_CHECKSUMS;
 	out->tx_checksum = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
+	out->link_interrupt =
+		info.dev_flags != NULL && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
 	out->socket = rte_eth_dev_socket_id(port);
 	return 0;
 }
@@ -308,6 +310,7 @@ int uroce_port_configure(uint16_t port, const struct uroce_port_conf *conf)
 		return result;
 	memset(&eth, 0, sizeof(eth));
 	eth.rxmode.mtu = conf->mtu;
+	eth.intr_conf.lsc = conf->link_interrupt;
 	if (conf->scatter)
 		eth.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 	eth.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
@@ -390,6 +393,20 @@ int uroce_port_link(uint16_t port, struct uroce_link *out)
 	out->up = link.link_status == RTE_ETH_LINK_UP;
 	out->full_duplex = link.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
 	return 0;
+}
+
+static int link_moved(uint16_t port, enum rte_eth_event_type event, void *moved, void *unused)
+{
+	(void)event;
+	(void)unused;
+	((void (*)(uint16_t))moved)(port);
+	return 0;
+}
+
+int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port))
+{
+	return rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_LSC, link_moved,
+					     (void *)moved);
 }
 
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *out)

@@ -61,6 +61,7 @@ struct uroce_port_info {
 	uint8_t scatter;        /* can receive into several segments */
 	uint8_t rx_checksum;    /* verifies IPv4 and UDP checksums */
 	uint8_t tx_checksum;    /* computes IPv4 checksums */
+	uint8_t link_interrupt; /* tells of its link's changes by an interrupt */
 	int socket;             /* NUMA node, -1 if unknown */
 };
 
@@ -69,6 +70,7 @@ struct uroce_port_conf {
 	uint16_t mtu; /* 0: the driver's own choice */
 	uint8_t rss;
 	uint8_t scatter;
+	uint8_t link_interrupt;
 };
 
 struct uroce_port_stats {
@@ -116,6 +118,9 @@ int uroce_port_mac(uint16_t port, uint8_t mac[6]);
 int uroce_port_set_mac(uint16_t port, const uint8_t mac[6]);
 int uroce_port_mtu(uint16_t port, uint16_t *mtu);
 int uroce_port_link(uint16_t port, struct uroce_link *link);
+/* Calls `moved` on EAL's interrupt thread each time the link has gone up or down, until the port is
+ * closed. Only for a port configured with `link_interrupt`. */
+int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port));
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *stats);
 /* Fills up to `capacity` and returns how many there are. */
 int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity);

@@ -34,6 +34,10 @@ pub enum EventSource {
     CompletionQueue(CqId),
     /// The shared receive queue with this [`id`](crate::SharedReceiveQueue::id).
     SharedReceiveQueue(SrqId),
+    /// The port of this number, counted from 1.
+    Port(u8),
+    /// The device as a whole.
+    Device,
 }
 
 impl Context {
@@ -54,6 +58,8 @@ impl Context {
                     EventSource::CompletionQueue(CqId::numbered(channel, number))
                 }
                 Subject::Srq(number) => EventSource::SharedReceiveQueue(SrqId(number)),
+                Subject::Port(number) => EventSource::Port(number),
+                Subject::Device => EventSource::Device,
             },
         }))
     }

@@ -91,6 +91,7 @@ impl QueuePair {
             send_cq: Arc::clone(&send_cq.cq),
             recv_cq: Arc::clone(&recv_cq.cq),
             lcore: init.lcore,
+            notices: false,
         })?;
         let shared = Arc::new(QpShared {
             pd: Arc::clone(pd),

@@ -8,16 +8,18 @@ use crate::control::{ControlParts, LcoreLink};
 use crate::counters::CounterBlock;
 use crate::doorbell::Doorbell;
 use crate::engine::EngineError;
-use crate::events::EventChannel;
+use crate::events::{EventChannel, Subject};
 use crate::key::Numbers;
-use crate::lcore::{Duties, Lcore};
+use crate::lcore::{Duties, Fatal, Lcore};
 use crate::mcast::{GroupBook, GroupTable};
 use crate::mr_table::{MrReader, MrTable};
+use crate::notices::Notices;
 use crate::qp_table::QpTable;
 use crate::rx::{Exits, Receiver};
 use crate::shard::Shard;
 use crate::tables::Tables;
 use crate::tx::Lane;
+use crate::waker::Waker;
 use rtrb::RingBuffer;
 use std::sync::Arc;
 
@@ -51,19 +53,25 @@ pub(crate) fn assemble(
     let keys = Numbers::random(config.max_mrs).map_err(EngineError::Random)?;
     let regions = Arc::new(MrTable::new(config.max_mrs, count, keys));
     let turns = regions.turns();
+    let waker = Waker::new().map_err(EngineError::Events)?;
     let tables = Tables {
         handles: Arc::new(AhTable::new(config.max_ahs, Arc::clone(turns))),
         groups: Arc::new(GroupTable::new(Arc::clone(turns))),
+        notices: Arc::new(Notices::new(max_qps, Arc::clone(&waker))),
     };
     // Each QP may have two CQs and an SRQ of its own.
-    let sources = 4 * max_qps as usize + SPARE_SOURCES;
+    let sources = 4 * max_qps as usize + SPARE_SOURCES + 1 + ports.len();
     let events = EventChannel::new(sources).map_err(EngineError::Events)?;
-    let exits = Arc::new(Exits::new(count));
+    // At most 255 ports, and there is room for them.
+    let port_events = (1..=ports.len() as u8).filter_map(|port| events.admit(Subject::Port(port)));
+    let port_events = port_events.collect();
+    let fatal = events.admit(Subject::Device).map(|guard| Fatal::new(guard, &waker));
+    let exits = Arc::new(Exits::new(count, waker));
     let (inject, injected) = RingBuffer::new(INJECTED);
     let mut injected = Some(injected);
     let clock = Clock::new();
 
-    let (mut lcores, mut links, mut counters) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut lcores, mut ways, mut counters) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..count {
         let doorbell = Arc::new(Doorbell::new(max_qps));
         let block = Arc::new(CounterBlock::new());
@@ -80,12 +88,14 @@ pub(crate) fn assemble(
             injected: injected.take(),
             held: None,
         };
-        lcores.push(Lcore::new(MrReader::new(Arc::clone(&regions), number), duties));
-        links.push(LcoreLink { rings: sender, doorbell, qps: 0, stalled: false });
+        let reader = MrReader::new(Arc::clone(&regions), number);
+        lcores.push(Lcore::new(reader, duties, fatal.clone()));
+        ways.push(LcoreLink { rings: sender, doorbell, qps: 0, stalled: false });
         counters.push(block);
     }
     let groups = GroupBook::new(Arc::clone(&tables.groups));
-    let control = ControlParts { ports, links, numbers, max_qps, groups, exits, inject };
+    let control =
+        ControlParts { ports, lcores: ways, numbers, max_qps, groups, exits, inject, port_events };
     Ok(Parts { lcores, regions, tables, events, counters, control })
 }
 

@@ -9,6 +9,7 @@
 
 use crate::config::PortAddresses;
 use crate::context::QpContext;
+use crate::fault::Loss;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{ModifyError, QpAttr, QpChange};
 
@@ -25,6 +26,10 @@ pub(crate) enum Command {
     DestroyQp { index: u32 },
     /// Frames to these addresses are the port's (counted from 0) from now on.
     SetAddresses { port: usize, addresses: Box<PortAddresses> },
+    /// The port (counted from 0) loses such frames from now on.
+    SetLoss { port: usize, rx: Loss, tx: Loss },
+    /// The link of a port (counted from 0) is up or down.
+    SetLink { port: usize, up: bool },
 }
 
 /// What came of it.

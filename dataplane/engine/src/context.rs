@@ -69,6 +69,8 @@ pub(crate) struct Route {
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) events: EventRaiser,
+    /// Its slot, if the control plane is to learn what happens to it.
+    pub(crate) notices: Option<u32>,
     /// Where its receives come from, if not from its own queue.
     pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
     /// Completions went to the send CQ in this turn; whether one of them was solicited.
@@ -160,10 +162,11 @@ impl Route {
         [send_cq, recv_cq]: [Arc<CompletionQueue>; 2],
         shared: Arc<QpShared>,
         events: EventRaiser,
+        notices: Option<u32>,
         srq: Option<Arc<SharedReceiveQueue>>,
     ) -> Route {
         let (sent, received) = (None, None);
-        Route { send_cq, recv_cq, shared, events, srq, sent, received, overrun: false }
+        Route { send_cq, recv_cq, shared, events, notices, srq, sent, received, overrun: false }
     }
 
     /// More completions at once than the lcore keeps: all of them are of one QP that is being

@@ -14,7 +14,7 @@ use crate::command::{Command, CommandSender, Reply};
 use crate::config::{PortAddresses, PortBinding, path_mtu_of};
 use crate::doorbell::Doorbell;
 use crate::engine::Shared;
-use crate::events::EventGuard;
+use crate::events::{EventGuard, EventKind};
 use crate::key::{Numbers, Slots};
 use crate::mbuf::{Mbuf, PoolEmpty};
 use crate::mcast::{GroupBook, GroupError};
@@ -23,16 +23,21 @@ use crate::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQue
 use crate::rx::{Exits, SlowFrame};
 use crate::slot::Turn;
 use crate::thread::LcoreThread;
+use links::Links;
+use records::{Record, Records};
 use rtrb::Producer;
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uroce_transport::{ModifyError, Pd, QpAttr, QpCaps, QpChange, QpType};
+use uroce_transport::{ModifyError, Pd, QpAttr, QpCaps, QpChange, QpState, QpType};
 use uroce_wire::{PathMtu, Qpn};
 
 mod create;
 mod frames;
 mod groups;
+mod links;
+mod notify;
+mod records;
 mod wait;
 
 pub use frames::SendFrameError;
@@ -58,6 +63,9 @@ pub struct QpSpec {
     pub srq: Option<Arc<SharedReceiveQueue>>,
     /// The lcore that is to own it; the one with the fewest QPs if none is named.
     pub lcore: Option<usize>,
+    /// The control plane is to learn what happens to it ([`Control::next_notice`]), besides the
+    /// application.
+    pub notices: bool,
 }
 
 /// A new QP, in RESET.
@@ -131,6 +139,9 @@ pub enum ControlError {
     /// More addresses than a port can have, or no such VLAN.
     #[error("too many addresses, or no such VLAN")]
     Addresses,
+    /// A port is to lose less than nothing or more than everything.
+    #[error("a share of loss is not in 0.0..=1.0")]
+    Loss,
     /// Modify QP's rules forbid it.
     #[error(transparent)]
     Modify(#[from] ModifyError),
@@ -157,40 +168,33 @@ pub(crate) struct LcoreLink {
 #[derive(Debug)]
 pub(crate) struct ControlParts {
     pub(crate) ports: Vec<PortBinding>,
-    pub(crate) links: Vec<LcoreLink>,
+    pub(crate) lcores: Vec<LcoreLink>,
     pub(crate) numbers: Numbers,
     pub(crate) max_qps: u32,
     pub(crate) groups: GroupBook,
     pub(crate) exits: Arc<Exits>,
     pub(crate) inject: Producer<(usize, Mbuf)>,
+    pub(crate) port_events: Vec<EventGuard>,
 }
 
-/// What the control plane knows of a QP.
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    index: u32,
-    lcore: usize,
-    caps: QpCaps,
-    qp_type: QpType,
-    has_srq: bool,
-    port: u8,
-}
-
-/// A record in a map, which is at least 7/16 full, and a slot's generation and place.
-pub(crate) const BYTES_PER_QP: usize =
-    (size_of::<(Qpn, Record)>() + 1) * 16 / 7 + 2 * size_of::<u32>();
+/// What each QP takes of it.
+pub(crate) const BYTES_PER_QP: usize = records::BYTES_PER_QP;
 
 /// The single owner of the lcores' command rings. Dropping it shuts the engine down.
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
     pub(crate) threads: Vec<LcoreThread>,
-    links: Vec<LcoreLink>,
+    lcores: Vec<LcoreLink>,
     slots: Slots,
-    numbers: Numbers,
-    qps: HashMap<Qpn, Record>,
+    qps: Records,
     groups: GroupBook,
     exits: Arc<Exits>,
+    /// Notices taken from the lcores and not yet given.
+    noticed: VecDeque<(Qpn, EventKind)>,
+    /// Of each port, where its events come from.
+    port_events: Vec<EventGuard>,
+    links: Links,
     inject: Producer<(usize, Mbuf)>,
     /// The heartbeats that [`serve_adopted`](Control::serve_adopted) saw last.
     heartbeats: Vec<u64>,
@@ -200,17 +204,21 @@ pub struct Control {
 
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>, parts: ControlParts) -> Control {
-        let ControlParts { ports, links, numbers, max_qps, groups, exits, inject } = parts;
+        let ControlParts { ports, lcores, numbers, max_qps, groups, exits, inject, port_events } =
+            parts;
+        ports.iter().for_each(|binding| binding.port.set_waker(Some(Arc::clone(&exits.waker))));
         Control {
             heartbeats: vec![0; shared.slots.len()],
             shared,
             threads: Vec::new(),
-            links,
+            lcores,
             slots: Slots::new(max_qps),
-            numbers,
-            qps: HashMap::new(),
+            qps: Records::new(max_qps, numbers),
             groups,
             exits,
+            noticed: VecDeque::new(),
+            port_events,
+            links: Links::new(ports.len()),
             inject,
             ports,
         }
@@ -221,28 +229,38 @@ impl Control {
     /// # Errors
     /// See [`ControlError`]; nothing has changed.
     pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
-        let record = self.record(qpn)?;
-        let port = change.port.unwrap_or(record.port);
-        let binding = self.binding(port)?;
-        let mtu = binding.port.mtu();
-        let largest = path_mtu_of(mtu).map_or(0, PathMtu::bytes);
-        // Datagrams have the port's own, which is some one at least.
-        let least = (record.qp_type == QpType::Ud).then_some(PathMtu::B256);
-        let asked = change.path_mtu.or(least);
-        if let Some(path_mtu) = asked.filter(|path_mtu| path_mtu.bytes() > largest) {
-            return Err(ControlError::PathMtu { path_mtu, mtu });
-        }
+        let record = self.change_record(qpn, change)?;
         let command = Command::ModifyQp { index: record.index, change: *change };
-        match self.call(record.lcore, command)? {
+        match self.call(usize::from(record.lcore), command)? {
             Reply::Modified(result) => result?,
             _ => return Err(ControlError::UnknownQp(qpn)),
         }
-        if let Some(record) = self.qps.get_mut(&qpn) {
-            // A reset takes the attributes back to their defaults, the port's being 1.
-            let reset = change.state == Some(uroce_transport::QpState::Reset);
-            record.port = if reset { QpAttr::default().port } else { port };
-        }
+        self.qps.put(record);
         Ok(())
+    }
+
+    /// The record of a QP as it is after a change, if its ports can carry it.
+    fn change_record(&self, qpn: Qpn, change: &QpChange) -> Result<Record, ControlError> {
+        let record = self.record(qpn)?;
+        if change.state == Some(QpState::Reset) {
+            return Ok(record.reset());
+        }
+        // Datagrams have the port's own, which is some one at least.
+        let is_datagram = record.qp_type == QpType::Ud;
+        let least = if is_datagram { PathMtu::B256 } else { record.path_mtu };
+        let path_mtu = change.path_mtu.unwrap_or(least);
+        let port = change.port.unwrap_or(record.port);
+        if change.port.is_some() || change.path_mtu.is_some() || is_datagram {
+            self.check_mtu(port, path_mtu)?;
+        }
+        Ok(Record { path_mtu, port, ..record })
+    }
+
+    fn check_mtu(&self, port: u8, path_mtu: PathMtu) -> Result<(), ControlError> {
+        let mtu = self.binding(port)?.port.mtu();
+        let largest = path_mtu_of(mtu).map_or(0, PathMtu::bytes);
+        let fits = path_mtu.bytes() <= largest;
+        if fits { Ok(()) } else { Err(ControlError::PathMtu { path_mtu, mtu }) }
     }
 
     /// Query QP.
@@ -251,6 +269,7 @@ impl Control {
     /// See [`ControlError`].
     pub fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
         let Record { index, lcore, caps, qp_type, has_srq, .. } = self.record(qpn)?;
+        let lcore = usize::from(lcore);
         match self.call(lcore, Command::QueryQp { index })? {
             Reply::Queried { attr, draining } => {
                 let sq_draining = draining;
@@ -268,20 +287,22 @@ impl Control {
     /// See [`ControlError`].
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ControlError> {
         let Record { index, lcore, .. } = self.record(qpn)?;
+        let lcore = usize::from(lcore);
         self.groups.forget(qpn);
         match self.call(lcore, Command::DestroyQp { index })? {
             Reply::Destroyed(context) => drop(context),
             _ => return Err(ControlError::UnknownQp(qpn)),
         }
-        self.qps.remove(&qpn);
-        self.links[lcore].qps -= 1;
+        self.drop_notices(qpn);
+        self.qps.forget(index);
+        self.lcores[lcore].qps -= 1;
         self.slots.give_back(index);
         Ok(())
     }
 
     /// QPs that exist.
     pub fn qps(&self) -> impl Iterator<Item = Qpn> + '_ {
-        self.qps.keys().copied()
+        self.qps.iter().map(|record| record.qpn)
     }
 
     /// Number of ports.
@@ -314,7 +335,7 @@ impl Control {
             return Err(ControlError::Addresses);
         }
         let at = usize::from(port) - 1;
-        for lcore in 0..self.links.len() {
+        for lcore in 0..self.lcores.len() {
             let command = Command::SetAddresses { port: at, addresses: addresses.clone().into() };
             match self.call(lcore, command)? {
                 Reply::Addresses(replaced) => drop(replaced),
@@ -347,7 +368,7 @@ impl Control {
     pub fn shutdown(self) {}
 
     fn record(&self, qpn: Qpn) -> Result<Record, ControlError> {
-        self.qps.get(&qpn).copied().ok_or(ControlError::UnknownQp(qpn))
+        self.qps.get(qpn).copied().ok_or(ControlError::UnknownQp(qpn))
     }
 
     fn binding(&self, port: u8) -> Result<&PortBinding, ControlError> {
@@ -366,6 +387,8 @@ impl Drop for Control {
         for slot in &self.shared.slots {
             drop(slot.take());
         }
+        self.ports.iter().for_each(|binding| binding.port.set_waker(None));
         while self.exits.slow_path.pop().is_some() {}
+        while self.exits.gsi.pop().is_some() {}
     }
 }

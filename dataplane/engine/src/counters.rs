@@ -17,12 +17,15 @@ uroce_transport::counted! {
         TxPackets "rdma_tx_packets" "A RoCEv2 packet sent."
         TxBytes "rdma_tx_bytes" "Bytes of these, Ethernet header included."
         RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
+        RxGsi "rx_gsi_packets" "A packet to QP 1 received, for the control plane."
         TxOther "tx_other_packets" "A frame of the control plane sent."
         HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
         TxFull "tx_full" "A turn in which the port took no more frames; they went later."
         NoMbuf "tx_no_mbuf" "A turn in which the mempool was empty; packets went later."
         RxLost "rx_injected_loss" "A received frame dropped by the configured loss."
         TxLost "tx_injected_loss" "A frame to be sent dropped by the configured loss."
+        RxLinkDown "rx_link_down" "A frame dropped that came in by a port whose link is down."
+        TxLinkDown "tx_link_down" "A frame dropped that was to leave by a port whose link is down."
         CqOverrun "cq_overrun" "A completion that found its completion queue full."
     }
 }

@@ -182,7 +182,7 @@ impl Engine {
         self.shared.tables.handles.destroy(ah)
     }
 
-    /// Asynchronous events of QPs, CQs and SRQs.
+    /// Asynchronous events of QPs, CQs, SRQs, ports and the device.
     pub fn events(&self) -> &Arc<EventChannel> {
         &self.shared.events
     }
@@ -228,6 +228,7 @@ impl Engine {
             + crate::qp_table::BYTES_PER_QP
             + crate::doorbell::BYTES_PER_QP
             + crate::control::BYTES_PER_QP
+            + crate::notices::BYTES_PER_QP
     }
 
     /// Do all lcores run? False after a shutdown, or if one has panicked.

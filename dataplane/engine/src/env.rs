@@ -104,5 +104,8 @@ impl Output for QpEnv<'_> {
 
     fn event(&mut self, event: AsyncEvent) {
         self.route.events.raise(event.into());
+        if let Some(index) = self.route.notices {
+            self.tables.notices.raise(index, event.into());
+        }
     }
 }

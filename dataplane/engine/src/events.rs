@@ -1,4 +1,5 @@
-//! Asynchronous events: what happened to a QP, CQ or SRQ and belongs to no work request.
+//! Asynchronous events: what happened to a QP, CQ, SRQ, port or to all and belongs to no work
+//! request.
 //!
 //! ```text
 //!   lcore ── raise ──▶ bits of the source ──▶ ready queue + token ──▶ try_next ──▶ Event
@@ -34,6 +35,10 @@ pub enum Subject {
     Cq(u32),
     /// The shared receive queue of this number.
     Srq(u32),
+    /// The port of this number, counted from 1.
+    Port(u8),
+    /// All of it.
+    Device,
 }
 
 macro_rules! event_kinds {
@@ -69,14 +74,19 @@ event_kinds! {
     PathMigErr "The peer asked a QP to migrate to another path than its alternate one."
     CqErr "A completion queue has overrun."
     SrqLimitReached "Fewer receives wait in an SRQ than its limit says."
+    PortActive "A port's link has come up."
+    PortErr "A port's link has gone down."
+    GidChange "A port's addresses have changed."
+    SrqErr "Receives of an SRQ are lost with the lcore that had taken them."
+    DeviceFatal "An lcore has ended in the middle of its work; its QPs are lost."
 }
 
 impl EventKind {
-    const fn bit(self) -> u32 {
+    pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
 
-    fn lowest_of(bits: u32) -> Option<EventKind> {
+    pub(crate) fn lowest_of(bits: u32) -> Option<EventKind> {
         EventKind::ALL.get(bits.trailing_zeros() as usize).copied()
     }
 }
@@ -282,11 +292,13 @@ impl Drop for Event {
 }
 
 impl EventGuard {
-    /// The number in the source's [`Subject`].
+    /// The number in the source's [`Subject`]; the device has 0.
     pub fn number(&self) -> u32 {
         match self.source.subject {
             Subject::Qp(qpn) => qpn.value(),
             Subject::Cq(number) | Subject::Srq(number) => number,
+            Subject::Port(number) => u32::from(number),
+            Subject::Device => 0,
         }
     }
 

@@ -7,19 +7,23 @@
 //! Invariants
 //! - One thread has an lcore at a time, and a turn runs to its end.
 //! - A turn reads the clock once. It neither allocates, nor locks, nor logs, nor enters the kernel,
-//!   except to raise an event of a completion queue that was armed for it.
+//!   except to raise an event of a completion queue that was armed for it, and to wake the control
+//!   plane if that sleeps.
+//! - A turn that panics is the lcore's last, and the application is told.
 //!
 //! Not here: which thread it is, and what that does between two turns ([`crate::slot`]).
 
 use crate::clock::Clock;
 use crate::command::{Command, CommandReceiver, Reply};
 use crate::doorbell::Doorbell;
+use crate::events::{EventGuard, EventKind};
 use crate::mbuf::Mbuf;
 use crate::mr_table::{Access, MrReader};
 use crate::rx::Receiver;
 use crate::shard::{Around, Shard};
 use crate::tables::Tables;
 use crate::tx::Lane;
+use crate::waker::Waker;
 use rtrb::Consumer;
 use std::sync::Arc;
 use uroce_transport::{Instant, QpState};
@@ -32,6 +36,20 @@ const DOORBELLS: usize = 256;
 pub(crate) struct Lcore {
     regions: MrReader,
     duties: Duties,
+    fatal: Option<Fatal>,
+}
+
+/// Where it is told that an lcore has ended in the middle of a turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Fatal {
+    device: Arc<EventGuard>,
+    waker: Arc<Waker>,
+}
+
+/// A turn that is under way. If it is dropped before [`end`](Turning::end), it has panicked.
+struct Turning<'l> {
+    duties: &'l mut Duties,
+    fatal: Option<&'l Fatal>,
 }
 
 /// What a turn does, in its order.
@@ -51,14 +69,15 @@ pub(crate) struct Duties {
 }
 
 impl Lcore {
-    pub(crate) fn new(regions: MrReader, duties: Duties) -> Lcore {
-        Lcore { regions, duties }
+    pub(crate) fn new(regions: MrReader, duties: Duties, fatal: Option<Fatal>) -> Lcore {
+        Lcore { regions, duties, fatal }
     }
 
     /// One turn. Says whether there was anything to do.
     pub(crate) fn turn(&mut self) -> bool {
         let memory = self.regions.enter();
-        let duties = &mut self.duties;
+        let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
+        let duties = &mut *turning.duties;
         let now = Instant::from_nanos(duties.clock.now());
         let mut busy = duties.obey_commands(now, &memory);
         busy |= duties.receive(now, &memory);
@@ -66,8 +85,33 @@ impl Lcore {
         busy |= duties.answer_doorbells();
         busy |= duties.transmit(now, &memory);
         duties.shard.notify();
+        turning.end();
         // The end of `memory` is the quiescent point.
         busy
+    }
+}
+
+impl Fatal {
+    pub(crate) fn new(device: EventGuard, waker: &Arc<Waker>) -> Fatal {
+        Fatal { device: Arc::new(device), waker: Arc::clone(waker) }
+    }
+}
+
+impl Turning<'_> {
+    fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turning<'_> {
+    /// What the lcore's QPs had taken from shared queues nobody will complete.
+    #[cold]
+    fn drop(&mut self) {
+        self.duties.shard.tell_lost_receives();
+        if let Some(Fatal { device, waker }) = self.fatal {
+            device.raise(EventKind::DeviceFatal);
+            waker.wake();
+        }
     }
 }
 
@@ -165,6 +209,20 @@ fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
             Some(lane) => {
                 std::mem::swap(&mut lane.addresses, &mut addresses);
                 Reply::Addresses(addresses)
+            }
+            None => Reply::Unknown,
+        },
+        Command::SetLoss { port, rx, tx } => match around.lanes.get_mut(port) {
+            Some(lane) => {
+                lane.set_loss(rx, tx);
+                Reply::Done
+            }
+            None => Reply::Unknown,
+        },
+        Command::SetLink { port, up } => match around.lanes.get_mut(port) {
+            Some(lane) => {
+                lane.set_link(up, &shard.counters);
+                Reply::Done
             }
             None => Reply::Unknown,
         },

@@ -56,6 +56,7 @@ mod mcast;
 mod memory;
 mod mr_table;
 mod mw;
+mod notices;
 mod prefetch;
 mod published;
 mod qp_table;
@@ -70,6 +71,7 @@ mod tables;
 mod thread;
 mod timer_wheel;
 mod tx;
+mod waker;
 
 pub use ah_table::{AhError, MAX_AHS};
 pub use config::{
@@ -89,6 +91,7 @@ pub use queue::{
     Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH,
     RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqError,
 };
-pub use rx::SlowFrame;
+pub use rx::{GsiFrame, SlowFrame};
 pub use slot::{AdoptError, LcoreGuard, Turn};
 pub use thread::ThreadError;
+pub use waker::Waker;

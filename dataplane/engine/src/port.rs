@@ -19,6 +19,7 @@
 
 mod config;
 mod error;
+mod link;
 mod memif;
 mod queue;
 pub mod ring;
@@ -30,6 +31,9 @@ pub use queue::QueuePair;
 
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
+use crate::sync::{AtomicBool, Ordering};
+use crate::waker::Waker;
+use link::Watch;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +65,9 @@ struct Device {
     /// Receive queues draw from it.
     _pool: Mempool,
     under: Under,
+    watch: Arc<Watch>,
+    /// An administrator has taken the link down; of a ring the cable is cut instead.
+    is_down: AtomicBool,
 }
 
 /// What lies under a device and must outlive it.
@@ -68,8 +75,8 @@ struct Device {
 struct Under {
     /// Joins a memif port to its peer.
     link: Option<memif::Link>,
-    /// The rings of a ring port.
-    _rings: Option<Arc<ring::Rings>>,
+    /// The rings of a ring port, and which of the two it is.
+    rings: Option<(Arc<ring::Rings>, usize)>,
 }
 
 impl Port {
@@ -98,7 +105,7 @@ impl Port {
             return Err(PortError::AlreadyOpen { device: name.to_owned() });
         }
         let claimed = Claimed { id, probed_here };
-        let port = Self::start(eal, claimed, config, pool, Under { link, _rings: None })?;
+        let port = Self::start(eal, claimed, config, pool, Under { link, rings: None })?;
         open_ports.insert(id);
         Ok(port)
     }
@@ -131,8 +138,14 @@ impl Port {
             capabilities: started.capabilities,
             taken: Mutex::new(vec![false; usize::from(config.queue_pairs)]),
             _pool: pool.clone(),
+            watch: link::watch(claimed.id),
+            is_down: AtomicBool::new(false),
             under,
         };
+        if let Some((rings, end)) = &device.under.rings {
+            rings.cable.join(*end, claimed.id);
+        }
+        device.listen();
         Ok(Self { device: Arc::new(device) })
     }
 
@@ -180,10 +193,46 @@ impl Port {
         &self.device.capabilities
     }
 
-    /// The link's present state. For memif and vhost it is up while the peer is connected.
+    /// The link's present state. For memif and vhost it is up while the peer is connected, for a
+    /// ring while neither end was taken down.
     pub fn link(&self) -> Link {
         let _control = lock(&self.device.taken);
-        link(self.device.id)
+        let Link { up, speed_mbps } = link(self.device.id);
+        Link { up: up && self.device.is_let_up(), speed_mbps }
+    }
+
+    /// Takes the link down or lets it up again. The driver goes on; what passes nevertheless is for
+    /// the lcores to drop.
+    pub(crate) fn set_link(&self, up: bool) {
+        let Device { id, under, is_down, .. } = &*self.device;
+        if let Some((rings, end)) = &under.rings {
+            return rings.cable.set(*end, up);
+        }
+        is_down.store(!up, Ordering::Release);
+        if let Some(link) = &under.link {
+            link.set(up);
+        }
+        link::tell(*id);
+    }
+
+    /// Does the link tell of itself, so that nobody need look at it all the time?
+    pub(crate) fn tells_of_link(&self) -> bool {
+        let Under { link, rings } = &self.device.under;
+        self.device.capabilities.link_interrupt || link.is_some() || rings.is_some()
+    }
+
+    /// This thread is woken when the link may have moved.
+    pub(crate) fn set_waker(&self, waker: Option<Arc<Waker>>) {
+        self.device.watch.set_waker(waker);
+    }
+
+    /// May the link have moved since [`take_link_moved`](Port::take_link_moved) said so last?
+    pub(crate) fn has_link_moved(&self) -> bool {
+        self.device.watch.has_moved()
+    }
+
+    pub(crate) fn take_link_moved(&self) -> bool {
+        self.device.watch.take_moved()
     }
 
     /// Counters that every driver has, since the device was started.
@@ -210,9 +259,32 @@ impl Port {
     }
 }
 
+impl Device {
+    /// Has the driver call us when the link moves, if it can.
+    fn listen(&self) {
+        if self.capabilities.link_interrupt {
+            // SAFETY: the port is open, and the function is there as long as the process. A port
+            // that refuses is looked at now and then anyway.
+            unsafe { dpdk_sys::uroce_port_watch(self.id, Some(link::on_interrupt)) };
+        }
+    }
+
+    /// Has nobody taken the link down?
+    fn is_let_up(&self) -> bool {
+        let Under { link, rings } = &self.under;
+        !self.is_down.load(Ordering::Acquire)
+            && link.as_ref().is_none_or(memif::Link::is_connected)
+            && rings.as_ref().is_none_or(|(rings, _)| rings.cable.is_whole())
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         let mut open_ports = lock(&self.eal.open_ports);
+        link::unwatch(self.id);
+        if let Some((rings, end)) = &self.under.rings {
+            rings.cable.leave(*end);
+        }
         if let Some(link) = &self.under.link {
             link.detach();
         }

@@ -4,7 +4,8 @@
 //! ```text
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
 //!                 │                                  ├───▶ the owner's hand-over queue
-//!                 │                                  └───▶ a group's QPs ([`group`])
+//!                 │                                  ├───▶ a group's QPs ([`group`])
+//!                 │                                  └───▶ QP 1: the control plane's other queue
 //!                 └ not RoCEv2 ─▶ the control plane's queue
 //! ```
 //!
@@ -27,10 +28,11 @@ use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
 use crate::sync::ArrayQueue;
 use crate::tx::Lane;
+use crate::waker::Waker;
 use deliver::{deliver, deliver_verified, sort_reserved};
 use std::sync::Arc;
 use uroce_transport::{DropReason, Inbound};
-use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn};
+use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn, Service};
 
 /// Bursts of one port in one turn; a port that has more waits for the next.
 const BURSTS: usize = 4;
@@ -39,7 +41,8 @@ const HAND_OVER: usize = 1024;
 /// How many frames ahead the headers of one are fetched, and how many bytes those take at most.
 const HEADERS_AHEAD: usize = 8;
 const HEADERS: usize = 128;
-/// Frames that may wait for the control plane.
+/// Frames that may wait for the control plane, and as many to QP 1: neither kind is in the
+/// other's way.
 const SLOW_PATH: usize = 256;
 
 /// A received frame that is not RoCEv2: ARP, neighbour discovery, ICMP …
@@ -51,6 +54,17 @@ pub struct SlowFrame {
     pub mbuf: Mbuf,
 }
 
+/// A received packet to QP 1, the general services interface: a management datagram.
+///
+/// It is RoCEv2 to an address of the port, its invariant CRC is verified, and it is of UD's service.
+#[derive(Debug)]
+pub struct GsiFrame {
+    /// The port it came from, counted from 1.
+    pub port: u8,
+    /// The whole frame.
+    pub mbuf: Mbuf,
+}
+
 /// The queues through which packets leave the lcore that received them.
 #[derive(Debug)]
 pub(crate) struct Exits {
@@ -58,15 +72,21 @@ pub(crate) struct Exits {
     hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
     /// Frames for the control plane.
     pub(crate) slow_path: ArrayQueue<SlowFrame>,
+    /// Packets to QP 1 for the control plane.
+    pub(crate) gsi: ArrayQueue<GsiFrame>,
+    /// Wakes it for either.
+    pub(crate) waker: Arc<Waker>,
 }
 
 impl Exits {
-    pub(crate) fn new(lcores: usize) -> Exits {
+    pub(crate) fn new(lcores: usize, waker: Arc<Waker>) -> Exits {
         // One lcore has nobody to hand over to.
         let depth = if lcores > 1 { HAND_OVER } else { 1 };
         Exits {
             hand_over: (0..lcores).map(|_| ArrayQueue::new(depth)).collect(),
             slow_path: ArrayQueue::new(SLOW_PATH),
+            gsi: ArrayQueue::new(SLOW_PATH),
+            waker,
         }
     }
 }
@@ -87,7 +107,7 @@ enum Way {
     /// It is dealt with.
     Done,
     Drop(DropReason),
-    /// To the lcore of this number, or to the control plane.
+    /// To the lcore of this number, or to the control plane by one of its queues.
     Leave(u8),
     /// To all QPs of a multicast group.
     Group,
@@ -103,7 +123,9 @@ struct From<'a> {
 
 /// Above any lcore's number.
 const SLOW_PATH_WAY: u8 = u8::MAX;
-const _: () = assert!(MAX_LCORES < SLOW_PATH_WAY as usize && BATCH <= u64::BITS as usize);
+/// The same.
+const GSI_WAY: u8 = u8::MAX - 1;
+const _: () = assert!(MAX_LCORES < GSI_WAY as usize && BATCH <= u64::BITS as usize);
 
 impl From<'_> {
     /// The port's number, from 1.
@@ -138,7 +160,7 @@ impl Receiver {
             }
             any = true;
             let full = self.burst.room() == 0;
-            if around.lanes[port].rx_loss.is_on() {
+            if around.lanes[port].is_cut() || around.lanes[port].rx_loss.is_on() {
                 self.lose(port, shard, around);
             }
             self.sort_burst(port, shard, around);
@@ -173,7 +195,7 @@ impl Receiver {
     fn sort_burst(&mut self, port: usize, shard: &mut Shard, around: &mut Around<'_>) {
         // Which frames leave for somebody else, and where to; most often none.
         let mut leaving = 0u64;
-        let mut ways = [SLOW_PATH_WAY; BATCH];
+        let mut ways = [0; BATCH];
         let mbufs = self.burst.as_slice();
         for mbuf in &mbufs[..mbufs.len().min(HEADERS_AHEAD)] {
             prefetch_read(mbuf.as_slice().as_ptr(), HEADERS.min(mbuf.len()));
@@ -205,6 +227,7 @@ impl Receiver {
             let rest = match ways[at] {
                 _ if leaving >> at & 1 == 0 => Some(mbuf),
                 SLOW_PATH_WAY => to_slow_path(&self.exits, port, mbuf, shard),
+                GSI_WAY => to_gsi(&self.exits, port, mbuf, shard),
                 owner => hand_over(&self.exits, usize::from(owner), port, mbuf, shard),
             };
             if let Some(mbuf) = rest {
@@ -213,11 +236,18 @@ impl Receiver {
             }
         }
         self.burst = staying;
+        if ways.iter().any(|&way| way >= GSI_WAY) {
+            self.exits.waker.wake();
+        }
     }
 
-    /// Injected loss: thins the burst out.
+    /// Injected loss thins the burst out; a link that is down has no frames.
     #[cold]
     fn lose(&mut self, port: usize, shard: &Shard, around: &mut Around<'_>) {
+        if around.lanes[port].is_cut() {
+            shard.counters.add(EngineCounter::RxLinkDown, self.burst.len() as u64);
+            return self.burst.clear();
+        }
         let loss = &mut around.lanes[port].rx_loss;
         let mut kept = MbufBatch::new();
         for mbuf in self.burst.drain() {
@@ -279,7 +309,7 @@ fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>
     }
     //= check E10 — a number that no QP has: dropped, without an answer
     match from.finder.find(packet.bth.dest_qpn) {
-        None => Way::Drop(DropReason::UnknownQpn),
+        None => no_qp(&packet),
         Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
         Some(place) => {
             let Datagram { src, dst, l3, .. } = datagram;
@@ -290,6 +320,18 @@ fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>
                 Err(reason) => Way::Drop(reason),
             }
         }
+    }
+}
+
+/// A packet to a number that no QP of the engine has: QP 1 is the control plane's.
+#[cold]
+fn no_qp(packet: &Packet<'_>) -> Way {
+    if packet.bth.dest_qpn != Qpn::GSI {
+        return Way::Drop(DropReason::UnknownQpn);
+    }
+    match packet.op.service {
+        Service::Ud => Way::Leave(GSI_WAY),
+        _ => Way::Drop(DropReason::WrongService),
     }
 }
 
@@ -323,6 +365,22 @@ fn to_slow_path(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option
         }
         Err(frame) => {
             shard.counters.count_drop(DropReason::SlowPathFull);
+            Some(frame.mbuf)
+        }
+    }
+}
+
+//= check J13 — what the control plane does not take in time is dropped, and nothing else
+fn to_gsi(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
+    // At most 255 ports.
+    let port = (port + 1) as u8;
+    match exits.gsi.push(GsiFrame { port, mbuf }) {
+        Ok(()) => {
+            shard.counters.count(EngineCounter::RxGsi);
+            None
+        }
+        Err(frame) => {
+            shard.counters.count_drop(DropReason::GsiFull);
             Some(frame.mbuf)
         }
     }

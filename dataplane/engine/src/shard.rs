@@ -103,6 +103,15 @@ impl Shard {
         (0..).zip(&self.qps).filter_map(|(index, qp)| qp.is_some().then_some(index))
     }
 
+    /// The lcore ends: tells of each shared queue that receives of it may be lost.
+    pub(crate) fn tell_lost_receives(&self) {
+        for context in self.qps.iter().flatten() {
+            if let Some(srq) = &context.route.srq {
+                srq.lose();
+            }
+        }
+    }
+
     /// Modify QP. `None` if there is no QP in the slot.
     pub(crate) fn modify(
         &mut self,

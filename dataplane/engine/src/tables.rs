@@ -2,6 +2,7 @@
 
 use crate::ah_table::AhTable;
 use crate::mcast::GroupTable;
+use crate::notices::Notices;
 use std::sync::Arc;
 
 /// Tables of one engine; the same for all its lcores.
@@ -9,4 +10,5 @@ use std::sync::Arc;
 pub(crate) struct Tables {
     pub(crate) handles: Arc<AhTable>,
     pub(crate) groups: Arc<GroupTable>,
+    pub(crate) notices: Arc<Notices>,
 }

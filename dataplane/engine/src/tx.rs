@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! - A packet that was taken is sent: what the port refuses stays at the front of the batch, and a
-//!   full batch or an empty mempool is [`TransmitError::Full`], never a loss.
+//!   full batch or an empty mempool is [`TransmitError::Full`], never a loss. Only a port whose link
+//!   is down loses what it is given.
 //! - A frame longer than an mbuf is refused; Modify QP refuses a path MTU that could make one.
 //!
 //! Not here: whose turn it is to send ([`crate::schedule`]).
@@ -45,6 +46,8 @@ pub(crate) struct Lane {
     pub(crate) taken: u64,
     pool: Mempool,
     tx_loss: Loss,
+    /// The link is down.
+    cut: bool,
     /// Frames on their way to the port.
     batch: MbufBatch,
     /// Empty mbufs.
@@ -67,6 +70,7 @@ impl Lane {
             taken: 0,
             pool: binding.pool.clone(),
             tx_loss,
+            cut: false,
             batch: MbufBatch::new(),
             spare: MbufBatch::new(),
             starved: false,
@@ -92,11 +96,12 @@ impl Lane {
         let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
         let built = build(&mut mbuf, template, packet, memory, next);
         let len = mbuf.len();
-        if built.is_err() || self.tx_loss.loses() {
+        if built.is_err() || self.cut || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
             let _ = self.spare.push(mbuf);
             built?;
-            counters.count(EngineCounter::TxLost);
+            let cut = if self.cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
+            counters.count(cut);
         } else {
             counters.count(EngineCounter::TxPackets);
             counters.add(EngineCounter::TxBytes, len as u64);
@@ -116,11 +121,36 @@ impl Lane {
 
     /// Queues a frame that is complete; gives it back if there is no room.
     pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) -> Result<(), Mbuf> {
+        if self.cut {
+            counters.count(EngineCounter::TxLinkDown);
+            return Ok(());
+        }
         if !self.has_room() {
             return Err(frame);
         }
         counters.count(EngineCounter::TxOther);
         self.batch.push(frame)
+    }
+
+    /// Other frames are lost from now on.
+    pub(crate) fn set_loss(&mut self, rx: Loss, tx: Loss) {
+        (self.rx_loss, self.tx_loss) = (rx, tx);
+    }
+
+    /// The link is up or down from now on. What waits for a link that is down is lost.
+    #[cold]
+    pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
+        self.cut = !up;
+        if self.cut {
+            counters.add(EngineCounter::TxLinkDown, self.batch.len() as u64);
+            self.batch.clear();
+        }
+    }
+
+    /// Is the link down?
+    #[inline]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Is there room for one more frame, perhaps after a burst?

@@ -209,7 +209,6 @@ fn each_wrong_thing_has_its_counter_and_gets_no_answer() {
         //= check E14 test
         (DropReason::BadIcrc, flipped),
         //= check E10 test
-        (DropReason::UnknownQpn, frame(&path, &write_only(Qpn::new(1)).0, &ext, &[])),
         (DropReason::UnknownQpn, frame(&path, &write_only(Qpn::new(0)).0, &ext, &[])),
         (DropReason::UnknownQpn, frame(&path, &write_only(Qpn::MULTICAST).0, &ext, &[])),
         //= check E16 test
@@ -221,6 +220,7 @@ fn each_wrong_thing_has_its_counter_and_gets_no_answer() {
         (DropReason::ReservedOpCode, frame(&path, &Bth { opcode: OpCode(0x3f), ..bth }, &ext, &[])),
         //= check E9 test
         (DropReason::WrongService, frame(&path, &service, &ext, &[])),
+        (DropReason::WrongService, frame(&path, &write_only(Qpn::GSI).0, &ext, &[])),
         //= check E11 test
         (DropReason::QpNotReady, frame(&path, &write_only(fresh.qpn).0, &ext, &[])),
         //= check E12 test

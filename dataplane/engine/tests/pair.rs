@@ -445,7 +445,8 @@ fn a_completion_channel_wakes_a_sleeper() {
     let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
     let pd = lab.b.engine.alloc_pd();
     let QpWish { qp_type, caps, .. } = wish;
-    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore: None };
+    let spec =
+        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore: None, notices: false };
     let mut handle = lab.b.control.create_qp(&spec).expect("QP");
     let qpn_a = a.qpn;
     let to_reset = QpChange::to(QpState::Reset);

@@ -25,6 +25,7 @@ crate::counted! {
         Congestion "rx_cnp_ignored" "A CNP; no congestion control is configured."
         HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."
         SlowPathFull "rx_slow_path_full" "The control plane's packet ring is full."
+        GsiFull "rx_gsi_full" "The control plane's ring of packets to QP 1 is full."
         NoBuffer "rx_no_mbuf" "No packet buffer for another lcore's copy of a multicast datagram."
         NotLinear "rx_not_linear" "A segmented mbuf that could not be made linear."
     }

@@ -8,7 +8,7 @@ use crate::queue::{
 };
 use std::cell::RefCell;
 use std::sync::Arc;
-use uroce_transport::{MAX_INLINE_DATA, Qp, QpAttr, QpCaps, QpInit};
+use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit};
 use uroce_wire::Qpn;
 
 /// QPNs with a meaning of their own: none, the general services interface, multicast.
@@ -30,7 +30,8 @@ impl Control {
     pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
         let caps = caps_of(spec)?;
         let lcore = self.choose_lcore(spec.lcore)?;
-        let slot = self.slots.take(|at, life| self.numbers.qpn(at, life), &NEVER);
+        let numbers = self.qps.numbers();
+        let slot = self.slots.take(|at, life| numbers.qpn(at, life), &NEVER);
         let (index, number) = slot.ok_or(ControlError::NoQpLeft)?;
         let qpn = Qpn::new(number);
         let Some(events) = self.shared.events.admit(Subject::Qp(qpn)) else {
@@ -46,19 +47,18 @@ impl Control {
                 return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
             }
         }
-        self.links[lcore].qps += 1;
+        self.lcores[lcore].qps += 1;
         let (qp_type, has_srq) = (spec.qp_type, spec.srq.is_some());
-        let port = QpAttr::default().port;
-        self.qps.insert(qpn, Record { index, lcore, caps, qp_type, has_srq, port });
+        self.qps.put(Record::new(qpn, index, lcore, qp_type, has_srq, caps));
         Ok(QpHandle { qpn, lcore, sq, rq, events })
     }
 
     fn choose_lcore(&self, wish: Option<usize>) -> Result<usize, ControlError> {
         match wish {
-            Some(lcore) if lcore < self.links.len() => Ok(lcore),
+            Some(lcore) if lcore < self.lcores.len() => Ok(lcore),
             Some(lcore) => Err(ControlError::NoSuchLcore(lcore)),
             None => {
-                let least = self.links.iter().enumerate().min_by_key(|(_, link)| link.qps);
+                let least = self.lcores.iter().enumerate().min_by_key(|(_, link)| link.qps);
                 Ok(least.map_or(0, |(lcore, _)| lcore))
             }
         }
@@ -75,7 +75,7 @@ impl Control {
         let shared = Arc::new(QpShared::new());
         let ring = |depth, max_sge| RingSpec {
             shared: Arc::clone(&shared),
-            doorbell: Arc::clone(&self.links[lcore].doorbell),
+            doorbell: Arc::clone(&self.lcores[lcore].doorbell),
             index,
             depth,
             max_sge,
@@ -87,7 +87,8 @@ impl Control {
         let (rq, rq_feed) = recv_queue(ring(depth, caps.max_recv_sge), uses_srq);
         let queues = Queues { sq: sq_feed, rq: RefCell::new(rq_feed) };
         let cqs = [send_cq, recv_cq].map(Arc::clone);
-        let route = Route::new(cqs, shared, events, srq.clone());
+        let notices = spec.notices.then_some(index);
+        let route = Route::new(cqs, shared, events, notices, srq.clone());
         let qp = Qp::new(qpn, *pd, &QpInit { qp_type: *qp_type, caps: *caps, uses_srq });
         (Box::new(QpContext::new(qp, queues, route)), sq, rq)
     }

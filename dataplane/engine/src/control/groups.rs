@@ -17,7 +17,7 @@ impl Control {
         if record.qp_type != QpType::Ud {
             return Err(GroupError::NotDatagram.into());
         }
-        let place = Place { index: record.index, owner: record.lcore };
+        let place = Place { index: record.index, owner: usize::from(record.lcore) };
         Ok(self.groups.attach(group, Member { qpn, place })?)
     }
 

@@ -16,7 +16,7 @@ impl Control {
     /// The lcore is dead or stalled. What the command carried is freed with the rings.
     pub(super) fn call(&mut self, lcore: usize, command: Command) -> Result<Reply, ControlError> {
         let slot = &self.shared.slots[lcore];
-        let link = &mut self.links[lcore];
+        let link = &mut self.lcores[lcore];
         let rings = &mut link.rings;
         if slot.is_dead() {
             return Err(ControlError::LcoreDied(lcore));

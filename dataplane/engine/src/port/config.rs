@@ -63,6 +63,8 @@ pub struct Capabilities {
     pub rx_checksum: bool,
     /// Can compute the IPv4 checksum on transmit. Not used yet.
     pub tx_checksum: bool,
+    /// Tells of its link's changes by itself.
+    pub link_interrupt: bool,
     /// NUMA node, if known.
     pub numa_node: Option<u32>,
 }
@@ -132,6 +134,7 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
         mtu: if elsewhere { 0 } else { config.mtu },
         rss: u8::from(capabilities.rss && config.queue_pairs > 1),
         scatter: info.scatter,
+        link_interrupt: info.link_interrupt,
     };
     // SAFETY: the port is ours and stopped; `conf` is only read.
     check(unsafe { dpdk_sys::uroce_port_configure(id, &conf) }, "configuring it")?;
@@ -158,6 +161,7 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
         rss: info.rss != 0,
         rx_checksum: info.rx_checksum != 0,
         tx_checksum: info.tx_checksum != 0,
+        link_interrupt: info.link_interrupt != 0,
         numa_node: u32::try_from(info.socket).ok(),
     }
 }

@@ -30,8 +30,9 @@ mod gate;
 
 pub(super) use gate::Gate;
 
-use super::PortError;
+use super::{PortError, link};
 use crate::eal::lock;
+use crate::sync::{AtomicBool, Ordering};
 use channel::{Event, Message, Pair};
 use device::Device;
 use rustix::event::{EventfdFlags, eventfd};
@@ -40,7 +41,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) use device::is_memif;
 
@@ -68,6 +69,12 @@ struct Shared {
     /// The driver's socket, or ours that it connects to.
     inner: PathBuf,
     gate: Arc<Gate>,
+    /// The handshake is done, and neither side has hung up.
+    connected: AtomicBool,
+    /// The link was taken down: whoever is connected is hung up on, and nobody is served.
+    is_down: AtomicBool,
+    /// The peer's socket while somebody is connected, to hang up on it.
+    outer: Mutex<Option<OwnedFd>>,
     /// The port while it may be stopped and started; held while a connection is torn down.
     port: Mutex<Option<u16>>,
     /// Readable when the thread is to end.
@@ -105,7 +112,16 @@ impl Link {
         })?;
         let rewritten = device.with_socket(&inner);
         let gate = Arc::new(Gate::new(queue_pairs));
-        let shared = Arc::new(Shared { device, inner, gate, port: Mutex::new(None), end });
+        let shared = Arc::new(Shared {
+            device,
+            inner,
+            gate,
+            connected: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
+            outer: Mutex::new(None),
+            port: Mutex::new(None),
+            end,
+        });
         Ok((Self { shared, listener: Some(listener), thread: None, files }, rewritten))
     }
 
@@ -125,6 +141,20 @@ impl Link {
     /// Leaves the driver alone from now on: the port is about to be closed.
     pub(super) fn detach(&self) {
         *lock(&self.shared.port) = None;
+    }
+
+    /// Hangs up on the peer and serves nobody, or serves again.
+    pub(super) fn set(&self, up: bool) {
+        self.shared.is_down.store(!up, Ordering::Release);
+        if let (false, Some(outer)) = (up, &*lock(&self.shared.outer)) {
+            // A connection that is gone already is at its end as well.
+            let _ = rustix::net::shutdown(outer, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Is somebody connected?
+    pub(super) fn is_connected(&self) -> bool {
+        self.shared.connected.load(Ordering::Acquire)
     }
 
     pub(super) fn gate(&self) -> Arc<Gate> {
@@ -150,6 +180,10 @@ impl Shared {
     fn serve(&self, listener: &OwnedFd) {
         crate::eal::block_signals();
         while channel::wait(listener, &self.end) {
+            if self.is_down.load(Ordering::Acquire) {
+                channel::ended(&self.end, RETRY);
+                continue;
+            }
             let Ok(accepted) = channel::accept(listener) else { continue };
             let pair = if self.device.server {
                 let inner = channel::connect(&channel::Address::File(self.inner.clone()));
@@ -159,7 +193,11 @@ impl Shared {
             };
             // A client that cannot be served is hung up on, and tries again.
             let Some(pair) = pair else { continue };
-            self.relay(&pair);
+            self.set_outer(pair.outer.try_clone().ok());
+            // Taken down meanwhile: whoever did found nobody to hang up on.
+            if !self.is_down.load(Ordering::Acquire) {
+                self.relay(&pair);
+            }
             self.disconnect(pair);
         }
     }
@@ -167,7 +205,9 @@ impl Shared {
     /// Tries until the server is there, or the link ends.
     fn find_server(&self) -> Option<OwnedFd> {
         loop {
-            if let Ok(outer) = channel::connect(&self.device.socket) {
+            if !self.is_down.load(Ordering::Acquire)
+                && let Ok(outer) = channel::connect(&self.device.socket)
+            {
                 return Some(outer);
             }
             if channel::ended(&self.end, RETRY) {
@@ -190,7 +230,10 @@ impl Shared {
                         return;
                     }
                     // From here on the driver counts as connected.
-                    connected |= matches!(kind, Message::CONNECT | Message::CONNECTED);
+                    if matches!(kind, Message::CONNECT | Message::CONNECTED) {
+                        connected = true;
+                        self.tell_connected();
+                    }
                 }
                 Event::FromDriver(message) => {
                     if pair.to_peer(&message).is_err() {
@@ -202,10 +245,33 @@ impl Shared {
         }
     }
 
+    /// The driver has been told that it is connected: tells of the link once the driver has
+    /// understood, which it does on a thread of its own.
+    fn tell_connected(&self) {
+        let deadline = Instant::now() + GRACE;
+        while lock(&self.port).is_some_and(|id| !super::link(id).up) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.connected.store(true, Ordering::Release);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let port = *lock(&self.port);
+        port.into_iter().for_each(link::tell);
+    }
+
+    fn set_outer(&self, outer: Option<OwnedFd>) {
+        *lock(&self.outer) = outer;
+    }
+
     /// Ends the driver's connection with no queue inside the driver.
     fn disconnect(&self, pair: Pair) {
         let Pair { outer, inner } = pair;
+        self.set_outer(None);
         drop(outer);
+        self.connected.store(false, Ordering::Release);
+        self.tell();
         let port = lock(&self.port);
         let Some(id) = *port else {
             // The port is being closed, which disconnects: wait for the end with `inner` open, so

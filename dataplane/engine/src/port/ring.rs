@@ -7,9 +7,11 @@
 //! - Ring *i* from a port has one producer, the owner of its queue pair *i*, and one consumer, the
 //!   owner of the other's: the rings are made for that.
 //! - The rings outlive both ports; frames left in them are freed with them.
+//! - Who takes one end's link down takes the other's down.
 //!
 //! Not here: a limit on rate, delay, loss. A full ring refuses frames, nothing else happens.
 
+use super::link::Cable;
 use super::{Claimed, Port, PortConfig, PortError, Under};
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
@@ -22,7 +24,10 @@ const QUEUES_MAX: u16 = 16;
 const NAME_MAX: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct Rings(Vec<NonNull<dpdk_sys::rte_ring>>);
+pub(super) struct Rings {
+    rings: Vec<NonNull<dpdk_sys::rte_ring>>,
+    pub(super) cable: Cable,
+}
 
 // SAFETY: the rings are touched through the ports' queues, one thread at each end, and by `drop`
 // when no port is left.
@@ -32,7 +37,7 @@ unsafe impl Sync for Rings {}
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        for ring in &self.0 {
+        for ring in &self.rings {
             // SAFETY: the ring is live and no port uses it any more: each holds this value. Its
             // entries are mbufs that were sent and not received, which nobody else owns.
             unsafe { dpdk_sys::uroce_ring_free(ring.as_ptr()) };
@@ -66,18 +71,18 @@ pub fn ring_pair(
         return Err(PortError::Ring { reason: "the size is not a power of two from 2 to 32768" });
     }
     let count = usize::from(queues);
-    let mut rings = Rings(Vec::with_capacity(2 * count));
+    let mut rings = Rings { rings: Vec::with_capacity(2 * count), cable: Cable::default() };
     for index in 0..2 * count {
-        rings.0.push(make_ring(&format!("{name}-{index}"), size)?);
+        rings.rings.push(make_ring(&format!("{name}-{index}"), size)?);
     }
-    let mut forth: Vec<_> = rings.0[..count].iter().map(|ring| ring.as_ptr()).collect();
-    let mut back: Vec<_> = rings.0[count..].iter().map(|ring| ring.as_ptr()).collect();
+    let mut forth: Vec<_> = rings.rings[..count].iter().map(|ring| ring.as_ptr()).collect();
+    let mut back: Vec<_> = rings.rings[count..].iter().map(|ring| ring.as_ptr()).collect();
     let rings: Arc<Rings> = Arc::new(rings);
 
     let join = |end: u8, rx: &mut [_], tx: &mut [_]| {
         let config =
             PortConfig { queue_pairs: queues, mtu, ..PortConfig::new(format!("{name}{end}")) };
-        join(eal, &config, rx, tx, Arc::clone(&rings), pool)
+        join(eal, &config, rx, tx, (Arc::clone(&rings), usize::from(end)), pool)
     };
     let first = join(0, &mut back, &mut forth)?;
     let second = join(1, &mut forth, &mut back)?;
@@ -97,7 +102,7 @@ fn join(
     config: &PortConfig,
     rx: &mut [*mut dpdk_sys::rte_ring],
     tx: &mut [*mut dpdk_sys::rte_ring],
-    rings: Arc<Rings>,
+    rings: (Arc<Rings>, usize),
     pool: &Mempool,
 ) -> Result<Port, PortError> {
     let mut open_ports = lock(&eal.open_ports);
@@ -116,7 +121,7 @@ fn join(
     };
     let id =
         u16::try_from(id).map_err(|_| PortError::step("making a ring port", -id, take_log()))?;
-    let under = Under { _rings: Some(rings), ..Under::default() };
+    let under = Under { rings: Some(rings), ..Under::default() };
     let port = Port::start(eal, Claimed { id, probed_here: true }, config, pool, under)?;
     open_ports.insert(id);
     Ok(port)

@@ -217,6 +217,12 @@ impl SharedReceiveQueue {
         true
     }
 
+    /// Receives that were taken are lost.
+    #[cold]
+    pub(crate) fn lose(&self) {
+        self.events.raise(EventKind::SrqErr);
+    }
+
     /// Gives the event if the limit is armed and fewer receives wait than it says.
     #[inline]
     fn watch_limit(&self, head: u64) {

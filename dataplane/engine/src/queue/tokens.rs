@@ -4,10 +4,11 @@
 //! - Each token that is added is taken once.
 //! - Whoever waits is woken while there is a token; the token stays until it is taken.
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// A number of tokens, none at first.
 #[derive(Debug)]
@@ -47,6 +48,18 @@ impl Tokens {
     pub(crate) fn wait(&self) -> io::Result<()> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         poll(&mut fds, None)?;
+        Ok(())
+    }
+
+    /// The same, at most for `timeout`.
+    ///
+    /// # Errors
+    /// A signal interrupted the wait, or the system fails.
+    pub(crate) fn wait_for(&self, timeout: Duration) -> io::Result<()> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        // Beyond what the kernel's type can say is for ever.
+        let timeout = Timespec::try_from(timeout).ok();
+        poll(&mut fds, timeout.as_ref())?;
         Ok(())
     }
 }

@@ -122,6 +122,7 @@ pub struct QpWish {
     pub retry_cnt: u8,
     pub rnr_retry: u8,
     pub lcores: [Option<usize>; 2],
+    pub notices: bool,
 }
 
 impl Default for QpWish {
@@ -142,6 +143,7 @@ impl Default for QpWish {
             retry_cnt: 7,
             rnr_retry: 7,
             lcores: [None; 2],
+            notices: false,
         }
     }
 }
@@ -188,7 +190,8 @@ impl Node {
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let QpWish { qp_type, caps, .. } = *wish;
-        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: srq.cloned(), lcore };
+        let (srq, notices) = (srq.cloned(), wish.notices);
+        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices };
         let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec)?;
         Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }

@@ -1,0 +1,111 @@
+//! What the control plane knows of each QP, by its slot.
+
+use crate::key::Numbers;
+use uroce_transport::{QpAttr, QpCaps, QpType};
+use uroce_wire::{PathMtu, Qpn};
+
+/// What the control plane knows of a QP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) qpn: Qpn,
+    pub(super) index: u32,
+    /// Its owner, of at most 64.
+    pub(super) lcore: u8,
+    pub(super) qp_type: QpType,
+    pub(super) has_srq: bool,
+    /// Automatic path migration has been asked for and not been taken back.
+    pub(super) migrates: bool,
+    pub(super) caps: QpCaps,
+    /// The largest packets that it was told to send, and by which port.
+    pub(super) path_mtu: PathMtu,
+    pub(super) port: u8,
+}
+
+/// A record, which is there for each slot, and a slot's generation and place.
+pub(super) const BYTES_PER_QP: usize = size_of::<Option<Record>>() + 2 * size_of::<u32>();
+
+/// The records of all QPs that exist.
+#[derive(Debug)]
+pub(super) struct Records {
+    slots: Vec<Option<Record>>,
+    numbers: Numbers,
+    /// Those of them that migrate.
+    migrating: u32,
+}
+
+impl Record {
+    /// Of a new QP.
+    pub(super) fn new(
+        qpn: Qpn,
+        index: u32,
+        lcore: usize,
+        qp_type: QpType,
+        has_srq: bool,
+        caps: QpCaps,
+    ) -> Record {
+        let QpAttr { port, path_mtu, .. } = QpAttr::default();
+        Record {
+            qpn,
+            index,
+            lcore: lcore as u8,
+            qp_type,
+            has_srq,
+            migrates: false,
+            caps,
+            path_mtu,
+            port,
+        }
+    }
+
+    /// The same QP after a reset, which takes its attributes back to their defaults.
+    pub(super) fn reset(&self) -> Record {
+        let Record { qpn, index, lcore, qp_type, has_srq, caps, .. } = *self;
+        Record::new(qpn, index, usize::from(lcore), qp_type, has_srq, caps)
+    }
+}
+
+impl Records {
+    /// For QPs in slots 0 to `max_qps − 1` with these numbers.
+    pub(super) fn new(max_qps: u32, numbers: Numbers) -> Records {
+        Records { slots: Vec::with_capacity(max_qps as usize), numbers, migrating: 0 }
+    }
+
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    pub(super) fn get(&self, qpn: Qpn) -> Option<&Record> {
+        let record = self.at(self.numbers.index_of_qpn(qpn.value()) as u32)?;
+        (record.qpn == qpn).then_some(record)
+    }
+
+    /// The QP in a slot.
+    pub(super) fn at(&self, index: u32) -> Option<&Record> {
+        self.slots.get(index as usize)?.as_ref()
+    }
+
+    /// Writes the record of a QP over what was in its slot.
+    pub(super) fn put(&mut self, record: Record) {
+        let at = record.index as usize;
+        if self.slots.len() <= at {
+            self.slots.resize(at + 1, None);
+        }
+        self.forget(record.index);
+        self.migrating += u32::from(record.migrates);
+        self.slots[at] = Some(record);
+    }
+
+    pub(super) fn forget(&mut self, index: u32) {
+        let gone = self.slots.get_mut(index as usize).and_then(Option::take);
+        self.migrating -= u32::from(gone.is_some_and(|record| record.migrates));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> + '_ {
+        self.slots.iter().flatten()
+    }
+
+    /// QPs that may migrate.
+    pub(super) fn migrating(&self) -> u32 {
+        self.migrating
+    }
+}

@@ -1,0 +1,146 @@
+//! What the control plane itself must learn of QPs: one word of kinds per QP, and a mark where to
+//! look.
+//!
+//! ```text
+//!   lcore ── raise ──▶ kinds[QP] ──▶ marks (a bit per QP) ──▶ any ──▶ waker
+//!   control plane                    take: any ─▶ marks ─▶ kinds
+//! ```
+//!
+//! Invariants
+//! - Each kind of a QP that was raised is taken, once for all its raises before: kinds are written
+//!   before their mark, marks before `any`; they are read in the other order, and each is taken
+//!   away by the exchange that reads it.
+//! - Raising neither allocates nor waits, and cannot fail for want of room.
+//!
+//! Not here: which QPs it concerns ([`crate::QpSpec::notices`]); the application's own events
+//! ([`crate::events`]).
+
+use crate::events::EventKind;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::waker::Waker;
+use std::sync::Arc;
+
+/// What each QP takes; its mark is an eighth of a byte.
+pub(crate) const BYTES_PER_QP: usize = size_of::<AtomicU32>() + 1;
+
+/// The notices of all QPs of an engine.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    kinds: Box<[AtomicU32]>,
+    marks: Box<[AtomicU64]>,
+    any: AtomicBool,
+    waker: Arc<Waker>,
+}
+
+impl Notices {
+    /// For QPs in slots 0 to `qps − 1`.
+    pub(crate) fn new(qps: u32, waker: Arc<Waker>) -> Notices {
+        Notices {
+            kinds: (0..qps).map(|_| AtomicU32::new(0)).collect(),
+            marks: (0..qps.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect(),
+            any: AtomicBool::new(false),
+            waker,
+        }
+    }
+
+    /// The QP in that slot has something to tell. Any thread may.
+    #[cold]
+    pub(crate) fn raise(&self, index: u32, kind: EventKind) {
+        self.kinds[index as usize].fetch_or(kind.bit(), Ordering::AcqRel);
+        let mark = 1 << (index % u64::BITS);
+        self.marks[(index / u64::BITS) as usize].fetch_or(mark, Ordering::AcqRel);
+        self.any.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Is there anything to take?
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Takes all there is: slots and what they have to tell. Only one thread does.
+    pub(crate) fn take(&self, mut give: impl FnMut(u32, EventKind)) {
+        if !self.any.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        for (mark, first) in self.marks.iter().zip((0..).step_by(u64::BITS as usize)) {
+            let mut marked = match mark.load(Ordering::Relaxed) {
+                0 => 0,
+                _ => mark.swap(0, Ordering::AcqRel),
+            };
+            while marked != 0 {
+                let index = first + marked.trailing_zeros();
+                marked &= marked - 1;
+                let mut kinds = self.kinds[index as usize].swap(0, Ordering::AcqRel);
+                while let Some(kind) = EventKind::lowest_of(kinds) {
+                    kinds &= !kind.bit();
+                    give(index, kind);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(notices: &Notices) -> Vec<(u32, EventKind)> {
+        let mut all = Vec::new();
+        notices.take(|index, kind| all.push((index, kind)));
+        all
+    }
+
+    #[test]
+    fn what_happened_again_before_it_was_taken_is_one_notice() {
+        let notices = Notices::new(130, Waker::new().unwrap());
+        assert!(notices.is_empty());
+        assert_eq!(taken(&notices), []);
+        for index in [129, 64, 0, 129] {
+            notices.raise(index, EventKind::CommEst);
+        }
+        notices.raise(129, EventKind::QpFatal);
+        assert!(!notices.is_empty());
+        let expected = [
+            (0, EventKind::CommEst),
+            (64, EventKind::CommEst),
+            (129, EventKind::CommEst),
+            (129, EventKind::QpFatal),
+        ];
+        assert_eq!(taken(&notices), expected);
+        assert_eq!(taken(&notices), []);
+        notices.raise(64, EventKind::CommEst);
+        assert_eq!(taken(&notices), [(64, EventKind::CommEst)]);
+    }
+
+    /// Two lcores raise while the control plane takes: the last of each is not lost.
+    #[test]
+    fn no_notice_is_lost() {
+        const ROUNDS: u32 = 20_000;
+        let notices = Notices::new(2, Waker::new().unwrap());
+        let seen = [AtomicU32::new(0), AtomicU32::new(0)];
+        let raised = [AtomicU32::new(0), AtomicU32::new(0)];
+        std::thread::scope(|scope| {
+            for index in 0..2 {
+                let (notices, raised, seen) = (&notices, &raised, &seen);
+                scope.spawn(move || {
+                    for round in 1..=ROUNDS {
+                        raised[index].store(round, Ordering::Release);
+                        notices.raise(index as u32, EventKind::CommEst);
+                        // Every now and then the other must have noticed before it goes on.
+                        while round % 1000 == 0 && seen[index].load(Ordering::Acquire) < round {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            while seen.iter().any(|seen| seen.load(Ordering::Relaxed) < ROUNDS) {
+                notices.take(|index, _| {
+                    let at = index as usize;
+                    seen[at].store(raised[at].load(Ordering::Acquire), Ordering::Release);
+                });
+                std::thread::yield_now();
+            }
+        });
+    }
+}

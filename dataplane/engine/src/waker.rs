@@ -1,0 +1,106 @@
+//! How the control-plane thread sleeps until there is something for it.
+//!
+//! Invariants
+//! - No wake-up is lost. Who has put something before the thread looks whether it sleeps; the
+//!   thread says that it sleeps and then looks once more whether there is something. A
+//!   sequentially consistent fence on either side makes one of them see the other.
+//! - The kernel is entered only for a thread that sleeps, once for each sleep.
+//!
+//! Not here: what there is to do.
+
+use crate::queue::tokens::Tokens;
+use crate::sync::{AtomicBool, Ordering, fence};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Wakes the thread that sleeps in [`Control::sleep`](crate::Control::sleep).
+#[derive(Debug)]
+pub struct Waker {
+    tokens: Tokens,
+    asleep: AtomicBool,
+}
+
+impl Waker {
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub(crate) fn new() -> io::Result<Arc<Waker>> {
+        Ok(Arc::new(Waker { tokens: Tokens::new()?, asleep: AtomicBool::new(false) }))
+    }
+
+    /// There is something for the thread: to be called after it was put where the thread looks.
+    /// Any thread may.
+    pub fn wake(&self) {
+        // Pairs with the fence in `sleep`.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            self.tokens.add();
+        }
+    }
+
+    /// Sleeps until it is woken, at most for `timeout`, and not at all if `is_ready` says so. May
+    /// wake for nothing. One thread sleeps at a time.
+    pub(crate) fn sleep(&self, timeout: Duration, is_ready: impl FnOnce() -> bool) {
+        self.asleep.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `wake`.
+        fence(Ordering::SeqCst);
+        if !is_ready() {
+            // What can fail here is an interruption, which is a reason to look as well.
+            let _ = self.tokens.wait_for(timeout);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+        while self.tokens.take().unwrap_or(false) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicU64;
+    use std::time::Instant;
+
+    #[test]
+    fn one_who_sleeps_is_woken_at_once_and_one_who_is_awake_costs_nothing() {
+        let waker = Waker::new().unwrap();
+        waker.wake();
+        assert!(!waker.tokens.take().unwrap(), "nobody sleeps");
+        let begin = Instant::now();
+        waker.sleep(Duration::from_secs(60), || true);
+        waker.sleep(Duration::from_millis(1), || false);
+        assert!(begin.elapsed() >= Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| waker.sleep(Duration::from_secs(60), || false));
+            while !sleeper.is_finished() {
+                waker.wake();
+                std::thread::yield_now();
+            }
+        });
+        assert!(begin.elapsed() < Duration::from_secs(30));
+    }
+
+    /// Somebody puts and wakes, at any moment; the sleeper takes and sleeps. A lost wake-up would
+    /// let it sleep for a minute.
+    #[test]
+    fn no_wake_up_is_lost() {
+        const COUNT: u64 = 20_000;
+        let (waker, put) = (Waker::new().unwrap(), AtomicU64::new(0));
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for count in 1..=COUNT {
+                    put.store(count, Ordering::Release);
+                    waker.wake();
+                    if count % 61 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut taken = 0;
+            while taken < COUNT {
+                waker.sleep(Duration::from_secs(60), || put.load(Ordering::Acquire) > taken);
+                taken = put.load(Ordering::Acquire);
+            }
+        });
+        assert!(begin.elapsed() < Duration::from_secs(50), "a wake-up was lost");
+    }
+}
