@@ -1,0 +1,257 @@
+//! The consumer's wishes on the way to a connection.
+
+use uroce_transport::Instant;
+use uroce_wire::Qpn;
+use uroce_wire::cm::{
+    CmPath, CmTimeout, Message, MessageMraed, Mra, PrivateData, RejectReason, Rep, Req, Rtu,
+    TransportService,
+};
+
+use super::{Cm, check_path, check_range};
+use crate::conn::Conn;
+use crate::state::{Event, LapEvent, State};
+use crate::{AcceptParams, CloseReason, CmError, CmEvent, ConnId, ConnectParams};
+
+impl Cm {
+    /// Asks for a connection. What comes of it: [`CmEvent::Accepted`], or [`CmEvent::Closed`].
+    ///
+    /// # Errors
+    /// Terms out of range, a queue pair that is held, a full table.
+    pub fn connect(&mut self, now: Instant, params: &ConnectParams) -> Result<ConnId, CmError> {
+        check_connect(params)?;
+        self.check_qpn(params.local_qpn)?;
+        self.check_room()?;
+        let peer = self.table.peer(params.service_id, params.primary.remote);
+        if params.peer_to_peer && peer.is_some() {
+            return Err(CmError::ServiceInUse(params.service_id));
+        }
+        let comm = self.comm_id();
+        let mut conn = Conn::new(comm, params.service_id, params.primary);
+        conn.state = State::ReqSent;
+        conn.peer_to_peer = params.peer_to_peer;
+        conn.local_qpn = Some(params.local_qpn);
+        conn.alternate = params.alternate;
+        conn.set_time_wait(None);
+        conn.max_retries = params.max_cm_retries;
+        conn.interval = params.remote_cm_response_timeout.duration()
+            + params.primary.local_ack_timeout.duration();
+        let id = self.table.insert(conn);
+        let req = Req {
+            local_comm_id: comm,
+            service_id: params.service_id,
+            local_ca_guid: self.config.ca_guid,
+            local_qpn: params.local_qpn,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            remote_cm_response_timeout: params.remote_cm_response_timeout,
+            transport_service: params.transport_service,
+            end_to_end_flow_control: params.flow_control,
+            starting_psn: params.starting_psn,
+            local_cm_response_timeout: params.local_cm_response_timeout,
+            retry_count: params.retry_count,
+            pkey: params.pkey,
+            path_mtu_code: params.path_mtu.code(),
+            rnr_retry_count: params.rnr_retry_count,
+            max_cm_retries: params.max_cm_retries,
+            srq: params.srq,
+            primary: params.primary.to_wire(),
+            alternate: params.alternate.map_or(CmPath::default(), |path| path.to_wire()),
+            private_data: params.private_data,
+            ..Req::default()
+        };
+        self.send_repeated(now, id, Message::Req(req));
+        Ok(id)
+    }
+
+    /// Accepts a [`CmEvent::Request`]. The queue pair is ready to receive before this is called.
+    ///
+    /// # Errors
+    /// An id or state without a request, terms out of range, a queue pair that is held.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        params: &AcceptParams,
+    ) -> Result<(), CmError> {
+        let next = self.wish(id, Event::SendRep)?;
+        check_range("RNR retry count", params.rnr_retry_count, 7)?;
+        check_qpn_value(params.local_qpn)?;
+        // In peer-to-peer mode the request came to a queue pair that was chosen before.
+        if self.table.by_qpn(params.local_qpn) != Some(id) {
+            self.check_qpn(params.local_qpn)?;
+        }
+        let ids = self.table.update(id, |conn| {
+            conn.state = next;
+            conn.local_qpn = Some(params.local_qpn);
+            if let Some(alternate) = &mut conn.alternate {
+                alternate.port = params.alternate_port;
+            }
+            (conn.local_comm, conn.remote_comm_or_none())
+        });
+        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
+        let rep = Rep {
+            local_comm_id,
+            remote_comm_id,
+            local_qpn: params.local_qpn,
+            starting_psn: params.starting_psn,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            target_ack_delay: params.target_ack_delay,
+            failover: params.failover,
+            end_to_end_flow_control: params.flow_control,
+            rnr_retry_count: params.rnr_retry_count,
+            srq: params.srq,
+            local_ca_guid: self.config.ca_guid,
+            private_data: params.private_data,
+            ..Rep::default()
+        };
+        self.send_repeated(now, id, Message::Rep(rep));
+        Ok(())
+    }
+
+    /// The queue pair is ready to send: the connection that the peer accepted is established.
+    ///
+    /// # Errors
+    /// An id or state without an acceptance.
+    pub fn ready(
+        &mut self,
+        _now: Instant,
+        id: ConnId,
+        private_data: PrivateData<224>,
+    ) -> Result<(), CmError> {
+        let next = self.wish(id, Event::SendRtu)?;
+        let ids = self.table.update(id, |conn| {
+            conn.state = next;
+            conn.deadline = None;
+            (conn.local_comm, conn.remote_comm_or_none())
+        });
+        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
+        self.send_answer(id, Message::Rtu(Rtu { local_comm_id, remote_comm_id, private_data }));
+        Ok(())
+    }
+
+    /// Rejects a request, or an acceptance. `ari` is additional information of up to 72 bytes, its
+    /// meaning by `reason`.
+    ///
+    /// # Errors
+    /// An id or state without either, or too long an `ari`.
+    pub fn reject(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        reason: RejectReason,
+        ari: &[u8],
+        private_data: PrivateData<148>,
+    ) -> Result<(), CmError> {
+        self.wish(id, Event::SendRej)?;
+        if ari.len() > 72 {
+            return Err(CmError::OutOfRange("additional information"));
+        }
+        //= check J5 — the consumer's rejection carries its reason, additional information and
+        //= check J5 — private data.
+        self.send_rej(id, reason, ari, private_data);
+        self.close(now, id, Event::SendRej, CloseReason::RejectedByUs);
+        Ok(())
+    }
+
+    /// Asks the peer for patience with its REQ, REP or LAP: up to `service_timeout` from now.
+    ///
+    /// # Errors
+    /// An id or state in which the consumer owes no answer.
+    pub fn mra(
+        &mut self,
+        _now: Instant,
+        id: ConnId,
+        service_timeout: CmTimeout,
+        private_data: PrivateData<222>,
+    ) -> Result<(), CmError> {
+        let state = self.state(id).ok_or(CmError::UnknownId)?;
+        if state == State::Established {
+            return self.mra_lap(id, service_timeout, private_data);
+        }
+        let next = self.wish(id, Event::SendMra)?;
+        let message = match next {
+            State::MraReqSent => MessageMraed::Req,
+            _ => MessageMraed::Rep,
+        };
+        let ids = self.table.update(id, |conn| {
+            conn.state = next;
+            (conn.local_comm, conn.remote_comm_or_none())
+        });
+        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
+        let mra = Mra { local_comm_id, remote_comm_id, message, service_timeout, private_data };
+        self.send_answer(id, Message::Mra(mra));
+        Ok(())
+    }
+
+    fn mra_lap(
+        &mut self,
+        id: ConnId,
+        service_timeout: CmTimeout,
+        private_data: PrivateData<222>,
+    ) -> Result<(), CmError> {
+        let next = self.wish_lap_in(id, LapEvent::SendMra)?;
+        let ids = self.table.update(id, |conn| {
+            conn.lap_in = next;
+            (conn.local_comm, conn.remote_comm_or_none())
+        });
+        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
+        let message = MessageMraed::Lap;
+        let mra = Mra { local_comm_id, remote_comm_id, message, service_timeout, private_data };
+        self.send_lap_answer(id, Message::Mra(mra));
+        Ok(())
+    }
+
+    /// Data of the peer came before its RTU: the connection is established, and
+    /// [`CmEvent::Established`] is told. Where it was already, nothing happens.
+    ///
+    /// # Errors
+    /// An id or state that waits for no RTU.
+    pub fn communication_established(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
+        //= check J3 — data is as good as the RTU that was lost.
+        if self.state(id) == Some(State::Established) {
+            return Ok(());
+        }
+        let next = self.wish(id, Event::CommEst)?;
+        self.established(id, next);
+        self.tell(id, CmEvent::Established(None));
+        Ok(())
+    }
+
+    pub(super) fn established(&mut self, id: ConnId, next: State) {
+        self.table.update(id, |conn| {
+            conn.state = next;
+            (conn.repeated, conn.deadline, conn.answer) = (None, None, None);
+        });
+    }
+
+    pub(super) fn check_room(&self) -> Result<(), CmError> {
+        let has_room = self.table.len() < self.config.limits.connections;
+        if has_room { Ok(()) } else { Err(CmError::Full) }
+    }
+
+    fn check_qpn(&self, qpn: Qpn) -> Result<(), CmError> {
+        check_qpn_value(qpn)?;
+        if self.holds_qpn(qpn) { Err(CmError::QpnInUse(qpn)) } else { Ok(()) }
+    }
+}
+
+fn check_connect(params: &ConnectParams) -> Result<(), CmError> {
+    if !matches!(params.transport_service, TransportService::Rc | TransportService::Uc) {
+        return Err(CmError::OutOfRange("transport service"));
+    }
+    check_range("retry count", params.retry_count, 7)?;
+    check_range("RNR retry count", params.rnr_retry_count, 7)?;
+    check_range("CM retries", params.max_cm_retries, 15)?;
+    check_path(&params.primary)?;
+    params.alternate.iter().try_for_each(check_path)
+}
+
+/// A queue pair that can be in a connection: neither of the two special ones, nor multicast's.
+pub(super) fn is_connectable(qpn: Qpn) -> bool {
+    qpn > Qpn::GSI && qpn != Qpn::MULTICAST
+}
+
+fn check_qpn_value(qpn: Qpn) -> Result<(), CmError> {
+    if is_connectable(qpn) { Ok(()) } else { Err(CmError::OutOfRange("queue pair number")) }
+}

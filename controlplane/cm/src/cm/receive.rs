@@ -1,0 +1,118 @@
+//! Messages of peers: found their connection, checked against the table, taken or left aside.
+
+mod established;
+mod request;
+mod setup;
+mod sidr;
+
+use uroce_transport::Instant;
+use uroce_wire::cm::{
+    Attribute, CLASS_VERSION, CmParseError, CommId, Message, MessageRejected, RejectReason,
+    SidrRep, SidrReq, SidrStatus,
+};
+use uroce_wire::mad::MadHeader;
+
+use super::{Cm, rej};
+use crate::conn::Conn;
+use crate::{ConnId, MadAddr, MadDrop};
+
+impl Cm {
+    /// A MAD that came to QP 1, with whatever bytes, from `addr.src` to `addr.dst` by `addr.port`.
+    ///
+    /// # Errors
+    /// Why it had no effect on a connection; each reason is counted.
+    pub fn handle_mad(&mut self, now: Instant, addr: &MadAddr, mad: &[u8]) -> Result<(), MadDrop> {
+        let taken = self.take(now, addr, mad);
+        if let Err(reason) = taken {
+            self.counters.count_dropped(reason);
+        }
+        taken
+    }
+
+    fn take(&mut self, now: Instant, addr: &MadAddr, mad: &[u8]) -> Result<(), MadDrop> {
+        let (header, message) = match Message::parse(mad) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                if error == CmParseError::ClassVersion {
+                    self.refuse_version(addr, mad);
+                }
+                return Err(error.into());
+            }
+        };
+        self.counters.count_received(message.attribute());
+        let transaction = header.transaction_id;
+        match message {
+            Message::Req(req) => self.on_req(now, addr, transaction, &req),
+            Message::SidrReq(req) => self.on_sidr_req(now, addr, transaction, &req),
+            Message::SidrRep(rep) => self.on_sidr_rep(now, addr, &rep),
+            Message::Rep(rep) => self.on_rep(now, addr, transaction, &rep),
+            Message::Rej(rej) => self.on_rej(now, addr, &rej),
+            Message::Mra(mra) => self.on_mra(now, addr, &mra),
+            Message::Rtu(rtu) => self.on_rtu(addr, &rtu),
+            Message::Dreq(dreq) => self.on_dreq(now, addr, transaction, &dreq),
+            Message::Drep(drep) => self.on_drep(now, addr, &drep),
+            Message::Lap(lap) => self.on_lap(addr, transaction, &lap),
+            Message::Apr(apr) => self.on_apr(addr, transaction, &apr),
+        }
+    }
+
+    /// The connection that a message names, if it may come from there and names the peer's id.
+    fn named(
+        &self,
+        addr: &MadAddr,
+        local: CommId,
+        remote: CommId,
+    ) -> Result<(ConnId, &Conn), MadDrop> {
+        //= check J8 — whoever does not know both ids, or is elsewhere, is not the peer.
+        let id = self.table.by_comm(local).ok_or(MadDrop::UnknownId)?;
+        let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
+        let is_peer = conn.knows(addr.src) && conn.remote_comm.is_none_or(|comm| comm == remote);
+        if is_peer { Ok((id, conn)) } else { Err(MadDrop::Forged) }
+    }
+
+    /// Refuses a message that has made no connection; `ids` are the receiver's and the sender's
+    /// communication ID as the message names them.
+    fn refuse(
+        &mut self,
+        addr: &MadAddr,
+        transaction: u64,
+        ids: (CommId, CommId),
+        message: MessageRejected,
+        reason: RejectReason,
+        ari: &[u8],
+    ) -> MadDrop {
+        let rej = rej(ids.0, ids.1, message, reason, ari);
+        self.send(addr.reversed(), &Message::Rej(rej), transaction);
+        MadDrop::Refused
+    }
+
+    //= check J11 — who asks in another version of the class is told which one we speak.
+    fn refuse_version(&mut self, addr: &MadAddr, mad: &[u8]) {
+        let Some((head, body)) = mad.split_first_chunk() else { return };
+        let Ok(body) = body.try_into() else { return };
+        let header = MadHeader::parse(head);
+        let (transaction, ours) = (header.transaction_id, [CLASS_VERSION]);
+        match Attribute::from_id(header.attribute_id) {
+            Some(Attribute::Req) => {
+                let asker = uroce_wire::cm::Req::parse(body).local_comm_id;
+                let (rejected, reason) =
+                    (MessageRejected::Req, RejectReason::INVALID_CLASS_VERSION);
+                self.refuse(addr, transaction, (CommId(0), asker), rejected, reason, &ours);
+            }
+            Some(Attribute::SidrReq) => {
+                let req = SidrReq::parse(body);
+                let mut rep =
+                    SidrRep { info_len: 1, ..refusal(&req, SidrStatus::UNSUPPORTED_VERSION) };
+                rep.info[0] = CLASS_VERSION;
+                self.send(addr.reversed(), &Message::SidrRep(rep), transaction);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An answer to a question that made no connection.
+fn refusal(req: &SidrReq, status: SidrStatus) -> SidrRep {
+    let (request_id, service_id) = (req.request_id, req.service_id);
+    SidrRep { request_id, service_id, status, ..SidrRep::default() }
+}

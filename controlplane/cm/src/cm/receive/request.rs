@@ -1,0 +1,236 @@
+//! REQ: duplicates, faults, crossing, stale connections, listeners, in this order.
+
+use uroce_transport::Instant;
+use uroce_wire::PathMtu;
+use uroce_wire::cm::{
+    CommId, Dreq, Message, MessageRejected, PrivateData, RejectReason, Req, TransportService,
+};
+
+use super::Cm;
+use crate::cm::clamped;
+use crate::cm::connect::is_connectable;
+use crate::conn::Conn;
+use crate::state::{Event, State};
+use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop, Path, Request};
+
+/// Half-open connections that are looked at for one to give up.
+const EVICTION_CANDIDATES: usize = 8;
+
+impl Cm {
+    pub(super) fn on_req(
+        &mut self,
+        now: Instant,
+        addr: &MadAddr,
+        transaction: u64,
+        req: &Req,
+    ) -> Result<(), MadDrop> {
+        if let Some(id) = self.table.by_remote_comm(req.local_ca_guid, req.local_comm_id) {
+            return Err(self.on_known_req(addr, id, req));
+        }
+        let verdict = self.check_req(addr, req).and_then(|()| {
+            self.check_stale(now, addr, req)?;
+            Ok(())
+        });
+        let refuse = |cm: &mut Cm, reason, ari: &[u8]| {
+            let ids = (CommId(0), req.local_comm_id);
+            Err(cm.refuse(addr, transaction, ids, MessageRejected::Req, reason, ari))
+        };
+        if let Err(reason) = verdict {
+            let mtu = [PathMtu::B4096.code()];
+            let ari = if reason == RejectReason::INVALID_PATH_MTU { &mtu[..] } else { &[] };
+            return refuse(self, reason, ari);
+        }
+        if let Some(id) = self.table.peer(req.service_id, addr.src) {
+            return self.on_crossing_req(addr, transaction, id, req);
+        }
+        match self.check_room_for_req(now, req) {
+            Ok(()) => {
+                self.take_req(addr, transaction, req);
+                Ok(())
+            }
+            Err(reason) => refuse(self, reason, &[]),
+        }
+    }
+
+    //= check J2 — a copy of a REQ makes no second connection; it gets the answer of the first.
+    fn on_known_req(&mut self, addr: &MadAddr, id: ConnId, req: &Req) -> MadDrop {
+        let Some(conn) = self.table.get(id) else { return MadDrop::UnknownId };
+        if !conn.knows(addr.src) || conn.remote_qpn != Some(req.local_qpn) {
+            return MadDrop::Forged;
+        }
+        match conn.state {
+            State::MraReqSent => self.answer_again(id),
+            State::RepSent => self.rep_again(id),
+            State::TimeWait => {
+                let (local, addr, asked) = (conn.local_comm, conn.addr, conn.asked);
+                let ids = (local, req.local_comm_id);
+                let (message, reason) = (MessageRejected::Req, RejectReason::STALE_CONNECTION);
+                self.refuse(&addr.reversed(), asked, ids, message, reason, &[]);
+                MadDrop::Duplicate
+            }
+            _ => MadDrop::Duplicate,
+        }
+    }
+
+    fn rep_again(&mut self, id: ConnId) -> MadDrop {
+        let rep = self.table.get(id).and_then(|conn| {
+            let repeated = conn.repeated.as_ref()?;
+            Some((conn.addr, *repeated.message, repeated.transaction))
+        });
+        if let Some((addr, message, transaction)) = rep {
+            self.send(addr, &message, transaction);
+        }
+        MadDrop::Duplicate
+    }
+
+    /// Terms that no consumer could accept.
+    fn check_req(&self, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
+        //= check J5 — a REQ that cannot be served is refused with the reason.
+        if !matches!(req.transport_service, TransportService::Rc | TransportService::Uc) {
+            return Err(RejectReason::INVALID_TRANSPORT_TYPE);
+        }
+        if req.path_mtu().is_none() {
+            return Err(RejectReason::INVALID_PATH_MTU);
+        }
+        if !is_connectable(req.local_qpn) {
+            return Err(RejectReason::UNSUPPORTED);
+        }
+        // The path must lead back to where the REQ comes from: nobody connects for another.
+        if req.primary.local_gid != addr.src || req.primary.remote_gid != addr.dst {
+            return Err(RejectReason::INVALID_GID);
+        }
+        Ok(())
+    }
+
+    //= check J4 — a REQ for a queue pair that is in a connection with us says that the connection
+    //= check J4 — is no more: it is torn down, and the REQ refused until its TimeWait is over.
+    fn check_stale(&mut self, now: Instant, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
+        let Some(old) = self.table.by_remote_qp(req.local_ca_guid, req.local_qpn) else {
+            return Ok(());
+        };
+        // From elsewhere it may be a stranger who wants the connection away.
+        if self.table.get(old).is_some_and(|conn| conn.knows(addr.src)) {
+            self.tear_down(now, old);
+        }
+        Err(RejectReason::STALE_CONNECTION)
+    }
+
+    /// Ends a connection of which the peer knows nothing any more.
+    pub(super) fn tear_down(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.table.get(id) else { return };
+        let event = match conn.state {
+            State::Established => {
+                let dreq = Dreq {
+                    local_comm_id: conn.local_comm,
+                    remote_comm_id: conn.remote_comm_or_none(),
+                    remote_qpn: conn.remote_qpn.unwrap_or_default(),
+                    private_data: PrivateData::default(),
+                };
+                let (addr, transaction) = (conn.addr, self.random.next());
+                self.send(addr, &Message::Dreq(dreq), transaction);
+                Event::RecvRejStale
+            }
+            State::DreqSent | State::DreqRcvd | State::TimeWait => Event::RecvRejStale,
+            _ => {
+                self.send_rej(id, RejectReason::STALE_CONNECTION, &[], PrivateData::default());
+                Event::SendRej
+            }
+        };
+        self.close(now, id, event, CloseReason::Stale);
+    }
+
+    /// Peer to peer: both sides asked. The one with the greater adapter, or the greater queue
+    /// pair of the same adapter, stays the active side.
+    fn on_crossing_req(
+        &mut self,
+        addr: &MadAddr,
+        transaction: u64,
+        id: ConnId,
+        req: &Req,
+    ) -> Result<(), MadDrop> {
+        //= check J10 — of two REQs that cross exactly one yields.
+        let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
+        let ours = (self.config.ca_guid, conn.local_qpn.unwrap_or_default());
+        let next = conn.state.after(Event::RecvPeerReq).ok_or(MadDrop::Unexpected)?;
+        if ours >= (req.local_ca_guid, req.local_qpn) {
+            return Err(MadDrop::Unexpected);
+        }
+        let limits = self.config.limits;
+        self.table.update(id, |conn| {
+            conn.state = next;
+            (conn.repeated, conn.deadline) = (None, None);
+            conn.learn_req(addr, transaction, req, &limits);
+        });
+        self.tell_request(id, addr, req);
+        Ok(())
+    }
+
+    fn check_room_for_req(&mut self, now: Instant, req: &Req) -> Result<(), RejectReason> {
+        let Some(listener) = self.table.listeners.get(&req.service_id).copied() else {
+            return Err(RejectReason::INVALID_SERVICE_ID);
+        };
+        let has_room = listener.pending < listener.backlog && self.has_room_for_stranger(now);
+        if has_room { Ok(()) } else { Err(RejectReason::NO_RESOURCES) }
+    }
+
+    //= check J13 — strangers take up bounded room; who does not answer is given up first, and what
+    //= check J13 — is established is never touched.
+    pub(super) fn has_room_for_stranger(&mut self, now: Instant) -> bool {
+        let limits = self.config.limits;
+        if self.table.half_open().len() >= limits.half_open {
+            self.evict(now);
+        }
+        self.table.half_open().len() < limits.half_open
+            && self.table.len() < limits.connections
+            && self.events.len() < limits.queue
+    }
+
+    /// Gives up the oldest half-open connection whose peer has let a REP go unanswered.
+    fn evict(&mut self, now: Instant) {
+        let oldest = self.table.half_open().iter().take(EVICTION_CANDIDATES).copied();
+        let is_silent = |id: &ConnId| {
+            self.table.get(*id).is_some_and(|conn| {
+                let left = conn.repeated.as_ref().map(|repeated| repeated.left);
+                conn.state == State::RepSent && left.is_some_and(|left| left < conn.max_retries)
+            })
+        };
+        if let Some(id) = oldest.into_iter().find(is_silent) {
+            self.counters.evicted += 1;
+            self.give_up(now, id);
+        }
+    }
+
+    fn take_req(&mut self, addr: &MadAddr, transaction: u64, req: &Req) {
+        let comm = self.comm_id();
+        let mut conn = Conn::new(comm, req.service_id, Path::of_peer(addr.port, &req.primary));
+        conn.state = State::Idle.after(Event::RecvReq).unwrap_or(State::Idle);
+        conn.listener = Some(req.service_id);
+        conn.learn_req(addr, transaction, req, &self.config.limits);
+        let id = self.table.insert(conn);
+        self.tell_request(id, addr, req);
+    }
+
+    fn tell_request(&mut self, id: ConnId, addr: &MadAddr, req: &Req) {
+        let request = Request { addr: *addr, service_id: req.service_id, req: *req };
+        self.tell(id, CmEvent::Request(Box::new(request)));
+    }
+}
+
+impl Conn {
+    /// What a REQ says of its sender.
+    fn learn_req(&mut self, addr: &MadAddr, transaction: u64, req: &Req, limits: &crate::CmLimits) {
+        self.remote_comm = Some(req.local_comm_id);
+        self.remote_guid = req.local_ca_guid;
+        self.remote_qpn = Some(req.local_qpn);
+        self.addr = addr.reversed();
+        self.primary = Path::of_peer(addr.port, &req.primary);
+        let alternate = Some(req.alternate).filter(|path| path.is_present());
+        self.alternate = alternate.map(|path| Path::of_peer(addr.port, &path));
+        self.set_time_wait(Some(limits.time_wait));
+        self.asked = transaction;
+        self.max_retries = req.max_cm_retries;
+        let answer = clamped(req.local_cm_response_timeout, limits.response_timeout);
+        let way = clamped(req.primary.local_ack_timeout, limits.response_timeout);
+        self.interval = answer.duration() + way.duration();
+    }
+}

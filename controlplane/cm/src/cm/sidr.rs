@@ -1,0 +1,73 @@
+//! Service ID resolution: the consumer's questions and answers.
+
+use uroce_transport::Instant;
+use uroce_wire::cm::{Message, SidrRep, SidrReq};
+
+use super::{Cm, check_path, check_range};
+use crate::conn::Conn;
+use crate::state::{Event, State};
+use crate::{CmError, ConnId, SidrAnswer, SidrParams};
+
+impl Cm {
+    /// Asks a peer for the queue pair of a service. What comes of it:
+    /// [`crate::CmEvent::SidrReply`], or [`crate::CmEvent::Closed`].
+    ///
+    /// # Errors
+    /// Terms out of range, a full table.
+    pub fn sidr_request(&mut self, now: Instant, params: &SidrParams) -> Result<ConnId, CmError> {
+        check_range("CM retries", params.max_cm_retries, 15)?;
+        check_path(&params.path)?;
+        self.check_room()?;
+        let request_id = self.comm_id();
+        let mut conn = Conn::new(request_id, params.service_id, params.path);
+        conn.state = State::SidrReqSent;
+        conn.max_retries = params.max_cm_retries;
+        conn.interval = params.timeout.duration();
+        let id = self.table.insert(conn);
+        let req = SidrReq {
+            request_id,
+            pkey: params.pkey,
+            service_id: params.service_id,
+            private_data: params.private_data,
+        };
+        self.send_repeated(now, id, Message::SidrReq(req));
+        Ok(id)
+    }
+
+    /// Answers such a question ([`crate::CmEvent::SidrRequest`]). Nothing more is told of the id
+    /// but, when copies of the question need no answer any more, [`crate::CmEvent::Released`].
+    ///
+    /// # Errors
+    /// An id without a question.
+    pub fn sidr_reply(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        answer: &SidrAnswer,
+    ) -> Result<(), CmError> {
+        self.wish(id, Event::SendSidrRep)?;
+        self.answer_question(now, id, answer);
+        Ok(())
+    }
+
+    pub(super) fn answer_question(&mut self, now: Instant, id: ConnId, answer: &SidrAnswer) {
+        let memory = self.config.limits.sidr_memory;
+        let asked = self.table.update(id, |conn| {
+            conn.state = conn.state.after(Event::SendSidrRep).unwrap_or(conn.state);
+            conn.deadline = Some(now + memory);
+            (conn.remote_comm_or_none(), conn.service_id)
+        });
+        if let Some((request_id, service_id)) = asked {
+            let rep = SidrRep {
+                request_id,
+                status: answer.status,
+                qpn: answer.qpn,
+                service_id,
+                qkey: answer.qkey,
+                private_data: answer.private_data,
+                ..SidrRep::default()
+            };
+            self.send_answer(id, Message::SidrRep(rep));
+        }
+    }
+}

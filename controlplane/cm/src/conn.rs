@@ -1,0 +1,129 @@
+//! One connection, or one service ID resolution.
+
+use std::time::Duration;
+
+use uroce_transport::Instant;
+use uroce_wire::cm::{CaGuid, CommId, Message, ServiceId};
+use uroce_wire::{Gid, Qpn};
+
+use crate::state::{LapState, State};
+use crate::{MadAddr, Path};
+
+/// A message that is repeated until it is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Repeated {
+    pub(crate) message: Box<Message>,
+    pub(crate) transaction: u64,
+    pub(crate) left: u8,
+}
+
+/// An answer that is given again to copies of the message it answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) message: Box<Message>,
+    pub(crate) transaction: u64,
+}
+
+/// All that is known of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Conn {
+    pub(crate) state: State,
+    /// LAPs of ours.
+    pub(crate) lap_out: LapState,
+    /// LAPs of the peer.
+    pub(crate) lap_in: LapState,
+    /// The consumer has given up the id: nothing is told any more.
+    pub(crate) is_destroyed: bool,
+    /// The consumer was told that it is over.
+    pub(crate) is_closed: bool,
+    pub(crate) service_id: ServiceId,
+    pub(crate) listener: Option<ServiceId>,
+    pub(crate) peer_to_peer: bool,
+    pub(crate) local_comm: CommId,
+    pub(crate) remote_comm: Option<CommId>,
+    pub(crate) remote_guid: CaGuid,
+    pub(crate) local_qpn: Option<Qpn>,
+    pub(crate) remote_qpn: Option<Qpn>,
+    /// Where our MADs go.
+    pub(crate) addr: MadAddr,
+    pub(crate) primary: Path,
+    pub(crate) alternate: Option<Path>,
+    /// Where the peer's MADs may come from too, after a migration.
+    pub(crate) former: Option<Gid>,
+    /// Transaction of the peer's message that is to be answered.
+    pub(crate) asked: u64,
+    pub(crate) repeated: Option<Repeated>,
+    pub(crate) answer: Option<Answer>,
+    /// Wait before a message is repeated.
+    pub(crate) interval: Duration,
+    pub(crate) max_retries: u8,
+    pub(crate) time_wait: Duration,
+    pub(crate) deadline: Option<Instant>,
+    /// Our LAP, and the path in it.
+    pub(crate) lap: Option<(Repeated, Path)>,
+    /// The peer's LAP that waits for the consumer: its transaction and the path.
+    pub(crate) proposed: Option<(u64, Path)>,
+    pub(crate) lap_answer: Option<Answer>,
+    pub(crate) lap_deadline: Option<Instant>,
+}
+
+impl Conn {
+    pub(crate) fn new(local_comm: CommId, service_id: ServiceId, primary: Path) -> Conn {
+        Conn {
+            state: State::Idle,
+            lap_out: LapState::Idle,
+            lap_in: LapState::Idle,
+            is_destroyed: false,
+            is_closed: false,
+            service_id,
+            listener: None,
+            peer_to_peer: false,
+            local_comm,
+            remote_comm: None,
+            remote_guid: CaGuid::default(),
+            local_qpn: None,
+            remote_qpn: None,
+            addr: primary.mad_addr(),
+            primary,
+            alternate: None,
+            former: None,
+            asked: 0,
+            repeated: None,
+            answer: None,
+            interval: Duration::ZERO,
+            max_retries: 0,
+            time_wait: primary.local_ack_timeout.duration(),
+            deadline: None,
+            lap: None,
+            proposed: None,
+            lap_answer: None,
+            lap_deadline: None,
+        }
+    }
+
+    /// May a MAD of this connection come from there?
+    pub(crate) fn knows(&self, src: Gid) -> bool {
+        src == self.addr.dst
+            || src == self.primary.remote
+            || self.alternate.is_some_and(|path| src == path.remote)
+            || self.former == Some(src)
+    }
+
+    /// The peer's name for the connection, or 0.
+    pub(crate) fn remote_comm_or_none(&self) -> CommId {
+        self.remote_comm.unwrap_or_default()
+    }
+
+    /// Longest that packets of the connection may be under way.
+    pub(crate) fn set_time_wait(&mut self, max: Option<Duration>) {
+        let alternate = self.alternate.map(|path| path.local_ack_timeout);
+        let code = Some(self.primary.local_ack_timeout).max(alternate).unwrap_or_default();
+        self.time_wait = code.duration().min(max.unwrap_or(Duration::MAX));
+    }
+
+    /// Nothing is loaded any more, in either direction.
+    pub(crate) fn drop_laps(&mut self) {
+        (self.lap_out, self.lap_in) = (LapState::Idle, LapState::Idle);
+        (self.lap, self.proposed, self.lap_answer) = (None, None, None);
+    }
+}

@@ -1,0 +1,220 @@
+//! All connections, findable by whatever a message names, and their deadlines.
+//!
+//! Invariants
+//! - Every index leads to a connection that is there, and every connection stands in the indices
+//!   by what it holds. Only [`Table::update`] changes what they are made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uroce_transport::Instant;
+use uroce_wire::cm::{CaGuid, CommId, ServiceId};
+use uroce_wire::{Gid, Qpn};
+
+use crate::ConnId;
+use crate::conn::Conn;
+use crate::state::State;
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// An answer to the last message, patience, or TimeWait.
+    Response,
+    /// An answer to a LAP.
+    Lap,
+}
+
+/// Requests of a listener that wait for its consumer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listener {
+    pub(crate) backlog: usize,
+    pub(crate) pending: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    conns: BTreeMap<ConnId, Conn>,
+    by_comm: BTreeMap<CommId, ConnId>,
+    by_remote_comm: BTreeMap<(CaGuid, CommId), ConnId>,
+    by_remote_qp: BTreeMap<(CaGuid, Qpn), ConnId>,
+    by_qpn: BTreeMap<Qpn, ConnId>,
+    by_question: BTreeMap<(Gid, CommId), ConnId>,
+    peers: BTreeMap<(ServiceId, Gid), ConnId>,
+    timers: BTreeSet<(Instant, ConnId, Timer)>,
+    half_open: BTreeSet<ConnId>,
+    pub(crate) listeners: BTreeMap<ServiceId, Listener>,
+    next: u64,
+}
+
+impl Table {
+    pub(crate) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
+        self.conns.get(&id)
+    }
+
+    /// A new listener; requests of an earlier one for the same service may still wait.
+    pub(crate) fn listen(&mut self, service_id: ServiceId, backlog: usize) {
+        let waits = |id: &&ConnId| {
+            let conn = self.conns.get(id);
+            conn.is_some_and(|conn| conn.listener == Some(service_id) && conn.state.is_in_backlog())
+        };
+        let pending = self.half_open.iter().filter(waits).count();
+        self.listeners.insert(service_id, Listener { backlog, pending });
+    }
+
+    pub(crate) fn insert(&mut self, conn: Conn) -> ConnId {
+        self.next += 1;
+        let id = ConnId(self.next);
+        self.index(id, &conn);
+        self.conns.insert(id, conn);
+        id
+    }
+
+    /// Changes a connection, and keeps the indices true.
+    pub(crate) fn update<R>(
+        &mut self,
+        id: ConnId,
+        change: impl FnOnce(&mut Conn) -> R,
+    ) -> Option<R> {
+        let mut conn = self.conns.remove(&id)?;
+        self.unindex(id, &conn);
+        let result = change(&mut conn);
+        self.index(id, &conn);
+        self.conns.insert(id, conn);
+        Some(result)
+    }
+
+    pub(crate) fn remove(&mut self, id: ConnId) -> Option<Conn> {
+        let conn = self.conns.remove(&id)?;
+        self.unindex(id, &conn);
+        Some(conn)
+    }
+
+    pub(crate) fn by_comm(&self, comm: CommId) -> Option<ConnId> {
+        self.by_comm.get(&comm).copied()
+    }
+
+    pub(crate) fn by_remote_comm(&self, guid: CaGuid, comm: CommId) -> Option<ConnId> {
+        self.by_remote_comm.get(&(guid, comm)).copied()
+    }
+
+    pub(crate) fn by_remote_qp(&self, guid: CaGuid, qpn: Qpn) -> Option<ConnId> {
+        self.by_remote_qp.get(&(guid, qpn)).copied()
+    }
+
+    pub(crate) fn by_qpn(&self, qpn: Qpn) -> Option<ConnId> {
+        self.by_qpn.get(&qpn).copied()
+    }
+
+    pub(crate) fn by_question(&self, src: Gid, request: CommId) -> Option<ConnId> {
+        self.by_question.get(&(src, request)).copied()
+    }
+
+    pub(crate) fn peer(&self, service_id: ServiceId, src: Gid) -> Option<ConnId> {
+        self.peers.get(&(service_id, src)).copied()
+    }
+
+    pub(crate) fn half_open(&self) -> &BTreeSet<ConnId> {
+        &self.half_open
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|&(at, ..)| at)
+    }
+
+    /// The first deadline that has passed; it stands until the connection is updated.
+    pub(crate) fn due(&self, now: Instant) -> Option<(ConnId, Timer)> {
+        self.timers.first().filter(|&&(at, ..)| at <= now).map(|&(_, id, timer)| (id, timer))
+    }
+
+    fn index(&mut self, id: ConnId, conn: &Conn) {
+        self.each_index(conn, &mut |table, entry| entry.put(table, id));
+        let timers = [(conn.deadline, Timer::Response), (conn.lap_deadline, Timer::Lap)];
+        let set = timers.into_iter().filter_map(|(at, timer)| Some((at?, id, timer)));
+        self.timers.extend(set);
+        if conn.state.is_half_open() {
+            self.half_open.insert(id);
+        }
+        if let Some(listener) = self.waiting_at(conn) {
+            listener.pending += 1;
+        }
+    }
+
+    fn unindex(&mut self, id: ConnId, conn: &Conn) {
+        self.each_index(conn, &mut |table, entry| entry.take(table, id));
+        for (at, timer) in [(conn.deadline, Timer::Response), (conn.lap_deadline, Timer::Lap)] {
+            if let Some(at) = at {
+                self.timers.remove(&(at, id, timer));
+            }
+        }
+        self.half_open.remove(&id);
+        if let Some(listener) = self.waiting_at(conn) {
+            listener.pending = listener.pending.saturating_sub(1);
+        }
+    }
+
+    fn waiting_at(&mut self, conn: &Conn) -> Option<&mut Listener> {
+        let listener = conn.listener.filter(|_| conn.state.is_in_backlog())?;
+        self.listeners.get_mut(&listener)
+    }
+
+    fn each_index(&mut self, conn: &Conn, visit: &mut impl FnMut(&mut Table, Entry)) {
+        visit(self, Entry::Comm(conn.local_comm));
+        if let Some(qpn) = conn.local_qpn {
+            visit(self, Entry::Qpn(qpn));
+        }
+        match (conn.remote_comm, conn.remote_qpn) {
+            (Some(comm), Some(qpn)) => {
+                visit(self, Entry::RemoteComm(conn.remote_guid, comm));
+                visit(self, Entry::RemoteQp(conn.remote_guid, qpn));
+            }
+            (Some(comm), None) => visit(self, Entry::Question(conn.addr.dst, comm)),
+            _ => {}
+        }
+        if conn.peer_to_peer && conn.state == State::ReqSent {
+            visit(self, Entry::Peer(conn.service_id, conn.primary.remote));
+        }
+    }
+}
+
+/// One place in an index.
+enum Entry {
+    Comm(CommId),
+    Qpn(Qpn),
+    RemoteComm(CaGuid, CommId),
+    RemoteQp(CaGuid, Qpn),
+    Question(Gid, CommId),
+    Peer(ServiceId, Gid),
+}
+
+impl Entry {
+    /// The first to hold a place keeps it.
+    fn put(self, table: &mut Table, id: ConnId) {
+        match self {
+            Entry::Comm(comm) => table.by_comm.entry(comm).or_insert(id),
+            Entry::Qpn(qpn) => table.by_qpn.entry(qpn).or_insert(id),
+            Entry::RemoteComm(guid, comm) => table.by_remote_comm.entry((guid, comm)).or_insert(id),
+            Entry::RemoteQp(guid, qpn) => table.by_remote_qp.entry((guid, qpn)).or_insert(id),
+            Entry::Question(src, comm) => table.by_question.entry((src, comm)).or_insert(id),
+            Entry::Peer(service, gid) => table.peers.entry((service, gid)).or_insert(id),
+        };
+    }
+
+    fn take(self, table: &mut Table, id: ConnId) {
+        fn take<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: &K, id: ConnId) {
+            if map.get(key) == Some(&id) {
+                map.remove(key);
+            }
+        }
+        match self {
+            Entry::Comm(comm) => take(&mut table.by_comm, &comm, id),
+            Entry::Qpn(qpn) => take(&mut table.by_qpn, &qpn, id),
+            Entry::RemoteComm(guid, comm) => take(&mut table.by_remote_comm, &(guid, comm), id),
+            Entry::RemoteQp(guid, qpn) => take(&mut table.by_remote_qp, &(guid, qpn), id),
+            Entry::Question(src, comm) => take(&mut table.by_question, &(src, comm), id),
+            Entry::Peer(service, gid) => take(&mut table.peers, &(service, gid), id),
+        }
+    }
+}
