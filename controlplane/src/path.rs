@@ -15,6 +15,7 @@
 pub mod gid_table;
 pub mod neighbour;
 pub mod route;
+pub(crate) mod source;
 
 use std::net::IpAddr;
 
@@ -66,6 +67,9 @@ pub enum PathError {
         /// The index.
         index: u8,
     },
+    /// No port has this address.
+    #[error("no port has the address {0}")]
+    NoAddress(IpAddr),
     /// IPv4 and IPv6 cannot talk.
     #[error("source {src} and destination {dst} are not of one IP version")]
     Versions {

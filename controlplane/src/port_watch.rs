@@ -11,6 +11,7 @@
 //! goes on sending from it and gets no answers, as with Linux, until the address comes back or its
 //! retries are used up.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uroce_engine::{PortAddresses, path_mtu_of};
@@ -18,7 +19,9 @@ use uroce_wire::{Gid, Mac, PathMtu};
 
 use crate::config::PortConfig;
 use crate::netdev::NetdevState;
+use crate::path::PathError;
 use crate::path::neighbour::Neighbours;
+use crate::path::source::{self, Source};
 
 /// A port as it is at the moment. Addresses and MTU may change where a netdev stands behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +84,21 @@ impl Ports {
         if let Some(port) = self.table.lock().iter_mut().find(|port| port.number == number) {
             *port = new;
         }
+    }
+
+    /// The port and the address from which `dst` is reached; from `address`, if one is given.
+    ///
+    /// # Errors
+    ///
+    /// See [`source::choose`].
+    pub(crate) fn source_for(
+        &self,
+        dst: IpAddr,
+        address: Option<IpAddr>,
+    ) -> Result<Source, PathError> {
+        let ports = self.neighbours.iter().zip(&self.watches);
+        let ports = ports.map(|(neighbours, watch)| (neighbours.routes(), watch.is_up()));
+        source::choose(ports, dst, address)
     }
 
     fn attr(&self, number: u8) -> PortAttr {

@@ -68,6 +68,11 @@ impl GidTable {
         self.entries.iter().map(|entry| gid(entry).unwrap_or_default()).collect()
     }
 
+    /// The addresses that the port has with their indexes.
+    pub fn entries(&self) -> impl Iterator<Item = (u8, &IpPrefix)> {
+        (0..).zip(&self.entries).filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+    }
+
     /// The addresses that the port has, with their prefixes.
     pub fn prefixes(&self) -> impl Iterator<Item = &IpPrefix> {
         self.entries.iter().flatten()

@@ -205,6 +205,11 @@ pub(crate) fn is_unicast(ip: IpAddr) -> bool {
     }
 }
 
+/// An IPv6 address that means something on its link only.
+pub(crate) fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
 /// The link-local address that RFC 4291 derives from an Ethernet address (modified EUI-64).
 pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.map(u16::from);
@@ -276,6 +281,11 @@ impl Routes {
     ///
     /// [`RouteError`]; `OwnAddress` for the addresses of this port.
     pub fn next_hop(&self, dst: IpAddr) -> Result<IpAddr, RouteError> {
+        self.way(dst).map(|(_, next_hop)| next_hop)
+    }
+
+    /// The same with the length of the prefix that leads there.
+    pub(crate) fn way(&self, dst: IpAddr) -> Result<(u8, IpAddr), RouteError> {
         if !is_unicast(dst) || self.own.prefixes().any(|own| own.is_edge_of_network(dst)) {
             return Err(RouteError::NotUnicast(dst));
         }
@@ -287,7 +297,7 @@ impl Routes {
         let routed = self.routes.iter().filter(fits).map(|route| (route.to.len, route.via));
         // The last of the greatest wins: the link, then the first route.
         let best = routed.rev().chain(direct).max_by_key(|(len, _)| *len);
-        best.map(|(_, next_hop)| next_hop).ok_or(RouteError::Unreachable(dst))
+        best.ok_or(RouteError::Unreachable(dst))
     }
 
     /// Whether `ip` is an address of the port's.
@@ -313,10 +323,10 @@ impl Routes {
 
     /// The length of the longest prefix of the link that contains `ip`.
     fn link_len(&self, ip: IpAddr) -> Option<u8> {
-        let is_link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let of_link = is_link_local(ip);
         let of = |own: &IpPrefix| match own.contains(ip) {
             true => Some(own.len),
-            false => (is_link_local && own.address.is_ipv6()).then_some(LINK_LOCAL_LEN),
+            false => (of_link && own.address.is_ipv6()).then_some(LINK_LOCAL_LEN),
         };
         self.own.prefixes().filter_map(of).max()
     }

@@ -1,0 +1,151 @@
+//! The way out: which port, and which of its addresses, a peer is reached from where nobody says.
+//!
+//! The port with the longest prefix towards the peer wins, one that is up before one that is not,
+//! then the lowest. Of its addresses that of the peer's own prefix wins, then that of the router's;
+//! a link-local peer is reached from a link-local address, others are not.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+
+use super::PathError;
+use super::route::{RouteError, Routes, is_link_local};
+
+/// Where packets leave: a port, counted from 1, and the index of one of its GIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) port: u8,
+    pub(crate) sgid_index: u8,
+}
+
+/// The way to `dst`; from `address`, if one is given. The first of `ports` is port 1; each says
+/// whether it is up.
+///
+/// # Errors
+///
+/// [`PathError::NoAddress`] if no port has `address`, else why no port leads to `dst`.
+pub(crate) fn choose<'a>(
+    ports: impl Iterator<Item = (&'a Routes, bool)>,
+    dst: IpAddr,
+    address: Option<IpAddr>,
+) -> Result<Source, PathError> {
+    let mut best = None;
+    let mut refusal =
+        address.map_or(PathError::Route(RouteError::Unreachable(dst)), PathError::NoAddress);
+    for ((routes, up), port) in ports.zip(1..) {
+        let has_it = address.is_none_or(|address| routes.is_own(address));
+        match routes.way(dst) {
+            _ if !has_it => {}
+            Err(error) => refusal = error.into(),
+            Ok((len, next_hop)) => match sgid_index(routes, dst, next_hop, address) {
+                Some(sgid_index) => {
+                    let rank = (len, up, Reverse(port));
+                    best = best.max(Some((rank, sgid_index)));
+                }
+                None => refusal = RouteError::Unreachable(dst).into(),
+            },
+        }
+    }
+    let (rank, sgid_index) = best.ok_or(refusal)?;
+    Ok(Source { port: rank.2.0, sgid_index })
+}
+
+fn sgid_index(
+    routes: &Routes,
+    dst: IpAddr,
+    next_hop: IpAddr,
+    address: Option<IpAddr>,
+) -> Option<u8> {
+    let fits = |own: IpAddr| match address {
+        Some(address) => own == address,
+        None => own.is_ipv4() == dst.is_ipv4() && is_link_local(own) == is_link_local(dst),
+    };
+    let candidates = routes.own().entries().filter(|(_, own)| fits(own.address()));
+    let rank = |(index, own): (u8, _)| {
+        let own: &super::route::IpPrefix = own;
+        ((own.contains(dst), own.contains(next_hop), Reverse(index)), index)
+    };
+    candidates.map(rank).max().map(|(_, index)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gid_table::GidTable;
+    use super::super::route::StaticRoute;
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn port(own: &[&str], gateway: Option<&str>) -> Routes {
+        let own: Vec<_> = own.iter().map(|text| text.parse().unwrap()).collect();
+        let gateway = gateway.map(|via| StaticRoute::default_via(ip(via)));
+        Routes::new(GidTable::new(&own), gateway.into_iter().collect())
+    }
+
+    fn from(ports: &[Routes], dst: &str, address: Option<&str>) -> Result<(u8, u8), PathError> {
+        let all_up = ports.iter().map(|routes| (routes, true));
+        choose(all_up, ip(dst), address.map(ip)).map(|source| (source.port, source.sgid_index))
+    }
+
+    #[test]
+    fn the_port_with_the_longest_prefix_is_the_way_out() {
+        let ports = [
+            port(&["192.0.2.1/24"], Some("192.0.2.254")),
+            port(&["198.51.100.1/24"], None),
+            port(&["198.51.100.129/25"], None),
+        ];
+        assert_eq!(from(&ports, "192.0.2.9", None), Ok((1, 0)));
+        assert_eq!(from(&ports, "198.51.100.9", None), Ok((2, 0)));
+        assert_eq!(from(&ports, "198.51.100.200", None), Ok((3, 0)));
+        assert_eq!(from(&ports, "203.0.113.1", None), Ok((1, 0)));
+    }
+
+    #[test]
+    fn of_equal_ports_the_first_that_is_up() {
+        let ports = [port(&["192.0.2.1/24"], None), port(&["192.0.2.2/24"], None)];
+        assert_eq!(from(&ports, "192.0.2.9", None), Ok((1, 0)));
+        let first_down = ports.iter().zip([false, true]);
+        let source = choose(first_down, ip("192.0.2.9"), None).unwrap();
+        assert_eq!(source, Source { port: 2, sgid_index: 0 });
+        // The second's own address is the first's neighbour.
+        assert_eq!(from(&ports, "192.0.2.2", None), Ok((1, 0)));
+    }
+
+    #[test]
+    fn the_address_is_that_of_the_peers_prefix_then_of_the_routers() {
+        let own =
+            ["10.0.0.1/8", "192.0.2.1/24", "fe80::1/64", "2001:db8::1/64", "2001:db8:1::1/64"];
+        let mut routes = port(&own, Some("192.0.2.254"));
+        assert_eq!(from(std::slice::from_ref(&routes), "192.0.2.9", None), Ok((1, 1)));
+        assert_eq!(from(std::slice::from_ref(&routes), "203.0.113.1", None), Ok((1, 1)));
+        assert_eq!(from(std::slice::from_ref(&routes), "fe80::9", None), Ok((1, 2)));
+        assert_eq!(from(std::slice::from_ref(&routes), "2001:db8:1::9", None), Ok((1, 4)));
+        routes = port(&own, Some("fe80::254"));
+        assert_eq!(from(&[routes], "2001:db8:7::9", None), Ok((1, 3)));
+    }
+
+    #[test]
+    fn an_address_that_is_given_decides() {
+        let ports = [port(&["192.0.2.1/24", "192.0.2.2/24"], None), port(&["192.0.2.3/24"], None)];
+        assert_eq!(from(&ports, "192.0.2.9", Some("192.0.2.2")), Ok((1, 1)));
+        assert_eq!(from(&ports, "192.0.2.9", Some("192.0.2.3")), Ok((2, 0)));
+        let absent = PathError::NoAddress(ip("192.0.2.4"));
+        assert_eq!(from(&ports, "192.0.2.9", Some("192.0.2.4")), Err(absent));
+        let far = from(&ports, "203.0.113.1", Some("192.0.2.3"));
+        assert_eq!(far, Err(RouteError::Unreachable(ip("203.0.113.1")).into()));
+    }
+
+    #[test]
+    fn a_peer_that_no_port_leads_to_says_why() {
+        let own = [port(&["192.0.2.1/24"], None)];
+        let refused = |dst: &str| from(&own, dst, None).unwrap_err();
+        assert_eq!(refused("192.0.2.1"), RouteError::OwnAddress(ip("192.0.2.1")).into());
+        assert_eq!(refused("2001:db8::1"), RouteError::Unreachable(ip("2001:db8::1")).into());
+        assert_eq!(refused("224.0.0.1"), RouteError::NotUnicast(ip("224.0.0.1")).into());
+        // A link-local peer cannot be reached from the address of another scope.
+        let global = [port(&["2001:db8::1/64"], None)];
+        let error = from(&global, "fe80::9", None).unwrap_err();
+        assert_eq!(error, RouteError::Unreachable(ip("fe80::9")).into());
+    }
+}
