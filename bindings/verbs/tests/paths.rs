@@ -34,8 +34,12 @@ struct Wire {
 
 impl Wire {
     fn new() -> Wire {
+        Wire::on(None)
+    }
+
+    fn on(vlan: Option<u16>) -> Wire {
         let port = PortConfig::ring("wire").ip("192.0.2.1/24").unwrap().ip("2001:db8::1/64");
-        let port = PortConfig { mac: Some(uroce::Mac([2, 0, 0, 0, 0, 1])), ..port.unwrap() };
+        let port = PortConfig { mac: Some(uroce::Mac([2, 0, 0, 0, 0, 1])), vlan, ..port.unwrap() };
         let config = Config::new().device(DeviceConfig::new("left").port(port));
         let context = Context::open(&config, "left").unwrap();
         let eal = Eal::running().expect("the context runs");
@@ -85,6 +89,12 @@ fn golden(name: &str) -> Vec<u8> {
     let mut named = lines.filter_map(|line| line.split_once(' '));
     let (_, hex) = named.find(|(n, _)| *n == name).expect("the golden frame exists");
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// The frame in that VLAN.
+fn tagged(frame: &[u8], vlan: Option<u16>) -> Vec<u8> {
+    let tag = vlan.map(|vid| [&[0x81, 0][..], &vid.to_be_bytes()].concat()).unwrap_or_default();
+    [&frame[..12], &tag, &frame[12..]].concat()
 }
 
 #[test]
@@ -213,7 +223,16 @@ fn a_flood_of_junk_leaves_the_control_plane_alive() {
 
 #[test]
 fn what_the_address_vector_says_is_on_the_wire() {
-    let mut wire = Wire::new();
+    what_the_vector_says(None);
+}
+
+#[test]
+fn a_port_in_a_vlan_tags_its_packets_with_the_service_level() {
+    what_the_vector_says(Some(7));
+}
+
+fn what_the_vector_says(vlan: Option<u16>) {
+    let mut wire = Wire::on(vlan);
     let pd = wire.context.allocate_pd();
     let cq = wire.context.create_cq(16).unwrap();
     let memory = pd.allocate(64, uroce::AccessFlags::LOCAL_WRITE).unwrap();
@@ -223,19 +242,20 @@ fn what_the_address_vector_says_is_on_the_wire() {
         traffic_class: 0x68,
         flow_label: 0x12345,
         hop_limit: 17,
+        service_level: 5,
         ..ConnectOptions::default()
     };
     let psn = qp.endpoint(1, 1).unwrap().psn;
     // The peer is known by the time it is connected to.
-    wire.send(&golden("ns_of_peer"));
+    wire.send(&tagged(&golden("ns_of_peer"), vlan));
     let mut qp = std::thread::scope(|threads| {
         let connecting = threads.spawn(move || {
             qp.connect(&nobody("2001:db8::2"), &options).unwrap();
             qp
         });
-        let question = golden("ns_confirm_of_ours");
+        let question = tagged(&golden("ns_confirm_of_ours"), vlan);
         wire.expect(|frame| frame == question);
-        wire.send(&golden("na_of_peer"));
+        wire.send(&tagged(&golden("na_of_peer"), vlan));
         connecting.join().unwrap()
     });
     let slice = [memory.slice(..5).unwrap()];
@@ -248,6 +268,8 @@ fn what_the_address_vector_says_is_on_the_wire() {
         let packet = datagram.packet().expect("its invariant CRC is right");
         assert_eq!(datagram.src_mac, uroce::Mac([2, 0, 0, 0, 0, 1]));
         assert_eq!(datagram.dst_mac, uroce::Mac([2, 0, 0, 0, 0, 2]));
+        let tag = datagram.vlan.map(|tag| (tag.vid, tag.pcp));
+        assert_eq!(tag, vlan.map(|vid| (vid, 5)));
         assert_eq!((datagram.src, datagram.dst), (gid("2001:db8::1"), gid("2001:db8::2")));
         assert_eq!((datagram.traffic_class, datagram.hop_limit), (0x68, 17));
         let src_port = uroce_wire::udp_source_port(0x12345, own, Qpn::new(77));
@@ -256,4 +278,57 @@ fn what_the_address_vector_says_is_on_the_wire() {
         assert_eq!(packet.payload, [0; 5]);
         true
     });
+}
+
+/// Two devices with two ports each, joined port by port.
+fn two_ports(addresses: [[&str; 2]; 2]) -> (Context, Context) {
+    let device = |name: &str, own: [&str; 2]| {
+        let port = |link: &str, own| PortConfig::ring(link).mtu(4200).ip(own).expect("an address");
+        DeviceConfig::new(name).port(port("first", own[0])).port(port("second", own[1]))
+    };
+    let config =
+        Config::new().device(device("left", addresses[0])).device(device("right", addresses[1]));
+    let open = |name| Context::open(&config, name).expect("a ring link needs no privilege");
+    (open("left"), open("right"))
+}
+
+fn packets(context: &Context, port: u8) -> u64 {
+    context.port_status(port).unwrap().stats.rx_packets
+}
+
+#[test]
+fn each_port_of_a_device_carries_the_connections_that_name_it() {
+    let one_network = [["192.0.2.1/24", "192.0.2.3/24"], ["192.0.2.2/24", "192.0.2.4/24"]];
+    let two_networks = [["192.0.2.1/24", "2001:db8::1/64"], ["192.0.2.2/24", "2001:db8::2/64"]];
+    for addresses in [one_network, two_networks] {
+        let (left, right) = two_ports(addresses);
+        for port in [1, 2] {
+            let (mut a, mut b) = (Side::new(&left), Side::new(&right));
+            let options = ConnectOptions { port, ..ConnectOptions::default() };
+            let ends = [&a.qp, &b.qp].map(|qp| qp.endpoint(port, 0).unwrap());
+            b.qp.connect(&ends[0], &options).unwrap();
+            a.qp.connect(&ends[1], &options).unwrap();
+            a.memory.write_at(0, &common::pattern(port, 9000)).unwrap();
+            let before = [packets(&right, 1), packets(&right, 2)];
+            let slice = [a.memory.slice(..9000).unwrap()];
+            common::post(&mut a.qp, uroce::SendWr::write(&slice, b.memory.remote()));
+            a.done();
+            assert_eq!(b.bytes(0, 9000), common::pattern(port, 9000));
+            let came = [packets(&right, 1) - before[0], packets(&right, 2) - before[1]];
+            let other = came[usize::from(2 - port)];
+            assert!(came[usize::from(port) - 1] >= 3 && other <= 1, "port {port}: {came:?}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_of_the_other_ports_network_is_not_reached() {
+    let networks = [["192.0.2.1/24", "198.51.100.1/24"], ["192.0.2.2/24", "198.51.100.2/24"]];
+    let (left, right) = two_ports(networks);
+    for (port, peer) in [(1, 0), (2, 1)] {
+        let peers = right.ports();
+        let to = |at: usize| AddressVector::to(peers[at].gids[0]);
+        assert_eq!(left.resolve(port, &to(peer)), Ok(peers[peer].mac));
+        assert!(left.resolve(port, &to(1 - peer)).unwrap_err().to_string().contains("no gateway"));
+    }
 }
