@@ -1,6 +1,5 @@
-//! Ports that follow the kernel's interface behind them: veth pairs in a network namespace.
-//!
-//! `unshare -n cargo nextest run -p uroce --run-ignored all netdev`
+//! Ports that follow the kernel's interface behind them: veth pairs, in a network namespace of each
+//! test's own.
 
 mod common;
 
@@ -8,8 +7,12 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::Side;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use uroce::config::{DeviceConfig, PortConfig};
-use uroce::{AddressVector, Config, Context, Gid, PathError, PortAttr, RequestError};
+use uroce::{
+    AddressVector, Config, ConnectOptions, Context, Gid, PathError, PortAttr, RequestError, SendWr,
+};
 
 /// Runs `ip` with these words.
 fn ip(words: &str) {
@@ -17,12 +20,17 @@ fn ip(words: &str) {
     assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Takes this thread and what it starts into a new network namespace, which goes with the process.
+fn namespace() {
+    // SAFETY: no memory is shared or unshared by it, and the thread holds no sockets.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root");
+}
+
 fn gid(text: &str) -> Gid {
     text.parse::<IpAddr>().unwrap().into()
 }
 
-/// Two interfaces joined by a cable, without IPv6 of their own making. Named after the test, since
-/// tests may share the namespace; gone with it.
+/// Two interfaces joined by a cable, without IPv6 of their own making.
 fn veth(left: &str, right: &str) {
     ip(&format!("link add {left} type veth peer name {right}"));
     for name in [left, right] {
@@ -32,7 +40,7 @@ fn veth(left: &str, right: &str) {
 }
 
 fn follower(name: &str) -> DeviceConfig {
-    DeviceConfig::new(name).port(PortConfig::vdev(format!("net_af_packet_{name},iface={name}")))
+    DeviceConfig::new(name).port(af_packet(name))
 }
 
 /// Waits until the first port is as wanted.
@@ -53,51 +61,53 @@ fn until_link(context: &Context, up: bool) {
 }
 
 #[test]
-#[ignore = "needs root and ip: makes interfaces in this network namespace"]
+#[ignore = "needs root and ip: makes a network namespace with interfaces"]
 fn a_port_has_the_addresses_that_its_netdev_has() {
-    veth("uroce-a0", "uroce-a1");
-    ip("addr add 192.0.2.1/24 dev uroce-a0");
-    ip("addr add 2001:db8::1/64 dev uroce-a0 nodad");
-    let config = Config::new().device(follower("uroce-a0"));
-    let context = Context::open(&config, "uroce-a0").unwrap();
+    namespace();
+    veth("a0", "a1");
+    ip("addr add 192.0.2.1/24 dev a0");
+    ip("addr add 2001:db8::1/64 dev a0 nodad");
+    let config = Config::new().device(follower("a0"));
+    let context = Context::open(&config, "a0").unwrap();
     let gids = |expected: &'static [&'static str]| {
         let expected: Vec<Gid> = expected.iter().map(|text| gid(text)).collect();
         until(&context, "addresses", |port| port.gids == expected);
     };
     gids(&["192.0.2.1", "2001:db8::1"]);
 
-    ip("addr add 192.0.2.7/25 dev uroce-a0");
+    ip("addr add 192.0.2.7/25 dev a0");
     gids(&["192.0.2.1", "2001:db8::1", "192.0.2.7"]);
-    ip("addr del 192.0.2.1/24 dev uroce-a0");
+    ip("addr del 192.0.2.1/24 dev a0");
     gids(&["::", "2001:db8::1", "192.0.2.7"]);
     let from_the_gone_one = AddressVector::to(gid("192.0.2.9"));
     let refused = context.resolve(1, &from_the_gone_one);
     assert_eq!(refused, Err(RequestError::Path(PathError::NoGid { port: 1, index: 0 })));
-    ip("addr add 198.51.100.1/24 dev uroce-a0");
+    ip("addr add 198.51.100.1/24 dev a0");
     gids(&["198.51.100.1", "2001:db8::1", "192.0.2.7"]);
 
-    ip("link set uroce-a0 mtu 1400");
+    ip("link set a0 mtu 1400");
     until(&context, "MTU", |port| port.mtu == 1400);
-    ip("link set uroce-a0 address 02:00:00:00:00:aa");
+    ip("link set a0 address 02:00:00:00:00:aa");
     until(&context, "MAC", |port| port.mac == uroce::Mac([2, 0, 0, 0, 0, 0xaa]));
-    ip("link set uroce-a0 mtu 9000");
+    ip("link set a0 mtu 9000");
     until(&context, "MTU", |port| port.mtu == 1500);
 }
 
 #[test]
-#[ignore = "needs root and ip: makes interfaces in this network namespace"]
+#[ignore = "needs root and ip: makes a network namespace with interfaces"]
 fn a_port_is_down_while_its_cable_is_out_or_its_interface_gone() {
-    veth("uroce-b0", "uroce-b1");
-    let config = Config::new().device(follower("uroce-b0"));
-    let context = Context::open(&config, "uroce-b0").unwrap();
+    namespace();
+    veth("b0", "b1");
+    let config = Config::new().device(follower("b0"));
+    let context = Context::open(&config, "b0").unwrap();
     until_link(&context, true);
-    for name in ["uroce-b1", "uroce-b0"] {
+    for name in ["b1", "b0"] {
         ip(&format!("link set {name} down"));
         until_link(&context, false);
         ip(&format!("link set {name} up"));
         until_link(&context, true);
     }
-    ip("link del uroce-b1");
+    ip("link del b1");
     until_link(&context, false);
     until(&context, "no addresses", |port| port.gids.iter().all(|gid| *gid == Gid::default()));
 }
@@ -108,4 +118,71 @@ fn an_interface_that_does_not_exist_is_named() {
     let config = Config::new().device(DeviceConfig::new("none").port(port));
     let error = Context::open(&config, "none").unwrap_err().to_string();
     assert!(error.contains("port 1: there is no network interface \"uroce-none\""), "{error}");
+}
+
+/// Joins the GIDs of these indexes and sends some packets.
+fn write_between(left: &Context, right: &Context, sgid_index: u8) {
+    let (mut a, mut b) = (Side::new(left), Side::new(right));
+    let options = ConnectOptions { sgid_index, ..ConnectOptions::default() };
+    let ends = [&a.qp, &b.qp].map(|qp| qp.endpoint(1, sgid_index).unwrap());
+    b.qp.connect(&ends[0], &options).unwrap();
+    a.qp.connect(&ends[1], &options).unwrap();
+    let sent = common::pattern(sgid_index, 9000);
+    a.memory.write_at(0, &sent).unwrap();
+    let slice = [a.memory.slice(..9000).unwrap()];
+    common::post(&mut a.qp, SendWr::write(&slice, b.memory.remote()));
+    a.done();
+    assert_eq!(b.bytes(0, 9000), sent);
+}
+
+fn af_packet(name: &str) -> PortConfig {
+    PortConfig::vdev(format!("net_af_packet_{name},iface={name}"))
+}
+
+#[test]
+#[ignore = "needs root and ip: makes a network namespace with interfaces"]
+fn networks_are_joined_by_a_router() {
+    namespace();
+    veth("g0", "g1");
+    veth("h0", "h1");
+    for address in ["192.0.2.254/24 dev g1", "198.51.100.254/24 dev h1"] {
+        ip(&format!("addr add {address}"));
+    }
+    for address in ["2001:db8:1::254/64 dev g1", "2001:db8:2::254/64 dev h1"] {
+        ip(&format!("addr add {address} nodad"));
+    }
+    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        std::fs::write(format!("/proc/sys/net/{switch}"), "1").expect("the namespace is ours");
+    }
+    let left = af_packet("g0").ip("192.0.2.1/24").unwrap().ip("2001:db8:1::1/64").unwrap();
+    let left = left.route("198.51.100.0/24", [192, 0, 2, 254].into()).unwrap();
+    let gateway = vec!["2001:db8:1::254".parse().unwrap()];
+    let left = PortConfig { gateway, ..left };
+    let right = af_packet("h0").ip("198.51.100.1/24").unwrap().ip("2001:db8:2::1/64").unwrap();
+    let right = right.route("2001:db8:1::/48", "2001:db8:2::254".parse().unwrap()).unwrap();
+    let right = PortConfig { gateway: vec![[198, 51, 100, 254].into()], ..right };
+    let config = Config::new()
+        .device(DeviceConfig::new("left").port(left))
+        .device(DeviceConfig::new("right").port(right));
+    let open = |name| Context::open(&config, name).unwrap();
+    let (left, right) = (open("left"), open("right"));
+    write_between(&left, &right, 0);
+    write_between(&left, &right, 1);
+    let far = AddressVector::to(gid("203.0.113.1"));
+    assert!(left.resolve(1, &far).unwrap_err().to_string().contains("no gateway"));
+}
+
+#[test]
+#[ignore = "needs root and ip: makes a network namespace with interfaces"]
+fn tagged_packets_pass_the_kernels_interfaces() {
+    namespace();
+    veth("v0", "v1");
+    let device = |name, address| {
+        let port = PortConfig { vlan: Some(7), ..af_packet(name) };
+        DeviceConfig::new(name).port(port.ip(address).unwrap())
+    };
+    let left = device("v0", "192.0.2.1/24");
+    let config = Config::new().device(left).device(device("v1", "192.0.2.2/24"));
+    let open = |name| Context::open(&config, name).unwrap();
+    write_between(&open("v0"), &open("v1"), 0);
 }
