@@ -26,7 +26,7 @@ use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::config::{Config, DeviceConfig};
 use crate::netdev::Watch;
-use crate::path::AddressVector;
+use crate::path::{AddressVector, AlternateVector};
 use crate::port_watch::{PortAttr, PortTable};
 use crate::request::{Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError};
 use crate::thread;
@@ -112,8 +112,8 @@ impl Device {
         self.ask(|reply| Request::CreateQp { spec: Box::new(spec), reply })
     }
 
-    /// Modify QP. A `path` is resolved first, which may take a few seconds if the peer's neighbour
-    /// does not answer.
+    /// Modify QP. Paths are resolved first, which may take a few seconds if a neighbour does not
+    /// answer.
     ///
     /// # Errors
     ///
@@ -123,12 +123,13 @@ impl Device {
         qpn: Qpn,
         change: &QpChange,
         path: Option<&AddressVector>,
+        alternate: Option<&AlternateVector>,
     ) -> Result<(), RequestError> {
-        if change.path.is_some() {
+        if change.path.is_some() || change.alt_path.is_some() {
             return Err(RequestError::RawPath);
         }
-        let (change, vector) = (Box::new(*change), path.copied());
-        self.ask(|reply| Request::ModifyQp(ModifyQp { qpn, change, vector, reply }))
+        let (change, vector, alternate) = (Box::new(*change), path.copied(), alternate.copied());
+        self.ask(|reply| Request::ModifyQp(ModifyQp { qpn, change, vector, alternate, reply }))
     }
 
     /// Query QP.
@@ -165,8 +166,8 @@ impl Device {
     ///
     /// See [`RequestError`]; no answer is known after about three seconds.
     pub fn create_ah(&self, pd: Pd, port: u8, vector: &AddressVector) -> Result<Ah, RequestError> {
-        let encap = self.ask(|reply| Request::ResolveHandle { port, vector: *vector, reply })?;
-        Ok(self.engine.create_ah(pd, port, &encap)?)
+        let path = self.ask(|reply| Request::ResolveHandle { port, vector: *vector, reply })?;
+        Ok(self.engine.create_ah(pd, port, &path.encap)?)
     }
 
     /// Has a UD QP get a copy of each datagram to the group that its port receives.

@@ -31,6 +31,6 @@ mod thread;
 
 pub use config::{Config, ConfigError};
 pub use device::{Device, OpenError, random_psn};
-pub use path::{AddressVector, PathError};
+pub use path::{AddressVector, AlternateVector, PathError};
 pub use port_watch::PortAttr;
 pub use request::{Count, PortStatus, RequestError};

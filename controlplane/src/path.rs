@@ -9,8 +9,11 @@
 //!   [`REACHABLE`](neighbour::REACHABLE) time.
 //! - Source and destination are of one IP version, and the destination is another host.
 //!
-//! Not here: alternate paths. A path is resolved when Modify QP sets it; a neighbour that moves to
-//! another Ethernet address later is found again by a new Modify QP.
+//! - A path is resolved when Modify QP or the address handle sets it and stays as it is. A neighbour
+//!   that moves to another Ethernet address later is found again by a Modify QP from SQD to SQD with
+//!   the same vector, or the connection migrates to its alternate path.
+//!
+//! Not here: when a connection migrates (the transport's, and [`crate::port_watch`]'s for links).
 
 pub mod gid_table;
 pub mod neighbour;
@@ -19,8 +22,9 @@ pub(crate) mod source;
 
 use std::net::IpAddr;
 
+use uroce_transport::{AltPath, PathAttr, StaticRate};
 use uroce_wire::ethernet::Vlan;
-use uroce_wire::{Encap, Gid, Mac, Qpn, udp_source_port};
+use uroce_wire::{Encap, Gid, Mac, Pkey, Qpn, udp_source_port};
 
 use neighbour::Neighbours;
 use route::RouteError;
@@ -43,12 +47,34 @@ pub struct AddressVector {
     pub hop_limit: u8,
     /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if it has one.
     pub service_level: u8,
+    /// The most that the path takes; a QP or an address handle sends no faster on it.
+    pub static_rate: StaticRate,
 }
 
 impl AddressVector {
     /// The way to a peer with everything else at its default.
     pub fn to(dgid: Gid) -> Self {
         Self { dgid, ..Self::default() }
+    }
+}
+
+/// An alternate path, as Modify QP takes it: where a connection goes when its own path fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlternateVector {
+    /// The way to the peer, from a GID of `port`.
+    pub vector: AddressVector,
+    /// The local port that it leaves by, from 1.
+    pub port: u8,
+    /// The partition's key on it.
+    pub pkey: Pkey,
+    /// Local ACK timeout on it, 4.096 µs · 2^code, 0 (never) to 31.
+    pub timeout: u8,
+}
+
+impl AlternateVector {
+    /// What the core takes, once the path is resolved.
+    pub(crate) fn resolved(&self, path: PathAttr) -> AltPath {
+        AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
     }
 }
 
@@ -146,18 +172,18 @@ impl Route {
         PathError::NoAnswer { dst: self.vector.dgid.to_ip(), next_hop: self.next_hop }
     }
 
-    /// The headers in front of datagrams, from whatever QP to whatever QP. Without a flow label the
-    /// destination chooses the UDP source port.
-    pub(crate) fn handle_encap(&self, neighbours: &Neighbours, mac: Mac) -> Encap {
+    /// The path of datagrams, from whatever QP to whatever QP. Without a flow label the destination
+    /// chooses the UDP source port.
+    pub(crate) fn handle_path(&self, neighbours: &Neighbours, mac: Mac) -> PathAttr {
         let [.., a, b, c] = self.vector.dgid.0;
         let dest = Qpn::new(u32::from_be_bytes([0, a, b, c]));
-        self.encap(neighbours, mac, Qpn::default(), dest)
+        self.path(neighbours, mac, Qpn::default(), dest)
     }
 
-    /// The headers of a QP's packets.
-    pub(crate) fn encap(&self, neighbours: &Neighbours, mac: Mac, qpn: Qpn, dest: Qpn) -> Encap {
+    /// The path of a QP's packets.
+    pub(crate) fn path(&self, neighbours: &Neighbours, mac: Mac, qpn: Qpn, dest: Qpn) -> PathAttr {
         let vector = &self.vector;
-        Encap {
+        let encap = Encap {
             src_mac: neighbours.mac(),
             dst_mac: mac,
             vlan: neighbours.vlan().map(|vid| Vlan { vid, pcp: vector.service_level }),
@@ -167,7 +193,8 @@ impl Route {
             flow_label: vector.flow_label & 0xf_ffff,
             hop_limit: if vector.hop_limit > 1 { vector.hop_limit } else { HOP_LIMIT },
             src_port: udp_source_port(vector.flow_label, qpn, dest),
-        }
+        };
+        PathAttr { encap, rate: vector.static_rate }
     }
 }
 
@@ -200,10 +227,11 @@ mod tests {
             flow_label: 0x12345,
             hop_limit: 3,
             service_level: 5,
+            static_rate: StaticRate::from_mbps(25_000).unwrap(),
         };
         let route = find(vector).unwrap();
         let (own, dest) = (Qpn::new(0x11), Qpn::new(0x22));
-        let encap = route.encap(&neighbours(), Mac([2, 0, 0, 0, 0, 2]), own, dest);
+        let path = route.path(&neighbours(), Mac([2, 0, 0, 0, 0, 2]), own, dest);
         let expected = Encap {
             src_mac: Mac([2, 0, 0, 0, 0, 1]),
             dst_mac: Mac([2, 0, 0, 0, 0, 2]),
@@ -215,7 +243,7 @@ mod tests {
             hop_limit: 3,
             src_port: udp_source_port(0x12345, own, dest),
         };
-        assert_eq!(encap, expected);
+        assert_eq!(path, PathAttr { encap: expected, rate: vector.static_rate });
     }
 
     #[test]
@@ -223,7 +251,7 @@ mod tests {
         let to = |text| AddressVector::to(gid(text));
         let group = |vector| Route::to_group(&vector, 1, &neighbours());
         let mac = Mac([1, 0, 0x5e, 1, 2, 3]);
-        let encap = group(to("239.1.2.3")).unwrap().handle_encap(&neighbours(), mac);
+        let encap = group(to("239.1.2.3")).unwrap().handle_path(&neighbours(), mac).encap;
         assert_eq!((encap.dst_mac, encap.dst), (mac, gid("239.1.2.3")));
         assert!(encap.src_port >= 0xc000);
         assert!(matches!(group(to("ff0e::1")), Err(PathError::Versions { .. })));
@@ -237,8 +265,8 @@ mod tests {
         for (given, sent) in [(0, 64), (1, 64), (2, 2), (255, 255)] {
             let vector = AddressVector { hop_limit: given, ..AddressVector::to(gid("192.0.2.9")) };
             let route = find(vector).unwrap();
-            let encap = route.encap(&neighbours(), Mac::default(), Qpn::new(2), Qpn::new(3));
-            assert_eq!(encap.hop_limit, sent);
+            let path = route.path(&neighbours(), Mac::default(), Qpn::new(2), Qpn::new(3));
+            assert_eq!(path.encap.hop_limit, sent);
         }
     }
 

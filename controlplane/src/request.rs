@@ -4,11 +4,11 @@ use std::sync::mpsc::Sender;
 
 use uroce_engine::port::{Link, PortStats};
 use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec};
-use uroce_transport::QpChange;
-use uroce_wire::{Encap, Gid, Mac, Qpn};
+use uroce_transport::{PathAttr, QpChange};
+use uroce_wire::{Gid, Mac, Qpn};
 
 use crate::netdev::NetdevState;
-use crate::path::{AddressVector, PathError};
+use crate::path::{AddressVector, AlternateVector, PathError};
 
 /// Why a request was refused. It changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +60,7 @@ pub(crate) enum Request {
     QueryQp { qpn: Qpn, reply: Reply<QpInfo> },
     DestroyQp { qpn: Qpn, reply: Reply<()> },
     Resolve { port: u8, vector: AddressVector, reply: Reply<Mac> },
-    ResolveHandle { port: u8, vector: AddressVector, reply: Reply<Encap> },
+    ResolveHandle { port: u8, vector: AddressVector, reply: Reply<PathAttr> },
     Multicast { qpn: Qpn, group: Gid, membership: Membership, reply: Reply<()> },
     PortStatus { port: u8, reply: Reply<PortStatus> },
     Counts { reply: Reply<Vec<Count>> },
@@ -80,5 +80,6 @@ pub(crate) struct ModifyQp {
     pub(crate) qpn: Qpn,
     pub(crate) change: Box<QpChange>,
     pub(crate) vector: Option<AddressVector>,
+    pub(crate) alternate: Option<AlternateVector>,
     pub(crate) reply: Reply<()>,
 }

@@ -1,8 +1,8 @@
-//! Requests that need a neighbour's address: they stand aside until it is known.
+//! Requests that need neighbours' addresses: they stand aside until these are known.
 
 use uroce_engine::multicast_mac;
-use uroce_transport::{AttrMask, QpChange, QpState, QpType, rule};
-use uroce_wire::{Encap, Mac, Qpn};
+use uroce_transport::{AttrMask, PathAttr, QpAttr, QpChange, QpState, QpType, rule};
+use uroce_wire::Mac;
 
 use super::Thread;
 use super::requests::answer;
@@ -10,18 +10,22 @@ use crate::path::neighbour::{Neighbours, Resolution};
 use crate::path::{AddressVector, PathError, Route};
 use crate::request::{ModifyQp, Reply, RequestError};
 
-/// A request that waits for a neighbour's address.
+/// A request that waits for the addresses of some neighbours.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    route: Route,
+    routes: Vec<Route>,
     then: Then,
 }
 
 #[derive(Debug)]
 pub(super) enum Then {
-    Modify { modify: ModifyQp, dest_qpn: Qpn },
+    /// The routes are those of the primary and of the alternate path, as far as they are given.
+    Modify {
+        modify: ModifyQp,
+        attr: Box<QpAttr>,
+    },
     Tell(Reply<Mac>),
-    Handle(Reply<Encap>),
+    Handle(Reply<PathAttr>),
 }
 
 /// One of [`Route`]'s two ways to be found.
@@ -29,52 +33,74 @@ type FindRoute = fn(&AddressVector, u8, &Neighbours) -> Result<Route, PathError>
 
 impl Thread {
     pub(super) fn modify(&mut self, modify: ModifyQp) {
-        let Some(vector) = modify.vector else {
-            return self.command(modify, None);
-        };
+        if modify.vector.is_none() && modify.alternate.is_none() {
+            return self.command(modify, None, None);
+        }
         let (attr, qp_type) = match self.control.query_qp(modify.qpn) {
-            Ok(info) => (info.attr, info.qp_type),
+            Ok(info) => (Box::new(info.attr), info.qp_type),
             Err(error) => return answer(&modify.reply, Err(error.into())),
         };
-        if !may_take_path(qp_type, attr.state, &modify.change) {
-            // The core refuses it, whatever the path is, and says why.
-            return self.command(modify, Some(Encap::default()));
+        if !may_take_paths(qp_type, attr.state, &modify) {
+            // The core refuses it, whatever the paths are, and says why.
+            let path = PathAttr::default();
+            return self.command(modify, Some(path), Some(path));
         }
         let port = modify.change.port.unwrap_or(attr.port);
-        let dest_qpn = modify.change.dest_qpn.unwrap_or(attr.dest_qpn);
-        match self.route(&vector, port) {
-            Ok(route) => {
-                self.waiting.push(Waiting { route, then: Then::Modify { modify, dest_qpn } });
+        let primary = modify.vector.map(|vector| self.route(&vector, port));
+        let alternate =
+            modify.alternate.map(|alternate| self.route(&alternate.vector, alternate.port));
+        match primary.into_iter().chain(alternate).collect() {
+            Ok(routes) => {
+                self.waiting.push(Waiting { routes, then: Then::Modify { modify, attr } })
             }
-            Err(error) => answer(&modify.reply, Err(error.into())),
+            Err(error) => answer(&modify.reply, Err(RequestError::from(error))),
         }
     }
 
     /// The Ethernet address of a path's next hop.
     pub(super) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
         match self.route(vector, port) {
-            Ok(route) => self.waiting.push(Waiting { route, then: Then::Tell(reply) }),
+            Ok(route) => {
+                self.waiting.push(Waiting { routes: vec![route], then: Then::Tell(reply) })
+            }
             Err(error) => answer(&reply, Err(error.into())),
         }
     }
 
     /// A group's Ethernet address follows from its own; a host's is asked for.
-    pub(super) fn resolve_handle(&mut self, port: u8, vector: &AddressVector, reply: Reply<Encap>) {
+    pub(super) fn resolve_handle(
+        &mut self,
+        port: u8,
+        vector: &AddressVector,
+        reply: Reply<PathAttr>,
+    ) {
         let Some(mac) = multicast_mac(vector.dgid) else {
+            let then = Then::Handle(reply);
             return match self.route(vector, port) {
-                Ok(route) => self.waiting.push(Waiting { route, then: Then::Handle(reply) }),
-                Err(error) => answer(&reply, Err(error.into())),
+                Ok(route) => self.waiting.push(Waiting { routes: vec![route], then }),
+                Err(error) => then.refuse(error.into()),
             };
         };
-        let encap = self.find(vector, port, Route::to_group).map(|route| {
+        let path = self.find(vector, port, Route::to_group).map(|route| {
             let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
-            route.handle_encap(neighbours, mac)
+            route.handle_path(neighbours, mac)
         });
-        answer(&reply, encap.map_err(RequestError::from));
+        answer(&reply, path.map_err(RequestError::from));
     }
 
-    fn command(&mut self, modify: ModifyQp, path: Option<Encap>) {
-        let change = QpChange { path: path.map(Into::into), ..*modify.change };
+    /// Modify QP with what the request's vectors have become.
+    fn command(
+        &mut self,
+        modify: ModifyQp,
+        primary: Option<PathAttr>,
+        alternate: Option<PathAttr>,
+    ) {
+        let given = modify.alternate.zip(alternate);
+        let change = QpChange {
+            path: primary.filter(|_| modify.vector.is_some()),
+            alt_path: given.map(|(alternate, path)| alternate.resolved(path)),
+            ..*modify.change
+        };
         let result = self.control.modify_qp(modify.qpn, &change);
         answer(&modify.reply, result.map_err(RequestError::from));
     }
@@ -90,33 +116,55 @@ impl Thread {
 
     /// Goes on with the requests whose neighbours are known by now, or will never be.
     pub(super) fn resume(&mut self) {
-        let now = self.now();
         for waiting in std::mem::take(&mut self.waiting) {
-            let neighbours = &mut self.ports.neighbours[usize::from(waiting.route.port) - 1];
-            match neighbours.resolve(now, waiting.route.next_hop) {
-                Resolution::Pending => self.waiting.push(waiting),
-                Resolution::Failed => {
+            match self.look_up(&waiting.routes) {
+                Ok(None) => self.waiting.push(waiting),
+                Ok(Some(macs)) => self.resolved(waiting, &macs),
+                Err(error) => {
                     self.counts.unresolved += 1;
-                    waiting.then.refuse(waiting.route.no_answer().into());
+                    waiting.then.refuse(error.into());
                 }
-                Resolution::Ready(mac) => self.resolved(waiting, mac),
             }
         }
         self.ask_neighbours();
     }
 
-    fn resolved(&mut self, waiting: Waiting, mac: Mac) {
-        let Waiting { route, then } = waiting;
-        match then {
-            Then::Tell(reply) => answer(&reply, Ok(mac)),
-            Then::Handle(reply) => {
-                let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
-                answer(&reply, Ok(route.handle_encap(neighbours, mac)));
+    /// The routes' next hops; `None` while one of them has still to answer.
+    fn look_up(&mut self, routes: &[Route]) -> Result<Option<Vec<Mac>>, PathError> {
+        let now = self.now();
+        let mut macs = Vec::new();
+        for route in routes {
+            let neighbours = &mut self.ports.neighbours[usize::from(route.port) - 1];
+            // All are asked at once.
+            match neighbours.resolve(now, route.next_hop) {
+                Resolution::Pending => {}
+                Resolution::Failed => return Err(route.no_answer()),
+                Resolution::Ready(mac) => macs.push(mac),
             }
-            Then::Modify { modify, dest_qpn } => {
-                let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
-                let path = route.encap(neighbours, mac, modify.qpn, dest_qpn);
-                self.command(modify, Some(path));
+        }
+        Ok((macs.len() == routes.len()).then_some(macs))
+    }
+
+    fn resolved(&mut self, waiting: Waiting, macs: &[Mac]) {
+        let Waiting { routes, then } = waiting;
+        let of = |route: &Route| &self.ports.neighbours[usize::from(route.port) - 1];
+        let mut found = routes.iter().zip(macs.iter().copied());
+        match then {
+            Then::Tell(reply) => {
+                answer(&reply, found.next().map(|(_, mac)| mac).ok_or(RequestError::Gone))
+            }
+            Then::Handle(reply) => {
+                let path = found.next().map(|(route, mac)| route.handle_path(of(route), mac));
+                answer(&reply, path.ok_or(RequestError::Gone));
+            }
+            Then::Modify { modify, attr } => {
+                let dest = modify.change.dest_qpn.unwrap_or(attr.dest_qpn);
+                let mut paths =
+                    found.map(|(route, mac)| route.path(of(route), mac, modify.qpn, dest));
+                let primary = modify.vector.and_then(|_| paths.next());
+                let alternate = modify.alternate.and_then(|_| paths.next());
+                drop(paths);
+                self.command(modify, primary, alternate);
             }
         }
     }
@@ -139,10 +187,13 @@ impl Then {
     }
 }
 
-/// Whether a change that brings a path has all that its transition needs beside it.
-fn may_take_path(qp_type: QpType, from: QpState, change: &QpChange) -> bool {
-    let Some(rule) = rule(qp_type, from, change.state.unwrap_or(from)) else { return false };
-    let given = change.mask() | AttrMask::AV;
+/// Whether a change that brings paths has all that its transition needs beside them.
+fn may_take_paths(qp_type: QpType, from: QpState, modify: &ModifyQp) -> bool {
+    let to = modify.change.state.unwrap_or(from);
+    let Some(rule) = rule(qp_type, from, to) else { return false };
+    let mut given = modify.change.mask();
+    given.set(AttrMask::AV, modify.vector.is_some());
+    given.set(AttrMask::ALT_PATH, modify.alternate.is_some());
     (rule.required | rule.optional).contains(given) && given.contains(rule.required)
 }
 

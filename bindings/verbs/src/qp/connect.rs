@@ -121,11 +121,11 @@ impl QpControl {
         let path_mtu = options.path_mtu.or(port.max_path_mtu).unwrap_or(PathMtu::B256);
         let path = AddressVector {
             sgid_index: options.sgid_index,
-            dgid: remote.gid,
             traffic_class: options.traffic_class,
             flow_label: options.flow_label,
             hop_limit: options.hop_limit,
             service_level: options.service_level,
+            ..AddressVector::to(remote.gid)
         };
         // What only an acknowledged service has.
         let reliable = |value| (self.shared.qp_type == QpType::Rc).then_some(value);

@@ -63,7 +63,7 @@ impl QpControl {
         change: &QpChange,
         path: Option<&AddressVector>,
     ) -> Result<(), RequestError> {
-        self.shared.pd.device.modify_qp(self.shared.qpn, change, path)
+        self.shared.pd.device.modify_qp(self.shared.qpn, change, path, None)
     }
 
     /// Query QP.

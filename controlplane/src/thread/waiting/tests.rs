@@ -1,4 +1,22 @@
 use super::*;
+use crate::path::AlternateVector;
+use uroce_wire::{Pkey, Qpn};
+
+fn modify(change: QpChange, primary: bool, alternate: bool) -> ModifyQp {
+    let alternate = alternate.then(|| AlternateVector {
+        vector: AddressVector::default(),
+        port: 2,
+        pkey: Pkey::DEFAULT,
+        timeout: 14,
+    });
+    ModifyQp {
+        qpn: Qpn::new(2),
+        change: Box::new(change),
+        vector: primary.then(AddressVector::default),
+        alternate,
+        reply: std::sync::mpsc::channel().0,
+    }
+}
 
 #[test]
 fn a_path_is_resolved_only_for_a_change_that_could_take_it() {
@@ -11,16 +29,13 @@ fn a_path_is_resolved_only_for_a_change_that_could_take_it() {
         min_rnr_timer: Some(1),
         ..QpChange::to(Rtr)
     };
-    assert!(may_take_path(QpType::Rc, Init, &to_rtr));
-    assert!(!may_take_path(QpType::Rc, Reset, &to_rtr), "no such transition");
-    assert!(
-        !may_take_path(QpType::Rc, Init, &QpChange { rq_psn: None, ..to_rtr }),
-        "one is missing"
-    );
-    assert!(
-        !may_take_path(QpType::Rc, Init, &QpChange { sq_psn: to_rtr.rq_psn, ..to_rtr }),
-        "one too many"
-    );
-    assert!(!may_take_path(QpType::Rc, Rtr, &QpChange::to(Rts)), "takes no path");
-    assert!(may_take_path(QpType::Rc, Sqd, &QpChange::default()));
+    let primary = |change| modify(change, true, false);
+    assert!(may_take_paths(QpType::Rc, Init, &primary(to_rtr)));
+    assert!(!may_take_paths(QpType::Rc, Reset, &primary(to_rtr)), "no such transition");
+    let without = QpChange { rq_psn: None, ..to_rtr };
+    assert!(!may_take_paths(QpType::Rc, Init, &primary(without)), "one is missing");
+    let beside = QpChange { sq_psn: to_rtr.rq_psn, ..to_rtr };
+    assert!(!may_take_paths(QpType::Rc, Init, &primary(beside)), "one too many");
+    assert!(!may_take_paths(QpType::Rc, Rtr, &primary(QpChange::to(Rts))), "takes no path");
+    assert!(may_take_paths(QpType::Rc, Sqd, &primary(QpChange::default())));
 }
