@@ -24,7 +24,7 @@ use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec};
 use uroce_transport::{Ah, Pd, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
-use crate::config::{Config, DeviceConfig};
+use crate::config::{Config, DeviceConfig, LossConfig};
 use crate::netdev::Watch;
 use crate::path::{AddressVector, AlternateVector};
 use crate::port_watch::{PortAttr, PortTable};
@@ -197,6 +197,26 @@ impl Device {
     /// See [`RequestError`].
     pub fn port_status(&self, port: u8) -> Result<PortStatus, RequestError> {
         self.ask(|reply| Request::PortStatus { port, reply })
+    }
+
+    /// Has a port, counted from 1, lose another share of its RoCEv2 frames from now on. When this
+    /// returns every lcore does.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn set_loss(&self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
+        self.ask(|reply| Request::SetLoss { port, loss, reply })
+    }
+
+    /// Takes a port's link, counted from 1, down or lets it up again, as an administrator does. The
+    /// other end of a ring or memif link sees it too; other peers see silence.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn set_link(&self, port: u8, up: bool) -> Result<(), RequestError> {
+        self.ask(|reply| Request::SetLink { port, up, reply })
     }
 
     /// What the engine and the control plane have counted. Each name appears once.

@@ -7,6 +7,7 @@ use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec};
 use uroce_transport::{PathAttr, QpChange};
 use uroce_wire::{Gid, Mac, Qpn};
 
+use crate::config::LossConfig;
 use crate::netdev::NetdevState;
 use crate::path::{AddressVector, AlternateVector, PathError};
 
@@ -63,6 +64,8 @@ pub(crate) enum Request {
     ResolveHandle { port: u8, vector: AddressVector, reply: Reply<PathAttr> },
     Multicast { qpn: Qpn, group: Gid, membership: Membership, reply: Reply<()> },
     PortStatus { port: u8, reply: Reply<PortStatus> },
+    SetLoss { port: u8, loss: LossConfig, reply: Reply<()> },
+    SetLink { port: u8, up: bool, reply: Reply<()> },
     Counts { reply: Reply<Vec<Count>> },
     Netdev { port: u8, state: NetdevState },
     Shutdown,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use uroce_controlplane::config::LossConfig;
 use uroce_controlplane::{Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError};
 use uroce_engine::{
     AdoptError, CqError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
@@ -106,6 +107,26 @@ impl Context {
     /// See [`RequestError`].
     pub fn port_status(&self, port: u8) -> Result<PortStatus, RequestError> {
         self.device.port_status(port)
+    }
+
+    /// Has a port, counted from 1, lose another share of its RoCEv2 packets from now on: to see what
+    /// loss does, and with all of them, what a link does that is cut and does not tell.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn set_loss(&self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
+        self.device.set_loss(port, loss)
+    }
+
+    /// Takes a port's link, counted from 1, down or lets it up again, as an administrator does. The
+    /// other end of a ring or memif link sees it too; other peers see silence.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn set_link(&self, port: u8, up: bool) -> Result<(), RequestError> {
+        self.device.set_link(port, up)
     }
 
     /// Finds the Ethernet address of the next hop towards a peer, from a port counted from 1.

@@ -58,6 +58,13 @@ impl Thread {
                 answer(&reply, status.map_err(RequestError::from));
             }
             Request::Netdev { port, state } => self.follow_netdev(port, state),
+            Request::SetLoss { port, loss, reply } => {
+                let loss = uroce_engine::LossConfig { rx: loss.rx, tx: loss.tx, seed: loss.seed };
+                answer(&reply, self.control.set_loss(port, loss).map_err(RequestError::from));
+            }
+            Request::SetLink { port, up, reply } => {
+                answer(&reply, self.control.set_link(port, up).map_err(RequestError::from));
+            }
             Request::Counts { reply } => answer(&reply, Ok(self.count())),
             Request::Shutdown => self.ended = true,
         }
