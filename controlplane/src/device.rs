@@ -167,7 +167,7 @@ impl Device {
     /// See [`RequestError`]; no answer is known after about three seconds.
     pub fn create_ah(&self, pd: Pd, port: u8, vector: &AddressVector) -> Result<Ah, RequestError> {
         let path = self.ask(|reply| Request::ResolveHandle { port, vector: *vector, reply })?;
-        Ok(self.engine.create_ah(pd, port, &path.encap)?)
+        Ok(self.engine.create_ah(pd, port, &path.encap, path.rate)?)
     }
 
     /// Has a UD QP get a copy of each datagram to the group that its port receives.

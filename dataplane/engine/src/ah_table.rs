@@ -2,18 +2,19 @@
 //! look-up.
 //!
 //! Invariants
-//! - A handle's headers never change. A number of a destroyed handle finds nothing, also when its
+//! - A handle's headers and rate never change. A number of a destroyed handle finds nothing, also when its
 //!   place is taken again: the place's generation is part of the number.
 //! - Only QPs of the handle's own protection domain and port may use it.
 //!
 //! Not here: how an address resolves to headers (the control plane's).
 
+use crate::pace::Pace;
 use crate::published::Published;
 use crate::qsbr::{InTurn, Turns};
 use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
-use uroce_transport::{Ah, Pd};
+use uroce_transport::{Ah, Pd, StaticRate};
 use uroce_wire::{Encap, HeaderTemplate};
 
 /// Most address handles of an engine; leaves 256 generations of each place.
@@ -33,12 +34,13 @@ pub enum AhError {
 
 /// What a number stands for.
 #[derive(Debug)]
-struct Handle {
+pub(crate) struct Handle {
     number: u32,
     pd: Pd,
     /// Counted from 0.
     port: usize,
-    template: HeaderTemplate,
+    pub(crate) template: HeaderTemplate,
+    pub(crate) pace: Pace,
 }
 
 /// All address handles of an engine.
@@ -74,14 +76,21 @@ impl AhTable {
     ///
     /// # Errors
     /// [`AhError::TableFull`].
-    pub(crate) fn create(&self, pd: Pd, port: usize, encap: &Encap) -> Result<Ah, AhError> {
+    pub(crate) fn create(
+        &self,
+        pd: Pd,
+        port: usize,
+        encap: &Encap,
+        rate: StaticRate,
+    ) -> Result<Ah, AhError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let index = places.free.pop_front().ok_or(AhError::TableFull)?;
         // The next generation; the first is 1, so that number 0 is nobody's for long.
         let number = places.numbers[index as usize].wrapping_add(1 << self.index_bits);
         places.numbers[index as usize] = number;
         places.taken[index as usize] = true;
-        let handle = Handle { number, pd, port, template: encap.template() };
+        let (template, pace) = (encap.template(), Pace::new(rate));
+        let handle = Handle { number, pd, port, template, pace };
         // The place is free: nothing was there.
         self.handles.replace(index as usize, Some(Box::new(handle)));
         Ok(Ah(number))
@@ -108,7 +117,7 @@ impl AhTable {
         Ok(())
     }
 
-    /// The headers of a handle that a QP of this domain at this port, counted from 0, may use.
+    /// A handle that a QP of this domain at this port, counted from 0, may use.
     #[inline]
     pub(crate) fn find<'t>(
         &'t self,
@@ -116,10 +125,10 @@ impl AhTable {
         pd: Pd,
         port: usize,
         turn: &'t InTurn<'_>,
-    ) -> Option<&'t HeaderTemplate> {
+    ) -> Option<&'t Handle> {
         let handle = self.handles.get(self.index(ah), turn)?;
         let fits = handle.number == ah.0 && handle.pd == pd && handle.port == port;
-        fits.then_some(&handle.template)
+        fits.then_some(handle)
     }
 
     #[inline]
@@ -139,6 +148,10 @@ mod tests {
         Encap { dst_mac: Mac([2, 0, 0, 0, 0, last]), ..Encap::default() }
     }
 
+    fn create(table: &AhTable, last: u8) -> Result<Ah, AhError> {
+        table.create(PD, 0, &encap(last), StaticRate::MAX)
+    }
+
     fn table(handles: u32) -> (AhTable, Arc<Turns>) {
         let turns = Arc::new(Turns::new(1));
         (AhTable::new(handles, Arc::clone(&turns)), turns)
@@ -147,31 +160,31 @@ mod tests {
     #[test]
     fn a_number_finds_its_headers_in_its_own_domain_and_port_only() {
         let (table, turns) = table(3);
-        let handles = [1, 2, 3].map(|last| table.create(PD, 0, &encap(last)).unwrap());
-        assert_eq!(table.create(PD, 0, &encap(4)), Err(AhError::TableFull));
+        let handles = [1, 2, 3].map(|last| create(&table, last).unwrap());
+        assert_eq!(create(&table, 4), Err(AhError::TableFull));
         let turn = turns.enter(0);
         for (last, &ah) in (1..).zip(&handles) {
-            let found = table.find(ah, PD, 0, &turn).copied();
+            let found = table.find(ah, PD, 0, &turn).map(|handle| handle.template);
             assert_eq!(found, Some(encap(last).template()));
-            assert_eq!(table.find(ah, Pd(4), 0, &turn), None, "another domain's");
-            assert_eq!(table.find(ah, PD, 1, &turn), None, "another port's");
+            assert!(table.find(ah, Pd(4), 0, &turn).is_none(), "another domain's");
+            assert!(table.find(ah, PD, 1, &turn).is_none(), "another port's");
         }
         for number in [0, 3, u32::MAX] {
-            assert_eq!(table.find(Ah(number), PD, 0, &turn), None);
+            assert!(table.find(Ah(number), PD, 0, &turn).is_none());
         }
     }
 
     #[test]
     fn a_destroyed_number_finds_nothing_though_its_place_is_taken_again() {
         let (table, turns) = table(1);
-        let old = table.create(PD, 0, &encap(1)).unwrap();
+        let old = create(&table, 1).unwrap();
         assert_eq!(table.destroy(old), Ok(()));
         assert_eq!(table.destroy(old), Err(AhError::Unknown));
-        let new = table.create(PD, 0, &encap(2)).unwrap();
+        let new = create(&table, 2).unwrap();
         assert_ne!(old, new);
         assert_eq!(table.destroy(old), Err(AhError::Unknown));
         let turn = turns.enter(0);
-        assert_eq!(table.find(old, PD, 0, &turn), None);
+        assert!(table.find(old, PD, 0, &turn).is_none());
         assert!(table.find(new, PD, 0, &turn).is_some());
     }
 }

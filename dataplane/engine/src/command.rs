@@ -8,10 +8,10 @@
 //! Not here: who waits for a reply, and how ([`crate::control`]).
 
 use crate::config::PortAddresses;
-use crate::context::QpContext;
+use crate::context::{QpContext, Resized};
 use crate::fault::Loss;
 use crate::sync::{Consumer, Producer, RingBuffer};
-use uroce_transport::{ModifyError, QpAttr, QpChange};
+use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange};
 
 /// What an lcore is asked to do. QPs are named by their slot.
 #[derive(Debug)]
@@ -22,6 +22,11 @@ pub(crate) enum Command {
     ModifyQp { index: u32, change: QpChange },
     /// Query QP.
     QueryQp { index: u32 },
+    /// Exchange the QP's queues for these if both are empty.
+    ResizeQp { index: u32, queues: Box<Resized> },
+    /// Migrate each armed QP that leaves by the port (counted from 0) and would not on its
+    /// alternate path.
+    MigratePort { port: usize },
     /// Give the QP back.
     DestroyQp { index: u32 },
     /// Frames to these addresses are the port's (counted from 0) from now on.
@@ -40,7 +45,11 @@ pub(crate) enum Reply {
     /// Modify QP's answer.
     Modified(Result<(), ModifyError>),
     /// Query QP's answer; `draining` is true in SQD until the send queue is drained.
-    Queried { attr: QpAttr, draining: bool },
+    Queried { attr: QpAttr, migration: MigrationStats, draining: bool },
+    /// The queues that the QP had and whether it has others now; the given ones if it has not.
+    Resized(Box<Resized>, bool),
+    /// QPs that have migrated.
+    Migrated(u32),
     /// The QP, which the lcore does not know any more.
     Destroyed(Box<QpContext>),
     /// The addresses that the new ones have replaced.

@@ -14,7 +14,7 @@ use crate::tx::Lane;
 use crate::{counters::CounterBlock, env::QpEnv};
 use std::cell::RefCell;
 use std::sync::Arc;
-use uroce_transport::{Cqe, Qp, QpState, Side};
+use uroce_transport::{Cqe, Qp, QpState, Side, WorkQueues};
 
 /// The context of a QP in its box, and the words it shares with the application behind the two
 /// counters of an `Arc`.
@@ -40,6 +40,14 @@ pub(crate) struct Queues {
     pub(crate) sq: SendQueueFeed,
     /// In a cell, since the core may ask in the middle of anything how much is in it.
     pub(crate) rq: RefCell<RecvQueueFeed>,
+}
+
+/// What a QP has in the place of its queues once it is resized.
+#[derive(Debug)]
+pub(crate) struct Resized {
+    pub(crate) core: WorkQueues,
+    pub(crate) queues: Queues,
+    pub(crate) shared: Arc<QpShared>,
 }
 
 /// The same while the QP has an input.
@@ -79,6 +87,8 @@ pub(crate) struct Route {
     received: Option<bool>,
     /// A completion found its CQ full.
     overrun: bool,
+    /// The QP has another path than before.
+    pub(crate) migrated: bool,
 }
 
 impl QpContext {
@@ -96,6 +106,22 @@ impl QpContext {
         }
     }
 
+    /// Exchanges the queues for others if both are empty. Says whether it did.
+    ///
+    /// Whoever still has the ends of the old ones finds a QP in RESET, which takes no posts.
+    pub(crate) fn resize(&mut self, fresh: &mut Resized) -> bool {
+        let Queues { sq, rq } = &mut self.queues;
+        let is_empty = sq.is_empty() && rq.get_mut().is_empty();
+        if !is_empty || !self.qp.exchange_queues(&mut fresh.core) {
+            return false;
+        }
+        std::mem::swap(&mut self.queues, &mut fresh.queues);
+        std::mem::swap(&mut self.route.shared, &mut fresh.shared);
+        self.route.shared.publish_state(self.qp.state());
+        fresh.shared.publish_state(QpState::Reset);
+        true
+    }
+
     /// Gives the core one input and publishes what came of it. Says whether there are completions
     /// to notify of.
     #[inline]
@@ -110,7 +136,8 @@ impl QpContext {
         let Queues { sq, rq } = queues;
         let (memory, tables, port) = (around.memory, around.tables, *port);
         let lane = &mut around.lanes[port];
-        let mut env = QpEnv { memory, tables, lane, port, rq, route, pending, counters };
+        let now = around.now;
+        let mut env = QpEnv { now, memory, tables, lane, port, rq, route, pending, counters };
         let feeds = &mut Feeds { sq, rq };
         let result = work(qp, feeds, &mut env);
         if qp.state() != *published {
@@ -166,7 +193,18 @@ impl Route {
         srq: Option<Arc<SharedReceiveQueue>>,
     ) -> Route {
         let (sent, received) = (None, None);
-        Route { send_cq, recv_cq, shared, events, notices, srq, sent, received, overrun: false }
+        Route {
+            send_cq,
+            recv_cq,
+            shared,
+            events,
+            notices,
+            srq,
+            sent,
+            received,
+            overrun: false,
+            migrated: false,
+        }
     }
 
     /// More completions at once than the lcore keeps: all of them are of one QP that is being

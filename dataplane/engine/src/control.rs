@@ -29,7 +29,9 @@ use rtrb::Producer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uroce_transport::{ModifyError, Pd, QpAttr, QpCaps, QpChange, QpState, QpType};
+use uroce_transport::{
+    MigrationStats, ModifyError, PathMigState, Pd, QpAttr, QpCaps, QpChange, QpState, QpType,
+};
 use uroce_wire::{PathMtu, Qpn};
 
 mod create;
@@ -38,6 +40,7 @@ mod groups;
 mod links;
 mod notify;
 mod records;
+mod resize;
 mod wait;
 
 pub use frames::SendFrameError;
@@ -96,6 +99,8 @@ pub struct QpInfo {
     pub has_srq: bool,
     /// The QP is in SQD and messages that were begun are not all acknowledged.
     pub sq_draining: bool,
+    /// What its migrations have come to.
+    pub migration: MigrationStats,
     /// Its owner.
     pub lcore: usize,
 }
@@ -110,6 +115,13 @@ pub enum ControlError {
     /// A number of work requests, SGEs or inline bytes that a queue cannot have.
     #[error("no queue can have {0:?}")]
     Caps(QpCaps),
+    /// A QP of a type that the engine does not run: QP 1 is the control plane's own, which gets its
+    /// packets by [`Control::recv_mad`].
+    #[error("the engine runs no QP of type {0}")]
+    QpType(QpType),
+    /// Work requests are in a queue that is to be resized.
+    #[error("work requests are outstanding")]
+    Outstanding,
     /// The shared receive queue belongs to another protection domain.
     #[error("the shared receive queue belongs to another protection domain")]
     SrqPd,
@@ -246,14 +258,24 @@ impl Control {
             return Ok(record.reset());
         }
         // Datagrams have the port's own, which is some one at least.
-        let is_datagram = record.qp_type == QpType::Ud;
+        let is_datagram = record.qp_type.is_datagram();
         let least = if is_datagram { PathMtu::B256 } else { record.path_mtu };
         let path_mtu = change.path_mtu.unwrap_or(least);
         let port = change.port.unwrap_or(record.port);
         if change.port.is_some() || change.path_mtu.is_some() || is_datagram {
             self.check_mtu(port, path_mtu)?;
         }
-        Ok(Record { path_mtu, port, ..record })
+        let alt_port = change.alt_path.map(|alt| alt.port).or(record.alt_port);
+        if change.alt_path.is_some() || change.path_mtu.is_some() {
+            // Whichever of the two paths the QP is on, it may go over to the other.
+            alt_port.map_or(Ok(()), |port| self.check_mtu(port, path_mtu))?;
+        }
+        let migrates = match change.path_mig_state {
+            Some(PathMigState::Rearm) => true,
+            Some(_) => false,
+            None => record.migrates,
+        };
+        Ok(Record { path_mtu, port, alt_port, migrates, ..record })
     }
 
     fn check_mtu(&self, port: u8, path_mtu: PathMtu) -> Result<(), ControlError> {
@@ -271,12 +293,29 @@ impl Control {
         let Record { index, lcore, caps, qp_type, has_srq, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
         match self.call(lcore, Command::QueryQp { index })? {
-            Reply::Queried { attr, draining } => {
+            Reply::Queried { attr, migration, draining } => {
                 let sq_draining = draining;
-                Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, lcore })
+                Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, migration, lcore })
             }
             _ => Err(ControlError::UnknownQp(qpn)),
         }
+    }
+
+    /// Has each armed QP that leaves by that port, counted from 1, migrate at once, unless its
+    /// alternate path leaves by the same port: one command for each lcore. Says how many did.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchPort`], and that of an lcore that does not answer.
+    pub fn migrate_port(&mut self, port: u8) -> Result<u32, ControlError> {
+        self.binding(port)?;
+        let mut all = 0;
+        for lcore in 0..self.lcores.len() {
+            match self.call(lcore, Command::MigratePort { port: usize::from(port) - 1 })? {
+                Reply::Migrated(count) => all += count,
+                _ => return Err(ControlError::NoSuchPort(port)),
+            }
+        }
+        Ok(all)
     }
 
     /// Destroy QP. Nothing of it runs afterwards; posts to its queues are refused.

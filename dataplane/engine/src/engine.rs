@@ -24,7 +24,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::tables::Tables;
 use crate::thread::ThreadError;
 use std::sync::Arc;
-use uroce_transport::{Ah, Pd};
+use uroce_transport::{Ah, Pd, StaticRate};
 use uroce_wire::Encap;
 
 /// Why an engine did not start.
@@ -166,12 +166,18 @@ impl Engine {
     }
 
     /// An address handle: datagrams of UD QPs of that domain at `port`, counted from 1, go out
-    /// behind these headers.
+    /// behind these headers, all that go by it together no faster than `rate`.
     ///
     /// # Errors
     /// [`AhError::TableFull`].
-    pub fn create_ah(&self, pd: Pd, port: u8, encap: &Encap) -> Result<Ah, AhError> {
-        self.shared.tables.handles.create(pd, usize::from(port).wrapping_sub(1), encap)
+    pub fn create_ah(
+        &self,
+        pd: Pd,
+        port: u8,
+        encap: &Encap,
+        rate: StaticRate,
+    ) -> Result<Ah, AhError> {
+        self.shared.tables.handles.create(pd, usize::from(port).wrapping_sub(1), encap, rate)
     }
 
     /// Removes an address handle. Datagrams that are still to be sent by it complete with an error.

@@ -8,13 +8,14 @@ use crate::tables::Tables;
 use crate::tx::Lane;
 use std::cell::RefCell;
 use uroce_transport::{
-    Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Memory, MemoryFault, Outbound, Output,
-    PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault, Outbound,
+    Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{Rkey, Va};
 
 /// Memory by the key table, packets by the QP's port, completions to a buffer of this turn.
 pub(crate) struct QpEnv<'a> {
+    pub(crate) now: Instant,
     pub(crate) memory: &'a Access<'a>,
     pub(crate) tables: &'a Tables,
     pub(crate) lane: &'a mut Lane,
@@ -81,7 +82,12 @@ impl PacketSink for QpEnv<'_> {
             Path::Ah(ah) => {
                 let (pd, turn) = (packet.by.pd, self.memory.turn());
                 let handle = self.tables.handles.find(ah, pd, self.port, turn);
-                handle.ok_or(TransmitError::UnknownAh)?
+                let handle = handle.ok_or(TransmitError::UnknownAh)?;
+                handle.pace.check(self.now).map_err(TransmitError::Paced)?;
+                let len =
+                    self.lane.transmit(&handle.template, packet, self.memory, self.counters)?;
+                handle.pace.charge(len, self.now);
+                return Ok(len);
             }
         };
         self.lane.transmit(template, packet, self.memory, self.counters)
@@ -103,6 +109,7 @@ impl Output for QpEnv<'_> {
     }
 
     fn event(&mut self, event: AsyncEvent) {
+        self.route.migrated |= event == AsyncEvent::PathMig;
         self.route.events.raise(event.into());
         if let Some(index) = self.route.notices {
             self.tables.notices.raise(index, event.into());

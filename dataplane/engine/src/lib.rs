@@ -57,6 +57,7 @@ mod memory;
 mod mr_table;
 mod mw;
 mod notices;
+mod pace;
 mod prefetch;
 mod published;
 mod qp_table;

@@ -24,7 +24,12 @@ impl Shard {
                 break;
             }
             let Some(index) = around.lanes[port].active.pop_front() else { break };
-            match self.visit(index, around) {
+            let progress = self.visit(index, around);
+            if self.port_of(index) != Some(port) {
+                // It has migrated, and stands where it is to go on, or is gone.
+                continue;
+            }
+            match progress {
                 Some(Progress::More) => around.lanes[port].active.push_back(index),
                 Some(Progress::Blocked) => {
                     around.lanes[port].active.push_front(index);

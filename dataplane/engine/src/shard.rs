@@ -9,7 +9,7 @@
 //! Not here: where inputs come from ([`crate::rx`], [`crate::lcore`]), who sends when
 //! ([`crate::schedule`]).
 
-use crate::context::{Feeds, QpContext};
+use crate::context::{Feeds, QpContext, Resized};
 use crate::counters::CounterBlock;
 use crate::env::QpEnv;
 use crate::mr_table::Access;
@@ -19,7 +19,7 @@ use crate::tables::Tables;
 use crate::timer_wheel::TimerWheel;
 use crate::tx::Lane;
 use std::sync::Arc;
-use uroce_transport::{Cqe, Instant, Qp, QpChange, QpState, Side};
+use uroce_transport::{AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, Side};
 
 /// Completions kept until one input is dealt with. One ACK completes at most as many as there are
 /// packets in flight; only a flush makes more, see [`crate::context::Route::spill`].
@@ -149,12 +149,74 @@ impl Shard {
         if !noted && context.route.has_delivered() {
             self.completed.push(index);
         }
+        let migrated = std::mem::take(&mut context.route.migrated);
         if let Some(deadline) = context.qp.next_timeout()
             && self.timers.get(index).is_none_or(|set| deadline < set)
         {
             self.timers.set(index, deadline);
         }
+        if migrated {
+            self.follow_path(index, around.lanes);
+        }
         Some(result)
+    }
+
+    /// The QP's path, and with it perhaps its port, is another one than before its last input.
+    #[cold]
+    fn follow_path(&mut self, index: u32, lanes: &mut [Lane]) {
+        let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
+        let port = context.port;
+        context.rebuild(lanes);
+        if std::mem::take(&mut context.active) {
+            // Where it has its turn right now it stands nowhere.
+            lanes[port].active.retain(|&active| active != index);
+        }
+        self.activate(index, lanes);
+    }
+
+    /// The port that a QP sends by, counted from 0.
+    #[inline]
+    pub(crate) fn port_of(&self, index: u32) -> Option<usize> {
+        self.get(index).map(|context| context.port)
+    }
+
+    /// Exchanges a QP's queues for others if both are empty, and says whether it did; `None` if
+    /// there is no QP in the slot.
+    pub(crate) fn resize(&mut self, index: u32, queues: &mut Resized) -> Option<bool> {
+        let context = self.qps.get_mut(index as usize)?.as_deref_mut()?;
+        Some(context.resize(queues))
+    }
+
+    /// Migrates each armed QP that leaves by the port, counted from 0, unless its alternate path
+    /// leaves by the same. Says how many have migrated.
+    pub(crate) fn migrate_port(&mut self, port: usize, around: &mut Around<'_>) -> u32 {
+        let Some(lane) = around.lanes.get_mut(port) else { return 0 };
+        // All at once: each that leaves a full list by itself would have it searched.
+        for index in lane.active.drain(..) {
+            if let Some(Some(context)) = self.qps.get_mut(index as usize) {
+                context.active = false;
+            }
+        }
+        let mut migrated = 0;
+        for index in 0..self.qps.len() as u32 {
+            if self.port_of(index) != Some(port) {
+                continue;
+            }
+            if self.can_leave(index, port) {
+                let to = Some(PathMigState::Migrated);
+                let change = QpChange { path_mig_state: to, ..QpChange::default() };
+                migrated += u32::from(self.modify(index, &change, around) == Some(Ok(())));
+            }
+            self.activate(index, around.lanes);
+        }
+        migrated
+    }
+
+    /// Is the QP armed, with an alternate path by another port than this?
+    fn can_leave(&self, index: u32, port: usize) -> bool {
+        let Some(attr) = self.get(index).map(|context| context.qp.attr()) else { return false };
+        let other = |alt: AltPath| usize::from(alt.port) != port + 1;
+        attr.path_mig_state == PathMigState::Armed && attr.alt_path.is_some_and(other)
     }
 
     /// The QP may have something to send: it gets a turn.

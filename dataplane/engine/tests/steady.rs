@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{IdlePolicy, LossConfig, MwType, SharedReceiveQueue, multicast_mac};
-use uroce_transport::{AccessFlags, Ah, BindMw, QpType, RecvWr, SendOp, WcStatus};
+use uroce_transport::{AccessFlags, Ah, BindMw, QpType, RecvWr, SendOp, StaticRate, WcStatus};
 use uroce_wire::{Encap, Gid, PathMtu, Qkey, Qpn, Rkey};
 
 /// The system's allocator, which counts per thread while it is told to.
@@ -128,7 +128,10 @@ impl Datagrams {
             let (src_mac, src) = (lab.a.addresses.mac, lab.a.addresses.gids[0]);
             let encap =
                 Encap { src_mac, dst_mac: mac, src, dst, hop_limit: 64, ..Encap::default() };
-            lab.a.engine.create_ah(sender.pd, 1, &encap).expect("an address handle")
+            lab.a
+                .engine
+                .create_ah(sender.pd, 1, &encap, StaticRate::MAX)
+                .expect("an address handle")
         };
         let to_one = way(lab.b.addresses.mac, lab.b.addresses.gids[0]);
         let to_all = way(multicast_mac(group).expect("a group"), group);

@@ -67,7 +67,7 @@ pub use env::{
 pub use gather::{Gather, Piece};
 pub use qp::migration::MigrationStats;
 pub use qp::state::{ModifyError, QpState, Rule, rule};
-pub use qp::{Inbound, Progress, Qp, QpInit};
+pub use qp::{Inbound, Progress, Qp, QpInit, WorkQueues};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
 pub use rate::StaticRate;
 #[cfg(feature = "seeded-bugs")]

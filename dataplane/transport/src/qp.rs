@@ -9,6 +9,7 @@
 pub(crate) mod migration;
 mod pace;
 mod packets;
+mod resize;
 mod service;
 pub(crate) mod state;
 
@@ -21,6 +22,7 @@ use crate::queue::QpCaps;
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
 use pace::Pace;
 pub use packets::{Inbound, Progress};
+pub use resize::WorkQueues;
 use service::Service;
 use state::{ModifyError, QpState};
 

@@ -21,6 +21,12 @@ impl<T: Copy> Ring<T> {
         Ring { slots, head: 0, tail: 0 }
     }
 
+    /// The next element of an empty ring gets this position.
+    pub(crate) fn begin_at(&mut self, position: u32) {
+        debug_assert!(self.is_empty(), "elements keep their positions");
+        (self.head, self.tail) = (position, position);
+    }
+
     /// Position of the oldest element (or of the next, if there is none).
     pub(crate) fn head(&self) -> u32 {
         self.head

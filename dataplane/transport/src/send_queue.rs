@@ -31,6 +31,11 @@ impl SendQueue {
         SendQueue { work, inline }
     }
 
+    /// The next WQE of an empty queue gets this position.
+    pub(crate) fn begin_at(&mut self, position: u32) {
+        self.work.wqes.begin_at(position);
+    }
+
     /// Position of the oldest WQE.
     #[inline]
     pub(crate) fn head(&self) -> u32 {

@@ -3,12 +3,13 @@
 use super::{Command, Control, ControlError, MAX_WR, QpHandle, QpSpec, Record, Reply};
 use crate::context::{QpContext, Queues, Route};
 use crate::events::{EventRaiser, Subject};
+use crate::qp_table::Place;
 use crate::queue::{
     MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, recv_queue, send_queue,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
-use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit};
+use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit, QpType};
 use uroce_wire::Qpn;
 
 /// QPNs with a meaning of their own: none, the general services interface, multicast.
@@ -28,6 +29,9 @@ impl Control {
     /// # Errors
     /// See [`ControlError`].
     pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
+        if spec.qp_type == QpType::Gsi {
+            return Err(ControlError::QpType(spec.qp_type));
+        }
         let caps = caps_of(spec)?;
         let lcore = self.choose_lcore(spec.lcore)?;
         let numbers = self.qps.numbers();
@@ -72,25 +76,37 @@ impl Control {
     ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
         let QpSpec { qp_type, pd, send_cq, recv_cq, srq, .. } = spec;
         let Site { qpn, index, lcore, events } = site;
-        let shared = Arc::new(QpShared::new());
-        let ring = |depth, max_sge| RingSpec {
-            shared: Arc::clone(&shared),
-            doorbell: Arc::clone(&self.lcores[lcore].doorbell),
-            index,
-            depth,
-            max_sge,
-        };
-        let send = SendSpec { qp_type: *qp_type, max_inline: caps.max_inline_data };
-        let (sq, sq_feed) = send_queue(ring(caps.max_send_wr, caps.max_send_sge), send);
         let uses_srq = srq.is_some();
-        let depth = if uses_srq { 0 } else { caps.max_recv_wr };
-        let (rq, rq_feed) = recv_queue(ring(depth, caps.max_recv_sge), uses_srq);
-        let queues = Queues { sq: sq_feed, rq: RefCell::new(rq_feed) };
+        let place = Place { index, owner: lcore };
+        let (queues, shared, sq, rq) = self.build_queues(place, *qp_type, caps, uses_srq);
         let cqs = [send_cq, recv_cq].map(Arc::clone);
         let notices = spec.notices.then_some(index);
         let route = Route::new(cqs, shared, events, notices, srq.clone());
         let qp = Qp::new(qpn, *pd, &QpInit { qp_type: *qp_type, caps: *caps, uses_srq });
         (Box::new(QpContext::new(qp, queues, route)), sq, rq)
+    }
+
+    /// Both ends of a QP's queues, and what they share.
+    pub(super) fn build_queues(
+        &self,
+        Place { index, owner }: Place,
+        qp_type: QpType,
+        caps: &QpCaps,
+        uses_srq: bool,
+    ) -> (Queues, Arc<QpShared>, SendQueueEnd, RecvQueueEnd) {
+        let shared = Arc::new(QpShared::new());
+        let ring = |depth, max_sge| RingSpec {
+            shared: Arc::clone(&shared),
+            doorbell: Arc::clone(&self.lcores[owner].doorbell),
+            index,
+            depth,
+            max_sge,
+        };
+        let send = SendSpec { qp_type, max_inline: caps.max_inline_data };
+        let (sq, sq_feed) = send_queue(ring(caps.max_send_wr, caps.max_send_sge), send);
+        let depth = if uses_srq { 0 } else { caps.max_recv_wr };
+        let (rq, rq_feed) = recv_queue(ring(depth, caps.max_recv_sge), uses_srq);
+        (Queues { sq: sq_feed, rq: RefCell::new(rq_feed) }, shared, sq, rq)
     }
 }
 
@@ -102,6 +118,11 @@ fn caps_of(spec: &QpSpec) -> Result<QpCaps, ControlError> {
         Some(srq) => QpCaps { max_recv_wr: 1, max_recv_sge: srq.max_sge(), ..spec.caps },
         None => spec.caps,
     };
+    check_caps(caps)
+}
+
+/// The sizes, if queues can have them.
+pub(super) fn check_caps(caps: QpCaps) -> Result<QpCaps, ControlError> {
     let sends = (1..=MAX_WR).contains(&caps.max_send_wr);
     let receives = caps.max_recv_wr <= MAX_WR;
     let sges = [caps.max_send_sge, caps.max_recv_sge];

@@ -16,9 +16,11 @@ pub(super) struct Record {
     /// Automatic path migration has been asked for and not been taken back.
     pub(super) migrates: bool,
     pub(super) caps: QpCaps,
-    /// The largest packets that it was told to send, and by which port.
+    /// The largest packets that it was told to send, and the ports of its two paths as they were
+    /// given: whichever it has migrated to.
     pub(super) path_mtu: PathMtu,
     pub(super) port: u8,
+    pub(super) alt_port: Option<u8>,
 }
 
 /// A record, which is there for each slot, and a slot's generation and place.
@@ -54,6 +56,7 @@ impl Record {
             caps,
             path_mtu,
             port,
+            alt_port: None,
         }
     }
 

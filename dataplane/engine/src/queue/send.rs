@@ -188,6 +188,11 @@ impl Drop for SendBatch<'_> {
 }
 
 impl SendQueueFeed {
+    /// Is nothing waiting?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
     /// Gives the core what was posted, as far as it fits. What the state refuses is gone, as a
     /// queue's content is after a reset.
     #[inline]

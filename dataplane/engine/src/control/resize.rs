@@ -1,0 +1,51 @@
+//! Queues of other sizes for a QP that has nothing in its own.
+
+use super::create::check_caps;
+use super::{Command, Control, ControlError, Record, Reply};
+use crate::context::Resized;
+use crate::qp_table::Place;
+use crate::queue::{RecvQueueEnd, SendQueueEnd};
+use uroce_transport::{QpCaps, WorkQueues};
+use uroce_wire::Qpn;
+
+impl Control {
+    /// Gives a QP queues of other sizes, in any state, where both are empty. The new ends take the
+    /// place of those that the QP was created with, which refuse all posts from then on.
+    ///
+    /// Nobody may be posting meanwhile: what is posted to the old ends while they are replaced may
+    /// be lost without a completion. Of a QP with a shared receive queue only the send queue
+    /// changes.
+    ///
+    /// # Errors
+    /// [`ControlError::Outstanding`], [`ControlError::Caps`], [`ControlError::UnknownQp`]; the QP
+    /// has its old queues then.
+    pub fn resize_qp(
+        &mut self,
+        qpn: Qpn,
+        caps: QpCaps,
+    ) -> Result<(SendQueueEnd, RecvQueueEnd), ControlError> {
+        let record = self.record(qpn)?;
+        let Record { index, qp_type, has_srq, .. } = record;
+        let caps = match has_srq {
+            true => QpCaps {
+                max_recv_wr: record.caps.max_recv_wr,
+                max_recv_sge: record.caps.max_recv_sge,
+                ..caps
+            },
+            false => caps,
+        };
+        let caps = check_caps(caps)?;
+        let owner = usize::from(record.lcore);
+        let (queues, shared, sq, rq) =
+            self.build_queues(Place { index, owner }, qp_type, &caps, has_srq);
+        let core = WorkQueues::new(&caps, has_srq);
+        let queues = Box::new(Resized { core, queues, shared });
+        match self.call(owner, Command::ResizeQp { index, queues })? {
+            Reply::Resized(old, true) => drop(old),
+            Reply::Resized(_, false) => return Err(ControlError::Outstanding),
+            _ => return Err(ControlError::UnknownQp(qpn)),
+        }
+        self.qps.put(Record { caps, ..record });
+        Ok((sq, rq))
+    }
+}
