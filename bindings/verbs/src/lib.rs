@@ -140,16 +140,16 @@ pub use wr::{RecvWr, SendWr};
 
 pub use uroce_controlplane::config;
 pub use uroce_controlplane::{
-    AddressVector, Config, ConfigError, Count, OpenError, PathError, PortAttr, PortStatus,
-    RequestError,
+    AddressVector, AlternateVector, Config, ConfigError, Count, OpenError, PathError, PortAttr,
+    PortStatus, RequestError,
 };
 pub use uroce_engine::{
     AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,
     QpInfo, SrqError, Turn,
 };
 pub use uroce_transport::{
-    AccessFlags, AttrMask, ModifyError, PostError, QpAttr, QpCaps, QpChange, QpState, QpType,
-    WcOpcode, WcStatus,
+    AccessFlags, AltPath, AttrMask, MigrationStats, ModifyError, PathAttr, PathMigState, PostError,
+    QpAttr, QpCaps, QpChange, QpState, QpType, StaticRate, WcOpcode, WcStatus,
 };
 pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 

@@ -6,6 +6,7 @@
 mod connect;
 mod control;
 mod init;
+mod migration;
 mod queues;
 
 pub use connect::{ConnectOptions, Endpoint};
@@ -15,7 +16,7 @@ pub use queues::{PostListError, RecvQueue, SendQueue};
 
 use std::sync::Arc;
 
-use uroce_controlplane::{PathError, RequestError, random_psn};
+use uroce_controlplane::{AlternateVector, PathError, RequestError, random_psn};
 use uroce_engine::{EventGuard, QpInfo, QpSpec};
 use uroce_transport::{PostError, QpChange, QpState, QpType};
 use uroce_wire::{Gid, Psn, Qkey, Qpn};
@@ -177,6 +178,12 @@ impl QueuePair {
     }
 }
 
+impl AsRef<QpControl> for QueuePair {
+    fn as_ref(&self) -> &QpControl {
+        &self.control
+    }
+}
+
 macro_rules! forward {
     ($([$($receiver:tt)*] fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         /// What [`QpControl`] does.
@@ -201,5 +208,15 @@ forward! {
     [&] fn attach_multicast(group: Gid) -> Result<(), RequestError>;
     [&] fn detach_multicast(group: Gid) -> Result<(), RequestError>;
     [&mut] fn modify(change: &QpChange, path: Option<&AddressVector>) -> Result<(), RequestError>;
+    [&mut] fn modify_paths(
+        change: &QpChange,
+        path: Option<&AddressVector>,
+        alternate: Option<&AlternateVector>
+    ) -> Result<(), RequestError>;
+    [&mut] fn drain(notify: bool) -> Result<(), RequestError>;
+    [&mut] fn resume() -> Result<(), RequestError>;
+    [&mut] fn load_alternate_path(alternate: &AlternateVector) -> Result<(), RequestError>;
+    [&mut] fn rearm() -> Result<(), RequestError>;
+    [&mut] fn migrate() -> Result<(), RequestError>;
     [&] fn query() -> Result<QpInfo, RequestError>;
 }

@@ -1,7 +1,7 @@
 //! Connecting by numbers that the application exchanges itself: RESET to RTS in one call.
 
-use uroce_controlplane::{PathError, RequestError};
-use uroce_transport::{AccessFlags, QpChange, QpState, QpType};
+use uroce_controlplane::{AlternateVector, PathError, RequestError};
+use uroce_transport::{AccessFlags, QpChange, QpState, QpType, StaticRate};
 use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qkey, Qpn};
 
 use super::QpControl;
@@ -52,6 +52,14 @@ pub struct ConnectOptions {
     pub hop_limit: u8,
     /// Priority of VLAN-tagged frames, 0 to 7; default 0.
     pub service_level: u8,
+    /// The most that the path takes; default: no limit.
+    pub static_rate: StaticRate,
+    /// The most that the queue pair may send on whatever path, kbit/s of whole frames; default 0,
+    /// no limit.
+    pub rate_limit: u32,
+    /// Where the connection goes when its path fails; default: nowhere. It is loaded, not armed:
+    /// see [`QpControl::rearm`].
+    pub alternate: Option<AlternateVector>,
 }
 
 impl Default for ConnectOptions {
@@ -71,6 +79,9 @@ impl Default for ConnectOptions {
             flow_label: 0,
             hop_limit: 64,
             service_level: 0,
+            static_rate: StaticRate::MAX,
+            rate_limit: 0,
+            alternate: None,
         }
     }
 }
@@ -125,7 +136,8 @@ impl QpControl {
             flow_label: options.flow_label,
             hop_limit: options.hop_limit,
             service_level: options.service_level,
-            ..AddressVector::to(remote.gid)
+            static_rate: options.static_rate,
+            dgid: remote.gid,
         };
         // What only an acknowledged service has.
         let reliable = |value| (self.shared.qp_type == QpType::Rc).then_some(value);
@@ -138,13 +150,14 @@ impl QpControl {
             min_rnr_timer: reliable(options.min_rnr_timer),
             ..QpChange::to(QpState::Rtr)
         };
-        self.modify(&to_rtr, Some(&path))?;
+        self.modify_paths(&to_rtr, Some(&path), options.alternate.as_ref())?;
         let to_rts = QpChange {
             sq_psn: Some(self.shared.psn),
             timeout: reliable(options.timeout),
             retry_cnt: reliable(options.retry_cnt),
             rnr_retry: reliable(options.rnr_retry),
             max_rd_atomic: reliable(options.max_rd_atomic),
+            rate_limit: (options.rate_limit > 0).then_some(options.rate_limit),
             ..QpChange::to(QpState::Rts)
         };
         self.modify(&to_rts, None)

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use uroce_controlplane::RequestError;
+use uroce_controlplane::{AlternateVector, Device, RequestError};
 use uroce_engine::QpInfo;
-use uroce_transport::{QpChange, QpType};
+use uroce_transport::{QpChange, QpState, QpType};
 use uroce_wire::{Gid, Qpn};
 
 use super::QpShared;
@@ -17,6 +17,10 @@ pub struct QpControl {
 }
 
 impl QpControl {
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.shared.pd.device
+    }
+
     /// The QP's number.
     pub fn qpn(&self) -> Qpn {
         self.shared.qpn
@@ -63,7 +67,43 @@ impl QpControl {
         change: &QpChange,
         path: Option<&AddressVector>,
     ) -> Result<(), RequestError> {
-        self.shared.pd.device.modify_qp(self.shared.qpn, change, path, None)
+        self.modify_paths(change, path, None)
+    }
+
+    /// Modify QP with an alternate path too; the change's own `alt_path` stays empty.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is as it was.
+    pub fn modify_paths(
+        &self,
+        change: &QpChange,
+        path: Option<&AddressVector>,
+        alternate: Option<&AlternateVector>,
+    ) -> Result<(), RequestError> {
+        self.shared.pd.device.modify_qp(self.shared.qpn, change, path, alternate)
+    }
+
+    /// RTS to SQD: no message begins any more, those that are under way are finished. If `notify`
+    /// is set, [`EventKind::SqDrained`](crate::EventKind::SqDrained) tells when they are; until then
+    /// Query QP says `sq_draining`. Receiving goes on.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is as it was.
+    pub fn drain(&self, notify: bool) -> Result<(), RequestError> {
+        let en_sqd_async_notify = Some(notify);
+        self.modify(&QpChange { en_sqd_async_notify, ..QpChange::to(QpState::Sqd) }, None)
+    }
+
+    /// SQD to RTS, also where the queue is not drained yet: messages that were posted meanwhile
+    /// begin, in order.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is as it was.
+    pub fn resume(&self) -> Result<(), RequestError> {
+        self.modify(&QpChange { cur_state: Some(QpState::Sqd), ..QpChange::to(QpState::Rts) }, None)
     }
 
     /// Query QP.
@@ -73,5 +113,11 @@ impl QpControl {
     /// See [`RequestError`].
     pub fn query(&self) -> Result<QpInfo, RequestError> {
         self.shared.pd.device.query_qp(self.shared.qpn)
+    }
+}
+
+impl AsRef<QpControl> for QpControl {
+    fn as_ref(&self) -> &QpControl {
+        self
     }
 }
