@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 # Packages built together, as elsewhere in deploy/test; the last group links DPDK.
 GROUPS = (
-    (("uroce-wire", "uroce-transport"), ("--all-features",)),
+    (("uroce-wire", "uroce-transport", "uroce-cm"), ("--all-features",)),
     (("uroce-verify",), ()),
     (("uroce-engine", "uroce-controlplane", "uroce"), ()),
 )
