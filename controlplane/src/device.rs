@@ -20,8 +20,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec};
-use uroce_transport::{Ah, Pd, QpChange};
+use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_transport::{Ah, Pd, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::config::{Config, DeviceConfig, LossConfig};
@@ -139,6 +139,20 @@ impl Device {
     /// See [`RequestError`].
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpInfo, RequestError> {
         self.ask(|reply| Request::QueryQp { qpn, reply })
+    }
+
+    /// Gives a QP queues of other sizes, where both are empty. The new ends take the place of the old
+    /// ones, to which nobody may be posting meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP has its old queues then.
+    pub fn resize_qp(
+        &self,
+        qpn: Qpn,
+        caps: QpCaps,
+    ) -> Result<(SendQueueEnd, RecvQueueEnd), RequestError> {
+        self.ask(|reply| Request::ResizeQp { qpn, caps, reply })
     }
 
     /// Destroy QP. When this returns nothing of it runs.

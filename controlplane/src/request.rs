@@ -3,8 +3,8 @@
 use std::sync::mpsc::Sender;
 
 use uroce_engine::port::{Link, PortStats};
-use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec};
-use uroce_transport::{PathAttr, QpChange};
+use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_transport::{PathAttr, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Qpn};
 
 use crate::config::LossConfig;
@@ -42,6 +42,9 @@ pub enum RequestError {
 /// Where the answer goes.
 pub(crate) type Reply<T> = Sender<Result<T, RequestError>>;
 
+/// Where a QP's work requests are posted.
+pub(crate) type QueueEnds = (SendQueueEnd, RecvQueueEnd);
+
 /// The state of a port that changes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortStatus {
@@ -59,6 +62,7 @@ pub(crate) enum Request {
     CreateQp { spec: Box<QpSpec>, reply: Reply<QpHandle> },
     ModifyQp(ModifyQp),
     QueryQp { qpn: Qpn, reply: Reply<QpInfo> },
+    ResizeQp { qpn: Qpn, caps: QpCaps, reply: Reply<QueueEnds> },
     DestroyQp { qpn: Qpn, reply: Reply<()> },
     Resolve { port: u8, vector: AddressVector, reply: Reply<Mac> },
     ResolveHandle { port: u8, vector: AddressVector, reply: Reply<PathAttr> },

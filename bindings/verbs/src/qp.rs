@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use uroce_controlplane::{AlternateVector, PathError, RequestError, random_psn};
 use uroce_engine::{EventGuard, QpInfo, QpSpec};
-use uroce_transport::{PostError, QpChange, QpState, QpType};
+use uroce_transport::{PostError, QpCaps, QpChange, QpState, QpType};
 use uroce_wire::{Gid, Psn, Qkey, Qpn};
 
 use crate::AddressVector;
@@ -165,6 +165,18 @@ impl QueuePair {
     #[inline]
     pub fn post_recvs(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostListError> {
         self.rq.post_recvs(wrs)
+    }
+
+    /// Gives it queues of other sizes, in any state, where nothing is outstanding in either. Of a
+    /// queue pair with a shared receive queue only the send queue changes.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; it has its old queues then.
+    pub fn resize(&mut self, caps: QpCaps) -> Result<(), RequestError> {
+        let control = &self.control;
+        (self.sq.end, self.rq.end) = control.device().resize_qp(control.qpn(), caps)?;
+        Ok(())
     }
 
     /// Its two queues, e.g. for two threads of a scope.

@@ -39,6 +39,9 @@ impl Thread {
             Request::QueryQp { qpn, reply } => {
                 answer(&reply, self.control.query_qp(qpn).map_err(RequestError::from));
             }
+            Request::ResizeQp { qpn, caps, reply } => {
+                answer(&reply, self.control.resize_qp(qpn, caps).map_err(RequestError::from));
+            }
             Request::DestroyQp { qpn, reply } => {
                 answer(&reply, self.control.destroy_qp(qpn).map_err(RequestError::from));
             }

@@ -18,7 +18,7 @@ pub struct Endpoint {
     pub psn: Psn,
 }
 
-/// How [`QueuePair::connect`] sets the attributes that the endpoints do not say. The defaults are
+/// How [`QueuePair::connect`](crate::QueuePair::connect) sets the attributes that the endpoints do not say. The defaults are
 /// those of common test programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {

@@ -26,6 +26,8 @@ pub struct Side {
 #[derive(Clone)]
 pub struct Setup {
     pub addresses: [&'static str; 2],
+    /// Of a second port at each end, joined by a link of their own.
+    pub second: Option<[&'static str; 2]>,
     pub mtu: u16,
     pub vlan: Option<u16>,
     pub lcores: u16,
@@ -37,6 +39,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             addresses: ["192.0.2.1/24", "192.0.2.2/24"],
+            second: None,
             mtu: 4200,
             vlan: None,
             lcores: 1,
@@ -47,15 +50,27 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// Two ports at each end, on links of their own.
+    pub fn two_links() -> Setup {
+        let second = Some(["198.51.100.1/24", "198.51.100.2/24"]);
+        Setup { second, ..Setup::default() }
+    }
+
     pub fn config(&self) -> Config {
-        let device = |name: &str, address: &str| {
-            let port = PortConfig { vlan: self.vlan, ..PortConfig::ring("link") };
-            let port = port.mtu(self.mtu).loss(self.loss).ip(address).expect("an address");
-            let lcores = uroce::config::Lcores::Count(self.lcores);
-            DeviceConfig::new(name).lcores(lcores).port(port)
+        let port = |link: &str, address: &str| {
+            let port = PortConfig { vlan: self.vlan, ..PortConfig::ring(link) };
+            port.mtu(self.mtu).loss(self.loss).ip(address).expect("an address")
         };
-        let [left, right] = self.addresses;
-        Config::new().device(device("left", left)).device(device("right", right))
+        let device = |name: &str, end: usize| {
+            let lcores = uroce::config::Lcores::Count(self.lcores);
+            let device = DeviceConfig::new(name).lcores(lcores);
+            let device = device.port(port("link", self.addresses[end]));
+            match self.second {
+                Some(addresses) => device.port(port("second", addresses[end])),
+                None => device,
+            }
+        };
+        Config::new().device(device("left", 0)).device(device("right", 1))
     }
 
     pub fn contexts(&self) -> (Context, Context) {
