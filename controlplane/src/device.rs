@@ -16,7 +16,7 @@ pub mod ring;
 
 pub use open::OpenError;
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -28,7 +28,9 @@ use crate::config::{Config, DeviceConfig, LossConfig};
 use crate::netdev::Watch;
 use crate::path::{AddressVector, AlternateVector};
 use crate::port_watch::{PortAttr, PortTable};
-use crate::request::{Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError};
+use crate::request::{
+    Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError, Requests,
+};
 use crate::thread;
 use ring::RingLease;
 
@@ -41,7 +43,7 @@ pub struct Device {
     config: DeviceConfig,
     engine: Engine,
     ports: PortTable,
-    requests: Sender<Request>,
+    requests: Requests,
     /// Follows the netdevs behind ports; ends before the thread that it tells.
     netdevs: Option<Watch>,
     thread: Option<JoinHandle<()>>,
@@ -62,7 +64,7 @@ impl Device {
         config.check()?;
         let device = config.find(name)?;
         let opened = open::open(config, device)?;
-        let (requests, inbox) = channel();
+        let (requests, inbox) = Requests::new(opened.control.waker().clone());
         let cpu = thread::choose_cpu(config, device);
         let ports = opened.ports.table.clone();
         let thread =
@@ -246,7 +248,7 @@ impl Device {
 
     fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, RequestError> {
         let (reply, answer) = channel();
-        self.requests.send(request(reply)).map_err(|_| RequestError::Gone)?;
+        self.requests.send(request(reply))?;
         match answer.recv_timeout(PATIENCE) {
             Ok(result) => result,
             Err(RecvTimeoutError::Disconnected) => Err(RequestError::Gone),

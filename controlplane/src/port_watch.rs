@@ -4,7 +4,8 @@
 //! does what it answers.
 //!
 //! Invariants
-//! - A port is up while its ethdev's link is and, where a netdev stands behind it, that one's too.
+//! - A port is up while its ethdev's link is and, where a netdev stands behind it, that one's too:
+//!   the engine keeps both and tells of changes.
 //! - What a port has when it is opened is no change.
 //!
 //! Not here: what a change does to QPs. A QP keeps its path when the port loses the address: it
@@ -86,6 +87,16 @@ impl Ports {
         }
     }
 
+    /// The ports' numbers.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
+        1..=self.watches.len() as u8
+    }
+
+    /// A port that the engine has.
+    pub(crate) fn watch(&mut self, number: u8) -> &mut PortWatch {
+        &mut self.watches[usize::from(number) - 1]
+    }
+
     /// The port and the address from which `dst` is reached; from `address`, if one is given.
     ///
     /// # Errors
@@ -125,11 +136,9 @@ pub(crate) struct PortWatch {
     mtu: u16,
     follows_addresses: bool,
     follows_mac: bool,
-    /// The ethdev's link when last seen.
-    link_up: Option<bool>,
     /// What was heard last of the netdev, if there is one.
     netdev: Option<NetdevState>,
-    /// What was told last.
+    /// Whether the link was up when last heard of.
     up: Option<bool>,
 }
 
@@ -140,35 +149,39 @@ impl PortWatch {
             mtu,
             follows_addresses: config.follows_addresses(),
             follows_mac: config.mac.is_none(),
-            link_up: None,
             netdev,
             up: None,
         }
     }
 
-    /// Whether the port was up when last looked at.
+    /// Whether the port was up when last heard of.
     pub(crate) fn is_up(&self) -> bool {
         self.up == Some(true)
     }
 
-    /// Whether the netdev is up; true where there is none.
-    pub(crate) fn is_netdev_up(&self) -> bool {
-        self.netdev.as_ref().is_none_or(|netdev| netdev.up)
+    /// Whether the netdev is up, if there is one.
+    pub(crate) fn netdev_up(&self) -> Option<bool> {
+        self.netdev.as_ref().map(|netdev| netdev.up)
     }
 
-    /// The ethdev's link is or is not up.
+    /// The link is or is not up.
     pub(crate) fn set_link(&mut self, up: bool) -> Option<LinkChange> {
-        self.link_up = Some(up);
-        self.look()
+        match (self.up.replace(up), up) {
+            (None, true) => Some(LinkChange::Found),
+            (Some(false), true) => Some(LinkChange::Up),
+            (Some(true), false) => Some(LinkChange::Down),
+            _ => None,
+        }
+    }
+
+    /// The links were looked at for the first time: what was not heard of is down.
+    pub(crate) fn settle(&mut self) {
+        self.up.get_or_insert(false);
     }
 
     /// The netdev is like this now. Gives its addresses to the port, if they are the port's, and
     /// says whether a GID came, went or stands for another Ethernet address.
-    pub(crate) fn set_netdev(
-        &mut self,
-        state: NetdevState,
-        neighbours: &mut Neighbours,
-    ) -> (bool, Option<LinkChange>) {
+    pub(crate) fn set_netdev(&mut self, state: NetdevState, neighbours: &mut Neighbours) -> bool {
         let mut gids = false;
         // One that is gone takes its addresses along, but no port is without an Ethernet address.
         let mac = state.mac.filter(|mac| self.follows_mac && *mac != neighbours.mac());
@@ -180,17 +193,7 @@ impl PortWatch {
             gids |= neighbours.routes_mut().own_mut().update(&state.addresses);
         }
         self.netdev = Some(state);
-        (gids, self.look())
-    }
-
-    fn look(&mut self) -> Option<LinkChange> {
-        let up = self.link_up? && self.is_netdev_up();
-        match (self.up.replace(up), up) {
-            (None, true) => Some(LinkChange::Found),
-            (Some(false), true) => Some(LinkChange::Up),
-            (Some(true), false) => Some(LinkChange::Down),
-            _ => None,
-        }
+        gids
     }
 
     /// The port as it is now.
@@ -249,22 +252,8 @@ mod tests {
         assert_eq!(watch.set_link(false), None);
         assert_eq!(watch.set_link(true), Some(LinkChange::Up));
         let mut late = PortWatch::new(&PortConfig::ring("x"), 1500, None);
-        assert_eq!(late.set_link(false), None);
+        late.settle();
         assert_eq!(late.set_link(true), Some(LinkChange::Up));
-    }
-
-    #[test]
-    fn a_port_is_up_while_both_its_links_are() {
-        let (mut watch, mut neighbours) = following();
-        assert_eq!(watch.set_link(true), Some(LinkChange::Found));
-        let mut netdev = |up| watch.set_netdev(state(up, &[]), &mut neighbours).1;
-        assert_eq!(netdev(false), Some(LinkChange::Down));
-        assert_eq!(netdev(false), None);
-        assert_eq!(netdev(true), Some(LinkChange::Up));
-        assert_eq!(watch.set_link(false), Some(LinkChange::Down));
-        assert_eq!(watch.set_netdev(state(false, &[]), &mut neighbours).1, None);
-        assert_eq!(watch.set_link(true), None);
-        assert!(!watch.is_up());
     }
 
     #[test]
@@ -272,7 +261,7 @@ mod tests {
         let (mut watch, mut neighbours) = following();
         let two = ["192.0.2.1/24", "2001:db8::1/64"];
         let mut set =
-            |addresses: &[&str]| watch.set_netdev(state(true, addresses), &mut neighbours).0;
+            |addresses: &[&str]| watch.set_netdev(state(true, addresses), &mut neighbours);
         assert!(set(&two));
         assert!(!set(&two));
         assert!(set(&two[1..]));
@@ -292,7 +281,7 @@ mod tests {
         let own = crate::path::gid_table::GidTable::new(&config.ip);
         let mut neighbours = Neighbours::new(MAC, None, Routes::new(own, vec![]));
         let other = NetdevState { mac: Some(Mac([4; 6])), ..state(true, &["192.0.2.9/24"]) };
-        assert!(!watch.set_netdev(other, &mut neighbours).0);
+        assert!(!watch.set_netdev(other, &mut neighbours));
         assert_eq!(watch.attr(1, &neighbours).mac, MAC);
         assert_eq!(port_addresses(&neighbours).gids.len(), 1);
     }
@@ -301,9 +290,9 @@ mod tests {
     fn another_ethernet_address_changes_what_all_gids_stand_for() {
         let (mut watch, mut neighbours) = following();
         let moved = NetdevState { mac: Some(Mac([4; 6])), ..state(true, &[]) };
-        assert!(watch.set_netdev(moved, &mut neighbours).0);
+        assert!(watch.set_netdev(moved, &mut neighbours));
         assert_eq!(watch.attr(1, &neighbours).mac, Mac([4; 6]));
-        assert!(!watch.set_netdev(NetdevState::default(), &mut neighbours).0);
+        assert!(!watch.set_netdev(NetdevState::default(), &mut neighbours));
         assert_eq!(watch.attr(1, &neighbours).mac, Mac([4; 6]));
     }
 

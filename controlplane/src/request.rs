@@ -1,9 +1,12 @@
 //! What application threads ask of the control-plane thread, and its answers.
 
-use std::sync::mpsc::Sender;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use uroce_engine::port::{Link, PortStats};
-use uroce_engine::{AhError, ControlError, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_engine::{
+    AhError, ControlError, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd, Waker,
+};
 use uroce_transport::{PathAttr, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Qpn};
 
@@ -37,6 +40,32 @@ pub enum RequestError {
     /// No answer in a minute, though each part of a request ends sooner.
     #[error("the device's control plane does not answer")]
     Stalled,
+}
+
+/// The way to the control-plane thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    sender: Sender<Request>,
+    waker: Arc<Waker>,
+}
+
+impl Requests {
+    /// A channel whose other end the thread listens to that sleeps by `waker`.
+    pub(crate) fn new(waker: Arc<Waker>) -> (Self, Receiver<Request>) {
+        let (sender, inbox) = channel();
+        (Self { sender, waker }, inbox)
+    }
+
+    /// Hands a request over.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Gone`]: the thread has ended.
+    pub(crate) fn send(&self, request: Request) -> Result<(), RequestError> {
+        self.sender.send(request).map_err(|_| RequestError::Gone)?;
+        self.waker.wake();
+        Ok(())
+    }
 }
 
 /// Where the answer goes.

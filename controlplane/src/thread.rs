@@ -21,7 +21,7 @@ mod ports;
 mod requests;
 mod waiting;
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,12 +35,10 @@ use crate::request::Request;
 use counts::Counts;
 use waiting::Waiting;
 
-/// Between two looks at the slow path when nothing happens.
+/// Between two looks at adopted lcores when nothing happens.
 const QUIET: Duration = Duration::from_millis(1);
-/// The same while a neighbour is being asked for.
+/// Between two looks at neighbours that are being asked for.
 const ASKING: Duration = Duration::from_micros(200);
-/// Between two looks at the links.
-const LINK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Starts the thread.
 ///
@@ -95,13 +93,11 @@ struct Thread {
 
 impl Thread {
     fn run(mut self, requests: &Receiver<Request>) {
-        let (mut links_due, mut serve_due) = (Instant::ZERO, Instant::ZERO);
+        let mut serve_due = Instant::ZERO;
+        self.begin_links();
         while !self.ended {
             let now = self.now();
-            if now >= links_due {
-                self.watch_links();
-                links_due = now + LINK_PERIOD;
-            }
+            self.watch_links();
             // Seldom, however much there is to do: each turn of ours is in an adopter's way.
             if now >= serve_due {
                 self.control.serve_adopted();
@@ -123,13 +119,20 @@ impl Thread {
         Instant::from_nanos(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Sleeps until there is a request, or it is time to look at the slow path again.
+    /// Sleeps until there is something to do, or it is time to look after adopted lcores, silent
+    /// links and questions to neighbours.
     fn wait(&mut self, requests: &Receiver<Request>) {
         let pause = if self.waiting.is_empty() { QUIET } else { ASKING };
-        match requests.recv_timeout(pause) {
+        let pause = pause.min(self.control.link_poll_period());
+        let mut came = Err(TryRecvError::Empty);
+        self.control.sleep(pause, || {
+            came = requests.try_recv();
+            !matches!(came, Err(TryRecvError::Empty))
+        });
+        match came {
             Ok(request) => self.serve(request),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.ended = true,
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => self.ended = true,
         }
     }
 }

@@ -11,7 +11,8 @@ use common::Side;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use uroce::config::{DeviceConfig, PortConfig};
 use uroce::{
-    AddressVector, Config, ConnectOptions, Context, Gid, PathError, PortAttr, RequestError, SendWr,
+    AddressVector, Config, ConnectOptions, Context, EventKind, EventSource, Gid, PathError,
+    PortAttr, RequestError, SendWr,
 };
 
 /// Runs `ip` with these words.
@@ -52,6 +53,13 @@ fn until(context: &Context, what: &str, fits: impl Fn(&PortAttr) -> bool) {
     }
 }
 
+/// The next event; it is of the first port.
+fn event(context: &Context) -> EventKind {
+    let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+    assert_eq!(event.source, EventSource::Port(1));
+    event.kind
+}
+
 fn until_link(context: &Context, up: bool) {
     let end = Instant::now() + common::SOON;
     while context.port_status(1).unwrap().link.up != up {
@@ -76,6 +84,7 @@ fn a_port_has_the_addresses_that_its_netdev_has() {
     gids(&["192.0.2.1", "2001:db8::1"]);
 
     ip("addr add 192.0.2.7/25 dev a0");
+    assert_eq!(event(&context), EventKind::GidChange);
     gids(&["192.0.2.1", "2001:db8::1", "192.0.2.7"]);
     ip("addr del 192.0.2.1/24 dev a0");
     gids(&["::", "2001:db8::1", "192.0.2.7"]);
@@ -85,6 +94,7 @@ fn a_port_has_the_addresses_that_its_netdev_has() {
     ip("addr add 198.51.100.1/24 dev a0");
     gids(&["198.51.100.1", "2001:db8::1", "192.0.2.7"]);
 
+    assert_eq!(event(&context), EventKind::GidChange);
     ip("link set a0 mtu 1400");
     until(&context, "MTU", |port| port.mtu == 1400);
     ip("link set a0 address 02:00:00:00:00:aa");
@@ -103,8 +113,10 @@ fn a_port_is_down_while_its_cable_is_out_or_its_interface_gone() {
     until_link(&context, true);
     for name in ["b1", "b0"] {
         ip(&format!("link set {name} down"));
+        assert_eq!(event(&context), EventKind::PortErr);
         until_link(&context, false);
         ip(&format!("link set {name} up"));
+        assert_eq!(event(&context), EventKind::PortActive);
         until_link(&context, true);
     }
     ip("link del b1");

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use common::{Setup, Side};
 use uroce::config::{DeviceConfig, PortConfig};
 use uroce::{
-    AddressVector, Config, ConnectOptions, Context, Endpoint, Gid, PathError, Psn, QpState, Qpn,
-    RequestError,
+    AddressVector, Config, ConnectOptions, Context, Endpoint, EventKind, EventSource, Gid,
+    PathError, Psn, QpState, Qpn, RequestError,
 };
 use uroce_controlplane::device::ring::{RingSpec, claim};
 use uroce_engine::eal::Eal;
@@ -331,4 +331,25 @@ fn a_peer_of_the_other_ports_network_is_not_reached() {
         assert_eq!(left.resolve(port, &to(peer)), Ok(peers[peer].mac));
         assert!(left.resolve(port, &to(1 - peer)).unwrap_err().to_string().contains("no gateway"));
     }
+}
+
+#[test]
+fn a_port_tells_when_its_link_goes_and_comes() {
+    let (left, right) =
+        two_ports([["192.0.2.1/24", "192.0.2.3/24"], ["192.0.2.2/24", "192.0.2.4/24"]]);
+    let next = |context: &Context| {
+        let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+        (event.source, event.kind)
+    };
+    // A link that is up from the start is no event.
+    for port in [2, 1] {
+        right.set_link(port, false).unwrap();
+        assert_eq!(next(&left), (EventSource::Port(port), EventKind::PortErr));
+        assert_eq!(next(&right), (EventSource::Port(port), EventKind::PortErr));
+        assert!(!left.port_status(port).unwrap().link.up);
+        right.set_link(port, true).unwrap();
+        assert_eq!(next(&left), (EventSource::Port(port), EventKind::PortActive));
+        assert_eq!(next(&right), (EventSource::Port(port), EventKind::PortActive));
+    }
+    assert!(left.poll_async_event().unwrap().is_none());
 }

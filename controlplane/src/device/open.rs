@@ -1,7 +1,5 @@
 //! From a configuration to a running engine.
 
-use std::sync::mpsc::Sender;
-
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
 use uroce_engine::port::{self, FRAME_OVERHEAD, Port, PortError};
@@ -15,7 +13,7 @@ use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
 use crate::path::route::{IpPrefix, Routes, StaticRoute, link_local};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
-use crate::request::Request;
+use crate::request::{Request, Requests};
 
 /// Packet buffers that a thread keeps for itself; few, so that they stay in the cache.
 const POOL_CACHE: u32 = 256;
@@ -149,7 +147,7 @@ fn find_netdevs(device: &DeviceConfig) -> Result<Option<Netdevs>, OpenError> {
 
 impl Netdevs {
     /// Tells the control-plane thread of every change.
-    pub(super) fn watch(self, requests: Sender<Request>) -> std::io::Result<Watch> {
+    pub(super) fn watch(self, requests: Requests) -> std::io::Result<Watch> {
         let Self { watcher, ports } = self;
         watcher.watch(move |at, state| {
             // A thread that is gone needs no news.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use super::Thread;
 use crate::path::PathError;
-use crate::request::{Membership, Reply, Request, RequestError};
+use crate::request::{Membership, PortStatus, Reply, Request, RequestError};
 
 /// Requests taken before frames are looked at again.
 const REQUESTS: usize = 16;
@@ -57,7 +57,8 @@ impl Thread {
                 answer(&reply, result.map_err(RequestError::from));
             }
             Request::PortStatus { port, reply } => {
-                let status = self.port_status(port).ok_or(PathError::NoPort(port));
+                let port = self.control.port(port).ok_or(PathError::NoPort(port));
+                let status = port.map(|p| PortStatus { link: p.link(), stats: p.stats() });
                 answer(&reply, status.map_err(RequestError::from));
             }
             Request::Netdev { port, state } => self.follow_netdev(port, state),
