@@ -136,6 +136,7 @@ pub(crate) struct PortWatch {
     mtu: u16,
     follows_addresses: bool,
     follows_mac: bool,
+    migrate_on_link_down: bool,
     /// What was heard last of the netdev, if there is one.
     netdev: Option<NetdevState>,
     /// Whether the link was up when last heard of.
@@ -149,9 +150,15 @@ impl PortWatch {
             mtu,
             follows_addresses: config.follows_addresses(),
             follows_mac: config.mac.is_none(),
+            migrate_on_link_down: config.migrate_on_link_down,
             netdev,
             up: None,
         }
+    }
+
+    /// Whether armed QPs are to leave the port when its link goes down.
+    pub(crate) fn migrates_on_link_down(&self) -> bool {
+        self.migrate_on_link_down
     }
 
     /// Whether the port was up when last heard of.

@@ -1,4 +1,4 @@
-//! What the thread itself counts: frames of the slow path, and neighbours asked in vain.
+//! What the thread itself counts: frames of the slow path, neighbours asked in vain, ports' changes.
 
 use super::Thread;
 use crate::path::neighbour::{Ignored, Neighbours};
@@ -22,6 +22,9 @@ counts! {
     frames_out "slow_tx_frames" "A frame that is not RoCE, sent."
     frames_lost "slow_tx_errors" "A frame that is not RoCE, which could not be sent."
     unresolved "slow_unresolved" "A path asked for whose neighbour did not answer."
+    link_downed "link_downed" "A port's link went down."
+    link_migrations "link_migrations" "A QP that migrated because its port's link went down."
+    gid_changes "gid_changes" "A change of a port's addresses."
 }
 
 impl Thread {

@@ -43,6 +43,7 @@ impl Thread {
         self.ports.publish(port);
         let _ = self.control.set_link(port, is_up);
         if gids_changed {
+            self.counts.gid_changes += 1;
             self.announce(port);
             self.raise(port, EventKind::GidChange);
         }
@@ -56,8 +57,21 @@ impl Thread {
                 self.announce(port);
                 self.raise(port, EventKind::PortActive);
             }
-            LinkChange::Down => self.raise(port, EventKind::PortErr),
+            LinkChange::Down => {
+                // First of all: each microsecond counts for those who could go elsewhere.
+                if self.ports.watch(port).migrates_on_link_down() {
+                    self.migrate(port);
+                }
+                self.counts.link_downed += 1;
+                self.raise(port, EventKind::PortErr);
+            }
         }
+    }
+
+    fn migrate(&mut self, port: u8) {
+        // An lcore that has died has nobody to migrate.
+        let migrated = self.control.migrate_port(port).unwrap_or(0);
+        self.counts.link_migrations += u64::from(migrated);
     }
 
     fn raise(&mut self, port: u8, kind: EventKind) {
