@@ -134,7 +134,8 @@ impl Table {
         let timers = [(conn.deadline, Timer::Response), (conn.lap_deadline, Timer::Lap)];
         let set = timers.into_iter().filter_map(|(at, timer)| Some((at?, id, timer)));
         self.timers.extend(set);
-        if conn.state.is_half_open() {
+        // Peer to peer our own consumer asked too: that is no stranger's room.
+        if conn.state.is_half_open() && !conn.peer_to_peer {
             self.half_open.insert(id);
         }
         if let Some(listener) = self.waiting_at(conn) {

@@ -1,0 +1,189 @@
+//! What must hold of every id, told from the events alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use uroce_wire::Qpn;
+use uroce_wire::cm::Req;
+
+use crate::{CmEvent, ConnId, Instant};
+
+/// How far a connection is, as its consumer sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// We asked.
+    Asked,
+    /// The peer asked.
+    Offered,
+    /// We accepted.
+    Accepted,
+    /// The peer accepted.
+    Answered,
+    /// Established.
+    Up,
+    /// One of the two wants to end it.
+    Leaving,
+    /// Over.
+    Closed,
+    /// We asked for a service's queue pair.
+    Question,
+    /// A peer asked for one.
+    Questioned,
+    /// The question is answered.
+    Replied,
+}
+
+/// A connection, as its consumer sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Model {
+    pub(super) phase: Phase,
+    pub(super) qpn: Option<Qpn>,
+    /// The number that the active side gave the connection, in private data.
+    pub(super) tag: u64,
+    pub(super) peer_to_peer: bool,
+    pub(super) time_wait: Duration,
+    pub(super) lap_out: bool,
+}
+
+/// What one consumer knows.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) models: BTreeMap<ConnId, Model>,
+    /// Queue pairs that must rest until then.
+    resting: BTreeMap<Qpn, Instant>,
+    gone: BTreeSet<ConnId>,
+}
+
+/// Events of connections that came about, rejected ones among them.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) established: u64,
+    pub(super) closed: u64,
+    pub(super) released: u64,
+}
+
+impl Ledger {
+    /// A queue pair is put into a connection: nothing of it may still be under way.
+    pub(super) fn check_use(&self, now: Instant, qpn: Qpn, by: ConnId) {
+        let until = self.resting.get(&qpn).copied().unwrap_or_default();
+        assert!(now >= until, "{qpn} of {by:?} should rest until {until:?}, now {now:?}");
+        let other = |(id, model): (&ConnId, &Model)| *id != by && model.qpn == Some(qpn);
+        assert!(!self.models.iter().any(other), "{qpn} is in two connections");
+    }
+
+    /// The consumer gives up an id.
+    pub(super) fn forget(&mut self, now: Instant, id: ConnId) {
+        if let Some(model) = self.models.remove(&id) {
+            self.gone.insert(id);
+            self.rest(now, &model);
+        }
+    }
+
+    fn rest(&mut self, now: Instant, model: &Model) {
+        let has_talked =
+            matches!(model.phase, Phase::Accepted | Phase::Answered | Phase::Up | Phase::Leaving);
+        if let (true, Some(qpn)) = (has_talked, model.qpn) {
+            self.resting.insert(qpn, now + model.time_wait);
+        }
+    }
+
+    /// An event, which must have a place in its connection's life. Gives the phase after it.
+    pub(super) fn event(&mut self, now: Instant, id: ConnId, event: &CmEvent, told: &mut Told) {
+        assert!(!self.gone.contains(&id), "{event:?} of {id:?}, which was over");
+        match event {
+            CmEvent::Request(request) => return self.offered(id, &request.req),
+            CmEvent::SidrRequest(request) => {
+                let model = Model::new(Phase::Questioned, tag_of(&request.req.private_data.0));
+                assert!(self.models.insert(id, model).is_none(), "{id:?} twice");
+                return;
+            }
+            _ => {}
+        }
+        let model = *self.models.get(&id).unwrap_or_else(|| panic!("{event:?} of unknown {id:?}"));
+        let phase = model.phase;
+        let legal = |phases: &[Phase]| {
+            assert!(phases.contains(&phase), "{event:?} of {id:?} in {phase:?}");
+        };
+        use Phase::*;
+        let next = match event {
+            CmEvent::Request(_) | CmEvent::SidrRequest(_) => phase,
+            CmEvent::Patience(_) => {
+                legal(&[Asked, Accepted, Up]);
+                phase
+            }
+            CmEvent::Accepted(_) => {
+                legal(&[Asked]);
+                Answered
+            }
+            CmEvent::Established(_) => {
+                legal(&[Accepted]);
+                told.established += 1;
+                Up
+            }
+            CmEvent::DisconnectRequested(_) => {
+                legal(&[Accepted, Answered, Up]);
+                Leaving
+            }
+            CmEvent::LoadAlternate(_) => {
+                legal(&[Up]);
+                phase
+            }
+            CmEvent::AlternateAnswered(_) | CmEvent::AlternateTimedOut => {
+                legal(&[Up]);
+                assert!(model.lap_out, "an answer to no question");
+                phase
+            }
+            CmEvent::SidrReply(_) => {
+                legal(&[Question]);
+                Replied
+            }
+            CmEvent::Closed(_) => {
+                legal(&[Asked, Offered, Accepted, Answered, Up, Leaving, Question]);
+                told.closed += 1;
+                self.rest(now, &model);
+                Closed
+            }
+            CmEvent::Released => {
+                legal(&[Closed, Replied]);
+                told.released += 1;
+                self.models.remove(&id);
+                self.gone.insert(id);
+                return;
+            }
+        };
+        let model = self.models.get_mut(&id).expect("found above");
+        model.phase = next;
+        model.lap_out &=
+            !matches!(event, CmEvent::AlternateAnswered(_) | CmEvent::AlternateTimedOut);
+    }
+
+    fn offered(&mut self, id: ConnId, req: &Req) {
+        let ours = self.models.get(&id);
+        let is_crossing = ours.is_some_and(|ours| ours.peer_to_peer && ours.phase == Phase::Asked);
+        assert!(ours.is_none() || is_crossing, "{id:?} twice");
+        let mut model = Model::new(Phase::Offered, tag_of(&req.private_data.0));
+        model.qpn = ours.and_then(|ours| ours.qpn);
+        model.time_wait = time_wait(req);
+        self.models.insert(id, model);
+    }
+}
+
+impl Model {
+    pub(super) fn new(phase: Phase, tag: u64) -> Model {
+        let time_wait = Duration::ZERO;
+        Model { phase, qpn: None, tag, peer_to_peer: false, time_wait, lap_out: false }
+    }
+}
+
+/// How long packets of a connection can be under way, by its paths.
+fn time_wait(req: &Req) -> Duration {
+    let alternate = Some(req.alternate).filter(|path| path.is_present());
+    let codes = [Some(req.primary), alternate].into_iter().flatten();
+    let longest = codes.map(|path| path.local_ack_timeout.duration()).max();
+    longest.unwrap_or_default().min(super::world::TIME_WAIT_MAX)
+}
+
+/// The number in private data.
+pub(super) fn tag_of(data: &[u8]) -> u64 {
+    data.first_chunk().map_or(0, |tag| u64::from_be_bytes(*tag))
+}
