@@ -143,7 +143,7 @@ impl End {
             },
         ];
         for step in steps {
-            qp.modify(&step, &mut world).expect("a transition of the table");
+            qp.modify(Instant::ZERO, &step, &mut world).expect("a transition of the table");
         }
         End { qp, world, host }
     }

@@ -28,7 +28,7 @@ pub(crate) struct QpContext {
     pub(crate) queues: Queues,
     pub(crate) route: Route,
     /// The port it sends on, counted from 0: `qp.attr().port − 1`.
-    pub(crate) port: usize,
+    port: u8,
     /// It stands in its port's active list.
     pub(crate) active: bool,
     published: QpState,
@@ -97,11 +97,16 @@ impl QpContext {
         QpContext { qp, queues, route, port: 0, active: false, published }
     }
 
+    /// The port it sends on, counted from 0.
+    pub(crate) fn port(&self) -> usize {
+        usize::from(self.port)
+    }
+
     /// After a modify: what was derived from the attributes is derived again.
     pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
         let attr = self.qp.attr();
-        self.port = usize::from(attr.port.saturating_sub(1));
-        if let Some(mtu) = lanes.get(self.port).and_then(|lane| lane.path_mtu) {
+        self.port = attr.port.saturating_sub(1);
+        if let Some(mtu) = lanes.get(self.port()).and_then(|lane| lane.path_mtu) {
             self.qp.set_port_mtu(mtu);
         }
     }
@@ -134,7 +139,7 @@ impl QpContext {
     ) -> R {
         let QpContext { qp, queues, route, published, port, .. } = self;
         let Queues { sq, rq } = queues;
-        let (memory, tables, port) = (around.memory, around.tables, *port);
+        let (memory, tables, port) = (around.memory, around.tables, usize::from(*port));
         let lane = &mut around.lanes[port];
         let now = around.now;
         let mut env = QpEnv { now, memory, tables, lane, port, rq, route, pending, counters };

@@ -86,7 +86,7 @@ impl Shard {
         self.table.withdraw(index);
         self.timers.clear(index);
         if context.active {
-            lanes[context.port].active.retain(|&active| active != index);
+            lanes[context.port()].active.retain(|&active| active != index);
         }
         context.route.shared.publish_state(QpState::Reset);
         Some(context)
@@ -119,16 +119,17 @@ impl Shard {
         change: &QpChange,
         around: &mut Around<'_>,
     ) -> Option<Result<(), uroce_transport::ModifyError>> {
+        let now = around.now;
         // What was posted before the change is in the core before it, in every state that keeps it.
         let result = self.input(index, around, |qp, feeds, env| {
             feeds.sq.feed(qp, env);
-            qp.modify(change, env)
+            qp.modify(now, change, env)
         })?;
         let context = self.qps[index as usize].as_mut()?;
         if context.active {
             // The port may be another one now.
             context.active = false;
-            around.lanes[context.port].active.retain(|&active| active != index);
+            around.lanes[context.port()].active.retain(|&active| active != index);
         }
         context.rebuild(around.lanes);
         self.activate(index, around.lanes);
@@ -165,7 +166,7 @@ impl Shard {
     #[cold]
     fn follow_path(&mut self, index: u32, lanes: &mut [Lane]) {
         let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
-        let port = context.port;
+        let port = context.port();
         context.rebuild(lanes);
         if std::mem::take(&mut context.active) {
             // Where it has its turn right now it stands nowhere.
@@ -177,7 +178,7 @@ impl Shard {
     /// The port that a QP sends by, counted from 0.
     #[inline]
     pub(crate) fn port_of(&self, index: u32) -> Option<usize> {
-        self.get(index).map(|context| context.port)
+        self.get(index).map(|context| context.port())
     }
 
     /// Exchanges a QP's queues for others if both are empty, and says whether it did; `None` if
@@ -225,7 +226,7 @@ impl Shard {
         let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
         if !context.active {
             context.active = true;
-            lanes[context.port].active.push_back(index);
+            lanes[context.port()].active.push_back(index);
         }
     }
 

@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qkey, Qpn};
 
-pub(crate) use held::Attributes;
+pub(crate) use held::{Attributes, PackedPath};
 
 use crate::qp::state::QpState;
 use crate::rate::StaticRate;
@@ -37,7 +37,7 @@ impl QpType {
 
 impl core::fmt::Display for QpType {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             QpType::Rc => "RC",
             QpType::Uc => "UC",
             QpType::Ud => "UD",
@@ -155,7 +155,7 @@ pub enum PathMigState {
 
 impl core::fmt::Display for PathMigState {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             PathMigState::Migrated => "MIGRATED",
             PathMigState::Rearm => "REARM",
             PathMigState::Armed => "ARMED",

@@ -25,6 +25,7 @@ crate::counted! {
         ReqCqeFlushError "req_cqe_flush_error" "A send completion flushed."
         RespCqeFlushError "resp_cqe_flush_error" "A receive completion flushed."
         StaleResponse "stale_response" "A response outside of what is outstanding; ignored."
+        PathMigrations "path_migrations" "A QP migrated to its alternate path."
         SendMessages "rdma_sends" "A send-side message completed."
         RecvMessages "rdma_recvs" "A message received into a receive WQE."
         WriteRequests "rx_write_requests" "An RDMA WRITE message executed."

@@ -12,6 +12,8 @@ crate::counted! {
         NotForUs "rx_not_for_us" "The destination address is none of the port's."
         UnknownQpn "rx_unknown_qpn" "No QP has this number."
         WrongSource "rx_wrong_source" "The addresses are not those of the QP's connection."
+        PathMigration "rx_path_migration_refused"
+            "A request to migrate to another path than the alternate one."
         WrongService "rx_wrong_service" "The opcode belongs to another service than the QP's."
         BadPkey "bad_pkey" "The P_Key does not match the QP's."
         BadQkey "qkey_viol" "The Q_Key does not match the QP's."

@@ -19,7 +19,9 @@ use crate::attr::{Attributes, QpAttr, QpChange, QpType};
 use crate::cqe::WcStatus;
 use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
+use crate::time::Instant;
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
+use migration::Migration;
 use pace::Pace;
 pub use packets::{Inbound, Progress};
 pub use resize::WorkQueues;
@@ -44,8 +46,7 @@ pub struct Qp {
     attr: Attributes,
     service: Service,
     pace: Pace,
-    /// Answers sent since the last request.
-    answers: u8,
+    migration: Migration,
     /// The peer has been heard of since RTR.
     has_comm: bool,
     /// An event is to tell that the send queue is drained.
@@ -61,7 +62,7 @@ impl Qp {
             attr: Attributes::default(),
             service: Service::new(*qp_type, caps, *uses_srq),
             pace: Pace::default(),
-            answers: 0,
+            migration: Migration::default(),
             has_comm: false,
             owes_drained: false,
         }
@@ -113,9 +114,15 @@ impl Qp {
     ///
     /// # Errors
     /// A [`ModifyError`] says which rule of the transition table is broken; nothing changed.
-    pub fn modify(&mut self, change: &QpChange, env: &mut impl Env) -> Result<(), ModifyError> {
+    pub fn modify(
+        &mut self,
+        now: Instant,
+        change: &QpChange,
+        env: &mut impl Env,
+    ) -> Result<(), ModifyError> {
         let from = self.attr.state;
-        let to = state::check(self.qp_type(), from, change)?;
+        let to = state::check(self.qp_type(), from, self.attr.given(), change)?;
+        self.check_migration(change, to)?;
         //= check H6 — an SQD QP takes new attributes only once it is drained
         if from == QpState::Sqd && to == QpState::Sqd && !self.is_drained() {
             return Err(ModifyError::Draining);
@@ -126,6 +133,7 @@ impl Qp {
         }
         self.attr.apply(change);
         self.attr.state = to;
+        self.change_migration(now, change, env);
         self.pace.retune(&self.attr);
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
@@ -278,7 +286,7 @@ impl Qp {
         self.attr = Attributes::default();
         self.service.reset();
         self.pace = Pace::default();
-        self.answers = 0;
+        self.migration = Migration::default();
         self.has_comm = false;
         self.owes_drained = false;
     }

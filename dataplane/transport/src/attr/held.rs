@@ -1,94 +1,139 @@
-//! The attributes as a QP keeps them: the path as the headers that it makes, each value once.
+//! The attributes as a QP keeps them: small, and each value once.
 //!
 //! What holds: the path that packets leave by and the one that Query QP gives back are the same
-//! bytes.
+//! bytes. The place of the alternate path is that of the former one once the QP has migrated.
+//!
+//! A QP has some 470 bytes of its own, and a million of them should fit: hence the packing.
 
-use uroce_wire::{Encap, HeaderTemplate, PathMtu, Pkey, Psn, Qkey, Qpn};
+use uroce_wire::{Encap, Gid, HeaderTemplate, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Vlan};
 
-use super::{AccessFlags, AltPath, PathAttr, PathMigState, QpAttr, QpChange};
+use super::{AccessFlags, AltPath, AttrMask, PathAttr, PathMigState, QpAttr, QpChange};
 use crate::qp::state::QpState;
 use crate::rate::StaticRate;
+
+/// A timer or retry count that was never given.
+const NOT_GIVEN: u8 = u8::MAX;
 
 /// A QP's attributes; see [`QpAttr`] for their meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     /// Everything in front of BTH.
     pub(crate) template: HeaderTemplate,
-    pub(crate) port: u8,
-    pub(crate) path_mig_state: PathMigState,
-    pub(crate) pkey: Pkey,
     /// Of IPv4 it stands nowhere in the headers.
-    flow_label: u32,
+    flow_label: Label,
     pub(crate) rate: StaticRate,
+    pub(crate) port: u8,
+    pub(crate) pkey: Pkey,
+    pub(crate) path_mig_state: PathMigState,
+    other: PackedPath,
     pub(crate) state: QpState,
+    access: u8,
     pub(crate) path_mtu: PathMtu,
-    pub(crate) max_dest_rd_atomic: u8,
     pub(crate) dest_qpn: Qpn,
-    pub(crate) access: AccessFlags,
     pub(crate) rq_psn: Psn,
     pub(crate) sq_psn: Psn,
     pub(crate) qkey: Qkey,
     pub(crate) rate_limit: u32,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) max_rd_atomic: u8,
     pub(crate) min_rnr_timer: u8,
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
-    pub(crate) max_rd_atomic: u8,
     pub(crate) en_sqd_async_notify: bool,
-    pub(crate) alt_path: Option<AltPath>,
 }
+
+const _: () = assert!(size_of::<Attributes>() == 164);
 
 impl Default for Attributes {
     fn default() -> Attributes {
         Attributes {
             template: Encap::default().template(),
-            port: 1,
-            path_mig_state: PathMigState::Migrated,
-            pkey: Pkey::DEFAULT,
-            flow_label: 0,
+            flow_label: Label::default(),
             rate: StaticRate::MAX,
+            port: 1,
+            pkey: Pkey::DEFAULT,
+            path_mig_state: PathMigState::Migrated,
+            other: PackedPath::default(),
             state: QpState::Reset,
+            access: 0,
             path_mtu: PathMtu::B1024,
-            max_dest_rd_atomic: 0,
             dest_qpn: Qpn::default(),
-            access: AccessFlags::empty(),
             rq_psn: Psn::default(),
             sq_psn: Psn::default(),
             qkey: Qkey(0),
             rate_limit: 0,
-            min_rnr_timer: 0,
-            timeout: 0,
-            retry_cnt: 0,
-            rnr_retry: 0,
+            max_dest_rd_atomic: 0,
             max_rd_atomic: 0,
+            min_rnr_timer: 0,
+            timeout: NOT_GIVEN,
+            retry_cnt: NOT_GIVEN,
+            rnr_retry: NOT_GIVEN,
             en_sqd_async_notify: false,
-            alt_path: None,
         }
     }
 }
 
 impl Attributes {
-    /// The path that packets are sent on.
-    pub(crate) fn path(&self) -> PathAttr {
-        let encap = Encap { flow_label: self.flow_label, ..self.template.encap() };
-        PathAttr { encap, rate: self.rate }
+    #[inline]
+    pub(crate) fn access(&self) -> AccessFlags {
+        AccessFlags::from_bits_truncate(u32::from(self.access))
     }
 
-    pub(crate) fn set_path(&mut self, path: &PathAttr) {
+    /// Which of those have been given that may be given before they are needed.
+    pub(crate) fn given(&self) -> AttrMask {
+        let mut mask = AttrMask::empty();
+        mask.set(AttrMask::TIMEOUT, self.timeout != NOT_GIVEN);
+        mask.set(AttrMask::RETRY_CNT, self.retry_cnt != NOT_GIVEN);
+        mask.set(AttrMask::RNR_RETRY, self.rnr_retry != NOT_GIVEN);
+        mask
+    }
+
+    /// An alternate path is loaded, to which the QP has not migrated.
+    pub(crate) fn has_alternate(&self) -> bool {
+        self.other.label.kind() == Kind::Alternate
+    }
+
+    /// The path in use, with all that belongs to it.
+    fn primary(&self) -> AltPath {
+        let encap = Encap { flow_label: self.flow_label.value(), ..self.template.encap() };
+        let path = PathAttr { encap, rate: self.rate };
+        AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
+    }
+
+    /// The path that is loaded, or that the QP has left.
+    pub(crate) fn other(&self) -> Option<&PackedPath> {
+        (self.other.label.kind() != Kind::None).then_some(&self.other)
+    }
+
+    /// Goes over to the alternate path; the former one takes its place. Gives the local ACK timeout
+    /// code of the path left.
+    pub(crate) fn swap_paths(&mut self) -> u8 {
+        let former = self.primary();
+        let next = self.other.unpack();
+        self.set_path(&next.path);
+        (self.port, self.pkey, self.timeout) = (next.port, next.pkey, next.timeout);
+        self.other = PackedPath::pack(&former, Kind::Former);
+        // One that was never given is the other path's.
+        if former.timeout == NOT_GIVEN { next.timeout } else { former.timeout }
+    }
+
+    fn set_path(&mut self, path: &PathAttr) {
         self.template = path.encap.template();
-        self.flow_label = path.encap.flow_label;
+        self.flow_label = Label::new(path.encap.flow_label, Kind::None);
         self.rate = path.rate;
     }
 
     /// All of them, as Query QP gives them back.
     pub(crate) fn query(&self) -> QpAttr {
+        let known = |value: u8| if value == NOT_GIVEN { 0 } else { value };
         QpAttr {
             state: self.state,
             pkey: self.pkey,
             port: self.port,
-            access: self.access,
-            path: self.path(),
-            alt_path: self.alt_path,
+            access: self.access(),
+            path: self.primary().path,
+            alt_path: self.has_alternate().then(|| self.other.unpack()),
             path_mig_state: self.path_mig_state,
             rate_limit: self.rate_limit,
             path_mtu: self.path_mtu,
@@ -97,9 +142,9 @@ impl Attributes {
             max_dest_rd_atomic: self.max_dest_rd_atomic,
             min_rnr_timer: self.min_rnr_timer,
             sq_psn: self.sq_psn,
-            timeout: self.timeout,
-            retry_cnt: self.retry_cnt,
-            rnr_retry: self.rnr_retry,
+            timeout: known(self.timeout),
+            retry_cnt: known(self.retry_cnt),
+            rnr_retry: known(self.rnr_retry),
             max_rd_atomic: self.max_rd_atomic,
             qkey: self.qkey,
             en_sqd_async_notify: self.en_sqd_async_notify,
@@ -116,12 +161,12 @@ impl Attributes {
         if let Some(path) = &change.path {
             self.set_path(path);
         }
-        if change.alt_path.is_some() {
-            self.alt_path = change.alt_path;
+        if let Some(alternate) = &change.alt_path {
+            self.other = PackedPath::pack(alternate, Kind::Alternate);
         }
+        set(&mut self.access, change.access.map(|access| access.bits() as u8));
         set(&mut self.pkey, change.pkey);
         set(&mut self.port, change.port);
-        set(&mut self.access, change.access);
         set(&mut self.rate_limit, change.rate_limit);
         set(&mut self.path_mtu, change.path_mtu);
         set(&mut self.dest_qpn, change.dest_qpn);
@@ -135,5 +180,166 @@ impl Attributes {
         set(&mut self.max_rd_atomic, change.max_rd_atomic);
         set(&mut self.qkey, change.qkey);
         set(&mut self.en_sqd_async_notify, change.en_sqd_async_notify);
+    }
+}
+
+const _: () = assert!(AccessFlags::all().bits() <= u8::MAX as u32);
+
+/// What a [`PackedPath`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    None,
+    /// Loaded, to migrate to.
+    Alternate,
+    /// Left by a migration.
+    Former,
+}
+
+/// A flow label of 20 bits, and in the four bits above it what its path is.
+#[derive(Clone, Copy, Default, Debug)]
+struct Label([u8; 3]);
+
+impl Label {
+    fn new(flow_label: u32, kind: Kind) -> Label {
+        let [_, bytes @ ..] = (flow_label & 0x000f_ffff | (kind as u32) << 20).to_be_bytes();
+        Label(bytes)
+    }
+
+    fn value(self) -> u32 {
+        let [high, middle, low] = self.0;
+        u32::from_be_bytes([0, high & 0xf, middle, low])
+    }
+
+    fn kind(self) -> Kind {
+        match self.0[0] >> 4 {
+            0 => Kind::None,
+            1 => Kind::Alternate,
+            _ => Kind::Former,
+        }
+    }
+}
+
+/// A path that is not in use, without padding.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct PackedPath {
+    src: Gid,
+    dst: Gid,
+    src_mac: Mac,
+    dst_mac: Mac,
+    src_port: u16,
+    pkey: Pkey,
+    /// An 802.1Q tag's PCP and VID; [`UNTAGGED`](PackedPath::UNTAGGED) if there is none.
+    tag: u16,
+    label: Label,
+    traffic_class: u8,
+    hop_limit: u8,
+    rate: StaticRate,
+    port: u8,
+    timeout: u8,
+}
+
+impl PackedPath {
+    /// The drop-eligible bit, which is never sent.
+    const UNTAGGED: u16 = 1 << 12;
+
+    fn pack(path: &AltPath, kind: Kind) -> PackedPath {
+        let PathAttr { encap, rate } = path.path;
+        let tag = encap.vlan.map(|vlan| u16::from(vlan.pcp) << 13 | vlan.vid & 0x0fff);
+        PackedPath {
+            src: encap.src,
+            dst: encap.dst,
+            src_mac: encap.src_mac,
+            dst_mac: encap.dst_mac,
+            src_port: encap.src_port,
+            pkey: path.pkey,
+            tag: tag.unwrap_or(PackedPath::UNTAGGED),
+            label: Label::new(encap.flow_label, kind),
+            traffic_class: encap.traffic_class,
+            hop_limit: encap.hop_limit,
+            rate,
+            port: path.port,
+            timeout: path.timeout,
+        }
+    }
+
+    fn unpack(&self) -> AltPath {
+        let vlan = (self.tag != PackedPath::UNTAGGED)
+            .then_some(Vlan { vid: self.tag & 0x0fff, pcp: (self.tag >> 13) as u8 });
+        let encap = Encap {
+            src_mac: self.src_mac,
+            dst_mac: self.dst_mac,
+            vlan,
+            src: self.src,
+            dst: self.dst,
+            traffic_class: self.traffic_class,
+            flow_label: self.label.value(),
+            hop_limit: self.hop_limit,
+            src_port: self.src_port,
+        };
+        let path = PathAttr { encap, rate: self.rate };
+        AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
+    }
+
+    /// Is this where a packet came from that has these addresses and came in at this port?
+    pub(crate) fn leads_back(&self, src: Gid, dst: Gid, port: u8) -> bool {
+        src == self.dst && dst == self.src && port == self.port
+    }
+
+    pub(crate) fn pkey(&self) -> Pkey {
+        self.pkey
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(host: u8, vlan: Option<Vlan>) -> AltPath {
+        let encap = Encap {
+            src_mac: Mac([2, 0, 0, 0, 0, host]),
+            dst_mac: Mac([2, 0, 0, 0, 1, host]),
+            vlan,
+            src: Gid::from(core::net::Ipv4Addr::new(10, 0, 0, host)),
+            dst: Gid::from(core::net::Ipv4Addr::new(10, 0, 1, host)),
+            traffic_class: 0x68,
+            flow_label: 0xa_bcde,
+            hop_limit: 3,
+            src_port: 0xc000 + u16::from(host),
+        };
+        let path = PathAttr { encap, rate: StaticRate::from_mbps(25_000).unwrap() };
+        AltPath { path, port: host, pkey: Pkey(0x8000 + u16::from(host)), timeout: host }
+    }
+
+    #[test] //= check H9 test
+    fn packed_paths_lose_nothing() {
+        let tags = [None, Some(Vlan { vid: 0, pcp: 0 }), Some(Vlan { vid: 4095, pcp: 7 })];
+        for (host, vlan) in (1..).zip(tags) {
+            let path = path(host, vlan);
+            assert_eq!(PackedPath::pack(&path, Kind::Alternate).unpack(), path);
+            let mut attr = Attributes::default();
+            attr.set_path(&path.path);
+            assert_eq!(attr.query().path, path.path);
+        }
+    }
+
+    #[test] //= check I4 test
+    fn paths_swapped_twice_are_as_they_were() {
+        let (first, second) = (path(1, None), path(2, Some(Vlan { vid: 7, pcp: 1 })));
+        let mut attr = Attributes::default();
+        let change = QpChange {
+            path: Some(first.path),
+            port: Some(first.port),
+            pkey: Some(first.pkey),
+            timeout: Some(first.timeout),
+            alt_path: Some(second),
+            ..QpChange::default()
+        };
+        attr.apply(&change);
+        assert_eq!(attr.swap_paths(), first.timeout);
+        assert_eq!(attr.primary(), second);
+        assert_eq!(attr.query().alt_path, None, "what was left is no alternate path");
+        assert_eq!(attr.other().unwrap().unpack(), first);
+        attr.swap_paths();
+        assert_eq!(attr.primary(), first);
     }
 }

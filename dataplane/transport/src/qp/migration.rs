@@ -1,6 +1,42 @@
-//! Automatic path migration.
+//! Automatic path migration: a connection whose path fails goes on over another one.
+//!
+//! Read first: IBA 17.2.8.
+//!
+//! ```text
+//!            software: REARM            MigReq 0 seen
+//!  MIGRATED ─────────────────> REARM ─────────────────> ARMED
+//!     ^                          │                        │ software: MIGRATED
+//!     │                          │ MigReq 1 seen on       │ retries exhausted
+//!     └───────── migrates ───────┴─ the alternate path ───┘ MigReq 1 seen on the alternate path
+//! ```
+//!
+//! What holds
+//! - In REARM and ARMED an alternate path is loaded.
+//! - A migration swaps the two paths and begins the retry counter anew; what is outstanding goes out
+//!   again on the new path. The former path is heard for one local ACK timeout, since what the peer
+//!   sent before it followed is still on its way; PSNs see to it that nothing is executed twice.
+//! - MigReq is 1 in MIGRATED and 0 else, in every packet of the connection.
+//!
+//! A peer that is ARMED may migrate before its MigReq 0 has reached us: hence the way from REARM,
+//! without which such a connection would be lost. What comes with MigReq 1 on the path in use says
+//! nothing then: the peer may not have prepared yet.
+//!
+//! Not here: when a path is known to be down (the surroundings call [`Qp::migrate`]), how an
+//! alternate path is agreed on.
 
 use core::time::Duration;
+
+use uroce_wire::{Bth, Gid};
+
+use super::Qp;
+use super::service::Service;
+use super::state::{ModifyError, QpState};
+use crate::attr::{PackedPath, PathMigState, QpChange};
+use crate::counter::Counter;
+use crate::drop_reason::DropReason;
+use crate::env::{AsyncEvent, Env};
+use crate::time::Instant;
+use crate::timer::ack_timeout;
 
 /// What a QP's migrations have come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -8,6 +44,268 @@ pub struct MigrationStats {
     /// Migrations since the QP left RESET, whoever asked for them.
     pub count: u32,
     /// Of the last one of an RC QP: the time from the last good acknowledgement before it to the
-    /// first one on the new path; `None` as long as that has not come.
+    /// first one on the new path; `None` as long as that has not come. Where none had come before
+    /// it counts from the migration.
     pub failover: Option<Duration>,
 }
+
+/// What bears on path migration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// Software prepares it: REARM.
+    Rearm,
+    /// Software asks for it: MIGRATED, or the port is down.
+    Migrate,
+    /// The transport retry counter has run out.
+    Exhausted,
+    /// A packet with MigReq 0.
+    Ready,
+    /// A packet with MigReq 1 on the alternate path, and not on the one in use.
+    Request,
+    /// A packet with MigReq 1 on another path, which may be the one in use.
+    Astray,
+}
+
+/// What becomes of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effect {
+    /// It changes nothing.
+    Stay,
+    /// It cannot be: software gets an error, a packet is dropped with an event.
+    Refused,
+    Goto(PathMigState),
+    /// The paths are swapped, and the state is MIGRATED.
+    Migrates,
+}
+
+/// The table.
+//= check I3 — REARM by software, ARMED by the peer's MigReq 0
+//= check I4 — MIGRATED by software, or by the peer's request on the alternate path
+//= check I8 — nothing else
+pub(super) const fn next(state: PathMigState, event: Event) -> Effect {
+    use Effect::{Goto, Migrates, Refused, Stay};
+    use Event::{Astray, Exhausted, Migrate, Ready, Rearm, Request};
+    use PathMigState::{Armed, Migrated};
+    match (state, event) {
+        (Migrated, Rearm) => Goto(PathMigState::Rearm),
+        (PathMigState::Rearm, Ready) => Goto(Armed),
+        (PathMigState::Rearm, Request) => Migrates,
+        (Armed, Migrate | Exhausted | Request) => Migrates,
+        //= check I7 — a request that is not for the alternate path changes nothing but is told of
+        (Armed, Astray) => Refused,
+        (_, Rearm | Migrate) => Refused,
+        //= check I2 — a peer that always or never asks is served as ever
+        (_, Exhausted | Ready | Request | Astray) => Stay,
+    }
+}
+
+/// What a QP keeps for migration, besides the paths.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Migration {
+    /// Until when the former path is heard.
+    former_until: Instant,
+    /// Nanoseconds: when the last migration's failover began, or how long it took.
+    failover: u64,
+    count: u32,
+    phase: Phase,
+}
+
+/// How far the measurement of the failover is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Phase {
+    #[default]
+    None,
+    /// `failover` is a point in time.
+    Begun,
+    /// `failover` is a span.
+    Over,
+}
+
+impl Migration {
+    /// Is a first acknowledgement on the new path waited for?
+    #[inline]
+    pub(super) fn is_measured(&self) -> bool {
+        self.phase == Phase::Begun
+    }
+}
+
+/// Where a packet came from: addresses, and the local port from 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) src: Gid,
+    pub(super) dst: Gid,
+    pub(super) port: u8,
+}
+
+impl Qp {
+    /// What the QP's migrations have come to.
+    pub fn migration(&self) -> MigrationStats {
+        let Migration { count, failover, phase, .. } = self.migration;
+        let failover = (phase == Phase::Over).then_some(Duration::from_nanos(failover));
+        MigrationStats { count, failover }
+    }
+
+    /// Migrates if the QP is ARMED, as after a Modify QP to MIGRATED; says whether it was. For the
+    /// surroundings when they know that the path is down.
+    pub fn migrate(&mut self, now: Instant, env: &mut impl Env) -> bool {
+        let is_live = self.attr.state.sends() || self.attr.state == QpState::Sqe;
+        let migrates =
+            is_live && next(self.attr.path_mig_state, Event::Migrate) == Effect::Migrates;
+        if migrates {
+            self.switch_paths(now, env);
+        }
+        migrates
+    }
+
+    /// May a change that leads to state `to` say about migration what it says?
+    //= check I8 — refused at once, and nothing changes
+    pub(super) fn check_migration(
+        &self,
+        change: &QpChange,
+        to: QpState,
+    ) -> Result<(), ModifyError> {
+        let state = self.attr.path_mig_state;
+        let Some(wanted) = change.path_mig_state else { return Ok(()) };
+        match wanted {
+            PathMigState::Armed => Err(ModifyError::ArmedBySoftware),
+            PathMigState::Rearm if next(state, Event::Rearm) == Effect::Refused => {
+                Err(ModifyError::NotMigrated(state))
+            }
+            PathMigState::Rearm if change.alt_path.is_none() && !self.attr.has_alternate() => {
+                Err(ModifyError::NoAlternatePath)
+            }
+            PathMigState::Migrated if next(state, Event::Migrate) == Effect::Refused => {
+                Err(ModifyError::NotArmed(state))
+            }
+            PathMigState::Migrated if to != QpState::Rts => Err(ModifyError::MigrationState(to)),
+            PathMigState::Rearm | PathMigState::Migrated => Ok(()),
+        }
+    }
+
+    /// Carries out what [`check_migration`](Qp::check_migration) has allowed.
+    pub(super) fn change_migration(&mut self, now: Instant, change: &QpChange, env: &mut impl Env) {
+        match change.path_mig_state {
+            Some(PathMigState::Rearm) => self.attr.path_mig_state = PathMigState::Rearm,
+            Some(PathMigState::Migrated) => self.switch_paths(now, env),
+            Some(PathMigState::Armed) | None => {}
+        }
+    }
+
+    /// The retry counter has run out. True: the QP has migrated and tries again.
+    //= check I5 — instead of the error, whatever charged the counter
+    //= check I6 — the second time the QP is not ARMED, and the error is the ordinary one
+    #[cold]
+    pub(super) fn survives_exhaustion(&mut self, now: Instant, env: &mut impl Env) -> bool {
+        let migrates = next(self.attr.path_mig_state, Event::Exhausted) == Effect::Migrates;
+        if migrates {
+            self.switch_paths(now, env);
+        }
+        migrates
+    }
+
+    /// Looks at a packet of a connection whose addresses or port are not those of the path in use,
+    /// or which comes while a migration is prepared.
+    #[inline(never)]
+    pub(super) fn check_other_path(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        bth: &Bth,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        let attr = &self.attr;
+        let is_on_path = self.is_on_path(origin);
+        let state = attr.path_mig_state;
+        let other =
+            attr.other().filter(|path| path.leads_back(origin.src, origin.dst, origin.port));
+        let matches = |path: &PackedPath| bth.pkey.matches(path.pkey());
+        if state == PathMigState::Migrated {
+            return match other {
+                _ if is_on_path => check_pkey(bth.pkey.matches(attr.pkey)),
+                //= check I11 — the former path is heard for one ACK timeout
+                Some(path) if self.hears_former(now) => check_pkey(matches(path)),
+                _ => Err(DropReason::WrongSource),
+            };
+        }
+        let is_on_alternate = other.is_some_and(matches);
+        let is_request = is_on_alternate && !(is_on_path && state == PathMigState::Rearm);
+        let event = match bth.mig_req {
+            false => Event::Ready,
+            true if is_request => Event::Request,
+            true => Event::Astray,
+        };
+        match next(state, event) {
+            Effect::Migrates => {
+                self.switch_paths(now, env);
+                return Ok(());
+            }
+            Effect::Refused => {
+                env.event(AsyncEvent::PathMigErr);
+                return Err(DropReason::PathMigration);
+            }
+            Effect::Goto(_) | Effect::Stay => {}
+        }
+        // While ARMED both paths are the peer's to use.
+        let is_armed = state == PathMigState::Armed;
+        match other {
+            _ if is_on_path && bth.pkey.matches(attr.pkey) => {}
+            _ if is_armed && is_on_alternate => {}
+            _ if is_on_path => return Err(DropReason::BadPkey),
+            Some(_) if is_armed => return Err(DropReason::BadPkey),
+            _ => return Err(DropReason::WrongSource),
+        }
+        if let Effect::Goto(state) = next(state, event) {
+            self.attr.path_mig_state = state;
+        }
+        Ok(())
+    }
+
+    /// An acknowledgement has come while the failover is measured.
+    #[cold]
+    pub(super) fn measure_failover(&mut self, now: Instant, origin: Origin) {
+        if self.is_on_path(origin) {
+            let begun = Instant::from_nanos(self.migration.failover);
+            self.migration.failover =
+                u64::try_from(now.since(begun).as_nanos()).unwrap_or(u64::MAX);
+            self.migration.phase = Phase::Over;
+        }
+    }
+
+    /// Did the packet come by the path in use?
+    #[inline]
+    pub(super) fn is_on_path(&self, origin: Origin) -> bool {
+        self.attr.template.leads_back(origin.src, origin.dst) && origin.port == self.attr.port
+    }
+
+    fn hears_former(&self, now: Instant) -> bool {
+        now < self.migration.former_until && !self.attr.has_alternate()
+    }
+
+    /// The migration itself: the next packet leaves on the alternate path, with MigReq 1.
+    //= check I4 — both ends tell of it
+    //= check I9 — who has migrated is MIGRATED: the peer's request finds nothing to do
+    #[cold]
+    fn switch_paths(&mut self, now: Instant, env: &mut impl Env) {
+        let former_timeout = self.attr.swap_paths();
+        self.attr.path_mig_state = PathMigState::Migrated;
+        let forever = Duration::from_nanos(u64::MAX);
+        self.migration.former_until = now + ack_timeout(former_timeout).unwrap_or(forever);
+        self.migration.count = self.migration.count.saturating_add(1);
+        self.pace.retune(&self.attr);
+        if let Service::Rc(rc) = &mut self.service {
+            let begun = rc.requester.last_progress().unwrap_or(now);
+            (self.migration.failover, self.migration.phase) = (begun.as_nanos(), Phase::Begun);
+            rc.requester.resume(&self.attr);
+        }
+        env.count(Counter::PathMigrations);
+        env.event(AsyncEvent::PathMig);
+    }
+}
+
+//= check E12 — on every path its own P_Key
+fn check_pkey(matches: bool) -> Result<(), DropReason> {
+    if matches { Ok(()) } else { Err(DropReason::BadPkey) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Pacing: what a QP sends takes the time that its rate says.
+//! Whose turn it is to leave, and when: what a QP sends takes the time that its rate says.
 //!
 //! After a frame of n bytes at rate r the next one waits n/r. The sum is kept exactly: what is left
 //! of a nanosecond goes into the next gap, and a QP that is called late makes up for it.
@@ -16,6 +16,8 @@ const MOST_LATE: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Pace {
+    /// Answers sent since the last request.
+    pub(super) answers: u8,
     /// The next frame may leave then.
     next: Instant,
     /// In kbit/s; 0: no limit.

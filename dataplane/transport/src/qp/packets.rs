@@ -6,10 +6,12 @@
 use uroce_wire::{Bth, Gid, Packet};
 
 use super::Qp;
+use super::migration::Origin;
 use super::service::Service;
 use super::state::QpState;
-use crate::attr::QpType;
+use crate::attr::{PathMigState, QpType};
 use crate::context::{Context, Outcome, Step};
+use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{AsyncEvent, Env};
 use crate::time::Instant;
@@ -57,7 +59,8 @@ impl Qp {
     ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
         self.check_service(packet)?;
-        self.check_addressing(inbound.src, inbound.dst, inbound.port, &packet.bth)?;
+        let origin = Origin { src: inbound.src, dst: inbound.dst, port: inbound.port };
+        self.check_addressing(now, origin, &packet.bth, env)?;
         let context = Context { by: self.by, attr: &self.attr, now };
         let outcome = match &mut self.service {
             Service::Rc(rc) if packet.op.is_request() => {
@@ -70,8 +73,13 @@ impl Qp {
                 if !self.attr.state.sends() {
                     return Err(DropReason::NotRequester);
                 }
-                if let Err(status) = rc.requester.handle_response(&context, packet, env) {
-                    self.fail_send(status, env);
+                let before = rc.requester.unacked_psn();
+                let result = rc.requester.handle_response(&context, packet, env);
+                if self.migration.is_measured() && rc.requester.unacked_psn() != before {
+                    self.measure_failover(now, origin);
+                }
+                if let Err(status) = result {
+                    self.fail_or_migrate(status, now, env);
                 }
                 self.tell_drained(env);
                 return Ok(());
@@ -102,7 +110,7 @@ impl Qp {
         if self.qp_type() != QpType::Rc || !bth.opcode.is_of_rc() {
             return Err(DropReason::ReservedOpCode);
         }
-        self.check_addressing(src, dst, port, bth)?;
+        self.check_addressing(now, Origin { src, dst, port }, bth, env)?;
         let context = Context { by: self.by, attr: &self.attr, now };
         if let Service::Rc(rc) = &mut self.service {
             let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
@@ -120,6 +128,14 @@ impl Qp {
         }
         let context = Context { by: self.by, attr: &self.attr, now };
         if let Err(status) = rc.requester.handle_timeout(&context, env) {
+            self.fail_or_migrate(status, now, env);
+        }
+    }
+
+    /// The oldest send WQE cannot go on: on this path at least.
+    #[cold]
+    fn fail_or_migrate(&mut self, status: WcStatus, now: Instant, env: &mut impl Env) {
+        if status != WcStatus::RetryExcErr || !self.survives_exhaustion(now, env) {
             self.fail_send(status, env);
         }
     }
@@ -186,11 +202,11 @@ impl Qp {
     fn transmit_next(&mut self, now: Instant, is_held: bool, env: &mut impl Env) -> Step {
         let context = Context { by: self.by, attr: &self.attr, now };
         let answers = self.attr.state.serves_requests();
-        if answers && self.answers < ANSWERS_IN_A_ROW {
+        if answers && self.pace.answers < ANSWERS_IN_A_ROW {
             match self.service.transmit_answer(&context, is_held, env) {
                 Step::Idle => {}
                 step => {
-                    self.answers += u8::from(matches!(step, Step::Sent(_)));
+                    self.pace.answers += u8::from(matches!(step, Step::Sent(_)));
                     return step;
                 }
             }
@@ -198,15 +214,15 @@ impl Qp {
         if self.attr.state.sends() && !is_held {
             let step = self.service.transmit_request(&context, env);
             if step != Step::Idle {
-                self.answers = 0;
+                self.pace.answers = 0;
                 if self.owes_drained {
                     self.tell_drained(env);
                 }
                 return step;
             }
         }
-        if answers && self.answers == ANSWERS_IN_A_ROW {
-            self.answers = 0;
+        if answers && self.pace.answers == ANSWERS_IN_A_ROW {
+            self.pace.answers = 0;
             return self.service.transmit_answer(&context, is_held, env);
         }
         Step::Idle
@@ -222,17 +238,26 @@ impl Qp {
         }
     }
 
-    fn check_addressing(&self, src: Gid, dst: Gid, port: u8, bth: &Bth) -> Result<(), DropReason> {
+    #[inline]
+    fn check_addressing(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        bth: &Bth,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
         //= check E11 — dropped in Reset and Init (and in ERR)
         let state = self.attr.state;
         if !(state.serves_requests() || seeded!(ServesInError) && state == QpState::Err) {
             return Err(DropReason::QpNotReady);
         }
         //= check E16 — dropped before any state is touched; anybody may send a datagram
-        let is_peer =
-            matches!(self.service, Service::Ud(_)) || self.attr.template.leads_back(src, dst);
-        if !is_peer || port != self.attr.port {
-            return Err(DropReason::WrongSource);
+        if matches!(self.service, Service::Ud(_)) {
+            if origin.port != self.attr.port {
+                return Err(DropReason::WrongSource);
+            }
+        } else if !self.is_on_path(origin) || self.attr.path_mig_state != PathMigState::Migrated {
+            return self.check_other_path(now, origin, bth, env);
         }
         //= check E12 — a P_Key that does not match is dropped and counted
         if !bth.pkey.matches(self.attr.pkey) {

@@ -99,6 +99,8 @@ impl core::fmt::Display for QpState {
 pub struct Rule {
     /// All of these must be given.
     pub required: AttrMask,
+    /// Those of them that count if they were given on an earlier transition.
+    pub earlier: AttrMask,
     /// Any of these may be given as well.
     pub optional: AttrMask,
 }
@@ -120,14 +122,16 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         (Init, Init) => (NONE, rows.init),
         (Init, Rtr) => (rows.rtr, rows.rtr_optional),
         (Rtr, Rts) => (rows.rts, rows.live),
-        (Rts, Rts) | (Sqd, Rts) => (NONE, rows.live),
+        (Rts | Sqd, Rts) => (NONE, rows.live),
         //= check H8 — SQE ends in RTS again; RC has no SQE
-        (Sqe, Rts) if !matches!(qp_type, QpType::Rc) => (NONE, rows.live),
+        (Sqe, Rts) if !matches!(qp_type, QpType::Rc) => (NONE, rows.recovered),
         (Rts, Sqd) => (NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => (NONE, rows.drained),
         _ => return None,
     };
-    Some(Rule { required, optional })
+    //= check H2 — a timer or retry count may have been given with the path; once it must be
+    let earlier = required.intersection(PATIENCE);
+    Some(Rule { required, earlier, optional })
 }
 
 /// What distinguishes a service's table: the attributes of each kind of transition.
@@ -139,20 +143,23 @@ struct Rows {
     rtr_optional: AttrMask,
     /// Required by RTR to RTS.
     rts: AttrMask,
-    /// Optional on each way to RTS.
+    /// Optional on each way to RTS but that from SQE, and in RTS.
     live: AttrMask,
+    /// Optional from SQE to RTS.
+    recovered: AttrMask,
     /// Optional in SQD.
     drained: AttrMask,
 }
 
+/// Part of the path for who thinks as the specification does, of the requester for the verbs.
+const PATIENCE: AttrMask = AttrMask::TIMEOUT.union(AttrMask::RETRY_CNT).union(AttrMask::RNR_RETRY);
+
 const RC: Rows = {
     let responder = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
-    let requester = AttrMask::TIMEOUT
-        .union(AttrMask::RETRY_CNT)
-        .union(AttrMask::RNR_RETRY)
-        .union(AttrMask::MAX_QP_RD_ATOMIC);
+    let requester = PATIENCE.union(AttrMask::MAX_QP_RD_ATOMIC);
     Rows {
         rtr: UC.rtr.union(responder),
+        rtr_optional: UC.rtr_optional.union(PATIENCE),
         rts: UC.rts.union(requester),
         live: UC.live.union(AttrMask::MIN_RNR_TIMER),
         drained: UC.drained.union(AttrMask::PORT).union(responder).union(requester),
@@ -160,13 +167,16 @@ const RC: Rows = {
     }
 };
 
+const MIGRATION: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
+
 const UC: Rows = Rows {
     init: AttrMask::PKEY.union(AttrMask::PORT).union(AttrMask::ACCESS),
     rtr: AttrMask::AV.union(AttrMask::PATH_MTU).union(AttrMask::DEST_QPN).union(AttrMask::RQ_PSN),
-    rtr_optional: AttrMask::ACCESS.union(AttrMask::PKEY),
+    rtr_optional: AttrMask::ALT_PATH.union(AttrMask::ACCESS).union(AttrMask::PKEY),
     rts: AttrMask::SQ_PSN,
-    live: AttrMask::CUR_STATE.union(AttrMask::ACCESS),
-    drained: AttrMask::AV.union(AttrMask::ACCESS).union(AttrMask::PKEY),
+    live: AttrMask::CUR_STATE.union(AttrMask::ACCESS).union(MIGRATION).union(AttrMask::RATE_LIMIT),
+    recovered: AttrMask::CUR_STATE.union(AttrMask::ACCESS),
+    drained: AttrMask::AV.union(MIGRATION).union(AttrMask::ACCESS).union(AttrMask::PKEY),
 };
 
 const UD: Rows = Rows {
@@ -174,12 +184,13 @@ const UD: Rows = Rows {
     rtr: AttrMask::empty(),
     rtr_optional: AttrMask::PKEY.union(AttrMask::QKEY),
     rts: AttrMask::SQ_PSN,
-    live: AttrMask::CUR_STATE.union(AttrMask::QKEY),
+    live: AttrMask::CUR_STATE.union(AttrMask::QKEY).union(AttrMask::RATE_LIMIT),
+    recovered: AttrMask::CUR_STATE.union(AttrMask::QKEY),
     drained: AttrMask::PKEY.union(AttrMask::QKEY),
 };
 
-/// The port is the QP's by its number.
-const GSI: Rows = Rows { init: AttrMask::PKEY.union(AttrMask::QKEY), ..UD };
+/// The port is the QP's by its number, and no rate bounds management.
+const GSI: Rows = Rows { init: AttrMask::PKEY.union(AttrMask::QKEY), live: UD.recovered, ..UD };
 
 /// Why a Modify QP was refused. A refused change changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -195,7 +206,7 @@ pub enum ModifyError {
         /// Where it was to go.
         to: QpState,
     },
-    /// Attributes the transition needs were not given.
+    /// Attributes the transition needs were not given, now or before.
     #[error("missing attributes: {0:?}")]
     Missing(AttrMask),
     /// Attributes were given that the transition does not take.
@@ -219,18 +230,17 @@ pub enum ModifyError {
     /// `path_mig_state` was to be ARMED, which both ends together bring about.
     #[error("software does not set ARMED")]
     ArmedBySoftware,
-    /// A timer or retry count that RTS needs has never been given.
-    #[error("never given: {0:?}")]
-    NeverGiven(AttrMask),
     /// Attributes of an SQD QP change only once it is drained.
     #[error("send queue is still draining")]
     Draining,
 }
 
-/// Checks a change against the QP's state and returns the state it leads to.
+/// Checks a change against the QP's state and returns the state it leads to. `given` are those of
+/// the attributes given before that may be.
 pub(crate) fn check(
     qp_type: QpType,
     from: QpState,
+    given: AttrMask,
     change: &QpChange,
 ) -> Result<QpState, ModifyError> {
     if change.cur_state.is_some_and(|state| state != from) {
@@ -238,7 +248,7 @@ pub(crate) fn check(
     }
     let to = change.state.unwrap_or(from);
     let rule = rule(qp_type, from, to).ok_or(ModifyError::Transition { from, to })?;
-    check_mask(rule, change.mask())?;
+    check_mask(rule, given, change.mask())?;
     match change.out_of_range() {
         Some(bit) => Err(ModifyError::OutOfRange(bit)),
         None => Ok(to),
@@ -247,8 +257,8 @@ pub(crate) fn check(
 
 /// Are all attributes given that must be, and no other than may be?
 //= check H2 — one missing or one too many, and nothing changes
-fn check_mask(rule: Rule, given: AttrMask) -> Result<(), ModifyError> {
-    let missing = rule.required - given;
+fn check_mask(rule: Rule, before: AttrMask, given: AttrMask) -> Result<(), ModifyError> {
+    let missing = rule.required - given - (rule.earlier & before);
     if !missing.is_empty() {
         return Err(ModifyError::Missing(missing));
     }

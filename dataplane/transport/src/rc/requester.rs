@@ -93,9 +93,26 @@ impl Requester {
         self.retry = Retry::new(attr);
     }
 
+    /// The path has changed: the retry counter is full again, and what is outstanding goes out
+    /// once more.
+    //= check I5 — the request is retried from its oldest unacknowledged PSN, on a full budget
+    pub(crate) fn resume(&mut self, attr: &Attributes) {
+        self.retry.reload(attr);
+        self.rewind(self.unacked_psn);
+    }
+
+    pub(crate) fn unacked_psn(&self) -> Psn {
+        self.unacked_psn
+    }
+
+    /// When the peer acknowledged something new last.
+    pub(crate) fn last_progress(&self) -> Option<Instant> {
+        self.retry.last_progress()
+    }
+
     /// The attributes of a drained QP have changed.
     pub(crate) fn retune(&mut self, attr: &Attributes) {
-        self.retry = Retry::new(attr);
+        self.retry.retune(attr);
     }
 
     /// Forgets everything, without completions.

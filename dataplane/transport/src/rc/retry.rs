@@ -2,6 +2,7 @@
 //!
 //! What holds: progress reloads both counters; while an RNR wait runs, the ACK timer stands.
 
+use bitflags::bitflags;
 use uroce_wire::Psn;
 
 use crate::attr::Attributes;
@@ -18,14 +19,27 @@ pub(super) struct Retry {
     deadline: Deadline,
     /// The deadline is that of an RNR wait.
     waits_rnr: bool,
-    /// An implied NAK for the oldest PSN has been acted upon; a repetition waits for the timer.
-    has_implied: bool,
-    /// A sequence NAK for the oldest PSN has been acted upon.
-    has_nak: bool,
+    /// Which NAKs for the oldest PSN have been acted upon.
+    noted: Noted,
     transport_left: u8,
     rnr_left: u8,
     /// The end of what was outstanding when the sequence NAK was acted upon.
     nak_end: Psn,
+    /// When the peer took something new last; the origin of time: never.
+    last_progress: Instant,
+}
+
+const _: () = assert!(size_of::<Retry>() == 24);
+
+bitflags! {
+    /// NAKs acted upon.
+    #[derive(Clone, Copy, Default, Debug)]
+    struct Noted: u8 {
+        /// An implied one; a repetition waits for the timer.
+        const IMPLIED = 1;
+        /// One of the PSN sequence.
+        const SEQUENCE = 1 << 1;
+    }
 }
 
 /// A point in time that may not be set, in one word.
@@ -56,14 +70,30 @@ impl Retry {
         Retry { transport_left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Retry::default() }
     }
 
+    /// The attributes of a drained QP have changed.
+    pub(super) fn retune(&mut self, attr: &Attributes) {
+        *self = Retry { last_progress: self.last_progress, ..Retry::new(attr) };
+    }
+
+    /// The counter of transport retries is full again, and the ACK timer stands.
+    pub(super) fn reload(&mut self, attr: &Attributes) {
+        self.transport_left = attr.retry_cnt;
+        self.noted = Noted::empty();
+        self.stop_ack();
+    }
+
+    pub(super) fn last_progress(&self) -> Option<Instant> {
+        (self.last_progress != Instant::ZERO).then_some(self.last_progress)
+    }
+
     /// The peer has taken something new; `outstanding` says whether more is on its way.
     //= check B4 — the retry counter reloads on progress
     pub(super) fn progress(&mut self, attr: &Attributes, now: Instant, outstanding: bool) {
         self.transport_left =
             if seeded!(NoRetryReload) { self.transport_left } else { attr.retry_cnt };
         self.rnr_left = attr.rnr_retry;
-        self.has_implied = false;
-        self.has_nak = false;
+        self.last_progress = now;
+        self.noted = Noted::empty();
         self.stop_ack();
         if outstanding {
             self.arm(attr, now);
@@ -104,7 +134,9 @@ impl Retry {
 
     /// Is this implied NAK the first one since the last progress or timeout?
     pub(super) fn first_implied(&mut self) -> bool {
-        !core::mem::replace(&mut self.has_implied, true)
+        let is_first = !self.noted.contains(Noted::IMPLIED);
+        self.noted |= Noted::IMPLIED;
+        is_first
     }
 
     /// Is this sequence NAK a copy of the one acted upon last? A responder gives one and then waits
@@ -112,12 +144,13 @@ impl Retry {
     //= check A10 — a copy of a NAK is no new one
     //= check B5 — but after a full repetition it is, and charged
     pub(super) fn is_copy(&self, next_psn: Psn) -> bool {
-        self.has_nak && next_psn.is_before(self.nak_end)
+        self.noted.contains(Noted::SEQUENCE) && next_psn.is_before(self.nak_end)
     }
 
     /// This sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
     pub(super) fn note_nak(&mut self, end_psn: Psn) {
-        (self.has_nak, self.nak_end) = (true, end_psn);
+        self.noted |= Noted::SEQUENCE;
+        self.nak_end = end_psn;
     }
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. False: none was left.
@@ -154,8 +187,7 @@ impl Retry {
         let expired = !self.waits_rnr && self.deadline.is_due(now);
         if expired {
             self.deadline = Deadline::NEVER;
-            self.has_implied = false;
-            self.has_nak = false;
+            self.noted = Noted::empty();
         }
         expired
     }

@@ -14,7 +14,7 @@ impl World {
     /// # Errors
     /// Those of [`Qp::modify`].
     pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
-        let result = self.with_qp(at, |qp, _, env| qp.modify(change, env));
+        let result = self.with_qp(at, |qp, now, env| qp.modify(now, change, env));
         self.derive(at);
         let slot = self.slot_mut(at);
         slot.state_known = slot.qp.state();

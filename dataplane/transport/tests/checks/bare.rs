@@ -144,7 +144,7 @@ impl Bare {
             },
         ];
         for change in changes {
-            bare.qp.modify(&change, &mut bare.env).unwrap();
+            bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
         }
         bare
     }

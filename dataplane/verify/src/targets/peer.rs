@@ -4,9 +4,9 @@ use crate::Input;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Key, Memory,
-    MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit, QpState,
-    QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Key,
+    Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit,
+    QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va,
@@ -249,10 +249,10 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
         _ => &[init, rtr, rts],
     };
     for step in steps {
-        qp.modify(step, world).expect("a regular way up");
+        qp.modify(Instant::ZERO, step, world).expect("a regular way up");
     }
     if matches!(state, QpState::Sqd | QpState::Err) {
-        qp.modify(&QpChange::to(state), world).expect("from RTS");
+        qp.modify(Instant::ZERO, &QpChange::to(state), world).expect("from RTS");
     }
     qp
 }
