@@ -4,7 +4,9 @@ mod common;
 
 use common::{Setup, post};
 use uroce::config::LossConfig;
-use uroce::{ConnectOptions, ControlError, RequestError, SendWr, WcStatus};
+use uroce::{
+    ConnectOptions, Context, ControlError, EventKind, EventSource, RequestError, SendWr, WcStatus,
+};
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
 
@@ -49,4 +51,51 @@ fn links_of_ports_that_are_not_there_are_not_changed() {
     assert_eq!(left.set_loss(2, TOTAL), none);
     let more_than_all = LossConfig { rx: 1.5, ..TOTAL };
     assert_eq!(left.set_loss(1, more_than_all), Err(RequestError::Control(ControlError::Loss)));
+}
+
+/// The next event is of the link.
+fn tells(context: &Context, kind: EventKind) {
+    let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+    assert_eq!((event.source, event.kind), (EventSource::Port(1), kind));
+}
+
+#[test] //= check M1 test
+fn a_link_that_is_down_for_less_than_the_retries_costs_no_message() {
+    // 16 ms eight times.
+    let options = ConnectOptions { timeout: 12, retry_cnt: 7, ..ConnectOptions::default() };
+    let (mut left, right) = Setup { options, ..Setup::default() }.connect();
+    left.context.set_link(1, false).unwrap();
+    tells(&left.context, EventKind::PortErr);
+    tells(&right.context, EventKind::PortErr);
+    left.memory.write_at(0, &common::pattern(3, 9000)).unwrap();
+    let all = [left.memory.slice(..9000).unwrap()];
+    post(&mut left.qp, SendWr::write(&all, right.memory.remote()).id(1));
+    while left.counter("local_ack_timeout_err") < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(right.bytes(0, 9000), vec![0; 9000]);
+    left.context.set_link(1, true).unwrap();
+    assert_eq!(left.done(), 1);
+    assert_eq!(right.bytes(0, 9000), common::pattern(3, 9000));
+    tells(&left.context, EventKind::PortActive);
+    tells(&right.context, EventKind::PortActive);
+}
+
+#[test] //= check M1 test
+fn a_link_that_is_down_for_longer_than_the_retries_is_an_error() {
+    let (mut left, right) = impatient().connect();
+    right.context.set_link(1, false).unwrap();
+    tells(&left.context, EventKind::PortErr);
+    let some = [left.memory.slice(..8).unwrap()];
+    post(&mut left.qp, SendWr::write(&some, right.memory.remote()));
+    assert_eq!(left.completion().status, WcStatus::RetryExcErr);
+    right.context.set_link(1, true).unwrap();
+    tells(&left.context, EventKind::PortActive);
+    // The link is as good as before, for others.
+    let (mut left, mut right) =
+        (common::Side::new(&left.context), common::Side::new(&right.context));
+    common::join(&mut left, &mut right, &ConnectOptions::default());
+    let some = [left.memory.slice(..8).unwrap()];
+    post(&mut left.qp, SendWr::write(&some, right.memory.remote()).id(2));
+    assert_eq!(left.done(), 2);
 }

@@ -50,6 +50,7 @@ impl Thread {
         self.watch_links();
     }
 
+    //= check M1 — the link's way down and up is told; what it means to a QP is its retries' affair
     fn link_changed(&mut self, port: u8, change: LinkChange) {
         match change {
             LinkChange::Found => self.announce(port),
