@@ -11,6 +11,7 @@
 //!
 //! Not here: posting and polling, which go to the engine directly.
 
+mod connect;
 mod open;
 pub mod ring;
 
@@ -25,13 +26,15 @@ use uroce_transport::{Ah, Pd, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::config::{Config, DeviceConfig, LossConfig};
+use crate::connect::Driver;
+use crate::gsi::Gsi;
 use crate::netdev::Watch;
 use crate::path::{AddressVector, AlternateVector};
 use crate::port_watch::{PortAttr, PortTable};
 use crate::request::{
     Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError, Requests,
 };
-use crate::thread;
+use crate::thread::{self, Parts};
 use ring::RingLease;
 
 /// Longer than a resolution and a stalled lcore together.
@@ -67,8 +70,15 @@ impl Device {
         let (requests, inbox) = Requests::new(opened.control.waker().clone());
         let cpu = thread::choose_cpu(config, device);
         let ports = opened.ports.table.clone();
-        let thread =
-            thread::start(opened.control, opened.ports, inbox, cpu).map_err(OpenError::Thread)?;
+        let seed = random_seed().map_err(OpenError::NoRandomness)?;
+        let parts = Parts {
+            gsi: Gsi::new(opened.control.ports(), random_psn().map_err(OpenError::NoRandomness)?)
+                .map_err(OpenError::Gsi)?,
+            driver: Driver::new(ca_guid(&ports.all()), seed),
+            control: opened.control,
+            ports: opened.ports,
+        };
+        let thread = thread::start(parts, inbox, cpu).map_err(OpenError::Thread)?;
         let mut device = Self {
             config: device.clone(),
             engine: opened.engine,
@@ -267,6 +277,20 @@ impl Drop for Device {
         }
         self.leases.clear();
     }
+}
+
+/// The seed of ids that strangers must not guess.
+fn random_seed() -> Result<[u8; 16], getrandom::Error> {
+    let mut seed = [0; 16];
+    getrandom::fill(&mut seed)?;
+    Ok(seed)
+}
+
+/// The EUI-64 of a device: that of its first port's Ethernet address.
+fn ca_guid(ports: &[PortAttr]) -> u64 {
+    let mac = ports.first().map_or([0; 6], |port| port.mac.0);
+    let [a, b, c, d, e, f] = mac;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 /// A start PSN that a stranger cannot guess.

@@ -22,7 +22,9 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod connect;
 pub mod device;
+mod gsi;
 mod netdev;
 pub mod path;
 mod port_watch;

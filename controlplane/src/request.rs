@@ -11,6 +11,7 @@ use uroce_transport::{PathAttr, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Qpn};
 
 use crate::config::LossConfig;
+use crate::connect::{CmError, CmRequest};
 use crate::netdev::NetdevState;
 use crate::path::{AddressVector, AlternateVector, PathError};
 
@@ -27,6 +28,9 @@ pub enum RequestError {
     /// The engine has no room for the address handle.
     #[error(transparent)]
     Handle(#[from] AhError),
+    /// A listener or connection cannot have it.
+    #[error(transparent)]
+    Connection(#[from] CmError),
     /// The change names packet headers. They are made from an [`AddressVector`], of resolved
     /// addresses only.
     #[error("a path is given as an address vector, not as packet headers")]
@@ -99,6 +103,7 @@ pub(crate) enum Request {
     PortStatus { port: u8, reply: Reply<PortStatus> },
     SetLoss { port: u8, loss: LossConfig, reply: Reply<()> },
     SetLink { port: u8, up: bool, reply: Reply<()> },
+    Connection(CmRequest),
     Counts { reply: Reply<Vec<Count>> },
     Netdev { port: u8, state: NetdevState },
     Shutdown,

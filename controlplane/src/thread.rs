@@ -4,9 +4,11 @@
 //!   requests ──> serve ──┬─> Control (commands to lcores) ──> reply
 //!                        └─> waiting for a neighbour ── resolve ──> Control ──> reply
 //!   slow frames ──> Neighbours ──> frames out
+//!   packets to QP 1 ──> Gsi ──> Driver (connections) ──> Control, frames out
+//!   notices of QPs ─────────────────┘
 //! ```
 //!
-//! It is a state machine that never waits for a peer: a request that needs a neighbour's address
+//! It sleeps until there is one of these, or a link changes, or a timer is due. It is a state machine that never waits for a peer: a request that needs a neighbour's address
 //! stands aside, and ARP, neighbour discovery and echo go on.
 //!
 //! Invariants
@@ -15,6 +17,7 @@
 //!
 //! Not here: what the requests mean to a QP (the engine's and the transport's).
 
+mod connections;
 mod counts;
 mod frames;
 mod ports;
@@ -30,15 +33,23 @@ use uroce_engine::eal::block_signals;
 use uroce_transport::Instant;
 
 use crate::config::{Config, DeviceConfig, Lcores};
+use crate::connect::Driver;
+use crate::gsi::Gsi;
 use crate::port_watch::Ports;
 use crate::request::Request;
 use counts::Counts;
 use waiting::Waiting;
 
-/// Between two looks at adopted lcores when nothing happens.
+/// Between two looks at adopted lcores, and the longest sleep.
 const QUIET: Duration = Duration::from_millis(1);
-/// Between two looks at neighbours that are being asked for.
-const ASKING: Duration = Duration::from_micros(200);
+
+/// What the thread begins with.
+pub(crate) struct Parts {
+    pub(crate) control: Control,
+    pub(crate) ports: Ports,
+    pub(crate) gsi: Gsi,
+    pub(crate) driver: Driver,
+}
 
 /// Starts the thread.
 ///
@@ -46,8 +57,7 @@ const ASKING: Duration = Duration::from_micros(200);
 ///
 /// The process may not have another thread.
 pub(crate) fn start(
-    control: Control,
-    ports: Ports,
+    parts: Parts,
     requests: Receiver<Request>,
     cpu: Option<usize>,
 ) -> std::io::Result<JoinHandle<()>> {
@@ -57,9 +67,17 @@ pub(crate) fn start(
             // A CPU that went away meanwhile is no reason not to run elsewhere.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        let epoch = std::time::Instant::now();
-        let counts = Counts::default();
-        let thread = Thread { control, ports, waiting: Vec::new(), counts, epoch, ended: false };
+        let Parts { control, ports, gsi, driver } = parts;
+        let thread = Thread {
+            control,
+            ports,
+            gsi,
+            driver,
+            waiting: Vec::new(),
+            counts: Counts::default(),
+            epoch: std::time::Instant::now(),
+            ended: false,
+        };
         thread.run(&requests);
     };
     std::thread::Builder::new().name("uroce-control".into()).spawn(body)
@@ -85,6 +103,8 @@ pub(crate) fn choose_cpu(config: &Config, device: &DeviceConfig) -> Option<usize
 struct Thread {
     control: Control,
     ports: Ports,
+    gsi: Gsi,
+    driver: Driver,
     waiting: Vec<Waiting>,
     counts: Counts,
     epoch: std::time::Instant,
@@ -103,36 +123,51 @@ impl Thread {
                 self.control.serve_adopted();
                 serve_due = now + QUIET;
             }
-            let mut busy = self.take_frames(now);
-            self.ask_neighbours();
-            self.resume();
+            let mut busy = self.turn(now);
             busy |= self.take_requests(requests);
             if !busy {
-                self.wait(requests);
+                self.sleep(requests);
             }
         }
+        self.close_connections();
         self.refuse_waiting();
         self.control.shutdown();
+    }
+
+    /// Everything that comes without being asked for. Says whether anything did.
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut busy = self.take_frames(now);
+        busy |= self.take_mads(now);
+        busy |= self.take_notices(now);
+        self.run_connections(now);
+        self.ask_neighbours();
+        self.resume();
+        busy
     }
 
     fn now(&self) -> Instant {
         Instant::from_nanos(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Sleeps until there is something to do, or it is time to look after adopted lcores, silent
-    /// links and questions to neighbours.
-    fn wait(&mut self, requests: &Receiver<Request>) {
-        let pause = if self.waiting.is_empty() { QUIET } else { ASKING };
-        let pause = pause.min(self.control.link_poll_period());
-        let mut came = Err(TryRecvError::Empty);
-        self.control.sleep(pause, || {
-            came = requests.try_recv();
-            !matches!(came, Err(TryRecvError::Empty))
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self, requests: &Receiver<Request>) {
+        let now = self.now();
+        let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());
+        let due = timers.chain(self.driver.next_timeout()).min();
+        let until_due = due.map_or(QUIET, |due| due.since(now));
+        let pause = QUIET.min(until_due).min(self.control.link_poll_period());
+        let mut came = None;
+        self.control.sleep(pause, || match requests.try_recv() {
+            Err(TryRecvError::Empty) => false,
+            other => {
+                came = Some(other);
+                true
+            }
         });
         match came {
-            Ok(request) => self.serve(request),
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => self.ended = true,
+            Some(Ok(request)) => self.serve(request),
+            Some(Err(_)) => self.ended = true,
+            None => {}
         }
     }
 }

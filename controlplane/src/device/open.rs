@@ -71,6 +71,12 @@ pub enum OpenError {
     /// The lcores did not start.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The system has no randomness.
+    #[error("no randomness: {0}")]
+    NoRandomness(getrandom::Error),
+    /// QP 1 did not come up.
+    #[error("no general services interface: {0}")]
+    Gsi(uroce_transport::ModifyError),
     /// The control-plane thread did not start.
     #[error("no control-plane thread: {0}")]
     Thread(std::io::Error),

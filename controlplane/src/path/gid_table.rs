@@ -7,6 +7,8 @@
 //!
 //! Not here: who says which addresses those are (the configuration, or the kernel's netdev).
 
+use std::net::IpAddr;
+
 use uroce_engine::MAX_GIDS;
 use uroce_wire::Gid;
 
@@ -62,6 +64,13 @@ impl GidTable {
         entry.map(|own| own.address().into())
     }
 
+    /// The index of an address that the port has.
+    pub fn index(&self, address: IpAddr) -> Option<u8> {
+        let is_it = |entry: &Option<IpPrefix>| entry.is_some_and(|own| own.address() == address);
+        // At most MAX_GIDS.
+        self.entries.iter().position(is_it).map(|index| index as u8)
+    }
+
     /// The entries in the order of their indexes; an empty one is the zero GID.
     pub fn gids(&self) -> Vec<Gid> {
         let gid = |entry: &Option<IpPrefix>| entry.map(|own| own.address().into());
@@ -82,7 +91,6 @@ impl GidTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::IpAddr;
 
     fn prefixes(texts: &[&str]) -> Vec<IpPrefix> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -99,6 +107,8 @@ mod tests {
         assert!(table.update(&prefixes(&["2001:db8::1/64", "192.0.2.1/24"])));
         assert_eq!(table.gids(), [gid("192.0.2.1"), Gid::default(), gid("2001:db8::1")]);
         assert_eq!((table.gid(1), table.gid(3)), (None, None));
+        let index = |text: &str| table.index(text.parse().unwrap());
+        assert_eq!(["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(index), [Some(0), None, Some(2)]);
         let now = ["198.51.100.1/24", "198.51.100.2/24", "2001:db8::1/64", "192.0.2.1/24"];
         assert!(table.update(&prefixes(&now)));
         let expected = ["192.0.2.1", "198.51.100.1", "2001:db8::1", "198.51.100.2"];

@@ -36,6 +36,8 @@ impl Thread {
             let value = self.ports.neighbours.iter().map(of_port).sum();
             (reason.name(), reason.description(), value)
         }));
+        counts.extend(self.gsi.counts());
+        counts.extend(self.driver.counts());
         counts
     }
 }

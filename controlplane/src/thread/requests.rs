@@ -26,7 +26,9 @@ impl Thread {
 
     pub(super) fn serve(&mut self, request: Request) {
         match request {
-            Request::CreateQp { spec, reply } => {
+            Request::CreateQp { mut spec, reply } => {
+                // A connection that it may be given to needs to know what happens to it.
+                spec.notices = true;
                 let result = self.control.create_qp(&spec).map_err(RequestError::from);
                 if let Err(unwanted) = reply.send(result) {
                     // Who asked has given up: nobody else knows the QP.
@@ -43,7 +45,7 @@ impl Thread {
                 answer(&reply, self.control.resize_qp(qpn, caps).map_err(RequestError::from));
             }
             Request::DestroyQp { qpn, reply } => {
-                answer(&reply, self.control.destroy_qp(qpn).map_err(RequestError::from));
+                answer(&reply, self.destroy_qp(qpn));
             }
             Request::Resolve { port, vector, reply } => self.resolve(port, &vector, reply),
             Request::ResolveHandle { port, vector, reply } => {
@@ -69,6 +71,7 @@ impl Thread {
             Request::SetLink { port, up, reply } => {
                 answer(&reply, self.control.set_link(port, up).map_err(RequestError::from));
             }
+            Request::Connection(request) => self.serve_connection(request),
             Request::Counts { reply } => answer(&reply, Ok(self.count())),
             Request::Shutdown => self.ended = true,
         }

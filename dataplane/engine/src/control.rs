@@ -26,7 +26,7 @@ use crate::thread::LcoreThread;
 use links::Links;
 use records::{Record, Records};
 use rtrb::Producer;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uroce_transport::{
@@ -200,6 +200,8 @@ pub struct Control {
     lcores: Vec<LcoreLink>,
     slots: Slots,
     qps: Records,
+    /// Numbers that no new QP gets.
+    held: HashSet<Qpn>,
     groups: GroupBook,
     exits: Arc<Exits>,
     /// Notices taken from the lcores and not yet given.
@@ -226,6 +228,7 @@ impl Control {
             lcores,
             slots: Slots::new(max_qps),
             qps: Records::new(max_qps, numbers),
+            held: HashSet::new(),
             groups,
             exits,
             noticed: VecDeque::new(),

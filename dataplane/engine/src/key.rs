@@ -201,6 +201,25 @@ impl Slots {
         Some((index, number))
     }
 
+    /// The same, but for names that are held: up to `held` of them are passed over, each with its
+    /// slot. `None` also where no slot has another name.
+    pub(crate) fn take_unless(
+        &mut self,
+        name: impl Fn(u32, u32) -> u32,
+        never: &[u32],
+        is_held: impl Fn(u32) -> bool,
+        held: usize,
+    ) -> Option<(u32, u32)> {
+        for _ in 0..=held {
+            let (index, number) = self.take(&name, never)?;
+            if !is_held(number) {
+                return Some((index, number));
+            }
+            self.give_back(index);
+        }
+        None
+    }
+
     /// Gives a slot back; its number is void from now on.
     pub(crate) fn give_back(&mut self, index: u32) {
         let generation = &mut self.generations[index as usize];

@@ -34,10 +34,7 @@ impl Control {
         }
         let caps = caps_of(spec)?;
         let lcore = self.choose_lcore(spec.lcore)?;
-        let numbers = self.qps.numbers();
-        let slot = self.slots.take(|at, life| numbers.qpn(at, life), &NEVER);
-        let (index, number) = slot.ok_or(ControlError::NoQpLeft)?;
-        let qpn = Qpn::new(number);
+        let (index, qpn) = self.take_number().ok_or(ControlError::NoQpLeft)?;
         let Some(events) = self.shared.events.admit(Subject::Qp(qpn)) else {
             self.slots.give_back(index);
             return Err(ControlError::NoEventsLeft);
@@ -55,6 +52,27 @@ impl Control {
         let (qp_type, has_srq) = (spec.qp_type, spec.srq.is_some());
         self.qps.put(Record::new(qpn, index, lcore, qp_type, has_srq, caps));
         Ok(QpHandle { qpn, lcore, sq, rq, events })
+    }
+
+    /// Keeps a number from being given to a new QP until it is [released](Control::release_qpn),
+    /// also when the QP that has it is destroyed: packets to it may still be under way.
+    //= check J9 — not another QP's before it is released
+    pub fn hold_qpn(&mut self, qpn: Qpn) {
+        self.held.insert(qpn);
+    }
+
+    /// Ends [`hold_qpn`](Control::hold_qpn).
+    pub fn release_qpn(&mut self, qpn: Qpn) {
+        self.held.remove(&qpn);
+    }
+
+    /// A free slot and the number that it makes, which nobody holds.
+    fn take_number(&mut self) -> Option<(u32, Qpn)> {
+        let (numbers, held) = (self.qps.numbers(), &self.held);
+        let is_held = |number| held.contains(&Qpn::new(number));
+        let name = |at, life| numbers.qpn(at, life);
+        let (index, number) = self.slots.take_unless(name, &NEVER, is_held, held.len())?;
+        Some((index, Qpn::new(number)))
     }
 
     fn choose_lcore(&self, wish: Option<usize>) -> Result<usize, ControlError> {

@@ -75,6 +75,29 @@ fn two_engines_give_different_numbers() {
 }
 
 #[test]
+//= check J9 test
+fn a_held_number_is_nobodys_until_it_is_released() {
+    // One slot and sixteen generations: the number would come again soon.
+    let numbers = Numbers::with_key(1 << 20, &bytes(5));
+    let mut slots = Slots::new(1);
+    let name = |at, life| numbers.qpn(at, life);
+    let (index, held) = slots.take(name, &[]).unwrap();
+    slots.give_back(index);
+    for _ in 0..100 {
+        let (index, number) = slots.take_unless(name, &[], |number| number == held, 1).unwrap();
+        assert_ne!(number, held);
+        slots.give_back(index);
+    }
+    let mut next = || {
+        let (index, number) = slots.take_unless(name, &[], |_| false, 0).unwrap();
+        slots.give_back(index);
+        number
+    };
+    assert!((0..16).any(|_| next() == held), "it is released");
+    assert_eq!(slots.take_unless(name, &[], |_| true, 40), None, "all are held");
+}
+
+#[test]
 fn forbidden_numbers_are_never_given_out() {
     let never = [0, 1, 0xff_ffff];
     let numbers = Numbers::with_key(16, &bytes(3));

@@ -1,0 +1,93 @@
+//! What the driver touches: QPs, neighbours, frames.
+
+use uroce_cm::MadAddr;
+use uroce_engine::{Control, ControlError, QpInfo};
+use uroce_transport::{AltPath, Instant, PathAttr, QpChange};
+use uroce_wire::{Encap, Mac, PathMtu, Pkey, Qpn};
+
+use super::source::{Way, find_own};
+use crate::gsi::{GSI, Gsi};
+use crate::path::neighbour::Resolution;
+use crate::path::{AddressVector, PathError, Route};
+use crate::port_watch::Ports;
+
+/// The parts of the control-plane thread that connections need.
+pub(crate) struct Around<'a> {
+    pub(crate) now: Instant,
+    pub(crate) control: &'a mut Control,
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) gsi: &'a mut Gsi,
+}
+
+impl Around<'_> {
+    /// The headers of a connected QP's packets; `None` while the next hop is being asked for.
+    pub(super) fn path(
+        &mut self,
+        way: &Way,
+        own: Qpn,
+        dest: Qpn,
+    ) -> Result<Option<PathAttr>, PathError> {
+        let Some((route, mac)) = self.look_up(way.port, &way.vector)? else { return Ok(None) };
+        let neighbours = &self.ports.neighbours[usize::from(way.port) - 1];
+        Ok(Some(route.path(neighbours, mac, own, dest)))
+    }
+
+    /// The same of an alternate path.
+    pub(super) fn alternate(
+        &mut self,
+        way: &Way,
+        own: Qpn,
+        dest: Qpn,
+        timeout: u8,
+    ) -> Result<Option<AltPath>, PathError> {
+        let path = self.path(way, own, dest)?;
+        Ok(path.map(|path| AltPath { path, port: way.port, pkey: Pkey::DEFAULT, timeout }))
+    }
+
+    /// The port and the headers of MADs to an address; `None` while the next hop is being asked
+    /// for.
+    pub(super) fn mad_path(&mut self, to: &MadAddr) -> Result<Option<(u8, Encap)>, PathError> {
+        let own = find_own(self.ports, to.src.to_ip());
+        let (port, sgid_index) = own.ok_or(PathError::NoPort(to.port))?;
+        let vector = AddressVector {
+            sgid_index,
+            dgid: to.dst,
+            traffic_class: to.traffic_class,
+            flow_label: to.flow_label,
+            hop_limit: to.hop_limit,
+            service_level: to.sl,
+            ..AddressVector::default()
+        };
+        let Some((route, mac)) = self.look_up(port, &vector)? else { return Ok(None) };
+        let neighbours = &self.ports.neighbours[usize::from(port) - 1];
+        Ok(Some((port, route.path(neighbours, mac, GSI, GSI).encap)))
+    }
+
+    fn look_up(
+        &mut self,
+        port: u8,
+        vector: &AddressVector,
+    ) -> Result<Option<(Route, Mac)>, PathError> {
+        let at = usize::from(port).wrapping_sub(1);
+        let neighbours = self.ports.neighbours.get_mut(at).ok_or(PathError::NoPort(port))?;
+        let route = Route::find(vector, port, neighbours)?;
+        match neighbours.resolve(self.now, route.next_hop) {
+            Resolution::Ready(mac) => Ok(Some((route, mac))),
+            Resolution::Pending => Ok(None),
+            Resolution::Failed => Err(route.no_answer()),
+        }
+    }
+
+    /// The largest path MTU of a port.
+    pub(super) fn path_mtu(&self, port: u8) -> Option<PathMtu> {
+        self.ports.table.port(port)?.max_path_mtu
+    }
+
+    pub(super) fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
+        self.control.modify_qp(qpn, change)
+    }
+
+    pub(super) fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
+        self.control.query_qp(qpn)
+    }
+}

@@ -1,0 +1,248 @@
+//! The side that begins.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use uroce_cm::{ConnectParams, Path};
+use uroce_transport::{MAX_RD_ATOMIC, QpType};
+use uroce_wire::cm::{CmTimeout, Failover, IpHeader, PrivateData, Rep, TransportService};
+use uroce_wire::{PathMtu, Pkey};
+
+use super::{Driver, Tally, private_data, service_id};
+use crate::connect::around::Around;
+use crate::connect::connection::{Connection, Next, OwnQp, Stage};
+use crate::connect::source::{Way, choose};
+use crate::connect::{
+    Agreed, CmChannel, CmError, CmEventKind, CmId, ConnParam, ConnectSpec, PortSpace, qp,
+};
+use crate::request::RequestError;
+
+/// How long either side may take for an answer before its message is sent again: 268 ms. A Linux
+/// peer asks for more time by MRA.
+pub(super) const RESPONSE_TIMEOUT: CmTimeout = CmTimeout::from_code(16);
+/// How often a message is sent again.
+pub(super) const CM_RETRIES: u8 = 15;
+/// Bytes for applications in a REQ and in a SIDR_REQ.
+const REQ_DATA: usize = 92 - IpHeader::LEN;
+const SIDR_DATA: usize = 216 - IpHeader::LEN;
+
+impl Driver {
+    pub(super) fn connect(
+        &mut self,
+        channel: Arc<CmChannel>,
+        spec: ConnectSpec,
+        around: &mut Around<'_>,
+    ) -> Result<CmId, RequestError> {
+        let max = if spec.space == PortSpace::Tcp { REQ_DATA } else { SIDR_DATA };
+        check_param(&spec.param, max)?;
+        let primary = choose(around.ports, &spec.path)?;
+        let alternate = spec.alternate.map(|path| choose(around.ports, &path)).transpose()?;
+        let path_mtu = path_mtu(&spec.param, primary.port, around)?;
+        let qp = spec.qp.map(|qp| self.own_qp(qp, spec.space, around)).transpose()?;
+        if qp.is_none() && spec.space == PortSpace::Tcp {
+            return Err(CmError::NoQp.into());
+        }
+        let source_port = match spec.source_port {
+            0 => self.ports.free(spec.space).ok_or(CmError::NoPortLeft)?,
+            port => port,
+        };
+        let id = self.new_id()?;
+        let connection = Connection {
+            local: SocketAddr::new(primary.addresses().0, source_port),
+            peer: SocketAddr::new(spec.path.destination, spec.port),
+            qp,
+            param: spec.param,
+            alternate,
+            path_mtu,
+            ..Connection::new(channel, spec.space, Stage::Resolving(Next::Ask), primary)
+        };
+        self.connections.insert(id, connection);
+        if spec.space == PortSpace::Tcp {
+            self.hold(id, qp, around);
+        }
+        self.step(id, around);
+        Ok(id)
+    }
+
+    /// The paths are known: the peer is asked.
+    pub(super) fn ask(&mut self, id: CmId, around: &mut Around<'_>) {
+        let result = match self.connections.get(&id).map(|connection| connection.space) {
+            Some(PortSpace::Tcp) => self.send_req(id, around),
+            Some(PortSpace::Udp) => self.send_sidr_req(id, around),
+            None => return,
+        };
+        if let Err(error) = result {
+            self.fail(id, error, around);
+        }
+    }
+
+    fn send_req(&mut self, id: CmId, around: &mut Around<'_>) -> Result<(), RequestError> {
+        let psn = self.cm.starting_psn();
+        let connection = self.connections.get_mut(&id).ok_or(CmError::UnknownId(id))?;
+        let own = connection.qp.as_mut().ok_or(CmError::NoQp)?;
+        if own.is_driven {
+            own.psn = psn;
+            around.modify_qp(own.qpn, &qp::to_init(connection.primary.port, &connection.param))?;
+        }
+        let params = connect_params(connection)?;
+        let conn = self.cm.connect(around.now, &params).map_err(CmError::Protocol)?;
+        connection.conn = Some(conn);
+        connection.stage = Stage::Asked;
+        self.by_conn.insert(conn, id);
+        Ok(())
+    }
+
+    /// The peer accepts.
+    pub(super) fn accepted(&mut self, id: CmId, rep: &Rep, around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(own) = connection.qp else { return };
+        let param = &connection.param;
+        connection.agreed = Some(Agreed {
+            peer_qpn: rep.local_qpn,
+            rq_psn: rep.starting_psn,
+            sq_psn: own.psn,
+            path_mtu: connection.path_mtu,
+            max_dest_rd_atomic: param.responder_resources.min(rep.initiator_depth),
+            max_rd_atomic: param.initiator_depth.min(rep.responder_resources),
+            retry_cnt: param.retry_count,
+            rnr_retry: rep.rnr_retry_count,
+            timeout: param.ack_timeout,
+            port: connection.primary.port,
+            vector: connection.primary.vector,
+        });
+        connection.private_data = rep.private_data.0.to_vec();
+        if rep.failover != Failover::Accepted {
+            connection.alternate = None;
+        }
+        connection.stage = Stage::Resolving(Next::Join);
+        self.step(id, around);
+    }
+
+    /// The peer has accepted and the paths are known: RTR, RTS and RTU.
+    pub(super) fn join(&mut self, id: CmId, around: &mut Around<'_>) {
+        if let Err(error) = self.try_join(id, around) {
+            self.fail(id, error, around);
+        }
+    }
+
+    fn try_join(&mut self, id: CmId, around: &mut Around<'_>) -> Result<(), RequestError> {
+        let connection = self.connections.get_mut(&id).ok_or(CmError::UnknownId(id))?;
+        let (Some(own), Some(agreed)) = (connection.qp, connection.agreed) else {
+            return Err(CmError::WrongState.into());
+        };
+        if !own.is_driven {
+            connection.stage = Stage::Answered;
+            let private_data = std::mem::take(&mut connection.private_data);
+            self.tell(id, CmEventKind::ConnectResponse { agreed, private_data });
+            return Ok(());
+        }
+        connection.to_rtr(&own, &agreed, around)?;
+        let is_armed = connection.alternate_path.is_some();
+        around.modify_qp(own.qpn, &qp::to_rts(own.qp_type, &agreed, is_armed))?;
+        self.ready(id, around)?;
+        let connection = self.connection(id)?;
+        let private_data = std::mem::take(&mut connection.private_data);
+        self.tell(id, CmEventKind::Established { agreed, private_data });
+        Ok(())
+    }
+
+    /// Our QP can send: RTU.
+    pub(super) fn ready(&mut self, id: CmId, around: &mut Around<'_>) -> Result<(), RequestError> {
+        let connection = self.connections.get_mut(&id).ok_or(CmError::UnknownId(id))?;
+        let conn = connection.conn.ok_or(CmError::WrongState)?;
+        self.cm.ready(around.now, conn, PrivateData::default()).map_err(CmError::Protocol)?;
+        connection.stage = Stage::Established;
+        self.count(Tally::Active);
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// INIT to RTR of a driven QP, with the paths that were looked up.
+    pub(super) fn to_rtr(
+        &self,
+        own: &OwnQp,
+        agreed: &Agreed,
+        around: &mut Around<'_>,
+    ) -> Result<(), RequestError> {
+        let path = self.primary_path.ok_or(CmError::WrongState)?;
+        let change = qp::to_rtr(own.qp_type, agreed, &self.param, path, self.alternate_path);
+        Ok(around.modify_qp(own.qpn, &change)?)
+    }
+
+    /// Private data of a REQ or SIDR_REQ: whom it is from and for, and the application's bytes.
+    pub(super) fn request_data<const MAX: usize>(&self) -> Result<PrivateData<MAX>, CmError> {
+        let header =
+            IpHeader { src_port: self.local.port(), src: self.local.ip(), dst: self.peer.ip() };
+        let mut bytes = [0; IpHeader::LEN];
+        header.emit(&mut bytes);
+        private_data(&[&bytes[..], &self.param.private_data].concat())
+    }
+}
+
+fn connect_params(connection: &Connection) -> Result<ConnectParams, RequestError> {
+    let own = connection.qp.ok_or(CmError::NoQp)?;
+    let param = &connection.param;
+    Ok(ConnectParams {
+        service_id: service_id(connection.space, connection.peer.port()),
+        local_qpn: own.qpn,
+        starting_psn: own.psn,
+        transport_service: match own.qp_type {
+            QpType::Uc => TransportService::Uc,
+            _ => TransportService::Rc,
+        },
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+        pkey: Pkey::DEFAULT,
+        path_mtu: connection.path_mtu,
+        srq: own.has_srq,
+        flow_control: param.flow_control,
+        primary: cm_path(&connection.primary, param.ack_timeout),
+        alternate: connection.alternate.as_ref().map(|way| cm_path(way, param.ack_timeout)),
+        peer_to_peer: false,
+        remote_cm_response_timeout: RESPONSE_TIMEOUT,
+        local_cm_response_timeout: RESPONSE_TIMEOUT,
+        max_cm_retries: CM_RETRIES,
+        private_data: connection.request_data()?,
+    })
+}
+
+/// A way as messages describe it.
+pub(super) fn cm_path(way: &Way, ack_timeout: u8) -> Path {
+    let vector = &way.vector;
+    Path {
+        port: way.port,
+        local: way.source,
+        remote: vector.dgid,
+        flow_label: vector.flow_label,
+        traffic_class: vector.traffic_class,
+        hop_limit: if vector.hop_limit > 1 { vector.hop_limit } else { 64 },
+        sl: vector.service_level,
+        packet_rate: vector.static_rate.code(),
+        local_ack_timeout: CmTimeout::from_code(ack_timeout),
+    }
+}
+
+/// Are all values in range, and is there room for the private data?
+pub(super) fn check_param(param: &ConnParam, max: usize) -> Result<(), CmError> {
+    let len = param.private_data.len();
+    if len > max {
+        return Err(CmError::PrivateData { len, max });
+    }
+    let depths = [param.responder_resources, param.initiator_depth];
+    let counts = [param.retry_count, param.rnr_retry_count];
+    let codes = [param.min_rnr_timer, param.ack_timeout];
+    let fits = depths.iter().all(|depth| *depth <= MAX_RD_ATOMIC)
+        && counts.iter().all(|count| *count <= 7)
+        && codes.iter().all(|code| *code <= 31);
+    if fits { Ok(()) } else { Err(CmError::OutOfRange) }
+}
+
+/// The path MTU to ask for.
+fn path_mtu(param: &ConnParam, port: u8, around: &Around<'_>) -> Result<PathMtu, CmError> {
+    let max = around.path_mtu(port).ok_or(CmError::OutOfRange)?;
+    let asked = param.path_mtu.unwrap_or(max);
+    if asked.bytes() <= max.bytes() { Ok(asked) } else { Err(CmError::OutOfRange) }
+}

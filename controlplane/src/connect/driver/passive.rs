@@ -1,0 +1,312 @@
+//! The side that is asked.
+
+use std::net::{IpAddr, SocketAddr};
+
+use uroce_cm::{AcceptParams, ConnId, MadAddr, Request};
+use uroce_transport::{QpType, StaticRate};
+use uroce_wire::cm::{
+    CmPath, CmTimeout, Failover, IpHeader, PrivateData, RejectReason, Req, ServiceId,
+    TransportService,
+};
+
+use super::active::check_param;
+use super::{Driver, Tally, private_data};
+use crate::connect::around::Around;
+use crate::connect::connection::{Connection, Next, Stage};
+use crate::connect::source::{Way, find_own};
+use crate::connect::{
+    Agreed, CmError, CmEventKind, CmId, ConnParam, ConnQp, ConnectRequest, PortSpace, qp,
+};
+use crate::path::AddressVector;
+use crate::request::RequestError;
+
+/// Bytes for the application in a REP.
+const REP_DATA: usize = 196;
+
+/// Who asks, whom, and at which listener.
+pub(super) struct Caller {
+    pub(super) listener: CmId,
+    pub(super) space: PortSpace,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+}
+
+impl Driver {
+    /// A REQ came to a service id that somebody listens at.
+    pub(super) fn request(&mut self, conn: ConnId, request: Request, around: &mut Around<'_>) {
+        let result = self.admit(conn, &request, around);
+        if let Err(reason) = result {
+            self.count(match reason {
+                RejectReason::NO_RESOURCES => Tally::BacklogFull,
+                _ => Tally::Refused,
+            });
+            let _ = self.cm.reject(around.now, conn, reason, &[], PrivateData::default());
+        }
+    }
+
+    //= check J5 — the reason says what is wrong with the request, or that the backlog is full
+    fn admit(
+        &mut self,
+        conn: ConnId,
+        request: &Request,
+        around: &mut Around<'_>,
+    ) -> Result<(), RejectReason> {
+        let req = &request.req;
+        let caller = self.caller(request.service_id, &req.private_data.0)?;
+        let qp_type = match req.transport_service {
+            TransportService::Rc => QpType::Rc,
+            TransportService::Uc => QpType::Uc,
+            _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
+        };
+        let is_theirs = req.primary.local_gid.to_ip() == caller.peer.ip()
+            && req.primary.remote_gid.to_ip() == caller.local.ip();
+        let primary = way_of_peer(&req.primary, around).map_err(Fault::of_primary)?;
+        if !is_theirs {
+            return Err(RejectReason::INVALID_GID);
+        }
+        let max = around.path_mtu(primary.port).ok_or(RejectReason::INVALID_PATH_MTU)?;
+        let path_mtu = req.path_mtu().filter(|asked| asked.bytes() <= max.bytes());
+        let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
+        let alternate = req.alternate.is_present().then_some(&req.alternate);
+        let alternate = alternate.and_then(|path| way_of_peer(path, around).ok());
+        let connection = Connection {
+            conn: Some(conn),
+            agreed: Some(terms(req, &primary, path_mtu)),
+            alternate,
+            asked_for_alternate: req.alternate.is_present(),
+            ..self.incoming(&caller, primary)?
+        };
+        let event = CmEventKind::ConnectRequest(Box::new(ConnectRequest {
+            listener: caller.listener,
+            space: caller.space,
+            local: caller.local,
+            peer: caller.peer,
+            peer_qpn: req.local_qpn,
+            qp_type,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            flow_control: req.end_to_end_flow_control,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            path_mtu,
+            has_alternate: alternate.is_some(),
+            private_data: req.private_data.0[IpHeader::LEN..].to_vec(),
+        }));
+        self.present(conn, connection, event)
+    }
+
+    /// Whom a REQ or SIDR_REQ is from and for, by its address header.
+    pub(super) fn caller(&self, service: ServiceId, data: &[u8]) -> Result<Caller, RejectReason> {
+        let (space, port) = match (service.tcp_port(), service.udp_port()) {
+            (Some(port), _) => (PortSpace::Tcp, port),
+            (_, Some(port)) => (PortSpace::Udp, port),
+            _ => return Err(RejectReason::INVALID_SERVICE_ID),
+        };
+        let header = IpHeader::parse(data).map_err(|_| RejectReason::UNSUPPORTED)?;
+        let local = SocketAddr::new(header.dst, port);
+        let listener = self.ports.listener(space, local).ok_or(RejectReason::INVALID_SERVICE_ID)?;
+        Ok(Caller { listener, space, local, peer: SocketAddr::new(header.src, header.src_port) })
+    }
+
+    /// A new connection in its listener's backlog, if there is room.
+    pub(super) fn incoming(
+        &self,
+        caller: &Caller,
+        primary: Way,
+    ) -> Result<Connection, RejectReason> {
+        let listener = self.listeners.get(&caller.listener);
+        let listener = listener.filter(|listener| listener.waiting < listener.backlog);
+        let channel = listener.ok_or(RejectReason::NO_RESOURCES)?.channel.clone();
+        Ok(Connection {
+            listener: Some(caller.listener),
+            local: caller.local,
+            peer: caller.peer,
+            ..Connection::new(channel, caller.space, Stage::Requested, primary)
+        })
+    }
+
+    /// Shows a request to the application.
+    pub(super) fn present(
+        &mut self,
+        conn: ConnId,
+        connection: Connection,
+        event: CmEventKind,
+    ) -> Result<(), RejectReason> {
+        let id = self.new_id().map_err(|_| RejectReason::NO_RESOURCES)?;
+        if let Some(listener) = connection.listener.and_then(|id| self.listeners.get_mut(&id)) {
+            listener.waiting += 1;
+        }
+        self.connections.insert(id, connection);
+        self.by_conn.insert(conn, id);
+        self.tell(id, event);
+        Ok(())
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        id: CmId,
+        qp: ConnQp,
+        param: ConnParam,
+        around: &mut Around<'_>,
+    ) -> Result<(), RequestError> {
+        let connection = self.connection(id)?;
+        if connection.stage != Stage::Requested {
+            return Err(CmError::WrongState.into());
+        }
+        if connection.space == PortSpace::Udp {
+            return self.accept_datagrams(id, qp, &param, around);
+        }
+        check_param(&param, REP_DATA)?;
+        let own = self.own_qp(qp, PortSpace::Tcp, around)?;
+        self.leave_backlog(id);
+        let connection = self.connection(id)?;
+        if let Some(agreed) = &mut connection.agreed {
+            agreed.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(param.responder_resources);
+            agreed.max_rd_atomic = agreed.max_rd_atomic.min(param.initiator_depth);
+        }
+        connection.param = param;
+        connection.qp = Some(own);
+        connection.stage = Stage::Resolving(Next::Reply);
+        self.hold(id, Some(own), around);
+        self.step(id, around);
+        Ok(())
+    }
+
+    /// The paths are known: INIT, RTR and REP.
+    pub(super) fn reply(&mut self, id: CmId, around: &mut Around<'_>) {
+        if let Err(error) = self.try_reply(id, around) {
+            self.fail(id, error, around);
+        }
+    }
+
+    fn try_reply(&mut self, id: CmId, around: &mut Around<'_>) -> Result<(), RequestError> {
+        let psn = self.cm.starting_psn();
+        let connection = self.connections.get_mut(&id).ok_or(CmError::UnknownId(id))?;
+        let parts = (connection.qp, connection.agreed, connection.conn);
+        let (Some(mut own), Some(mut agreed), Some(conn)) = parts else {
+            return Err(CmError::WrongState.into());
+        };
+        if own.is_driven {
+            own.psn = psn;
+        }
+        agreed.sq_psn = own.psn;
+        (connection.qp, connection.agreed) = (Some(own), Some(agreed));
+        if own.is_driven {
+            let init = qp::to_init(connection.primary.port, &connection.param);
+            around.modify_qp(own.qpn, &init)?;
+            connection.to_rtr(&own, &agreed, around)?;
+        }
+        let param = &connection.param;
+        let accept = AcceptParams {
+            local_qpn: own.qpn,
+            starting_psn: own.psn,
+            responder_resources: agreed.max_dest_rd_atomic,
+            initiator_depth: agreed.max_rd_atomic,
+            target_ack_delay: CmTimeout::from_code(0),
+            failover: match (connection.alternate, connection.asked_for_alternate) {
+                (None, true) => Failover::Rejected,
+                _ => Failover::Accepted,
+            },
+            alternate_port: connection.alternate.map_or(0, |way| way.port),
+            flow_control: param.flow_control,
+            rnr_retry_count: param.rnr_retry_count,
+            srq: own.has_srq,
+            private_data: private_data(&param.private_data)?,
+        };
+        self.cm.accept(around.now, conn, &accept).map_err(CmError::Protocol)?;
+        connection.stage = Stage::Replied;
+        Ok(())
+    }
+
+    /// RTU came, or a packet that says the same: RTS.
+    pub(super) fn established(&mut self, id: CmId, data: &[u8], around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (Some(own), Some(agreed)) = (connection.qp, connection.agreed) else { return };
+        if connection.stage != Stage::Replied {
+            return;
+        }
+        connection.stage = Stage::Established;
+        let is_armed = connection.alternate_path.is_some();
+        let change = qp::to_rts(own.qp_type, &agreed, is_armed);
+        if own.is_driven
+            && let Err(error) = around.modify_qp(own.qpn, &change)
+        {
+            return self.fail(id, error.into(), around);
+        }
+        self.count(Tally::Passive);
+        self.tell(id, CmEventKind::Established { agreed, private_data: data.to_vec() });
+    }
+
+    /// A packet of the peer's came before its RTU.
+    //= check H11 — then the connection is established by it
+    //= check J3 — a lost RTU holds nobody up
+    pub(super) fn communication_established(&mut self, id: CmId, around: &mut Around<'_>) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        if let (Stage::Replied, Some(conn)) = (connection.stage, connection.conn)
+            && self.cm.communication_established(around.now, conn).is_ok()
+        {
+            self.count(Tally::CommEst);
+        }
+    }
+}
+
+/// What a REQ asks for, as this side's Modify QP takes it. What this side offers is not in it yet.
+fn terms(req: &Req, primary: &Way, path_mtu: uroce_wire::PathMtu) -> Agreed {
+    Agreed {
+        peer_qpn: req.local_qpn,
+        rq_psn: req.starting_psn,
+        sq_psn: uroce_wire::Psn::default(),
+        path_mtu,
+        max_dest_rd_atomic: req.initiator_depth,
+        max_rd_atomic: req.responder_resources,
+        retry_cnt: req.retry_count,
+        rnr_retry: req.rnr_retry_count,
+        timeout: req.primary.local_ack_timeout.code(),
+        port: primary.port,
+        vector: primary.vector,
+    }
+}
+
+/// What is wrong with a path of the peer's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    Gid,
+    Rate,
+    ServiceLevel,
+}
+
+impl Fault {
+    fn of_primary(self) -> RejectReason {
+        match self {
+            Fault::Gid => RejectReason::INVALID_GID,
+            Fault::Rate => RejectReason::INVALID_PACKET_RATE,
+            Fault::ServiceLevel => RejectReason::INVALID_SL,
+        }
+    }
+}
+
+/// A path as the peer describes it, turned round.
+pub(super) fn way_of_peer(path: &CmPath, around: &Around<'_>) -> Result<Way, Fault> {
+    let source: IpAddr = path.remote_gid.to_ip();
+    let (port, sgid_index) = find_own(around.ports, source).ok_or(Fault::Gid)?;
+    if path.sl > 7 {
+        return Err(Fault::ServiceLevel);
+    }
+    let vector = AddressVector {
+        sgid_index,
+        dgid: path.local_gid,
+        traffic_class: path.traffic_class,
+        flow_label: path.flow_label,
+        hop_limit: path.hop_limit,
+        service_level: path.sl,
+        static_rate: StaticRate::from_code(path.packet_rate).ok_or(Fault::Rate)?,
+    };
+    Ok(Way { port, source: path.remote_gid, vector })
+}
+
+/// The way back to where a MAD came from.
+pub(super) fn way_back(from: &MadAddr, around: &Around<'_>) -> Result<Way, Fault> {
+    let (port, sgid_index) = find_own(around.ports, from.dst.to_ip()).ok_or(Fault::Gid)?;
+    let vector = AddressVector { sgid_index, ..AddressVector::to(from.src) };
+    Ok(Way { port, source: from.dst, vector })
+}

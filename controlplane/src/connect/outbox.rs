@@ -1,0 +1,104 @@
+//! MADs on their way out: most leave at once, some wait for a neighbour's address.
+//!
+//! Invariants
+//! - At most [`WAITING_MAX`] wait, whoever caused them, and so at most as many neighbours are being
+//!   asked for on their behalf: strangers cannot fill the neighbour table.
+//! - MADs to one peer leave in order.
+//!
+//! A MAD that cannot leave is lost, as if on the link: the CM sends it again.
+
+use std::collections::VecDeque;
+
+use uroce_cm::MadAddr;
+use uroce_engine::SendFrameError;
+use uroce_wire::Qpn;
+use uroce_wire::mad::Mad;
+
+use super::around::Around;
+use crate::request::Count;
+
+/// MADs that may wait.
+const WAITING_MAX: usize = 256;
+
+/// A MAD and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Letter {
+    pub(super) addr: MadAddr,
+    pub(super) to: Qpn,
+    pub(super) mad: Mad,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<Letter>,
+    full: u64,
+    unresolved: u64,
+    no_path: u64,
+    not_sent: u64,
+}
+
+/// What became of a letter.
+enum Fate {
+    Done,
+    Waits,
+}
+
+impl Outbox {
+    /// Sends a MAD, now or when its neighbour is known.
+    pub(super) fn post(&mut self, letter: Letter, around: &mut Around<'_>) {
+        let follows = self.waiting.iter().any(|other| other.addr.dst == letter.addr.dst);
+        if !follows && let Fate::Done = self.send(&letter, around) {
+            return;
+        }
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back(letter);
+        } else {
+            self.full += 1;
+        }
+    }
+
+    /// Goes on with those whose neighbours are known by now, or will never be.
+    pub(super) fn resume(&mut self, around: &mut Around<'_>) {
+        for _ in 0..self.waiting.len() {
+            let Some(letter) = self.waiting.pop_front() else { return };
+            if let Fate::Waits = self.send(&letter, around) {
+                self.waiting.push_back(letter);
+            }
+        }
+    }
+
+    fn send(&mut self, letter: &Letter, around: &mut Around<'_>) -> Fate {
+        use crate::path::PathError::NoAnswer;
+        let (port, path) = match around.mad_path(&letter.addr) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Fate::Waits,
+            Err(error) => {
+                let count = match error {
+                    NoAnswer { .. } => &mut self.unresolved,
+                    _ => &mut self.no_path,
+                };
+                *count += 1;
+                return Fate::Done;
+            }
+        };
+        let frame = around.gsi.frame(around.now, port, &path, letter.to, &letter.mad);
+        let sent = frame.map(|frame| around.control.send_frame(port, frame));
+        match sent {
+            Some(Ok(())) => Fate::Done,
+            Some(Err(SendFrameError::Full)) => Fate::Waits,
+            _ => {
+                self.not_sent += 1;
+                Fate::Done
+            }
+        }
+    }
+
+    pub(super) fn counts(&self) -> [Count; 4] {
+        [
+            ("mad_tx_full", "A MAD not sent: too many wait for their neighbours.", self.full),
+            ("mad_tx_unresolved", "A MAD not sent: no neighbour answers.", self.unresolved),
+            ("mad_tx_no_path", "A MAD not sent: nothing leads to its peer.", self.no_path),
+            ("mad_tx_errors", "A MAD not sent: no room for its frame.", self.not_sent),
+        ]
+    }
+}

@@ -1,0 +1,62 @@
+//! What application threads ask of the connection manager.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{CmChannel, CmId, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
+use crate::request::Reply;
+
+#[derive(Debug)]
+pub(crate) enum CmRequest {
+    Listen {
+        channel: Arc<CmChannel>,
+        space: PortSpace,
+        address: SocketAddr,
+        backlog: u32,
+        reply: Reply<(CmId, SocketAddr)>,
+    },
+    Connect {
+        channel: Arc<CmChannel>,
+        spec: Box<ConnectSpec>,
+        reply: Reply<CmId>,
+    },
+    Accept {
+        id: CmId,
+        qp: ConnQp,
+        param: Box<ConnParam>,
+        reply: Reply<()>,
+    },
+    Reject {
+        id: CmId,
+        private_data: Vec<u8>,
+        reply: Reply<()>,
+    },
+    Establish {
+        id: CmId,
+        reply: Reply<()>,
+    },
+    Disconnect {
+        id: CmId,
+        private_data: Vec<u8>,
+        reply: Reply<()>,
+    },
+    LoadAlternate {
+        id: CmId,
+        path: Box<PathSpec>,
+        reply: Reply<()>,
+    },
+    AnswerAlternate {
+        id: CmId,
+        accept: bool,
+        reply: Reply<()>,
+    },
+    SetChannel {
+        id: CmId,
+        channel: Arc<CmChannel>,
+        reply: Reply<()>,
+    },
+    Destroy {
+        id: CmId,
+        reply: Reply<()>,
+    },
+}

@@ -1,0 +1,143 @@
+//! Connections by IP address and port: requests to the connection manager.
+//!
+//! Each call returns as soon as the control plane has begun; what comes of it is an event on the
+//! channel that was given.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::Device;
+use crate::connect::{
+    CmChannel, CmId, CmRequest, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace,
+};
+use crate::request::{Reply, Request, RequestError};
+
+impl Device {
+    /// Listens at an address of the device, or at all with an unspecified one; IPv6's unspecified
+    /// address hears IPv4, too. Port 0 is one that is free. Up to `backlog` requests wait to be
+    /// accepted; further ones are rejected.
+    ///
+    /// Gives the listener's id and where it listens. Its events are
+    /// [`ConnectRequest`](crate::connect::CmEventKind::ConnectRequest)s, each with the id of a new
+    /// connection.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_listen(
+        &self,
+        channel: &Arc<CmChannel>,
+        space: PortSpace,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Result<(CmId, SocketAddr), RequestError> {
+        let channel = Arc::clone(channel);
+        self.cm(|reply| CmRequest::Listen { channel, space, address, backlog, reply })
+    }
+
+    /// Connects a QP, or asks for a UD QP. Ends in
+    /// [`Established`](crate::connect::CmEventKind::Established) or
+    /// [`Resolved`](crate::connect::CmEventKind::Resolved), or in an event that says why not.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_connect(
+        &self,
+        channel: &Arc<CmChannel>,
+        spec: ConnectSpec,
+    ) -> Result<CmId, RequestError> {
+        let (channel, spec) = (Arc::clone(channel), Box::new(spec));
+        self.cm(|reply| CmRequest::Connect { channel, spec, reply })
+    }
+
+    /// Accepts a request with a QP. Ends in
+    /// [`Established`](crate::connect::CmEventKind::Established), or in an event that says why not;
+    /// a question for a UD QP is answered at once and has no event.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError); the request still waits.
+    pub fn cm_accept(&self, id: CmId, qp: ConnQp, param: ConnParam) -> Result<(), RequestError> {
+        let param = Box::new(param);
+        self.cm(|reply| CmRequest::Accept { id, qp, param, reply })
+    }
+
+    /// Rejects a request, with up to 148 bytes (of a question for a UD QP 136) for the peer's
+    /// application. The id is gone then.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_reject(&self, id: CmId, private_data: &[u8]) -> Result<(), RequestError> {
+        let private_data = private_data.to_vec();
+        self.cm(|reply| CmRequest::Reject { id, private_data, reply })
+    }
+
+    /// Says that the [foreign](ConnQp::Foreign) QP of a connection is in RTS, after
+    /// [`ConnectResponse`](crate::connect::CmEventKind::ConnectResponse); or, on the side that
+    /// accepted, that a packet of the peer's has come.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_establish(&self, id: CmId) -> Result<(), RequestError> {
+        self.cm(|reply| CmRequest::Establish { id, reply })
+    }
+
+    /// Ends a connection, with up to 220 bytes for the peer's application. The QP is in ERR when
+    /// this returns; [`Disconnected`](crate::connect::CmEventKind::Disconnected) follows when the
+    /// peer has answered or will not.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_disconnect(&self, id: CmId, private_data: &[u8]) -> Result<(), RequestError> {
+        let private_data = private_data.to_vec();
+        self.cm(|reply| CmRequest::Disconnect { id, private_data, reply })
+    }
+
+    /// Has both ends load another alternate path, and arms the QP with it once the peer agrees.
+    /// Ends in [`AlternateLoaded`](crate::connect::CmEventKind::AlternateLoaded).
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_load_alternate(&self, id: CmId, path: PathSpec) -> Result<(), RequestError> {
+        let path = Box::new(path);
+        self.cm(|reply| CmRequest::LoadAlternate { id, path, reply })
+    }
+
+    /// Answers [`AlternateRequest`](crate::connect::CmEventKind::AlternateRequest).
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_answer_alternate(&self, id: CmId, accept: bool) -> Result<(), RequestError> {
+        self.cm(|reply| CmRequest::AnswerAlternate { id, accept, reply })
+    }
+
+    /// Has an id's events, those that wait among them, go to another channel.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_set_channel(&self, id: CmId, channel: &Arc<CmChannel>) -> Result<(), RequestError> {
+        let channel = Arc::clone(channel);
+        self.cm(|reply| CmRequest::SetChannel { id, channel, reply })
+    }
+
+    /// Gives an id up: no event of it is given any more. A listener's requests that wait are
+    /// rejected, a connection is disconnected; its QP's number stays taken until that is over.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_destroy(&self, id: CmId) -> Result<(), RequestError> {
+        self.cm(|reply| CmRequest::Destroy { id, reply })
+    }
+
+    fn cm<T>(&self, request: impl FnOnce(Reply<T>) -> CmRequest) -> Result<T, RequestError> {
+        self.ask(|reply| Request::Connection(request(reply)))
+    }
+}

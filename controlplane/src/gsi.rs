@@ -1,0 +1,172 @@
+//! The general services interface: QP 1 of each port, and who gets what comes there.
+//!
+//! ```text
+//!   frames for QPN 1 ──> QP 1 (the core's) ──> MAD header ──┬─> class 7: connection management
+//!                                                           ├─> Get, Set of anything: "unsupported"
+//!   frame <── QP 1 <── MAD <────────────────────────────────┘
+//! ```
+//!
+//! Invariants
+//! - A MAD is 256 bytes that came with the interface's Q_Key and a matching P_Key in one datagram.
+//! - What goes no further is counted by its reason. A response is never answered.
+//!
+//! Not here: what the classes mean; addresses of the next hop.
+
+mod service;
+
+use uroce_transport::{DropReason, Instant, ModifyError};
+use uroce_wire::cm::MGMT_CLASS;
+use uroce_wire::mad::{MAD_LEN, Mad, MadHeader};
+use uroce_wire::{Encap, Frame, Gid, Psn, Qpn};
+
+use crate::request::Count;
+pub(crate) use service::GSI;
+use service::Service;
+
+/// Methods that want an answer, and the one that is the answer.
+const GET: u8 = 0x01;
+const SET: u8 = 0x02;
+const GET_RESP: u8 = 0x81;
+/// MAD status: the combination of method and attribute is not supported.
+const UNSUPPORTED: u16 = 3 << 2;
+
+uroce_transport::counted! {
+    /// Why what came to QP 1 went no further.
+    pub enum MadFault {
+        Frame "gsi_malformed" "A datagram to QP 1 that breaks a rule of the transport."
+        Pkey "gsi_bad_pkey" "A datagram to QP 1 whose P_Key does not match."
+        Qkey "gsi_qkey_viol" "A datagram to QP 1 without the interface's Q_Key."
+        Length "gsi_bad_length" "A management datagram that has not 256 bytes."
+        BaseVersion "gsi_bad_version" "A management datagram of an unknown base version."
+        Class "gsi_unknown_class" "A management datagram of a class that nobody here speaks."
+        Method "gsi_unknown_method" "A management datagram of a method that its class has not."
+    }
+}
+
+/// A MAD that came in, and from where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    /// Counted from 1.
+    pub(crate) port: u8,
+    pub(crate) src: Gid,
+    pub(crate) dst: Gid,
+    pub(crate) src_qpn: Qpn,
+    pub(crate) mad: Mad,
+}
+
+/// What is to be done with a MAD.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    /// The connection manager's.
+    Connection(Arrived),
+    /// It is answered with the MAD that stands in it.
+    Answer(Arrived),
+}
+
+/// QP 1 of every port.
+#[derive(Debug)]
+pub(crate) struct Gsi {
+    ports: Vec<Service>,
+    received: u64,
+    sent: u64,
+    faults: [u64; MadFault::ALL.len()],
+}
+
+impl Gsi {
+    /// Of so many ports, with this first PSN.
+    ///
+    /// # Errors
+    /// The core refuses an attribute.
+    pub(crate) fn new(ports: usize, psn: Psn) -> Result<Gsi, ModifyError> {
+        let ports = (0..ports).map(|_| Service::new(psn)).collect::<Result<_, _>>()?;
+        Ok(Gsi { ports, received: 0, sent: 0, faults: [0; MadFault::ALL.len()] })
+    }
+
+    /// Takes a frame for QP 1, its invariant CRC verified, that came in at a port, counted from 1.
+    pub(crate) fn receive(&mut self, now: Instant, port: u8, frame: &[u8]) -> Option<Verdict> {
+        let verdict = self.take(now, port, frame).and_then(dispatch);
+        match verdict {
+            Ok(_) => self.received += 1,
+            Err(fault) => self.faults[fault as usize] += 1,
+        }
+        verdict.ok()
+    }
+
+    //= check J11 — another Q_Key, P_Key or length: dropped and counted
+    fn take(&mut self, now: Instant, port: u8, frame: &[u8]) -> Result<Arrived, MadFault> {
+        let Ok(Frame::Roce(datagram)) = Frame::parse(frame) else { return Err(MadFault::Frame) };
+        let service = self.ports.get_mut(usize::from(port).wrapping_sub(1));
+        let received = service.ok_or(MadFault::Frame)?.receive(now, &datagram);
+        let received = received.map_err(|reason| match reason {
+            DropReason::BadQkey => MadFault::Qkey,
+            DropReason::BadPkey => MadFault::Pkey,
+            _ => MadFault::Frame,
+        })?;
+        let mad = received.payload.try_into().map_err(|_| MadFault::Length)?;
+        let src_qpn = received.src_qpn;
+        Ok(Arrived { port, src: datagram.src, dst: datagram.dst, src_qpn, mad })
+    }
+
+    /// The frame of a MAD from a port, counted from 1, to a QP at the end of `path`.
+    pub(crate) fn frame(
+        &mut self,
+        now: Instant,
+        port: u8,
+        path: &Encap,
+        to: Qpn,
+        mad: &Mad,
+    ) -> Option<&[u8]> {
+        let service = self.ports.get_mut(usize::from(port).wrapping_sub(1))?;
+        self.sent += 1;
+        Some(service.frame(now, path, to, mad))
+    }
+
+    /// What was counted.
+    pub(crate) fn counts(&self) -> Vec<Count> {
+        let mut counts = vec![
+            ("gsi_rx_mads", "A management datagram received by QP 1.", self.received),
+            ("gsi_tx_mads", "A management datagram sent by QP 1.", self.sent),
+        ];
+        let fault =
+            |fault: &MadFault| (fault.name(), fault.description(), self.faults[*fault as usize]);
+        counts.extend(MadFault::ALL.iter().map(fault));
+        counts
+    }
+}
+
+//= check J11 — another base version, class or method: answered where that is asked for, else dropped
+fn dispatch(arrived: Arrived) -> Result<Verdict, MadFault> {
+    let header = MadHeader::parse(first(&arrived.mad));
+    if header.base_version != MadHeader::BASE_VERSION {
+        return Err(MadFault::BaseVersion);
+    }
+    if header.mgmt_class == MGMT_CLASS && header.method == MadHeader::SEND {
+        return Ok(Verdict::Connection(arrived));
+    }
+    match header.method {
+        GET | SET => {
+            let mad = unsupported(&header, &arrived.mad);
+            Ok(Verdict::Answer(Arrived { mad, ..arrived }))
+        }
+        _ if header.mgmt_class == MGMT_CLASS => Err(MadFault::Method),
+        _ => Err(MadFault::Class),
+    }
+}
+
+/// The answer to what nobody here supports: the same MAD with a status.
+fn unsupported(header: &MadHeader, mad: &Mad) -> Mad {
+    let header = MadHeader { method: GET_RESP, status: UNSUPPORTED, ..*header };
+    let mut answer = *mad;
+    if let Some(place) = answer.first_chunk_mut() {
+        header.emit(place);
+    }
+    answer
+}
+
+fn first(mad: &Mad) -> &[u8; MadHeader::LEN] {
+    const { assert!(MadHeader::LEN <= MAD_LEN) };
+    mad.first_chunk().expect("a MAD is longer than its header")
+}
+
+#[cfg(test)]
+mod tests;
