@@ -19,17 +19,21 @@
 //! Not here: time, files, threads of the machine. The program `uroce-sim` has those; but a world
 //! that keeps a record writes it out at its end if the environment names a folder ([`CAPTURE_DIR`]).
 
+mod apm;
 mod arrival;
+mod bucket;
 mod calls;
 mod capture;
 mod chunks;
 mod clock;
+mod control;
 mod faults;
 mod frame;
 mod link;
 mod memory;
 mod node;
 mod oracle;
+mod oversight;
 mod pair;
 mod pieces;
 mod plan;

@@ -52,7 +52,7 @@ fn find(search: &Search) -> (Option<String>, u64) {
         Search::Perfect => (BUDGET, Some(Rates::NONE)),
         Search::Hostile => return (surplus_write(), 1),
     };
-    let campaign = Campaign { seed: SEED, packets, connections: None, rates };
+    let campaign = Campaign { seed: SEED, packets, rates, ..Campaign::default() };
     let (summary, failure) = campaign.run(0, |_| ());
     (failure.and_then(|outcome| outcome.violation).map(|found| found.what), summary.packets)
 }

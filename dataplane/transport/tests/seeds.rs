@@ -20,7 +20,7 @@ fn run(campaign: &Campaign) -> Summary {
 
 #[test]
 fn random_work_under_random_faults_is_done_once_and_in_order() {
-    let campaign = Campaign { seed: 1, packets: 300_000, connections: None, rates: None };
+    let campaign = Campaign { seed: 1, packets: 300_000, ..Campaign::default() };
     let summary = run(&campaign);
     let faults = summary.faults;
     assert!(summary.messages > 10_000 && summary.bytes > 10_000_000, "{summary:?}");
@@ -33,7 +33,7 @@ fn random_work_under_random_faults_is_done_once_and_in_order() {
 #[test] //= check A20 test
 fn on_perfect_links_nothing_is_sent_twice() {
     let rates = Some(Rates::NONE);
-    let campaign = Campaign { seed: 2, packets: 200_000, connections: None, rates };
+    let campaign = Campaign { seed: 2, packets: 200_000, rates, ..Campaign::default() };
     let summary = run(&campaign);
     assert_eq!((summary.faults.total(), summary.dead), (0, 0));
 }
@@ -49,19 +49,26 @@ fn a_tenth_of_everything_going_wrong_is_survived() {
         truncate: 0.1,
         delay: 0.1,
     };
-    let campaign = Campaign { seed: 3, packets: 200_000, connections: Some(4), rates: Some(rates) };
+    let campaign = Campaign {
+        seed: 3,
+        packets: 200_000,
+        connections: Some(4),
+        rates: Some(rates),
+        ..Campaign::default()
+    };
     assert!(run(&campaign).messages > 500);
 }
 
 #[test]
 fn many_connections_do_not_disturb_each_other() {
-    let campaign = Campaign { seed: 4, packets: 200_000, connections: Some(64), rates: None };
+    let campaign =
+        Campaign { seed: 4, packets: 200_000, connections: Some(64), ..Campaign::default() };
     run(&campaign);
 }
 
 #[test]
 fn a_seed_says_everything() {
-    let campaign = Campaign { seed: 0, packets: 0, connections: None, rates: None };
+    let campaign = Campaign { seed: 0, packets: 0, ..Campaign::default() };
     for seed in 10..20 {
         let plan = Plan { packets: 2000, ..campaign.plan(seed) };
         let [first, second] = [(); 2].map(|()| run_seed(&plan, Some(10_000)));
@@ -83,7 +90,7 @@ const FOUND: [(u64, &str); 1] = [(
 #[test]
 fn seeds_that_have_found_something_find_nothing_any_more() {
     for (seed, what) in FOUND {
-        let campaign = Campaign { seed, packets: 1, connections: None, rates: None };
+        let campaign = Campaign { seed, packets: 1, ..Campaign::default() };
         let outcome = run_seed(&campaign.plan(seed), None);
         assert_eq!(outcome.violation, None, "{what}");
     }

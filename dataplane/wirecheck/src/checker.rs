@@ -2,7 +2,7 @@
 
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Seen, Shape, read};
-use crate::migration::{Alternate, Migration, Route};
+use crate::migration::{Migration, Route, TimedRoute};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::unreliable::Sender;
@@ -76,8 +76,8 @@ struct Watch {
     roles: Roles,
     migration: Migration,
     has_ended: bool,
-    /// No message may begin.
-    is_held: bool,
+    /// So many messages may still begin, if the send queue is drained.
+    held: Option<u8>,
 }
 
 impl Watch {
@@ -91,7 +91,7 @@ impl Watch {
         };
         let Peer { addr, dest_addr, pkey, .. } = peer;
         let migration = Migration::new(Route { addr, dest_addr, pkey });
-        Watch { peer, roles, migration, has_ended: false, is_held: false }
+        Watch { peer, roles, migration, has_ended: false, held: None }
     }
 
     /// The path that a packet takes, and its MigReq; those of a datagram are its handle's.
@@ -105,7 +105,7 @@ impl Watch {
         if let Some(taken) = self.migration.sent(seen)?
             && let Roles::Reliable(roles) = &mut self.roles
         {
-            roles.0.migrated(taken.timeout_ns);
+            roles.0.takes_other_path(taken.timeout_ns);
         }
         Ok(())
     }
@@ -141,24 +141,36 @@ impl Checker {
     }
 
     /// The queue pair's owner has loaded an alternate path and re-armed it.
-    pub fn rearm(&mut self, qp: Watched, primary: Route, alternate: Alternate) {
-        self.watches[qp.0].migration.rearm(primary, alternate);
+    pub fn rearm(&mut self, qp: Watched, primary: TimedRoute, alternate: TimedRoute) {
+        let watch = &mut self.watches[qp.0];
+        watch.migration.rearm(primary.route, alternate);
+        if let Roles::Reliable(roles) = &mut watch.roles {
+            roles.0.timeout = primary.timeout_ns;
+        }
     }
 
     /// The queue pair's owner has loaded another alternate path, in whatever state.
-    pub fn load_alternate(&mut self, qp: Watched, alternate: Alternate) {
+    pub fn load_alternate(&mut self, qp: Watched, alternate: TimedRoute) {
         self.watches[qp.0].migration.load(alternate);
     }
 
-    /// The queue pair's owner has begun to drain the send queue, or lets it go on.
+    /// The queue pair has told its owner of a migration, of which the wire may show nothing yet.
+    pub fn migrated(&mut self, qp: Watched) {
+        if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
+            roles.0.has_cause = true;
+        }
+    }
+
+    /// The queue pair's owner has begun to drain the send queue, or lets it go on. One message may
+    /// have been begun of which nothing could leave yet.
     pub fn hold(&mut self, qp: Watched, is_held: bool) {
-        self.watches[qp.0].is_held = is_held;
+        self.watches[qp.0].held = is_held.then_some(1);
     }
 
     /// The queue pair's RNR NAKs carry another timer code from now on.
     pub fn set_rnr_timer(&mut self, qp: Watched, code: u8) {
         if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
-            roles.1.rnr_timer = code;
+            roles.1.set_rnr_timer(code);
         }
     }
 
@@ -199,11 +211,15 @@ impl Checker {
             Roles::Reliable(roles) if shape.is_request() => {
                 ensure(!roles.1.is_over, Rule::SentAfterEnd, seen.psn, 0_u8)?;
                 let is_new = roles.0.sent(now_ns, self.slack_ns, &seen, &shape)?;
-                ensure(!(watch.is_held && begins && is_new), Rule::StartedInSqd, seen.psn, 0_u8)?;
+                if begins && is_new {
+                    begin(&mut watch.held, &seen)?;
+                }
             }
             Roles::Reliable(roles) => roles.1.sent(&seen, &shape)?,
             Roles::Sender(sender) => {
-                ensure(!(watch.is_held && begins), Rule::StartedInSqd, seen.psn, 0_u8)?;
+                if begins {
+                    begin(&mut watch.held, &seen)?;
+                }
                 sender.sent(&seen, &shape)?;
             }
         }
@@ -243,6 +259,14 @@ impl Checker {
             Roles::Sender(_) => Tally::default(),
         }
     }
+}
+
+/// A message begins.
+fn begin(held: &mut Option<u8>, seen: &Seen) -> Result<(), Flaw> {
+    let Some(left) = held else { return Ok(()) };
+    ensure(*left > 0, Rule::StartedInSqd, seen.psn, 0_u8)?;
+    *left -= 1;
+    Ok(())
 }
 
 fn shape_of(seen: &Seen) -> Result<Shape, Flaw> {

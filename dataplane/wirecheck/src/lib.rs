@@ -34,5 +34,5 @@ pub use checker::{Checker, Peer, Service, Tally, Watched};
 pub use crc::crc32;
 pub use flaw::{Flaw, Rule};
 pub use frame::{Seen, read};
-pub use migration::{Alternate, Route};
+pub use migration::{Route, TimedRoute};
 pub use requester::rnr_wait_ns;

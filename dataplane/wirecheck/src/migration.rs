@@ -8,6 +8,9 @@
 //!             the first packet with MigReq 1, by the alternate path
 //! ```
 //!
+//! A peer that migrates before its MigReq 0 has arrived is followed from ReArm, which is the same
+//! as to be armed by it.
+//!
 //! What holds: ReArm and Armed look alike in what is sent. So Armed here means that the queue pair
 //! may be armed, and *why* it migrates (its owner, its retries, its peer) is not judged: a tap
 //! sees that it does, and that from then on no packet leaves by the path that was left.
@@ -37,12 +40,12 @@ impl Route {
     }
 }
 
-/// The path a queue pair migrates to.
+/// A path with the ACK timeout that goes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Alternate {
-    /// What its packets show.
+pub struct TimedRoute {
+    /// What packets that take it show.
     pub route: Route,
-    /// The ACK timeout that goes with it, if there is one.
+    /// The timeout, if there is one.
     pub timeout_ns: Option<u64>,
 }
 
@@ -58,7 +61,7 @@ enum Stand {
 pub(crate) struct Migration {
     stand: Stand,
     primary: Route,
-    alternate: Option<Alternate>,
+    alternate: Option<TimedRoute>,
     former: Option<Route>,
 }
 
@@ -69,26 +72,31 @@ impl Migration {
 
     /// The owner has set the state ReArm. It may have migrated without a packet to show it, so
     /// both paths are said.
-    pub(crate) fn rearm(&mut self, primary: Route, alternate: Alternate) {
+    pub(crate) fn rearm(&mut self, primary: Route, alternate: TimedRoute) {
         *self = Migration::new(primary);
         (self.stand, self.alternate) = (Stand::ReArm, Some(alternate));
     }
 
     /// The owner has loaded another path.
-    pub(crate) fn load(&mut self, alternate: Alternate) {
+    pub(crate) fn load(&mut self, alternate: TimedRoute) {
         self.alternate = Some(alternate);
     }
 
     /// A packet of the peer arrives.
     pub(crate) fn arrived(&mut self, seen: &Seen) {
-        let is_by_primary = Route::of(seen).reversed() == self.primary;
-        if self.stand == Stand::ReArm && !seen.mig_req && is_by_primary {
+        let route = Route::of(seen).reversed();
+        let is_by_alternate = self.alternate.is_some_and(|alternate| alternate.route == route);
+        let may_go_on = match seen.mig_req {
+            false => route == self.primary,
+            true => is_by_alternate,
+        };
+        if self.stand == Stand::ReArm && may_go_on {
             self.stand = Stand::Armed;
         }
     }
 
     /// A packet leaves. Gives the path it has migrated to, if it shows that first.
-    pub(crate) fn sent(&mut self, seen: &Seen) -> Result<Option<Alternate>, Flaw> {
+    pub(crate) fn sent(&mut self, seen: &Seen) -> Result<Option<TimedRoute>, Flaw> {
         let route = Route::of(seen);
         let mig_req = u8::from(seen.mig_req);
         let (is_primary, is_former) = (route == self.primary, Some(route) == self.former);
@@ -98,7 +106,7 @@ impl Migration {
             ensure(seen.mig_req, Rule::MigReq, mig_req, 1_u8)?;
             return Ok(None);
         }
-        let is_taken = |alternate: &Alternate| alternate.route == route;
+        let is_taken = |alternate: &TimedRoute| alternate.route == route;
         let alternate = self.alternate.filter(is_taken).filter(|_| !is_primary || seen.mig_req);
         let Some(alternate) = alternate else {
             self.check_route(&route)?;

@@ -50,14 +50,14 @@ pub(crate) struct Requester {
     messages: Messages,
     mtu: u32,
     max_reads: u32,
-    timeout: Option<u64>,
+    pub(crate) timeout: Option<u64>,
     units: VecDeque<Unit>,
     una: u32,
     end: u32,
     next: u32,
     reads: u32,
     /// A NAK has come that entitles to go back.
-    has_cause: bool,
+    pub(crate) has_cause: bool,
     /// No request may be sent before this time.
     not_before: Option<u64>,
     last_sent: u64,
@@ -117,7 +117,7 @@ impl Requester {
 
     /// The requests go by another path from now on, which is a cause to send again what is
     /// unacknowledged.
-    pub(crate) fn migrated(&mut self, timeout: Option<u64>) {
+    pub(crate) fn takes_other_path(&mut self, timeout: Option<u64>) {
         self.timeout = timeout;
         self.has_cause = true;
     }

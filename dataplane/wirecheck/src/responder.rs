@@ -30,7 +30,9 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct Responder {
     mtu: u32,
-    pub(crate) rnr_timer: u8,
+    rnr_timer: u8,
+    /// Codes, as bits, that a NAK decided on before the newest change may still carry.
+    former_timers: u32,
     possible: u32,
     low: u32,
     pub(crate) is_exact: bool,
@@ -51,6 +53,7 @@ impl Responder {
         Responder {
             mtu,
             rnr_timer,
+            former_timers: 0,
             possible: first_psn,
             low: first_psn,
             is_exact: true,
@@ -63,6 +66,12 @@ impl Responder {
             naks: 0,
             rnr_naks: 0,
         }
+    }
+
+    /// From now on what is refused is refused with this code.
+    pub(crate) fn set_rnr_timer(&mut self, code: u8) {
+        self.former_timers |= 1 << (self.rnr_timer & 0x1f);
+        self.rnr_timer = code;
     }
 
     /// A request arrives undamaged.
@@ -134,7 +143,9 @@ impl Responder {
             (1, timer) => {
                 self.rnr_naks += 1;
                 self.check_nak_psn(psn)?;
-                ensure(timer == self.rnr_timer, Rule::RnrTimer, timer, self.rnr_timer)?;
+                let is_agreed = timer == self.rnr_timer || self.former_timers >> timer & 1 == 1;
+                ensure(is_agreed, Rule::RnrTimer, timer, self.rnr_timer)?;
+                self.former_timers = 0;
                 self.low = psn;
             }
             (3, 0) => {

@@ -12,9 +12,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use uroce_transport::sim::{Campaign, Outcome, Rates, Record, Summary};
 
 const USAGE: &str = "\
-uroce-sim [--packets N] [--seed S] [--qps Q] [--faults F] [--pcap FILE]
+uroce-sim [--apm] [--packets N] [--messages N] [--seed S] [--qps Q] [--faults F] [--pcap FILE]
 
+  --apm        two paths for each connection, which are cut and mended while QPs migrate, are
+               re-armed, drained, resumed, paced and modified
   --packets N  packets to send, over as many runs as it takes (default 1000000)
+  --messages N messages to complete, with as many packets as it takes
   --seed S     seed of the first run (default: the time); to see a failure again, --packets 1
   --qps Q      connections of each run (default: 1 to 16, by chance)
   --faults F   none, or a list of loss, burst, dup, reorder, corrupt, truncate and delay such as
@@ -60,7 +63,8 @@ fn main() -> ExitCode {
     if io::stderr().is_terminal() {
         eprint!("\r");
     }
-    println!("{}", line(&summary, failure.is_some(), begin.elapsed().as_secs_f64()));
+    let line = line(&summary, failure.is_some(), begin.elapsed().as_secs_f64());
+    println!("first seed {} {line}", arguments.campaign.seed);
     match failure {
         None => ExitCode::SUCCESS,
         Some(outcome) => {
@@ -75,7 +79,7 @@ fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
     format!(
         "packets {} seeds {} faults {} (lost {} duplicated {} delayed {} corrupted {} \
          truncated {} full {} troubles {}) \
-         messages {} verified {} MB dead connections {} violations {} in {seconds:.1} s, \
+         messages {} verified {} MB dead connections {}{} violations {} in {seconds:.1} s, \
          {:.0} packets/s",
         sum.packets,
         sum.seeds,
@@ -90,6 +94,10 @@ fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
         sum.messages,
         sum.bytes / 1_000_000,
         sum.dead,
+        match sum.operations {
+            0 => String::new(),
+            count => format!(" migrations {} of {count} operations", sum.migrations),
+        },
         u8::from(has_failed),
         sum.packets as f64 / seconds,
     )
@@ -122,16 +130,16 @@ fn write_pcap(path: &PathBuf, record: &Record) -> io::Result<()> {
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let campaign = Campaign {
-        seed: time.as_nanos() as u64,
-        packets: 1_000_000,
-        connections: None,
-        rates: None,
-    };
+    let campaign = Campaign { seed: time.as_nanos() as u64, ..Campaign::default() };
     let mut arguments = Arguments { campaign, pcap: None, shape: String::new() };
     while let Some(word) = words.next() {
         if word == "-h" || word == "--help" {
             return Ok(None);
+        }
+        if word == "--apm" {
+            arguments.campaign.has_control = true;
+            arguments.shape += " --apm";
+            continue;
         }
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         if matches!(word.as_str(), "--qps" | "--faults") {
@@ -140,6 +148,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, S
         let campaign = &mut arguments.campaign;
         match word.as_str() {
             "--packets" => campaign.packets = number(&word, &value)?,
+            "--messages" => {
+                campaign.messages = number(&word, &value)?;
+                campaign.packets = 0;
+            }
             "--seed" => campaign.seed = number(&word, &value)?,
             "--qps" => campaign.connections = Some(connections(&value)?),
             "--faults" => campaign.rates = Some(faults(&value)?),

@@ -2,6 +2,7 @@
 
 use uroce_wire::{Bth, Datagram, Frame, Gid, Packet, ParseError, Qpn};
 
+use super::apm::Came;
 use super::node::{At, Node};
 use super::tap::Flight;
 use super::world::World;
@@ -88,17 +89,32 @@ impl World {
         packet: &Packet<'_>,
         flight: &Flight,
     ) -> Result<(), DropReason> {
-        self.tap_arrived(at, flight.seen.as_ref());
         let Datagram { src, dst, l3, .. } = *datagram;
         let port = self.node(at.node).rail(flight.rail).port;
         let inbound = Inbound { src, dst, port, l3, packet: *packet };
         let state = self.slot(at).qp.state();
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
-        self.tap_taken(at, state, result.is_ok());
+        // What came by a path that is not the connection's is as if it had not come.
+        let dropped = result.err();
+        if self.slot(at).said.has_moved() {
+            self.tap_migrated(at);
+        }
+        if !is_off_path(dropped) {
+            self.tap_arrived(at, flight.seen.as_ref());
+        }
+        self.tap_taken(at, state, dropped.is_none());
+        let (pkey, mig_req) = (packet.bth.pkey, packet.bth.mig_req);
+        self.oversee_packet(at, &Came { port, src, dst, pkey, mig_req }, dropped);
         self.tap_settled(at);
         self.settle(at);
         result
     }
+}
+
+/// Was a packet dropped for the way it came?
+pub(super) fn is_off_path(dropped: Option<DropReason>) -> bool {
+    use DropReason::{BadPkey, PathMigration, WrongSource};
+    matches!(dropped, Some(WrongSource | BadPkey | PathMigration))
 }
 
 /// The datagram, and its packet unless the opcode is reserved.

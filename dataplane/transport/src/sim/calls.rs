@@ -14,12 +14,19 @@ impl World {
     /// # Errors
     /// Those of [`Qp::modify`].
     pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
+        let before = self.qp(at).attr();
         let result = self.with_qp(at, |qp, now, env| qp.modify(now, change, env));
         self.derive(at);
         let slot = self.slot_mut(at);
         slot.state_known = slot.qp.state();
-        if change.state == Some(QpState::Rts) && result.is_ok() {
-            self.watch(at);
+        match result {
+            Ok(()) => {
+                if (before.state, change.state) == (QpState::Rtr, Some(QpState::Rts)) {
+                    self.watch(at);
+                }
+                self.oversee_change(at, &before, change);
+            }
+            Err(error) => self.oversee_refusal(at, &before, error),
         }
         self.settle(at);
         result

@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use fastrand::Rng;
-use uroce_wire::Gid;
+use uroce_wire::{Gid, OpCode};
 use uroce_wirecheck::Seen;
 
 use super::faults::{self, Rates};
@@ -133,6 +133,8 @@ impl World {
     pub(super) fn launch(&mut self, departure: Departure) {
         let from = departure.from;
         let seen = self.tap_sent(from, &departure.frame);
+        let is_bare = departure.bth.opcode == OpCode::RC_ACKNOWLEDGE;
+        self.oversee_frame(from, departure.frame.len(), !is_bare);
         match departure.to {
             None => self.launch_to(self.slot(from).peer.node, departure, seen),
             Some(gid) => {

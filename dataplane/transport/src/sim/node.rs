@@ -7,6 +7,7 @@ use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Qpn, Rkey, Va};
 
 use super::frame;
 use super::memory::Regions;
+use super::oversight::{Oversight, Said};
 use super::rails::Rail;
 use crate::{
     Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Instant, Memory,
@@ -70,6 +71,11 @@ pub(super) struct Slot {
     pub(super) charges: VecDeque<Instant>,
     /// A request was refused for another reason than its PSN, and nobody has looked yet.
     pub(super) has_refused: bool,
+    /// What it has said since the last input.
+    pub(super) said: Said,
+    pub(super) oversight: Oversight,
+    /// Migrations in all its lives.
+    pub(super) migrations: u64,
 }
 
 impl Slot {
@@ -85,6 +91,9 @@ impl Slot {
             is_kicked: false,
             charges: VecDeque::new(),
             has_refused: false,
+            said: Said::default(),
+            oversight: Oversight::default(),
+            migrations: 0,
         }
     }
 }
@@ -145,11 +154,15 @@ impl Node {
         self.rails[rail]
     }
 
+    /// The rail that has this port and this address, if one has.
+    pub fn rail_at(&self, port: u8, gid: Gid) -> Option<usize> {
+        self.rails.iter().position(|rail| (rail.port, rail.gid) == (port, gid))
+    }
+
     /// The rail that a port and a source address stand for; a port alone has its first one.
     pub(super) fn rail_of(&self, port: u8, gid: Gid) -> usize {
-        let of_port = |rail: &Rail| rail.port == port;
-        let exact = self.rails.iter().position(|rail| of_port(rail) && rail.gid == gid);
-        exact.or_else(|| self.rails.iter().position(of_port)).unwrap_or(0)
+        let of_port = || self.rails.iter().position(|rail| rail.port == port);
+        self.rail_at(port, gid).or_else(of_port).unwrap_or(0)
     }
 
     /// Makes an address handle.
@@ -212,6 +225,7 @@ pub(super) struct Surroundings<'a> {
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
     has_refused: &'a mut bool,
+    said: &'a mut Said,
     is_starved: bool,
     outlet: &'a mut Outlet,
 }
@@ -227,7 +241,7 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, rail, charges, has_refused, .. } = &mut slots[usize::from(at.qp)];
+        let Slot { qp, rail, charges, has_refused, said, .. } = &mut slots[usize::from(at.qp)];
         let mut surroundings = Surroundings {
             at,
             now,
@@ -238,6 +252,7 @@ impl Node {
             counters,
             charges,
             has_refused,
+            said,
             is_starved,
             outlet,
         };
@@ -340,6 +355,7 @@ impl Output for Surroundings<'_> {
     }
 
     fn count(&mut self, counter: Counter) {
+        self.said.count(counter);
         self.counters[counter as usize] += 1;
         *self.has_refused |= matches!(counter, Counter::OutOfBuffer | Counter::RespCqeError);
         let is_charge = matches!(
@@ -355,6 +371,7 @@ impl Output for Surroundings<'_> {
     }
 
     fn event(&mut self, event: AsyncEvent) {
+        self.said.event(event);
         *self.has_refused |= matches!(event, AsyncEvent::QpAccessErr | AsyncEvent::QpReqErr);
         self.outlet.events.push(Happened { at: self.at, when: self.now, event });
     }

@@ -195,7 +195,7 @@ impl Traffic {
         if end.end.is_hasty {
             return Ok(());
         }
-        let timeout = ack_timeout(end.end.timeout).unwrap_or_default();
+        let timeout = ack_timeout(self.world.qp(end.at).attr().timeout).unwrap_or_default();
         let window = timeout + Rates::MAX_DELAY + Rates::MAX_LATE + TROUBLE_MAX;
         let faults = self.world.faults_of(end.at);
         let seen = faults.iter().filter(|fault| **fault + window >= *first).count();
@@ -296,6 +296,9 @@ impl Traffic {
             if is_exact {
                 self.judge_memory(index)?;
             }
+        }
+        for connection in 0..self.connections.len() {
+            self.judge_paths(connection)?;
         }
         self.judge_shared_words()?;
         self.judge_conservation()?;

@@ -4,6 +4,7 @@
 //! no peer would send are [`Crafted`].
 
 mod packets;
+mod paths;
 mod terms;
 mod work;
 

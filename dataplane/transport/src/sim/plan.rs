@@ -20,6 +20,9 @@ pub struct Plan {
     pub connections: Option<usize>,
     /// Faults of all directions; each direction its own by chance if not given.
     pub rates: Option<Rates>,
+    /// Two paths for each connection, which are cut and mended, migrations, and control operations
+    /// of all kinds while work goes on.
+    pub has_control: bool,
 }
 
 /// How one run behaves.
@@ -28,6 +31,8 @@ pub(super) struct Shape {
     pub(super) settings: Settings,
     pub(super) nodes: u16,
     pub(super) is_ipv6: bool,
+    /// The port of each node's second address, if it has one.
+    pub(super) second_port: Option<u8>,
     pub(super) connections: Vec<Connection>,
 }
 
@@ -38,6 +43,8 @@ pub(super) struct Connection {
     pub(super) vlan: Option<u16>,
     /// How long it is left in peace before the first strike; for ever if not given.
     pub(super) peace: Option<Duration>,
+    /// Mean time between two control operations on it; none if not given.
+    pub(super) control_pace: Option<Duration>,
     pub(super) ends: [End; 2],
 }
 
@@ -87,8 +94,16 @@ impl Plan {
         };
         let nodes = rng.u16(2..=4);
         let count = self.connections.unwrap_or_else(|| 1 << rng.u32(0..=4));
-        let connections = (0..count).map(|_| connection(rng, nodes, is_perfect)).collect();
-        Shape { settings, nodes, is_ipv6: rng.bool(), connections }
+        let mut connections: Vec<Connection> =
+            (0..count).map(|_| connection(rng, nodes, is_perfect)).collect();
+        let is_ipv6 = rng.bool();
+        let second_port = self.has_control.then(|| rng.u8(1..=2));
+        if self.has_control {
+            for connection in &mut connections {
+                connection.control_pace = Some(Duration::from_micros(20 << rng.u32(..10)));
+            }
+        }
+        Shape { settings, nodes, is_ipv6, second_port, connections }
     }
 }
 
@@ -103,7 +118,7 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
     let vlan = rng.bool().then(|| rng.u16(1..4095));
     let is_struck = !is_perfect && rng.u8(..3) == 0;
     let peace = is_struck.then(|| Duration::from_micros(rng.u64(10..3_000)));
-    Connection { mtu, vlan, peace, ends }
+    Connection { mtu, vlan, peace, control_pace: None, ends }
 }
 
 fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {

@@ -63,6 +63,10 @@ pub struct Summary {
     pub bytes: u64,
     /// Connections that ended with an explained error.
     pub dead: u64,
+    /// Migrations of single ends.
+    pub migrations: u64,
+    /// Other control operations.
+    pub operations: u64,
 }
 
 impl Summary {
@@ -73,6 +77,8 @@ impl Summary {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.dead += other.dead;
+        self.migrations += other.migrations;
+        self.operations += other.operations;
     }
 }
 
@@ -104,6 +110,8 @@ pub fn run_seed(plan: &Plan, keep: Option<usize>) -> Outcome {
             messages: traffic.messages,
             bytes: traffic.bytes,
             dead: traffic.dead,
+            migrations: traffic.world.migrations(),
+            operations: traffic.operations,
         },
         violation: result.err().map(|what| Violation { seed: plan.seed, what, packets }),
         record: traffic.world.take_record(),
@@ -188,6 +196,19 @@ pub struct Campaign {
     pub connections: Option<usize>,
     /// See [`Plan::rates`].
     pub rates: Option<Rates>,
+    /// See [`Plan::has_control`].
+    pub has_control: bool,
+    /// Messages to complete as well before the campaign ends.
+    pub messages: u64,
+}
+
+impl Default for Campaign {
+    /// A million packets from seed 0, everything else by chance, without control operations.
+    fn default() -> Campaign {
+        let (connections, rates) = (None, None);
+        let (packets, messages) = (1_000_000, 0);
+        Campaign { seed: 0, packets, connections, rates, has_control: false, messages }
+    }
 }
 
 impl Campaign {
@@ -205,7 +226,7 @@ impl Campaign {
                 return (sum, Some(run_seed(&plan, Some(keep))));
             }
             each(&sum);
-            if sum.packets >= self.packets {
+            if sum.packets >= self.packets && sum.messages >= self.messages {
                 return (sum, None);
             }
             plan = self.plan(Rng::with_seed(plan.seed).u64(..));
@@ -215,6 +236,7 @@ impl Campaign {
     /// The plan of one seed of this campaign.
     pub fn plan(&self, seed: u64) -> Plan {
         let packets = 500 << Rng::with_seed(!seed).u32(0..8);
-        Plan { seed, packets, connections: self.connections, rates: self.rates }
+        let Campaign { connections, rates, has_control, .. } = *self;
+        Plan { seed, packets, connections, rates, has_control }
     }
 }

@@ -10,6 +10,7 @@ use super::chunks::{CANARY, Chunks};
 use super::faults::Rates;
 use super::memory::Mr;
 use super::plan::{Connection, End, Plan, RETRY_CNT, Shape};
+use super::rails::Rail;
 use super::strike::Excuses;
 use super::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
 use super::world::World;
@@ -30,13 +31,15 @@ impl Traffic {
         let shape = plan.shape(&mut rng);
         let mut world = World::new(shape.settings);
         world.start_tap();
-        world.set_tap_slack(match shape.settings.trouble_pace {
-            Some(_) => TAP_SLACK_IN_TROUBLE,
-            None => TAP_SLACK,
-        });
+        let is_disturbed = shape.settings.trouble_pace.is_some() || plan.has_control;
+        world.set_tap_slack(if is_disturbed { TAP_SLACK_IN_TROUBLE } else { TAP_SLACK });
         for node in 0..shape.nodes {
             let mac = Mac([2, 0, 0, 0, 0, node as u8]);
-            world.add_node(gid(node, shape.is_ipv6), mac);
+            world.add_node(gid(node, 0, shape.is_ipv6), mac);
+            if let Some(port) = shape.second_port {
+                let mac = Mac([2, 0, 0, 0, port - 1, node as u8]);
+                world.add_rail(node, Rail { gid: gid(node, 1, shape.is_ipv6), mac, port });
+            }
         }
         let mut traffic = Traffic {
             world,
@@ -48,6 +51,7 @@ impl Traffic {
             messages: 0,
             bytes: 0,
             dead: 0,
+            operations: 0,
             sges: Vec::new(),
         };
         traffic.make_memory(&shape);
@@ -138,15 +142,23 @@ impl Traffic {
             let dest_qpn = self.world.qp(ats[1 - side]).qpn();
             let nodes = [ats[side].node, ats[1 - side].node];
             let from = self.world.qp(ats[side]).qpn();
-            let path = self.path(&connection, nodes, from, dest_qpn);
+            let path = self.path(&connection, nodes, 0, from, dest_qpn);
             for change in changes(&connection, side, path, dest_qpn) {
                 self.world.modify(ats[side], &change).expect("a legal change");
             }
         }
     }
 
-    fn path(&self, connection: &Connection, nodes: [u16; 2], from: Qpn, to: Qpn) -> Encap {
-        let [here, there] = nodes.map(|node| self.world.node(node).rail(0));
+    /// The path from one node to another by a rail.
+    pub(super) fn path(
+        &self,
+        connection: &Connection,
+        nodes: [u16; 2],
+        rail: usize,
+        from: Qpn,
+        to: Qpn,
+    ) -> Encap {
+        let [here, there] = nodes.map(|node| self.world.node(node).rail(rail));
         let flow_label = if here.gid.to_ipv4().is_some() { 0 } else { 0xb_eef1 };
         Encap {
             src_mac: here.mac,
@@ -157,7 +169,7 @@ impl Traffic {
             traffic_class: 0x68,
             flow_label,
             hop_limit: 64,
-            src_port: udp_source_port(flow_label, from, to),
+            src_port: udp_source_port(flow_label, from, to) ^ rail as u16,
         }
     }
 
@@ -177,11 +189,11 @@ fn random_bytes(rng: &mut Rng, len: u32) -> Vec<u8> {
     bytes
 }
 
-fn gid(node: u16, is_ipv6: bool) -> Gid {
+fn gid(node: u16, rail: u8, is_ipv6: bool) -> Gid {
     if is_ipv6 {
-        core::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node + 1).into()
+        core::net::Ipv6Addr::new(0xfd00, u16::from(rail), 0, 0, 0, 0, 0, node + 1).into()
     } else {
-        core::net::Ipv4Addr::new(10, 0, 0, node as u8 + 1).into()
+        core::net::Ipv4Addr::new(10, rail, 0, node as u8 + 1).into()
     }
 }
 

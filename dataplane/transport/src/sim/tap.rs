@@ -3,7 +3,7 @@
 //! What holds: a frame is judged as it leaves, before a fault can touch it; a receiver that takes
 //! a frame which the checker would not read, or refuses one that it read, is in the wrong.
 
-use uroce_wirecheck::{Checker, Flaw, Peer, Rule, Seen, Service, Tally, Watched, read};
+use uroce_wirecheck::{Checker, Flaw, Peer, Rule, Seen, Service, Tally, TimedRoute, Watched, read};
 
 use super::node::{At, Slot};
 use super::world::World;
@@ -57,6 +57,11 @@ impl World {
         self.tap = Some(Tap { checker, watched: Vec::new(), found: None });
     }
 
+    /// Nobody watches any more: for tests with packets made by hand that honest QPs react to.
+    pub fn stop_tap(&mut self) {
+        self.tap = None;
+    }
+
     /// A QP in that state was given a packet.
     pub(super) fn tap_taken(&mut self, at: At, state: QpState, is_taken: bool) {
         if let Some(tap) = self.tap.as_mut().filter(|_| is_taken && !state.serves_requests()) {
@@ -80,6 +85,53 @@ impl World {
     pub(super) fn tally(&self, at: At) -> Tally {
         let tap = self.tap.as_ref();
         tap.and_then(|tap| Some(tap.checker.tally(tap.watched(at)?))).unwrap_or_default()
+    }
+
+    /// Keeps what is wrong, if it is the first thing.
+    pub(super) fn tap_complain(&mut self, what: impl FnOnce() -> String) {
+        if let Some(tap) = &mut self.tap {
+            tap.complain(what);
+        }
+    }
+
+    /// What the owner of a watched QP has done, told to the checker.
+    fn tell_checker(&mut self, at: At, tell: impl FnOnce(&mut Checker, Watched)) {
+        if let Some(tap) = &mut self.tap
+            && let Some(watched) = tap.watched(at)
+        {
+            tell(&mut tap.checker, watched);
+        }
+    }
+
+    /// A QP has been re-armed.
+    pub(super) fn tap_rearmed(&mut self, at: At, primary: TimedRoute, alternate: TimedRoute) {
+        self.tell_checker(at, |checker, qp| checker.rearm(qp, primary, alternate));
+    }
+
+    /// A QP has another alternate path.
+    pub(super) fn tap_loaded(&mut self, at: At, alternate: TimedRoute) {
+        self.tell_checker(at, |checker, qp| checker.load_alternate(qp, alternate));
+    }
+
+    /// A QP has said that it has migrated: what is unacknowledged may go out again.
+    pub(super) fn tap_migrated(&mut self, at: At) {
+        self.tell_checker(at, Checker::migrated);
+    }
+
+    /// A QP's send queue is drained, or no more.
+    pub(super) fn tap_held(&mut self, at: At, is_held: bool) {
+        self.tell_checker(at, |checker, qp| checker.hold(qp, is_held));
+    }
+
+    /// A QP's RNR NAKs carry another code.
+    pub(super) fn tap_rnr_timer(&mut self, at: At, code: u8) {
+        self.tell_checker(at, |checker, qp| checker.set_rnr_timer(qp, code));
+    }
+
+    /// Is everything acknowledged that a QP has sent, and no message in the middle?
+    pub(super) fn tap_is_quiet(&self, at: At) -> bool {
+        let tap = self.tap.as_ref();
+        tap.and_then(|tap| Some(tap.checker.is_quiet(tap.watched(at)?))).unwrap_or(true)
     }
 
     /// Timeouts may be late by this much.

@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use super::apm::Due;
 use super::node::At;
 use super::world::{Event, LAZY_MAX_NS, Step, TURN, World};
 use crate::Progress;
@@ -39,6 +40,7 @@ impl World {
             slot.timer_at = None;
         }
         self.with_qp(at, |qp, now, env| qp.handle_timeout(now, env));
+        self.oversee(at, Due::default());
         self.settle(at);
     }
 
@@ -75,6 +77,7 @@ impl World {
         }
         self.outlet.departures = departures;
         self.tap_polled(at);
+        self.oversee(at, Due::default());
     }
 
     fn kick(&mut self, at: At, lag: Duration) {

@@ -152,20 +152,27 @@ pub(super) struct Traffic {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) dead: u64,
+    /// Control operations that were carried out, migrations not counted.
+    pub(super) operations: u64,
     pub(super) sges: Vec<Sge>,
 }
 
 impl Traffic {
     /// Sets all ends to work. Of the first alarms even ones post sends and odd ones receives; one
-    /// for each connection follows, for strikes.
+    /// for each connection follows, for strikes, and one for control operations.
     pub(super) fn start(&mut self) {
         let first_strike = 2 * self.ends.len() as u32;
         for token in 0..first_strike {
             self.world.wake(self.world.now(), token);
         }
+        let count = self.connections.len() as u32;
         for (index, connection) in self.connections.iter().enumerate() {
+            let token = first_strike + index as u32;
             if let Some(peace) = connection.peace {
-                self.world.wake(self.world.now() + peace, first_strike + index as u32);
+                self.world.wake(self.world.now() + peace, token);
+            }
+            if let Some(pace) = connection.control_pace {
+                self.world.wake(self.world.now() + pace, token + count);
             }
         }
     }
@@ -173,8 +180,12 @@ impl Traffic {
     /// An end's alarm.
     pub(super) fn wake(&mut self, token: u32, is_posting: bool) -> Result<(), String> {
         let index = token as usize / 2;
-        if let Some(connection) = (token as usize).checked_sub(2 * self.ends.len()) {
-            return if is_posting { self.strike(connection, token) } else { Ok(()) };
+        if let Some(beyond) = (token as usize).checked_sub(2 * self.ends.len()) {
+            return match beyond.checked_sub(self.connections.len()) {
+                Some(connection) => self.control(connection, token, is_posting),
+                None if is_posting => self.strike(beyond, token),
+                None => Ok(()),
+            };
         }
         if token % 2 == 1 {
             self.post_recvs(index)?;

@@ -1,6 +1,6 @@
 //! The rules about paths and MigReq, and about a send queue that is drained.
 
-use uroce_wirecheck::{Alternate, Route, Rule};
+use uroce_wirecheck::{Route, Rule, TimedRoute};
 
 use super::tap::{
     A, ACK, B, SEND_FIRST, SEND_LAST, SEND_ONLY, TIMEOUT, Tap, aeth, frame, frame_by, on, send,
@@ -18,8 +18,11 @@ fn route(net: u8, from: u32) -> Route {
 fn rearmed() -> Tap {
     let mut tap = Tap::new();
     for (number, qp) in [(1, tap.a), (2, tap.b)] {
-        let alternate = Alternate { route: route(1, number), timeout_ns: Some(2 * TIMEOUT) };
-        tap.checker.rearm(qp, route(0, number), alternate);
+        let [primary, alternate] = [0, 1].map(|net| TimedRoute {
+            route: route(net, number),
+            timeout_ns: Some(TIMEOUT * (1 + u64::from(net))),
+        });
+        tap.checker.rearm(qp, primary, alternate);
     }
     tap
 }
@@ -67,6 +70,23 @@ fn a_migration_is_a_cause_to_repeat_and_brings_its_own_timeout() {
 }
 
 #[test]
+fn a_changed_rnr_timer_counts_from_the_next_refusal() {
+    let refused = || {
+        let mut tap = Tap::new();
+        tap.pass(0, &send(FIRST));
+        tap.checker.refused(tap.b);
+        tap.checker.set_rnr_timer(tap.b, 9);
+        tap
+    };
+    let rnr_nak = |code: u8| frame(2, ACK, FIRST, &aeth(0x20 | code, 0), &[]);
+    let mut tap = refused();
+    tap.pass(0, &rnr_nak(5));
+    assert_eq!(tap.flaw(0, &rnr_nak(5)), Rule::RnrTimer, "one may have been decided on before");
+    refused().pass(0, &rnr_nak(9));
+    assert_eq!(refused().flaw(0, &rnr_nak(8)), Rule::RnrTimer);
+}
+
+#[test]
 fn nothing_begins_while_the_send_queue_is_drained_and_what_was_begun_goes_on() {
     let held = || {
         let mut tap = Tap::new();
@@ -75,7 +95,9 @@ fn nothing_begins_while_the_send_queue_is_drained_and_what_was_begun_goes_on() {
         tap.pass(0, &frame(1, SEND_LAST, FIRST + 1, &[], &[3; 10]));
         tap
     };
-    assert_eq!(held().flaw(0, &send(0)), Rule::StartedInSqd);
+    let mut tap = held();
+    tap.pass(0, &send(0));
+    assert_eq!(tap.flaw(0, &send(1)), Rule::StartedInSqd, "one may have been begun, no more");
     let mut tap = held();
     tap.pass(TIMEOUT, &frame(1, SEND_FIRST, FIRST, &[], &[3; 256]));
     assert!(!tap.checker.is_quiet(tap.a));

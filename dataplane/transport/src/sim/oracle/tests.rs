@@ -4,7 +4,8 @@ use crate::sim::run::drive;
 
 /// A run of one connection that has ended well.
 fn finished() -> Traffic {
-    let plan = Plan { seed: 5, packets: 500, connections: Some(1), rates: None };
+    let (connections, rates) = (Some(1), None);
+    let plan = Plan { seed: 5, packets: 500, connections, rates, has_control: false };
     let mut traffic = Traffic::new(&plan);
     assert_eq!(drive(&mut traffic, &plan), Ok(()));
     assert_eq!(traffic.judge_end(false), Ok(()));

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, Pkey, Psn};
+use uroce_wire::{Bth, Deth, Encap, ExtHeaders, OpCode, Pkey, Psn};
 
 use super::Pair;
 use crate::Instant;
@@ -16,6 +16,8 @@ pub struct Seen {
     pub at: Instant,
     /// By which end.
     pub from: usize,
+    /// By which rail.
+    pub rail: usize,
     /// Its headers.
     pub bth: Bth,
     /// Its further headers.
@@ -75,6 +77,7 @@ impl Pair {
             Seen {
                 at: sighting.at,
                 from,
+                rail: sighting.rail,
                 bth: packet.bth,
                 ext: packet.ext,
                 payload: packet.payload.to_vec(),
@@ -121,13 +124,18 @@ impl Pair {
         Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }
     }
 
-    /// The frame of a crafted packet of end `from`.
+    /// The frame of a crafted packet of end `from`, by the first rail.
     pub fn frame(&self, from: usize, packet: &Crafted) -> Vec<u8> {
+        self.frame_by(&self.path(from), packet)
+    }
+
+    /// The frame of a crafted packet by any path.
+    pub fn frame_by(&self, path: &Encap, packet: &Crafted) -> Vec<u8> {
         let mut bth = packet.bth;
         if !packet.keeps_pad {
             bth.pad_count = (packet.payload.len().wrapping_neg() & 3) as u8;
         }
-        let template = self.path(from).template();
+        let template = path.template();
         let mut frame = Vec::new();
         let fill = |out: &mut [u8]| {
             out.copy_from_slice(&packet.payload);

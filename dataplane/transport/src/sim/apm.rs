@@ -1,0 +1,237 @@
+//! What path migration must look like: the oracle's own table, and its own idea of both paths.
+//!
+//! ```text
+//!                owner: REARM                MigReq 0 by the primary
+//!     MIGRATED ----------------> REARM ----------------------------> ARMED
+//!        ^                         | MigReq 1 by the alternate         |
+//!        '-------------------------+-----------------------------------'
+//!          owner: MIGRATED · retries exhausted · MigReq 1 by the alternate
+//! ```
+//!
+//! A peer that is armed may migrate before its MigReq 0 has arrived: hence the way from REARM.
+//!
+//! What holds: nothing here is asked of the core. Inputs go in as the simulator saw them, and what
+//! comes out is what the core must say it has done: its state, its path, its events.
+
+use core::time::Duration;
+
+use uroce_wire::{Gid, Pkey};
+
+use super::arrival::is_off_path;
+use crate::{AltPath, DropReason, Instant, PathMigState, QpAttr, ack_timeout};
+
+/// Where the migration of a QP stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stand {
+    Migrated,
+    Rearm,
+    Armed,
+}
+
+/// What may move it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Push {
+    /// The owner sets REARM, with an alternate path loaded.
+    OwnerRearms,
+    /// The owner sets MIGRATED.
+    OwnerMigrates,
+    /// A packet with MigReq 0 came by the path in use.
+    PeerPrepares,
+    /// A packet with MigReq 1 came by the alternate path.
+    PeerMigrates,
+    /// The last transport retry was charged, and one more.
+    Exhausted,
+}
+
+/// Where a push leads; `None` where it must be refused or moves nothing.
+pub(super) fn next(stand: Stand, push: Push) -> Option<Stand> {
+    match (stand, push) {
+        (Stand::Migrated, Push::OwnerRearms) => Some(Stand::Rearm),
+        (Stand::Rearm, Push::PeerPrepares) => Some(Stand::Armed),
+        (Stand::Rearm, Push::PeerMigrates) => Some(Stand::Migrated),
+        (Stand::Armed, Push::OwnerMigrates | Push::PeerMigrates | Push::Exhausted) => {
+            Some(Stand::Migrated)
+        }
+        _ => None,
+    }
+}
+
+/// A path as an end knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    pub(super) port: u8,
+    pub(super) here: Gid,
+    pub(super) there: Gid,
+    pub(super) pkey: Pkey,
+    pub(super) timeout: u8,
+}
+
+impl Way {
+    /// The path in use.
+    pub(super) fn in_use(attr: &QpAttr) -> Way {
+        let QpAttr { port, pkey, timeout, .. } = *attr;
+        Way { port, here: attr.path.encap.src, there: attr.path.encap.dst, pkey, timeout }
+    }
+
+    /// A path to migrate to.
+    pub(super) fn of(alt: &AltPath) -> Way {
+        let AltPath { port, pkey, timeout, .. } = *alt;
+        Way { port, here: alt.path.encap.src, there: alt.path.encap.dst, pkey, timeout }
+    }
+
+    /// Does a packet that came so take this path?
+    pub(super) fn fits(&self, came: &Came) -> bool {
+        let is_way = (self.port, self.here, self.there) == (came.port, came.dst, came.src);
+        is_way && came.pkey.matches(self.pkey)
+    }
+}
+
+/// How a packet came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Came {
+    pub(super) port: u8,
+    pub(super) src: Gid,
+    pub(super) dst: Gid,
+    pub(super) pkey: Pkey,
+    pub(super) mig_req: bool,
+}
+
+/// What an input must have come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Due {
+    /// PATH_MIG events.
+    pub(super) migrations: u8,
+    /// PATH_MIG_ERR events.
+    pub(super) errors: u8,
+}
+
+/// The migration of one QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Apm {
+    pub(super) stand: Stand,
+    pub(super) primary: Way,
+    pub(super) alternate: Option<Way>,
+    /// The path that was left, and until when its packets count.
+    former: Option<(Way, Instant)>,
+}
+
+impl Apm {
+    pub(super) fn new(primary: Way) -> Apm {
+        Apm { stand: Stand::Migrated, primary, alternate: None, former: None }
+    }
+
+    /// The owner has loaded another path: there is one place for it and for the former one.
+    pub(super) fn load(&mut self, alternate: Way) {
+        (self.alternate, self.former) = (Some(alternate), None);
+    }
+
+    /// The owner wants another state. Must it be granted?
+    pub(super) fn asked(&mut self, wanted: PathMigState, now: Instant) -> Result<Due, String> {
+        let push = match wanted {
+            PathMigState::Rearm if self.alternate.is_some() => Push::OwnerRearms,
+            PathMigState::Migrated => Push::OwnerMigrates,
+            _ => return Err(format!("{wanted} was granted")),
+        };
+        match next(self.stand, push) {
+            None => Err(format!("{wanted} was granted in {:?}", self.stand)),
+            Some(_) => Ok(self.push(push, now)),
+        }
+    }
+
+    /// Moves, if the table says so.
+    pub(super) fn push(&mut self, push: Push, now: Instant) -> Due {
+        let Some(to) = next(self.stand, push) else { return Due::default() };
+        self.stand = to;
+        if to != Stand::Migrated {
+            return Due::default();
+        }
+        let alternate = self.alternate.take().unwrap_or(self.primary);
+        let left = core::mem::replace(&mut self.primary, alternate);
+        self.former = Some((left, now + grace(left.timeout)));
+        Due { migrations: 1, errors: 0 }
+    }
+
+    /// A packet came, and was taken or dropped. Was that right, and what must come of it?
+    pub(super) fn came(
+        &mut self,
+        came: &Came,
+        dropped: Option<DropReason>,
+        now: Instant,
+    ) -> Result<Due, String> {
+        let by_primary = self.primary.fits(came);
+        let by_alternate = self.alternate.is_some_and(|way| way.fits(came));
+        let is_armed = self.stand == Stand::Armed;
+        if is_armed && came.mig_req && !by_alternate {
+            return match dropped {
+                Some(DropReason::PathMigration) => Ok(Due { migrations: 0, errors: 1 }),
+                _ => Err(format!("{came:?} asks for another path, and is not refused for it")),
+            };
+        }
+        // What asks a QP in REARM to migrate is not what comes by the path in use.
+        let asks = came.mig_req && by_alternate && (is_armed || !by_primary);
+        let follows = asks && self.stand != Stand::Migrated;
+        let by_former = self.former.is_some_and(|(way, until)| way.fits(came) && now < until);
+        let is_heard = match self.stand {
+            Stand::Migrated => by_primary || by_former,
+            Stand::Rearm => by_primary || follows,
+            Stand::Armed => by_primary || by_alternate,
+        };
+        let is_off = is_off_path(dropped);
+        if is_heard == is_off || !is_heard && dropped.is_none() {
+            return Err(format!("{came:?} is dropped for {dropped:?}; {self:?}"));
+        }
+        Ok(match came.mig_req {
+            true if follows => self.push(Push::PeerMigrates, now),
+            false if by_primary => self.push(Push::PeerPrepares, now),
+            _ => Due::default(),
+        })
+    }
+
+    /// Is this what the QP says of itself?
+    pub(super) fn agrees(&self, attr: &QpAttr) -> Result<(), String> {
+        let stand = match attr.path_mig_state {
+            PathMigState::Migrated => Stand::Migrated,
+            PathMigState::Rearm => Stand::Rearm,
+            PathMigState::Armed => Stand::Armed,
+        };
+        let way = Way::in_use(attr);
+        let alternate = attr.alt_path.as_ref().map(Way::of);
+        if (stand, way, alternate) == (self.stand, self.primary, self.alternate) {
+            Ok(())
+        } else {
+            Err(format!("it is {stand:?} by {way:?}, or {alternate:?}; {self:?} is right"))
+        }
+    }
+}
+
+/// One ACK timeout, for which the path that was left counts too; where there is none, for ever.
+fn grace(timeout: u8) -> Duration {
+    ack_timeout(timeout).unwrap_or(Duration::from_nanos(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_six_ways_and_no_other() {
+        use Push as P;
+        let stands = [Stand::Migrated, Stand::Rearm, Stand::Armed];
+        let pushes =
+            [P::OwnerRearms, P::OwnerMigrates, P::PeerPrepares, P::PeerMigrates, P::Exhausted];
+        let ways: Vec<_> = stands
+            .into_iter()
+            .flat_map(|stand| pushes.map(|push| (stand, push, next(stand, push))))
+            .filter_map(|(stand, push, to)| Some((stand, push, to?)))
+            .collect();
+        let expected = [
+            (Stand::Migrated, P::OwnerRearms, Stand::Rearm),
+            (Stand::Rearm, P::PeerPrepares, Stand::Armed),
+            (Stand::Rearm, P::PeerMigrates, Stand::Migrated),
+            (Stand::Armed, P::OwnerMigrates, Stand::Migrated),
+            (Stand::Armed, P::PeerMigrates, Stand::Migrated),
+            (Stand::Armed, P::Exhausted, Stand::Migrated),
+        ];
+        assert_eq!(ways, expected);
+    }
+}

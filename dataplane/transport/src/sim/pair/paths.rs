@@ -1,0 +1,116 @@
+//! The two paths of a pair: loading and arming the other one, migrating, cutting and mending.
+
+use super::{Pair, Rails, Terms};
+use crate::{AltPath, ModifyError, PathAttr, PathMigState, QpChange, QpState, QpType, StaticRate};
+
+impl Pair {
+    /// Both ends in RTS by the first rail, armed to migrate to the second; the terms have two.
+    ///
+    /// # Panics
+    /// If they do not become armed by the exchange of one message each way.
+    pub fn armed(change: impl FnOnce(&mut Terms)) -> Pair {
+        let mut pair = Pair::two_paths(change);
+        pair.arm();
+        pair
+    }
+
+    /// Both ends in RTS by the first rail, with a second one, watched by the independent checker.
+    pub fn two_paths(change: impl FnOnce(&mut Terms)) -> Pair {
+        Pair::with(|terms| {
+            terms.rails = Rails::TwoPorts;
+            terms.is_tapped = true;
+            change(terms);
+        })
+    }
+
+    /// Loads the rail that is not in use at both ends, re-arms them, and has them hear of each
+    /// other.
+    ///
+    /// # Panics
+    /// If they do not become armed.
+    pub fn arm(&mut self) {
+        for end in [0, 1] {
+            self.rearm(end).expect("an end that has migrated");
+        }
+        // Only a request of its own shows an unreliable peer anything.
+        let speakers = if self.terms.qp_type == QpType::Uc { 2 } else { 1 };
+        for end in 0..speakers {
+            self.write(end, 0);
+        }
+        self.run();
+        self.completed.clear();
+        for end in [0, 1] {
+            assert_eq!(self.path_mig_state(end), PathMigState::Armed, "end {end}");
+        }
+    }
+
+    /// The rail an end sends by.
+    pub fn rail(&self, end: usize) -> usize {
+        self.world.rail_in_use(self.at(end))
+    }
+
+    /// Where an end stands in path migration.
+    pub fn path_mig_state(&self, end: usize) -> PathMigState {
+        self.qp(end).attr().path_mig_state
+    }
+
+    /// A rail as an end's path to migrate to, with the timeout of the terms.
+    pub fn alternate(&self, end: usize, rail: usize) -> AltPath {
+        AltPath {
+            path: PathAttr { encap: self.path_on(end, rail), rate: StaticRate::MAX },
+            port: self.node(end).rail(rail).port,
+            pkey: self.qp(end).attr().pkey,
+            timeout: self.terms.half[end].timeout,
+        }
+    }
+
+    /// Loads the rail that an end does not use, and sets REARM.
+    ///
+    /// # Errors
+    /// Those of [`crate::Qp::modify`].
+    pub fn rearm(&mut self, end: usize) -> Result<(), ModifyError> {
+        let alt_path = Some(self.alternate(end, 1 - self.rail(end)));
+        let path_mig_state = Some(PathMigState::Rearm);
+        self.modify(end, &QpChange { alt_path, path_mig_state, ..QpChange::default() })
+    }
+
+    /// The owner of an end has it migrate.
+    ///
+    /// # Errors
+    /// Those of [`crate::Qp::modify`].
+    pub fn migrate(&mut self, end: usize) -> Result<(), ModifyError> {
+        let path_mig_state = Some(PathMigState::Migrated);
+        self.modify(end, &QpChange { path_mig_state, ..QpChange::default() })
+    }
+
+    /// Modifies an end's QP.
+    ///
+    /// # Errors
+    /// Those of [`crate::Qp::modify`].
+    pub fn modify(&mut self, end: usize, change: &QpChange) -> Result<(), ModifyError> {
+        self.world.modify(self.at(end), change)
+    }
+
+    /// A rail loses everything, both ways; nobody is told.
+    pub fn cut(&mut self, rail: usize) {
+        self.world.cut_rail(0, 1, rail);
+        self.world.cut_rail(1, 0, rail);
+    }
+
+    /// A rail carries again, both ways.
+    pub fn mend(&mut self, rail: usize) {
+        self.world.mend_rail(0, 1, rail);
+        self.world.mend_rail(1, 0, rail);
+    }
+
+    /// A rail is cut, and both ports report it: who is armed and uses it migrates at once.
+    pub fn link_down(&mut self, rail: usize) {
+        self.cut(rail);
+        for end in [0, 1] {
+            let is_armed = self.path_mig_state(end) == PathMigState::Armed;
+            if is_armed && self.rail(end) == rail && self.qp(end).state() == QpState::Rts {
+                self.migrate(end).expect("an armed QP in RTS");
+            }
+        }
+    }
+}

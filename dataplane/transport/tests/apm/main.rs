@@ -1,0 +1,42 @@
+//! Path migration, draining and pacing of two QPs with two paths between them, each row of the
+//! checks as a scene, and the sweeps over every packet.
+
+#![cfg(feature = "sim")]
+
+mod drain;
+mod former;
+mod pace;
+mod peer;
+mod retries;
+mod sweep;
+
+use core::time::Duration;
+
+use uroce_transport::AsyncEvent;
+use uroce_transport::sim::Pair;
+
+/// The end that asks.
+const A: usize = 0;
+
+/// The end that answers.
+const B: usize = 1;
+
+/// The ACK timeout of the default terms.
+const TIMEOUT: Duration = Duration::from_nanos(4096 << 8);
+
+/// Longer than a round trip, shorter than anything that is waited for.
+const SHORTLY: Duration = Duration::from_micros(20);
+
+/// The events of an end that tell of a migration, or that none was possible.
+fn migrations(pair: &mut Pair, end: usize) -> Vec<AsyncEvent> {
+    let is_of_migration =
+        |event: &AsyncEvent| matches!(event, AsyncEvent::PathMig | AsyncEvent::PathMigErr);
+    pair.take_events(end).into_iter().filter(is_of_migration).collect()
+}
+
+/// Nothing that the independent checker or the oracle has found.
+#[track_caller]
+fn assert_flawless(pair: &mut Pair) {
+    let flaw = pair.world.take_flaw();
+    assert_eq!(flaw, None, "{:#?}", pair.trace(40));
+}
