@@ -148,7 +148,8 @@ impl Engine {
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
         let events = self.admit(Subject::Cq).ok_or(CqError::NoneLeft)?;
-        CompletionQueue::with_events(depth, channel, Some(events))
+        let turns = Arc::clone(self.shared.regions.turns());
+        CompletionQueue::with_events(depth, channel, Some(events), Some(turns))
     }
 
     /// A shared receive queue for `depth` receives of `max_sge` scatter elements.

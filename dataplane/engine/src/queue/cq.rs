@@ -7,14 +7,20 @@
 //! - An armed queue notifies once. The lcore puts an entry in and then looks whether the queue is
 //!   armed; the application arms and then polls again. A sequentially consistent fence on either
 //!   side makes one of them see the other, so no wake-up is lost.
+//! - A queue that grows while it is used loses no entry, keeps each QP's order, and wakes who
+//!   waits.
 //!
-//! Not here: what an event looks like to the application ([`super::channel`]).
+//! Not here: how it grows ([`rings`]), what an event looks like to the application ([`super::channel`]).
+
+mod rings;
 
 use super::CompletionChannel;
 use crate::events::{EventGuard, EventKind};
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, Ordering, fence};
+use crate::qsbr::Turns;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
-use std::sync::Arc;
+use rings::Ring;
+use std::sync::{Arc, PoisonError};
 use uroce_transport::Cqe;
 
 /// Most entries of a completion queue.
@@ -47,6 +53,14 @@ pub enum CqError {
     /// A depth of 0 or above [`MAX_CQ_DEPTH`].
     #[error("completion queue depth {0} is not in 1..={MAX_CQ_DEPTH}")]
     Depth(u32),
+    /// More completions wait in the queue than it was to hold.
+    #[error("{waiting} completions wait in a queue that was to be resized to {depth}")]
+    TooSmall {
+        /// What was asked for.
+        depth: u32,
+        /// Completions in the queue.
+        waiting: u32,
+    },
     /// As many objects that give asynchronous events exist as the engine can have.
     #[error("no completion queue is left")]
     NoneLeft,
@@ -58,7 +72,13 @@ pub enum CqError {
 /// A completion queue. Any thread may poll; each completion goes to one of them.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    entries: ArrayQueue<Cqe>,
+    entries: Ring,
+    /// Entries that were asked for.
+    depth: AtomicU32,
+    /// Held by who resizes it.
+    resizing: Mutex<()>,
+    /// Turns in which lcores put entries in; without, nobody does in turns.
+    turns: Option<Arc<Turns>>,
     overrun: AtomicBool,
     armed: CachePadded<AtomicU8>,
     channel: Option<Arc<CompletionChannel>>,
@@ -80,14 +100,15 @@ impl CompletionQueue {
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
-        CompletionQueue::with_events(depth, channel, None)
+        CompletionQueue::with_events(depth, channel, None, None)
     }
 
-    /// The same, whose overrun is an asynchronous event.
+    /// The same, whose overrun is an asynchronous event, for the lcores whose turns these are.
     pub(crate) fn with_events(
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
         events: Option<EventGuard>,
+        turns: Option<Arc<Turns>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
         if depth == 0 || depth > MAX_CQ_DEPTH {
             return Err(CqError::Depth(depth));
@@ -96,7 +117,10 @@ impl CompletionQueue {
             channel.admit()?;
         }
         Ok(Arc::new(CompletionQueue {
-            entries: ArrayQueue::new(depth as usize),
+            entries: Ring::new(depth),
+            depth: AtomicU32::new(depth),
+            resizing: Mutex::new(()),
+            turns,
             overrun: AtomicBool::new(false),
             armed: CachePadded::default(),
             channel: channel.cloned(),
@@ -111,10 +135,7 @@ impl CompletionQueue {
     /// [`CqError::Overrun`] once everything from before the overrun has been taken.
     #[inline]
     pub fn poll(&self) -> Result<Option<Cqe>, CqError> {
-        // Popping an empty queue costs a fence, which a polling loop would pay each time.
-        if !self.entries.is_empty()
-            && let Some(cqe) = self.entries.pop()
-        {
+        if let Some(cqe) = self.entries.pop() {
             return Ok(Some(cqe));
         }
         if !self.is_overrun() {
@@ -152,9 +173,42 @@ impl CompletionQueue {
         fence(Ordering::SeqCst);
     }
 
-    /// How many entries it holds at most.
+    /// How many entries it was asked to hold. One that was larger before may hold more.
     pub fn depth(&self) -> u32 {
-        self.entries.capacity() as u32
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    /// Has the queue hold at least `depth` entries from now on. Completions may come and be polled
+    /// meanwhile: each is polled once, those of a QP in their order. Returns when completions that
+    /// came first into what was added can be polled, after a turn of each lcore.
+    ///
+    /// A queue does not give memory back: asked for less, it keeps what it has.
+    ///
+    /// # Errors
+    /// [`CqError::Depth`]; [`CqError::TooSmall`] if more completions wait to be polled. The queue
+    /// is as it was then.
+    //= check G11 — resized during traffic: each completion once, the order of a QP kept
+    pub fn resize(self: &Arc<CompletionQueue>, depth: u32) -> Result<(), CqError> {
+        if depth == 0 || depth > MAX_CQ_DEPTH {
+            return Err(CqError::Depth(depth));
+        }
+        let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        // At most 2 · `MAX_CQ_DEPTH`.
+        let waiting = self.entries.len() as u32;
+        if waiting > depth {
+            return Err(CqError::TooSmall { depth, waiting });
+        }
+        if depth as usize > self.entries.capacity() {
+            self.entries.grow(depth.next_power_of_two(), self.turns.as_deref());
+            // Pairs with the fence in `arm`: whoever armed and found nothing, since it could not be
+            // taken yet, is woken here.
+            fence(Ordering::SeqCst);
+            if self.entries.len() > 0 && self.wants_event(true) {
+                self.notify();
+            }
+        }
+        self.depth.store(depth, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Has a completion been lost for want of room?
@@ -177,7 +231,7 @@ impl CompletionQueue {
     //= check G6 — what does not fit marks the queue, and nothing follows it
     #[inline]
     pub(crate) fn push(&self, cqe: Cqe) -> Result<(), Overrun> {
-        if self.overrun.load(Ordering::Relaxed) || self.entries.push(cqe).is_err() {
+        if self.overrun.load(Ordering::Relaxed) || !self.entries.push(cqe) {
             self.mark_overrun();
             return Err(Overrun);
         }
