@@ -35,10 +35,12 @@ mod engine {
     pub(crate) mod key;
     pub(crate) mod mr_table;
     pub(crate) mod mw;
+    pub(crate) mod notices;
     pub(crate) mod published;
     pub(crate) mod qp_table;
     pub(crate) mod qsbr;
     pub(crate) mod slot;
+    pub(crate) mod waker;
 
     pub(crate) mod queue {
         pub(crate) mod channel;
@@ -52,7 +54,8 @@ mod engine {
     }
 }
 
-use engine::{doorbell, events, key, mr_table, mw, published, qp_table, qsbr, queue, slot};
+use engine::{doorbell, events, key, mr_table, mw, notices, published, qp_table, qsbr};
+use engine::{queue, slot, waker};
 use models::{MODELS, Model};
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};

@@ -5,6 +5,7 @@ mod cq;
 mod events;
 mod lcore;
 mod mr_table;
+mod notices;
 mod published;
 mod qp_table;
 mod queue;
@@ -140,6 +141,18 @@ pub(crate) const MODELS: &[Model] = &[
         run: cq::overrun,
     },
     Model {
+        name: "cq-grow",
+        about: "what comes while a queue grows is polled once, in order",
+        preemptions: 2,
+        run: cq::grow,
+    },
+    Model {
+        name: "cq-grow-asleep",
+        about: "who sleeps while a queue grows is woken",
+        preemptions: 2,
+        run: channel::grow_beside_a_sleeper,
+    },
+    Model {
         name: "cq-arm",
         about: "arm, poll, sleep: no wake-up is lost",
         preemptions: 5,
@@ -186,6 +199,18 @@ pub(crate) const MODELS: &[Model] = &[
         about: "no event comes after its source's end",
         preemptions: 2,
         run: events::close,
+    },
+    Model {
+        name: "waker",
+        about: "what is put before a thread that goes to sleep wakes it",
+        preemptions: 3,
+        run: notices::put_and_sleep,
+    },
+    Model {
+        name: "notices",
+        about: "no notice of two QPs is lost, and each wakes",
+        preemptions: 2,
+        run: notices::raise_and_take,
     },
     Model {
         name: "lcore-destroy",

@@ -4,6 +4,7 @@ use loom::sync::{Condvar, Mutex};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::PoisonError;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Tokens {
@@ -34,6 +35,11 @@ impl Tokens {
             count = self.some.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(())
+    }
+
+    /// Time does not pass in a model.
+    pub(crate) fn wait_for(&self, _timeout: Duration) -> io::Result<()> {
+        self.wait()
     }
 }
 

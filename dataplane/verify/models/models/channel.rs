@@ -5,6 +5,7 @@
 //! seen: the eventfd, which is a counter under a lock here, as strong as a system call.
 
 use super::cqe;
+use crate::qsbr::Turns;
 use crate::queue::cq::Arm;
 use crate::queue::{CompletionChannel, CompletionQueue, CqError};
 use loom::thread;
@@ -89,4 +90,26 @@ pub(crate) fn discard_beside_a_sleeper() {
     });
     channel.discard(&dying);
     sleeper.join().expect("no panic");
+}
+
+/// A completion comes in a turn beside somebody who has the queue grow and somebody who sleeps.
+pub(crate) fn grow_beside_a_sleeper() {
+    let channel = CompletionChannel::new(1).expect("a channel");
+    let turns = Arc::new(Turns::new(1));
+    let own = Some(Arc::clone(&turns));
+    let cq = CompletionQueue::with_events(1, Some(&channel), None, own).expect("room");
+    let lcore = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || {
+            let _turn = turns.enter(0);
+            complete(&cq, 7);
+        }
+    });
+    let grower = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || cq.resize(2).expect("a depth that is possible")
+    });
+    assert_eq!(sleep_for_one(&channel, &cq), 7);
+    lcore.join().expect("no panic");
+    grower.join().expect("no panic");
 }

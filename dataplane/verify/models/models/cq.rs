@@ -4,6 +4,7 @@
 //! itself, which is another crate's; more lcores.
 
 use super::cqe;
+use crate::qsbr::Turns;
 use crate::queue::{CompletionQueue, CqError};
 use loom::thread;
 use std::sync::Arc;
@@ -84,4 +85,30 @@ pub(crate) fn overrun() {
     for (lcore, pushed) in [1, 2].into_iter().zip(pushed) {
         assert!(counts(&polled, lcore).into_iter().eq(0..pushed), "lcore {lcore}: {polled:?}");
     }
+}
+
+/// An lcore puts an entry in in each of two turns, beside a poller and somebody who has the queue
+/// grow.
+pub(crate) fn grow() {
+    let turns = Arc::new(Turns::new(1));
+    let own = Some(Arc::clone(&turns));
+    let cq = CompletionQueue::with_events(2, None, None, own).expect("a depth that is possible");
+    let lcore = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || {
+            for count in 0..2 {
+                let _turn = turns.enter(0);
+                cq.push(cqe(Qpn::new(1), count)).expect("there is room");
+            }
+        }
+    });
+    let grower = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || cq.resize(4).expect("a depth that is possible")
+    });
+    let (mut polled, _) = poll(&cq);
+    lcore.join().expect("no panic");
+    grower.join().expect("no panic");
+    polled.extend(poll(&cq).0);
+    assert_eq!(counts(&polled, 1), [0, 1]);
 }

@@ -223,7 +223,7 @@ fn a_queue_that_grows_under_traffic_gives_each_completion_once_and_in_order() {
         pollers.map(|poller| poller.join().unwrap())
     });
     for lcore in 0..LCORES {
-        let [a, b] = [0, 1].map(|poller| &of_pollers[poller][lcore]);
+        let [a, b] = of_pollers.each_ref().map(|polled| &polled[lcore]);
         assert!([a, b].iter().all(|ids| ids.is_sorted()), "order is kept");
         let mut ids = [&a[..], b].concat();
         ids.sort_unstable();

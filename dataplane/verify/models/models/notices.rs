@@ -1,0 +1,51 @@
+//! Notices of lcores to the control plane, and how it sleeps for them.
+//!
+//! Two lcores, one kind each. Not seen: a timeout, which only wakes for nothing.
+
+use crate::events::EventKind;
+use crate::notices::Notices;
+use crate::sync::{AtomicBool, Ordering};
+use crate::waker::Waker;
+use loom::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+const FOR_EVER: Duration = Duration::MAX;
+
+/// Something is put before a thread that looks and goes to sleep.
+pub(crate) fn put_and_sleep() {
+    let (waker, put) = (Waker::new().expect("a waker"), Arc::new(AtomicBool::new(false)));
+    let putter = thread::spawn({
+        let (waker, put) = (Arc::clone(&waker), Arc::clone(&put));
+        move || {
+            put.store(true, Ordering::Release);
+            waker.wake();
+        }
+    });
+    while !put.load(Ordering::Acquire) {
+        waker.sleep(FOR_EVER, || put.load(Ordering::Acquire));
+    }
+    putter.join().expect("no panic");
+}
+
+/// Two QPs have something to tell; the control plane takes and sleeps until it has both.
+pub(crate) fn raise_and_take() {
+    let waker = Waker::new().expect("a waker");
+    let notices = Arc::new(Notices::new(2, Arc::clone(&waker)));
+    let raisers = [(0, EventKind::CommEst), (1, EventKind::PathMig)].map(|(index, kind)| {
+        let notices = Arc::clone(&notices);
+        thread::spawn(move || notices.raise(index, kind))
+    });
+    let mut taken = Vec::new();
+    loop {
+        notices.take(|index, kind| taken.push((index, kind)));
+        if taken.len() >= 2 {
+            break;
+        }
+        waker.sleep(FOR_EVER, || !notices.is_empty());
+    }
+    raisers.into_iter().for_each(|raiser| raiser.join().expect("no panic"));
+    taken.sort_unstable_by_key(|&(index, _)| index);
+    assert_eq!(taken, [(0, EventKind::CommEst), (1, EventKind::PathMig)]);
+    assert!(notices.is_empty());
+}
