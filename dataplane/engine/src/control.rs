@@ -293,11 +293,15 @@ impl Control {
     /// # Errors
     /// See [`ControlError`].
     pub fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
-        let Record { index, lcore, caps, qp_type, has_srq, .. } = self.record(qpn)?;
+        let record = self.record(qpn)?;
+        let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
         let lcore = usize::from(lcore);
         match self.call(lcore, Command::QueryQp { index })? {
             Reply::Queried { attr, migration, draining } => {
                 let sq_draining = draining;
+                if attr.path_mig_state == PathMigState::Migrated {
+                    self.qps.put(Record { migrates: false, ..record });
+                }
                 Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, migration, lcore })
             }
             _ => Err(ControlError::UnknownQp(qpn)),

@@ -26,7 +26,7 @@ use crate::tx::Lane;
 use crate::waker::Waker;
 use rtrb::Consumer;
 use std::sync::Arc;
-use uroce_transport::{Instant, MigrationStats, QpState};
+use uroce_transport::{Instant, QpState};
 
 /// Doorbells answered in one turn: who rings as fast as it is answered waits for the next.
 const DOORBELLS: usize = 256;
@@ -200,7 +200,7 @@ fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
         Command::QueryQp { index } => shard.get(index).map_or(Reply::Unknown, |context| {
             let qp = &context.qp;
             let draining = qp.state() == QpState::Sqd && !qp.is_drained();
-            Reply::Queried { attr: qp.attr(), migration: MigrationStats::default(), draining }
+            Reply::Queried { attr: qp.attr(), migration: qp.migration(), draining }
         }),
         Command::ResizeQp { index, mut queues } => match shard.resize(index, &mut queues) {
             Some(done) => Reply::Resized(queues, done),

@@ -49,7 +49,8 @@ impl Notices {
         self.kinds[index as usize].fetch_or(kind.bit(), Ordering::AcqRel);
         let mark = 1 << (index % u64::BITS);
         self.marks[(index / u64::BITS) as usize].fetch_or(mark, Ordering::AcqRel);
-        self.any.store(true, Ordering::Release);
+        // Not a store: the exchange in `take` acquires the marks of all who were here before it.
+        self.any.swap(true, Ordering::AcqRel);
         self.waker.wake();
     }
 

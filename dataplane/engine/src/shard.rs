@@ -204,9 +204,9 @@ impl Shard {
                 continue;
             }
             if self.can_leave(index, port) {
-                let to = Some(PathMigState::Migrated);
-                let change = QpChange { path_mig_state: to, ..QpChange::default() };
-                migrated += u32::from(self.modify(index, &change, around) == Some(Ok(())));
+                let now = around.now;
+                let went = self.input(index, around, |qp, _, env| qp.migrate(now, env));
+                migrated += u32::from(went == Some(true));
             }
             self.activate(index, around.lanes);
         }

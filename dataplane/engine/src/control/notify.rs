@@ -1,7 +1,7 @@
 //! What happens without being asked for: management datagrams, notices, events of ports, and how
 //! the control plane sleeps until one of them.
 
-use super::{Control, ControlError};
+use super::{Control, ControlError, Record};
 use crate::events::EventKind;
 use crate::rx::GsiFrame;
 use crate::waker::Waker;
@@ -58,8 +58,10 @@ impl Control {
     pub(super) fn take_notices(&mut self) {
         let Control { shared, noticed, qps, .. } = self;
         shared.tables.notices.take(|index, kind| {
-            if let Some(record) = qps.at(index) {
-                noticed.push_back((record.qpn, kind));
+            let Some(record) = qps.at(index).copied() else { return };
+            noticed.push_back((record.qpn, kind));
+            if kind == EventKind::PathMig {
+                qps.put(Record { migrates: false, ..record });
             }
         });
     }
