@@ -92,3 +92,109 @@ impl Pace {
 }
 
 const NANOS_LATE: u64 = MOST_LATE.as_nanos() as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StaticRate;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 + nanos)
+    }
+
+    /// On a path of this rate, with an own limit in kbit/s.
+    fn on_path(rate: StaticRate, rate_limit: u32) -> Pace {
+        let mut attr = Attributes::default();
+        (attr.rate, attr.rate_limit) = (rate, rate_limit);
+        let mut pace = Pace::default();
+        pace.retune(&attr);
+        pace
+    }
+
+    fn limited(rate_limit: u32) -> Pace {
+        on_path(StaticRate::MAX, rate_limit)
+    }
+
+    #[test]
+    fn the_lower_of_the_path_s_rate_and_the_qp_s_own_counts() {
+        let rate = StaticRate::from_mbps(10_000).unwrap();
+        for (rate_limit, expected) in [(0, 10_000_000), (5, 5), (20_000_000, 10_000_000)] {
+            assert_eq!(on_path(rate, rate_limit).kbps, expected);
+        }
+        assert!(!limited(0).is_limited());
+    }
+
+    #[test]
+    fn every_rate_is_kept_to_the_nanosecond() {
+        for rate in StaticRate::all().filter(|rate| rate.mbps().is_some()) {
+            let mut pace = on_path(rate, 0);
+            let (mut now, mut bits) = (at(0), 0);
+            for len in (60..4160).cycle().take(20_000) {
+                pace.charge(len, now);
+                bits += u64::from(len) * 8;
+                // Called in the nanosecond it may leave in.
+                now = pace.next();
+                pace.wait_until(now);
+            }
+            let mbps = u64::from(rate.mbps().unwrap());
+            assert_eq!(now, at(bits * 1000 / mbps), "{rate}");
+        }
+    }
+
+    #[test]
+    fn lateness_is_made_up_for_up_to_the_allowance() {
+        // 1000 bytes take 8 µs.
+        let mut pace = limited(1_000_000);
+        pace.charge(1000, at(0));
+        pace.wait_until(pace.next());
+        // 92 µs late: eleven and a half frames may leave at once, and then the rate counts again.
+        for _ in 0..12 {
+            assert!(pace.next() <= at(100_000));
+            pace.charge(1000, at(100_000));
+        }
+        assert_eq!(pace.next(), at(104_000));
+        pace.wait_until(pace.next());
+        // Later than the allowance: what is beyond it is lost.
+        let late = at(50_000_000);
+        let mut sent = 0;
+        while pace.next() <= late {
+            pace.charge(1000, late);
+            sent += 1;
+        }
+        assert_eq!(sent, 1_000_000 / 8_000 + 1);
+    }
+
+    #[test]
+    fn a_qp_without_work_earns_nothing() {
+        let mut pace = limited(1_000_000);
+        pace.charge(1000, at(0));
+        pace.rest();
+        assert_eq!(pace.wakes_at(), None);
+        pace.charge(1000, at(50_000));
+        assert_eq!(pace.next(), at(58_000));
+        // And what it owes stays owed.
+        pace.rest();
+        pace.charge(125, at(51_000));
+        assert_eq!(pace.next(), at(59_000));
+    }
+
+    #[test]
+    fn a_frame_that_waits_is_woken_for_once() {
+        let mut pace = limited(1_000_000);
+        pace.charge(1000, at(0));
+        assert_eq!(pace.wakes_at(), None);
+        pace.wait_until(pace.next());
+        assert_eq!(pace.wakes_at(), Some(at(8000)));
+        pace.expire(at(7999));
+        assert_eq!(pace.wakes_at(), Some(at(8000)));
+        pace.expire(at(8000));
+        assert_eq!(pace.wakes_at(), None);
+        // An address handle's way counts beside the QP's own rate, and alone where there is none.
+        pace.wait_until(at(7000));
+        assert_eq!(pace.wakes_at(), Some(at(8000)));
+        let mut free = Pace::default();
+        free.wait_until(at(9000));
+        free.wait_until(at(7000));
+        assert_eq!(free.wakes_at(), Some(at(7000)));
+    }
+}
