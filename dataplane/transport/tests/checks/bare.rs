@@ -9,7 +9,7 @@ use uroce_transport::{
     Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange,
     QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
-use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Rkey, Va};
+use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
 /// The payload of every packet, as much of it as is needed.
 const BYTES: [u8; 4096] = [0x5a; 4096];
@@ -34,6 +34,8 @@ pub(crate) struct Surroundings {
     pub(crate) written: u64,
     pub(crate) word: u64,
     pub(crate) is_full: bool,
+    /// The way takes nothing before then.
+    pub(crate) free_at: Option<Instant>,
 }
 
 impl Memory for Surroundings {
@@ -69,6 +71,9 @@ impl PacketSink for Surroundings {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         if self.is_full {
             return Err(TransmitError::Full);
+        }
+        if let Some(free_at) = self.free_at {
+            return Err(TransmitError::Paced(free_at));
         }
         let va = match packet.payload.clone().next() {
             Some(Piece::Region(region)) => Some(region.va),
@@ -142,6 +147,35 @@ impl Bare {
                 max_rd_atomic: Some(1),
                 ..QpChange::to(QpState::Rts)
             },
+        ];
+        for change in changes {
+            bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
+        }
+        bare
+    }
+
+    /// A datagram QP with this Q_Key, and a limit of its own in kbit/s.
+    pub(crate) fn datagram(qp_type: QpType, qkey: Qkey, rate_limit: Option<u32>) -> Bare {
+        let caps = QpCaps {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
+        let init = QpInit { qp_type, caps, uses_srq: false };
+        let mut bare =
+            Bare { qp: Qp::new(Qpn::new(1), Pd(1), &init), env: Surroundings::default() };
+        let port = (qp_type == QpType::Ud).then_some(1);
+        let changes = [
+            QpChange {
+                pkey: Some(Pkey::DEFAULT),
+                port,
+                qkey: Some(qkey),
+                ..QpChange::to(QpState::Init)
+            },
+            QpChange::to(QpState::Rtr),
+            QpChange { sq_psn: Some(PSN), rate_limit, ..QpChange::to(QpState::Rts) },
         ];
         for change in changes {
             bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
