@@ -9,7 +9,7 @@ mod consumer;
 mod pair;
 mod world;
 
-pub use pair::{Fate, Faults, Pair, Passing, conn_params, gid, path};
+pub use pair::{Fate, Faults, Pair, Passing, Script, conn_params, gid, path};
 pub use world::{Report, World};
 
 /// Messages of one world, before it winds down.

@@ -34,6 +34,8 @@ pub struct Passing {
     pub from: usize,
     /// From where to where.
     pub addr: MadAddr,
+    /// Its transaction.
+    pub transaction: u64,
     /// What it says.
     pub message: Message,
     /// The how manieth of its kind from this node it is, from 1.
@@ -58,7 +60,7 @@ pub struct Faults {
 }
 
 /// Says what becomes of a message.
-type Script = Box<dyn FnMut(&Passing) -> Fate>;
+pub type Script = Box<dyn FnMut(&Passing) -> Fate>;
 
 /// Two communication managers and what is between them.
 pub struct Pair {
@@ -186,10 +188,11 @@ impl Pair {
     }
 
     fn launch(&mut self, from: usize, addr: MadAddr, mad: Mad) {
-        let (_, message) = Message::parse(&mad).expect("what we send can be read");
+        let (header, message) = Message::parse(&mad).expect("what we send can be read");
+        let transaction = header.transaction_id;
         let count = self.counts.entry((from, message.attribute())).or_default();
         *count += 1;
-        let passing = Passing { from, addr, message, count: *count, at: self.now };
+        let passing = Passing { from, addr, transaction, message, count: *count, at: self.now };
         if let Some(sent) = &mut self.sent {
             sent.push(passing);
         }
