@@ -159,6 +159,17 @@ impl End {
         }
     }
 
+    pub fn post_recv_in(&mut self, node: &Node) {
+        let init = uroce_transport::QpChange {
+            pkey: Some(uroce_wire::Pkey::DEFAULT),
+            port: Some(1),
+            access: Some(uroce_transport::AccessFlags::empty()),
+            ..uroce_transport::QpChange::to(QpState::Init)
+        };
+        node.device.modify_qp(self.qp.qpn, &init, None, None).expect("from RESET");
+        self.post_recv();
+    }
+
     pub fn post_recv(&mut self) {
         self.qp.rq.post_recv(&RecvWr { wr_id: 1 }, &[]).expect("room");
     }

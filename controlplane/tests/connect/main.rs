@@ -1,0 +1,8 @@
+//! Connections by IP address and port between two devices. One process a test.
+
+mod alternate;
+mod datagrams;
+mod hostile;
+mod lab;
+mod refused;
+mod set_up;
