@@ -70,6 +70,9 @@ pub(crate) enum Command {
     /// Modify QP's round trip, beside an idle lcore and beside one under full load
     #[command(name = "modify")]
     Modify(ModifyArgs),
+    /// How exactly a rate is kept to: static rates and rate limits, over rings
+    #[command(name = "rate")]
+    Rate(RateArgs),
     /// The main job and its figures beside the limits, over rings and over memif
     #[command(name = "quickstart")]
     Quickstart(QuickstartArgs),
@@ -157,6 +160,29 @@ pub(crate) struct ModifyArgs {
     /// Milliseconds that each part takes
     #[arg(long, default_value_t = 500, value_name = "MS")]
     pub(crate) time_ms: u64,
+}
+
+/// Options of `rate`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RateArgs {
+    /// Rates, Gb/s of whole frames
+    #[arg(long, value_delimiter = ',', default_values_t = [1.0, 10.0, 25.0], value_name = "GBPS")]
+    pub(crate) rates: Vec<f64>,
+    /// Transport service
+    #[arg(short = 'c', long, value_enum, default_value = "RC", value_name = "SERVICE")]
+    pub(crate) connection: crate::plan::Service,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Runs of each rate; medians are reported
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) runs: u32,
+    /// Milliseconds that each run takes
+    #[arg(long, default_value_t = 100, value_name = "MS")]
+    pub(crate) time_ms: u64,
+    /// The device.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 /// Options of `quickstart`.

@@ -8,6 +8,7 @@
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   modify             Modify QP's round trip
+//!   rate               how exactly rates are kept to
 //!   flood              a healthy queue pair beside bad frames
 //!   quickstart         all of it, between processes that it starts
 //! ```
@@ -34,6 +35,7 @@ mod pin;
 mod pingpong;
 mod plan;
 mod quickstart;
+mod rate;
 mod report;
 mod session;
 mod stats;
@@ -76,6 +78,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Limits(args) => limits::run(&args),
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
+        Command::Rate(args) => rate::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
         // `perf` takes all others.

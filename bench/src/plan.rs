@@ -134,6 +134,52 @@ impl Amount {
     }
 }
 
+/// How fast may be sent, of whole frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Rate {
+    /// As fast as it goes.
+    #[default]
+    Max,
+    /// The path's static rate, a code of the verbs.
+    Path(u8),
+    /// The queue pair's own limit, kbit/s.
+    QueuePair(u32),
+}
+
+impl Rate {
+    /// The slowest static rate of the verbs that is no slower; where they have none, no limit.
+    pub(crate) fn of_path(mbps: f64) -> Self {
+        let known = uroce::StaticRate::all().filter_map(|rate| Some((rate.mbps()?, rate.code())));
+        let fits = known.filter(|(known, _)| f64::from(*known) >= mbps);
+        fits.min().map_or(Self::Max, |(_, code)| Self::Path(code))
+    }
+
+    /// Gb/s, if there is a limit.
+    pub(crate) fn gbps(self) -> Option<f64> {
+        match self {
+            Self::Max => None,
+            Self::Path(_) => self.of_the_path().mbps().map(|mbps| f64::from(mbps) / 1e3),
+            Self::QueuePair(kbps) => Some(f64::from(kbps) / 1e6),
+        }
+    }
+
+    /// As the address vector takes it.
+    pub(crate) fn of_the_path(self) -> uroce::StaticRate {
+        match self {
+            Self::Path(code) => uroce::StaticRate::from_code(code).unwrap_or_default(),
+            Self::Max | Self::QueuePair(_) => uroce::StaticRate::MAX,
+        }
+    }
+
+    /// As Modify QP takes it: kbit/s, 0 without limit.
+    pub(crate) fn of_the_queue_pair(self) -> u32 {
+        match self {
+            Self::QueuePair(kbps) => kbps,
+            Self::Max | Self::Path(_) => 0,
+        }
+    }
+}
+
 /// One test at one or several sizes. Names are perftest's options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -167,6 +213,8 @@ pub(crate) struct Plan {
     pub(crate) outstanding: u8,
     /// Payloads of up to so many bytes are copied when they are posted.
     pub(crate) inline: u32,
+    /// The most that each queue pair, or of UD each way, may send.
+    pub(crate) rate: Rate,
     /// Whether both ends send.
     pub(crate) bidirectional: bool,
     /// Whether the peak is not to be computed.
@@ -201,6 +249,7 @@ impl Plan {
             retry_count: 7,
             outstanding: 16,
             inline: 0,
+            rate: Rate::default(),
             bidirectional: false,
             no_peak: false,
             verify: false,
@@ -349,6 +398,15 @@ mod tests {
                 assert_eq!(plan.checked().is_ok(), has, "{service:?} {operation:?}");
             }
         }
+    }
+
+    #[test]
+    fn rates_of_paths_are_those_of_the_verbs() {
+        assert_eq!(Rate::of_path(25_000.0).gbps(), Some(25.0));
+        assert_eq!(Rate::of_path(1000.0).gbps(), Some(2.5));
+        assert_eq!(Rate::of_path(26_000.0).gbps(), Some(28.0));
+        assert_eq!(Rate::of_path(2_000_000.0), Rate::Max);
+        assert_eq!((Rate::Max.gbps(), Rate::QueuePair(1_500_000).gbps()), (None, Some(1.5)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::DeviceArgs;
 use crate::error::BenchError;
-use crate::plan::{Amount, Measure, Operation, Plan, Service};
+use crate::plan::{Amount, Measure, Operation, Plan, Rate, Service};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,6 +126,33 @@ pub(crate) struct BandwidthArgs {
     /// Don't compute the peak
     #[arg(short = 'N', long = "noPeak")]
     no_peak: bool,
+    /// The most that a queue pair may send, of whole frames, in the units below
+    #[arg(long = "rate_limit", value_name = "RATE", value_parser = parse_rate)]
+    rate_limit: Option<f64>,
+    /// Units of the rate: MiB/s, or Gb/s; PP has kbit/s always
+    #[arg(long = "rate_units", value_enum, default_value = "M", requires = "rate_limit")]
+    rate_units: RateUnits,
+    /// What limits: the path's static rate, the next that the verbs have, or the queue pair
+    #[arg(long = "rate_limit_type", value_enum, default_value = "HW", requires = "rate_limit")]
+    rate_limit_type: RateLimitType,
+}
+
+/// perftest's units of a rate.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum RateUnits {
+    #[value(name = "M")]
+    Mebibytes,
+    #[value(name = "g")]
+    Gigabits,
+}
+
+/// perftest's kinds of limits that uroce has.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum RateLimitType {
+    #[value(name = "HW")]
+    Path,
+    #[value(name = "PP")]
+    QueuePair,
 }
 
 /// Receive requests, of SEND tests.
@@ -306,6 +333,26 @@ impl BandwidthArgs {
         plan.post_list = self.post_list;
         plan.bidirectional = self.bidirectional;
         plan.no_peak = self.no_peak;
+        plan.rate = self.rate();
+    }
+
+    fn rate(&self) -> Rate {
+        let Some(rate) = self.rate_limit else { return Rate::Max };
+        match (self.rate_limit_type, self.rate_units) {
+            // What is beyond the range is no limit.
+            (RateLimitType::QueuePair, _) => Rate::QueuePair(rate.max(1.0) as u32),
+            (RateLimitType::Path, RateUnits::Gigabits) => Rate::of_path(rate * 1e3),
+            (RateLimitType::Path, RateUnits::Mebibytes) => {
+                Rate::of_path(rate * f64::from(1 << 20) * 8.0 / 1e6)
+            }
+        }
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 => Ok(rate),
+        _ => Err("a number above 0".to_owned()),
     }
 }
 

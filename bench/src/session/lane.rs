@@ -205,6 +205,8 @@ impl Lanes {
             retry_cnt: plan.retry_count,
             max_rd_atomic: connected.reads.min(plan.outstanding),
             max_dest_rd_atomic: plan.outstanding,
+            static_rate: plan.rate.of_the_path(),
+            rate_limit: plan.rate.of_the_queue_pair(),
             ..ConnectOptions::default()
         };
         for (qp, end) in self.qps.iter_mut().zip(&connected.remote) {
@@ -214,7 +216,8 @@ impl Lanes {
             }
             qp.start_datagrams(QKEY, &options).step("starting")?;
             let sgid_index = node.gid_index;
-            let path = AddressVector { sgid_index, ..AddressVector::to(Gid(end.gid)) };
+            let static_rate = plan.rate.of_the_path();
+            let path = AddressVector { sgid_index, static_rate, ..AddressVector::to(Gid(end.gid)) };
             let handle = self.pd.create_ah(PORT, &path).step("making an address handle")?;
             self.ways.push(Way { handle, qpn: Qpn::new(end.qpn) });
         }

@@ -164,7 +164,7 @@ impl QpControl {
     }
 
     /// Takes a UD QP from RESET to RTS. Datagrams that bring this Q_Key are received from now on.
-    /// Of the options only the port counts.
+    /// Of the options only the port and the rate limit count.
     ///
     /// # Errors
     ///
@@ -182,7 +182,11 @@ impl QpControl {
         };
         self.modify(&to_init, None)?;
         self.modify(&QpChange::to(QpState::Rtr), None)?;
-        let psn = Some(self.shared.psn);
-        self.modify(&QpChange { sq_psn: psn, ..QpChange::to(QpState::Rts) }, None)
+        let to_rts = QpChange {
+            sq_psn: Some(self.shared.psn),
+            rate_limit: (options.rate_limit > 0).then_some(options.rate_limit),
+            ..QpChange::to(QpState::Rts)
+        };
+        self.modify(&to_rts, None)
     }
 }

@@ -1,0 +1,238 @@
+//! Pacing: how exactly queue pairs keep to the rate that they are given.
+//!
+//! For each rate WRITEs (of UD, SENDs) go from one end to the other for a while, a few large
+//! messages under way, and what left is set beside what was to leave: whole frames, from the first
+//! post to the last completion. 10 and 25 Gb/s are static rates of the path; the verbs have no code
+//! for 1 Gb/s, which is the queue pair's own limit.
+//!
+//! Invariant: a rate that the machine does not reach without any limit, by a margin, is reported as
+//! not reached and judges nothing.
+
+use crate::cli::RateArgs;
+use crate::error::BenchError;
+use crate::exchange::Link;
+use crate::machine::Machine;
+use crate::node::Node;
+use crate::perf::first_cause;
+use crate::plan::{Amount, Measure, Operation, Plan, Rate, Service};
+use crate::report::Row;
+use crate::session;
+use crate::stats::median;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Path MTU of all tests, and bytes of a message: of UD one packet.
+const MTU: u32 = 4096;
+const SIZE: u32 = 65536;
+/// Bytes of a frame beside its payload: Ethernet, IPv4, UDP, BTH, ICRC; the address of a WRITE's
+/// first packet, and DETH of a datagram.
+const FRAME: u32 = 14 + 20 + 8 + 12 + 4;
+const RETH: u32 = 16;
+const DETH: u32 = 8;
+/// Bytes under way: a fraction of a millisecond at the rates in question.
+const DEPTH: u32 = 8;
+const DATAGRAMS: u32 = 64;
+/// A rate is reached by a machine that is faster by so much without limit.
+const MARGIN: f64 = 1.1;
+/// How far off a rate may be.
+const TOLERANCE: f64 = 0.02;
+
+/// The subcommand.
+pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
+    if args.runs == 0 || args.time_ms == 0 || args.rates.iter().any(|rate| *rate <= 0.0) {
+        return Err(BenchError::usage("--runs, --time-ms and --rates must be above 0"));
+    }
+    let [server, client] = Node::open_both(&args.device, None, 0)?;
+    let plans: Vec<Plan> = plans(args).collect();
+    let (mut far, mut near) = Link::pair()?;
+    let measured = std::thread::scope(|scope| {
+        let plans = &plans;
+        let server = scope.spawn(move || {
+            plans
+                .iter()
+                .try_for_each(|plan| session::run(&server, &mut far, plan, &mut |_| ()).map(|_| ()))
+        });
+        let client = scope.spawn(move || {
+            plans
+                .iter()
+                .map(|plan| measure(&client, &mut near, plan))
+                .collect::<Result<Vec<_>, _>>()
+        });
+        let (client, server) = (crate::joined(client), crate::joined(server));
+        let mut measured = Vec::new();
+        first_cause(client.map(|done| measured = done), server).map(|()| measured)
+    })?;
+    let rows = rows(args, &plans, &measured);
+    report(args, &rows, &measured);
+    match rows.iter().find(|row| row.is_reached() && row.error().abs() > TOLERANCE) {
+        None => Ok(()),
+        Some(row) => Err(BenchError::Corrupt(format!(
+            "{} Gb/s were asked for and {:.3} sent",
+            row.asked, row.sent
+        ))),
+    }
+}
+
+/// Each rate several times, without limit first.
+fn plans(args: &RateArgs) -> impl Iterator<Item = Plan> + '_ {
+    let (operation, size, depth) = match args.connection {
+        Service::Ud => (Operation::Send, MTU, DATAGRAMS),
+        Service::Rc | Service::Uc => (Operation::Write, SIZE, DEPTH),
+    };
+    let rates = [Rate::Max].into_iter().chain(args.rates.iter().map(|gbps| limit(*gbps)));
+    let runs = rates.flat_map(|rate| std::iter::repeat_n(rate, args.runs as usize));
+    runs.map(move |rate| Plan {
+        service: args.connection,
+        sizes: vec![size],
+        amount: Amount::Duration(Duration::from_millis(args.time_ms)),
+        tx_depth: depth,
+        cq_mod: 1,
+        mtu: Some(MTU),
+        rate,
+        no_peak: true,
+        ..Plan::new(operation, Measure::Bandwidth)
+    })
+}
+
+/// The path's rate where the verbs have it, else the queue pair's own.
+fn limit(gbps: f64) -> Rate {
+    let path = Rate::of_path(gbps * 1e3);
+    match path.gbps() {
+        Some(known) if known == gbps => path,
+        _ => Rate::QueuePair((gbps * 1e6) as u32),
+    }
+}
+
+/// What left, Gb/s of whole frames.
+fn measure(client: &Node, link: &mut Link, plan: &Plan) -> Result<f64, BenchError> {
+    let outcome = session::run(client, link, plan, &mut |_| ())?;
+    let Some(Row::Bandwidth(row)) = outcome.rows.first() else { return Ok(0.0) };
+    Ok(row.gbps() * f64::from(on_the_wire(plan)) / f64::from(plan.size_max()))
+}
+
+/// Bytes of a message's frames.
+fn on_the_wire(plan: &Plan) -> u32 {
+    let size = plan.size_max();
+    let extra = if plan.service == Service::Ud { DETH } else { RETH };
+    size + size.div_ceil(MTU) * FRAME + extra
+}
+
+/// One rate, Gb/s.
+struct Line {
+    asked: f64,
+    by: &'static str,
+    sent: f64,
+    least: f64,
+    most: f64,
+    /// Without limit.
+    capacity: f64,
+}
+
+impl Line {
+    fn error(&self) -> f64 {
+        self.sent / self.asked - 1.0
+    }
+
+    fn is_reached(&self) -> bool {
+        self.capacity >= self.asked * MARGIN
+    }
+}
+
+fn rows(args: &RateArgs, plans: &[Plan], measured: &[f64]) -> Vec<Line> {
+    let runs = args.runs as usize;
+    let capacity = median(&measured[..runs]);
+    let limited = plans.chunks(runs).zip(measured.chunks(runs)).skip(1);
+    limited
+        .zip(&args.rates)
+        .map(|((plans, sent), asked)| Line {
+            asked: *asked,
+            by: match plans[0].rate {
+                Rate::QueuePair(_) => "rate limit",
+                Rate::Max | Rate::Path(_) => "static rate",
+            },
+            sent: median(sent),
+            least: sent.iter().copied().fold(f64::MAX, f64::min),
+            most: sent.iter().copied().fold(0.0, f64::max),
+            capacity,
+        })
+        .collect()
+}
+
+fn report(args: &RateArgs, rows: &[Line], measured: &[f64]) {
+    let capacity = median(&measured[..args.runs as usize]);
+    if args.json {
+        println!("{}", value(args, rows, capacity));
+        return;
+    }
+    let (service, time) = (args.connection.name(), args.time_ms);
+    println!(" {service}, frames of {time} ms at a time; {capacity:.2} Gb/s without limit");
+    println!(" asked[Gb/s]  by             sent[Gb/s]   off[%]   least      most");
+    for row in rows {
+        let reached = if row.is_reached() { "" } else { "   beyond this machine" };
+        println!(
+            " {:<12} {:<14} {:<12.4} {:<+8.3} {:<10.4} {:.4}{reached}",
+            row.asked,
+            row.by,
+            row.sent,
+            100.0 * row.error(),
+            row.least,
+            row.most,
+        );
+    }
+}
+
+fn value(args: &RateArgs, rows: &[Line], capacity: f64) -> Value {
+    let row = |row: &Line| {
+        json!({
+            "asked_gbps": row.asked,
+            "by": row.by,
+            "sent_gbps": row.sent,
+            "off_percent": 100.0 * row.error(),
+            "least_gbps": row.least,
+            "most_gbps": row.most,
+            "reached": row.is_reached(),
+        })
+    };
+    json!({
+        "service": args.connection.name(),
+        "time_ms": args.time_ms,
+        "runs": args.runs,
+        "unlimited_gbps": capacity,
+        "rates": rows.iter().map(row).collect::<Vec<Value>>(),
+        "machine": Machine::this(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_the_paths_where_the_verbs_have_it() {
+        assert_eq!(limit(1.0), Rate::QueuePair(1_000_000));
+        assert_eq!(limit(10.0).gbps(), Some(10.0));
+        assert!(matches!(limit(10.0), Rate::Path(_)) && matches!(limit(25.0), Rate::Path(_)));
+    }
+
+    #[test]
+    fn a_message_counts_as_the_frames_that_it_is_cut_into() {
+        let plan = Plan { sizes: vec![SIZE], ..Plan::new(Operation::Write, Measure::Bandwidth) };
+        assert_eq!(on_the_wire(&plan), 65536 + 16 * 58 + 16);
+        let datagram = Plan { service: Service::Ud, sizes: vec![4096], ..plan };
+        assert_eq!(on_the_wire(&datagram), 4096 + 58 + 8);
+    }
+
+    #[test]
+    fn a_rate_beyond_the_machine_judges_nothing() {
+        let line = |asked, sent, capacity| Line {
+            asked,
+            by: "static rate",
+            sent,
+            least: sent,
+            most: sent,
+            capacity,
+        };
+        assert!(line(10.0, 9.9, 20.0).is_reached() && !line(25.0, 20.0, 20.0).is_reached());
+        assert!((line(10.0, 9.9, 20.0).error() + 0.01).abs() < 1e-9);
+    }
+}
