@@ -114,6 +114,7 @@
 
 mod ah;
 mod channel;
+pub mod cm;
 mod context;
 mod cq;
 mod event;
