@@ -166,7 +166,7 @@ pub struct ConnectParams {
     pub service_id: ServiceId,
     /// Our queue pair.
     pub local_qpn: Qpn,
-    /// PSN of our first packet; see [`crate::Cm::starting_psn`].
+    /// PSN that the peer's first packet is to have; see [`crate::Cm::starting_psn`].
     pub starting_psn: Psn,
     /// [`TransportService::Rc`] or [`TransportService::Uc`].
     pub transport_service: TransportService,
@@ -208,7 +208,7 @@ pub struct ConnectParams {
 pub struct AcceptParams {
     /// Our queue pair.
     pub local_qpn: Qpn,
-    /// PSN of our first packet.
+    /// PSN that the peer's first packet is to have.
     pub starting_psn: Psn,
     /// READs and ATOMICs that we answer at a time.
     pub responder_resources: u8,

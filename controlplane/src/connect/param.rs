@@ -88,7 +88,7 @@ pub enum ConnQp {
         qpn: Qpn,
         /// Its service.
         qp_type: QpType,
-        /// The PSN of its first packet.
+        /// The PSN that the peer's first packet is to have.
         psn: Psn,
         /// Its receives come from an SRQ.
         has_srq: bool,

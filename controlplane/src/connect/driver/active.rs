@@ -99,8 +99,8 @@ impl Driver {
         let param = &connection.param;
         connection.agreed = Some(Agreed {
             peer_qpn: rep.local_qpn,
-            rq_psn: rep.starting_psn,
-            sq_psn: own.psn,
+            rq_psn: own.psn,
+            sq_psn: rep.starting_psn,
             path_mtu: connection.path_mtu,
             max_dest_rd_atomic: param.responder_resources.min(rep.initiator_depth),
             max_rd_atomic: param.initiator_depth.min(rep.responder_resources),

@@ -189,7 +189,7 @@ impl Driver {
         if own.is_driven {
             own.psn = psn;
         }
-        agreed.sq_psn = own.psn;
+        agreed.rq_psn = own.psn;
         (connection.qp, connection.agreed) = (Some(own), Some(agreed));
         if own.is_driven {
             let init = qp::to_init(connection.primary.port, &connection.param);
@@ -254,8 +254,8 @@ impl Driver {
 fn terms(req: &Req, primary: &Way, path_mtu: uroce_wire::PathMtu) -> Agreed {
     Agreed {
         peer_qpn: req.local_qpn,
-        rq_psn: req.starting_psn,
-        sq_psn: uroce_wire::Psn::default(),
+        rq_psn: uroce_wire::Psn::default(),
+        sq_psn: req.starting_psn,
         path_mtu,
         max_dest_rd_atomic: req.initiator_depth,
         max_rd_atomic: req.responder_resources,

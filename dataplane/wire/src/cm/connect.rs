@@ -34,7 +34,7 @@ pub struct Req {
     pub transport_service: TransportService,
     /// The sender gives credits in its acknowledgements.
     pub end_to_end_flow_control: bool,
-    /// PSN of the sender's first packet.
+    /// PSN that the receiver's first packet is to have.
     pub starting_psn: Psn,
     /// How long the sender takes at most for its own answers.
     pub local_cm_response_timeout: CmTimeout,
@@ -142,7 +142,7 @@ pub struct Rep {
     pub local_qpn: Qpn,
     /// Reliable datagrams only, 24 bits.
     pub local_eecn: u32,
-    /// PSN of the sender's first packet.
+    /// PSN that the receiver's first packet is to have.
     pub starting_psn: Psn,
     /// READs and ATOMICs that the sender answers at a time.
     pub responder_resources: u8,
