@@ -39,3 +39,13 @@ fn a_path_is_resolved_only_for_a_change_that_could_take_it() {
     assert!(!may_take_paths(QpType::Rc, Rtr, &primary(QpChange::to(Rts))), "takes no path");
     assert!(may_take_paths(QpType::Rc, Sqd, &primary(QpChange::default())));
 }
+
+#[test]
+fn an_alternate_path_alone_may_be_loaded_where_no_primary_may() {
+    use uroce_transport::QpState::{Rts, Sqd};
+    let none = QpChange::default();
+    assert!(may_take_paths(QpType::Rc, Rts, &modify(none, false, true)));
+    assert!(!may_take_paths(QpType::Rc, Rts, &modify(none, true, true)), "not the primary in RTS");
+    assert!(may_take_paths(QpType::Uc, Sqd, &modify(none, true, true)));
+    assert!(!may_take_paths(QpType::Ud, Rts, &modify(none, false, true)), "datagrams have no path");
+}
