@@ -12,7 +12,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use uroce::config::{DeviceConfig, PortConfig};
 use uroce::{
     AddressVector, Config, ConnectOptions, Context, EventKind, EventSource, Gid, PathError,
-    PortAttr, RequestError, SendWr,
+    PortAttr, RequestError, SendWr, WcStatus,
 };
 
 /// Runs `ip` with these words.
@@ -197,4 +197,40 @@ fn tagged_packets_pass_the_kernels_interfaces() {
     let config = Config::new().device(left).device(device("v1", "192.0.2.2/24"));
     let open = |name| Context::open(&config, name).unwrap();
     write_between(&open("v0"), &open("v1"), 0);
+}
+
+#[test]
+#[ignore = "needs root and ip: makes a network namespace with interfaces"]
+fn a_connection_whose_address_is_gone_for_a_while_goes_on() {
+    namespace();
+    veth("w0", "w1");
+    ip("addr add 192.0.2.1/24 dev w0");
+    let config = Config::new()
+        .device(follower("w0"))
+        .device(DeviceConfig::new("w1").port(af_packet("w1").ip("192.0.2.2/24").unwrap()));
+    let open = |name| Context::open(&config, name).unwrap();
+    let (left, right) = (open("w0"), open("w1"));
+    let (mut a, mut b) = (Side::new(&left), Side::new(&right));
+    // 33 ms, eight times.
+    let options = ConnectOptions { timeout: 13, retry_cnt: 7, ..ConnectOptions::default() };
+    common::join(&mut a, &mut b, &options);
+    for back_in_time in [true, false] {
+        ip("addr del 192.0.2.1/24 dev w0");
+        assert_eq!(event(&left), EventKind::GidChange);
+        let before = a.counter("local_ack_timeout_err");
+        let slice = [a.memory.slice(..8).unwrap()];
+        common::post(&mut a.qp, SendWr::write(&slice, b.memory.remote()));
+        while a.counter("local_ack_timeout_err") < before + 2 {
+            std::thread::yield_now();
+        }
+        if back_in_time {
+            ip("addr add 192.0.2.1/24 dev w0");
+            a.done();
+            assert_eq!(event(&left), EventKind::GidChange);
+        } else {
+            assert_eq!(a.completion().status, WcStatus::RetryExcErr);
+        }
+    }
+    // Its packets went out and were answered; the answers were for an address that it had not.
+    assert!(a.counter("rx_not_for_us") >= 2);
 }
