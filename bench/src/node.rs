@@ -255,7 +255,8 @@ fn finish(
     if port.ip.is_empty() && roomy {
         port = port.ip(ADDRESS[usize::from(side == Side::Client)]).step("an address")?;
     }
-    if port.ip.is_empty() {
+    // One that shares the kernel's netdev has its addresses.
+    if port.ip.is_empty() && !port.follows_addresses() {
         return Err(BenchError::usage("give the port an address: --ip, e.g. 192.0.2.1/24"));
     }
     port.loss = LossConfig {
