@@ -241,6 +241,8 @@ impl Control {
 
     /// Modify QP.
     ///
+    /// When it returns the QP's lcore behaves accordingly, and who posts sees the new state.
+    ///
     /// # Errors
     /// See [`ControlError`]; nothing has changed.
     pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {

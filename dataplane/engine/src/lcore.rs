@@ -233,3 +233,98 @@ fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{CommandSender, command_rings};
+    use crate::context::{QpContext, Queues, Route};
+    use crate::counters::CounterBlock;
+    use crate::events::{EventChannel, Subject};
+    use crate::key::Numbers;
+    use crate::mr_table::MrTable;
+    use crate::qp_table::QpTable;
+    use crate::queue::{
+        CompletionQueue, QpShared, RingSpec, SendSpec, SharedReceiveQueue, recv_queue, send_queue,
+    };
+    use crate::rx::Exits;
+    use std::cell::RefCell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use uroce_transport::{Pd, Qp, QpCaps, QpChange, QpInit, QpType};
+    use uroce_wire::Qpn;
+
+    const CAPS: QpCaps = QpCaps {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
+
+    /// An lcore without a port, which no engine has: a QP's first input panics.
+    fn without_ports(events: &Arc<EventChannel>) -> (Lcore, CommandSender) {
+        let numbers = Numbers::random(1).unwrap();
+        let regions = Arc::new(MrTable::new(1, 1, numbers.clone()));
+        let waker = Waker::new().unwrap();
+        let tables = Tables {
+            handles: Arc::new(crate::ah_table::AhTable::new(1, Arc::clone(regions.turns()))),
+            groups: Arc::new(crate::mcast::GroupTable::new(Arc::clone(regions.turns()))),
+            notices: Arc::new(crate::notices::Notices::new(1, Arc::clone(&waker))),
+        };
+        let table = Arc::new(QpTable::new(1, numbers));
+        let exits = Arc::new(Exits::new(1, Arc::clone(&waker)));
+        let (sender, commands) = command_rings();
+        let duties = Duties {
+            clock: Clock::new(),
+            commands,
+            receiver: Receiver::new(0, Arc::clone(&table), exits),
+            doorbell: Arc::new(Doorbell::new(1)),
+            shard: Shard::new(0, 1, table, Arc::new(CounterBlock::new())),
+            lanes: Vec::new(),
+            tables,
+            injected: None,
+            held: None,
+        };
+        let fatal = Fatal::new(events.admit(Subject::Device).unwrap(), &waker);
+        (Lcore::new(MrReader::new(regions, 0), duties, Some(fatal)), sender)
+    }
+
+    #[test]
+    fn an_lcore_that_panics_is_told_of_and_so_are_its_shared_queues() {
+        let events = EventChannel::new(4).unwrap();
+        let (mut lcore, mut sender) = without_ports(&events);
+        let qpn = Qpn::new(2);
+        let guard = events.admit(Subject::Qp(qpn)).unwrap();
+        let srq = events.admit(Subject::Srq(5)).unwrap();
+        let srq = Arc::new(SharedReceiveQueue::new(Pd(1), 1, 1, srq).unwrap());
+        let cq = CompletionQueue::new(1, None).unwrap();
+        let shared = Arc::new(QpShared::new());
+        let doorbell = Arc::clone(&lcore.duties.doorbell);
+        let ring =
+            RingSpec { shared: Arc::clone(&shared), doorbell, index: 0, depth: 1, max_sge: 1 };
+        let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });
+        let (_rq, rq) = recv_queue(ring, true);
+        let cqs = [Arc::clone(&cq), cq];
+        let route = Route::new(cqs, shared, guard.raiser(), None, Some(srq));
+        let init = QpInit { qp_type: QpType::Rc, caps: CAPS, uses_srq: true };
+        let queues = Queues { sq, rq: RefCell::new(rq) };
+        let context = Box::new(QpContext::new(Qp::new(qpn, Pd(1), &init), queues, route));
+        sender.commands.push(Command::CreateQp { index: 0, context }).unwrap();
+        assert!(lcore.turn());
+        assert!(events.try_next().unwrap().is_none());
+
+        let change = QpChange::to(QpState::Err);
+        sender.commands.push(Command::ModifyQp { index: 0, change }).unwrap();
+        let turn = catch_unwind(AssertUnwindSafe(|| lcore.turn()));
+        assert!(turn.is_err());
+        let mut told = Vec::new();
+        while let Some(event) = events.try_next().unwrap() {
+            told.push((event.subject, event.kind));
+        }
+        let expected =
+            [(Subject::Srq(5), EventKind::SrqErr), (Subject::Device, EventKind::DeviceFatal)];
+        assert_eq!(told, expected);
+        // Its lanes are gone from under it: nothing of it can be taken apart any more.
+        std::mem::forget(lcore);
+    }
+}

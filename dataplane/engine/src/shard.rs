@@ -80,6 +80,7 @@ impl Shard {
     }
 
     /// Gives a QP back; nothing here knows it any more.
+    //= check G12 — its deadline and its places in lists go before it does
     pub(crate) fn remove(&mut self, index: u32, lanes: &mut [Lane]) -> Option<Box<QpContext>> {
         self.notify();
         let context = self.qps.get_mut(index as usize)?.take()?;

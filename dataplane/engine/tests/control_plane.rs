@@ -5,10 +5,17 @@ mod lab;
 
 use lab::{Lab, LabConfig, Node, QpWish, eventually};
 use std::time::{Duration, Instant};
-use uroce_engine::{ControlError, EngineCounter, EventKind, LossConfig, Subject};
+use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::port::vdev::{self, MemifRole};
+use uroce_engine::port::{Port, PortConfig};
+use uroce_engine::{
+    ControlError, Engine, EngineConfig, EngineCounter, EventKind, IdlePolicy, LossConfig,
+    PortAddresses, PortBinding, Subject,
+};
 use uroce_transport::{AccessFlags, DropReason, QpChange, QpState, SendOp, WcStatus};
 use uroce_wire::{
-    Bth, Deth, Encap, ExtHeaders, Frame, OpCode, Packet, Pkey, Qkey, Qpn, emit_headers, seal,
+    Bth, Deth, Encap, ExtHeaders, Frame, Gid, Mac, OpCode, Packet, Pkey, Qkey, Qpn, emit_headers,
+    seal,
 };
 
 const MAD: usize = 256;
@@ -172,6 +179,66 @@ fn a_ring_taken_down_at_one_end_is_down_at_both_and_loses_everything_until_it_is
     assert_eq!(lab.a.control.set_link(2, true), Err(ControlError::NoSuchPort(2)));
     drop((local, remote));
     lab.finish();
+}
+
+/// Two engines joined by memif.
+fn memif_nodes(pool: &Mempool) -> [Node; 2] {
+    let socket = std::env::temp_dir().join(format!("uroce-links-{}.sock", std::process::id()));
+    let roles = [(1, MemifRole::Server), (2, MemifRole::Client)];
+    roles.map(|(host, role)| {
+        let device = vdev::memif(u16::from(host), role, &socket, 4200, 512);
+        let config = PortConfig { mtu: 4200, ..PortConfig::new(device) };
+        let port = Port::open(lab::eal(), &config, pool).expect("memif needs no privilege");
+        let mac = Mac([2, 0, 0, 0, 0, host]);
+        let gids = vec![Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host))];
+        let addresses = PortAddresses { mac, vlan: None, gids };
+        let (pool, loss) = (pool.clone(), LossConfig::default());
+        let binding = PortBinding { port, pool, addresses: addresses.clone(), loss };
+        let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
+        let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
+        Node { engine, control, addresses }
+    })
+}
+
+#[test]
+fn a_memif_link_tells_both_ends_when_it_is_taken_down_and_let_up_again() {
+    let geometry = PoolConfig { count: 8191, cache: 64, room: 9216, ..PoolConfig::default() };
+    let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
+    let mut nodes = memif_nodes(&pool);
+    let wish = QpWish { timeout: 15, ..QpWish::default() };
+    let [a, b] = &mut nodes;
+    let [mut qp, peer] = [a.create_qp(&wish), b.create_qp(&wish)];
+    a.bring_up(&mut qp, &b.addresses, peer.qpn, &wish);
+    for change in lab::changes(&b.addresses, &a.addresses, qp.qpn, &wish) {
+        b.control.modify_qp(peer.qpn, &change).expect("Modify QP");
+    }
+    let local = a.register(qp.pd, 64, AccessFlags::all());
+    let remote = b.register(peer.pd, 64, AccessFlags::all());
+    let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+    for node in &mut nodes {
+        assert_eq!(next_change(node), (1, true));
+    }
+    for at in [0, 1] {
+        nodes[at].control.set_link(1, false).expect("a port");
+        for node in &mut nodes {
+            assert_eq!(next_change(node), (1, false));
+            assert!(!node.control.port(1).expect("a port").link().up);
+        }
+        let before = nodes[0].engine.counters();
+        qp.send(at as u64, op, &[local.sge(0, 64)]);
+        eventually("a retry", || {
+            let since = nodes[0].engine.counters().since(&before);
+            since.engine(EngineCounter::TxLinkDown) >= 2
+        });
+        nodes[at].control.set_link(1, true).expect("a port");
+        for node in &mut nodes {
+            assert_eq!(next_change(node), (1, true));
+        }
+        assert_eq!(qp.completion().status, WcStatus::Success, "it goes on by itself");
+    }
+    drop((local, remote));
+    drop(nodes);
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
 }
 
 #[test]

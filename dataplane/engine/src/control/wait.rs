@@ -11,6 +11,7 @@ const YIELDS: u32 = 2000;
 
 impl Control {
     /// Sends a command and waits for the reply.
+    //= check H10 — a change takes effect once, between its call and its return
     ///
     /// # Errors
     /// The lcore is dead or stalled. What the command carried is freed with the rings.
