@@ -35,7 +35,8 @@ impl<'a> Context<'a> {
             opcode,
             //= check I1 — without an alternate path MigReq is 1
             //= check I3 — 0 as long as one is prepared
-            mig_req: self.attr.path_mig_state == PathMigState::Migrated,
+            mig_req: (self.attr.path_mig_state == PathMigState::Migrated || seeded!(MigReqAlways))
+                && !seeded!(MigReqNever),
             pad_count: (payload_len.wrapping_neg() & 3) as u8,
             pkey: self.attr.pkey,
             dest_qpn: self.attr.dest_qpn,

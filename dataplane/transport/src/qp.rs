@@ -140,7 +140,8 @@ impl Qp {
             (QpState::Init, QpState::Rtr) => self.service.start_responder(&self.attr),
             (QpState::Rtr, QpState::Rts) => self.service.start_requester(&self.attr),
             (QpState::Rts, QpState::Sqd) => {
-                self.owes_drained = change.en_sqd_async_notify == Some(true);
+                let is_asked = change.en_sqd_async_notify == Some(true);
+                self.owes_drained = is_asked || seeded!(SqDrainedUnasked);
                 self.tell_drained(env);
             }
             (QpState::Sqd, QpState::Rts) => self.owes_drained = false,
@@ -275,8 +276,8 @@ impl Qp {
     //= check H4 — once, after the last acknowledgement
     #[inline]
     fn tell_drained(&mut self, env: &mut impl Env) {
-        if self.owes_drained && self.service.is_quiet() {
-            self.owes_drained = false;
+        if self.owes_drained && (self.service.is_quiet() || seeded!(SqDrainedEarly)) {
+            self.owes_drained = seeded!(SqDrainedTwice);
             env.event(AsyncEvent::SqDrained);
         }
     }

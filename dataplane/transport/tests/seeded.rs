@@ -4,10 +4,11 @@
 
 #![cfg(all(feature = "sim", feature = "seeded-bugs"))]
 
+use core::time::Duration;
 use std::panic::{self, AssertUnwindSafe};
 
 use uroce_transport::sim::{Campaign, Pair, Rates};
-use uroce_transport::{Bug, QpState, plant};
+use uroce_transport::{Bug, QpChange, QpState, QpType, plant};
 use uroce_wire::OpCode;
 
 /// Packets within which a bug is found on links where anything may go wrong.
@@ -27,6 +28,10 @@ enum Search {
     Perfect,
     /// A packet no honest peer sends.
     Hostile,
+    /// Two paths that are cut and mended, and control operations of all kinds, so many packets.
+    Control(u64),
+    /// A stream at a rate, each frame of which has its nanosecond.
+    Paced,
 }
 
 fn search_of(bug: Bug) -> Search {
@@ -41,6 +46,28 @@ fn search_of(bug: Bug) -> Search {
         | Bug::FlushBeforeError
         | Bug::UnsignaledErrorLost
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
+        Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
+            Search::Paced
+        }
+        Bug::MigReqNever
+        | Bug::MigReqAlways
+        | Bug::ArmedByAnyMigReq
+        | Bug::DiesThoughArmed
+        | Bug::MigratesTwice
+        | Bug::PathMigTwice
+        | Bug::FormerAddresses
+        | Bug::FormerPort
+        | Bug::FormerPkey
+        | Bug::FormerTimeout
+        | Bug::StaleRnrTimer
+        | Bug::StartsInSqd
+        | Bug::SqDrainedEarly
+        | Bug::SqDrainedTwice
+        | Bug::SqDrainedUnasked => Search::Control(BUDGET),
+        Bug::AlternateNotValidated
+        | Bug::BudgetNotReloaded
+        | Bug::FormerRate
+        | Bug::FormerPathForEver => Search::Control(LARGE_BUDGET),
         _ => Search::Random(BUDGET),
     }
 }
@@ -50,9 +77,12 @@ fn find(search: &Search) -> (Option<String>, u64) {
     let (packets, rates) = match search {
         Search::Random(packets) => (*packets, None),
         Search::Perfect => (BUDGET, Some(Rates::NONE)),
+        Search::Control(packets) => (*packets, None),
         Search::Hostile => return (surplus_write(), 1),
+        Search::Paced => return paced_stream(),
     };
-    let campaign = Campaign { seed: SEED, packets, rates, ..Campaign::default() };
+    let has_control = matches!(search, Search::Control(_));
+    let campaign = Campaign { seed: SEED, packets, rates, has_control, ..Campaign::default() };
     let (summary, failure) = campaign.run(0, |_| ());
     (failure.and_then(|outcome| outcome.violation).map(|found| found.what), summary.packets)
 }
@@ -70,6 +100,47 @@ fn surplus_write() -> Option<String> {
         Ok((state, _)) => Some(format!("it was taken; {state}")),
         Err(_) => Some("a panic".into()),
     }
+}
+
+/// At 2.8 Gb/s every frame but an acknowledgement leaves when those before it have taken their
+/// time.
+fn paced_stream() -> (Option<String>, u64) {
+    const MBPS: u64 = 2_800;
+    let mut pair = Pair::with(|terms| terms.is_tapped = true);
+    let rate_limit = Some(MBPS as u32 * 1000);
+    pair.modify(0, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    let begin = pair.world.now();
+    for _ in 0..20 {
+        pair.write(0, 10_001);
+        (0..10).for_each(|_| drop(pair.write(1, 8)));
+    }
+    pair.run();
+    let (mut bits, mut found) = (0, None);
+    let record = pair.world.record().expect("pairs record");
+    for sighting in record.sightings().filter(|sighting| sighting.from == 0) {
+        let due = Duration::from_nanos(bits * 1000 / MBPS);
+        let left = sighting.at.since(begin);
+        if left != due && sighting.packet().bth.opcode != OpCode::RC_ACKNOWLEDGE {
+            found = found.or(Some(format!("a frame leaves after {left:?}, not {due:?}")));
+        }
+        bits += sighting.frame.len() as u64 * 8;
+    }
+    let found = found.or(pair.world.take_flaw()).or_else(late_stream);
+    (found, pair.world.packets())
+}
+
+/// After its lcore stood still a QP makes up for no more than it may.
+fn late_stream() -> Option<String> {
+    let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Uc, true));
+    let rate_limit = Some(2_800_000);
+    pair.modify(0, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    for _ in 0..20 {
+        pair.write(0, 200_000);
+    }
+    pair.run_for(Duration::from_micros(100));
+    pair.world.stall(0, Duration::from_millis(6));
+    pair.run();
+    pair.world.take_flaw()
 }
 
 /// Looks for every `of`-th bug beginning with the `first`.
@@ -102,7 +173,9 @@ fn each_planted_bug_is_found_second_half() {
 
 #[test]
 fn where_no_bug_is_planted_nothing_is_found() {
-    for search in [Search::Random(LARGE_BUDGET), Search::Perfect, Search::Hostile] {
+    let control = Search::Control(LARGE_BUDGET);
+    let random = Search::Random(LARGE_BUDGET);
+    for search in [random, control, Search::Perfect, Search::Hostile, Search::Paced] {
         let (found, _) = find(&search);
         assert_eq!(found, None);
     }

@@ -268,6 +268,8 @@ impl Requester {
 
     fn progress(&mut self, now: u64) {
         self.last_progress = now;
+        // What was refused has been taken after all: another copy of it found a receive.
+        self.not_before = None;
         if distance(self.next, self.una) < 0 {
             self.next = self.una;
         }

@@ -111,8 +111,19 @@ impl Attributes {
     pub(crate) fn swap_paths(&mut self) -> u8 {
         let former = self.primary();
         let next = self.other.unpack();
-        self.set_path(&next.path);
+        if !seeded!(FormerAddresses) {
+            self.set_path(&next.path);
+        }
         (self.port, self.pkey, self.timeout) = (next.port, next.pkey, next.timeout);
+        if seeded!(FormerPort) {
+            self.port = former.port;
+        }
+        if seeded!(FormerPkey) {
+            self.pkey = former.pkey;
+        }
+        if seeded!(FormerTimeout) {
+            self.timeout = former.timeout;
+        }
         self.other = PackedPath::pack(&former, Kind::Former);
         // One that was never given is the other path's.
         if former.timeout == NOT_GIVEN { next.timeout } else { former.timeout }
@@ -172,7 +183,9 @@ impl Attributes {
         set(&mut self.dest_qpn, change.dest_qpn);
         set(&mut self.rq_psn, change.rq_psn);
         set(&mut self.max_dest_rd_atomic, change.max_dest_rd_atomic);
-        set(&mut self.min_rnr_timer, change.min_rnr_timer);
+        if !(seeded!(StaleRnrTimer) && self.state == QpState::Rts) {
+            set(&mut self.min_rnr_timer, change.min_rnr_timer);
+        }
         set(&mut self.sq_psn, change.sq_psn);
         set(&mut self.timeout, change.timeout);
         set(&mut self.retry_cnt, change.retry_cnt);

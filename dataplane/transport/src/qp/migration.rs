@@ -196,7 +196,9 @@ impl Qp {
     //= check I6 — the second time the QP is not ARMED, and the error is the ordinary one
     #[cold]
     pub(super) fn survives_exhaustion(&mut self, now: Instant, env: &mut impl Env) -> bool {
-        let migrates = next(self.attr.path_mig_state, Event::Exhausted) == Effect::Migrates;
+        let migrates = next(self.attr.path_mig_state, Event::Exhausted) == Effect::Migrates
+            && !seeded!(DiesThoughArmed)
+            || seeded!(MigratesTwice) && self.attr.other().is_some();
         if migrates {
             self.switch_paths(now, env);
         }
@@ -228,10 +230,12 @@ impl Qp {
             };
         }
         let is_on_alternate = other.is_some_and(matches);
-        let is_request = is_on_alternate && !(is_on_path && state == PathMigState::Rearm);
+        let is_request = is_on_alternate && !(is_on_path && state == PathMigState::Rearm)
+            || seeded!(AlternateNotValidated);
         let event = match bth.mig_req {
             false => Event::Ready,
             true if is_request => Event::Request,
+            true if seeded!(ArmedByAnyMigReq) => Event::Ready,
             true => Event::Astray,
         };
         match next(state, event) {
@@ -278,7 +282,8 @@ impl Qp {
     }
 
     fn hears_former(&self, now: Instant) -> bool {
-        now < self.migration.former_until && !self.attr.has_alternate()
+        let is_recent = now < self.migration.former_until || seeded!(FormerPathForEver);
+        is_recent && !self.attr.has_alternate()
     }
 
     /// The migration itself: the next packet leaves on the alternate path, with MigReq 1.
@@ -291,7 +296,9 @@ impl Qp {
         let forever = Duration::from_nanos(u64::MAX);
         self.migration.former_until = now + ack_timeout(former_timeout).unwrap_or(forever);
         self.migration.count = self.migration.count.saturating_add(1);
-        self.pace.retune(&self.attr);
+        if !seeded!(FormerRate) {
+            self.pace.retune(&self.attr);
+        }
         if let Service::Rc(rc) = &mut self.service {
             let begun = rc.requester.last_progress().unwrap_or(now);
             (self.migration.failover, self.migration.phase) = (begun.as_nanos(), Phase::Begun);
@@ -299,6 +306,9 @@ impl Qp {
         }
         env.count(Counter::PathMigrations);
         env.event(AsyncEvent::PathMig);
+        if seeded!(PathMigTwice) {
+            env.event(AsyncEvent::PathMig);
+        }
     }
 }
 

@@ -61,13 +61,15 @@ impl Pace {
     /// A frame of so many bytes has left.
     pub(super) fn charge(&mut self, bytes: u32, now: Instant) {
         let earliest = match self.is_busy {
+            true if seeded!(LatenessKept) => self.next,
             true => Instant::from_nanos(now.as_nanos().saturating_sub(NANOS_LATE)),
             false => now,
         };
         // Millionths of a bit by kbit/s are nanoseconds.
-        let due = u64::from(bytes) * 8_000_000 + u64::from(self.rest);
+        let unit = if seeded!(KibibitsForKilobits) { 1000 * 1000 * 1000 / 1024 } else { 1_000_000 };
+        let due = u64::from(bytes) * 8 * unit + u64::from(self.rest);
         let kbps = u64::from(self.kbps);
-        self.rest = (due % kbps) as u32;
+        self.rest = if seeded!(PaceDrift) { 0 } else { (due % kbps) as u32 };
         self.next = self.next.max(earliest) + Duration::from_nanos(due / kbps);
         self.is_waiting = false;
     }

@@ -189,6 +189,7 @@ impl Qp {
         let is_held = self.pace.next() > now;
         let step = self.transmit_next(now, is_held, env);
         match step {
+            Step::Sent(_) if seeded!(AcksUnpaid) && is_held => {}
             Step::Sent(bytes) => self.pace.charge(bytes, now),
             Step::Idle if is_held => return Step::Paced(self.pace.next()),
             Step::Idle => self.pace.rest(),

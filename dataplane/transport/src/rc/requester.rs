@@ -256,7 +256,7 @@ impl Requester {
             return Ok(wqe);
         }
         //= check H4 — in SQD no new message starts
-        if context.attr.state != crate::QpState::Rts {
+        if context.attr.state != crate::QpState::Rts && !seeded!(StartsInSqd) {
             return Err(Step::Idle);
         }
         //= check C15 — behind a fence nothing starts before all READs and ATOMICs are answered

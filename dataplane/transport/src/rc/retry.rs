@@ -77,7 +77,8 @@ impl Retry {
 
     /// The counter of transport retries is full again, and the ACK timer stands.
     pub(super) fn reload(&mut self, attr: &Attributes) {
-        self.transport_left = attr.retry_cnt;
+        let is_forgotten = seeded!(BudgetNotReloaded);
+        self.transport_left = if is_forgotten { self.transport_left } else { attr.retry_cnt };
         self.noted = Noted::empty();
         self.stop_ack();
     }

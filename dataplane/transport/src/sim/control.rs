@@ -7,6 +7,8 @@
 
 use core::time::Duration;
 
+use uroce_wire::Pkey;
+
 use super::apm::Stand;
 use super::node::At;
 use super::workload::Traffic;
@@ -126,11 +128,11 @@ impl Traffic {
         let [from, to] = [me, peer].map(|at| self.world.qp(at).qpn());
         let connection = self.connections[end / 2];
         let encap = self.path(&connection, [me.node, peer.node], rail, from, to);
-        let attr = self.world.qp(me).attr();
         let port = self.world.node(me.node).rail(rail).port;
+        let pkey = [Pkey::DEFAULT, Pkey(0x8001)][rail];
         let rate = self.any_rate();
         let timeout = self.ends[end].end.timeout + self.rng.u8(..=1);
-        AltPath { path: PathAttr { encap, rate }, port, pkey: attr.pkey, timeout }
+        AltPath { path: PathAttr { encap, rate }, port, pkey, timeout }
     }
 
     /// Cuts the path that an end uses, or the other one, this way or both ways.

@@ -80,6 +80,10 @@ fn an_rnr_timer_is_waited_for() {
     let wait = rnr_wait_ns(5);
     assert_eq!(waiting().flaw(wait - 1, &send(0xff_fffe)), Rule::BeforeRnrTimer);
     waiting().pass(wait, &send(0xff_fffe));
+    // Another copy of it has been taken meanwhile.
+    let mut tap = waiting();
+    tap.pass(2, &ack(0xff_fffe, 1));
+    tap.pass(3, &send(0xff_ffff));
     assert_eq!(waiting().flaw(wait, &nak(0xff_fffe, 0x26)), Rule::RnrTimer);
 }
 
