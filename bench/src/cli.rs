@@ -73,6 +73,9 @@ pub(crate) enum Command {
     /// How exactly a rate is kept to: static rates and rate limits, over rings
     #[command(name = "rate")]
     Rate(RateArgs),
+    /// A link is cut under verified traffic, and the queue pairs migrate to another
+    #[command(name = "failover")]
+    Failover(FailoverArgs),
     /// The main job and its figures beside the limits, over rings and over memif
     #[command(name = "quickstart")]
     Quickstart(QuickstartArgs),
@@ -183,6 +186,55 @@ pub(crate) struct RateArgs {
     /// The device.
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+/// Options of `failover`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FailoverArgs {
+    /// Queue pairs, all of them by the link that is cut
+    #[arg(short = 'q', long, default_value_t = 1, value_name = "N")]
+    pub(crate) qps: u32,
+    /// Bytes of a message
+    #[arg(short = 's', long, default_value_t = 4096, value_name = "BYTES")]
+    pub(crate) size: u32,
+    /// Local ACK timeout: 4.096 µs · 2^N
+    #[arg(short = 'u', long, default_value_t = 12, value_name = "N")]
+    pub(crate) qp_timeout: u8,
+    /// Transport retries, 0 to 7
+    #[arg(long = "retry_count", default_value_t = 3, value_name = "N")]
+    pub(crate) retry_count: u8,
+    /// The link reports itself down, instead of going silent
+    #[arg(long)]
+    pub(crate) link_down: bool,
+    /// Milliseconds of traffic before the cut, and after the last migration
+    #[arg(long, default_value_t = 300, value_name = "MS")]
+    pub(crate) time_ms: u64,
+    /// Where the plot of throughput over time goes
+    #[arg(long, default_value = "failover.svg", overrides_with = "plot", value_name = "FILE")]
+    pub(crate) plot: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl FailoverArgs {
+    /// Refuses what cannot be.
+    pub(crate) fn checked(self) -> Result<Self, crate::error::BenchError> {
+        let wrong = if !(1..=4096).contains(&self.qps) {
+            "-q must be 1 to 4096"
+        } else if !(1..=1 << 20).contains(&self.size) {
+            "-s must be 1 to 1048576"
+        } else if !(1..=20).contains(&self.qp_timeout) {
+            "-u must be 1 to 20"
+        } else if self.retry_count > 7 {
+            "--retry_count must be 0 to 7"
+        } else if !(1..=10_000).contains(&self.time_ms) {
+            "--time-ms must be 1 to 10000"
+        } else {
+            return Ok(self);
+        };
+        Err(crate::error::BenchError::usage(wrong))
+    }
 }
 
 /// Options of `quickstart`.

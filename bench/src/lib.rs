@@ -9,6 +9,7 @@
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   modify             Modify QP's round trip
 //!   rate               how exactly rates are kept to
+//!   failover           a link that is cut, and what path migration makes of it
 //!   flood              a healthy queue pair beside bad frames
 //!   quickstart         all of it, between processes that it starts
 //! ```
@@ -24,6 +25,7 @@
 mod cli;
 mod error;
 mod exchange;
+mod failover;
 mod flood;
 mod limits;
 mod machine;
@@ -79,6 +81,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
         Command::Rate(args) => rate::run(&args),
+        Command::Failover(args) => failover::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
         // `perf` takes all others.

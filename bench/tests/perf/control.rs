@@ -47,3 +47,42 @@ fn bandwidth_tests_have_perftests_rate_limit() {
     // In MiB/s, the next rate of the verbs: 2.5 Gb/s.
     assert!(average(&format!("{test} --rate_limit 200")) <= 2.5);
 }
+
+/// A cut link under traffic: nothing lost or doubled, everybody migrated at both ends.
+fn failover(words: &str) -> serde_json::Value {
+    let plot = std::env::temp_dir().join(format!("uroce-failover-{}.svg", std::process::id()));
+    let file = plot.to_string_lossy().into_owned();
+    let mut args: Vec<&str> = words.split_whitespace().collect();
+    args.extend(["--json", "--time-ms", "100", "--plot", &file]);
+    // How long it takes is not judged here, where others keep the CPUs busy.
+    let output = run(&args);
+    let report = output.json();
+    let svg = std::fs::read_to_string(&plot).expect("the plot was written");
+    let _ = std::fs::remove_file(&plot);
+    assert!(svg.starts_with("<svg ") && svg.contains("link 1 cut"), "{svg}");
+    for name in ["lost", "doubled", "corrupt"] {
+        assert_eq!(report[name], 0, "{output:?}");
+    }
+    assert!(report["messages"].as_u64().is_some_and(|messages| messages > 0), "{output:?}");
+    let in_time = report["failover_us"].as_f64() <= report["limit_us"].as_f64();
+    assert_eq!(output.code == Some(0), in_time, "{output:?}");
+    report
+}
+
+#[test] //= check I5 test
+fn a_link_cut_silently_is_left_and_no_message_lost_or_doubled() {
+    let report = failover("failover -u 10 --retry_count 2");
+    assert_eq!((&report["path_mig_events"], &report["retry_cnt"]), (&2.into(), &2.into()));
+    assert_eq!(report["ack_timeout_us"], 4194.304);
+    // Not before the retries are used up.
+    assert!(report["failover_us"].as_f64().is_some_and(|us| us > 2.0 * 4194.304), "{report}");
+    let many = failover("failover -u 12 -q 40");
+    assert_eq!(many["path_mig_events"], 80);
+}
+
+#[test]
+fn a_link_that_reports_itself_down_is_left_before_any_timeout() {
+    let report = failover("failover -u 18 -q 10 --link-down");
+    assert_eq!(report["path_mig_events"], 20);
+    assert!(report["failover_us"].as_f64() < report["ack_timeout_us"].as_f64(), "{report}");
+}

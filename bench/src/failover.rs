@@ -1,0 +1,133 @@
+//! Failover: a link is cut under traffic, and the queue pairs migrate to another.
+//!
+//! ```text
+//!   node "left"  port 1 ═══ link 1 ═══ port 1  node "right"      RC, armed with link 2
+//!                port 2 ═══ link 2 ═══ port 2
+//! ```
+//!
+//! Both nodes are in this process, their links are rings: so both ends of a link go down at once,
+//! and one clock tells when. One thread drives the lcores of both, so that the control planes have
+//! another CPU on a machine of two.
+//!
+//! A link that is cut silently loses every frame both ways; `--link-down` has it report itself down
+//! too, as a NIC does whose cable is pulled.
+//!
+//! Invariant: an acknowledgement counts as come by the other link only if it was taken in a turn
+//! that began after the cut was complete.
+
+mod nodes;
+mod plot;
+mod report;
+mod traffic;
+
+use crate::cli::FailoverArgs;
+use crate::error::{BenchError, Step};
+use crate::pin::{cpus, pin};
+use nodes::Nodes;
+use report::Report;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use traffic::{End, Shape, Signals, Traffic};
+use uroce::{Context, EventKind, EventSource, QpControl};
+
+/// Bytes that are under way at most, all queue pairs together.
+const UNDER_WAY: u32 = 8 << 20;
+/// Messages under way on a queue pair at most.
+const DEPTH_MAX: u32 = 32;
+/// How long all that must happen after a cut is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at the events.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// The subcommand.
+pub(crate) fn run(args: &FailoverArgs) -> Result<(), BenchError> {
+    let args = args.clone().checked()?;
+    let (Some(&free), Some(&busy)) = (cpus().first(), cpus().last()) else {
+        return Err(BenchError::usage("no CPU to run on"));
+    };
+    let depth = (UNDER_WAY / args.size / args.qps).clamp(1, DEPTH_MAX);
+    let shape = Shape { qps: args.qps, depth, size: args.size };
+    let nodes = Nodes::open(shape)?;
+    let [from, to] = [End::new(&nodes.left, shape)?, End::new(&nodes.right, shape)?];
+    let controls = nodes.connect(&from, &to, &args)?;
+    let (epoch, signals) = (Instant::now(), Signals::default());
+    let report = std::thread::scope(|scope| {
+        let driver = scope.spawn(|| {
+            pin(busy);
+            let adopt = |context: &Context| context.adopt_lcore(0).step("taking over the lcore");
+            let drives = [adopt(&nodes.left)?, adopt(&nodes.right)?];
+            Traffic::new(from, to, shape, epoch, &signals).run(drives)
+        });
+        pin(free);
+        let witness =
+            Witness { nodes: &nodes, qps: &controls, args: &args, epoch, signals: &signals };
+        let seen = witness.cut();
+        signals.stop.store(true, Ordering::Release);
+        let tally = crate::joined(driver)?;
+        let (cut, migrations) = seen?;
+        let silences = nodes::silences(&controls[..args.qps as usize])?;
+        Ok::<_, BenchError>(Report { args: &args, tally, cut, migrations, silences })
+    })?;
+    report.draw(&args.plot)?;
+    if args.json {
+        println!("{}", report.value());
+    } else {
+        report.print();
+    }
+    report.verdict()
+}
+
+/// Who cuts the link and notes what happens.
+struct Witness<'a> {
+    nodes: &'a Nodes,
+    /// The left node's, then the right one's.
+    qps: &'a [QpControl],
+    args: &'a FailoverArgs,
+    epoch: Instant,
+    signals: &'a Signals,
+}
+
+/// When the cut began, and each node's migrations.
+type Seen = (Duration, [Vec<Duration>; 2]);
+
+impl Witness<'_> {
+    fn cut(&self) -> Result<Seen, BenchError> {
+        let Nodes { left, right } = self.nodes;
+        let before = Duration::from_millis(self.args.time_ms);
+        nodes::await_armed(self.qps)?;
+        std::thread::sleep(before);
+        let early = self.take(left)?.len() + self.take(right)?.len();
+        if early > 0 {
+            return Err(BenchError::Corrupt(format!("{early} PATH_MIG before the cut")));
+        }
+        let cut = self.epoch.elapsed();
+        self.nodes.cut(self.args.link_down)?;
+        self.signals.cut_ns.store(self.epoch.elapsed().as_nanos() as u64, Ordering::Release);
+        let mut seen = [Vec::new(), Vec::new()];
+        let mut all = None;
+        loop {
+            seen[0].append(&mut self.take(left)?);
+            seen[1].append(&mut self.take(right)?);
+            let now = self.epoch.elapsed();
+            if seen.iter().all(|times| times.len() >= self.args.qps as usize) {
+                all.get_or_insert(now);
+            }
+            // Traffic goes on for a while after everybody has migrated.
+            if all.is_some_and(|all| now > all + before) || now > cut + PATIENCE {
+                return Ok((cut, seen));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// A node's migrations since the last look.
+    fn take(&self, context: &Context) -> Result<Vec<Duration>, BenchError> {
+        let mut times = Vec::new();
+        while let Some(event) = context.poll_async_event().step("taking events")? {
+            if let (EventKind::PathMig, EventSource::QueuePair(_)) = (event.kind, event.source) {
+                times.push(self.epoch.elapsed());
+            }
+        }
+        Ok(times)
+    }
+}
