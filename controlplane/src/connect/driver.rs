@@ -24,9 +24,10 @@ mod end;
 mod events;
 mod listen;
 mod passive;
+mod patience;
 mod resolve;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use uroce_cm::{Cm, CmConfig, CmLimits, ConnId, MadAddr, MadDrop, State};
@@ -75,6 +76,8 @@ pub(crate) struct Driver {
     by_qpn: HashMap<Qpn, CmId>,
     /// Connections that wait for neighbours.
     resolving: Vec<CmId>,
+    /// When peers are asked for patience whose wishes the application has not answered by then.
+    unanswered: VecDeque<(Instant, CmId)>,
     outbox: Outbox,
     last_id: u64,
     tally: [u64; Tally::ALL.len()],
@@ -93,6 +96,7 @@ impl Driver {
             by_conn: HashMap::new(),
             by_qpn: HashMap::new(),
             resolving: Vec::new(),
+            unanswered: VecDeque::new(),
             outbox: Outbox::default(),
             last_id: 0,
             tally: [0; Tally::ALL.len()],
@@ -154,6 +158,7 @@ impl Driver {
             self.cm.handle_timeout(around.now);
         }
         self.resolve_waiting(around);
+        self.ask_for_patience(around);
         while let Some((conn, event)) = self.cm.poll_event() {
             self.handle_event(conn, event, around);
         }
@@ -166,7 +171,8 @@ impl Driver {
 
     /// When [`turn`](Self::turn) has something to do without an input.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.cm.next_timeout()
+        let patience = self.unanswered.front().map(|(due, _)| *due);
+        self.cm.next_timeout().into_iter().chain(patience).min()
     }
 
     /// Does a peer owe an answer to our wish to disconnect?

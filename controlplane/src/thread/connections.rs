@@ -29,7 +29,6 @@ impl Thread {
                 Some(Verdict::Answer(arrived)) => driver.answer_mad(&arrived, &mut around),
                 None => {}
             }
-            driver.turn(&mut around);
         }
         true
     }
@@ -45,7 +44,7 @@ impl Thread {
         any
     }
 
-    /// Timers of connections, and what waits for neighbours.
+    /// What follows for connections from all that has come: to be called after it.
     pub(super) fn run_connections(&mut self, now: Instant) {
         let (driver, mut around) = self.split(now);
         driver.turn(&mut around);
@@ -55,7 +54,6 @@ impl Thread {
         let now = self.now();
         let (driver, mut around) = self.split(now);
         driver.serve(request, &mut around);
-        driver.turn(&mut around);
     }
 
     /// Destroy QP. A connection that has it ends.
@@ -64,7 +62,6 @@ impl Thread {
         self.control.destroy_qp(qpn)?;
         let (driver, mut around) = self.split(now);
         driver.qp_destroyed(qpn, &mut around);
-        driver.turn(&mut around);
         Ok(())
     }
 

@@ -154,6 +154,23 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
 }
 
 #[test]
+//= check J7 test
+fn an_application_may_take_its_time_to_accept() {
+    let (left, right) = nodes();
+    let (mut one, mut other) = (left.end(), right.end());
+    right.listen();
+    let active = left.connect(&one, &right);
+    let (passive, _) = right.request();
+    // Longer than it takes until a request is repeated.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(left.count("cm_retransmitted"), 0);
+    right.accept(passive, &other);
+    assert!(matches!(left.kind(active), CmEventKind::Established { .. }));
+    assert!(matches!(right.kind(passive), CmEventKind::Established { .. }));
+    exchange(&mut one, &mut other);
+}
+
+#[test]
 //= check J10 test
 fn crossing_disconnects_end_once_on_each_side() {
     let (left, right) = nodes();

@@ -117,6 +117,7 @@ impl Driver {
             }
             AlternatePolicy::Ask => {
                 connection.change = Some(Change::Asked(way));
+                self.await_application(around.now, id);
                 self.tell(id, CmEventKind::AlternateRequest(seen(&way)));
             }
             AlternatePolicy::Accept => {

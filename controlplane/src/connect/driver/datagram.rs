@@ -115,7 +115,7 @@ impl Driver {
             private_data: req.private_data.0[uroce_wire::cm::IpHeader::LEN..].to_vec(),
         }));
         let connection = super::Connection { conn: Some(conn), ..incoming };
-        self.present(conn, connection, event).map_err(|_| SidrStatus::NO_QP)
+        self.present(conn, connection, event, around.now).map_err(|_| SidrStatus::NO_QP)
     }
 
     pub(super) fn accept_datagrams(

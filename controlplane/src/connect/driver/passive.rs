@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use uroce_cm::{AcceptParams, ConnId, MadAddr, Request};
-use uroce_transport::{QpType, StaticRate};
+use uroce_transport::{Instant, QpType, StaticRate};
 use uroce_wire::cm::{
     CmPath, CmTimeout, Failover, IpHeader, PrivateData, RejectReason, Req, ServiceId,
     TransportService,
@@ -92,7 +92,7 @@ impl Driver {
             has_alternate: alternate.is_some(),
             private_data: req.private_data.0[IpHeader::LEN..].to_vec(),
         }));
-        self.present(conn, connection, event)
+        self.present(conn, connection, event, around.now)
     }
 
     /// Whom a REQ or SIDR_REQ is from and for, by its address header.
@@ -131,6 +131,7 @@ impl Driver {
         conn: ConnId,
         connection: Connection,
         event: CmEventKind,
+        now: Instant,
     ) -> Result<(), RejectReason> {
         let id = self.new_id().map_err(|_| RejectReason::NO_RESOURCES)?;
         if let Some(listener) = connection.listener.and_then(|id| self.listeners.get_mut(&id)) {
@@ -138,6 +139,7 @@ impl Driver {
         }
         self.connections.insert(id, connection);
         self.by_conn.insert(conn, id);
+        self.await_application(now, id);
         self.tell(id, event);
         Ok(())
     }

@@ -11,7 +11,7 @@ impl Driver {
     pub(super) fn step(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Stage::Resolving(next) = connection.stage else { return };
-        match (look_up(connection, around), next) {
+        match (look_up(connection, next, around), next) {
             (Ok(true), Next::Ask) => self.ask(id, around),
             (Ok(true), Next::Join) => self.join(id, around),
             (Ok(true), Next::Reply) => self.reply(id, around),
@@ -28,8 +28,13 @@ impl Driver {
     }
 }
 
-/// Are the headers of all paths known?
-fn look_up(connection: &mut Connection, around: &mut Around<'_>) -> Result<bool, PathError> {
+/// Are the headers of all paths known? An alternate path that leads nowhere is an error where it is
+/// the application's wish; where the peer has named it the connection does without.
+fn look_up(
+    connection: &mut Connection,
+    next: Next,
+    around: &mut Around<'_>,
+) -> Result<bool, PathError> {
     let own = connection.qp.map(|qp| qp.qpn).unwrap_or_default();
     let agreed = connection.agreed.as_ref();
     let peer = agreed.map(|agreed| agreed.peer_qpn).unwrap_or_default();
@@ -38,7 +43,11 @@ fn look_up(connection: &mut Connection, around: &mut Around<'_>) -> Result<bool,
     connection.alternate_path = None;
     // Both neighbours are asked at once.
     if let Some(alternate) = &connection.alternate {
-        connection.alternate_path = around.alternate(alternate, own, peer, timeout)?;
+        match around.alternate(alternate, own, peer, timeout) {
+            Ok(path) => connection.alternate_path = path,
+            Err(error) if next == Next::Ask => return Err(error),
+            Err(_) => connection.alternate = None,
+        }
     }
     let has_alternate = connection.alternate.is_none() || connection.alternate_path.is_some();
     Ok(connection.primary_path.is_some() && has_alternate)
