@@ -45,7 +45,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use uroce_wire::Mac;
 
-use crate::path::route::{IpPrefix, PrefixError, StaticRoute};
+use crate::path::prefix::{IpPrefix, PrefixError};
+use crate::path::route::StaticRoute;
 
 pub use uroce_engine::eal::LogLevel;
 

@@ -6,12 +6,13 @@
 //!   Device::modify_qp ──┼─ requests ─> thread ── Control ──> commands ─> QPs
 //!   Device::cm_…      ──┘                │
 //!          events <── Driver (connections) ── Gsi <── packets to QP 1 ─────────── rx
+//!   kernel's netdevs ──────────────> Ports <── links
 //!                                   Neighbours <── slow frames (ARP, ND, echo) ── rx
 //! ```
 //!
 //! A [`Device`] is opened from a [`Config`]. One thread per device owns what changes seldom: it
-//! creates, modifies and destroys QPs by commands to their lcores, resolves peers' addresses, and
-//! answers ARP, neighbour discovery and `ping`. It runs QP 1 of each port and, over it, connections
+//! creates, modifies and destroys QPs by commands to their lcores, resolves peers' addresses,
+//! follows links and the kernel's netdevs, and answers ARP, neighbour discovery and `ping`. It runs QP 1 of each port and, over it, connections
 //! by IP address and port ([`connect`]). Application threads send it requests.
 //!
 //! Invariants

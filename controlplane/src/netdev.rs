@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 use uroce_wire::Mac;
 
-use crate::path::route::IpPrefix;
+use crate::path::prefix::IpPrefix;
 use message::{Link, Message};
 
 pub(crate) use watch::{Watch, Watcher};

@@ -17,6 +17,7 @@
 
 pub mod gid_table;
 pub mod neighbour;
+pub mod prefix;
 pub mod route;
 pub(crate) mod source;
 

@@ -232,7 +232,8 @@ pub(crate) fn port_addresses(neighbours: &Neighbours) -> PortAddresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::route::{IpPrefix, Routes};
+    use crate::path::prefix::IpPrefix;
+    use crate::path::route::Routes;
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 

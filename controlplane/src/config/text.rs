@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer};
 use uroce_wire::Mac;
 
 use super::{Lcores, LogLevel};
-use crate::path::route::{IpNetwork, IpPrefix, StaticRoute};
+use crate::path::prefix::{IpNetwork, IpPrefix};
+use crate::path::route::StaticRoute;
 
 impl<'de> Deserialize<'de> for IpPrefix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -11,7 +11,8 @@ use crate::config::{Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, Por
 use crate::netdev::{NetdevState, Watch, Watcher};
 use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
-use crate::path::route::{IpPrefix, Routes, StaticRoute, link_local};
+use crate::path::prefix::{IpPrefix, link_local};
+use crate::path::route::{Routes, StaticRoute};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
 use crate::request::{Request, Requests};
 

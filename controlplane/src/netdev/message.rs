@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use uroce_wire::Mac;
 
-use crate::path::route::IpPrefix;
+use crate::path::prefix::IpPrefix;
 
 /// Bytes of `nlmsghdr`, `ifinfomsg`, `ifaddrmsg` and `rtattr`.
 const HEADER: usize = 16;

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use uroce_engine::MAX_GIDS;
 use uroce_wire::Gid;
 
-use super::route::IpPrefix;
+use super::prefix::IpPrefix;
 
 /// A port's addresses by GID index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

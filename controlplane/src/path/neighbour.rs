@@ -28,7 +28,8 @@ use uroce_transport::Instant;
 use uroce_wire::Mac;
 use uroce_wire::ethernet::EtherType;
 
-use crate::path::route::{Routes, is_unicast};
+use crate::path::prefix::is_unicast;
+use crate::path::route::Routes;
 use frame::Link;
 use table::Table;
 

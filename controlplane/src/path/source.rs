@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use super::PathError;
-use super::route::{RouteError, Routes, is_link_local};
+use super::prefix::{IpPrefix, is_link_local};
+use super::route::{RouteError, Routes};
 
 /// Where packets leave: a port, counted from 1, and the index of one of its GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +61,7 @@ fn sgid_index(
         None => own.is_ipv4() == dst.is_ipv4() && is_link_local(own) == is_link_local(dst),
     };
     let candidates = routes.own().entries().filter(|(_, own)| fits(own.address()));
-    let rank = |(index, own): (u8, _)| {
-        let own: &super::route::IpPrefix = own;
+    let rank = |(index, own): (u8, &IpPrefix)| {
         ((own.contains(dst), own.contains(next_hop), Reverse(index)), index)
     };
     candidates.map(rank).max().map(|(_, index)| index)

@@ -16,7 +16,7 @@ use uroce_wire::ethernet::EtherType;
 
 use super::frame::Link;
 use super::{Emit, Ignored, Neighbours, ndp};
-use crate::path::route::is_unicast;
+use crate::path::prefix::is_unicast;
 
 const HOP_LIMIT: u8 = 64;
 

@@ -16,7 +16,7 @@ use uroce_wire::Mac;
 use super::frame::Link;
 use super::icmp::{message_v6, multicast_mac, solicited_node};
 use super::{Emit, Ignored, Neighbours, host_mac};
-use crate::path::route::is_unicast;
+use crate::path::prefix::is_unicast;
 
 pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
