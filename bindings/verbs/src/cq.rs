@@ -189,7 +189,19 @@ impl CompletionQueue {
         self.shared.cq.arm(on);
     }
 
-    /// Entries it can hold.
+    /// Has the queue hold at least `capacity` completions from now on. Completions may come and be
+    /// polled meanwhile: each is given once, those of a queue pair in their order. Asked for less,
+    /// it keeps the memory that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`CqError::Depth`]; [`CqError::TooSmall`] if more completions wait to be polled. The queue
+    /// is as it was then.
+    pub fn resize(&self, capacity: u32) -> Result<(), CqError> {
+        self.shared.cq.resize(capacity)
+    }
+
+    /// Entries it was asked to hold.
     pub fn capacity(&self) -> u32 {
         self.shared.cq.depth()
     }

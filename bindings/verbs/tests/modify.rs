@@ -110,6 +110,8 @@ fn queues_of_a_connected_queue_pair_get_other_sizes() {
     };
     exchange(&mut left, &mut right, 1);
     for (seed, depth) in [(2, 4), (3, 1000), (4, 1)] {
+        left.cq.resize(depth + 1).unwrap();
+        assert_eq!(left.cq.capacity(), depth + 1);
         left.qp.resize(caps(depth)).unwrap();
         right.qp.resize(caps(depth)).unwrap();
         assert!(left.qp.query().unwrap().caps.max_send_wr >= depth);

@@ -8,8 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{IdlePolicy, LossConfig, MwType, SharedReceiveQueue, multicast_mac};
-use uroce_transport::{AccessFlags, Ah, BindMw, QpType, RecvWr, SendOp, StaticRate, WcStatus};
-use uroce_wire::{Encap, Gid, PathMtu, Qkey, Qpn, Rkey};
+use uroce_transport::{
+    AccessFlags, Ah, AltPath, BindMw, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
+    WcStatus,
+};
+use uroce_wire::{Encap, Gid, PathMtu, Pkey, Qkey, Qpn, Rkey};
 
 /// The system's allocator, which counts per thread while it is told to.
 struct Counting;
@@ -179,6 +182,36 @@ fn windows(lab: &Lab, qp: &mut TestQp, region: &lab::Buffer, rounds: u64) {
     }
 }
 
+/// Alternate paths are loaded, armed and gone over to, each another UDP source port.
+fn migrations(lab: &mut Lab, qps: [&mut TestQp; 2], buffers: [&lab::Buffer; 2], rounds: u16) {
+    let [a, b] = qps;
+    let write = |qp: &mut TestQp, at: usize| {
+        let [from, to] = [buffers[at], buffers[1 - at]];
+        let op = SendOp::Write { va: to.va(), rkey: to.keys.rkey, imm: None };
+        qp.send(1, op, &[from.sge(0, 5000)]);
+        assert_eq!(qp.completion().status, WcStatus::Success);
+    };
+    let wish = |state| QpChange { path_mig_state: Some(state), ..QpChange::default() };
+    for round in 1..=rounds {
+        for (node, qpn) in [(&mut lab.a, a.qpn), (&mut lab.b, b.qpn)] {
+            let mut path = node.control.query_qp(qpn).expect("there").attr.path;
+            path.encap.src_port = 0xc000 + round;
+            let alt = AltPath { path, port: 1, pkey: Pkey::DEFAULT, timeout: 14 };
+            let rearm = QpChange { alt_path: Some(alt), ..wish(PathMigState::Rearm) };
+            node.control.modify_qp(qpn, &rearm).expect("MIGRATED before");
+        }
+        eventually("ARMED", || {
+            write(a, 0);
+            write(b, 1);
+            lab.a.control.modify_qp(a.qpn, &wish(PathMigState::Migrated)).is_ok()
+        });
+        write(a, 0);
+        write(b, 1);
+    }
+    let count = lab.a.control.query_qp(a.qpn).expect("there").migration.count;
+    assert_eq!(count, u32::from(rounds));
+}
+
 #[test]
 fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     // Loss makes timeouts, retransmissions and replays part of it.
@@ -199,11 +232,18 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     traffic(&mut a, &mut b, &local, &remote, 1000);
     datagrams.run(300);
     windows(&lab, &mut b, &remote, 300);
+    migrations(&mut lab, [&mut a, &mut b], [&local, &remote], 20);
     // Commands too: what an lcore gets is made and freed by the control plane.
-    for _ in 0..10 {
-        let qp = lab.a.create_qp(&QpWish::default());
+    for round in 1..=10 {
+        let wish = QpWish { notices: true, ..QpWish::default() };
+        let qp = lab.a.create_qp(&wish);
         lab.a.control.query_qp(qp.qpn).expect("there");
+        lab.a.control.resize_qp(qp.qpn, wish.caps).expect("nothing outstanding");
         lab.a.control.destroy_qp(qp.qpn).expect("destroys");
+        lab.a.control.migrate_port(1).expect("a port");
+        lab.a.control.set_loss(1, loss).expect("a port");
+        a.cq.resize(1000 * round).expect("a depth that is possible");
+        traffic(&mut a, &mut b, &local, &remote, 5);
     }
     lab.a.control.set_addresses(1, lab.a.addresses.clone()).expect("sets");
     COUNTS.store(false, Ordering::SeqCst);
