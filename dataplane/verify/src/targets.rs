@@ -1,6 +1,8 @@
 //! The targets.
 
 mod arithmetic;
+mod cm;
+mod cm_link;
 mod frame;
 mod keys;
 mod peer;
@@ -26,6 +28,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
     Target { name: "responder", run: responder::run, seeds: Vec::new },
     Target { name: "requester", run: requester::run, seeds: Vec::new },
+    Target { name: "cm", run: cm::run, seeds: cm::seeds },
+    Target { name: "cm_link", run: cm_link::run, seeds: Vec::new },
     Target { name: "keys", run: keys::run, seeds: Vec::new },
     Target { name: "wheel", run: wheel::run, seeds: Vec::new },
     Target { name: "arithmetic", run: arithmetic::run, seeds: Vec::new },

@@ -53,6 +53,8 @@ targets! {
     z1_frame "frame";
     z2_responder "responder";
     z3_requester "requester";
+    z5_cm "cm";
+    z6_cm_link "cm_link";
     z11_keys "keys";
     z12_wheel "wheel";
     z13_arithmetic "arithmetic";
