@@ -44,9 +44,14 @@ pub fn nodes() -> (Node, Node) {
 }
 
 pub fn nodes_at(addresses: [&'static str; 2], prefix: u8) -> (Node, Node) {
+    nodes_in(addresses, prefix, None)
+}
+
+/// The same in a VLAN: each end drops what is not tagged with it.
+pub fn nodes_in(addresses: [&'static str; 2], prefix: u8, vlan: Option<u16>) -> (Node, Node) {
     let device = |name: &str, address: &str| {
         let port = PortConfig::ring("link").ip(&format!("{address}/{prefix}")).expect("an address");
-        DeviceConfig::new(name).port(port)
+        DeviceConfig::new(name).port(PortConfig { vlan, ..port })
     };
     let config =
         Config::new().device(device("left", addresses[0])).device(device("right", addresses[1]));

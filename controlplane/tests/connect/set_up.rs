@@ -7,7 +7,7 @@ use uroce_controlplane::{AddressVector, RequestError};
 use uroce_transport::{AccessFlags, QpChange, QpState, QpType};
 use uroce_wire::{PathMtu, Pkey, Psn};
 
-use crate::lab::{Node, eventually, exchange, join, nodes, nodes_at};
+use crate::lab::{End, Node, addresses, eventually, exchange, join, nodes, nodes_at, nodes_in};
 
 fn is_disconnected(kind: &CmEventKind) -> bool {
     matches!(kind, CmEventKind::Disconnected { .. })
@@ -39,6 +39,16 @@ fn ipv6_and_uc_connect_as_well() {
     let (mut one, mut other) = (left.end_of(QpType::Uc), right.end_of(QpType::Uc));
     join((&left, &one), (&right, &other));
     exchange(&mut one, &mut other);
+}
+
+#[test]
+fn ports_in_a_vlan_connect_there() {
+    let (left, right) = nodes_in(addresses(), 24, Some(7));
+    let (mut one, mut other) = (left.end(), right.end());
+    join((&left, &one), (&right, &other));
+    exchange(&mut one, &mut other);
+    let vlan = |node: &Node, end: &End| node.attr(end.qp.qpn).path.encap.vlan.map(|tag| tag.vid);
+    assert_eq!((vlan(&left, &one), vlan(&right, &other)), (Some(7), Some(7)));
 }
 
 #[test]
