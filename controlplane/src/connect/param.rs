@@ -41,6 +41,10 @@ pub struct ConnParam {
     pub access: AccessFlags,
     /// What becomes of the peer's wish for another alternate path.
     pub alternate_policy: AlternatePolicy,
+    /// Connecting: nobody listens; the peer connects to us in the same way and with the same port,
+    /// before our retries are used up, and one connection comes of both. Linux's `rdma_cm` does not
+    /// know this.
+    pub peer_to_peer: bool,
 }
 
 impl Default for ConnParam {
@@ -60,6 +64,7 @@ impl Default for ConnParam {
                 | AccessFlags::REMOTE_READ
                 | AccessFlags::REMOTE_ATOMIC,
             alternate_policy: AlternatePolicy::Accept,
+            peer_to_peer: false,
         }
     }
 }

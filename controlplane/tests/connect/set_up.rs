@@ -164,6 +164,27 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
 }
 
 #[test]
+//= check J10 test
+fn two_that_connect_to_each_other_get_one_connection() {
+    let (left, right) = nodes();
+    let (mut one, mut other) = (left.end(), right.end());
+    let spec = |end: &crate::lab::End, to: &Node| {
+        let param = ConnParam { peer_to_peer: true, ..ConnParam::default() };
+        ConnectSpec { param, ..ConnectSpec::new(end.qp.qpn, to.socket(crate::lab::PORT)) }
+    };
+    let first = left.connect_with(spec(&one, &right));
+    let second = right.connect_with(spec(&other, &left));
+    for (node, id) in [(&left, first), (&right, second)] {
+        let kind = node.kind(id);
+        assert!(matches!(kind, CmEventKind::Established { .. }), "{kind:?}");
+    }
+    exchange(&mut one, &mut other);
+    left.device.cm_disconnect(first, &[]).unwrap();
+    assert!(is_disconnected(&right.kind(second)));
+    assert!(is_disconnected(&left.kind(first)));
+}
+
+#[test]
 //= check J7 test
 fn an_application_may_take_its_time_to_accept() {
     let (left, right) = nodes();

@@ -201,7 +201,7 @@ fn connect_params(connection: &Connection) -> Result<ConnectParams, RequestError
         flow_control: param.flow_control,
         primary: cm_path(&connection.primary, param.ack_timeout),
         alternate: connection.alternate.as_ref().map(|way| cm_path(way, param.ack_timeout)),
-        peer_to_peer: false,
+        peer_to_peer: param.peer_to_peer,
         remote_cm_response_timeout: RESPONSE_TIMEOUT,
         local_cm_response_timeout: RESPONSE_TIMEOUT,
         max_cm_retries: CM_RETRIES,

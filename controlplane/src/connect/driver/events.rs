@@ -9,7 +9,12 @@ use crate::connect::around::Around;
 impl Driver {
     pub(super) fn handle_event(&mut self, conn: ConnId, event: CmEvent, around: &mut Around<'_>) {
         match event {
-            CmEvent::Request(request) => return self.request(conn, *request, around),
+            CmEvent::Request(request) => {
+                return match self.by_conn.get(&conn).copied() {
+                    Some(id) => self.yielded(id, conn, &request, around),
+                    None => self.request(conn, *request, around),
+                };
+            }
             CmEvent::SidrRequest(request) => return self.sidr_requested(conn, &request, around),
             _ => {}
         }

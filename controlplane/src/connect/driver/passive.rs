@@ -53,25 +53,15 @@ impl Driver {
     ) -> Result<(), RejectReason> {
         let req = &request.req;
         let caller = self.caller(request.service_id, &req.private_data.0)?;
-        let qp_type = match req.transport_service {
-            TransportService::Rc => QpType::Rc,
-            TransportService::Uc => QpType::Uc,
-            _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
-        };
         let is_theirs = req.primary.local_gid.to_ip() == caller.peer.ip()
             && req.primary.remote_gid.to_ip() == caller.local.ip();
-        let primary = way_of_peer(&req.primary, around).map_err(Fault::of_primary)?;
+        let Terms { qp_type, primary, alternate, agreed } = terms(req, around)?;
         if !is_theirs {
             return Err(RejectReason::INVALID_GID);
         }
-        let max = around.path_mtu(primary.port).ok_or(RejectReason::INVALID_PATH_MTU)?;
-        let path_mtu = req.path_mtu().filter(|asked| asked.bytes() <= max.bytes());
-        let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
-        let alternate = req.alternate.is_present().then_some(&req.alternate);
-        let alternate = alternate.and_then(|path| way_of_peer(path, around).ok());
         let connection = Connection {
             conn: Some(conn),
-            agreed: Some(terms(req, &primary, path_mtu)),
+            agreed: Some(agreed),
             alternate,
             asked_for_alternate: req.alternate.is_present(),
             ..self.incoming(&caller, primary)?
@@ -88,11 +78,45 @@ impl Driver {
             flow_control: req.end_to_end_flow_control,
             retry_count: req.retry_count,
             rnr_retry_count: req.rnr_retry_count,
-            path_mtu,
+            path_mtu: agreed.path_mtu,
             has_alternate: alternate.is_some(),
             private_data: req.private_data.0[IpHeader::LEN..].to_vec(),
         }));
         self.present(conn, connection, event, around.now)
+    }
+
+    /// Peer to peer: the peer's REQ has crossed ours, which yields. We accept with what we have
+    /// asked with.
+    pub(super) fn yielded(
+        &mut self,
+        id: CmId,
+        conn: ConnId,
+        request: &Request,
+        around: &mut Around<'_>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let own = connection.qp.map(|own| own.qp_type);
+        let terms = terms(&request.req, around);
+        let terms = terms.and_then(|terms| match Some(terms.qp_type) == own {
+            true => Ok(terms),
+            false => Err(RejectReason::INVALID_TRANSPORT_TYPE),
+        });
+        match terms {
+            Ok(Terms { primary, alternate, agreed, .. }) => {
+                connection.agreed = Some(agreed.within(&connection.param));
+                connection.primary = primary;
+                connection.alternate = alternate;
+                connection.asked_for_alternate = request.req.alternate.is_present();
+                connection.stage = Stage::Resolving(Next::Reply);
+                self.step(id, around);
+            }
+            Err(reason) => {
+                self.count(Tally::Refused);
+                let private_data = Vec::new();
+                self.tell(id, CmEventKind::Rejected { reason: reason.0, private_data });
+                let _ = self.cm.reject(around.now, conn, reason, &[], PrivateData::default());
+            }
+        }
     }
 
     /// Whom a REQ or SIDR_REQ is from and for, by its address header.
@@ -162,10 +186,7 @@ impl Driver {
         let own = self.own_qp(qp, PortSpace::Tcp, around)?;
         self.leave_backlog(id);
         let connection = self.connection(id)?;
-        if let Some(agreed) = &mut connection.agreed {
-            agreed.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(param.responder_resources);
-            agreed.max_rd_atomic = agreed.max_rd_atomic.min(param.initiator_depth);
-        }
+        connection.agreed = connection.agreed.map(|agreed| agreed.within(&param));
         connection.param = param;
         connection.qp = Some(own);
         connection.stage = Stage::Resolving(Next::Reply);
@@ -252,9 +273,28 @@ impl Driver {
     }
 }
 
-/// What a REQ asks for, as this side's Modify QP takes it. What this side offers is not in it yet.
-fn terms(req: &Req, primary: &Way, path_mtu: uroce_wire::PathMtu) -> Agreed {
-    Agreed {
+/// What a REQ asks for, as this side's Modify QP takes it.
+struct Terms {
+    qp_type: QpType,
+    primary: Way,
+    alternate: Option<Way>,
+    /// What this side offers is not in it yet.
+    agreed: Agreed,
+}
+
+fn terms(req: &Req, around: &Around<'_>) -> Result<Terms, RejectReason> {
+    let qp_type = match req.transport_service {
+        TransportService::Rc => QpType::Rc,
+        TransportService::Uc => QpType::Uc,
+        _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
+    };
+    let primary = way_of_peer(&req.primary, around).map_err(Fault::of_primary)?;
+    let max = around.path_mtu(primary.port).ok_or(RejectReason::INVALID_PATH_MTU)?;
+    let path_mtu = req.path_mtu().filter(|asked| asked.bytes() <= max.bytes());
+    let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
+    let alternate = req.alternate.is_present().then_some(&req.alternate);
+    let alternate = alternate.and_then(|path| way_of_peer(path, around).ok());
+    let agreed = Agreed {
         peer_qpn: req.local_qpn,
         rq_psn: uroce_wire::Psn::default(),
         sq_psn: req.starting_psn,
@@ -266,6 +306,18 @@ fn terms(req: &Req, primary: &Way, path_mtu: uroce_wire::PathMtu) -> Agreed {
         timeout: req.primary.local_ack_timeout.code(),
         port: primary.port,
         vector: primary.vector,
+    };
+    Ok(Terms { qp_type, primary, alternate, agreed })
+}
+
+impl Agreed {
+    /// No more READs and ATOMICs than this side brings.
+    fn within(self, param: &ConnParam) -> Agreed {
+        Agreed {
+            max_dest_rd_atomic: self.max_dest_rd_atomic.min(param.responder_resources),
+            max_rd_atomic: self.max_rd_atomic.min(param.initiator_depth),
+            ..self
+        }
     }
 }
 
