@@ -31,12 +31,12 @@ impl<'a> Context<'a> {
     /// The base header of a packet to the connected peer.
     #[inline]
     pub(crate) fn bth(&self, opcode: OpCode, psn: Psn, payload_len: u32) -> Bth {
+        //= check I1 — without an alternate path MigReq is 1
+        //= check I3 — 0 as long as one is prepared
+        let mig_req = self.attr.path_mig_state == PathMigState::Migrated || seeded!(MigReqAlways);
         Bth {
             opcode,
-            //= check I1 — without an alternate path MigReq is 1
-            //= check I3 — 0 as long as one is prepared
-            mig_req: (self.attr.path_mig_state == PathMigState::Migrated || seeded!(MigReqAlways))
-                && !seeded!(MigReqNever),
+            mig_req: mig_req && !seeded!(MigReqNever),
             pad_count: (payload_len.wrapping_neg() & 3) as u8,
             pkey: self.attr.pkey,
             dest_qpn: self.attr.dest_qpn,
