@@ -110,10 +110,12 @@ impl Qp {
         self.service.rq().len()
     }
 
-    /// Modify QP: goes to another state, changes attributes, or both.
+    /// Modify QP: goes to another state, changes attributes, or both. A migration that the change
+    /// asks for begins `now`.
     ///
     /// # Errors
     /// A [`ModifyError`] says which rule of the transition table is broken; nothing changed.
+    //= check H10 — one step of the QP's owner: whoever asks, changes stand in one order
     pub fn modify(
         &mut self,
         now: Instant,

@@ -136,6 +136,7 @@ impl Attributes {
     }
 
     /// All of them, as Query QP gives them back.
+    //= check H9 — what was set is what is said
     pub(crate) fn query(&self) -> QpAttr {
         let known = |value: u8| if value == NOT_GIVEN { 0 } else { value };
         QpAttr {
@@ -163,6 +164,7 @@ impl Attributes {
     }
 
     /// Writes the given attributes over the old ones. States are not touched.
+    //= check H7 — all at once: no packet is sent or judged between two of them
     pub(crate) fn apply(&mut self, change: &QpChange) {
         fn set<T>(place: &mut T, value: Option<T>) {
             if let Some(value) = value {

@@ -287,6 +287,7 @@ impl Qp {
     }
 
     /// The migration itself: the next packet leaves on the alternate path, with MigReq 1.
+    //= check I10 — PSNs and queues stay what they are, so any packet may be the first on the new path
     //= check I4 — both ends tell of it
     //= check I9 — who has migrated is MIGRATED: the peer's request finds nothing to do
     #[cold]

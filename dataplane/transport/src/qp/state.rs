@@ -52,6 +52,7 @@ impl QpState {
     }
 
     /// May a send be posted? In ERR and SQE it may, and completes flushed at once.
+    //= check H5 — in SQD it waits for RTS
     //= check G2 — post_send in Reset, Init and RTR is an immediate error
     pub fn may_post_send(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
@@ -243,6 +244,7 @@ pub(crate) fn check(
     given: AttrMask,
     change: &QpChange,
 ) -> Result<QpState, ModifyError> {
+    //= check H3 — a wrong belief about the current state is refused before anything else is looked at
     if change.cur_state.is_some_and(|state| state != from) {
         return Err(ModifyError::CurrentState(from));
     }
