@@ -57,13 +57,16 @@ pub(crate) enum Step {
     Idle,
     /// The sink is full.
     Blocked,
-    /// The way of the next packet may be used again then.
-    Paced(Instant),
+    /// The way of the next datagram takes none yet.
+    Paced,
     /// The responder has sent the NAK that ends the connection.
     Refused,
     /// The oldest send WQE cannot go on.
     Failed(WcStatus),
 }
+
+// One register: there is a step for each packet.
+const _: () = assert!(size_of::<Step>() == 8);
 
 /// What became of the QP when a packet was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

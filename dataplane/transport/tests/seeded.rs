@@ -112,7 +112,9 @@ fn paced_stream() -> (Option<String>, u64) {
     let begin = pair.world.now();
     for _ in 0..20 {
         pair.write(0, 10_001);
-        (0..10).for_each(|_| drop(pair.write(1, 8)));
+        (0..10).for_each(|_| {
+            pair.write(1, 8);
+        });
     }
     pair.run();
     let (mut bits, mut found) = (0, None);

@@ -149,8 +149,8 @@ impl Qp {
             match self.transmit_one(now, env) {
                 Step::Sent(_) | Step::Done => {}
                 Step::Idle => return Progress::Idle,
-                Step::Paced(until) => {
-                    self.pace.wait_until(until);
+                Step::Paced => {
+                    self.pace.wait_until(self.service.paced_until());
                     return Progress::Idle;
                 }
                 Step::Blocked => return Progress::Blocked,
@@ -184,14 +184,14 @@ impl Qp {
 
     /// As fast as the QP's rate allows: a bare acknowledgement goes at once, and what follows it
     /// waits for the time it took too.
-    #[inline(never)]
+    #[cold]
     fn transmit_paced(&mut self, now: Instant, env: &mut impl Env) -> Step {
         let is_held = self.pace.next() > now;
         let step = self.transmit_next(now, is_held, env);
         match step {
             Step::Sent(_) if seeded!(AcksUnpaid) && is_held => {}
             Step::Sent(bytes) => self.pace.charge(bytes, now),
-            Step::Idle if is_held => return Step::Paced(self.pace.next()),
+            Step::Idle if is_held => self.pace.wait_until(self.pace.next()),
             Step::Idle => self.pace.rest(),
             _ => {}
         }
@@ -199,7 +199,7 @@ impl Qp {
     }
 
     /// Sends one packet, of those that may go while the QP is held back if it is.
-    #[inline]
+    #[inline(always)]
     fn transmit_next(&mut self, now: Instant, is_held: bool, env: &mut impl Env) -> Step {
         let context = Context { by: self.by, attr: &self.attr, now };
         let answers = self.attr.state.serves_requests();

@@ -7,6 +7,7 @@ use crate::env::{Env, Output};
 use crate::queue::QpCaps;
 use crate::rc::{self, Rc};
 use crate::recv_queue::RecvQueue;
+use crate::time::Instant;
 use crate::uc::{self, Uc};
 use crate::ud::{self, Ud};
 use crate::wqe::{PostError, SendWr, Sge};
@@ -107,6 +108,14 @@ impl Service {
     #[inline]
     pub(super) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         each!(self, roles => roles.requester.transmit(context, env))
+    }
+
+    /// After [`Step::Paced`]: when to ask again; only a datagram has a way of its own.
+    pub(super) fn paced_until(&self) -> Instant {
+        match self {
+            Service::Ud(ud) => ud.requester.paced_until(),
+            Service::Rc(_) | Service::Uc(_) => Instant::ZERO,
+        }
     }
 
     /// Sends a packet that is owed to the peer; only RC ever owes one. While the QP is held back

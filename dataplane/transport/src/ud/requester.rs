@@ -13,6 +13,7 @@ use crate::cqe::WcStatus;
 use crate::env::{Env, Outbound, Output, Path, TransmitError};
 use crate::queue::QpCaps;
 use crate::send_queue::SendQueue;
+use crate::time::Instant;
 use crate::wqe::SendOp;
 
 /// A Q_Key with this bit is not the work request's to choose.
@@ -22,11 +23,13 @@ const CONTROLLED: u32 = 1 << 31;
 pub(crate) struct Requester {
     pub(crate) sq: SendQueue,
     next_psn: Psn,
+    /// When the way of the oldest datagram takes it, if the sink has said that it does not yet.
+    paced_until: Instant,
 }
 
 impl Requester {
     pub(crate) fn new(caps: &QpCaps) -> Requester {
-        Requester { sq: SendQueue::new(caps), next_psn: Psn::default() }
+        Requester { sq: SendQueue::new(caps), next_psn: Psn::default(), paced_until: Instant::ZERO }
     }
 
     /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
@@ -46,6 +49,11 @@ impl Requester {
     /// Is no message in progress? A datagram is never half sent.
     pub(crate) fn is_quiet(&self) -> bool {
         true
+    }
+
+    /// After [`Step::Paced`]: when to ask again.
+    pub(crate) fn paced_until(&self) -> Instant {
+        self.paced_until
     }
 
     /// Sends the oldest WQE's datagram.
@@ -77,7 +85,10 @@ impl Requester {
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full) => return Step::Blocked,
-            Err(TransmitError::Paced(until)) => return Step::Paced(until),
+            Err(TransmitError::Paced(until)) => {
+                self.paced_until = until;
+                return Step::Paced;
+            }
             Err(TransmitError::Memory(_)) => return Step::Failed(WcStatus::LocProtErr),
             Err(TransmitError::UnknownAh) => return Step::Failed(WcStatus::LocQpOpErr),
         };
