@@ -76,6 +76,9 @@ pub(crate) enum Command {
     /// A link is cut under verified traffic, and the queue pairs migrate to another
     #[command(name = "failover")]
     Failover(FailoverArgs),
+    /// Connection set-ups per second, by the connection manager
+    #[command(name = "connect")]
+    Connect(ConnectArgs),
     /// The main job and its figures beside the limits, over rings and over memif
     #[command(name = "quickstart")]
     Quickstart(QuickstartArgs),
@@ -235,6 +238,35 @@ impl FailoverArgs {
         };
         Err(crate::error::BenchError::usage(wrong))
     }
+}
+
+/// Options of `connect`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ConnectArgs {
+    /// RDMA port that the server listens at
+    #[arg(short = 'p', long, default_value_t = 18515, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// Connections of a round
+    #[arg(short = 'n', long, default_value_t = 400, value_name = "N")]
+    pub(crate) connections: u32,
+    /// Rounds; medians are reported
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub(crate) rounds: u32,
+    /// Connections under way at a time
+    #[arg(short = 'j', long, default_value_t = 16, value_name = "N")]
+    pub(crate) under_way: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Both ends in this process, joined by rings
+    #[arg(long, conflicts_with = "server")]
+    pub(crate) in_process: bool,
+    /// The device.
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// The server's RDMA address and port; without it this is the server
+    #[arg(value_name = "SERVER:PORT")]
+    pub(crate) server: Option<std::net::SocketAddr>,
 }
 
 /// Options of `quickstart`.

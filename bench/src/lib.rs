@@ -10,6 +10,7 @@
 //!   modify             Modify QP's round trip
 //!   rate               how exactly rates are kept to
 //!   failover           a link that is cut, and what path migration makes of it
+//!   connect            connection set-ups per second
 //!   flood              a healthy queue pair beside bad frames
 //!   quickstart         all of it, between processes that it starts
 //! ```
@@ -23,6 +24,7 @@
 //! Not here: protocol. Nothing of uroce uses this crate.
 
 mod cli;
+mod connect;
 mod error;
 mod exchange;
 mod failover;
@@ -82,6 +84,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Modify(args) => modify::run(&args),
         Command::Rate(args) => rate::run(&args),
         Command::Failover(args) => failover::run(&args),
+        Command::Connect(args) => connect::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
         // `perf` takes all others.

@@ -1,6 +1,6 @@
 //! What the control plane does, measured.
 
-use super::common::run;
+use super::common::{Run, run};
 
 #[test]
 fn modify_qp_is_measured_beside_an_idle_and_a_busy_lcore() {
@@ -85,4 +85,31 @@ fn a_link_that_reports_itself_down_is_left_before_any_timeout() {
     let report = failover("failover -u 18 -q 10 --link-down");
     assert_eq!(report["path_mig_events"], 20);
     assert!(report["failover_us"].as_f64() < report["ack_timeout_us"].as_f64(), "{report}");
+}
+
+#[test]
+fn connections_are_set_up_between_two_processes_and_in_one() {
+    let check = |output: super::common::Output| {
+        let output = output.succeeded();
+        let report = output.json();
+        assert!(report["setups_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{output:?}");
+        let of = |name: &str| report[name].as_f64();
+        assert!(of("latency_median_us") <= of("latency_p99_us"), "{output:?}");
+    };
+    check(run(&["connect", "--in-process", "-n", "50", "--rounds", "2", "--json"]));
+    let socket = std::env::temp_dir().join(format!("uroce-connect-{}", std::process::id()));
+    let vdev = |role: &str| {
+        let socket = socket.display();
+        format!("net_memif0,role={role},socket-abstract=no,socket={socket},bsize=4352,rsize=10")
+    };
+    let mut server = Run::start(&["connect", "--vdev", &vdev("server")]);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !socket.exists() {
+        assert!(std::time::Instant::now() < end, "the server listens in time");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let client = ["connect", "--vdev", &vdev("client"), "--json", "-n", "50", "198.18.0.1:18515"];
+    check(run(&client));
+    server.kill();
+    let _ = std::fs::remove_file(&socket);
 }

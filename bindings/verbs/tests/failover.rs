@@ -1,138 +1,97 @@
-//! Connections over two ports, armed, that leave the one whose link goes down.
+//! Path migration of connections that the connection manager has made.
 
 mod common;
 
+use common::{SOON, Setup, Side, post};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
+use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener, PathSpec};
+use uroce::{PathMigState, RecvWr, SendWr};
 
-use common::Side;
-use uroce::config::{DeviceConfig, PortConfig};
-use uroce::{
-    AddressVector, AlternateVector, Config, ConnectOptions, Context, EventKind, EventSource,
-    PathMigState, Pkey, SendWr,
-};
-
-/// 67 ms: who waits for it has not migrated at once.
-const TIMEOUT: u8 = 14;
-const ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << TIMEOUT);
-
-/// Two devices with two ports each, joined port by port.
-fn two_ports(migrate_on_link_down: bool) -> (Context, Context) {
-    let device = |name: &str, own: [&str; 2]| {
-        let port = |link, own| {
-            let port = PortConfig::ring(link).mtu(4200).ip(own).expect("an address");
-            PortConfig { migrate_on_link_down, ..port }
-        };
-        DeviceConfig::new(name).port(port("first", own[0])).port(port("second", own[1]))
-    };
-    let config = Config::new()
-        .device(device("left", ["192.0.2.1/24", "198.51.100.1/24"]))
-        .device(device("right", ["192.0.2.2/24", "198.51.100.2/24"]));
-    let open = |name| Context::open(&config, name).expect("a ring link needs no privilege");
-    (open("left"), open("right"))
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
 }
 
-/// Connected over the first ports, armed for the second.
-fn armed(left: &Context, right: &Context) -> (Side, Side) {
-    let (mut a, mut b) = (Side::new(left), Side::new(right));
-    let options = ConnectOptions { timeout: TIMEOUT, ..ConnectOptions::default() };
-    common::join(&mut a, &mut b, &options);
-    for (own, peer) in [(&mut a, right), (&mut b, left)] {
-        let vector = AddressVector::to(peer.ports()[1].gids[0]);
-        let alternate = AlternateVector { vector, port: 2, pkey: Pkey::DEFAULT, timeout: TIMEOUT };
-        own.qp.load_alternate_path(&alternate).unwrap();
-        own.qp.rearm().unwrap();
-    }
-    // Each hears from the other that it is ready.
-    let end = Instant::now() + common::SOON;
-    while [&a, &b].iter().any(|side| state(side) != PathMigState::Armed) {
-        assert!(Instant::now() < end, "{:?} {:?}", state(&a), state(&b));
-        write(&mut a, &b, 1);
-        write(&mut b, &a, 1);
-    }
-    (a, b)
+/// Connected by the first link, with the second as the alternate path.
+fn connected() -> (Side, Side, Connection, Connection) {
+    let (left, right) = Setup::two_links().contexts();
+    let address = SocketAddr::new(ip("192.0.2.2"), 7471);
+    let listener = Listener::bind(&right, address, 4).unwrap();
+    let (left, right) = (Side::new(&left), Side::new(&right));
+    let to = Destination::to(address).alternate(ip("198.51.100.1"), ip("198.51.100.2"));
+    let active = Connection::begin(&left.qp, to, &ConnectParam::default()).unwrap();
+    let request = listener.next(SOON).expect("a request in time");
+    assert!(request.has_alternate());
+    let passive = request.accept(&right.qp, &ConnectParam::default()).unwrap();
+    active.wait_established(SOON).unwrap();
+    passive.wait_established(SOON).unwrap();
+    (left, right, active, passive)
 }
 
-fn state(side: &Side) -> PathMigState {
-    side.qp.query().unwrap().attr.path_mig_state
-}
-
-fn write(from: &mut Side, to: &Side, seed: u8) {
-    from.memory.write_at(0, &common::pattern(seed, 9000)).unwrap();
-    let slice = [from.memory.slice(..9000).unwrap()];
-    common::post(&mut from.qp, SendWr::write(&slice, to.memory.remote()));
+fn tell(from: &mut Side, to: &mut Side) {
+    to.qp.post_recv(&RecvWr::new(&[to.memory.slice(..64).unwrap()])).unwrap();
+    post(&mut from.qp, SendWr::send(&[from.memory.slice(..64).unwrap()]));
     from.done();
-    assert_eq!(to.bytes(0, 9000), common::pattern(seed, 9000));
+    to.done();
 }
 
-fn expect(context: &Context, source: EventSource, kind: EventKind) {
-    let end = Instant::now() + common::SOON;
-    while Instant::now() < end {
-        let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
-        if (event.source, event.kind) == (source, kind) {
-            return;
+/// Messages both ways until both ends are armed.
+fn arm(left: &mut Side, right: &mut Side) {
+    let end = Instant::now() + SOON;
+    let state = |side: &Side| side.qp.query().unwrap().attr.path_mig_state;
+    while [&*left, &*right].iter().any(|side| state(side) != PathMigState::Armed) {
+        assert!(Instant::now() < end, "{:?} {:?}", state(left), state(right));
+        tell(left, right);
+        tell(right, left);
+    }
+}
+
+fn ports(left: &Side, right: &Side) -> [u8; 2] {
+    [left, right].map(|side| side.qp.query().unwrap().attr.port)
+}
+
+#[test] //= check I12 test
+fn a_connection_migrates_takes_another_path_and_migrates_back() {
+    let (mut left, mut right, active, passive) = connected();
+    arm(&mut left, &mut right);
+    active.migrate().unwrap();
+    tell(&mut left, &mut right);
+    assert_eq!(ports(&left, &right), [2, 2]);
+
+    // Back by the first link.
+    let path = PathSpec { source: Some(ip("192.0.2.1")), ..PathSpec::to(ip("192.0.2.2")) };
+    active.load_alternate_path(&path).unwrap();
+    match active.next_event(SOON) {
+        Some(ConnectionEvent::AlternateLoaded(Ok(()))) => {}
+        other => panic!("{other:?}"),
+    }
+    match passive.next_event(SOON) {
+        Some(ConnectionEvent::AlternateChanged(seen)) => {
+            assert_eq!((seen.local, seen.peer), (ip("192.0.2.2"), ip("192.0.2.1")));
         }
+        other => panic!("{other:?}"),
     }
-    panic!("no {kind:?} of {source:?}");
+    arm(&mut left, &mut right);
+    passive.migrate().unwrap();
+    tell(&mut right, &mut left);
+    assert_eq!(ports(&left, &right), [1, 1]);
 }
 
-#[test]
-fn a_connection_whose_port_goes_down_goes_on_over_the_other_at_once() {
-    let (left, right) = two_ports(true);
-    let (mut a, mut b) = armed(&left, &right);
-    left.set_link(1, false).unwrap();
-    let begin = Instant::now();
-    write(&mut a, &b, 7);
-    let took = begin.elapsed();
-    assert!(took < ACK_TIMEOUT / 2, "{took:?}: it waited for a timeout");
-    for side in [&a, &b] {
-        expect(&side.context, EventSource::QueuePair(side.qp.qpn()), EventKind::PathMig);
-        let info = side.qp.query().unwrap();
-        assert_eq!((info.attr.port, info.attr.path_mig_state), (2, PathMigState::Migrated));
-        assert_eq!(info.migration.count, 1);
+#[test] //= check I13 test
+fn a_connection_that_has_migrated_is_ended_by_its_new_path() {
+    let (mut left, mut right, active, passive) = connected();
+    arm(&mut left, &mut right);
+    // The first link is gone for good: its frames and those of the connection manager.
+    left.context.set_link(1, false).unwrap();
+    let end = Instant::now() + SOON;
+    while ports(&left, &right)[0] != 2 {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(1));
     }
-    write(&mut b, &a, 8);
-    // The rings' link is down at both ends, so both ports have sent their QPs away.
-    let sent_away = |context: &Context| counter(context, "link_migrations");
-    assert!(sent_away(&left) + sent_away(&right) >= 1);
-    assert_eq!(counter(&left, "link_downed"), 1);
-    assert_eq!(counter(&left, "local_ack_timeout_err"), 0);
-}
-
-#[test]
-fn a_connection_may_be_left_to_its_retries() {
-    let (left, right) = two_ports(false);
-    let (mut a, b) = armed(&left, &right);
-    left.set_link(1, false).unwrap();
+    tell(&mut left, &mut right);
+    assert_eq!(ports(&left, &right), [2, 2]);
     let begin = Instant::now();
-    write(&mut a, &b, 7);
-    assert!(begin.elapsed() >= ACK_TIMEOUT, "{:?}", begin.elapsed());
-    assert!(counter(&left, "local_ack_timeout_err") >= 1);
-    assert_eq!(counter(&left, "link_migrations") + counter(&right, "link_migrations"), 0);
-    assert_eq!(a.qp.query().unwrap().migration.count, 1);
-}
-
-#[test]
-fn connections_that_are_not_armed_or_leave_by_another_port_stay() {
-    let (left, right) = two_ports(true);
-    let (mut a, b) = armed(&left, &right);
-    let (mut c, d) = (Side::new(&left), Side::new(&right));
-    let mut d = d;
-    common::join(&mut c, &mut d, &ConnectOptions::default());
-    left.set_link(2, false).unwrap();
-    expect(&left, EventSource::Port(2), EventKind::PortErr);
-    write(&mut a, &b, 5);
-    assert_eq!(state(&a), PathMigState::Armed);
-    left.set_link(2, true).unwrap();
-    left.set_link(1, false).unwrap();
-    expect(&left, EventSource::Port(1), EventKind::PortErr);
-    assert_eq!(c.qp.query().unwrap().migration.count, 0);
-    left.set_link(1, true).unwrap();
-    write(&mut c, &d, 6);
-    write(&mut a, &b, 9);
-    assert_eq!(a.qp.query().unwrap().attr.port, 2);
-}
-
-fn counter(context: &Context, name: &str) -> u64 {
-    let counters = context.counters().expect("the control plane runs");
-    counters.iter().find(|(n, ..)| *n == name).expect("a counter of that name").2
+    active.disconnect().unwrap();
+    assert!(matches!(passive.next_event(SOON), Some(ConnectionEvent::Disconnected { .. })));
+    assert!(begin.elapsed() < SOON);
 }

@@ -1,0 +1,231 @@
+//! Connection set-ups per second, by the connection manager.
+//!
+//! A set-up is a queue pair created and connected at both ends: from the client's wish for the queue
+//! pair to its being in RTS with the server's answer taken. Several are under way at a time. They
+//! are made in rounds; what a round has made is disconnected and destroyed before the next, and that
+//! is not counted as set-up time.
+//!
+//! The server listens at the RDMA port that is the TCP port of other tests; no TCP is used.
+//!
+//! Invariant: only connections that were established count, and one that fails ends the test.
+
+use crate::cli::ConnectArgs;
+use crate::error::{BenchError, Step};
+use crate::machine::Machine;
+use crate::node::Node;
+use crate::pin::Side;
+use crate::stats::{Latency, Quantiles, median};
+use serde_json::json;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
+use uroce::{CompletionQueue, Context, ProtectionDomain, QpCaps, QpInit, QueuePair};
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests that wait for the server.
+const BACKLOG: u32 = 1024;
+/// Between two looks of the server at connections that have ended.
+const SWEEP: Duration = Duration::from_millis(20);
+
+/// The subcommand.
+pub(crate) fn run(args: &ConnectArgs) -> Result<(), BenchError> {
+    if args.connections == 0 || args.rounds == 0 || args.under_way == 0 {
+        return Err(BenchError::usage("-n, --rounds and -j must be at least 1"));
+    }
+    match (&args.server, args.in_process) {
+        (Some(server), _) => {
+            let node = Node::open(&args.device, Side::Client, None, 0)?;
+            report(args, &client(args, &node.context, *server)?)
+        }
+        (None, false) => {
+            let node = Node::open(&args.device, Side::Server, None, 0)?;
+            serve(&listen(args, &node.context)?, &node.context, || false)
+        }
+        (None, true) => both(args),
+    }
+}
+
+/// Both ends, each on a thread of its own.
+fn both(args: &ConnectArgs) -> Result<(), BenchError> {
+    let [server, client_node] = Node::open_both(&args.device, None, 0)?;
+    let listener = listen(args, &server.context)?;
+    let address = SocketAddr::new(address_of(&server.context)?, args.port);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let serving =
+            scope.spawn(|| serve(&listener, &server.context, || ended.load(Ordering::Acquire)));
+        let measured = client(args, &client_node.context, address);
+        ended.store(true, Ordering::Release);
+        let served = crate::joined(serving);
+        report(args, &measured?)?;
+        served
+    })
+}
+
+fn listen(args: &ConnectArgs, context: &Context) -> Result<Listener, BenchError> {
+    let address = SocketAddr::new(address_of(context)?, args.port);
+    Listener::bind(context, address, BACKLOG).step("listening")
+}
+
+fn address_of(context: &Context) -> Result<IpAddr, BenchError> {
+    let port = context.ports().into_iter().next();
+    let gid = port.and_then(|port| port.gids.first().copied());
+    gid.map(|gid| gid.to_ip()).ok_or_else(|| BenchError::usage("the port has no address"))
+}
+
+/// What queue pairs are made of.
+struct Maker {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl Maker {
+    fn new(context: &Context) -> Result<Self, BenchError> {
+        let (pd, cq) = (context.allocate_pd(), context.create_cq(16));
+        Ok(Self { pd, cq: cq.step("creating a CQ")? })
+    }
+
+    fn create(&self) -> Result<QueuePair, BenchError> {
+        let caps = QpCaps {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QpInit { caps, ..QpInit::new(&self.cq) };
+        self.pd.create_qp(&init).step("creating a QP")
+    }
+}
+
+/// Accepts all that come, until `ended`, and forgets those that have ended.
+fn serve(
+    listener: &Listener,
+    context: &Context,
+    ended: impl Fn() -> bool,
+) -> Result<(), BenchError> {
+    let maker = Maker::new(context)?;
+    let mut connections: Vec<Connection> = Vec::new();
+    let mut swept = Instant::now();
+    while !ended() {
+        if let Some(request) = listener.next(SWEEP) {
+            let qp = maker.create()?;
+            let accepted = request.accept(&qp, &ConnectParam::default());
+            connections.push(accepted.step("accepting")?);
+        }
+        if swept.elapsed() >= SWEEP {
+            connections.retain(is_alive);
+            swept = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+fn is_alive(connection: &Connection) -> bool {
+    while let Some(event) = connection.next_event(Duration::ZERO) {
+        if let ConnectionEvent::Disconnected { .. } | ConnectionEvent::Failed(_) = event {
+            return false;
+        }
+    }
+    true
+}
+
+/// What the client has measured.
+struct Measured {
+    /// Set-ups a second, of each round.
+    rates: Vec<f64>,
+    /// Disconnected and destroyed a second, of each round.
+    ends: Vec<f64>,
+    /// From the wish for a queue pair to its being established.
+    latency: Quantiles,
+}
+
+fn client(
+    args: &ConnectArgs,
+    context: &Context,
+    server: SocketAddr,
+) -> Result<Measured, BenchError> {
+    let (maker, mut latency) = (Maker::new(context)?, Latency::new());
+    let (mut rates, mut ends) = (Vec::new(), Vec::new());
+    // The server's Ethernet address is known from here on.
+    round(args, &maker, server, 1, &mut Latency::new())?;
+    for _ in 0..args.rounds {
+        let begin = Instant::now();
+        let made = round(args, &maker, server, args.connections, &mut latency)?;
+        let rate = |begin: Instant| f64::from(args.connections) / begin.elapsed().as_secs_f64();
+        rates.push(rate(begin));
+        let begin = Instant::now();
+        for connection in &made {
+            connection.disconnect().step("disconnecting")?;
+        }
+        made.iter().try_for_each(await_end)?;
+        ends.push(rate(begin));
+    }
+    Ok(Measured { rates, ends, latency: latency.quantiles(1.0) })
+}
+
+/// So many connections, some of them under way at a time.
+fn round(
+    args: &ConnectArgs,
+    maker: &Maker,
+    server: SocketAddr,
+    count: u32,
+    latency: &mut Latency,
+) -> Result<Vec<Connection>, BenchError> {
+    let mut made = Vec::with_capacity(count as usize);
+    let mut under_way: VecDeque<(Instant, Connection)> = VecDeque::new();
+    let mut begun = 0;
+    while made.len() < count as usize {
+        while begun < count && under_way.len() < args.under_way as usize {
+            let begin = Instant::now();
+            let qp = maker.create()?;
+            let to = Destination::to(server);
+            let connection = Connection::begin(&qp, to, &ConnectParam::default());
+            under_way.push_back((begin, connection.step("connecting")?));
+            begun += 1;
+        }
+        if let Some((begin, connection)) = under_way.pop_front() {
+            connection.wait_established(PATIENCE).step("connecting")?;
+            latency.record(begin.elapsed().as_nanos() as u64);
+            made.push(connection);
+        }
+    }
+    Ok(made)
+}
+
+fn await_end(connection: &Connection) -> Result<(), BenchError> {
+    let (waiting, limit) = ("waiting for the end of a connection", PATIENCE);
+    match connection.next_event(PATIENCE) {
+        Some(_) => Ok(()),
+        None => Err(BenchError::TimedOut { waiting, limit }),
+    }
+}
+
+fn report(args: &ConnectArgs, measured: &Measured) -> Result<(), BenchError> {
+    let Measured { rates, ends, latency } = measured;
+    let (rate, end) = (median(rates), median(ends));
+    if args.json {
+        let value = json!({
+            "setups_per_s": rate,
+            "disconnects_per_s": end,
+            "latency_median_us": latency.p50 / 1e3,
+            "latency_p99_us": latency.p99 / 1e3,
+            "connections": args.connections,
+            "rounds": args.rounds,
+            "under_way": args.under_way,
+            "machine": Machine::this(),
+        });
+        println!("{value}");
+        return Ok(());
+    }
+    println!(
+        " {} connections, {} rounds, {} under way at a time",
+        args.connections, args.rounds, args.under_way
+    );
+    println!(" set-ups[1/s]  disconnects[1/s]  t_typical[usec]  99%[usec]");
+    println!(" {rate:<13.0} {end:<17.0} {:<16.1} {:.1}", latency.p50 / 1e3, latency.p99 / 1e3);
+    Ok(())
+}
