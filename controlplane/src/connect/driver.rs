@@ -26,6 +26,7 @@ mod listen;
 mod passive;
 mod patience;
 mod resolve;
+mod terms;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

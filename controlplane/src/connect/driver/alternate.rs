@@ -10,7 +10,7 @@ use uroce_transport::AltPath;
 use uroce_wire::cm::{Apr, AprStatus, CmPath, Lap, PrivateData};
 
 use super::active::cm_path;
-use super::passive::{Fault, way_of_peer};
+use super::terms::{Fault, way_of_peer};
 use super::{Driver, Tally};
 use crate::connect::around::Around;
 use crate::connect::connection::{Change, Connection, Stage};

@@ -6,7 +6,7 @@ use uroce_wire::cm::{PrivateData, SidrRep, SidrStatus};
 use uroce_wire::{Pkey, Psn, Qkey, Qpn};
 
 use super::active::{CM_RETRIES, RESPONSE_TIMEOUT, check_param, cm_path};
-use super::passive::way_back;
+use super::terms::way_back;
 use super::{Driver, Tally, private_data, service_id};
 use crate::connect::around::Around;
 use crate::connect::connection::{OwnQp, Stage};

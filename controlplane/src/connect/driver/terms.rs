@@ -1,0 +1,106 @@
+//! What a peer's messages ask for, seen from this side.
+//!
+//! Not here: whether the application agrees.
+
+use std::net::IpAddr;
+
+use uroce_cm::MadAddr;
+use uroce_transport::{QpType, StaticRate};
+use uroce_wire::cm::{CmPath, RejectReason, Req, TransportService};
+
+use crate::connect::around::Around;
+use crate::connect::source::{Way, find_own};
+use crate::connect::{Agreed, ConnParam};
+use crate::path::AddressVector;
+
+/// What a REQ asks for, as this side's Modify QP takes it.
+pub(super) struct Terms {
+    pub(super) qp_type: QpType,
+    pub(super) primary: Way,
+    pub(super) alternate: Option<Way>,
+    /// What this side offers is not in it yet.
+    pub(super) agreed: Agreed,
+}
+
+pub(super) fn terms(req: &Req, around: &Around<'_>) -> Result<Terms, RejectReason> {
+    let qp_type = match req.transport_service {
+        TransportService::Rc => QpType::Rc,
+        TransportService::Uc => QpType::Uc,
+        _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
+    };
+    let primary = way_of_peer(&req.primary, around).map_err(Fault::of_primary)?;
+    let max = around.path_mtu(primary.port).ok_or(RejectReason::INVALID_PATH_MTU)?;
+    let path_mtu = req.path_mtu().filter(|asked| asked.bytes() <= max.bytes());
+    let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
+    let alternate = req.alternate.is_present().then_some(&req.alternate);
+    let alternate = alternate.and_then(|path| way_of_peer(path, around).ok());
+    let agreed = Agreed {
+        peer_qpn: req.local_qpn,
+        rq_psn: uroce_wire::Psn::default(),
+        sq_psn: req.starting_psn,
+        path_mtu,
+        max_dest_rd_atomic: req.initiator_depth,
+        max_rd_atomic: req.responder_resources,
+        retry_cnt: req.retry_count,
+        rnr_retry: req.rnr_retry_count,
+        timeout: req.primary.local_ack_timeout.code(),
+        port: primary.port,
+        vector: primary.vector,
+    };
+    Ok(Terms { qp_type, primary, alternate, agreed })
+}
+
+impl Agreed {
+    /// No more READs and ATOMICs than this side brings.
+    pub(super) fn within(self, param: &ConnParam) -> Agreed {
+        Agreed {
+            max_dest_rd_atomic: self.max_dest_rd_atomic.min(param.responder_resources),
+            max_rd_atomic: self.max_rd_atomic.min(param.initiator_depth),
+            ..self
+        }
+    }
+}
+
+/// What is wrong with a path of the peer's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    Gid,
+    Rate,
+    ServiceLevel,
+}
+
+impl Fault {
+    fn of_primary(self) -> RejectReason {
+        match self {
+            Fault::Gid => RejectReason::INVALID_GID,
+            Fault::Rate => RejectReason::INVALID_PACKET_RATE,
+            Fault::ServiceLevel => RejectReason::INVALID_SL,
+        }
+    }
+}
+
+/// A path as the peer describes it, turned round.
+pub(super) fn way_of_peer(path: &CmPath, around: &Around<'_>) -> Result<Way, Fault> {
+    let source: IpAddr = path.remote_gid.to_ip();
+    let (port, sgid_index) = find_own(around.ports, source).ok_or(Fault::Gid)?;
+    if path.sl > 7 {
+        return Err(Fault::ServiceLevel);
+    }
+    let vector = AddressVector {
+        sgid_index,
+        dgid: path.local_gid,
+        traffic_class: path.traffic_class,
+        flow_label: path.flow_label,
+        hop_limit: path.hop_limit,
+        service_level: path.sl,
+        static_rate: StaticRate::from_code(path.packet_rate).ok_or(Fault::Rate)?,
+    };
+    Ok(Way { port, source: path.remote_gid, vector })
+}
+
+/// The way back to where a MAD came from.
+pub(super) fn way_back(from: &MadAddr, around: &Around<'_>) -> Result<Way, Fault> {
+    let (port, sgid_index) = find_own(around.ports, from.dst.to_ip()).ok_or(Fault::Gid)?;
+    let vector = AddressVector { sgid_index, ..AddressVector::to(from.src) };
+    Ok(Way { port, source: from.dst, vector })
+}
