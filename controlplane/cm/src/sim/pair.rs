@@ -38,7 +38,7 @@ pub struct Passing {
     pub transaction: u64,
     /// What it says.
     pub message: Message,
-    /// The how manieth of its kind from this node it is, from 1.
+    /// Its number among the messages of its kind from this node, from 1.
     pub count: u32,
     /// When it was sent.
     pub at: Instant,

@@ -27,10 +27,7 @@ impl Cm {
         if let Some(id) = self.table.by_remote_comm(req.local_ca_guid, req.local_comm_id) {
             return Err(self.on_known_req(addr, id, req));
         }
-        let verdict = self.check_req(addr, req).and_then(|()| {
-            self.check_stale(now, addr, req)?;
-            Ok(())
-        });
+        let verdict = self.check_req(addr, req).and_then(|()| self.check_stale(now, addr, req));
         let refuse = |cm: &mut Cm, reason, ari: &[u8]| {
             let ids = (CommId(0), req.local_comm_id);
             Err(cm.refuse(addr, transaction, ids, MessageRejected::Req, reason, ari))
