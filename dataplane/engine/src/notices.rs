@@ -59,16 +59,19 @@ impl Notices {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Takes all there is: slots and what they have to tell. Only one thread does.
-    pub(crate) fn take(&self, mut give: impl FnMut(u32, EventKind)) {
+    /// Takes all there is: slots and what they have to tell. Only one thread does. Says how many
+    /// slots were marked.
+    pub(crate) fn take(&self, mut give: impl FnMut(u32, EventKind)) -> u32 {
         if !self.any.swap(false, Ordering::AcqRel) {
-            return;
+            return 0;
         }
+        let mut slots = 0;
         for (mark, first) in self.marks.iter().zip((0..).step_by(u64::BITS as usize)) {
             let mut marked = match mark.load(Ordering::Relaxed) {
                 0 => 0,
                 _ => mark.swap(0, Ordering::AcqRel),
             };
+            slots += marked.count_ones();
             while marked != 0 {
                 let index = first + marked.trailing_zeros();
                 marked &= marked - 1;
@@ -79,6 +82,7 @@ impl Notices {
                 }
             }
         }
+        slots
     }
 }
 

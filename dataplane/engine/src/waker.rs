@@ -4,7 +4,7 @@
 //! - No wake-up is lost. Who has put something before the thread looks whether it sleeps; the
 //!   thread says that it sleeps and then looks once more whether there is something. A
 //!   sequentially consistent fence on either side makes one of them see the other.
-//! - The kernel is entered only for a thread that sleeps, once for each sleep.
+//! - The kernel is entered at most once for each sleep.
 //!
 //! Not here: what there is to do.
 
@@ -18,6 +18,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Waker {
     tokens: Tokens,
+    /// The thread sleeps, or has done so since it was woken last.
     asleep: AtomicBool,
 }
 
@@ -33,7 +34,7 @@ impl Waker {
     pub fn wake(&self) {
         // Pairs with the fence in `sleep`.
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             self.tokens.add();
         }
     }
@@ -48,7 +49,6 @@ impl Waker {
             // What can fail here is an interruption, which is a reason to look as well.
             let _ = self.tokens.wait_for(timeout);
         }
-        self.asleep.store(false, Ordering::Relaxed);
         while self.tokens.take().unwrap_or(false) {}
     }
 }

@@ -242,6 +242,29 @@ fn a_memif_link_tells_both_ends_when_it_is_taken_down_and_let_up_again() {
 }
 
 #[test]
+fn a_driver_with_a_link_interrupt_tells_by_itself() {
+    let geometry = PoolConfig { count: 4095, cache: 64, room: 9216, ..PoolConfig::default() };
+    let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
+    let socket = std::env::temp_dir().join(format!("uroce-lsc-{}.sock", std::process::id()));
+    let open = |device| {
+        let config = PortConfig { mtu: 1500, ..PortConfig::new(device) };
+        Port::open(lab::eal(), &config, &pool).expect("the driver is installed")
+    };
+    let port = open(vdev::vhost(0, &socket, 1));
+    assert!(port.capabilities().link_interrupt);
+    let addresses = PortAddresses::default();
+    let binding = PortBinding { port, pool: pool.clone(), addresses, loss: LossConfig::default() };
+    let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
+    let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
+    let mut node = Node { engine, control, addresses: PortAddresses::default() };
+    assert_eq!(node.control.next_link_change(), None, "nobody is connected");
+    let guest = open(vdev::virtio_user(0, &socket, 1, 256, None));
+    assert_eq!(next_change(&mut node), (1, true));
+    drop(guest);
+    assert_eq!(next_change(&mut node), (1, false));
+}
+
+#[test]
 fn loss_is_set_while_packets_flow() {
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, b) = lab.connect(&QpWish { timeout: 12, ..QpWish::default() });

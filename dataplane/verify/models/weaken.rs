@@ -43,6 +43,8 @@ const UNNOTICED: &[(&str, &str, &str)] = &[
     ("mw.rs", "self.0.fetch_update(", "turns order what a count counts"),
     ("mw.rs", "self.0.fetch_sub(1, ", "turns order what a count counts"),
     ("mw.rs", "self.0.compare_exchange(0, ", "turns order what a count counts"),
+    ("notices.rs", "fetch_or(", "loom's exchanges always see the latest value"),
+    ("notices.rs", ".swap(0, ", "loom's exchanges always see the latest value"),
     ("qp_table.rs", "let word = self.words.get(index)?.load(", "nothing is read through it"),
     ("qp_table.rs", "self.words[place.index as usize].store(", "nothing is read through it"),
     ("qp_table.rs", "self.words[index as usize].store(ABSENT", "nothing is read through it"),

@@ -87,8 +87,7 @@ pub(crate) fn overrun() {
     }
 }
 
-/// An lcore puts an entry in in each of two turns, beside a poller and somebody who has the queue
-/// grow.
+/// An lcore puts an entry in in each of two turns, beside somebody who has the queue grow and polls.
 pub(crate) fn grow() {
     let turns = Arc::new(Turns::new(1));
     let own = Some(Arc::clone(&turns));
@@ -102,13 +101,10 @@ pub(crate) fn grow() {
             }
         }
     });
-    let grower = thread::spawn({
-        let cq = Arc::clone(&cq);
-        move || cq.resize(4).expect("a depth that is possible")
-    });
+    cq.resize(4).expect("a depth that is possible");
+    assert_eq!(cq.depth(), 4);
     let (mut polled, _) = poll(&cq);
     lcore.join().expect("no panic");
-    grower.join().expect("no panic");
     polled.extend(poll(&cq).0);
     assert_eq!(counts(&polled, 1), [0, 1]);
 }

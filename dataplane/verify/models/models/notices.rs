@@ -19,7 +19,8 @@ pub(crate) fn put_and_sleep() {
         let (waker, put) = (Arc::clone(&waker), Arc::clone(&put));
         move || {
             put.store(true, Ordering::Release);
-            waker.wake();
+            // Once is enough, and the kernel is entered once.
+            (0..3).for_each(|_| waker.wake());
         }
     });
     while !put.load(Ordering::Acquire) {
@@ -48,4 +49,7 @@ pub(crate) fn raise_and_take() {
     taken.sort_unstable_by_key(|&(index, _)| index);
     assert_eq!(taken, [(0, EventKind::CommEst), (1, EventKind::PathMig)]);
     notices.take(|index, kind| panic!("twice: {kind} of {index}"));
+    notices.raise(0, EventKind::QpFatal);
+    let marked = notices.take(|index, kind| assert_eq!((index, kind), (0, EventKind::QpFatal)));
+    assert_eq!(marked, 1, "what was taken is not marked any more");
 }

@@ -44,8 +44,8 @@ impl Ring {
     /// Puts an entry in, in a turn of an lcore. False: there is no room.
     #[inline]
     pub(super) fn push(&self, cqe: Cqe) -> bool {
-        // Pairs with `grow`: who sees it finds the next ring.
-        match self.state.load(Ordering::Acquire) {
+        // Turns order it: one that begins after `grow` has begun to wait sees that there is more.
+        match self.state.load(Ordering::Relaxed) {
             ALONE => self.entries.push(cqe).is_ok(),
             _ => self.last().entries.push(cqe).is_ok(),
         }
@@ -100,7 +100,7 @@ impl Ring {
     fn last(&self) -> &Ring {
         let mut ring = self;
         while let (true, Some(next)) =
-            (ring.state.load(Ordering::Acquire) != ALONE, ring.next.get())
+            (ring.state.load(Ordering::Relaxed) != ALONE, ring.next.get())
         {
             ring = next;
         }
