@@ -7,6 +7,9 @@
 //!                           └── agenda (virtual clock) ── links, faults ─┘
 //! ```
 //!
+//! Two nodes are joined by one path or by two, each with its own links, faults and cuts. What a QP
+//! says of its migrations, of draining and of its rate is held against tables of the oracle's own.
+//!
 //! One `u64` seed determines a run: topology, attributes, operations, faults, the order of
 //! events. Time is virtual and jumps from event to event. Whole frames travel, built and parsed
 //! with [`uroce_wire`], so that damage on the way is found by the invariant CRC or not at all.
@@ -27,6 +30,7 @@ mod capture;
 mod chunks;
 mod clock;
 mod control;
+mod draw;
 mod faults;
 mod frame;
 mod link;
@@ -38,11 +42,13 @@ mod pair;
 mod pieces;
 mod plan;
 mod rails;
+mod receives;
 mod record;
 mod rules;
 mod run;
 mod setup;
 mod strike;
+mod surroundings;
 mod sweep;
 mod tap;
 mod trouble;

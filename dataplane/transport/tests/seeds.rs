@@ -60,6 +60,20 @@ fn a_tenth_of_everything_going_wrong_is_survived() {
 }
 
 #[test]
+fn migrations_and_control_operations_under_faults_lose_and_double_nothing() {
+    let campaign = Campaign {
+        seed: 6,
+        packets: 300_000,
+        messages: 40_000,
+        has_control: true,
+        ..Campaign::default()
+    };
+    let summary = run(&campaign);
+    assert!(summary.migrations > 300 && summary.operations > 10_000, "{summary:?}");
+    assert!(summary.dead < summary.migrations / 4, "{summary:?}");
+}
+
+#[test]
 fn many_connections_do_not_disturb_each_other() {
     let campaign =
         Campaign { seed: 4, packets: 200_000, connections: Some(64), ..Campaign::default() };
@@ -70,7 +84,7 @@ fn many_connections_do_not_disturb_each_other() {
 fn a_seed_says_everything() {
     let campaign = Campaign { seed: 0, packets: 0, ..Campaign::default() };
     for seed in 10..20 {
-        let plan = Plan { packets: 2000, ..campaign.plan(seed) };
+        let plan = Plan { packets: 2000, has_control: seed % 2 == 1, ..campaign.plan(seed) };
         let [first, second] = [(); 2].map(|()| run_seed(&plan, Some(10_000)));
         assert_eq!(first.summary, second.summary);
         let tail = |outcome: &uroce_transport::sim::Outcome| {

@@ -4,7 +4,8 @@
 
 use uroce_wire::{PathMtu, Qpn};
 
-use super::node::{At, Surroundings};
+use super::node::At;
+use super::surroundings::Surroundings;
 use super::world::World;
 use crate::{Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SendWr, Sge};
 

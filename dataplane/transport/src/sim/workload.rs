@@ -5,6 +5,8 @@
 //! connection covers, since a READ may be executed again; each connection writes a region of its
 //! own, except for words that all connections only add to.
 //!
+//! Not here: receives (`receives`), what is drawn by lot (`draw`).
+//!
 //! What holds: all expectations are entered when a work request is posted, before its first
 //! packet can arrive.
 
@@ -17,11 +19,11 @@ use uroce_wire::{ImmDt, Rkey};
 use super::chunks::{Chunk, Chunks};
 use super::memory::Mr;
 use super::node::At;
-use super::pieces::{MAX_PIECES, Pieces};
+use super::pieces::Pieces;
 use super::plan::{Connection, End};
 use super::strike::Excuses;
 use super::world::World;
-use crate::{PostError, RecvWr, SendOp, SendWr, Sge, WcOpcode};
+use crate::{PostError, SendOp, SendWr, Sge, WcOpcode};
 
 /// Bytes all SENDs and WRITEs of a node are gathered from.
 pub(super) const SOURCE_LEN: u32 = 1 << 18;
@@ -205,20 +207,6 @@ impl Traffic {
         Ok(())
     }
 
-    /// Has an end post receives some time from now, if there is room for any and it will not do
-    /// so anyway.
-    pub(super) fn wake_receiver(&mut self, index: usize) {
-        let me = &mut self.ends[index];
-        let has_room = (me.recvs.len() as u32) < me.end.caps.max_recv_wr;
-        if me.receiver_is_awake || me.has_failed || !has_room {
-            return;
-        }
-        me.receiver_is_awake = true;
-        let slowness = if me.end.is_slow { 20 } else { 1 };
-        let lag = Duration::from_nanos(self.rng.u64(1_000..20_000) * slowness);
-        self.world.wake(self.world.now() + lag, 2 * index as u32 + 1);
-    }
-
     /// Posts up to eight sends at an end. Is the queue full?
     fn post_sends(&mut self, index: usize) -> Result<bool, String> {
         for _ in 0..self.rng.u32(1..=8) {
@@ -380,79 +368,5 @@ impl Traffic {
             Ok(()) => Ok(wr_id),
             Err(error) => Err(format!("{wr:?} at {at:?} was refused: {error}")),
         }
-    }
-
-    /// Posts receives at an end: as many as there is room for, or a few.
-    fn post_recvs(&mut self, index: usize) -> Result<(), String> {
-        self.ends[index].receiver_is_awake = false;
-        let me = &self.ends[index];
-        let room = me.end.caps.max_recv_wr - me.recvs.len() as u32;
-        let count = if me.end.is_slow { room.min(self.rng.u32(1..=4)) } else { room };
-        for _ in 0..count {
-            let me = &mut self.ends[index];
-            if me.has_failed {
-                return Ok(());
-            }
-            let pieces = self.rng.usize(1..=me.end.caps.max_recv_sge as usize);
-            let Some(chunk) = me.inbox.take(&mut self.rng, me.end.max_recv_len, pieces) else {
-                return Ok(());
-            };
-            chunk.pieces.sges(me.inbox.mr, &mut self.sges);
-            let wr_id = me.next_wr_id;
-            me.next_wr_id += 1;
-            me.recvs.push_back(PostedRecv { wr_id, chunk });
-            let at = me.at;
-            match self.world.post_recv(at, &RecvWr { wr_id }, &self.sges) {
-                Ok(()) => {}
-                Err(error) if self.is_refused(index, error) => return Ok(()),
-                Err(error) => return Err(format!("a receive at {at:?} was refused: {error}")),
-            }
-        }
-        Ok(())
-    }
-
-    /// A length up to `max`, often small, around multiples of the path MTU, or zero.
-    fn length(&mut self, index: usize, max: u32) -> u32 {
-        let mtu = self.world.qp(self.ends[index].at).attr().path_mtu.bytes();
-        let rng = &mut self.rng;
-        let len = match rng.u8(..16) {
-            0 => 0,
-            1..=7 => rng.u32(1..=64),
-            8..=10 => rng.u32(1..=4 * mtu),
-            11..=14 => (mtu * rng.u32(1..=4) + rng.u32(..=4)).saturating_sub(2),
-            _ => rng.u32(1..=max),
-        };
-        len.min(max)
-    }
-
-    fn imm(&mut self) -> Option<ImmDt> {
-        self.rng.bool().then(|| ImmDt(self.rng.u32(..)))
-    }
-
-    /// Chooses where `len` bytes come from.
-    pub(super) fn gather(&mut self, index: usize, len: u32) -> Pieces {
-        let me = &self.ends[index];
-        let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
-        let pieces = Pieces::anywhere(&mut self.rng, len, count, SOURCE_LEN);
-        pieces.sges(me.source, &mut self.sges);
-        pieces
-    }
-
-    /// Chooses where `len` bytes of an answer go to.
-    pub(super) fn land(&mut self, index: usize, len: u32) -> Option<Chunk> {
-        let me = &mut self.ends[index];
-        let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
-        let chunk = me.landing.take(&mut self.rng, len, count)?;
-        chunk.pieces.sges(me.landing.mr, &mut self.sges);
-        Some(chunk)
-    }
-
-    fn is_being_read(&self, index: usize, offset: u32, len: u32) -> bool {
-        self.ends[index].sends.iter().any(|posted| match posted.work {
-            Work::Read { offset: start, len: count, .. } => {
-                offset < start + count && start < offset + len
-            }
-            _ => false,
-        })
     }
 }

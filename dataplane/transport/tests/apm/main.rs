@@ -9,6 +9,7 @@ mod pace;
 mod peer;
 mod retries;
 mod sweep;
+mod unreliable;
 
 use core::time::Duration;
 
