@@ -3,10 +3,12 @@
 //! Invariant: an option that does nothing is not accepted. Where perftest has a value that uroce
 //! has not yet, the error says so.
 
+mod cm;
 mod device;
 mod perftest;
 mod pingpong;
 
+pub(crate) use cm::{CmtimeArgs, MessageArgs, RpingArgs};
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
 pub(crate) use perftest::{PerfArgs, Role};
 pub(crate) use pingpong::PingpongArgs;
@@ -61,6 +63,18 @@ pub(crate) enum Command {
     /// The same with ibv_ud_pingpong, in datagrams
     #[command(name = "ud_pingpong")]
     UdPingpong(PingpongArgs),
+    /// Pings with rping, or with itself: one end reads the other's memory and writes it back
+    #[command(name = "rping")]
+    Rping(RpingArgs),
+    /// Messages with ucmatose, or with itself, over connections
+    #[command(name = "ucmatose")]
+    Ucmatose(MessageArgs),
+    /// Datagrams with udaddy, or with itself
+    #[command(name = "udaddy")]
+    Udaddy(MessageArgs),
+    /// Connections made and ended with cmtime, or with itself
+    #[command(name = "cmtime")]
+    Cmtime(CmtimeArgs),
     /// What this machine and device can do without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),

@@ -6,6 +6,7 @@
 //!                      │  node: a device, its lcore driven by the thread that posts and polls
 //!                      └► bandwidth · latency · verify   over the verbs of `uroce`
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
+//!   cm                 rdmacm-utils' programs: queue pairs that the connection manager connects
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   modify             Modify QP's round trip
 //!   rate               how exactly rates are kept to
@@ -24,6 +25,7 @@
 //! Not here: protocol. Nothing of uroce uses this crate.
 
 mod cli;
+mod cm;
 mod connect;
 mod error;
 mod exchange;
@@ -79,6 +81,10 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::RcPingpong(args) => pingpong::run(&args, pingpong::Service::Rc),
         Command::UcPingpong(args) => pingpong::run(&args, pingpong::Service::Uc),
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
+        Command::Rping(args) => cm::rping(&args),
+        Command::Ucmatose(args) => cm::ucmatose(&args),
+        Command::Udaddy(args) => cm::udaddy(&args),
+        Command::Cmtime(args) => cm::cmtime(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),

@@ -21,9 +21,11 @@ from report import Report
 
 LAB = Path(__file__).resolve().parent
 REPOSITORY = LAB.parent.parent
-SUITES = {"dataplane": suites.dataplane, "selftest": suites.selftest}
+SUITES = {
+    "dataplane": suites.dataplane, "cm": suites.cm, "all": suites.every,
+    "selftest": suites.selftest,
+}
 NOT_BUILT_YET = {
-    "cm": "the cm suite is not built yet: it comes with connection management",
     "apps": "the apps suite is not built yet: it comes with libibverbs",
 }
 
@@ -39,6 +41,11 @@ class Context:
     work: Path
     kept: Path
     report: Report
+
+    @property
+    def budget(self):
+        """Seconds that a suite may take."""
+        return suites.EVERYTHING_BUDGET_SECONDS if self.everything else suites.BUDGET_SECONDS
 
 
 def main():
@@ -73,7 +80,7 @@ def parse():
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
         help="all: every suite there is (default); selftest: the laboratory without uroce; "
-             "vectors: record golden captures of Soft-RoCE",
+             "cm: connection management; vectors: record golden captures of Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
@@ -95,7 +102,7 @@ def parse():
 def prepare(arguments, report):
     """All that needs the machine's own network; then starts anew in the namespace."""
     packages("packages_need interop")
-    if arguments.suite == "vectors":
+    if arguments.suite in ("vectors", "cm", "all"):
         packages("packages_need golden")
     try:
         built = image.build(report.say)
@@ -103,7 +110,7 @@ def prepare(arguments, report):
         packages("packages_update")
         built = image.build(report.say)
     uroce_perf = ""
-    if arguments.suite in ("dataplane", "all"):
+    if arguments.suite in ("dataplane", "cm", "all"):
         if "UROCE_PERF" not in os.environ:
             packages("packages_need build")
         uroce_perf = uroce.build(REPOSITORY, report.say)
@@ -132,8 +139,9 @@ def run(arguments, report, start):
             vectors.record(context, arguments.folder)
             return 0
         shutil.rmtree(kept, ignore_errors=True)
-        suite = "dataplane" if arguments.suite == "all" else arguments.suite
-        results = SUITES[suite](context)
+        results = SUITES[arguments.suite](context)
+        if not results:
+            raise LabFailure(f"no case has {context.only!r} in its name; --list names them")
         return report.finish(results, time.monotonic() - start, context.image.release)
     finally:
         shutil.rmtree(work, ignore_errors=True)

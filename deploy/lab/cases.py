@@ -71,6 +71,16 @@ class Case:
         words += [self.link] * (self.link != "tap")
         return "-".join([*words, self.server, "serves"])
 
+    def fields(self):
+        """What it is, for the report in JSON."""
+        return {
+            "program": self.program.name, "service": self.program.service, "family": self.family,
+            "path_mtu": self.path_mtu, "size": self.message_bytes,
+            "iterations": self.iterations, "duration": self.duration,
+            "queue_pairs": self.queue_pairs, "bidirectional": self.bidirectional,
+            "link": self.link, "loss": self.loss, "seed": self.seed,
+        }
+
     @property
     def message_bytes(self):
         """Bytes per message as the programs have it."""

@@ -1,4 +1,4 @@
-"""The two ways from uroce to a guest's RoCE interface: a tap, and vhost-user.
+"""The ways from uroce to a guest's RoCE interface: a tap, a bridge, and vhost-user.
 
 A way makes what it needs on the host side, and knows QEMU's words for it, uroce's port, how
 its frames are captured and how many of them it lost itself.
@@ -76,15 +76,41 @@ class Tap:
             guest.monitor("object-del", {"id": "capture"})
 
 
+class Bridged(Tap):
+    """The tap and uroce's veth on a bridge, with room for a third who sends what uroce must bear."""
+
+    name = "bridge"
+    PORT, ATTACKER = "uroce", "attacker"
+
+    def __init__(self, number):
+        super().__init__(number, "roce")
+
+    def prepare(self):
+        """The bridge, the tap and the veth. What goes into the attacker's end comes out at
+        uroce's."""
+        network.add_bridge(self.bridge, network.ROCE_MTU)
+        super().prepare()
+        network.add_veth(self.PORT, self.ATTACKER, network.ROCE_MTU, self.bridge)
+
+    def vdev(self):
+        """uroce's port."""
+        return super().vdev().replace(self.interface, self.PORT)
+
+    def mac(self):
+        """uroce's Ethernet address."""
+        return network.address(self.PORT)
+
+
 class VhostUser:
     """Shared rings. QEMU listens, since uroce comes and goes with every case and finds it there."""
 
     name = "vhost"
     needs_peer_to_boot = True
 
-    def __init__(self, number, folder):
+    def __init__(self, number, folder, dump_bytes=DUMP_BYTES):
         self.number = number
         self.socket = folder / f"roce{number}.vhost"
+        self.dump_bytes = dump_bytes
 
     def prepare(self):
         """QEMU makes the socket."""
@@ -119,7 +145,7 @@ class VhostUser:
     def capture(self, guest, path):
         """The guest's own kernel captures: headers only, its processor is slow."""
         dump = f"/tmp/{path.name}"
-        guest.check(f"tcpdump -i eth0 -s {DUMP_BYTES} -B {DUMP_BUFFER} -w {dump} "
+        guest.check(f"tcpdump -i eth0 -s {self.dump_bytes} -B {DUMP_BUFFER} -w {dump} "
                     ">/tmp/tcpdump 2>&1 & "
                     "until grep -q listening /tmp/tcpdump; do usleep 10000; done", DUMP_SECONDS)
         end = "killall tcpdump; while pidof tcpdump; do usleep 10000; done >/dev/null"

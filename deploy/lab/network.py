@@ -55,6 +55,14 @@ def add_tap(name, mtu, bridge=None, queue=1000):
         ip("link", "set", name, "master", bridge)
 
 
+def add_veth(name, other, mtu, bridge):
+    """A pair of interfaces, the other one joined to a bridge."""
+    ip("link", "add", name, "type", "veth", "peer", "name", other)
+    bring_up(name, mtu)
+    bring_up(other, mtu)
+    ip("link", "set", other, "master", bridge)
+
+
 def bring_up(name, mtu):
     """Up, and without the IPv6 address a kernel would invent."""
     ip("link", "set", name, "addrgenmode", "none", "mtu", str(mtu), "up")
@@ -65,6 +73,11 @@ def statistic(interface, name):
     shown = json.loads(ip("-json", "-statistics", "link", "show", interface))
     direction, field = name.split("_")
     return shown[0]["stats64"][direction][field]
+
+
+def address(interface):
+    """An interface's Ethernet address."""
+    return json.loads(ip("-json", "link", "show", interface))[0]["address"]
 
 
 def listening(port):

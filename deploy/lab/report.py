@@ -69,14 +69,9 @@ class Report:
 
 def as_object(result):
     """A result as JSON: the case's fields and what became of it."""
-    case = result.case
     return {
-        "case": case.name, "program": case.program.name, "service": case.program.service,
-        "family": case.family, "path_mtu": case.path_mtu, "size": case.message_bytes,
-        "iterations": case.iterations, "duration": case.duration,
-        "queue_pairs": case.queue_pairs, "bidirectional": case.bidirectional, "link": case.link,
-        "loss": case.loss, "seed": case.seed,
-        "server": case.server, "client": case.client,
+        "case": result.case.name, **result.case.fields(),
+        "server": result.case.server, "client": result.case.client,
         "result": result.verdict.lower(), "reason": result.reason or None,
         "lost": {name: end.lost for name, end in result.endings.items()},
         "retransmissions": {name: end.retransmissions for name, end in result.endings.items()},

@@ -7,6 +7,8 @@ from failure import LabFailure
 from programs import RC
 
 PASS, FAIL, NOT_RUN = "pass", "FAIL", "not run"
+# Longer than a guest needs to boot.
+STAND_BY_SECONDS = 120
 # Times that a session is held at most.
 ATTEMPTS = 3
 

@@ -34,6 +34,8 @@ impl Output {
 /// A running `uroce-perf`; killed when dropped.
 pub(crate) struct Run {
     child: Child,
+    /// What [`Run::until`] has read.
+    said: String,
 }
 
 impl Run {
@@ -45,7 +47,18 @@ impl Run {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        Self { child }
+        Self { child, said: String::new() }
+    }
+
+    /// Returns once it has written this.
+    pub(crate) fn until(&mut self, text: &str) {
+        let pipe = self.child.stdout.as_mut().expect("it is piped");
+        let mut byte = [0];
+        while !self.said.contains(text) {
+            let count = pipe.read(&mut byte).expect("text");
+            assert!(count > 0, "it has ended without {text:?}: {}", self.said);
+            self.said.push(byte[0].into());
+        }
     }
 
     pub(crate) fn kill(&mut self) {
@@ -71,7 +84,7 @@ impl Run {
     }
 
     fn read(&mut self) -> (String, String) {
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (std::mem::take(&mut self.said), String::new());
         if let Some(pipe) = &mut self.child.stdout {
             pipe.read_to_string(&mut stdout).expect("text");
         }
@@ -116,16 +129,23 @@ impl Memif {
 
     /// Starts one end of a test: the server without a host, the client with it.
     pub(crate) fn start(&self, role: &str, args: &[&str]) -> Run {
+        let mut all = args.to_vec();
+        all.extend(["-p", &self.port]);
+        if role == "client" {
+            all.push("localhost");
+        }
+        self.start_alone(role, &all)
+    }
+
+    /// Starts one end of a test that needs no exchange beside.
+    pub(crate) fn start_alone(&self, role: &str, args: &[&str]) -> Run {
         let socket = self.folder.join("memif.sock");
         let vdev = format!(
             "net_memif0,role={role},socket-abstract=no,socket={},bsize=4352,rsize=10",
             socket.display()
         );
         let mut all = args.to_vec();
-        all.extend(["--vdev", &vdev, "-p", &self.port]);
-        if role == "client" {
-            all.push("localhost");
-        }
+        all.extend(["--vdev", &vdev]);
         Run::start(&all)
     }
 }

@@ -1,6 +1,7 @@
 //! `uroce-perf` end to end, as processes.
 
 mod common;
+mod connections;
 mod control;
 mod in_process;
 mod perftest_exchange;

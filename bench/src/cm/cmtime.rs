@@ -1,0 +1,193 @@
+//! `cmtime`: connections made and ended, and how long each step takes.
+//!
+//! The client takes all of its connections through one step, then through the next, as the stock
+//! program does; with `--one-by-one` one connection through all steps, then the next one. No message
+//! is sent over them.
+
+use super::{SETUP, destination, init, linger, open, param, place, report, wait_until_ended};
+use crate::cli::CmtimeArgs;
+use crate::error::{BenchError, Step};
+use crate::pin::Side;
+use serde_json::json;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use uroce::cm::{Connection, ConnectionEvent, Listener};
+use uroce::{CompletionQueue, ProtectionDomain, QpCaps, QpInit, QueuePair};
+
+/// How long a server that has connections looks for another one.
+const LOOK: Duration = Duration::from_millis(1);
+/// Requests taken between two looks at the connections there are.
+const BATCH: usize = 32;
+/// Requests that may wait: a stock client sends all of its requests at once.
+const BACKLOG: u32 = 4096;
+
+/// The subcommand.
+pub(crate) fn run(args: &CmtimeArgs) -> Result<(), BenchError> {
+    match args.server {
+        Some(server) => client(args, server),
+        None => serve(args),
+    }
+}
+
+/// How long a step took.
+struct Row {
+    name: &'static str,
+    total: Duration,
+    longest: Duration,
+    shortest: Duration,
+}
+
+impl Row {
+    fn new(name: &'static str) -> Self {
+        Self { name, total: Duration::ZERO, longest: Duration::ZERO, shortest: Duration::MAX }
+    }
+
+    fn count(&mut self, took: Duration) {
+        self.longest = self.longest.max(took);
+        self.shortest = self.shortest.min(took);
+    }
+
+    fn print(&self, connections: u32) {
+        let (total, longest) = (self.total.as_secs_f64() * 1e3, self.longest.as_secs_f64() * 1e3);
+        let (shortest, each) = (self.shortest.as_secs_f64() * 1e6, self.each(connections));
+        println!("{:<13}: {total:>11.2} {longest:>10.2} {shortest:>10.2} {each:>10.2}", self.name);
+    }
+
+    /// Microseconds for each connection.
+    fn each(&self, connections: u32) -> f64 {
+        self.total.as_secs_f64() * 1e6 / f64::from(connections)
+    }
+}
+
+fn client(args: &CmtimeArgs, server: IpAddr) -> Result<(), BenchError> {
+    let node = open(&args.device, Side::Client)?;
+    let pd = node.context.allocate_pd();
+    let cq = node.context.create_cq(1).step("creating a CQ")?;
+    let mut rows = ["create qp", "connect", "disconnect", "destroy"].map(Row::new);
+    let at_once = if args.one_by_one { 1 } else { args.connections };
+    for _ in 0..args.connections / at_once {
+        steps(&pd, &cq, args, server, at_once, &mut rows)?;
+    }
+    println!("step              total ms     max ms     min us  us / conn");
+    rows.iter().for_each(|row| row.print(args.connections));
+    if args.json {
+        let each = rows.iter().map(|row| (row.name.to_owned(), json!(row.each(args.connections))));
+        let more = json!({
+            "connections": args.connections,
+            "us_per_connection": each.collect::<serde_json::Map<_, _>>(),
+        });
+        report("cmtime", Side::Client, &node, more)?;
+    }
+    linger(&args.device);
+    Ok(())
+}
+
+/// Takes some connections through all steps.
+fn steps(
+    pd: &ProtectionDomain,
+    cq: &CompletionQueue,
+    args: &CmtimeArgs,
+    server: IpAddr,
+    count: u32,
+    [create, connect, disconnect, destroy]: &mut [Row; 4],
+) -> Result<(), BenchError> {
+    let to = destination(server, args.port, args.bind);
+    let mut qps = Vec::new();
+    for_each(create, 0..count, |_| {
+        qps.push(queue_pair(pd, cq)?);
+        Ok(())
+    })?;
+    let (begin, mut connections) = (Instant::now(), Vec::new());
+    for qp in &qps {
+        let begun = Instant::now();
+        let connection = Connection::begin(qp, to, &param()).step("connecting")?;
+        connections.push((connection, begun));
+    }
+    for (connection, begun) in &connections {
+        connection.wait_established(SETUP).step("connecting")?;
+        connect.count(begun.elapsed());
+    }
+    connect.total += begin.elapsed();
+    let begin = Instant::now();
+    for (connection, begun) in &mut connections {
+        *begun = Instant::now();
+        connection.disconnect().step("disconnecting")?;
+    }
+    for (connection, begun) in &connections {
+        wait_until_ended(connection)?;
+        disconnect.count(begun.elapsed());
+    }
+    disconnect.total += begin.elapsed();
+    for_each(destroy, connections.into_iter().zip(qps), |both| {
+        drop(both);
+        Ok(())
+    })
+}
+
+/// Does a step for each, and notes how long it takes.
+fn for_each<T>(
+    row: &mut Row,
+    items: impl IntoIterator<Item = T>,
+    mut step: impl FnMut(T) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let begin = Instant::now();
+    for item in items {
+        let begun = Instant::now();
+        step(item)?;
+        row.count(begun.elapsed());
+    }
+    row.total += begin.elapsed();
+    Ok(())
+}
+
+fn serve(args: &CmtimeArgs) -> Result<(), BenchError> {
+    let node = open(&args.device, Side::Server)?;
+    let pd = node.context.allocate_pd();
+    let cq = node.context.create_cq(1).step("creating a CQ")?;
+    let address = place(args.bind, args.port);
+    let listener = Listener::bind(&node.context, address, BACKLOG).step("listening")?;
+    println!("listening on {}", listener.local_addr());
+    let (mut connections, mut over) = (Vec::new(), 0);
+    while over < args.connections {
+        for _ in 0..BATCH {
+            let Some(request) = listener.next(LOOK) else { break };
+            let qp = queue_pair(&pd, &cq)?;
+            let connection = request.accept(&qp, &param()).step("accepting")?;
+            connections.push((connection, qp));
+        }
+        let before = connections.len();
+        connections.retain(|(connection, _)| !has_ended(connection));
+        over += u32::try_from(before - connections.len()).unwrap_or(u32::MAX);
+    }
+    println!("{over} connections");
+    if args.json {
+        report("cmtime", Side::Server, &node, json!({ "connections": over }))?;
+    }
+    linger(&args.device);
+    Ok(())
+}
+
+/// Whether a connection is over, however it ended.
+fn has_ended(connection: &Connection) -> bool {
+    while let Some(event) = connection.next_event(Duration::ZERO) {
+        if matches!(event, ConnectionEvent::Disconnected { .. } | ConnectionEvent::Failed(_)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// A queue pair in INIT, with the smallest queues.
+fn queue_pair(pd: &ProtectionDomain, cq: &CompletionQueue) -> Result<QueuePair, BenchError> {
+    let caps = QpCaps {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
+    let create = QpInit { caps, ..QpInit::new(cq) };
+    let mut qp = pd.create_qp(&create).step("creating a QP")?;
+    qp.init(&init()).step("taking the QP to INIT")?;
+    Ok(qp)
+}

@@ -1,0 +1,147 @@
+"""The cases of connection management: what is run at which end, and what must come of it.
+
+A case is a function of `Ends` that returns what is wrong, or nothing. A session is a program's
+server at one end and its client at the other.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Callable
+
+import cmfaults
+from cmends import Loss, last_words
+
+SECONDS = 30
+# Each lost message of the connection manager costs its peer's response timeout, some seconds.
+LOSSY_SECONDS = 120
+# So many MADs of ours are in the part of a capture that is looked at.
+MADS = 100
+SERVES = (("uroce", "rxe"), ("rxe", "uroce"))
+FAMILIES = (4, 6)
+# The stock programs' own.
+PORT = 7174
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case and the words for it in the report."""
+
+    name: str
+    """Fit for a file name."""
+    server: str
+    client: str
+    run: Callable = field(repr=False, compare=False)
+    """What it does with the ends; the fault."""
+    mads: int = 1
+    """How many MADs uroce sends in it at least."""
+    link: str = "tap"
+    """The way to the guest."""
+
+    def fields(self):
+        """What it is, for the report in JSON."""
+        return {"link": self.link}
+
+
+@dataclass(frozen=True)
+class Session:
+    """A program at both ends, called with the ends."""
+
+    program: str
+    server: str
+    client: str
+    family: int = 4
+    size: int = 100
+    count: int = 10
+    connections: int = 1
+    extra: tuple = ()
+    """More options of our own end."""
+    loss: float = 0
+    seed: int = 1
+
+    def __call__(self, ends):
+        """Runs it; what is wrong."""
+        ends.loss = Loss(self.loss, self.seed)
+        seconds = LOSSY_SECONDS if self.loss else SECONDS
+        address = ends.address(self.server, self.family)
+        server = ends.serve(self.server, self.program, self.words(self.server, address, True),
+                            seconds)
+        client = ends.start(self.client, self.program, self.words(self.client, address, False),
+                            seconds)
+        outputs = {self.client: client.wait()}
+        # A stock cmtime serves for ever.
+        for_ever = self.program == "cmtime" and self.server == "rxe"
+        outputs[self.server] = server.kill() if for_ever else server.wait()
+        for name, output in outputs.items():
+            if output.status != 0 and not (for_ever and name == "rxe"):
+                return f"{name}: status {output.status}: {last_words(output.text)}"
+        return self.judge(outputs, ends)
+
+    def words(self, name, address, serving):
+        """The options of one end."""
+        if self.program == "rping":
+            words = ["-s" if serving else "-c", "-a", address, "-p", PORT, "-C", self.count,
+                     "-S", self.size, "-v", "-V"]
+        else:
+            words = ["-b" if serving else "-s", address, "-c", self.connections]
+            if self.program != "cmtime":
+                words += ["-C", self.count, "-S", self.size]
+            if self.program == "ucmatose":
+                words += ["-p", PORT]
+        return [*words, *(self.extra if name == "uroce" and not serving else ())]
+
+    def judge(self, outputs, ends):
+        """What the programs' words of success lack."""
+        stock = outputs["rxe"].text
+        if self.program == "rping":
+            pings = re.findall(r"ping data: rdma-ping-(\d+): ", stock)
+            if [int(number) for number in pings] != list(range(self.count)):
+                return f"rxe saw the pings {' '.join(pings)}"
+        elif self.program in ("ucmatose", "udaddy") and "return status 0" not in stock:
+            return f"rxe: {last_words(stock)}"
+        elif self.program == "cmtime":
+            said = times(outputs[self.client].text)
+            ends.said.append(f"a connection of {self.client}'s, of {self.connections}: {said}")
+            return "" if said else f"{self.client}: {last_words(outputs[self.client].text)}"
+        return ""
+
+
+def table():
+    """All cases."""
+    return [*sessions(), *cmfaults.table(Case)]
+
+
+def sessions():
+    """Each program in both roles, over IPv4 and IPv6, and over each way."""
+    cases = []
+    for server, client in SERVES:
+        both = {"server": server, "client": client}
+        for family, size in ((4, 64), (6, 23), (4, 65535), (6, 4097)):
+            cases.append(session("rping", f"v{family}-{size}B", both, family=family, size=size))
+        for family in FAMILIES:
+            cases.append(session("ucmatose", f"v{family}", both, family=family, connections=3))
+            cases.append(session("udaddy", f"v{family}", both, family=family, connections=3))
+        cases.append(session("rping", "v4-1000B-vhost", both, link="vhost", size=1000))
+        # A stock server that is asked for 1,000 at once rejects some.
+        count = 1000 if server == "uroce" else 200
+        cases.append(session("cmtime", f"v4-{count}", both, connections=count))
+        # A seed by which messages of the connection manager are lost each way.
+        cases.append(session("ucmatose", "v4-loss2", both, loss=0.02, connections=8, seed=1))
+        cases.append(session("rping", "v6-loss2", both, family=6, loss=0.02, count=60, size=9000,
+                             seed=3))
+    one_by_one = {"server": "rxe", "client": "uroce"}
+    cases.append(session("cmtime", "v4-1000-one-by-one", one_by_one, connections=1000,
+                         extra=("--one-by-one",)))
+    return cases
+
+
+def session(program, what, roles, link="tap", **rest):
+    """The case of a session."""
+    run = Session(program, **roles, **rest)
+    return Case(f"{program}-{what}-{roles['server']}-serves", **roles, run=run, link=link,
+                mads=min(run.connections, MADS))
+
+
+def times(text):
+    """What a client of `cmtime` says of connecting and disconnecting."""
+    rows = re.findall(r"^(connect|disconnect) *: .* (\d+\.\d+)$", text, re.MULTILINE)
+    return ", ".join(f"{step} {each} us" for step, each in rows)

@@ -1,0 +1,187 @@
+"""The two ends of a connection: a stock program in the guest, and uroce-perf's of the same name.
+
+Both are told their options as words and say how they ended as status and text, so that a case reads
+the same whichever end it drives.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+import dissect
+from guest import Output
+
+LISTEN_SECONDS = 15
+PROGRAMS = ("rping", "ucmatose", "udaddy", "cmtime")
+# Our addresses at the host's end of a guest's link, and without their prefix length.
+OURS = {4: "192.0.2.1", 6: "2001:db8::1"}
+PREFIXES = {4: 24, 6: 64}
+
+
+class CaseFault(Exception):
+    """What is wrong with a case, where it cannot go on."""
+
+
+def last_words(text):
+    """The end of what a program wrote, without the data of pings."""
+    return "\n".join(line for line in text.splitlines() if "ping data" not in line)[-300:]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Packets that uroce-perf drops on purpose, each way."""
+
+    share: float = 0
+    seed: int = 1
+
+    def words(self):
+        """As options."""
+        if not self.share:
+            return []
+        return ["--loss-rx", self.share, "--loss-tx", self.share, "--seed", self.seed]
+
+
+class Ends:
+    """Starts either end, and keeps a log of all that was run."""
+
+    def __init__(self, guest, uroce_perf, link, work):
+        self.guest = guest
+        self.uroce_perf = uroce_perf
+        self.link = link
+        self.work = work
+        self.log, self.said, self.processes = [], [], []
+        self.loss = Loss()
+        self.captured = None
+
+    def begin(self):
+        """Forgets the former case."""
+        self.log.clear()
+        self.loss = Loss()
+
+    def capture_file(self):
+        """What is captured so far, as a file."""
+        path = self.work / "so-far.pcap"
+        path.write_bytes(self.captured())
+        return path
+
+    def mads(self):
+        """What tshark reads in the MADs captured so far."""
+        return dissect.mads(self.capture_file())
+
+    def address(self, name, family):
+        """Of "uroce" or "rxe", on the RoCE link."""
+        here = self.guest.addresses
+        return OURS[family] if name == "uroce" else (here.ipv4 if family == 4 else here.ipv6)
+
+    def start(self, name, program, words, seconds):
+        """Starts a program at one end; what it gives has `wait`, `kill` and `listening`."""
+        words = [str(word) for word in words]
+        if name == "uroce":
+            process = self.ours(program, words, seconds)
+        else:
+            process = Stock(self, program, words, seconds)
+        self.processes.append(process)
+        return process
+
+    def ours(self, program, words, seconds):
+        """uroce-perf's program."""
+        addresses = [word for family, address in OURS.items()
+                     for word in ("--ip", f"{address}/{PREFIXES[family]}")]
+        command = [self.uroce_perf, program, "--vdev", self.link.vdev(), *addresses,
+                   "--port-mtu", "4200", *map(str, self.loss.words()), "--json", *words]
+        return Ours(self, command, seconds)
+
+    def serve(self, name, program, words, seconds):
+        """Starts a server, and returns once it listens."""
+        server = self.start(name, program, words, seconds)
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while time.monotonic() < deadline and not server.ended():
+            if server.listening():
+                return server
+            time.sleep(0.02)
+        raise CaseFault(f"{name}'s {program} does not listen: {last_words(server.kill().text)}")
+
+    def clean_up(self):
+        """Ends what a case may have left running."""
+        for process in self.processes:
+            if isinstance(process, Ours):
+                process.kill()
+        self.guest.run(f"killall -9 {' '.join(PROGRAMS)}", 10)
+        self.processes.clear()
+
+
+class Stock:
+    """A program in the guest."""
+
+    def __init__(self, ends, program, words, seconds):
+        self.ends = ends
+        self.program = program
+        self.text = " ".join(["exec", program, *words])
+        self.running = ends.guest.begin(self.text, seconds)
+
+    def listening(self):
+        """Whether the kernel has a listener."""
+        return self.ends.guest.run("rdma resource show cm_id | grep -q LISTEN", 5).status == 0
+
+    def ended(self):
+        """True once `wait` would return at once."""
+        return self.running.ended()
+
+    def wait(self):
+        """Its status and output."""
+        output = self.running.wait()
+        self.ends.log.append(f"rxe$ {self.text}\n{output.text}\nexit {output.status}\n")
+        return output
+
+    def kill(self, number=9):
+        """Kills every program of this name in the guest; the ending."""
+        self.ends.guest.run(f"killall -{number} {self.program}", 10)
+        return self.wait()
+
+
+class Ours:
+    """A program of uroce-perf."""
+
+    count = 0
+
+    def __init__(self, ends, command, seconds):
+        Ours.count += 1
+        self.ends = ends
+        self.command = command
+        self.output = ends.work / f"uroce{Ours.count}.out"
+        with open(self.output, "w") as output:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command], start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            )
+        self.deadline = time.monotonic() + seconds
+
+    def text(self):
+        """What it wrote so far."""
+        return self.output.read_text(errors="replace")
+
+    def listening(self):
+        """Whether it says that it listens."""
+        return "listening on " in self.text()
+
+    def ended(self):
+        """True once `wait` would return at once."""
+        return self.process.poll() is not None
+
+    def wait(self):
+        """Its status and output; killed at its time limit."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.1, self.deadline - time.monotonic()))
+        return self.kill()
+
+    def kill(self, number=signal.SIGKILL):
+        """Ends it; the ending."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, number)
+            self.process.wait()
+        text, status = self.text().rstrip("\n"), self.process.returncode
+        self.ends.log.append(f"uroce$ {' '.join(self.command)}\n{text}\nexit {status}\n")
+        return Output(status, text)

@@ -1,0 +1,101 @@
+"""Runs the cases of connection management: a capture beside each, a look at every MAD of ours."""
+
+import contextlib
+import time
+
+import cmcases
+import madcheck
+import session
+from cmends import OURS, CaseFault, Ends
+from failure import LabFailure
+from link import Bridged, Tap, VhostUser
+from session import FAIL, PASS, Result
+
+# The whole of a MAD with its headers.
+DUMP_BYTES = 400
+
+
+def run(context, guests):
+    """All cases the command line selects; `guests` boots them on links."""
+    table = [case for case in cmcases.table()
+             if all(word in case.name for word in context.only.split())]
+    results = []
+    links = (Tap(2), VhostUser(3, context.work, DUMP_BYTES), Bridged(4))
+    for link in links:
+        part = [case for case in table if case.link == link.name]
+        if part:
+            results += over(context, guests, link, part)
+    return results
+
+
+def over(context, guests, link, table):
+    """The cases of one way."""
+    with contextlib.ExitStack() as stack:
+        ends = Ends(None, context.uroce, link, context.work)
+        with standing_by(ends) if link.needs_peer_to_boot else contextlib.nullcontext():
+            [ends.guest] = stack.enter_context(guests(context, {link.number: link}))
+        deadline = time.monotonic() + context.budget
+        results, obstacle = [], ""
+        for case in table:
+            if time.monotonic() > deadline:
+                obstacle = obstacle or "the suite's time was used up"
+            result = Result(case, reason=obstacle) if obstacle else attempt(case, ends, context)
+            if result.verdict not in (PASS, FAIL) and not obstacle:
+                obstacle = result.reason
+            results.append(result)
+            context.report.tell(result)
+            for line in ends.said:
+                context.report.line(f"    {line}")
+            ends.said.clear()
+        return results
+
+
+@contextlib.contextmanager
+def standing_by(ends):
+    """Holds the port open while the block runs, with a server nobody comes to."""
+    server = ends.ours("rping", ["-s"], seconds=session.STAND_BY_SECONDS)
+    try:
+        yield
+    finally:
+        server.kill()
+
+
+def attempt(case, ends, context):
+    """Runs a case; leaves the evidence of a failure in the folder of what is kept."""
+    result, start = Result(case), time.monotonic()
+    path = context.work / f"{case.name}.pcap"
+    ends.begin()
+    try:
+        with ends.guest.capture(path) as captured:
+            ends.captured = captured
+            result.reason = fault(case, ends)
+            result.verdict = FAIL if result.reason else PASS
+            if result.reason:
+                keep(case, ends, result, context.kept)
+    except (LabFailure, OSError) as error:
+        result.verdict, result.reason = session.NOT_RUN, str(error)
+    finally:
+        path.unlink(missing_ok=True)
+    result.seconds = time.monotonic() - start
+    return result
+
+
+def fault(case, ends):
+    """What is wrong with the ends' words, then with our MADs; both ends are over afterwards."""
+    try:
+        what = case.run(ends)
+    except CaseFault as failure:
+        what = str(failure)
+    ends.clean_up()
+    # What an attacker asks is not in the guest's capture.
+    return what or madcheck.fault(ends.capture_file(), OURS.values(), case.mads,
+                                  all_heard=case.link != Bridged.name)
+
+
+def keep(case, ends, result, folder):
+    """The capture and the log of a case that failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pcap = folder / f"{case.name}.pcap"
+    pcap.write_bytes(ends.captured())
+    (folder / f"{case.name}.log").write_text("\n".join([result.reason, *ends.log]))
+    result.pcap = str(pcap)
