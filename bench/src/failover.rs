@@ -31,7 +31,7 @@ use traffic::{End, Shape, Signals, Traffic};
 use uroce::{Context, EventKind, EventSource, QpControl};
 
 /// Bytes that are under way at most, all queue pairs together.
-const UNDER_WAY: u32 = 8 << 20;
+const UNDER_WAY: u32 = 2 << 20;
 /// Messages under way on a queue pair at most.
 const DEPTH_MAX: u32 = 32;
 /// How long all that must happen after a cut is waited for.

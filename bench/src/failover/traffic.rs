@@ -143,7 +143,15 @@ impl<'a> Traffic<'a> {
             lcores.iter_mut().for_each(|lcore| {
                 lcore.turn();
             });
-            let moved = self.take_sent(is_cut)? + self.take_received()?;
+            let mut moved = self.take_received()?;
+            // All of them: one that is left would be taken for an acknowledgement of the next turn.
+            loop {
+                let taken = self.take_sent(is_cut)?;
+                moved += taken;
+                if taken < BATCH {
+                    break;
+                }
+            }
             if moved > 0 {
                 last = Instant::now();
                 continue;
