@@ -398,7 +398,8 @@ impl PerfArgs {
         }
         if self.common.rdma_cm {
             return Err(BenchError::usage(
-                "-R wants the connection manager, which uroce does not have yet: leave it out",
+                "-R is not supported here: the tests connect by an exchange over TCP; rping, ucmatose \
+                 and connect use the connection manager",
             ));
         }
         if self.plan.verify && self.common.duration.is_some() {
