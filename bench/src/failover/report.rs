@@ -126,7 +126,7 @@ impl Report<'_> {
         let (limit, why) =
             (self.limit(), if args.link_down { "" } else { ", retries + 2 timeouts" });
         if let Some(last) = self.failovers().last() {
-            line(self.cut + *last, format!("every queue pair has an acknowledgement by link 2"));
+            line(self.cut + *last, "every queue pair has an acknowledgement by link 2".to_owned());
         }
         println!(
             " Failover: {:.3} ms from the cut to the first acknowledgement by link 2{}; at most \

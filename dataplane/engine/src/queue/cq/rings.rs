@@ -99,8 +99,9 @@ impl Ring {
 
     fn last(&self) -> &Ring {
         let mut ring = self;
+        // Pairs with `grow`: who sees that it has grown sees the next ring whole.
         while let (true, Some(next)) =
-            (ring.state.load(Ordering::Relaxed) != ALONE, ring.next.get())
+            (ring.state.load(Ordering::Acquire) != ALONE, ring.next.get())
         {
             ring = next;
         }
