@@ -143,7 +143,7 @@ pub(crate) const MODELS: &[Model] = &[
     Model {
         name: "cq-grow",
         about: "what comes while a queue grows is polled once, in order",
-        preemptions: 3,
+        preemptions: 2,
         run: cq::grow,
     },
     Model {

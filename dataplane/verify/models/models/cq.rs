@@ -87,7 +87,8 @@ pub(crate) fn overrun() {
     }
 }
 
-/// An lcore puts an entry in in each of two turns, beside somebody who has the queue grow and polls.
+/// An lcore puts an entry in in each of two turns, beside somebody who has the queue grow and
+/// somebody who polls.
 pub(crate) fn grow() {
     let turns = Arc::new(Turns::new(1));
     let own = Some(Arc::clone(&turns));
@@ -101,10 +102,14 @@ pub(crate) fn grow() {
             }
         }
     });
+    let poller = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || poll(&cq).0
+    });
     cq.resize(4).expect("a depth that is possible");
     assert_eq!(cq.depth(), 4);
-    let (mut polled, _) = poll(&cq);
     lcore.join().expect("no panic");
+    let mut polled = poller.join().expect("no panic");
     polled.extend(poll(&cq).0);
     assert_eq!(counts(&polled, 1), [0, 1]);
 }
