@@ -7,11 +7,12 @@ Invariant: the guest dies with the thread that booted it, however that ends (PDE
 """
 
 import base64
+import contextlib
 import json
 import re
-import select
 import socket
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 
@@ -197,38 +198,36 @@ class Guest:
 
 
 class Running:
-    """A command under way in a guest."""
+    """A command under way in a guest. What it writes is read as it comes: a program with more to
+    say than the connection holds would otherwise stop until somebody waits for its end."""
 
     def __init__(self, connection, text, seconds):
-        self.connection = connection
         self.text = text
-        self.deadline = time.monotonic() + seconds + GRACE_SECONDS
+        self.seconds = seconds + GRACE_SECONDS
+        self.deadline = time.monotonic() + self.seconds
+        self.received = bytearray()
+        self.reader = threading.Thread(target=self.read, args=[connection], daemon=True)
+        self.reader.start()
+
+    def read(self, connection):
+        """Keeps what arrives, until the guest closes the connection or is gone."""
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(self.seconds)
+            while chunk := connection.recv(65536):
+                self.received += chunk
 
     def ended(self):
         """True once `wait` would return at once."""
-        if not select.select([self.connection], [], [], 0)[0]:
-            return False
-        arrived = self.connection.recv(65536, socket.MSG_PEEK)
-        return not arrived or LAST_LINE.search(arrived) is not None
+        return not self.reader.is_alive()
 
     def wait(self):
         """Its output and status; raises LabFailure if the guest no longer answers."""
-        received = bytearray()
-        with self.connection:
-            while True:
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    raise LabFailure(f"the guest did not end: {self.text}")
-                self.connection.settimeout(left)
-                try:
-                    chunk = self.connection.recv(65536)
-                except OSError as error:
-                    raise LabFailure(f"the guest did not end: {self.text}: {error}") from error
-                if not chunk:
-                    break
-                received += chunk
-        last = LAST_LINE.search(received)
-        text = received[:last.start() if last else None].decode(errors="replace").rstrip("\n")
+        self.reader.join(max(0, self.deadline - time.monotonic()))
+        if not self.ended():
+            raise LabFailure(f"the guest did not end: {self.text}")
+        last = LAST_LINE.search(self.received)
+        end = last.start() if last else None
+        text = self.received[:end].decode(errors="replace").rstrip("\n")
         if last is None:
             raise LabFailure(f"the guest broke off: {self.text}\n{text}")
         return Output(int(last[1]), text)

@@ -20,6 +20,9 @@ TAP_QUEUE = 32768
 RING_FRAMES = 4096
 # Seconds until the guest's dump has begun, and has been written.
 DUMP_SECONDS = 10
+# The guest's kernel hands frames to tcpdump in blocks, each a second after its first frame; what
+# has not been handed over is lost when tcpdump ends.
+BLOCK_SECONDS = 1.5
 # Of each frame, all headers; KiB that wait for the guest's slow processor.
 DUMP_BYTES = 160
 DUMP_BUFFER = 8192
@@ -151,7 +154,7 @@ class VhostUser:
         end = "killall tcpdump; while pidof tcpdump; do usleep 10000; done >/dev/null"
 
         def read():
-            guest.run(end, DUMP_SECONDS)
+            guest.run(f"sleep {BLOCK_SECONDS}; {end}", DUMP_SECONDS)
             return guest.fetch(dump)
 
         try:
