@@ -305,7 +305,7 @@ mod tests {
         };
         let nothing = DeviceArgs::default();
         assert!(error(&nothing).contains("--vdev, --pci or --config"));
-        let tap = DeviceArgs { vdev: Some("net_af_packet0,iface=t0".into()), ..nothing };
+        let tap = DeviceArgs { vdev: Some("net_tap0,iface=t0".into()), ..nothing };
         assert!(error(&tap).contains("--ip"));
     }
 

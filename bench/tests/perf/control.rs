@@ -69,7 +69,7 @@ fn failover(words: &str) -> serde_json::Value {
     report
 }
 
-#[test] //= check I5 test
+#[test]
 fn a_link_cut_silently_is_left_and_no_message_lost_or_doubled() {
     let report = failover("failover -u 10 --retry_count 2");
     assert_eq!((&report["path_mig_events"], &report["retry_cnt"]), (&2.into(), &2.into()));

@@ -87,7 +87,7 @@ impl Device {
 
     /// Ends a connection, with up to 220 bytes for the peer's application. The QP is in ERR when
     /// this returns; [`Disconnected`](crate::connect::CmEventKind::Disconnected) follows when the
-    /// peer has answered or will not.
+    /// peer has answered or will not. One that is over, or ending, is left as it is.
     ///
     /// # Errors
     ///

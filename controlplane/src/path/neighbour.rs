@@ -110,6 +110,11 @@ impl Neighbours {
         }
     }
 
+    /// The link is down: behind it there may be others with the same addresses when it comes up.
+    pub fn link_down(&mut self, now: Instant) {
+        self.table.clear(now);
+    }
+
     /// Takes a received frame that is not RoCE.
     ///
     /// # Errors

@@ -64,6 +64,8 @@ impl Thread {
                     self.migrate(port);
                 }
                 self.counts.link_downed += 1;
+                let now = self.now();
+                self.ports.neighbours[usize::from(port) - 1].link_down(now);
                 self.raise(port, EventKind::PortErr);
             }
         }

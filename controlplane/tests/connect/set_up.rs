@@ -214,11 +214,13 @@ fn crossing_disconnects_end_once_on_each_side() {
         assert!(matches!(left.kind(active), CmEventKind::Established { .. }));
         assert!(matches!(right.kind(passive), CmEventKind::Established { .. }));
         std::thread::scope(|scope| {
-            scope.spawn(|| left.device.cm_disconnect(active, &[]));
-            let _ = right.device.cm_disconnect(passive, &[]);
+            scope.spawn(|| left.device.cm_disconnect(active, &[]).unwrap());
+            right.device.cm_disconnect(passive, &[]).unwrap();
         });
         for (node, id) in [(&left, active), (&right, passive)] {
             assert!(is_disconnected(&node.kind(id)));
+            // It is over already.
+            node.device.cm_disconnect(id, &[]).unwrap();
             assert_eq!(node.kind(id), CmEventKind::TimewaitExit);
             node.device.cm_destroy(id).unwrap();
         }

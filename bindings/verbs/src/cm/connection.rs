@@ -167,8 +167,8 @@ impl Connection {
         self.made.get().map_or(&[], |made| &made.private_data)
     }
 
-    /// Ends the connection. The queue pair is in ERR when this returns;
-    /// [`ConnectionEvent::Disconnected`] follows when the peer has answered or will not.
+    /// Ends the connection, if the peer has not done so already. The queue pair is in ERR when this
+    /// returns; [`ConnectionEvent::Disconnected`] follows when the peer has answered or will not.
     ///
     /// # Errors
     ///

@@ -79,12 +79,13 @@ impl Driver {
             return Err(CmError::PrivateData { len: data.len(), max: DREQ_DATA }.into());
         }
         let connection = self.connection(id)?;
-        let (Stage::Established, Some(conn)) = (connection.stage, connection.conn) else {
-            return Err(CmError::WrongState.into());
+        let conn = match (connection.stage, connection.conn) {
+            _ if connection.space == PortSpace::Udp => return Err(CmError::WrongState.into()),
+            (Stage::Established, Some(conn)) => conn,
+            // The peer, or another thread, was faster.
+            (Stage::Ending | Stage::Over, _) => return Ok(()),
+            _ => return Err(CmError::WrongState.into()),
         };
-        if connection.space == PortSpace::Udp {
-            return Err(CmError::WrongState.into());
-        }
         connection.stage = Stage::Ending;
         self.stop_qp(id, around);
         self.cm.disconnect(around.now, conn, data).map_err(CmError::Protocol)?;

@@ -198,6 +198,16 @@ impl Table {
         }
     }
 
+    /// Forgets all addresses: whoever is asked for is asked for everywhere, from the first question
+    /// on.
+    pub(super) fn clear(&mut self, now: Instant) {
+        self.entries.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
+        for entry in self.entries.values_mut() {
+            entry.mac = None;
+            entry.state = State::Asking { tries: 0, due: now };
+        }
+    }
+
     /// The questions that are due; each is then due again later, or has failed.
     pub(super) fn questions(&mut self, now: Instant) -> Vec<Question> {
         let mut questions = Vec::new();
@@ -300,6 +310,20 @@ mod tests {
         table.hint(at(1000), ip(1), B, false);
         assert_eq!(table.mac(ip(1)), Some(B));
         assert_eq!(table.resolve(at(1001), ip(1)), Resolution::Pending);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_asked_for_everywhere() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        table.answer(at(0), ip(1), A);
+        table.hint(at(0), ip(2), A, true);
+        table.resolve(at(0), ip(2));
+        table.clear(at(10));
+        let question = |ip| vec![Question { ip, mac: None }];
+        assert_eq!(table.questions(at(10)), question(ip(2)));
+        assert_eq!(table.resolve(at(10), ip(1)), Resolution::Pending);
+        assert_eq!(table.questions(at(10)), question(ip(1)));
     }
 
     #[test]
