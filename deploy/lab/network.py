@@ -49,7 +49,7 @@ def add_bridge(name, mtu):
 def add_tap(name, mtu, bridge=None, queue=1000):
     """A tap that holds `queue` frames for the guest, joined to a bridge if one is named. It takes
     the place of one that a former suite's guest has left."""
-    subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL)
+    ip("tuntap", "del", "dev", name, "mode", "tap")
     ip("tuntap", "add", "dev", name, "mode", "tap")
     ip("link", "set", name, "txqueuelen", str(queue))
     bring_up(name, mtu)

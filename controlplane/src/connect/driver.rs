@@ -140,6 +140,8 @@ impl Driver {
     pub(crate) fn handle_mad(&mut self, arrived: &Arrived, around: &mut Around<'_>) {
         // The CM counts what it leaves aside.
         let _ = self.cm.handle_mad(around.now, &from(arrived), &arrived.mad);
+        // Before the next message: it may end what this one has begun.
+        self.take_events(around);
     }
 
     /// Something happened to a QP: its owner lcore says so.
@@ -152,21 +154,25 @@ impl Driver {
         }
     }
 
-    /// Timers, what waits for neighbours, events and messages of the CM: to be called after each
-    /// input and whenever [`next_timeout`](Self::next_timeout) is due.
+    /// Timers, what waits for neighbours, events and messages of the CM: to be called after inputs
+    /// and whenever [`next_timeout`](Self::next_timeout) is due.
     pub(crate) fn turn(&mut self, around: &mut Around<'_>) {
         if self.cm.next_timeout().is_some_and(|due| due <= around.now) {
             self.cm.handle_timeout(around.now);
         }
         self.resolve_waiting(around);
         self.ask_for_patience(around);
-        while let Some((conn, event)) = self.cm.poll_event() {
-            self.handle_event(conn, event, around);
-        }
+        self.take_events(around);
         self.outbox.resume(around);
         while let Some((to, mad)) = self.cm.poll_transmit() {
             let letter = Letter { addr: to, to: GSI, mad };
             self.outbox.post(letter, around);
+        }
+    }
+
+    fn take_events(&mut self, around: &mut Around<'_>) {
+        while let Some((conn, event)) = self.cm.poll_event() {
+            self.handle_event(conn, event, around);
         }
     }
 
