@@ -159,7 +159,7 @@ fn a_wrong_command_line_says_what_is_wrong() {
         assert_eq!(output.code, Some(2), "{output:?}");
         output.stderr
     };
-    assert!(error(&["write_bw", "-R"]).contains("-R wants the connection manager"));
+    assert!(error(&["write_bw", "-R"]).contains("-R is not supported here"));
     assert!(error(&["write_bw", "-c", "UD"]).contains("UD has no RDMA WRITE"));
     assert!(error(&["write_bw"]).contains("say which device"));
     assert!(error(&["write_bw", "--in-process", "-m", "1500"]).contains("-m must be 256"));
