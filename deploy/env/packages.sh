@@ -10,8 +10,8 @@
 # The packages of one purpose, each with the reason it is there.
 packages_of() {
     case "$1" in
-    # DPDK with its headers, bindgen's libclang, and what cc and pkg-config need.
-    build) echo libdpdk-dev libclang-dev pkg-config gcc libc6-dev ;;
+    # DPDK with its headers, bindgen's libclang, what cc and pkg-config need; the verbs headers.
+    build) echo libdpdk-dev libclang-dev pkg-config gcc libc6-dev libibverbs-dev librdmacm-dev ;;
     # The independent dissectors that judge the golden vectors.
     golden) echo tshark python3-scapy ;;
     # What the tests over DPDK look with: system calls of lcores; interfaces in a namespace.

@@ -122,6 +122,7 @@ mod mr;
 mod mw;
 mod pd;
 mod qp;
+pub mod raw;
 mod srq;
 mod wr;
 

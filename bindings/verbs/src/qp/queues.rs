@@ -13,14 +13,14 @@ use crate::wr::{RecvWr, SendWr};
 /// The send half of a queue pair.
 #[derive(Debug)]
 pub struct SendQueue {
-    pub(super) end: SendQueueEnd,
+    pub(crate) end: SendQueueEnd,
     pub(super) shared: Arc<QpShared>,
 }
 
 /// The receive half of a queue pair.
 #[derive(Debug)]
 pub struct RecvQueue {
-    pub(super) end: RecvQueueEnd,
+    pub(crate) end: RecvQueueEnd,
     pub(super) shared: Arc<QpShared>,
 }
 

@@ -1,0 +1,107 @@
+//! The boundary to C: no panic passes it, and results become what C expects.
+//!
+//! Not here: whether a pointer may be followed ([`crate::handle`]).
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::errno::Errno;
+
+/// Runs the body of an entry. A panic is our fault and becomes EIO; its message is on stderr.
+fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::EIO))
+}
+
+/// Gives 0, or an error number which is `errno`, too.
+pub(crate) fn code(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    run(body).map_or_else(
+        |error| {
+            error.set();
+            error.code()
+        },
+        |()| 0,
+    )
+}
+
+/// Gives a number that is not negative, or -1 and `errno`.
+pub(crate) fn number(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+    run(body).unwrap_or_else(|error| {
+        error.set();
+        -1
+    })
+}
+
+/// Gives 0, or -1 and `errno`.
+pub(crate) fn minus_one(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    number(|| body().map(|()| 0))
+}
+
+/// Gives a pointer, or NULL and `errno`.
+pub(crate) fn pointer<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
+    run(body).unwrap_or_else(|error| {
+        error.set();
+        std::ptr::null_mut()
+    })
+}
+
+/// Gives nothing, whatever happens.
+pub(crate) fn nothing(body: impl FnOnce() -> Result<(), Errno>) {
+    if let Err(error) = run(body) {
+        error.set();
+    }
+}
+
+/// What an argument points to, read.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// If it is not NULL, `pointer` points to a `T` of the caller's that nobody writes meanwhile.
+pub(crate) unsafe fn read<T: Copy>(pointer: *const T) -> Result<T, Errno> {
+    if pointer.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: not NULL, so the caller's promise holds. C may give it any alignment.
+    Ok(unsafe { pointer.read_unaligned() })
+}
+
+/// Writes to where an argument points.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// If it is not NULL, `pointer` points to room for a `T` of the caller's that nobody else uses
+/// meanwhile.
+pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) -> Result<(), Errno> {
+    if pointer.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: not NULL, so the caller's promise holds. C may give it any alignment.
+    unsafe { pointer.write_unaligned(value) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_number() {
+        assert_eq!(code(|| panic!("on purpose")), libc::EIO);
+        assert!(pointer::<u8>(|| panic!("on purpose")).is_null());
+    }
+
+    #[test]
+    fn null_is_refused() {
+        // SAFETY: NULL is what is tried.
+        assert_eq!(unsafe { read::<u32>(std::ptr::null()) }, Err(Errno::EINVAL));
+        // SAFETY: as above.
+        assert_eq!(unsafe { write(std::ptr::null_mut(), 1u32) }, Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,279 @@
+//! Objects that programs hold by address.
+//!
+//! ```text
+//!   program's pointer ──> Slot { C's structure │ entry ──> Entry { uses, value: T } }
+//!                           the registry knows each slot that is live
+//! ```
+//!
+//! Invariants
+//! - A slot is never freed. So whatever pointer a program has had from us can be read, and a slot
+//!   whose object is destroyed says so (`entry` is NULL) until it is given out again, oldest first.
+//! - On the control path a pointer is followed only if the registry knows it: NULL, foreign and
+//!   destroyed objects are EINVAL.
+//! - An object that others are made of ([`Held`]) is not removed: EBUSY.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::errno::Errno;
+
+/// A kind of object, as this library knows it.
+pub(crate) trait Object: Send + Sync + Sized + 'static {
+    /// What C programs see of it; the slot begins with it.
+    type Public;
+
+    /// The registry of its kind.
+    fn registry() -> &'static Registry<Self>;
+}
+
+/// What a program's pointer points to.
+#[repr(C)]
+struct Slot<T: Object> {
+    public: T::Public,
+    entry: AtomicPtr<Entry<T>>,
+}
+
+/// An object, with the number of others that are made of it.
+pub(crate) struct Entry<T: Object> {
+    uses: AtomicUsize,
+    /// Where its slot is.
+    slot: NonNull<T::Public>,
+    value: T,
+}
+
+// SAFETY: the pointer is to a slot that is never freed; it is followed by raw reads and writes of
+// fields only, as C does, whatever the thread.
+unsafe impl<T: Object> Send for Entry<T> {}
+// SAFETY: as above.
+unsafe impl<T: Object> Sync for Entry<T> {}
+
+impl<T: Object> Entry<T> {
+    /// The pointer that the program has.
+    pub(crate) fn public(&self) -> *mut T::Public {
+        self.slot.as_ptr()
+    }
+}
+
+impl<T: Object> Deref for Entry<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// All live objects of a kind.
+pub(crate) struct Registry<T: Object> {
+    slots: Mutex<Option<Slots<T>>>,
+}
+
+struct Slots<T: Object> {
+    live: HashMap<usize, Arc<Entry<T>>>,
+    free: VecDeque<usize>,
+}
+
+impl<T: Object> Registry<T> {
+    pub(crate) const fn new() -> Registry<T> {
+        Registry { slots: Mutex::new(None) }
+    }
+
+    /// Makes an object; gives the pointer for the program. `public` is what the slot begins with.
+    pub(crate) fn insert(&self, public: T::Public, value: T) -> Arc<Entry<T>> {
+        let mut slots = self.lock();
+        let slots =
+            slots.get_or_insert_with(|| Slots { live: HashMap::new(), free: VecDeque::new() });
+        let slot: *mut Slot<T> = match slots.free.pop_front() {
+            Some(address) => {
+                let slot = std::ptr::with_exposed_provenance_mut::<Slot<T>>(address);
+                // A slot's first field is its public part.
+                // SAFETY: a slot that was leaked below and whose object is gone; the former public
+                // part has no destructor that matters to us, being plain C data.
+                unsafe { slot.cast::<T::Public>().write(public) };
+                slot
+            }
+            None => {
+                let entry = AtomicPtr::new(std::ptr::null_mut());
+                Box::leak(Box::new(Slot::<T> { public, entry }))
+            }
+        };
+        let public = NonNull::new(slot.cast::<T::Public>()).unwrap_or(NonNull::dangling());
+        let entry = Arc::new(Entry { uses: AtomicUsize::new(0), slot: public, value });
+        slots.live.insert(slot.expose_provenance(), Arc::clone(&entry));
+        // SAFETY: a slot is never freed.
+        let place = unsafe { &(*slot).entry };
+        place.store(Arc::as_ptr(&entry).cast_mut(), Ordering::Release);
+        entry
+    }
+
+    /// The object of a pointer.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is none of ours, or destroyed.
+    pub(crate) fn get(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
+        let slots = self.lock();
+        let live = slots.as_ref().and_then(|slots| slots.live.get(&public.addr()));
+        live.cloned().ok_or(Errno::EINVAL)
+    }
+
+    /// The same, as a part of another object: it is not removed while that exists.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub(crate) fn hold(&self, public: *const T::Public) -> Result<Held<T>, Errno> {
+        let slots = self.lock();
+        let live = slots.as_ref().and_then(|slots| slots.live.get(&public.addr()));
+        let entry = Arc::clone(live.ok_or(Errno::EINVAL)?);
+        entry.uses.fetch_add(1, Ordering::Relaxed);
+        Ok(Held { entry })
+    }
+
+    /// Destroys the object of a pointer. Its value goes when the last that uses it at the moment
+    /// has let go of what this gives.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is none of ours, or destroyed; EBUSY if others are made of it.
+    pub(crate) fn remove(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
+        self.remove_if(public, |_| Ok(()))
+    }
+
+    /// The same, if `check` agrees. Nobody gets or removes an object meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove`](Self::remove), or what `check` says.
+    pub(crate) fn remove_if(
+        &self,
+        public: *const T::Public,
+        check: impl FnOnce(&T) -> Result<(), Errno>,
+    ) -> Result<Arc<Entry<T>>, Errno> {
+        let mut slots = self.lock();
+        let slots = slots.as_mut().ok_or(Errno::EINVAL)?;
+        let address = public.addr();
+        let entry = slots.live.get(&address).ok_or(Errno::EINVAL)?;
+        if entry.uses.load(Ordering::Relaxed) > 0 {
+            return Err(Errno::EBUSY);
+        }
+        check(entry)?;
+        let entry = slots.live.remove(&address).ok_or(Errno::EINVAL)?;
+        let slot = std::ptr::with_exposed_provenance::<Slot<T>>(address);
+        // SAFETY: the registry knows it, so it is a slot, which is never freed.
+        unsafe { &(*slot).entry }.store(std::ptr::null_mut(), Ordering::Release);
+        slots.free.push_back(address);
+        Ok(entry)
+    }
+
+    /// All live objects.
+    #[allow(dead_code, reason = "not every kind needs it")]
+    pub(crate) fn all(&self) -> Vec<Arc<Entry<T>>> {
+        let slots = self.lock();
+        slots.iter().flat_map(|slots| slots.live.values().cloned()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Slots<T>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The object of a pointer on the data path, where nothing is looked up: NULL and destroyed objects
+/// are told from live ones, foreign ones are not.
+///
+/// # Safety
+///
+/// `public` is NULL or was given out by this kind's registry, and the object is not destroyed while
+/// what this gives is in use.
+#[inline]
+pub(crate) unsafe fn fast<'a, T: Object>(public: *const T::Public) -> Option<&'a Entry<T>> {
+    if public.is_null() {
+        return None;
+    }
+    // SAFETY: by the caller's promise this is a slot, which is never freed.
+    let entry = unsafe { &(*public.cast::<Slot<T>>()).entry };
+    // SAFETY: not NULL means live, and the registry keeps it alive until it is destroyed, which by
+    // the caller's promise is later.
+    unsafe { entry.load(Ordering::Acquire).as_ref() }
+}
+
+/// An object that another one is made of.
+pub(crate) struct Held<T: Object> {
+    entry: Arc<Entry<T>>,
+}
+
+impl<T: Object> Deref for Held<T> {
+    type Target = Entry<T>;
+
+    fn deref(&self) -> &Entry<T> {
+        &self.entry
+    }
+}
+
+impl<T: Object> Drop for Held<T> {
+    fn drop(&mut self) {
+        self.entry.uses.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Says which registry a kind of object has.
+macro_rules! object {
+    ($kind:ty as $public:ty) => {
+        impl crate::handle::Object for $kind {
+            type Public = $public;
+
+            fn registry() -> &'static crate::handle::Registry<$kind> {
+                static REGISTRY: crate::handle::Registry<$kind> = crate::handle::Registry::new();
+                &REGISTRY
+            }
+        }
+    };
+}
+
+pub(crate) use object;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Number(u32);
+
+    object!(Number as u64);
+
+    #[test]
+    fn an_object_is_known_until_it_is_destroyed() {
+        let registry = Number::registry();
+        let pointer = registry.insert(7, Number(1)).public();
+        assert_eq!(registry.get(pointer).map(|entry| entry.0), Ok(1));
+        // SAFETY: given out above, and not destroyed before the next line.
+        assert_eq!(unsafe { fast::<Number>(pointer) }.map(|entry| entry.0), Some(1));
+        assert!(registry.remove(pointer).is_ok());
+        assert_eq!(registry.get(pointer).map(|entry| entry.0), Err(Errno::EINVAL));
+        assert_eq!(registry.remove(pointer).map(|_| ()), Err(Errno::EINVAL));
+        // SAFETY: given out above; a slot is never freed.
+        assert!(unsafe { fast::<Number>(pointer) }.is_none());
+    }
+
+    #[test]
+    fn null_and_foreign_pointers_are_refused() {
+        let foreign = 5u64;
+        let registry = Number::registry();
+        assert_eq!(registry.get(&raw const foreign).map(|_| ()), Err(Errno::EINVAL));
+        assert_eq!(registry.get(std::ptr::null()).map(|_| ()), Err(Errno::EINVAL));
+        // SAFETY: NULL is allowed.
+        assert!(unsafe { fast::<Number>(std::ptr::null()) }.is_none());
+    }
+
+    #[test]
+    fn what_others_are_made_of_is_busy() {
+        let registry = Number::registry();
+        let pointer = registry.insert(0, Number(2)).public();
+        let held = registry.hold(pointer);
+        assert_eq!(registry.remove(pointer).map(|_| ()), Err(Errno::EBUSY));
+        drop(held);
+        assert!(registry.remove(pointer).is_ok());
+    }
+}

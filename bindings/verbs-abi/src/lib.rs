@@ -1,0 +1,80 @@
+//! libibverbs.so.1 and librdmacm.so.1 with no kernel RDMA underneath: the C interface that RDMA
+//! programs were linked against, over [`uroce`].
+//!
+//! ```text
+//!   perftest, rping, UCX, MPI …
+//!      │ symbols (symbols.txt)            │ function pointers in ibv_context, ibv_qp_ex, ibv_cq_ex
+//!      v                                  v
+//!   entry ── handle ── ibv, rdma ──> uroce (bindings/verbs) ──> engine
+//!                         └──> runtime: one engine device a process, started when it is needed
+//! ```
+//!
+//! Invariants
+//! - No decision about the protocol is made here; a call is translated, and its error too.
+//! - No panic leaves an entry, and no pointer of the caller's is followed before it was checked:
+//!   objects of ours by their registry ([`handle`]), the rest for NULL.
+//! - A call that fails has changed nothing but `errno`.
+//! - An object that was destroyed stays readable for ever, so a program that uses it gets an error.
+//!
+//! Not here: the safe interface, which Rust programs use directly.
+
+#![allow(dead_code, reason = "bodies are being filled in; goes with the last of them")]
+
+mod abi;
+mod entry;
+mod errno;
+mod handle;
+mod ibv;
+mod rdma;
+mod runtime;
+mod stub;
+
+/// Exports a function under a versioned symbol.
+macro_rules! export {
+    ($function:path, $tag:literal, $symbol:literal) => {
+        #[cfg(not(test))]
+        core::arch::global_asm!(
+            concat!(".pushsection .text.", $tag, ",\"ax\",@progbits"),
+            concat!(".globl ", $tag),
+            concat!(".type ", $tag, ",@function"),
+            concat!($tag, ":"),
+            JUMP!(),
+            concat!(".size ", $tag, ", . - ", $tag),
+            concat!(".symver ", $tag, ", ", $symbol),
+            ".popsection",
+            function = sym $function,
+        );
+    };
+}
+
+/// Exports a byte of zero under a versioned symbol.
+macro_rules! export_byte {
+    ($tag:literal, $symbol:literal) => {
+        #[cfg(not(test))]
+        core::arch::global_asm!(
+            concat!(".pushsection .bss.", $tag, ",\"aw\",@nobits"),
+            concat!(".globl ", $tag),
+            concat!(".type ", $tag, ",@object"),
+            concat!($tag, ": .zero 1"),
+            concat!(".size ", $tag, ", 1"),
+            concat!(".symver ", $tag, ", ", $symbol),
+            ".popsection",
+        );
+    };
+}
+
+#[cfg(all(target_arch = "x86_64", not(test)))]
+macro_rules! JUMP {
+    () => {
+        "jmp {function}"
+    };
+}
+
+#[cfg(all(target_arch = "aarch64", not(test)))]
+macro_rules! JUMP {
+    () => {
+        "b {function}"
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/exports.rs"));

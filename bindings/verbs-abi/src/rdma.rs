@@ -1,0 +1,1 @@
+//! librdmacm: connections by IP address and port.
