@@ -13,11 +13,14 @@
 
 mod connect;
 mod open;
+mod preview;
 pub mod ring;
 
 pub use open::OpenError;
+pub use preview::preview;
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -49,7 +52,7 @@ pub struct Device {
     requests: Requests,
     /// Follows the netdevs behind ports; ends before the thread that it tells.
     netdevs: Option<Watch>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     /// Given back when the thread has closed the ports.
     leases: Vec<RingLease>,
 }
@@ -85,7 +88,7 @@ impl Device {
             ports,
             requests,
             netdevs: None,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
             leases: opened.leases,
         };
         if let Some(netdevs) = opened.netdevs {
@@ -256,6 +259,18 @@ impl Device {
         Ok(counts)
     }
 
+    /// Closes the device while others still hold it: connections are ended, what was posted and is
+    /// due is sent, for `patience` at most, then lcores and ports stop. Every later request is
+    /// refused with [`RequestError::Gone`].
+    pub fn shut_down(&self, patience: Duration) {
+        // If the thread is gone already, so is what it would shut down.
+        let _ = self.requests.send(Request::Shutdown { patience });
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
     fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, RequestError> {
         let (reply, answer) = channel();
         self.requests.send(request(reply))?;
@@ -270,11 +285,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.netdevs = None;
-        // If the thread is gone already, so is what it would shut down.
-        let _ = self.requests.send(Request::Shutdown);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.shut_down(Duration::ZERO);
         self.leases.clear();
     }
 }

@@ -35,7 +35,7 @@ mod request;
 mod thread;
 
 pub use config::{Config, ConfigError};
-pub use device::{Device, OpenError, random_psn};
+pub use device::{Device, OpenError, preview, random_psn};
 pub use path::{AddressVector, AlternateVector, PathError};
 pub use port_watch::PortAttr;
 pub use request::{Count, PortStatus, RequestError};

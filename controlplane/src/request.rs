@@ -92,21 +92,66 @@ pub type Count = (&'static str, &'static str, u64);
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    CreateQp { spec: Box<QpSpec>, reply: Reply<QpHandle> },
+    CreateQp {
+        spec: Box<QpSpec>,
+        reply: Reply<QpHandle>,
+    },
     ModifyQp(ModifyQp),
-    QueryQp { qpn: Qpn, reply: Reply<QpInfo> },
-    ResizeQp { qpn: Qpn, caps: QpCaps, reply: Reply<QueueEnds> },
-    DestroyQp { qpn: Qpn, reply: Reply<()> },
-    Resolve { port: u8, vector: AddressVector, reply: Reply<Mac> },
-    ResolveHandle { port: u8, vector: AddressVector, reply: Reply<PathAttr> },
-    Multicast { qpn: Qpn, group: Gid, membership: Membership, reply: Reply<()> },
-    PortStatus { port: u8, reply: Reply<PortStatus> },
-    SetLoss { port: u8, loss: LossConfig, reply: Reply<()> },
-    SetLink { port: u8, up: bool, reply: Reply<()> },
+    QueryQp {
+        qpn: Qpn,
+        reply: Reply<QpInfo>,
+    },
+    ResizeQp {
+        qpn: Qpn,
+        caps: QpCaps,
+        reply: Reply<QueueEnds>,
+    },
+    DestroyQp {
+        qpn: Qpn,
+        reply: Reply<()>,
+    },
+    Resolve {
+        port: u8,
+        vector: AddressVector,
+        reply: Reply<Mac>,
+    },
+    ResolveHandle {
+        port: u8,
+        vector: AddressVector,
+        reply: Reply<PathAttr>,
+    },
+    Multicast {
+        qpn: Qpn,
+        group: Gid,
+        membership: Membership,
+        reply: Reply<()>,
+    },
+    PortStatus {
+        port: u8,
+        reply: Reply<PortStatus>,
+    },
+    SetLoss {
+        port: u8,
+        loss: LossConfig,
+        reply: Reply<()>,
+    },
+    SetLink {
+        port: u8,
+        up: bool,
+        reply: Reply<()>,
+    },
     Connection(CmRequest),
-    Counts { reply: Reply<Vec<Count>> },
-    Netdev { port: u8, state: NetdevState },
-    Shutdown,
+    Counts {
+        reply: Reply<Vec<Count>>,
+    },
+    Netdev {
+        port: u8,
+        state: NetdevState,
+    },
+    /// The device is to close. Before it does it has so long to send what there is to send.
+    Shutdown {
+        patience: std::time::Duration,
+    },
 }
 
 /// What is to become of a QP's place in a multicast group.

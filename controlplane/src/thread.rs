@@ -42,6 +42,9 @@ use waiting::Waiting;
 
 /// Between two looks at adopted lcores, and the longest sleep.
 const QUIET: Duration = Duration::from_millis(1);
+/// A peer that polls takes what was sent within microseconds, where CPUs are few within a time slice
+/// or two.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// What the thread begins with.
 pub(crate) struct Parts {
@@ -77,6 +80,7 @@ pub(crate) fn start(
             counts: Counts::default(),
             epoch: std::time::Instant::now(),
             ended: false,
+            patience: Duration::ZERO,
         };
         thread.run(&requests);
     };
@@ -109,6 +113,8 @@ struct Thread {
     counts: Counts,
     epoch: std::time::Instant,
     ended: bool,
+    /// How long the end may take for what is still to be sent.
+    patience: Duration,
 }
 
 impl Thread {
@@ -131,7 +137,17 @@ impl Thread {
         }
         self.close_connections();
         self.refuse_waiting();
+        self.send_what_is_left();
         self.control.shutdown();
+    }
+
+    /// Sends what was posted and is due, and gives peers on this machine time to take it: a memif
+    /// link's memory goes with the link.
+    fn send_what_is_left(&mut self) {
+        if !self.patience.is_zero() {
+            self.control.drain(self.patience);
+            std::thread::sleep(LINGER.min(self.patience));
+        }
     }
 
     /// Everything that comes without being asked for. Says whether anything did.

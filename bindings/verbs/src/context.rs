@@ -1,9 +1,12 @@
 //! Context: an open device.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use uroce_controlplane::config::LossConfig;
-use uroce_controlplane::{Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError};
+use uroce_controlplane::{
+    self as controlplane, Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError,
+};
 use uroce_engine::{
     AdoptError, CqError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
     Turn,
@@ -67,6 +70,24 @@ impl Context {
     /// See [`OpenError`]; nothing is left open.
     pub fn open(config: &Config, name: &str) -> Result<Context, OpenError> {
         Ok(Context { device: Arc::new(Device::open(config, name)?) })
+    }
+
+    /// The ports of a device as they would be if it were opened now, as far as that is known before:
+    /// the Ethernet address is zero where only the device knows it, and there is nothing to tell
+    /// where addresses depend on what opening makes.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn preview(config: &Config, name: &str) -> Result<Option<Vec<PortAttr>>, OpenError> {
+        controlplane::preview(config, name)
+    }
+
+    /// Closes the device though it and what was made with it are still held, as at the end of a
+    /// process: connections are ended, what was posted and is due is sent, for `patience` at most,
+    /// then lcores and ports stop. Whatever is asked of the device later is refused.
+    pub fn shut_down(&self, patience: Duration) {
+        self.device.shut_down(patience);
     }
 
     /// The device's name.

@@ -271,7 +271,11 @@ fn open_port(
 }
 
 /// The addresses that a port begins with.
-fn addresses(config: &PortConfig, mac: Mac, netdev: Option<&NetdevState>) -> Vec<IpPrefix> {
+pub(super) fn addresses(
+    config: &PortConfig,
+    mac: Mac,
+    netdev: Option<&NetdevState>,
+) -> Vec<IpPrefix> {
     if let Some(netdev) = netdev.filter(|_| config.follows_addresses()) {
         return netdev.addresses.clone();
     }

@@ -73,7 +73,10 @@ impl Thread {
             }
             Request::Connection(request) => self.serve_connection(request),
             Request::Counts { reply } => answer(&reply, Ok(self.count())),
-            Request::Shutdown => self.ended = true,
+            Request::Shutdown { patience } => {
+                self.patience = patience;
+                self.ended = true;
+            }
         }
     }
 }

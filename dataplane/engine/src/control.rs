@@ -35,6 +35,7 @@ use uroce_transport::{
 use uroce_wire::{PathMtu, Qpn};
 
 mod create;
+mod drain;
 mod frames;
 mod groups;
 mod links;
