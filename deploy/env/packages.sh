@@ -18,8 +18,11 @@ packages_of() {
     tools) echo strace iproute2 ;;
     # The interop laboratory's host side; the guest's packages are only unpacked, see lab/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
+    # The RDMA programs and libraries that run unmodified; what they import is looked at, too.
+    apps) echo perftest ibverbs-utils rdmacm-utils qperf fio ucx-utils libucx0 libfabric1 \
+        libfabric-bin python3-pyverbs ibverbs-providers ;;
     *)
-        echo "packages: unknown purpose '$1' (build, golden, tools, interop)" >&2
+        echo "packages: unknown purpose '$1' (build, golden, tools, interop, apps)" >&2
         return 2
         ;;
     esac

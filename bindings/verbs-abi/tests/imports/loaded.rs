@@ -1,0 +1,39 @@
+//! The library as a program has it.
+
+use std::ffi::{CString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// It stays loaded.
+pub(crate) struct Library(*mut c_void);
+
+impl Library {
+    pub(crate) fn open(path: &Path) -> Library {
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a string; the library's constructors need nothing of us.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!library.is_null(), "dlopen {path:?}");
+        Library(library)
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> *mut c_void {
+        let name = CString::new(name).unwrap();
+        // SAFETY: a loaded library and a string.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }
+    }
+
+    pub(crate) fn by_version(&self, name: &str, node: &str) -> *mut c_void {
+        let (name, node) = (CString::new(name).unwrap(), CString::new(node).unwrap());
+        // SAFETY: a loaded library and two strings.
+        unsafe { dlvsym(self.0, name.as_ptr(), node.as_ptr()) }
+    }
+}
+
+unsafe extern "C" {
+    /// glibc's; the libc crate has it not.
+    fn dlvsym(
+        library: *mut c_void,
+        name: *const libc::c_char,
+        version: *const libc::c_char,
+    ) -> *mut c_void;
+}

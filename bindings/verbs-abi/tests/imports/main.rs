@@ -1,0 +1,157 @@
+//! The import gate: the library's dynamic symbols are those of `symbols.txt`, each program and
+//! library of Debian that imports from libibverbs or librdmacm finds all it wants, and `MATRIX.md`
+//! says how it stands.
+//!
+//! Versioned symbols rest on what rust's linker makes of two version scripts (build.rs), so they are
+//! looked at in the file itself and asked for as programs do (`dlvsym`).
+//!
+//! `UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports` writes `MATRIX.md` anew.
+
+mod elf;
+mod loaded;
+mod matrix;
+mod programs;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use elf::Symbol;
+use programs::Installed;
+use table::Row;
+
+/// The shared object, which cargo puts beside the test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.with_file_name("liburoce_verbs_abi.so");
+    assert!(library.exists(), "{}", library.display());
+    library
+}
+
+/// Symbols by name and node; true is the default version.
+type Symbols = BTreeMap<(String, String), bool>;
+
+/// The library's.
+fn exported() -> Symbols {
+    let symbols = elf::symbols(&[library()]).into_iter().flat_map(|(_, symbols)| symbols);
+    let exported = symbols.filter_map(|symbol| match symbol {
+        Symbol::Exported { name, node, is_default } => Some(((name, node), is_default)),
+        Symbol::Imported { .. } => None,
+    });
+    exported.collect()
+}
+
+/// What the first have and the second have not, or have otherwise.
+fn difference<'a>(a: &'a Symbols, b: &Symbols) -> Vec<&'a (String, String)> {
+    let odd = a.iter().filter(|(symbol, kind)| b.get(*symbol) != Some(kind));
+    odd.map(|(symbol, _)| symbol).collect()
+}
+
+#[test]
+fn the_library_exports_what_the_table_says_and_nothing_else() {
+    let wanted = table::read().iter().flat_map(Row::expand).collect::<Symbols>();
+    let exported = exported();
+    let missing = difference(&wanted, &exported);
+    let surplus = difference(&exported, &wanted);
+    assert!(missing.is_empty(), "not exported, or not so: {missing:?}");
+    assert!(surplus.is_empty(), "exported, or so, without being in symbols.txt: {surplus:?}");
+}
+
+#[test]
+fn a_symbol_has_one_default_version_at_most() {
+    let mut defaults = BTreeMap::<String, Vec<String>>::new();
+    for ((name, node), is_default) in exported() {
+        let nodes = defaults.entry(name).or_default();
+        if is_default {
+            nodes.push(node);
+        }
+    }
+    let odd: Vec<_> = defaults.iter().filter(|(_, nodes)| nodes.len() > 1).collect();
+    assert!(odd.is_empty(), "{odd:?}");
+}
+
+#[test]
+fn the_loader_finds_each_symbol_by_its_version() {
+    let library = loaded::Library::open(&library());
+    for ((name, node), is_default) in table::read().iter().flat_map(Row::expand) {
+        let versioned = library.by_version(&name, &node);
+        assert!(!versioned.is_null(), "dlvsym: {name}@{node}");
+        if is_default {
+            assert_eq!(library.by_name(&name), versioned, "dlsym: {name} is {name}@{node}");
+        }
+    }
+    assert!(library.by_version("ibv_open_device", "IBVERBS_1.9").is_null(), "a wrong node");
+}
+
+#[test]
+fn one_file_is_both_libraries() {
+    let dynamic = elf::dynamic_section(&library());
+    assert!(dynamic.contains("soname: [libibverbs.so.1]"), "{dynamic}");
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+}
+
+/// A program that was linked to any of them may ask for it.
+#[test]
+fn what_the_distributions_own_libraries_export_is_there() {
+    let ours = exported();
+    for package in ["libibverbs1", "librdmacm1"] {
+        let Some(theirs) = programs::exports(package) else {
+            println!("SKIP: exports of {package}: not installed");
+            continue;
+        };
+        assert!(theirs.len() > 50, "{package}: {}", theirs.len());
+        // The private interface of a release is the default one in that release only.
+        let is_private = |node: &str| node.starts_with("IBVERBS_PRIVATE_");
+        let is_odd = |(symbol, is_default): &&((String, String), bool)| {
+            let ours = ours.get(symbol);
+            ours != Some(is_default) && !(is_private(&symbol.1) && ours.is_some())
+        };
+        let odd: Vec<_> = theirs.iter().filter(is_odd).collect();
+        assert!(odd.is_empty(), "{package}: {odd:?}");
+    }
+}
+
+#[test]
+fn every_import_of_the_installed_programs_resolves() {
+    let installed = Installed::look();
+    installed.say_what_is_missing();
+    let exported: BTreeSet<_> = exported().into_keys().collect();
+    let unresolved: Vec<String> = installed
+        .imports
+        .iter()
+        .filter(|(symbol, _)| !exported.contains(*symbol))
+        .map(|((name, node), users)| format!("{name}@{node} of {users:?}"))
+        .collect();
+    assert!(unresolved.is_empty(), "{unresolved:#?}");
+    // Programs import from both; a look that finds nothing has not looked.
+    if installed.has("perftest") {
+        let of = |node: &str| installed.imports.keys().any(|(_, of)| of.starts_with(node));
+        assert!(of("IBVERBS_1.") && of("RDMACM_1."));
+    }
+}
+
+#[test]
+fn the_matrix_is_up_to_date() {
+    let installed = Installed::look();
+    let text = matrix::render(&table::read(), &installed);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("MATRIX.md");
+    if std::env::var_os("UROCE_UPDATE_MATRIX").is_some() {
+        assert!(installed.missing.is_empty(), "not installed: {:?}", installed.missing);
+        return std::fs::write(&path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    // Who imports what is known of the packages that it was written with.
+    let (text, kept) = if matrix::packages_of(&kept) == installed.versions() {
+        (text, kept)
+    } else {
+        println!("SKIP: MATRIX.md: who imports what: it was written with other packages");
+        (matrix::without_users(&text), matrix::without_users(&kept))
+    };
+    let news = text.lines().filter(|line| !kept.lines().any(|old| old == *line));
+    assert!(
+        text == kept,
+        "MATRIX.md is stale; UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports \
+         writes it anew. New lines:\n{}",
+        news.collect::<Vec<_>>().join("\n")
+    );
+}
