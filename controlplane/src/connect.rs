@@ -20,12 +20,17 @@ mod param;
 mod ports;
 mod qp;
 mod request;
+mod sink;
 mod source;
 
 pub use channel::CmChannel;
 pub use error::CmError;
 pub use event::{AlternateFailure, AlternateRequest, CmEvent, CmEventKind, ConnectRequest};
-pub use param::{Agreed, AlternatePolicy, ConnParam, ConnQp, ConnectSpec, Datagrams, PathSpec};
+pub use param::{
+    Agreed, AlternatePolicy, BindOptions, ConnParam, ConnQp, ConnectSpec, Datagrams, PathSpec,
+    ResolvedPath,
+};
+pub use sink::CmSink;
 
 pub(crate) use around::Around;
 pub(crate) use driver::Driver;

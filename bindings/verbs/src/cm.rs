@@ -76,6 +76,7 @@ mod datagram;
 mod destination;
 mod error;
 mod listener;
+pub mod raw;
 
 pub use connection::{Connection, ConnectionEvent};
 pub use datagram::{DatagramListener, DatagramPeer, DatagramRequest, resolve_datagram};

@@ -63,6 +63,11 @@ impl Around<'_> {
         Ok(Some((port, route.path(neighbours, mac, GSI, GSI).encap)))
     }
 
+    /// The Ethernet address of a way's next hop; `None` while it is being asked for.
+    pub(super) fn next_hop(&mut self, way: &Way) -> Result<Option<Mac>, PathError> {
+        Ok(self.look_up(way.port, &way.vector)?.map(|(_, mac)| mac))
+    }
+
     fn look_up(
         &mut self,
         port: u8,

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The descriptor is readable while an event waits, and only then.
-//! - No event of an id is given once [`CmChannel::forget`] has returned.
+//! - No event of an id is given once [`CmSink::forget`] has returned.
 //! - What waits is bounded by the ids that exist: an id that has [`PER_ID`] events waiting gets no
 //!   more; its oldest that can come again and again makes room.
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{CmEvent, CmId};
+use super::{CmEvent, CmId, CmSink};
 
 /// Events of one id that may wait. A connection's life has fewer, but for path changes.
 const PER_ID: usize = 16;
@@ -62,45 +62,6 @@ impl CmChannel {
         }
     }
 
-    pub(crate) fn give(&self, event: CmEvent) {
-        let mut waiting = self.lock();
-        let of_id = waiting.iter().filter(|other| other.id == event.id).count();
-        if of_id >= PER_ID {
-            let repeats = |other: &CmEvent| other.id == event.id && other.kind.repeats();
-            let Some(oldest) = waiting.iter().position(repeats) else { return };
-            waiting.remove(oldest);
-        }
-        waiting.push_back(event);
-        if waiting.len() == 1 {
-            // An eventfd that is 0 takes a 1.
-            let _ = rustix::io::write(&self.readable, &1u64.to_ne_bytes());
-        }
-        self.came.notify_one();
-    }
-
-    /// Takes an id's events away; says whether there were any.
-    pub(crate) fn forget(&self, id: CmId) -> bool {
-        let mut waiting = self.lock();
-        let before = waiting.len();
-        waiting.retain(|event| event.id != id);
-        if before > 0 && waiting.is_empty() {
-            self.drain();
-        }
-        waiting.len() < before
-    }
-
-    /// Takes an id's events away for another channel.
-    pub(crate) fn take_of(&self, id: CmId) -> Vec<CmEvent> {
-        let mut waiting = self.lock();
-        let had = !waiting.is_empty();
-        let (of_id, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|event| event.id == id);
-        *waiting = others.into();
-        if had && waiting.is_empty() {
-            self.drain();
-        }
-        of_id
-    }
-
     fn pop(&self, waiting: &mut VecDeque<CmEvent>) -> Option<CmEvent> {
         let event = waiting.pop_front()?;
         if waiting.is_empty() {
@@ -117,6 +78,45 @@ impl CmChannel {
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<CmEvent>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CmSink for CmChannel {
+    fn give(&self, event: CmEvent) {
+        let mut waiting = self.lock();
+        let of_id = waiting.iter().filter(|other| other.id == event.id).count();
+        if of_id >= PER_ID {
+            let repeats = |other: &CmEvent| other.id == event.id && other.kind.repeats();
+            let Some(oldest) = waiting.iter().position(repeats) else { return };
+            waiting.remove(oldest);
+        }
+        waiting.push_back(event);
+        if waiting.len() == 1 {
+            // An eventfd that is 0 takes a 1.
+            let _ = rustix::io::write(&self.readable, &1u64.to_ne_bytes());
+        }
+        self.came.notify_one();
+    }
+
+    fn forget(&self, id: CmId) -> bool {
+        let mut waiting = self.lock();
+        let before = waiting.len();
+        waiting.retain(|event| event.id != id);
+        if before > 0 && waiting.is_empty() {
+            self.drain();
+        }
+        waiting.len() < before
+    }
+
+    fn take_of(&self, id: CmId) -> Vec<CmEvent> {
+        let mut waiting = self.lock();
+        let had = !waiting.is_empty();
+        let (of_id, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|event| event.id == id);
+        *waiting = others.into();
+        if had && waiting.is_empty() {
+            self.drain();
+        }
+        of_id
     }
 }
 

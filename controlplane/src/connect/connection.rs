@@ -8,14 +8,16 @@ use uroce_transport::{AltPath, PathAttr, QpType};
 use uroce_wire::{PathMtu, Psn, Qpn};
 
 use super::source::Way;
-use super::{Agreed, CmChannel, CmId, ConnParam, PortSpace};
+use super::{Agreed, CmId, CmSink, ConnParam, PortSpace};
 
+/// Who has an address and port, and may listen there.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) channel: Arc<CmChannel>,
+    pub(super) channel: Arc<dyn CmSink>,
     pub(super) space: PortSpace,
     pub(super) address: SocketAddr,
-    pub(super) backlog: u32,
+    /// `None` while it does not listen.
+    pub(super) backlog: Option<u32>,
     /// Requests that the application has not accepted yet.
     pub(super) waiting: u32,
 }
@@ -77,7 +79,7 @@ pub(super) struct OwnQp {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) channel: Arc<CmChannel>,
+    pub(super) channel: Arc<dyn CmSink>,
     /// The application has given it up: it ends without events.
     pub(super) is_orphan: bool,
     /// Whose backlog it counts in.
@@ -107,7 +109,7 @@ pub(super) struct Connection {
 impl Connection {
     /// A connection of which no more is known than where it goes.
     pub(super) fn new(
-        channel: Arc<CmChannel>,
+        channel: Arc<dyn CmSink>,
         space: PortSpace,
         stage: Stage,
         primary: Way,

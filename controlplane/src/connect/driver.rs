@@ -23,6 +23,7 @@ mod datagram;
 mod end;
 mod events;
 mod listen;
+mod look_up;
 mod passive;
 mod patience;
 mod resolve;
@@ -41,11 +42,12 @@ use super::around::Around;
 use super::connection::{Connection, Listener, OwnQp};
 use super::outbox::{Letter, Outbox};
 use super::ports::Ports;
-use super::{CmChannel, CmError, CmEvent, CmEventKind, CmId, CmRequest, ConnQp, PortSpace};
+use super::{CmError, CmEvent, CmEventKind, CmId, CmRequest, CmSink, ConnQp, PortSpace};
 use crate::gsi::{Arrived, GSI};
 use crate::request::{Count, Reply, RequestError};
+use look_up::LookUp;
 
-/// Listeners and connections of a device, those that are ending among them.
+/// Listeners, connections and look-ups of a device, those that are ending among them.
 const IDS_MAX: usize = 131_072;
 
 uroce_transport::counted! {
@@ -77,6 +79,8 @@ pub(crate) struct Driver {
     by_qpn: HashMap<Qpn, CmId>,
     /// Connections that wait for neighbours.
     resolving: Vec<CmId>,
+    /// Ways that applications want to know.
+    look_ups: Vec<LookUp>,
     /// When peers are asked for patience whose wishes the application has not answered by then.
     unanswered: VecDeque<(Instant, CmId)>,
     outbox: Outbox,
@@ -97,6 +101,7 @@ impl Driver {
             by_conn: HashMap::new(),
             by_qpn: HashMap::new(),
             resolving: Vec::new(),
+            look_ups: Vec::new(),
             unanswered: VecDeque::new(),
             outbox: Outbox::default(),
             last_id: 0,
@@ -107,6 +112,15 @@ impl Driver {
     /// Serves an application's request.
     pub(crate) fn serve(&mut self, request: CmRequest, around: &mut Around<'_>) {
         match request {
+            CmRequest::Bind { channel, space, address, options, reply } => {
+                answer(&reply, self.bind(channel, space, address, options, around));
+            }
+            CmRequest::BeginListening { id, backlog, reply } => {
+                answer(&reply, self.begin_listening(id, backlog));
+            }
+            CmRequest::Resolve { channel, path, timeout, reply } => {
+                answer(&reply, self.resolve(channel, &path, timeout, around));
+            }
             CmRequest::Listen { channel, space, address, backlog, reply } => {
                 answer(&reply, self.listen(channel, space, address, backlog, around));
             }
@@ -161,6 +175,7 @@ impl Driver {
             self.cm.handle_timeout(around.now);
         }
         self.resolve_waiting(around);
+        self.step_look_ups(around);
         self.ask_for_patience(around);
         self.take_events(around);
         self.outbox.resume(around);
@@ -179,7 +194,8 @@ impl Driver {
     /// When [`turn`](Self::turn) has something to do without an input.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let patience = self.unanswered.front().map(|(due, _)| *due);
-        self.cm.next_timeout().into_iter().chain(patience).min()
+        let look_ups = self.look_ups.iter().map(LookUp::due);
+        self.cm.next_timeout().into_iter().chain(patience).chain(look_ups).min()
     }
 
     /// Does a peer owe an answer to our wish to disconnect?
@@ -226,7 +242,7 @@ impl Driver {
     }
 
     fn new_id(&mut self) -> Result<CmId, CmError> {
-        if self.listeners.len() + self.connections.len() >= IDS_MAX {
+        if self.listeners.len() + self.connections.len() + self.look_ups.len() >= IDS_MAX {
             return Err(CmError::TooMany);
         }
         self.last_id += 1;
@@ -247,7 +263,7 @@ impl Driver {
         }
     }
 
-    fn set_channel(&mut self, id: CmId, channel: Arc<CmChannel>) -> Result<(), RequestError> {
+    fn set_channel(&mut self, id: CmId, channel: Arc<dyn CmSink>) -> Result<(), RequestError> {
         let place = match self.listeners.get_mut(&id) {
             Some(listener) => &mut listener.channel,
             None => &mut self.connection(id)?.channel,

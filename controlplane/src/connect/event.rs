@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use uroce_transport::QpType;
 use uroce_wire::{PathMtu, Qpn};
 
-use super::param::{Agreed, Datagrams};
+use super::param::{Agreed, Datagrams, ResolvedPath};
 use super::{CmId, PortSpace};
 use crate::request::RequestError;
 
@@ -22,6 +22,10 @@ pub struct CmEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CmEventKind {
+    /// The way to an address is known ([`cm_resolve`](crate::Device::cm_resolve)).
+    AddressResolved(ResolvedPath),
+    /// The way to an address is not found.
+    AddressError(RequestError),
     /// A peer wants to connect. To be accepted, rejected or destroyed.
     ConnectRequest(Box<ConnectRequest>),
     /// The peer has accepted a connection whose QP is the caller's business: it is to be taken to
@@ -113,6 +117,11 @@ pub struct ConnectRequest {
     pub path_mtu: PathMtu,
     /// The peer offers an alternate path.
     pub has_alternate: bool,
+    /// The peer's receives come from an SRQ.
+    pub has_srq: bool,
+    /// What Modify QP takes, before this side has said what it brings; not with a question for a
+    /// UD QP.
+    pub agreed: Option<Agreed>,
     /// From the peer's application: up to 56 bytes, with a question for a UD QP up to 180.
     pub private_data: Vec<u8>,
 }

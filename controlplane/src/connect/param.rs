@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use uroce_transport::{AccessFlags, MAX_RD_ATOMIC, QpType};
-use uroce_wire::{PathMtu, Psn, Qkey, Qpn};
+use uroce_wire::{Mac, PathMtu, Psn, Qkey, Qpn};
 
 use super::PortSpace;
 use crate::path::AddressVector;
@@ -35,6 +35,8 @@ pub struct ConnParam {
     pub min_rnr_timer: u8,
     /// Local ACK timeout code of both sides' QPs, 0 (never) to 31. Who connects decides.
     pub ack_timeout: u8,
+    /// Accepting: the code of our QP alone, where it is not to be what the peer says.
+    pub own_ack_timeout: Option<u8>,
     /// The path MTU, at most the port's; `None` is the port's. Who connects decides.
     pub path_mtu: Option<PathMtu>,
     /// What the peer may do.
@@ -59,6 +61,7 @@ impl Default for ConnParam {
             rnr_retry_count: 7,
             min_rnr_timer: MIN_RNR_TIMER,
             ack_timeout: ACK_TIMEOUT,
+            own_ack_timeout: None,
             path_mtu: None,
             access: AccessFlags::REMOTE_WRITE
                 | AccessFlags::REMOTE_READ
@@ -178,6 +181,32 @@ pub struct Agreed {
     pub port: u8,
     /// The way to the peer.
     pub vector: AddressVector,
+    /// The peer heeds end-to-end flow control.
+    pub flow_control: bool,
+    /// The peer's receives come from an SRQ.
+    pub peer_has_srq: bool,
+}
+
+/// A way to an address, as far as it can be looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResolvedPath {
+    /// The local port that it leaves by, from 1.
+    pub port: u8,
+    /// Our address.
+    pub source: IpAddr,
+    /// The way, for an address handle or Modify QP.
+    pub vector: AddressVector,
+    /// The next hop's Ethernet address.
+    pub mac: Mac,
+}
+
+/// How an address and port may be shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BindOptions {
+    /// Others who say the same may have it too, as long as nobody listens.
+    pub reuse: bool,
+    /// IPv6's wildcard is not IPv4's too.
+    pub v6_only: bool,
 }
 
 /// A UD QP that was asked for by port.

@@ -2,21 +2,40 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{CmChannel, CmId, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
+use super::{BindOptions, CmId, CmSink, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
 use crate::request::Reply;
 
 #[derive(Debug)]
 pub(crate) enum CmRequest {
+    Bind {
+        channel: Arc<dyn CmSink>,
+        space: PortSpace,
+        address: SocketAddr,
+        options: BindOptions,
+        reply: Reply<(CmId, SocketAddr)>,
+    },
+    BeginListening {
+        id: CmId,
+        backlog: u32,
+        reply: Reply<()>,
+    },
+    Resolve {
+        channel: Arc<dyn CmSink>,
+        path: Box<PathSpec>,
+        timeout: Duration,
+        reply: Reply<CmId>,
+    },
     Listen {
-        channel: Arc<CmChannel>,
+        channel: Arc<dyn CmSink>,
         space: PortSpace,
         address: SocketAddr,
         backlog: u32,
         reply: Reply<(CmId, SocketAddr)>,
     },
     Connect {
-        channel: Arc<CmChannel>,
+        channel: Arc<dyn CmSink>,
         spec: Box<ConnectSpec>,
         reply: Reply<CmId>,
     },
@@ -52,7 +71,7 @@ pub(crate) enum CmRequest {
     },
     SetChannel {
         id: CmId,
-        channel: Arc<CmChannel>,
+        channel: Arc<dyn CmSink>,
         reply: Reply<()>,
     },
     Destroy {

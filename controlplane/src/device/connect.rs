@@ -5,14 +5,61 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Device;
 use crate::connect::{
-    CmChannel, CmId, CmRequest, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace,
+    BindOptions, CmId, CmRequest, CmSink, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace,
 };
 use crate::request::{Reply, Request, RequestError};
 
 impl Device {
+    /// Has an address of the device and a port, or all addresses with an unspecified one; port 0 is
+    /// one that nobody has. Nobody is heard there before [`cm_begin_listening`](Self::cm_begin_listening).
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_bind(
+        &self,
+        channel: &Arc<impl CmSink + 'static>,
+        space: PortSpace,
+        address: SocketAddr,
+        options: BindOptions,
+    ) -> Result<(CmId, SocketAddr), RequestError> {
+        let channel: Arc<dyn CmSink> = channel.clone();
+        self.cm(|reply| CmRequest::Bind { channel, space, address, options, reply })
+    }
+
+    /// Listens where an id is bound, as [`cm_listen`](Self::cm_listen) does; or, where it listens,
+    /// changes the backlog.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_begin_listening(&self, id: CmId, backlog: u32) -> Result<(), RequestError> {
+        self.cm(|reply| CmRequest::BeginListening { id, backlog, reply })
+    }
+
+    /// Looks the way to an address up: our port and address, the next hop's Ethernet address. Ends
+    /// in [`AddressResolved`](crate::connect::CmEventKind::AddressResolved), or, at the latest when
+    /// the time is over, in [`AddressError`](crate::connect::CmEventKind::AddressError); the id is
+    /// gone then.
+    ///
+    /// # Errors
+    ///
+    /// No port leads there.
+    pub fn cm_resolve(
+        &self,
+        channel: &Arc<impl CmSink + 'static>,
+        path: PathSpec,
+        timeout: Duration,
+    ) -> Result<CmId, RequestError> {
+        let channel: Arc<dyn CmSink> = channel.clone();
+        let path = Box::new(path);
+        self.cm(|reply| CmRequest::Resolve { channel, path, timeout, reply })
+    }
+
     /// Listens at an address of the device, or at all with an unspecified one; IPv6's unspecified
     /// address hears IPv4, too. Port 0 is one that is free. Up to `backlog` requests wait to be
     /// accepted; further ones are rejected.
@@ -26,12 +73,12 @@ impl Device {
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_listen(
         &self,
-        channel: &Arc<CmChannel>,
+        channel: &Arc<impl CmSink + 'static>,
         space: PortSpace,
         address: SocketAddr,
         backlog: u32,
     ) -> Result<(CmId, SocketAddr), RequestError> {
-        let channel = Arc::clone(channel);
+        let channel: Arc<dyn CmSink> = channel.clone();
         self.cm(|reply| CmRequest::Listen { channel, space, address, backlog, reply })
     }
 
@@ -44,10 +91,11 @@ impl Device {
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_connect(
         &self,
-        channel: &Arc<CmChannel>,
+        channel: &Arc<impl CmSink + 'static>,
         spec: ConnectSpec,
     ) -> Result<CmId, RequestError> {
-        let (channel, spec) = (Arc::clone(channel), Box::new(spec));
+        let channel: Arc<dyn CmSink> = channel.clone();
+        let spec = Box::new(spec);
         self.cm(|reply| CmRequest::Connect { channel, spec, reply })
     }
 
@@ -122,8 +170,12 @@ impl Device {
     /// # Errors
     ///
     /// See [`CmError`](crate::connect::CmError).
-    pub fn cm_set_channel(&self, id: CmId, channel: &Arc<CmChannel>) -> Result<(), RequestError> {
-        let channel = Arc::clone(channel);
+    pub fn cm_set_channel(
+        &self,
+        id: CmId,
+        channel: &Arc<impl CmSink + 'static>,
+    ) -> Result<(), RequestError> {
+        let channel: Arc<dyn CmSink> = channel.clone();
         self.cm(|reply| CmRequest::SetChannel { id, channel, reply })
     }
 

@@ -13,7 +13,7 @@ use crate::connect::around::Around;
 use crate::connect::connection::{Connection, Next, OwnQp, Stage};
 use crate::connect::source::{Way, choose};
 use crate::connect::{
-    Agreed, CmChannel, CmError, CmEventKind, CmId, ConnParam, ConnectSpec, PortSpace, qp,
+    Agreed, CmError, CmEventKind, CmId, CmSink, ConnParam, ConnectSpec, PortSpace, qp,
 };
 use crate::request::RequestError;
 
@@ -29,7 +29,7 @@ const SIDR_DATA: usize = 216 - IpHeader::LEN;
 impl Driver {
     pub(super) fn connect(
         &mut self,
-        channel: Arc<CmChannel>,
+        channel: Arc<dyn CmSink>,
         spec: ConnectSpec,
         around: &mut Around<'_>,
     ) -> Result<CmId, RequestError> {
@@ -109,6 +109,8 @@ impl Driver {
             timeout: param.ack_timeout,
             port: connection.primary.port,
             vector: connection.primary.vector,
+            flow_control: rep.end_to_end_flow_control,
+            peer_has_srq: rep.srq,
         });
         connection.private_data = rep.private_data.0.to_vec();
         if rep.failover != Failover::Accepted {
@@ -233,7 +235,8 @@ pub(super) fn check_param(param: &ConnParam, max: usize) -> Result<(), CmError> 
     }
     let depths = [param.responder_resources, param.initiator_depth];
     let counts = [param.retry_count, param.rnr_retry_count];
-    let codes = [param.min_rnr_timer, param.ack_timeout];
+    let own_timeout = param.own_ack_timeout.unwrap_or_default();
+    let codes = [param.min_rnr_timer, param.ack_timeout, own_timeout];
     let fits = depths.iter().all(|depth| *depth <= MAX_RD_ATOMIC)
         && counts.iter().all(|count| *count <= 7)
         && codes.iter().all(|code| *code <= 31);

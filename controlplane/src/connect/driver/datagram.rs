@@ -112,6 +112,8 @@ impl Driver {
             rnr_retry_count: 0,
             path_mtu,
             has_alternate: false,
+            has_srq: false,
+            agreed: None,
             private_data: req.private_data.0[uroce_wire::cm::IpHeader::LEN..].to_vec(),
         }));
         let connection = super::Connection { conn: Some(conn), ..incoming };

@@ -40,7 +40,7 @@ impl Driver {
         around: &mut Around<'_>,
     ) -> Result<(), RequestError> {
         let connection = self.connection(id)?;
-        if connection.stage != Stage::Requested {
+        if !matches!(connection.stage, Stage::Requested | Stage::Answered) {
             return Err(CmError::WrongState.into());
         }
         if connection.space == PortSpace::Udp {
@@ -204,6 +204,9 @@ impl Driver {
             let channel = listener.channel.clone();
             self.unlisten(id, around);
             channel.forget(id);
+            return Ok(());
+        }
+        if self.stop_look_up(id) {
             return Ok(());
         }
         self.connection(id)?;

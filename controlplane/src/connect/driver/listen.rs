@@ -1,4 +1,4 @@
-//! Listeners.
+//! Ids that have an address and port, and those of them that listen.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::{Driver, service_id};
 use crate::connect::around::Around;
 use crate::connect::connection::{Listener, Stage};
 use crate::connect::source::find_own;
-use crate::connect::{CmChannel, CmError, CmId, PortSpace};
+use crate::connect::{BindOptions, CmError, CmId, CmSink, PortSpace};
 use crate::request::RequestError;
 
 /// Requests that may wait at one service id, whatever its listeners ask for.
@@ -16,10 +16,28 @@ pub(super) const BACKLOG_MAX: u32 = 4096;
 impl Driver {
     pub(super) fn listen(
         &mut self,
-        channel: Arc<CmChannel>,
+        channel: Arc<dyn CmSink>,
         space: PortSpace,
         address: SocketAddr,
         backlog: u32,
+        around: &mut Around<'_>,
+    ) -> Result<(CmId, SocketAddr), RequestError> {
+        let (id, address) = self.bind(channel, space, address, BindOptions::default(), around)?;
+        match self.begin_listening(id, backlog) {
+            Ok(()) => Ok((id, address)),
+            Err(error) => {
+                self.unlisten(id, around);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn bind(
+        &mut self,
+        channel: Arc<dyn CmSink>,
+        space: PortSpace,
+        address: SocketAddr,
+        options: BindOptions,
         around: &mut Around<'_>,
     ) -> Result<(CmId, SocketAddr), RequestError> {
         let ip = address.ip();
@@ -31,25 +49,34 @@ impl Driver {
             0 => CmError::NoPortLeft,
             _ => CmError::AddressInUse(address),
         };
-        let is_first = !self.ports.is_bound(space, address.port());
-        let port = self.ports.bind(space, address, id).ok_or(taken)?;
-        if is_first
-            && let Err(error) = self.cm.listen(service_id(space, port), BACKLOG_MAX as usize)
-        {
-            self.ports.release(space, port, id);
-            return Err(CmError::Protocol(error).into());
-        }
+        let port = self.ports.bind(space, address, options, id).ok_or(taken)?;
         let address = SocketAddr::new(ip, port);
-        let backlog = backlog.clamp(1, BACKLOG_MAX);
-        self.listeners.insert(id, Listener { channel, space, address, backlog, waiting: 0 });
+        self.listeners.insert(id, Listener { channel, space, address, backlog: None, waiting: 0 });
         Ok((id, address))
+    }
+
+    pub(super) fn begin_listening(&mut self, id: CmId, backlog: u32) -> Result<(), RequestError> {
+        let listener = self.listeners.get_mut(&id).ok_or(CmError::UnknownId(id))?;
+        let backlog = Some(backlog.clamp(1, BACKLOG_MAX));
+        if listener.backlog.is_none() {
+            let (space, port) = (listener.space, listener.address.port());
+            let taken = CmError::AddressInUse(listener.address);
+            let is_first = self.ports.listen(space, port, id).ok_or(taken)?;
+            if is_first {
+                let service = service_id(space, port);
+                self.cm.listen(service, BACKLOG_MAX as usize).map_err(CmError::Protocol)?;
+            }
+        }
+        listener.backlog = backlog;
+        Ok(())
     }
 
     /// Takes a listener away; what waits for it is rejected.
     pub(super) fn unlisten(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(listener) = self.listeners.remove(&id) else { return };
         let (space, port) = (listener.space, listener.address.port());
-        if !self.ports.release(space, port, id) {
+        let is_heard = self.ports.release(space, port, id);
+        if listener.backlog.is_some() && !is_heard {
             // Nobody else listens there, so the CM knows it.
             let _ = self.cm.unlisten(service_id(space, port));
         }

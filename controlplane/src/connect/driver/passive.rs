@@ -77,6 +77,8 @@ impl Driver {
             rnr_retry_count: req.rnr_retry_count,
             path_mtu: agreed.path_mtu,
             has_alternate: alternate.is_some(),
+            has_srq: req.srq,
+            agreed: Some(agreed),
             private_data: req.private_data.0[IpHeader::LEN..].to_vec(),
         }));
         self.present(conn, connection, event, around.now)
@@ -136,7 +138,7 @@ impl Driver {
         primary: Way,
     ) -> Result<Connection, RejectReason> {
         let listener = self.listeners.get(&caller.listener);
-        let listener = listener.filter(|listener| listener.waiting < listener.backlog);
+        let listener = listener.filter(|it| Some(it.waiting) < it.backlog);
         let channel = listener.ok_or(RejectReason::NO_RESOURCES)?.channel.clone();
         Ok(Connection {
             listener: Some(caller.listener),

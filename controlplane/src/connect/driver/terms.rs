@@ -46,16 +46,19 @@ pub(super) fn terms(req: &Req, around: &Around<'_>) -> Result<Terms, RejectReaso
         timeout: req.primary.local_ack_timeout.code(),
         port: primary.port,
         vector: primary.vector,
+        flow_control: req.end_to_end_flow_control,
+        peer_has_srq: req.srq,
     };
     Ok(Terms { qp_type, primary, alternate, agreed })
 }
 
 impl Agreed {
-    /// No more READs and ATOMICs than this side brings.
+    /// No more READs and ATOMICs than this side brings, and its own ACK timeout, if it has one.
     pub(super) fn within(self, param: &ConnParam) -> Agreed {
         Agreed {
             max_dest_rd_atomic: self.max_dest_rd_atomic.min(param.responder_resources),
             max_rd_atomic: self.max_rd_atomic.min(param.initiator_depth),
+            timeout: param.own_ack_timeout.unwrap_or(self.timeout),
             ..self
         }
     }

@@ -1,0 +1,80 @@
+//! Ways that applications have looked up before they connect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uroce_transport::Instant;
+
+use super::Driver;
+use crate::connect::around::Around;
+use crate::connect::source::{Way, choose};
+use crate::connect::{CmEvent, CmEventKind, CmId, CmSink, PathSpec, ResolvedPath};
+use crate::path::PathError;
+use crate::request::RequestError;
+
+/// A way whose next hop is being asked for.
+#[derive(Debug)]
+pub(super) struct LookUp {
+    pub(super) id: CmId,
+    pub(super) channel: Arc<dyn CmSink>,
+    way: Way,
+    due: Instant,
+}
+
+impl Driver {
+    pub(super) fn resolve(
+        &mut self,
+        channel: Arc<dyn CmSink>,
+        spec: &PathSpec,
+        timeout: Duration,
+        around: &mut Around<'_>,
+    ) -> Result<CmId, RequestError> {
+        let way = choose(around.ports, spec)?;
+        let id = self.new_id()?;
+        let look_up = LookUp { id, channel, way, due: around.now + timeout };
+        self.look_ups.extend(look_up.step(around));
+        Ok(id)
+    }
+
+    /// Goes on with those whose next hop has answered by now, or will not.
+    pub(super) fn step_look_ups(&mut self, around: &mut Around<'_>) {
+        let all = std::mem::take(&mut self.look_ups);
+        self.look_ups = all.into_iter().filter_map(|look_up| look_up.step(around)).collect();
+    }
+
+    /// The application does not want to know any more. Says whether it wanted to.
+    pub(super) fn stop_look_up(&mut self, id: CmId) -> bool {
+        let Some(at) = self.look_ups.iter().position(|look_up| look_up.id == id) else {
+            return false;
+        };
+        self.look_ups.swap_remove(at).channel.forget(id);
+        true
+    }
+}
+
+impl LookUp {
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Tells what has come of it; gives it back while nothing has.
+    fn step(self, around: &mut Around<'_>) -> Option<LookUp> {
+        let LookUp { id, way, .. } = self;
+        let kind = match around.next_hop(&way) {
+            Ok(None) if around.now < self.due => return Some(self),
+            Ok(None) => {
+                let dst = way.vector.dgid.to_ip();
+                CmEventKind::AddressError(PathError::NoAnswer { dst, next_hop: dst }.into())
+            }
+            Ok(Some(mac)) => CmEventKind::AddressResolved(ResolvedPath {
+                port: way.port,
+                source: way.addresses().0,
+                vector: way.vector,
+                mac,
+            }),
+            Err(error) => CmEventKind::AddressError(error.into()),
+        };
+        self.channel.give(CmEvent { id, kind });
+        None
+    }
+}
