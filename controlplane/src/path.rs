@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   AddressVector ── route ──> next hop ── neighbour ──> MAC ──> Encap ──> engine's template
+//!                         └──> own ── Mac::LOOPBACK ──────────────┘
 //! ```
 //!
-//! Invariants
-//! - A path is built on an address that its neighbour confirmed in the last
-//!   [`REACHABLE`](neighbour::REACHABLE) time.
-//! - Source and destination are of one IP version, and the destination is another host.
+//! A path to an address of the device's own, of whichever port, is known at once and never leaves
+//! the process.
 //!
+//! Invariants
+//! - A path to another host is built on an address that its neighbour confirmed in the last
+//!   [`REACHABLE`](neighbour::REACHABLE) time.
+//! - Source and destination are of one IP version.
 //! - A path is resolved when Modify QP or the address handle sets it and stays as it is. A neighbour
 //!   that moves to another Ethernet address later is found again by a Modify QP from SQD to SQD with
 //!   the same vector, or the connection migrates to its alternate path.
@@ -23,12 +26,12 @@ pub(crate) mod source;
 
 use std::net::IpAddr;
 
-use uroce_transport::{AltPath, PathAttr, StaticRate};
+use uroce_transport::{AltPath, Instant, PathAttr, StaticRate};
 use uroce_wire::ethernet::Vlan;
 use uroce_wire::{Encap, Gid, Mac, Pkey, Qpn, udp_source_port};
 
-use neighbour::Neighbours;
-use route::RouteError;
+use neighbour::{Neighbours, Resolution};
+use route::{NextHop, RouteError, Routes};
 
 /// Hop limit of a path that names none: 0 and 1 would not leave the link.
 const HOP_LIMIT: u8 = 64;
@@ -127,37 +130,41 @@ pub(crate) struct Route {
     vector: AddressVector,
     source: Gid,
     pub(crate) port: u8,
-    pub(crate) next_hop: IpAddr,
+    next_hop: NextHop,
 }
 
 impl Route {
-    /// Finds the next hop of `vector` from the port of that number.
+    /// Finds the next hop of `vector` from the port of that number; `ports` are all of the device.
     pub(crate) fn find(
         vector: &AddressVector,
         port: u8,
-        neighbours: &Neighbours,
+        ports: &[Neighbours],
     ) -> Result<Self, PathError> {
-        Self::between(vector, port, neighbours, |dst| neighbours.routes().next_hop(dst))
+        let next_hop = |routes: &Routes, dst| match ports.iter().any(|p| p.routes().is_own(dst)) {
+            true => Ok(NextHop::Own),
+            false => routes.next_hop(dst),
+        };
+        Self::between(vector, port, ports, next_hop)
     }
 
     /// The same for a vector to a multicast group, which is on every link.
     pub(crate) fn to_group(
         vector: &AddressVector,
         port: u8,
-        neighbours: &Neighbours,
+        ports: &[Neighbours],
     ) -> Result<Self, PathError> {
-        Self::between(vector, port, neighbours, Ok)
+        Self::between(vector, port, ports, |_, dst| Ok(NextHop::Neighbour(dst)))
     }
 
     fn between(
         vector: &AddressVector,
         port: u8,
-        neighbours: &Neighbours,
-        next_hop: impl FnOnce(IpAddr) -> Result<IpAddr, RouteError>,
+        ports: &[Neighbours],
+        next_hop: impl FnOnce(&Routes, IpAddr) -> Result<NextHop, RouteError>,
     ) -> Result<Self, PathError> {
         let index = vector.sgid_index;
-        let source = neighbours.routes().own().gid(index);
-        let source = source.ok_or(PathError::NoGid { port, index })?;
+        let routes = of_port(ports, port)?.routes();
+        let source = routes.own().gid(index).ok_or(PathError::NoGid { port, index })?;
         let (src, dst) = (source.to_ip(), vector.dgid.to_ip());
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(PathError::Versions { src, dst });
@@ -165,12 +172,24 @@ impl Route {
         if vector.service_level > 7 {
             return Err(PathError::ServiceLevel(vector.service_level));
         }
-        Ok(Self { vector: *vector, source, port, next_hop: next_hop(dst)? })
+        Ok(Self { vector: *vector, source, port, next_hop: next_hop(routes, dst)? })
     }
 
-    /// The next hop was asked in vain.
-    pub(crate) fn no_answer(&self) -> PathError {
-        PathError::NoAnswer { dst: self.vector.dgid.to_ip(), next_hop: self.next_hop }
+    /// The Ethernet address of the next hop, if it is known; `neighbours` are those of its port.
+    /// Asked in vain it is an error.
+    pub(crate) fn resolve(
+        &self,
+        now: Instant,
+        neighbours: &mut Neighbours,
+    ) -> Result<Option<Mac>, PathError> {
+        let NextHop::Neighbour(next_hop) = self.next_hop else { return Ok(Some(Mac::LOOPBACK)) };
+        match neighbours.resolve(now, next_hop) {
+            Resolution::Ready(mac) => Ok(Some(mac)),
+            Resolution::Pending => Ok(None),
+            Resolution::Failed => {
+                Err(PathError::NoAnswer { dst: self.vector.dgid.to_ip(), next_hop })
+            }
+        }
     }
 
     /// The path of datagrams, from whatever QP to whatever QP. Without a flow label the destination
@@ -199,10 +218,15 @@ impl Route {
     }
 }
 
+/// The neighbours of the port of that number, counted from 1.
+pub(crate) fn of_port(ports: &[Neighbours], port: u8) -> Result<&Neighbours, PathError> {
+    let at = usize::from(port).checked_sub(1);
+    at.and_then(|at| ports.get(at)).ok_or(PathError::NoPort(port))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use route::Routes;
 
     const OWN: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 
@@ -216,7 +240,7 @@ mod tests {
     }
 
     fn find(vector: AddressVector) -> Result<Route, PathError> {
-        Route::find(&vector, 1, &neighbours())
+        Route::find(&vector, 1, &[neighbours()])
     }
 
     #[test]
@@ -250,7 +274,7 @@ mod tests {
     #[test]
     fn a_group_needs_no_neighbour_and_is_no_connections_peer() {
         let to = |text| AddressVector::to(gid(text));
-        let group = |vector| Route::to_group(&vector, 1, &neighbours());
+        let group = |vector| Route::to_group(&vector, 1, &[neighbours()]);
         let mac = Mac([1, 0, 0x5e, 1, 2, 3]);
         let encap = group(to("239.1.2.3")).unwrap().handle_path(&neighbours(), mac).encap;
         assert_eq!((encap.dst_mac, encap.dst), (mac, gid("239.1.2.3")));
@@ -272,6 +296,29 @@ mod tests {
     }
 
     #[test]
+    fn every_address_of_the_device_is_known_at_once_from_each_of_its_ports() {
+        let other = gid_table::GidTable::new(&["198.51.100.1/24".parse().unwrap()]);
+        let other = Neighbours::new(Mac([2, 0, 0, 0, 0, 9]), None, Routes::new(other, vec![]));
+        let mut ports = [neighbours(), other];
+        for (port, sgid_index, dst) in [
+            (1, 0, "192.0.2.1"),
+            (1, 1, "2001:db8::1"),
+            (1, 0, "198.51.100.1"),
+            (2, 0, "192.0.2.1"),
+        ] {
+            let vector = AddressVector { sgid_index, ..AddressVector::to(gid(dst)) };
+            let route = Route::find(&vector, port, &ports).unwrap();
+            let own = &mut ports[usize::from(port) - 1];
+            let mac = route.resolve(Instant::ZERO, own).unwrap().expect("it is known");
+            let encap = route.path(own, mac, Qpn::new(2), Qpn::new(3)).encap;
+            assert!(encap.template().is_loopback());
+            assert_eq!(own.next_timeout(), None, "nobody is asked");
+        }
+        let absent = Route::find(&AddressVector::to(gid("192.0.2.1")), 3, &ports).unwrap_err();
+        assert_eq!(absent, PathError::NoPort(3));
+    }
+
+    #[test]
     fn a_vector_that_leads_nowhere_says_why() {
         let to = |text: &str| AddressVector::to(gid(text));
         let error = |vector| find(vector).unwrap_err();
@@ -280,7 +327,8 @@ mod tests {
         assert!(matches!(error(to("2001:db8::2")), PathError::Versions { .. }));
         let level = AddressVector { service_level: 8, ..to("192.0.2.2") };
         assert_eq!(error(level), PathError::ServiceLevel(8));
-        assert!(matches!(error(to("192.0.2.1")), PathError::Route(RouteError::OwnAddress(_))));
+        let kernels = error(to("127.0.0.1"));
+        assert!(matches!(kernels, PathError::Route(RouteError::KernelLoopback(_))));
         assert!(matches!(error(to("10.0.0.1")), PathError::Route(RouteError::Unreachable(_))));
         assert!(matches!(error(to("224.0.0.1")), PathError::Route(RouteError::NotUnicast(_))));
     }

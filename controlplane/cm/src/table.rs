@@ -38,7 +38,7 @@ pub(crate) struct Table {
     by_remote_qp: BTreeMap<(CaGuid, Qpn), ConnId>,
     by_qpn: BTreeMap<Qpn, ConnId>,
     by_question: BTreeMap<(Gid, CommId), ConnId>,
-    peers: BTreeMap<(ServiceId, Gid), ConnId>,
+    peers: BTreeSet<(ServiceId, Gid, ConnId)>,
     timers: BTreeSet<(Instant, ConnId, Timer)>,
     half_open: BTreeSet<ConnId>,
     pub(crate) listeners: BTreeMap<ServiceId, Listener>,
@@ -112,8 +112,14 @@ impl Table {
         self.by_question.get(&(src, request)).copied()
     }
 
-    pub(crate) fn peer(&self, service_id: ServiceId, src: Gid) -> Option<ConnId> {
-        self.peers.get(&(service_id, src)).copied()
+    /// Who asks for that service of that host, peer to peer.
+    pub(crate) fn peers(
+        &self,
+        service_id: ServiceId,
+        remote: Gid,
+    ) -> impl Iterator<Item = ConnId> + '_ {
+        let all = (service_id, remote, ConnId(0))..=(service_id, remote, ConnId(u64::MAX));
+        self.peers.range(all).map(|&(_, _, id)| id)
     }
 
     pub(crate) fn half_open(&self) -> &BTreeSet<ConnId> {
@@ -191,7 +197,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// The first to hold a place keeps it.
+    /// The first to hold a place keeps it; only of peers several may ask the same.
     fn put(self, table: &mut Table, id: ConnId) {
         match self {
             Entry::Comm(comm) => table.by_comm.entry(comm).or_insert(id),
@@ -199,7 +205,10 @@ impl Entry {
             Entry::RemoteComm(guid, comm) => table.by_remote_comm.entry((guid, comm)).or_insert(id),
             Entry::RemoteQp(guid, qpn) => table.by_remote_qp.entry((guid, qpn)).or_insert(id),
             Entry::Question(src, comm) => table.by_question.entry((src, comm)).or_insert(id),
-            Entry::Peer(service, gid) => table.peers.entry((service, gid)).or_insert(id),
+            Entry::Peer(service, gid) => {
+                table.peers.insert((service, gid, id));
+                return;
+            }
         };
     }
 
@@ -215,7 +224,9 @@ impl Entry {
             Entry::RemoteComm(guid, comm) => take(&mut table.by_remote_comm, &(guid, comm), id),
             Entry::RemoteQp(guid, qpn) => take(&mut table.by_remote_qp, &(guid, qpn), id),
             Entry::Question(src, comm) => take(&mut table.by_question, &(src, comm), id),
-            Entry::Peer(service, gid) => take(&mut table.peers, &(service, gid), id),
+            Entry::Peer(service, gid) => {
+                table.peers.remove(&(service, gid, id));
+            }
         }
     }
 }

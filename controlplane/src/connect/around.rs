@@ -7,7 +7,6 @@ use uroce_wire::{Encap, Mac, PathMtu, Pkey, Qpn};
 
 use super::source::{Way, find_own};
 use crate::gsi::{GSI, Gsi};
-use crate::path::neighbour::Resolution;
 use crate::path::{AddressVector, PathError, Route};
 use crate::port_watch::Ports;
 
@@ -73,14 +72,9 @@ impl Around<'_> {
         port: u8,
         vector: &AddressVector,
     ) -> Result<Option<(Route, Mac)>, PathError> {
-        let at = usize::from(port).wrapping_sub(1);
-        let neighbours = self.ports.neighbours.get_mut(at).ok_or(PathError::NoPort(port))?;
-        let route = Route::find(vector, port, neighbours)?;
-        match neighbours.resolve(self.now, route.next_hop) {
-            Resolution::Ready(mac) => Ok(Some((route, mac))),
-            Resolution::Pending => Ok(None),
-            Resolution::Failed => Err(route.no_answer()),
-        }
+        let route = Route::find(vector, port, &self.ports.neighbours)?;
+        let neighbours = &mut self.ports.neighbours[usize::from(port) - 1];
+        Ok(route.resolve(self.now, neighbours)?.map(|mac| (route, mac)))
     }
 
     /// The largest path MTU of a port.

@@ -5,10 +5,10 @@
 //! index), so a route chooses the next hop only.
 //!
 //! Invariants
-//! - A next hop is on the link and is not an address of the port's.
+//! - A next hop is on the link and is not an address of the port's. To those there is none.
 //! - The longest prefix wins; of two as long the link, then the route given first.
 //!
-//! Not here: routing between ports, kernel routing tables.
+//! Not here: addresses of the device's other ports ([`crate::path`]), kernel routing tables.
 
 use std::net::IpAddr;
 
@@ -24,12 +24,21 @@ pub enum RouteError {
     /// Multicast, broadcast or unspecified.
     #[error("{0} is not the address of one host")]
     NotUnicast(IpAddr),
-    /// The port's own. QPs of one port cannot be connected to each other.
-    #[error("{0} is this port's own address: loopback is not supported")]
-    OwnAddress(IpAddr),
+    /// The kernel's loopback interface is no port's.
+    #[error("{0} is no address of a port: name one, and its packets stay in this process")]
+    KernelLoopback(IpAddr),
     /// No prefix contains it and no route leads there.
     #[error("{0} is not on the port's link and there is no gateway for it")]
     Unreachable(IpAddr),
+}
+
+/// Where packets for a destination go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// To this neighbour on the link: the destination or a router.
+    Neighbour(IpAddr),
+    /// Nowhere: the destination is our own.
+    Own,
 }
 
 /// A static route: packets for that network go to that neighbour.
@@ -73,22 +82,26 @@ impl Routes {
         &mut self.own
     }
 
-    /// The neighbour to which packets for `dst` go.
+    /// The neighbour to which packets for `dst` go, if it is not the port's own address.
     ///
     /// # Errors
     ///
-    /// [`RouteError`]; `OwnAddress` for the addresses of this port.
-    pub fn next_hop(&self, dst: IpAddr) -> Result<IpAddr, RouteError> {
-        self.way(dst).map(|(_, next_hop)| next_hop)
+    /// [`RouteError`].
+    pub fn next_hop(&self, dst: IpAddr) -> Result<NextHop, RouteError> {
+        match self.is_own(dst) {
+            true => Ok(NextHop::Own),
+            false => self.way(dst).map(|(_, neighbour)| NextHop::Neighbour(neighbour)),
+        }
     }
 
-    /// The same with the length of the prefix that leads there.
+    /// The neighbour that leads to what is not the port's own, and the length of the prefix that
+    /// says so.
     pub(crate) fn way(&self, dst: IpAddr) -> Result<(u8, IpAddr), RouteError> {
         if !is_unicast(dst) || self.own.prefixes().any(|own| own.is_edge_of_network(dst)) {
             return Err(RouteError::NotUnicast(dst));
         }
-        if dst.is_loopback() || self.is_own(dst) {
-            return Err(RouteError::OwnAddress(dst));
+        if dst.is_loopback() {
+            return Err(RouteError::KernelLoopback(dst));
         }
         let direct = self.link_len(dst).map(|len| (len, dst));
         let fits = |route: &&StaticRoute| route.to.contains(dst) && self.is_neighbour(route.via);
@@ -145,6 +158,10 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn hop(text: &str) -> Result<NextHop, RouteError> {
+        Ok(NextHop::Neighbour(ip(text)))
+    }
+
     fn routes() -> Routes {
         let prefixes = ["192.0.2.1/24", "2001:db8::1/64", "fe80::1/64"];
         let own = GidTable::new(&prefixes.map(|text| text.parse().unwrap()));
@@ -165,10 +182,10 @@ mod tests {
     #[test]
     fn neighbours_are_reached_directly_and_others_through_the_gateway() {
         let routes = routes();
-        assert_eq!(routes.next_hop(ip("192.0.2.7")), Ok(ip("192.0.2.7")));
-        assert_eq!(routes.next_hop(ip("198.51.100.7")), Ok(ip("192.0.2.254")));
-        assert_eq!(routes.next_hop(ip("2001:db8::7")), Ok(ip("2001:db8::7")));
-        assert_eq!(routes.next_hop(ip("fe80::7")), Ok(ip("fe80::7")));
+        assert_eq!(routes.next_hop(ip("192.0.2.7")), hop("192.0.2.7"));
+        assert_eq!(routes.next_hop(ip("198.51.100.7")), hop("192.0.2.254"));
+        assert_eq!(routes.next_hop(ip("2001:db8::7")), hop("2001:db8::7"));
+        assert_eq!(routes.next_hop(ip("fe80::7")), hop("fe80::7"));
     }
 
     #[test]
@@ -185,7 +202,7 @@ mod tests {
             ("2001:db8:7::1", "fe80::9"),
         ];
         for (dst, next_hop) in cases {
-            assert_eq!(routes.next_hop(ip(dst)), Ok(ip(next_hop)), "{dst}");
+            assert_eq!(routes.next_hop(ip(dst)), hop(next_hop), "{dst}");
         }
     }
 
@@ -197,18 +214,26 @@ mod tests {
             routes.next_hop(ip("203.0.113.1")),
             Err(RouteError::Unreachable(ip("203.0.113.1")))
         );
-        assert_eq!(routes.next_hop(ip("10.9.9.9")), Ok(ip("10.9.9.9")));
+        assert_eq!(routes.next_hop(ip("10.9.9.9")), hop("10.9.9.9"));
     }
 
     #[test]
     fn what_cannot_be_reached_says_why() {
         let routes = routes();
         let error = |text| routes.next_hop(ip(text)).unwrap_err();
-        assert_eq!(error("192.0.2.1"), RouteError::OwnAddress(ip("192.0.2.1")));
-        assert_eq!(error("127.0.0.1"), RouteError::OwnAddress(ip("127.0.0.1")));
+        assert_eq!(error("127.0.0.1"), RouteError::KernelLoopback(ip("127.0.0.1")));
+        assert_eq!(error("::1"), RouteError::KernelLoopback(ip("::1")));
         assert_eq!(error("2001:db8:1::7"), RouteError::Unreachable(ip("2001:db8:1::7")));
         for text in ["224.0.0.5", "192.0.2.255", "192.0.2.0", "0.0.0.0", "ff02::1", "::"] {
             assert_eq!(error(text), RouteError::NotUnicast(ip(text)));
+        }
+    }
+
+    #[test]
+    fn an_address_of_the_ports_own_has_no_next_hop_whatever_routes_say() {
+        let routes = routes();
+        for text in ["192.0.2.1", "2001:db8::1", "fe80::1"] {
+            assert_eq!(routes.next_hop(ip(text)), Ok(NextHop::Own));
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The port with the longest prefix towards the peer wins, one that is up before one that is not,
 //! then the lowest. Of its addresses that of the peer's own prefix wins, then that of the router's;
-//! a link-local peer is reached from a link-local address, others are not.
+//! a link-local peer is reached from a link-local address, others are not. An address of the
+//! device's own is reached from itself, or from whichever of its addresses is given.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -25,13 +26,16 @@ pub(crate) struct Source {
 ///
 /// [`PathError::NoAddress`] if no port has `address`, else why no port leads to `dst`.
 pub(crate) fn choose<'a>(
-    ports: impl Iterator<Item = (&'a Routes, bool)>,
+    ports: impl Iterator<Item = (&'a Routes, bool)> + Clone,
     dst: IpAddr,
     address: Option<IpAddr>,
 ) -> Result<Source, PathError> {
     let mut best = None;
     let mut refusal =
         address.map_or(PathError::Route(RouteError::Unreachable(dst)), PathError::NoAddress);
+    if ports.clone().any(|(routes, _)| routes.is_own(dst)) {
+        return holder(ports, address.unwrap_or(dst)).ok_or(refusal);
+    }
     for ((routes, up), port) in ports.zip(1..) {
         let has_it = address.is_none_or(|address| routes.is_own(address));
         match routes.way(dst) {
@@ -48,6 +52,16 @@ pub(crate) fn choose<'a>(
     }
     let (rank, sgid_index) = best.ok_or(refusal)?;
     Ok(Source { port: rank.2.0, sgid_index })
+}
+
+/// The port that has the address: one that is up before one that is not, then the lowest.
+fn holder<'a>(ports: impl Iterator<Item = (&'a Routes, bool)>, address: IpAddr) -> Option<Source> {
+    let holds = |((routes, up), port): ((&Routes, bool), u8)| {
+        let sgid_index = routes.own().index(address)?;
+        Some((up, Reverse(port), sgid_index))
+    };
+    let (_, Reverse(port), sgid_index) = ports.zip(1..).filter_map(holds).max()?;
+    Some(Source { port, sgid_index })
 }
 
 fn sgid_index(
@@ -108,8 +122,6 @@ mod tests {
         let first_down = ports.iter().zip([false, true]);
         let source = choose(first_down, ip("192.0.2.9"), None).unwrap();
         assert_eq!(source, Source { port: 2, sgid_index: 0 });
-        // The second's own address is the first's neighbour.
-        assert_eq!(from(&ports, "192.0.2.2", None), Ok((1, 0)));
     }
 
     #[test]
@@ -137,10 +149,40 @@ mod tests {
     }
 
     #[test]
+    fn an_own_address_is_reached_from_itself_or_from_any_other_that_is_given() {
+        let ports = [
+            port(&["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64"], None),
+            port(&["192.0.2.3/24", "198.51.100.1/24"], None),
+        ];
+        for (own, expected) in [
+            ("192.0.2.1", (1, 0)),
+            ("192.0.2.2", (1, 1)),
+            ("2001:db8::1", (1, 2)),
+            ("192.0.2.3", (2, 0)),
+            ("198.51.100.1", (2, 1)),
+        ] {
+            assert_eq!(from(&ports, own, None), Ok(expected), "{own}");
+            // Its port may be another, on whose link it is not.
+            assert_eq!(from(&ports, own, Some("192.0.2.2")), Ok((1, 1)), "{own}");
+        }
+        let absent = PathError::NoAddress(ip("192.0.2.4"));
+        assert_eq!(from(&ports, "192.0.2.1", Some("192.0.2.4")), Err(absent));
+    }
+
+    #[test]
+    fn of_two_ports_with_the_address_one_that_is_up_is_taken() {
+        let ports = [port(&["192.0.2.1/24"], None), port(&["192.0.2.1/24"], None)];
+        for (up, expected) in [([true, true], 1), ([false, true], 2), ([false, false], 1)] {
+            let source = choose(ports.iter().zip(up), ip("192.0.2.1"), None).unwrap();
+            assert_eq!(source.port, expected);
+        }
+    }
+
+    #[test]
     fn a_peer_that_no_port_leads_to_says_why() {
         let own = [port(&["192.0.2.1/24"], None)];
         let refused = |dst: &str| from(&own, dst, None).unwrap_err();
-        assert_eq!(refused("192.0.2.1"), RouteError::OwnAddress(ip("192.0.2.1")).into());
+        assert_eq!(refused("127.0.0.1"), RouteError::KernelLoopback(ip("127.0.0.1")).into());
         assert_eq!(refused("2001:db8::1"), RouteError::Unreachable(ip("2001:db8::1")).into());
         assert_eq!(refused("224.0.0.1"), RouteError::NotUnicast(ip("224.0.0.1")).into());
         // A link-local peer cannot be reached from the address of another scope.

@@ -6,7 +6,7 @@ use uroce_wire::Mac;
 
 use super::Thread;
 use super::requests::answer;
-use crate::path::neighbour::{Neighbours, Resolution};
+use crate::path::neighbour::Neighbours;
 use crate::path::{AddressVector, PathError, Route};
 use crate::request::{ModifyQp, Reply, RequestError};
 
@@ -27,9 +27,6 @@ pub(super) enum Then {
     Tell(Reply<Mac>),
     Handle(Reply<PathAttr>),
 }
-
-/// One of [`Route`]'s two ways to be found.
-type FindRoute = fn(&AddressVector, u8, &Neighbours) -> Result<Route, PathError>;
 
 impl Thread {
     pub(super) fn modify(&mut self, modify: ModifyQp) {
@@ -57,9 +54,13 @@ impl Thread {
         }
     }
 
-    /// The Ethernet address of a path's next hop.
+    /// The Ethernet address of a path's next hop; for an own address that of its port.
     pub(super) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
+        let own = |port: &&Neighbours| port.routes().is_own(vector.dgid.to_ip());
         match self.route(vector, port) {
+            Ok(_) if let Some(own) = self.ports.neighbours.iter().find(own) => {
+                answer(&reply, Ok(own.mac()));
+            }
             Ok(route) => {
                 self.waiting.push(Waiting { routes: vec![route], then: Then::Tell(reply) })
             }
@@ -81,10 +82,9 @@ impl Thread {
                 Err(error) => then.refuse(error.into()),
             };
         };
-        let path = self.find(vector, port, Route::to_group).map(|route| {
-            let neighbours = &self.ports.neighbours[usize::from(route.port) - 1];
-            route.handle_path(neighbours, mac)
-        });
+        let ports = &self.ports.neighbours;
+        let path = Route::to_group(vector, port, ports)
+            .map(|route| route.handle_path(&ports[usize::from(port) - 1], mac));
         answer(&reply, path.map_err(RequestError::from));
     }
 
@@ -106,12 +106,7 @@ impl Thread {
     }
 
     fn route(&self, vector: &AddressVector, port: u8) -> Result<Route, PathError> {
-        self.find(vector, port, Route::find)
-    }
-
-    fn find(&self, vector: &AddressVector, port: u8, find: FindRoute) -> Result<Route, PathError> {
-        let neighbours = self.ports.neighbours.get(usize::from(port).wrapping_sub(1));
-        neighbours.ok_or(PathError::NoPort(port)).and_then(|own| find(vector, port, own))
+        Route::find(vector, port, &self.ports.neighbours)
     }
 
     /// Goes on with the requests whose neighbours are known by now, or will never be.
@@ -136,11 +131,7 @@ impl Thread {
         for route in routes {
             let neighbours = &mut self.ports.neighbours[usize::from(route.port) - 1];
             // All are asked at once.
-            match neighbours.resolve(now, route.next_hop) {
-                Resolution::Pending => {}
-                Resolution::Failed => return Err(route.no_answer()),
-                Resolution::Ready(mac) => macs.push(mac),
-            }
+            macs.extend(route.resolve(now, neighbours)?);
         }
         Ok((macs.len() == routes.len()).then_some(macs))
     }

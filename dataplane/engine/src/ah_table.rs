@@ -8,6 +8,7 @@
 //!
 //! Not here: how an address resolves to headers (the control plane's).
 
+use crate::mcast::multicast_mac;
 use crate::pace::Pace;
 use crate::published::Published;
 use crate::qsbr::{InTurn, Turns};
@@ -15,7 +16,7 @@ use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use uroce_transport::{Ah, Pd, StaticRate};
-use uroce_wire::{Encap, HeaderTemplate};
+use uroce_wire::{Encap, Gid, HeaderTemplate};
 
 /// Most address handles of an engine; leaves 256 generations of each place.
 pub const MAX_AHS: u32 = 1 << 24;
@@ -41,6 +42,8 @@ pub(crate) struct Handle {
     port: usize,
     pub(crate) template: HeaderTemplate,
     pub(crate) pace: Pace,
+    /// The multicast group that it leads to.
+    pub(crate) group: Option<Gid>,
 }
 
 /// All address handles of an engine.
@@ -90,7 +93,8 @@ impl AhTable {
         places.numbers[index as usize] = number;
         places.taken[index as usize] = true;
         let (template, pace) = (encap.template(), Pace::new(rate));
-        let handle = Handle { number, pd, port, template, pace };
+        let group = multicast_mac(encap.dst).map(|_| encap.dst);
+        let handle = Handle { number, pd, port, template, pace, group };
         // The place is free: nothing was there.
         self.handles.replace(index as usize, Some(Box::new(handle)));
         Ok(Ah(number))

@@ -19,6 +19,7 @@ uroce_transport::counted! {
         RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
         RxGsi "rx_gsi_packets" "A packet to QP 1 received, for the control plane."
         TxOther "tx_other_packets" "A frame of the control plane sent."
+        Looped "looped_packets" "A packet to an address of the device's own, sent and received here."
         HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
         TxFull "tx_full" "A turn in which the port took no more frames; they went later."
         NoMbuf "tx_no_mbuf" "A turn in which the mempool was empty; packets went later."

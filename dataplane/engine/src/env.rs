@@ -8,10 +8,10 @@ use crate::tables::Tables;
 use crate::tx::Lane;
 use std::cell::RefCell;
 use uroce_transport::{
-    Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault, Outbound,
-    Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault,
+    Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
-use uroce_wire::{Rkey, Va};
+use uroce_wire::{Gid, Qpn, Rkey, Va};
 
 /// Memory by the key table, packets by the QP's port, completions to a buffer of this turn.
 pub(crate) struct QpEnv<'a> {
@@ -79,18 +79,33 @@ impl PacketSink for QpEnv<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let template = match packet.path {
             Path::Connected(template) => template,
-            Path::Ah(ah) => {
-                let (pd, turn) = (packet.by.pd, self.memory.turn());
-                let handle = self.tables.handles.find(ah, pd, self.port, turn);
-                let handle = handle.ok_or(TransmitError::UnknownAh)?;
-                handle.pace.check(self.now).map_err(TransmitError::Paced)?;
-                let len =
-                    self.lane.transmit(&handle.template, packet, self.memory, self.counters)?;
-                handle.pace.charge(len, self.now);
-                return Ok(len);
-            }
+            Path::Ah(ah) => return self.transmit_datagram(ah, packet),
         };
         self.lane.transmit(template, packet, self.memory, self.counters)
+    }
+}
+
+impl QpEnv<'_> {
+    fn transmit_datagram(&mut self, ah: Ah, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
+        let (pd, turn) = (packet.by.pd, self.memory.turn());
+        let handle = self.tables.handles.find(ah, pd, self.port, turn);
+        let handle = handle.ok_or(TransmitError::UnknownAh)?;
+        handle.pace.check(self.now).map_err(TransmitError::Paced)?;
+        let (template, memory, counters) = (&handle.template, self.memory, self.counters);
+        let len = match handle.group {
+            Some(group) if self.is_heard_here(group, packet) => {
+                self.lane.transmit_to_group(template, packet, memory, counters)?
+            }
+            _ => self.lane.transmit(template, packet, memory, counters)?,
+        };
+        handle.pace.charge(len, self.now);
+        Ok(len)
+    }
+
+    /// Is the datagram for QPs of the group, and are some of them ours?
+    fn is_heard_here(&self, group: Gid, packet: &Outbound<'_>) -> bool {
+        let members = self.tables.groups.find(group, self.memory.turn());
+        packet.bth.dest_qpn == Qpn::MULTICAST && members.is_some()
     }
 }
 

@@ -9,9 +9,13 @@
 //!                 └ not RoCEv2 ─▶ the control plane's queue
 //! ```
 //!
+//! What this lcore has sent to an address of the device's own comes first, and goes the same way
+//! ([`looped`]).
+//!
 //! Invariants
 //! - No byte of a packet is believed before its invariant CRC is verified. A packet that was handed
-//!   over has been verified by who handed it over.
+//!   over has been verified by who handed it over, and one that has not left has nothing to be
+//!   verified.
 //! - An early exit has a [`DropReason`], which is counted. A frame is freed by who drops it, all of
 //!   a burst at once.
 //!
@@ -19,6 +23,7 @@
 
 mod deliver;
 mod group;
+mod looped;
 
 use crate::config::{MAX_LCORES, PortAddresses};
 use crate::counters::{CounterBlock, EngineCounter};
@@ -148,7 +153,10 @@ impl Receiver {
         shard: &mut Shard,
         around: &mut Around<'_>,
     ) -> bool {
-        let mut any = false;
+        let mut any = !around.lanes[port].looped.is_empty();
+        if any {
+            self.receive_looped(port, shard, around);
+        }
         for _ in 0..BURSTS {
             let lane = &mut around.lanes[port];
             lane.queue.rx_burst(&mut self.burst);

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A QP sends at most [`QUANTUM`] packets before the next one's turn.
-//! - Who finds the port full keeps its place at the front, so a busy port serves all in order.
+//! - Who finds the port full keeps its place at the front, so a busy port serves all in order. Who
+//!   finds the way back full, which no other lcore empties, goes behind those who send elsewhere.
 //! - A turn of the lcore takes at most about [`TURN`] packets for a port, so receiving never waits
 //!   long.
 
@@ -31,6 +32,9 @@ impl Shard {
             }
             match progress {
                 Some(Progress::More) => around.lanes[port].active.push_back(index),
+                Some(Progress::Blocked) if around.lanes[port].take_loop_full() => {
+                    around.lanes[port].active.push_back(index);
+                }
                 Some(Progress::Blocked) => {
                     around.lanes[port].active.push_front(index);
                     break;

@@ -1,13 +1,17 @@
-//! Burst out: packets of QPs and frames of the control plane leave through a port.
+//! Burst out: packets of QPs and frames of the control plane leave through a port, or come back.
 //!
 //! ```text
-//!   Outbound ─▶ mbuf: template │ BTH … │ payload, gathered │ pad │ ICRC ─▶ batch ─▶ tx_burst
+//!   Outbound ─▶ mbuf: template │ BTH … │ payload, gathered │ pad │ ICRC ─┬▶ batch ─▶ tx_burst
+//!                                                                        └▶ looped ─▶ rx
 //! ```
+//!
+//! What is addressed to the device itself never reaches the port: the same lcore receives it in its
+//! next turn. A datagram to a group goes both ways if QPs of ours are in the group.
 //!
 //! Invariants
 //! - A packet that was taken is sent: what the port refuses stays at the front of the batch, and a
-//!   full batch or an empty mempool is [`TransmitError::Full`], never a loss. Only a port whose link
-//!   is down loses what it is given.
+//!   full batch, a full way back or an empty mempool is [`TransmitError::Full`], never a loss. Only
+//!   a port whose link is down loses what it is given; the way back is no matter of the link's.
 //! - A frame longer than an mbuf is refused; Modify QP refuses a path MTU that could make one.
 //!
 //! Not here: whose turn it is to send ([`crate::schedule`]).
@@ -20,7 +24,7 @@ use crate::mr_table::Access;
 use crate::port::QueuePair;
 use std::collections::VecDeque;
 use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
-use uroce_wire::{HeaderTemplate, ICRC_LEN, PathMtu, emit_headers, headers_len, seal};
+use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, PathMtu, emit_headers, headers_len, seal};
 
 /// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
 const SPARE: usize = BATCH / 4;
@@ -50,6 +54,10 @@ pub(crate) struct Lane {
     cut: bool,
     /// Frames on their way to the port.
     batch: MbufBatch,
+    /// Frames on their way back, whole and sealed: this lcore's next turn receives them.
+    pub(crate) looped: MbufBatch,
+    /// A packet was refused last since there was no room on the way back.
+    loop_full: bool,
     /// Empty mbufs.
     spare: MbufBatch,
     /// The mempool was found empty in this turn.
@@ -72,6 +80,8 @@ impl Lane {
             tx_loss,
             cut: false,
             batch: MbufBatch::new(),
+            looped: MbufBatch::new(),
+            loop_full: false,
             spare: MbufBatch::new(),
             starved: false,
         }
@@ -89,26 +99,117 @@ impl Lane {
         memory: &Access<'_>,
         counters: &CounterBlock,
     ) -> Result<u32, TransmitError> {
+        if template.is_loopback() {
+            return self.transmit_looped(template, packet, memory, counters);
+        }
         if !self.has_room() {
+            self.loop_full = false;
             return Err(TransmitError::Full);
         }
+        let (len, mbuf) = self.build(template, packet, memory, counters, self.cut)?;
+        if let Some(mbuf) = mbuf {
+            let _ = self.batch.push(mbuf);
+        }
+        Ok(len)
+    }
+
+    /// The same for a packet to an address of the device's own.
+    #[inline(never)]
+    fn transmit_looped(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &Access<'_>,
+        counters: &CounterBlock,
+    ) -> Result<u32, TransmitError> {
+        self.check_loop_room()?;
+        let (len, mbuf) = self.build(template, packet, memory, counters, false)?;
+        if let Some(mbuf) = mbuf {
+            counters.count(EngineCounter::Looped);
+            let _ = self.looped.push(mbuf);
+        }
+        Ok(len)
+    }
+
+    /// The same for a datagram to a group that QPs of ours are in: it leaves, and comes back to
+    /// them.
+    //= check L5 — the members beside the sender hear it as those on other hosts do
+    pub(crate) fn transmit_to_group(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &Access<'_>,
+        counters: &CounterBlock,
+    ) -> Result<u32, TransmitError> {
+        self.check_loop_room()?;
+        if !self.has_room() {
+            self.loop_full = false;
+            return Err(TransmitError::Full);
+        }
+        let mut copy = self.empty_mbuf().ok_or(TransmitError::Full)?;
+        let built = self.build(template, packet, memory, counters, false);
+        let (len, mbuf) = match built {
+            Ok((len, Some(mbuf))) => (len, mbuf),
+            lost_or_refused => {
+                let _ = self.spare.push(copy);
+                return lost_or_refused.map(|(len, _)| len);
+            }
+        };
+        // Mbufs of one mempool are of one size.
+        if copy.set_len(mbuf.len()).is_ok() {
+            copy.as_mut_slice().copy_from_slice(mbuf.as_slice());
+            counters.count(EngineCounter::Looped);
+            let _ = self.looped.push(copy);
+        }
+        if self.cut {
+            counters.count(EngineCounter::TxLinkDown);
+            let _ = self.spare.push(mbuf);
+        } else {
+            let _ = self.batch.push(mbuf);
+        }
+        Ok(len)
+    }
+
+    /// Builds a packet; `None` beside its length if it is lost here, because the link is `cut` or by
+    /// injected loss.
+    #[inline(always)]
+    fn build(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &Access<'_>,
+        counters: &CounterBlock,
+        cut: bool,
+    ) -> Result<(u32, Option<Mbuf>), TransmitError> {
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
         let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
         let built = build(&mut mbuf, template, packet, memory, next);
         let len = mbuf.len();
-        if built.is_err() || self.cut || self.tx_loss.loses() {
+        if built.is_err() || cut || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
             let _ = self.spare.push(mbuf);
             built?;
-            let cut = if self.cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
+            let cut = if cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
             counters.count(cut);
-        } else {
-            counters.count(EngineCounter::TxPackets);
-            counters.add(EngineCounter::TxBytes, len as u64);
-            let _ = self.batch.push(mbuf);
+            self.taken += 1;
+            return Ok((len as u32, None));
         }
+        counters.count(EngineCounter::TxPackets);
+        counters.add(EngineCounter::TxBytes, len as u64);
         self.taken += 1;
-        Ok(len as u32)
+        Ok((len as u32, Some(mbuf)))
+    }
+
+    /// Is there room for one more frame on the way back?
+    #[inline]
+    fn check_loop_room(&mut self) -> Result<(), TransmitError> {
+        self.loop_full = self.looped.room() == 0;
+        if self.loop_full { Err(TransmitError::Full) } else { Ok(()) }
+    }
+
+    /// Was it the way back that the last refused packet found full? Says so once.
+    pub(crate) fn take_loop_full(&mut self) -> bool {
+        std::mem::take(&mut self.loop_full)
     }
 
     /// A frame like this one; `None` if the mempool is empty.
@@ -121,6 +222,11 @@ impl Lane {
 
     /// Queues a frame that is complete; gives it back if there is no room.
     pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) -> Result<(), Mbuf> {
+        if frame.as_slice().starts_with(&Mac::LOOPBACK.0) {
+            self.looped.push(frame)?;
+            counters.count(EngineCounter::Looped);
+            return Ok(());
+        }
         if self.cut {
             counters.count(EngineCounter::TxLinkDown);
             return Ok(());

@@ -20,7 +20,7 @@ use crate::{Gid, Mac};
 pub struct Encap {
     /// Our port.
     pub src_mac: Mac,
-    /// The next hop.
+    /// The next hop; [`Mac::LOOPBACK`] where `dst` is our own.
     pub dst_mac: Mac,
     /// 802.1Q tag.
     pub vlan: Option<Vlan>,
@@ -162,6 +162,12 @@ impl HeaderTemplate {
         }
     }
 
+    /// Does the path end where it begins, without a link between?
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        self.bytes.starts_with(&Mac::LOOPBACK.0)
+    }
+
     /// Are these the source and destination of a packet that comes back on this path?
     #[inline]
     pub fn leads_back(&self, src: Gid, dst: Gid) -> bool {
@@ -290,6 +296,16 @@ mod tests {
             let mut other = encap.dst;
             other.0[15] ^= 1;
             assert!(!template.leads_back(other, encap.src));
+        }
+    }
+
+    #[test]
+    fn a_path_to_ones_own_address_is_told_by_its_next_hop() {
+        for encap in encaps() {
+            assert!(!encap.template().is_loopback());
+            let own = Encap { dst_mac: Mac::LOOPBACK, ..encap }.template();
+            assert!(own.is_loopback());
+            assert!(own.encap().template().is_loopback(), "read back, it still is");
         }
     }
 

@@ -10,6 +10,9 @@ pub struct Mac(pub [u8; 6]);
 impl Mac {
     /// All stations.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
+    /// Nobody's on any link: where packets to an address of one's own go, which never leave. The
+    /// kernel's loopback interface has the same.
+    pub const LOOPBACK: Mac = Mac([0; 6]);
 
     /// Whether the group bit is set; true of broadcast too.
     #[inline]

@@ -10,7 +10,7 @@ use uroce_wire::cm::{
 use super::{Cm, check_path, check_range};
 use crate::conn::Conn;
 use crate::state::{Event, LapEvent, State};
-use crate::{AcceptParams, CloseReason, CmError, CmEvent, ConnId, ConnectParams};
+use crate::{AcceptParams, CloseReason, CmError, CmEvent, ConnId, ConnectParams, Path};
 
 impl Cm {
     /// Asks for a connection. What comes of it: [`CmEvent::Accepted`], or [`CmEvent::Closed`].
@@ -21,10 +21,7 @@ impl Cm {
         check_connect(params)?;
         self.check_qpn(params.local_qpn)?;
         self.check_room()?;
-        let peer = self.table.peer(params.service_id, params.primary.remote);
-        if params.peer_to_peer && peer.is_some() {
-            return Err(CmError::ServiceInUse(params.service_id));
-        }
+        self.check_peer(params)?;
         let comm = self.comm_id();
         let mut conn = Conn::new(comm, params.service_id, params.primary);
         conn.state = State::ReqSent;
@@ -61,6 +58,17 @@ impl Cm {
         };
         self.send_repeated(now, id, Message::Req(req));
         Ok(id)
+    }
+
+    /// Of a host one peer may be asked for at a time; on our own both ends ask the same.
+    fn check_peer(&self, params: &ConnectParams) -> Result<(), CmError> {
+        let Path { local, remote, .. } = params.primary;
+        let most = if local == remote { 2 } else { 1 };
+        let asked = self.table.peers(params.service_id, remote).count();
+        match params.peer_to_peer && asked >= most {
+            true => Err(CmError::ServiceInUse(params.service_id)),
+            false => Ok(()),
+        }
     }
 
     /// Accepts a [`CmEvent::Request`]. The queue pair is ready to receive before this is called.

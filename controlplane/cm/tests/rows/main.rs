@@ -3,6 +3,7 @@
 mod alternate;
 mod end;
 mod luck;
+mod own;
 mod private;
 mod reject;
 mod setup;

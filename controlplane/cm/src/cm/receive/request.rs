@@ -37,7 +37,10 @@ impl Cm {
             let ari = if reason == RejectReason::INVALID_PATH_MTU { &mtu[..] } else { &[] };
             return refuse(self, reason, ari);
         }
-        if let Some(id) = self.table.peer(req.service_id, addr.src) {
+        // Who asks its own host is not its own peer.
+        let asker = self.table.by_comm(req.local_comm_id);
+        let peer = self.table.peers(req.service_id, addr.src).find(|&id| Some(id) != asker);
+        if let Some(id) = peer {
             return self.on_crossing_req(addr, transaction, id, req);
         }
         match self.check_room_for_req(now, req) {

@@ -1,0 +1,118 @@
+//! Loopback: what an lcore has sent to an address of the device's own, received as if it had come
+//! in at the port that has the address.
+//!
+//! Whether a packet goes this way its path says ([`HeaderTemplate::is_loopback`]), not its addresses:
+//! behind a tap or a vhost socket the kernel may have the same ones.
+//!
+//! Invariants
+//! - The Ethernet header of a looped frame means nothing: ports of different VLANs of one device
+//!   hear each other.
+//! - Loss that is injected holds for it as for any frame. A link that is down does not: there is none
+//!   between.
+//!
+//! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
+
+use super::{
+    Around, Datagram, DropReason, EngineCounter, Frame, From, GSI_WAY, Inbound, Mbuf, MbufBatch,
+    Packet, Receiver, Shard, Way, count_packet, deliver, group, hand_over, no_qp, to_gsi,
+};
+use crate::mcast::multicast_mac;
+use crate::tx::Lane;
+use uroce_wire::Gid;
+
+impl Receiver {
+    /// Takes what was sent back by port `port`, counted from 0, since the last turn.
+    #[cold]
+    pub(super) fn receive_looped(
+        &mut self,
+        port: usize,
+        shard: &mut Shard,
+        around: &mut Around<'_>,
+    ) {
+        let mut looped = std::mem::replace(&mut around.lanes[port].looped, MbufBatch::new());
+        for mbuf in looped.drain() {
+            if let Some(mbuf) = self.receive_one(port, mbuf, shard, around) {
+                // As many as the batch holds at most.
+                let _ = self.done.push(mbuf);
+            }
+        }
+        self.done.clear();
+    }
+
+    /// Gives the frame back if it is dealt with.
+    fn receive_one(
+        &self,
+        sent_by: usize,
+        mbuf: Mbuf,
+        shard: &mut Shard,
+        around: &mut Around<'_>,
+    ) -> Option<Mbuf> {
+        let Ok(Frame::Roce(datagram)) = Frame::parse(mbuf.as_slice()) else {
+            shard.counters.count_drop(DropReason::Malformed);
+            return Some(mbuf);
+        };
+        let Some(port) = port_of(&datagram, sent_by, around.lanes) else {
+            // It has lost the address since.
+            shard.counters.count_drop(DropReason::NotForUs);
+            return Some(mbuf);
+        };
+        if around.lanes[port].rx_loss.loses() {
+            shard.counters.count(EngineCounter::RxLost);
+            return Some(mbuf);
+        }
+        let from = From { port, lcore: self.lcore, finder: &self.finder };
+        count_packet(mbuf.as_slice(), &shard.counters);
+        match sort(&datagram, &from, shard, around) {
+            Way::Done => {}
+            Way::Drop(reason) => shard.counters.count_drop(reason),
+            Way::Group => group::spread(&mbuf, &from, &self.exits, shard, around),
+            Way::Leave(GSI_WAY) => {
+                let rest = to_gsi(&self.exits, port, mbuf, shard);
+                self.exits.waker.wake();
+                return rest;
+            }
+            Way::Leave(owner) => {
+                return hand_over(&self.exits, usize::from(owner), port, mbuf, shard);
+            }
+        }
+        Some(mbuf)
+    }
+}
+
+/// The port that has the address, that of the sender first. A group is the sender's port's.
+fn port_of(datagram: &Datagram<'_>, sent_by: usize, lanes: &[Lane]) -> Option<usize> {
+    let has = |lane: &Lane, gid: &Gid| lane.addresses.gids.contains(gid);
+    if has(&lanes[sent_by], &datagram.dst) || multicast_mac(datagram.dst).is_some() {
+        return Some(sent_by);
+    }
+    lanes.iter().position(|lane| has(lane, &datagram.dst))
+}
+
+/// Whom a frame is for.
+fn sort(
+    datagram: &Datagram<'_>,
+    from: &From<'_>,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Way {
+    if multicast_mac(datagram.dst).is_some() {
+        return Way::Group;
+    }
+    let packet = match Packet::parse(datagram.transport) {
+        Ok(packet) => packet,
+        Err(error) => return Way::Drop(error.into()),
+    };
+    let qpn = packet.bth.dest_qpn;
+    match from.finder.find(qpn) {
+        None => no_qp(&packet),
+        Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
+        Some(place) => {
+            let &Datagram { src, dst, l3, .. } = datagram;
+            let inbound = Inbound { src, dst, port: from.number(), l3, packet };
+            match deliver(place, qpn, &inbound, shard, around) {
+                Ok(()) => Way::Done,
+                Err(reason) => Way::Drop(reason),
+            }
+        }
+    }
+}
