@@ -1,1 +1,3 @@
 //! librdmacm: connections by IP address and port.
+
+pub(crate) mod addrinfo;
