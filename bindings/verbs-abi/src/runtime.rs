@@ -1,45 +1,87 @@
-//! The process's devices: what is configured, and the engine behind it, which starts when it is
-//! needed.
+//! The process's devices: what is configured, which of it this process is, and the engine behind it,
+//! which starts when it is needed.
+//!
+//! ```text
+//!   devices ──> identity: a claim on a file ──> engine: EAL, ports, lcores ──> exit: drained, stopped
+//!    names        at the first question            at the first object
+//!                 about addresses                  that needs one
+//! ```
+//!
+//! Invariants
+//! - One engine device per configured device, shared by all that open it.
+//! - A process is one identity at a time, and no other process is it, except children that it forked.
+//!   Once an engine has started it stays the same.
+//! - Nothing that a process leaves behind, however it ends, is in the way of the next.
+//!
+//! Not here: events of the engine, which somebody else hands on ([`on_start`]).
 
-use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+mod claim;
+mod config;
+mod exit;
+mod fork;
+mod place;
+mod problem;
+mod process;
+mod say;
+mod shim;
+mod start;
+mod tree;
 
-use uroce::{Config, Context, PortAttr};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
 
 /// A device of the configuration; it stays for the life of the process.
 pub(crate) struct Device {
-    config: Config,
     name: String,
     index: usize,
-    context: Mutex<Option<Context>>,
 }
 
 /// The devices of the configuration.
 ///
 /// # Errors
 ///
-/// ENODEV without a usable configuration; why is on stderr.
+/// Those of a configuration that cannot be used; what is wrong with it is on stderr.
 pub(crate) fn devices() -> Result<&'static [Device], Errno> {
-    static DEVICES: OnceLock<Result<Vec<Device>, Errno>> = OnceLock::new();
-    DEVICES.get_or_init(read).as_deref().map_err(|error| *error)
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    if let Some(devices) = DEVICES.get() {
+        return Ok(devices);
+    }
+    let names = process::lock()?.names();
+    let device = |(index, name)| Device { name, index };
+    Ok(DEVICES.get_or_init(|| names.into_iter().enumerate().map(device).collect()))
 }
 
-fn read() -> Result<Vec<Device>, Errno> {
-    let path = std::env::var_os("UROCE_CONFIG").ok_or(Errno::ENODEV)?;
-    let config = Config::from_file(Path::new(&path)).map_err(|error| {
-        eprintln!("uroce: {error}");
-        Errno::ENODEV
-    })?;
-    let named = config.devices.iter().enumerate();
-    let device = |(index, device): (usize, &uroce::config::DeviceConfig)| Device {
-        config: config.clone(),
-        name: device.name.clone(),
-        index,
-        context: Mutex::new(None),
-    };
-    Ok(named.map(device).collect())
+/// Chooses which identity this process is, if that is still open: the one that has the address
+/// `prefer`, or one that has not the address `avoid`. Without a wish the first is taken that is
+/// free, when something is asked that depends on it.
+///
+/// # Errors
+///
+/// EADDRINUSE if another process is the one that has `prefer`, and those of the configuration.
+pub(crate) fn pick(prefer: Option<IpAddr>, avoid: Option<IpAddr>) -> Result<(), Errno> {
+    process::lock()?.pick(prefer, avoid)
+}
+
+/// Calls `hook` with each device whose engine has started or will, once for each, before anybody
+/// else gets its context. It must not call anything of this module.
+pub(crate) fn on_start(hook: fn(&'static Device, &Context)) -> Result<(), Errno> {
+    let devices = devices()?;
+    process::lock()?.add_hook(hook, devices);
+    Ok(())
+}
+
+/// Whether what this process has can be used: not so in a child that was forked after its parent
+/// had started an engine, whose threads are not the child's.
+///
+/// # Errors
+///
+/// EOPNOTSUPP in such a child; what can be done is on stderr.
+pub(crate) fn usable() -> Result<(), Errno> {
+    process::lock()?.usable()
 }
 
 impl Device {
@@ -53,25 +95,33 @@ impl Device {
         self.index
     }
 
-    /// Its GUID, in host order.
+    /// Its GUID, in host order. It does not change when the device starts.
     ///
     /// # Errors
     ///
-    /// Those of starting it, where only the port can tell.
+    /// Those of [`ports`](Device::ports).
     pub(crate) fn guid(&self) -> Result<u64, Errno> {
-        let ports = self.ports()?;
-        let mac = ports.first().ok_or(Errno::ENODEV)?.mac.0;
-        let [a, b, c, d, e, f] = mac;
-        Ok(u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
+        process::lock()?.guid(self.index)
     }
 
-    /// Its ports, as they are now; it is started only if the configuration does not tell them.
+    /// Its ports, as they are now; it is started only if the configuration does not tell them. The
+    /// Ethernet address is zero as long as only the port itself would know it.
     ///
     /// # Errors
     ///
     /// Those of starting it.
-    pub(crate) fn ports(&self) -> Result<Vec<PortAttr>, Errno> {
-        Ok(self.context()?.ports())
+    pub(crate) fn ports(&'static self) -> Result<Vec<PortAttr>, Errno> {
+        // A separate statement, as starting takes the lock again.
+        let known = process::lock()?.ports(self.index)?;
+        match known {
+            Some(ports) => Ok(ports),
+            None => Ok(self.context()?.ports()),
+        }
+    }
+
+    /// Whether its engine runs.
+    pub(crate) fn is_started(&self) -> bool {
+        process::lock().is_ok_and(|process| process.context(self.index).is_some())
     }
 
     /// The device, open; starts it if it is not started yet.
@@ -79,15 +129,12 @@ impl Device {
     /// # Errors
     ///
     /// Why it does not start is on stderr; the number says how.
-    pub(crate) fn context(&self) -> Result<Context, Errno> {
-        let mut context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(context) = context.as_ref() {
-            return Ok(context.clone());
+    pub(crate) fn context(&'static self) -> Result<Context, Errno> {
+        let mut process = process::lock()?;
+        process.usable()?;
+        match process.context(self.index) {
+            Some(context) => Ok(context),
+            None => process.start(self),
         }
-        let opened = Context::open(&self.config, &self.name).map_err(|error| {
-            eprintln!("uroce: {}: {error}", self.name);
-            Errno::EIO
-        })?;
-        Ok(context.insert(opened).clone())
     }
 }

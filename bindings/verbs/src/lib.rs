@@ -145,6 +145,7 @@ pub use uroce_controlplane::{
     AddressVector, AlternateVector, Config, ConfigError, Count, OpenError, PathError, PortAttr,
     PortStatus, RequestError,
 };
+pub use uroce_engine::port::vdev;
 pub use uroce_engine::{
     AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,
     QpInfo, SrqError, Turn,

@@ -1,0 +1,114 @@
+//! Who is which identity: locks on files in the run directory.
+//!
+//! There are two kinds. A *claim* says that a process, and the children that it forks, have an
+//! identity. The *engine* lock says that a process runs the engine of that identity, which only one
+//! of such a family can. Both are `flock`s: they go with the last descriptor, however a process
+//! ends, and the files that stay behind mean nothing.
+//!
+//! Invariants
+//! - A lock is had for all ports of an identity or for none.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::place;
+use super::problem::Problem;
+
+/// What a lock is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// To be an identity.
+    Claim,
+    /// To run its engine.
+    Engine,
+}
+
+/// A lock that is held as long as this, and what is forked meanwhile, exists.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _files: Vec<File>,
+}
+
+/// Who has a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder(String);
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Takes a lock of these resources, if nobody has one of them.
+///
+/// # Errors
+///
+/// See [`Problem`]; that somebody has it is none.
+pub(crate) fn take(kind: Kind, resources: &[String]) -> Result<Result<Lock, Holder>, Problem> {
+    take_in(&place::sub_dir("claims")?, kind, resources)
+}
+
+fn take_in(
+    directory: &Path,
+    kind: Kind,
+    resources: &[String],
+) -> Result<Result<Lock, Holder>, Problem> {
+    let mut files = Vec::new();
+    for resource in resources {
+        let path = directory.join(file_name(kind, resource));
+        let problem = |error: io::Error| Problem::File { path: path.clone(), error };
+        let mut file = open(&path).map_err(problem)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => sign(&mut file).map_err(problem)?,
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file))),
+            Err(error) => return Err(problem(error.into())),
+        }
+        files.push(file);
+    }
+    Ok(Ok(Lock { _files: files }))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path)
+}
+
+/// A name that tells a person something, and a machine resources apart.
+fn file_name(kind: Kind, resource: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' };
+    let readable: String = resource.chars().map(plain).take(40).collect();
+    let kind = if kind == Kind::Claim { "claim" } else { "engine" };
+    PathBuf::from(format!("{readable}-{:016x}.{kind}", place::digest(resource)))
+}
+
+/// Says in the file who we are.
+fn sign(file: &mut File) -> io::Result<()> {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(format!("{} {}\n", std::process::id(), name.trim()).as_bytes())
+}
+
+/// Who has locked the file: who has signed it, or if that process is gone, what it has left.
+fn holder(file: &mut File) -> Holder {
+    let mut text = String::new();
+    let signed = file.rewind().and_then(|()| file.take(100).read_to_string(&mut text));
+    let line = text.lines().next().unwrap_or_default();
+    let (pid, name) = line.split_once(' ').unwrap_or((line, "?"));
+    if signed.is_err() || pid.parse::<u32>().is_err() {
+        return Holder("another process".to_owned());
+    }
+    if Path::new("/proc").join(pid).exists() {
+        Holder(format!("{name} (process {pid})"))
+    } else {
+        Holder(format!("a child of {name} (process {pid}, which has ended)"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+use super::*;
+use std::process::{Command, Stdio};
+
+fn directory(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("uroce-claim-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn resources(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn is_free(directory: &Path, kind: Kind, resources: &[String]) -> bool {
+    take_in(directory, kind, resources).unwrap().is_ok()
+}
+
+#[test]
+fn a_lock_is_had_once_and_for_all_its_ports_or_none() {
+    let directory = directory("once");
+    let both = resources(&["memif server /run/a.sock", "pci 0000:01:00.0"]);
+    let lock = take_in(&directory, Kind::Claim, &both[1..]).unwrap().unwrap();
+    let Err(holder) = take_in(&directory, Kind::Claim, &both).unwrap() else { panic!("taken") };
+    assert!(holder.to_string().contains(&format!("process {}", std::process::id())), "{holder}");
+    assert!(is_free(&directory, Kind::Claim, &both[..1]));
+    assert!(is_free(&directory, Kind::Engine, &both));
+    drop(lock);
+    assert!(is_free(&directory, Kind::Claim, &both));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn names_that_look_alike_in_the_directory_are_told_apart() {
+    let directory = directory("alike");
+    let [one, other] = ["memif client /a b", "memif client /a/b"].map(|name| resources(&[name]));
+    let _lock = take_in(&directory, Kind::Claim, &one).unwrap().unwrap();
+    assert!(is_free(&directory, Kind::Claim, &other));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn what_a_killed_process_had_is_free_again() {
+    let directory = directory("killed");
+    let name = resources(&["memif server /x"]);
+    drop(take_in(&directory, Kind::Claim, &name).unwrap().unwrap());
+    let file = directory.join(file_name(Kind::Claim, &name[0]));
+    let script = "exec 9<>\"$0\"; flock -n 9 && echo \"$$ a b\" >&9 && echo locked; exec sleep 60";
+    let mut other = Command::new("bash");
+    other.args(["-c", script]).arg(&file).stdout(Stdio::piped());
+    let mut other = other.spawn().unwrap();
+    let mut said = [0; 7];
+    other.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let Err(holder) = take_in(&directory, Kind::Claim, &name).unwrap() else { panic!("taken") };
+    assert_eq!(holder.to_string(), format!("a b (process {})", other.id()));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(is_free(&directory, Kind::Claim, &name));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A forked child that sleeps until it is killed.
+fn fork_sleeper() -> i32 {
+    // SAFETY: the child calls nothing but what a signal handler may.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: has no condition.
+        unsafe { libc::pause() };
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(pid > 0);
+    pid
+}
+
+fn kill(pid: i32) {
+    // SAFETY: the child of `fork_sleeper`, which nobody has waited for yet.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    // SAFETY: as above; the status is not asked for.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+}
+
+#[test]
+fn a_forked_child_keeps_what_its_parent_had_and_one_that_runs_another_program_does_not() {
+    let directory = directory("forked");
+    let name = resources(&["memif server /y"]);
+    let lock = take_in(&directory, Kind::Claim, &name).unwrap().unwrap();
+    let mut program = Command::new("sleep").arg("60").spawn().unwrap();
+    let child = fork_sleeper();
+    drop(lock);
+    assert!(!is_free(&directory, Kind::Claim, &name));
+    kill(child);
+    assert!(is_free(&directory, Kind::Claim, &name));
+    program.kill().unwrap();
+    program.wait().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_lock_that_cannot_be_made_is_a_problem_with_the_files_name() {
+    let problem = take_in(Path::new("/nonexistent"), Kind::Claim, &resources(&["x"])).unwrap_err();
+    assert!(problem.to_string().starts_with("/nonexistent/x-"), "{problem}");
+}

@@ -1,0 +1,98 @@
+use super::*;
+
+fn files(name: &str, texts: &[&str]) -> (PathBuf, Vec<PathBuf>) {
+    let base = std::env::temp_dir().join(format!("uroce-config-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&base).unwrap();
+    let write = |(at, text): (usize, &&str)| {
+        let file = base.join(format!("{at}.toml"));
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let files = texts.iter().enumerate().map(write).collect();
+    (base, files)
+}
+
+fn identities_of(name: &str, texts: &[&str]) -> Result<Vec<Identity>, Problem> {
+    let (base, files) = files(name, texts);
+    let identities = read(files.into_iter());
+    std::fs::remove_dir_all(base).unwrap();
+    identities
+}
+
+const LEFT: &str = "[[device]]\nname = \"uroce0\"\n[[device.port]]\n\
+    ethdev = { vdev = \"net_memif0,role=server,socket=/a,socket-abstract=no\" }\n\
+    ip = [\"198.51.100.1/24\"]";
+
+#[test]
+fn alternatives_are_read_in_their_order() {
+    let right = LEFT.replace("100.1", "100.2").replace("server", "client");
+    let identities = identities_of("order", &[LEFT, &right]).unwrap();
+    let macs = identities.iter().map(|one| one.config.devices[0].ports[0].mac.unwrap().0);
+    assert_eq!(macs.collect::<Vec<_>>(), [[2, 0, 198, 51, 100, 1], [2, 0, 198, 51, 100, 2]]);
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said_with_its_name() {
+    let text = |texts: &[&str]| identities_of("wrong", texts).unwrap_err().to_string();
+    let unknown = text(&[&LEFT.replace("ip =", "ips =")]);
+    assert!(unknown.contains("0.toml") && unknown.contains("ips"), "{unknown}");
+    let value = text(&[LEFT, &format!("{LEFT}\nmtu = 5")]);
+    assert!(value.contains("1.toml: device.uroce0.port.1.mtu"), "{value}");
+    let other = text(&[LEFT, &LEFT.replace("uroce0", "uroce1")]);
+    assert!(other.contains("0.toml") && other.contains("1.toml"), "{other}");
+    let none = read([PathBuf::from("/nonexistent/x.toml")].into_iter()).unwrap_err();
+    assert!(none.to_string().starts_with("/nonexistent/x.toml: "), "{none}");
+    assert!(matches!(read(std::iter::empty()), Err(Problem::NoFile)));
+}
+
+#[test]
+fn the_built_in_identities_are_two_ends_of_one_link() {
+    let [one, two] = &embedded().unwrap()[..] else { panic!("two") };
+    let ports = [one, two].map(|one| one.config.devices[0].ports[0].clone());
+    assert_eq!(ports[0].ip[0].to_string(), "192.0.2.1/24");
+    assert_eq!(ports[1].ip[1].to_string(), "2001:db8::2/64");
+    let [Ethdev::Vdev(server), Ethdev::Vdev(client)] = [&ports[0].ethdev, &ports[1].ethdev] else {
+        panic!("memif")
+    };
+    assert_eq!(server.replace("server", "client"), *client);
+    assert_ne!(resources(&one.config), resources(&two.config));
+    let preview = uroce::Context::preview(&one.config, "uroce0").unwrap().unwrap();
+    assert_eq!(preview[0].max_path_mtu.unwrap().bytes(), 4096);
+    assert_ne!(preview[0].mac.0, [0; 6]);
+}
+
+#[test]
+fn an_address_of_its_own_is_left_to_the_device() {
+    let ports = [
+        ("ethdev = { vdev = \"net_af_packet0,iface=eth0\" }", false),
+        ("ethdev = { vdev = \"net_tap0,iface=t0\" }", false),
+        ("ethdev = { pci = \"0000:01:00.0\" }", false),
+        ("ethdev = { ring = \"r\" }", true),
+        ("ethdev = { vdev = \"net_virtio_user0,path=/s\" }", true),
+        ("ethdev = { ring = \"r\" }\nmac = \"02:00:00:00:00:09\"", true),
+    ];
+    for (port, known) in ports {
+        let text = format!("[[device]]\nname = \"d\"\n[[device.port]]\n{port}");
+        let config = with_macs(Config::from_toml(&text).unwrap());
+        assert_eq!(config.devices[0].ports[0].mac.is_some(), known, "{port}");
+    }
+}
+
+#[test]
+fn a_guid_is_there_even_where_only_the_port_knows_its_address() {
+    let device = DeviceConfig::new("d").port(PortConfig::pci("0000:01:00.0"));
+    let other = DeviceConfig::new("d").port(PortConfig::pci("0000:01:00.1"));
+    let none = Mac([0; 6]);
+    assert_ne!(guid(none, &device), 0);
+    assert_ne!(guid(none, &device), guid(none, &other));
+    assert_eq!(guid(Mac([2, 1, 2, 3, 4, 5]), &device), 0x0001_02ff_fe03_0405);
+}
+
+#[test]
+fn who_shares_an_interface_is_told_apart_by_its_addresses_and_a_link_end_is_not() {
+    let port = |vdev: &str, ip: &str| resource(&PortConfig::vdev(vdev).ip(ip).unwrap());
+    let packet = "net_af_packet0,iface=eth0";
+    assert_ne!(port(packet, "192.0.2.1/24"), port(packet, "192.0.2.2/24"));
+    let (one, other) = ("net_memif0,socket=/a,rsize=9", "net_memif1,role=server,socket=/a");
+    assert_eq!(port(one, "192.0.2.1/24"), port(other, "192.0.2.2/24"));
+}

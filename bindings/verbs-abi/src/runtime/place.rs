@@ -1,0 +1,149 @@
+//! The run directory: locks, sockets and trees of this user's processes.
+//!
+//! It is the user's own, so that nobody else can take an address away or listen on a link.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::problem::Problem;
+
+/// Longest path of the directory: sockets in it must have less than 108 bytes.
+const LEN_MAX: usize = 80;
+
+/// The run directory; it is made if there is none.
+///
+/// # Errors
+///
+/// [`Problem::NoRunDir`].
+pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
+    let mut tried = String::new();
+    for candidate in candidates() {
+        match prepare(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(error) => {
+                tried.push_str(&format!("\n  {}: {error}", candidate.display()));
+            }
+        }
+    }
+    Err(Problem::NoRunDir { tried })
+}
+
+/// A directory in the run directory; it is made if there is none.
+///
+/// # Errors
+///
+/// As [`run_dir`], and the system's.
+pub(crate) fn sub_dir(name: &str) -> Result<PathBuf, Problem> {
+    let path = run_dir()?.join(name);
+    prepare(&path).map_err(|error| Problem::File { path: path.clone(), error })?;
+    Ok(path)
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
+    let mut candidates = Vec::new();
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        candidates.push(Path::new(&runtime).join("uroce"));
+    }
+    if user.is_root() {
+        candidates.push(PathBuf::from("/run/uroce"));
+    }
+    candidates.push(PathBuf::from(format!("/tmp/uroce-{}", user.as_raw())));
+    candidates
+}
+
+/// Makes the directory, and sees to it that it is ours alone.
+fn prepare(path: &Path) -> io::Result<()> {
+    if path.as_os_str().len() > LEN_MAX || !path.is_absolute() {
+        return Err(io::Error::other("sockets need a shorter, absolute path"));
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Not where a link leads to: somebody else may have put it there.
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_dir() {
+        return Err(io::Error::other("is no directory"));
+    }
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("belongs to another user"));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(io::Error::other("others may write to it"));
+    }
+    Ok(())
+}
+
+/// Writes a file, or leaves one that is the same alone. Who reads it meanwhile sees the old one or
+/// the new one.
+///
+/// # Errors
+///
+/// The system's.
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
+    if fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(());
+    }
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&new);
+        Problem::File { path: path.to_owned(), error }
+    })
+}
+
+/// A number for a text, the same in every process (FNV-1a).
+pub(crate) fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = PathBuf::from(format!("/tmp/uroce-place-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_directory_that_others_could_change_is_refused() {
+        let base = scratch("refused");
+        let own = base.join("own");
+        prepare(&own).unwrap();
+        prepare(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(prepare(&own).is_err());
+        symlink("/tmp", base.join("link")).unwrap();
+        assert!(prepare(&base.join("link")).is_err());
+        fs::write(base.join("file"), "").unwrap();
+        assert!(prepare(&base.join("file")).is_err());
+        assert!(prepare(&base.join("x".repeat(LEN_MAX))).is_err());
+        assert!(prepare(Path::new("relative")).is_err());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_replaced_at_once_and_left_alone_if_it_is_the_same() {
+        let base = scratch("write");
+        let file = base.join("a.toml");
+        write_file(&file, "one").unwrap();
+        let before = fs::metadata(&file).unwrap().ino();
+        write_file(&file, "one").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().ino(), before);
+        write_file(&file, "two").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "two");
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
+        assert!(write_file(&base.join("none/b"), "x").is_err());
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,97 @@
+//! What can be wrong around a process, and what its user can do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use uroce::ConfigError;
+
+/// Why a process has no device. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    /// A configuration cannot be read or used.
+    #[error(
+        "{}\nCorrect the file, name another in UROCE_CONFIG or with uroce-run --config, \
+         or unset UROCE_CONFIG: then two processes on this machine are joined by a link of their \
+         own.",
+        with_name(file, error)
+    )]
+    Config { file: PathBuf, error: ConfigError },
+
+    /// Alternatives that programs could tell apart.
+    #[error(
+        "{} and {} are alternatives, but their devices are not of the same names. Give them the \
+         same, or name one file only.",
+        one.display(), other.display()
+    )]
+    Alternatives { one: PathBuf, other: PathBuf },
+
+    /// `UROCE_CONFIG` names no file.
+    #[error(
+        "UROCE_CONFIG names no file. Set it to one or more configuration files, with a colon \
+         between them, or unset it."
+    )]
+    NoFile,
+
+    /// There is no place for locks and sockets.
+    #[error(
+        "no directory for sockets and locks: {tried}\nSet XDG_RUNTIME_DIR to a directory of your \
+         own that nobody else may write to."
+    )]
+    NoRunDir { tried: String },
+
+    /// A file in the run directory cannot be made.
+    #[error("{}: {error}{}", path.display(), advice(error))]
+    File { path: PathBuf, error: io::Error },
+
+    /// Other processes have everything that this one could be.
+    #[error(
+        "all that this process could be is in use:\n{holders}End one of them, or give this process \
+         a port of its own: uroce-run --vdev or --pci with --ip, or --config FILE."
+    )]
+    Taken { holders: String },
+}
+
+impl Problem {
+    /// The number for a C program.
+    pub(crate) fn errno(&self) -> rustix::io::Errno {
+        match self {
+            Self::Config { .. } | Self::Alternatives { .. } | Self::NoFile => {
+                rustix::io::Errno::NODEV
+            }
+            Self::NoRunDir { .. } => rustix::io::Errno::ACCESS,
+            Self::File { error, .. } => {
+                rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)
+            }
+            Self::Taken { .. } => rustix::io::Errno::BUSY,
+        }
+    }
+}
+
+/// The error, which names the file in any case.
+fn with_name(file: &Path, error: &ConfigError) -> String {
+    match error {
+        ConfigError::Read { .. } => error.to_string(),
+        _ => format!("{}: {error}", file.display()),
+    }
+}
+
+/// What helps against an error of the system's, if that is known.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::MFILE) => {
+            "\nThe process has too many files open: raise its limit (ulimit -n)."
+        }
+        Some(rustix::io::Errno::NFILE) => "\nThe system has too many files open.",
+        Some(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
+            "\nThere is no room: free some."
+        }
+        Some(rustix::io::Errno::AGAIN) => {
+            "\nThe user has too many threads: end some or raise the limit (ulimit -u)."
+        }
+        Some(rustix::io::Errno::NOMEM) => {
+            "\nThere is too little memory: free some, raise the limit (ulimit -v, a container's), \
+             or lower eal.memory_mb in the configuration."
+        }
+        _ => "",
+    }
+}

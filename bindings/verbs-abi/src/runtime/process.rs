@@ -1,0 +1,368 @@
+//! What this process is and has: its identity, its locks, its engine.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use uroce::config::DeviceConfig;
+use uroce::{Config, Context, Gid, OpenError, PortAttr};
+
+use super::claim::{Kind, Lock};
+use super::config::{self, Identity};
+use super::problem::{Problem, advice};
+use super::say::say;
+use super::{Device, claim, exit, fork, shim, start, tree};
+use crate::errno::Errno;
+
+/// Somebody who is told of each device that starts.
+type Hook = fn(&'static Device, &Context);
+
+/// The process, of which there is one.
+pub(super) struct Process {
+    identities: Vec<Identity>,
+    /// The one whose addresses were told, or are to be.
+    chosen: Option<usize>,
+    /// Nobody else is `chosen`. Missing where all are taken: then nothing starts.
+    claim: Option<Lock>,
+    /// The claim was a parent's, who may use it as well.
+    inherited: bool,
+    /// We run its engine.
+    engine: Option<Lock>,
+    contexts: Vec<Option<Context>>,
+    /// A start has failed; DPDK does not start twice.
+    failed: Option<Errno>,
+    /// The contexts are a parent's, and so are the threads behind them.
+    orphaned: bool,
+    hooks: Vec<Hook>,
+}
+
+static PROCESS: OnceLock<Result<Mutex<Process>, Errno>> = OnceLock::new();
+
+/// The process; its configuration is read at the first call.
+///
+/// # Errors
+///
+/// Those of the configuration.
+pub(super) fn lock() -> Result<MutexGuard<'static, Process>, Errno> {
+    let process = PROCESS.get_or_init(|| {
+        let identities = config::identities().map_err(told)?;
+        fork::watch();
+        Ok(Mutex::new(Process::new(identities)))
+    });
+    let process = process.as_ref().map_err(|error| *error)?;
+    Ok(process.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The process, if anything was asked of it yet.
+pub(super) fn lock_existing() -> Option<MutexGuard<'static, Process>> {
+    let process = PROCESS.get()?.as_ref().ok()?;
+    Some(process.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The process, if nobody is busy with it.
+pub(super) fn try_lock() -> Option<MutexGuard<'static, Process>> {
+    PROCESS.get()?.as_ref().ok()?.try_lock().ok()
+}
+
+fn told(problem: Problem) -> Errno {
+    say(&problem.to_string());
+    problem.errno().into()
+}
+
+impl Process {
+    fn new(identities: Vec<Identity>) -> Self {
+        let contexts = identities[0].config.devices.iter().map(|_| None).collect();
+        Self {
+            identities,
+            chosen: None,
+            claim: None,
+            inherited: false,
+            engine: None,
+            contexts,
+            failed: None,
+            orphaned: false,
+            hooks: Vec::new(),
+        }
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        let devices = self.identities[0].config.devices.iter();
+        devices.map(|device| device.name.clone()).collect()
+    }
+
+    pub(super) fn context(&self, index: usize) -> Option<Context> {
+        self.contexts.get(index)?.clone()
+    }
+
+    /// All that run.
+    pub(super) fn contexts(&self) -> Vec<Context> {
+        if self.orphaned { Vec::new() } else { self.contexts.iter().flatten().cloned().collect() }
+    }
+
+    pub(super) fn usable(&self) -> Result<(), Errno> {
+        if !self.orphaned {
+            return Ok(());
+        }
+        say("this process was forked after its parent had begun to use RDMA; it cannot use it. \
+             Fork before the first completion queue, queue pair or bound rdma_cm_id, or have the \
+             child execute a program.");
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    pub(super) fn add_hook(&mut self, hook: Hook, devices: &'static [Device]) {
+        for (device, context) in devices.iter().zip(&self.contexts) {
+            if let Some(context) = context {
+                hook(device, context);
+            }
+        }
+        self.hooks.push(hook);
+    }
+
+    pub(super) fn ports(&mut self, index: usize) -> Result<Option<Vec<PortAttr>>, Errno> {
+        if let Some(context) = &self.contexts[index] {
+            return Ok(Some(context.ports()));
+        }
+        self.choose()?;
+        let device = self.device(index);
+        let preview = Context::preview(self.config(), &device.name);
+        preview.map_err(|error| failed(&device.name, &error))
+    }
+
+    pub(super) fn guid(&mut self, index: usize) -> Result<u64, Errno> {
+        self.choose()?;
+        let device = self.device(index);
+        // Always of what was known before the start.
+        let preview = Context::preview(self.config(), &device.name);
+        let ports = preview.map_err(|error| failed(&device.name, &error))?.unwrap_or_default();
+        let mac = ports.first().map_or(uroce::Mac::default(), |port| port.mac);
+        Ok(config::guid(mac, device))
+    }
+
+    fn config(&self) -> &Config {
+        &self.identities[self.chosen.unwrap_or(0)].config
+    }
+
+    fn device(&self, index: usize) -> &DeviceConfig {
+        &self.config().devices[index]
+    }
+
+    /// See [`super::pick`].
+    pub(super) fn pick(
+        &mut self,
+        prefer: Option<IpAddr>,
+        avoid: Option<IpAddr>,
+    ) -> Result<(), Errno> {
+        if self.engine.is_some() || self.orphaned {
+            return Ok(());
+        }
+        if let Some(wanted) = prefer.and_then(|address| self.who_has(address)) {
+            return self.become_wanted(wanted);
+        }
+        let is_open = self.chosen.is_none() || self.inherited;
+        if let Some(other) = avoid.and_then(|address| self.who_has(address)).filter(|_| is_open) {
+            for at in self.all_but(other) {
+                if self.try_claim(at)?.is_ok() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn become_wanted(&mut self, wanted: usize) -> Result<(), Errno> {
+        if self.chosen == Some(wanted) && self.claim.is_some() {
+            return Ok(());
+        }
+        match self.try_claim(wanted)? {
+            Ok(()) => Ok(()),
+            Err(holder) => {
+                let address = self.addresses(wanted);
+                say(&format!("{address} is the address of {holder}; this process has another."));
+                Err(Errno::EADDRINUSE)
+            }
+        }
+    }
+
+    /// The identity that has this address.
+    fn who_has(&self, address: IpAddr) -> Option<usize> {
+        let gid = Gid::from(address);
+        self.identities.iter().position(|identity| {
+            let devices = identity.config.devices.iter();
+            let preview = |device: &DeviceConfig| Context::preview(&identity.config, &device.name);
+            let ports = devices.filter_map(|device| preview(device).ok().flatten()).flatten();
+            ports.flat_map(|port| port.gids).any(|own| own == gid)
+        })
+    }
+
+    /// Settles which identity's addresses are told: the first that is free, and if none is, the
+    /// first of all, so that programs that only look have something to look at.
+    fn choose(&mut self) -> Result<(), Errno> {
+        if self.chosen.is_some() {
+            return Ok(());
+        }
+        for at in 0..self.identities.len() {
+            if self.try_claim(at)?.is_ok() {
+                return Ok(());
+            }
+        }
+        self.chosen = Some(0);
+        Ok(())
+    }
+
+    /// Becomes that identity, unless another process is.
+    fn try_claim(&mut self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
+        let resources = config::resources(&self.identities[at].config);
+        match claim::take(Kind::Claim, &resources).map_err(told)? {
+            Ok(claim) => {
+                // The former one goes, if there was one.
+                self.claim = Some(claim);
+                self.chosen = Some(at);
+                self.inherited = false;
+                self.show();
+                Ok(Ok(()))
+            }
+            Err(holder) => Ok(Err(holder)),
+        }
+    }
+
+    /// Lets the path shim show our devices, if it is there.
+    fn show(&self) {
+        let config = self.config();
+        let ports = |index: usize| match &self.contexts[index] {
+            Some(context) => context.ports(),
+            None => {
+                let name = &config.devices[index].name;
+                Context::preview(config, name).ok().flatten().unwrap_or_default()
+            }
+        };
+        if let Some(shim) = shim::find() {
+            match tree::write(config, ports) {
+                Ok(tree) => shim.show(&tree),
+                Err(problem) => say(&problem.to_string()),
+            }
+        }
+    }
+
+    /// Takes the locks that an engine needs.
+    fn settle(&mut self) -> Result<(), Errno> {
+        self.choose()?;
+        let chosen = self.chosen.unwrap_or(0);
+        // Another of a forked family may run the engine of what we have; then we take what is free.
+        let (mut candidates, mut others) = (vec![chosen], self.all_but(chosen));
+        if self.inherited {
+            candidates.append(&mut others);
+        }
+        let mut holders = String::new();
+        for at in candidates {
+            let is_ours = self.chosen == Some(at) && self.claim.is_some();
+            if !is_ours && let Err(holder) = self.try_claim(at)? {
+                note(&mut holders, &self.addresses(at), &holder);
+                continue;
+            }
+            let resources = config::resources(&self.identities[at].config);
+            match claim::take(Kind::Engine, &resources).map_err(told)? {
+                Ok(engine) => {
+                    self.engine = Some(engine);
+                    return Ok(());
+                }
+                Err(holder) => note(&mut holders, &self.addresses(at), &holder),
+            }
+        }
+        for at in others {
+            if let Err(holder) = self.who_is(at)? {
+                note(&mut holders, &self.addresses(at), &holder);
+            }
+        }
+        Err(told(Problem::Taken { holders }))
+    }
+
+    fn all_but(&self, one: usize) -> Vec<usize> {
+        (0..self.identities.len()).filter(|at| *at != one).collect()
+    }
+
+    /// Who is that identity, if anybody.
+    fn who_is(&self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
+        let resources = config::resources(&self.identities[at].config);
+        Ok(claim::take(Kind::Claim, &resources).map_err(told)?.map(drop))
+    }
+
+    /// An identity's addresses, for people.
+    fn addresses(&self, at: usize) -> String {
+        let ports = self.identities[at].config.devices.iter().flat_map(|device| &device.ports);
+        let ip: Vec<String> =
+            ports.flat_map(|port| &port.ip).map(|own| own.address().to_string()).collect();
+        if ip.is_empty() { self.identities[at].source.display().to_string() } else { ip.join(", ") }
+    }
+
+    /// Starts the engine of a device, and tells who wants to know.
+    pub(super) fn start(&mut self, device: &'static Device) -> Result<Context, Errno> {
+        if let Some(errno) = self.failed {
+            return Err(errno);
+        }
+        if self.engine.is_none() {
+            self.settle()?;
+        }
+        exit::watch().map_err(|error| no_thread(&error))?;
+        let opened = start::open(self.config(), device.name());
+        let context = match opened.map_err(|error| no_thread(&error))? {
+            Ok(context) => context,
+            Err(error) => {
+                let errno = failed(device.name(), &error);
+                self.failed = Some(errno);
+                return Err(errno);
+            }
+        };
+        self.contexts[device.index()] = Some(context.clone());
+        self.show();
+        for hook in &self.hooks {
+            hook(device, &context);
+        }
+        Ok(context)
+    }
+
+    /// In a child that was just forked, which has this thread only.
+    pub(super) fn forked(&mut self) {
+        self.orphaned |= self.contexts.iter().any(Option::is_some);
+        self.inherited = self.claim.is_some();
+        // The parent goes on holding it.
+        self.engine = None;
+    }
+}
+
+fn note(holders: &mut String, addresses: &str, holder: &claim::Holder) {
+    holders.push_str(&format!("  {addresses}: {holder}\n"));
+}
+
+fn no_thread(error: &std::io::Error) -> Errno {
+    say(&format!("no thread for the engine: {error}{}", advice(error)));
+    rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO).into()
+}
+
+/// Says why a device does not start and what may help.
+fn failed(name: &str, error: &OpenError) -> Errno {
+    let text = error.to_string();
+    let of = |errno: rustix::io::Errno| errno.into();
+    let (errno, help): (Errno, &str) = match error {
+        _ if text.contains("(os error 24)") => (of(rustix::io::Errno::MFILE), advice_of(24)),
+        _ if text.contains("(os error 11)") => (of(rustix::io::Errno::AGAIN), advice_of(11)),
+        _ if text.contains("memory") => (Errno::ENOMEM, advice_of(libc::ENOMEM)),
+        _ if text.contains("(os error 98)") => (
+            Errno::EBUSY,
+            "\nAnother process listens there: end it, or name another socket in the configuration.",
+        ),
+        _ if text.contains("permission") || text.contains("(os error 13)") => {
+            (Errno::EACCES, "\nRun it as a user who may, or choose another device.")
+        }
+        OpenError::Config(_) | OpenError::NoNetdev { .. } => {
+            (Errno::ENODEV, "\nCorrect the configuration.")
+        }
+        _ => {
+            (Errno::EIO, "\nWith log = \"debug\" under [eal] in the configuration DPDK says more.")
+        }
+    };
+    say(&format!("{name} does not start: {text}{help}"));
+    errno
+}
+
+fn advice_of(errno: i32) -> &'static str {
+    advice(&std::io::Error::from_raw_os_error(errno))
+}

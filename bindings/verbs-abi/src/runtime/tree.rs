@@ -1,0 +1,234 @@
+//! The tree: what programs find under /sys/class/infiniband and /dev/infiniband through the path
+//! shim.
+//!
+//! ```text
+//!   RUN/trees/DIGEST/class/infiniband/uroce0/ports/1/gid_attrs/types/0    "RoCE v2"
+//!                    class/infiniband_verbs/uverbs0/ibdev                 "uroce0"
+//!                    dev/infiniband/uverbs0 -> /dev/null
+//! ```
+//!
+//! Invariants
+//! - A tree is named after what is in it, and never changes: whoever finds one has a whole one.
+//!
+//! Not here: counters, and anything else that would have to move; such files are not there.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use uroce::config::{Ethdev, PortConfig};
+use uroce::{Config, Gid, PortAttr};
+
+use super::problem::Problem;
+use super::{config, place};
+
+/// Names a kernel interface for ports that have none behind them: some programs look for one.
+pub(crate) const NETDEV: &str = "UROCE_NETDEV";
+
+/// A file's text, or where a link leads to.
+enum Entry {
+    File(String),
+    Link(PathBuf),
+    Directory,
+}
+
+/// A tree's files by their paths.
+#[derive(Default)]
+struct Files(Vec<(String, Entry)>);
+
+/// Writes the tree of these devices, if it is not there yet. `ports` gives those of the device of
+/// that index, as far as they are known.
+///
+/// # Errors
+///
+/// See [`Problem`].
+pub(crate) fn write(
+    config: &Config,
+    ports: impl Fn(usize) -> Vec<PortAttr>,
+) -> Result<PathBuf, Problem> {
+    let mut files = Files::default();
+    for index in 0..config.devices.len() {
+        files.device(config, index, &ports(index));
+    }
+    files.file("class/infiniband_verbs/abi_version", "6");
+    let trees = place::sub_dir("trees")?;
+    let tree = trees.join(format!("{:016x}", files.digest()));
+    if !tree.is_dir() {
+        make(&tree, &files).map_err(|error| Problem::File { path: tree.clone(), error })?;
+    }
+    Ok(tree)
+}
+
+fn make(tree: &Path, files: &Files) -> io::Result<()> {
+    let new = tree.with_extension(format!("new-{}", std::process::id()));
+    let made = fill(&new, files).and_then(|()| fs::rename(&new, tree));
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&new);
+    }
+    // Another process may have made it meanwhile.
+    if tree.is_dir() { Ok(()) } else { made }
+}
+
+fn fill(root: &Path, files: &Files) -> io::Result<()> {
+    // One of a process that had our number.
+    let _ = fs::remove_dir_all(root);
+    for (name, entry) in &files.0 {
+        let path = root.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match entry {
+            Entry::File(text) => fs::write(&path, text)?,
+            Entry::Link(target) => symlink(target, &path)?,
+            Entry::Directory => fs::create_dir_all(&path)?,
+        }
+    }
+    Ok(())
+}
+
+impl Files {
+    fn file(&mut self, path: &str, text: &str) {
+        self.0.push((path.to_owned(), Entry::File(format!("{text}\n"))));
+    }
+
+    fn link(&mut self, path: &str, target: &str) {
+        self.0.push((path.to_owned(), Entry::Link(PathBuf::from(target))));
+    }
+
+    fn digest(&self) -> u64 {
+        let mut all = String::new();
+        for (path, entry) in &self.0 {
+            // Writing to a string does not fail.
+            let _ = match entry {
+                Entry::File(text) => writeln!(all, "{path}={text}"),
+                Entry::Link(target) => writeln!(all, "{path}>{}", target.display()),
+                Entry::Directory => writeln!(all, "{path}/"),
+            };
+        }
+        place::digest(&all)
+    }
+
+    fn device(&mut self, config: &Config, index: usize, ports: &[PortAttr]) {
+        let device = &config.devices[index];
+        let name = &device.name;
+        let base = format!("class/infiniband/{name}");
+        let mac = ports.first().map_or(uroce::Mac([0; 6]), |port| port.mac);
+        let guid = groups(&config::guid(mac, device).to_be_bytes());
+        for (file, text) in [
+            ("node_type", "1: CA"),
+            ("node_guid", &guid),
+            ("sys_image_guid", &guid),
+            ("node_desc", name),
+            ("fw_ver", env!("CARGO_PKG_VERSION")),
+            ("hca_type", "uroce"),
+            ("board_id", "uroce"),
+        ] {
+            self.file(&format!("{base}/{file}"), text);
+        }
+        for (port, number) in device.ports.iter().zip(1u8..) {
+            let attr = ports.iter().find(|attr| attr.number == number);
+            self.port(&format!("{base}/ports/{number}"), port, attr);
+        }
+        self.below(&base, &device.ports);
+        let verbs = format!("class/infiniband_verbs/uverbs{index}");
+        self.file(&format!("{verbs}/ibdev"), name);
+        self.file(&format!("{verbs}/abi_version"), "1");
+        self.link(&format!("dev/infiniband/uverbs{index}"), "/dev/null");
+    }
+
+    fn port(&mut self, base: &str, port: &PortConfig, attr: Option<&PortAttr>) {
+        for (file, text) in [
+            ("link_layer", "Ethernet"),
+            ("state", "4: ACTIVE"),
+            ("phys_state", "5: LinkUp"),
+            ("lid", "0x0"),
+            ("lid_mask_count", "0"),
+            ("pkeys/0", "0xffff"),
+        ] {
+            self.file(&format!("{base}/{file}"), text);
+        }
+        let gids = attr.map_or(&[][..], |attr| &attr.gids);
+        for (index, gid) in gids.iter().enumerate().filter(|(_, gid)| **gid != Gid::default()) {
+            self.file(&format!("{base}/gids/{index}"), &groups(&gid.0));
+            self.file(&format!("{base}/gid_attrs/types/{index}"), "RoCE v2");
+            if let Some(netdev) = netdev(port) {
+                self.file(&format!("{base}/gid_attrs/ndevs/{index}"), &netdev);
+            }
+        }
+    }
+
+    /// What stands under the device: a NIC, or interfaces of the kernel's.
+    fn below(&mut self, base: &str, ports: &[PortConfig]) {
+        let pci = ports.iter().find_map(|port| match &port.ethdev {
+            Ethdev::Pci(address) => Some(format!("/sys/bus/pci/devices/{address}")),
+            Ethdev::Vdev(_) | Ethdev::Ring(_) => None,
+        });
+        if let Some(pci) = pci {
+            return self.link(&format!("{base}/device"), &pci);
+        }
+        self.0.push((format!("{base}/device/net"), Entry::Directory));
+        let mut names: Vec<String> = ports.iter().filter_map(netdev).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            self.link(&format!("{base}/device/net/{name}"), &format!("/sys/class/net/{name}"));
+        }
+    }
+}
+
+/// The kernel's interface behind a port, or the one that stands in for it.
+fn netdev(port: &PortConfig) -> Option<String> {
+    let own = port.netdev_name().map(str::to_owned);
+    own.or_else(|| std::env::var(NETDEV).ok().filter(|name| is_interface(name)))
+}
+
+fn is_interface(name: &str) -> bool {
+    (1..=15).contains(&name.len()) && !name.contains(['/', ' ']) && name != "." && name != ".."
+}
+
+/// Bytes in groups of four digits, as the kernel writes GUIDs and GIDs.
+fn groups(bytes: &[u8]) -> String {
+    let group = |pair: &[u8]| pair.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_says_what_the_device_says() {
+        let [one, two] = &config::embedded().unwrap()[..] else { panic!("two") };
+        let write = |config: &Config| {
+            write(config, |_| uroce::Context::preview(config, "uroce0").unwrap().unwrap()).unwrap()
+        };
+        let tree = write(&one.config);
+        assert_eq!(write(&one.config), tree);
+        assert_ne!(write(&two.config), tree);
+        let read = |path: &str| fs::read_to_string(tree.join(path)).unwrap();
+        let device = "class/infiniband/uroce0";
+        assert_eq!(read(&format!("{device}/node_guid")), "0000:c0ff:fe00:0201\n");
+        let port = format!("{device}/ports/1");
+        let gid = "0000:0000:0000:0000:0000:ffff:c000:0201\n";
+        assert_eq!(read(&format!("{port}/gids/0")), gid);
+        assert_eq!(read(&format!("{port}/gid_attrs/types/1")), "RoCE v2\n");
+        assert!(!tree.join(format!("{port}/gids/2")).exists());
+        assert_eq!(read("class/infiniband_verbs/uverbs0/ibdev"), "uroce0\n");
+        assert_eq!(
+            fs::read_link(tree.join("dev/infiniband/uverbs0")).unwrap(),
+            Path::new("/dev/null")
+        );
+    }
+
+    #[test]
+    fn an_interface_behind_a_port_is_named() {
+        let mut files = Files::default();
+        let port = PortConfig::vdev("net_af_packet0,iface=eth7");
+        files.below("d", &[port.clone(), port]);
+        let paths: Vec<&str> = files.0.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["d/device/net", "d/device/net/eth7"]);
+        assert!(!is_interface("../x") && !is_interface("") && is_interface("lo"));
+    }
+}
