@@ -2,7 +2,8 @@
 //!
 //! Run to completion is the default: the thread that posts and polls also drives the device's
 //! lcore, a turn between two looks at the queues. So each end keeps one CPU busy, not two, and a
-//! completion need not travel between CPUs. `--lcore-thread` gives the lcore a thread of its own.
+//! completion need not travel between CPUs. `--lcore-thread` gives the lcore a thread of its own;
+//! `--poll-drives` does without taking it over, as a program does that only posts and polls.
 
 use crate::cli::{DeviceArgs, Idle};
 use crate::error::{BenchError, Step};
@@ -10,7 +11,7 @@ use crate::flood::Flood;
 use crate::pin::{Side, cpu_of, cpus, pin};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
-use uroce::config::{self, Config, DeviceConfig, Ethdev, Lcores, LossConfig, PortConfig};
+use uroce::config::{self, Config, DeviceConfig, Driver, Ethdev, Lcores, LossConfig, PortConfig};
 use uroce::{Context, LcoreGuard, Turn};
 
 /// The one port of our devices.
@@ -44,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) beside: Option<Arc<Mutex<Flood>>>,
     cpu: Option<usize>,
     lcore_thread: bool,
+    poll_drives: bool,
     /// Whether the machine has fewer CPUs than there are busy threads.
     crowded: bool,
 }
@@ -131,18 +133,19 @@ impl Node {
             beside: None,
             cpu,
             lcore_thread: args.lcore_thread,
+            poll_drives: args.poll_drives,
             crowded: cpus().len() < threads,
         })
     }
 
     /// Makes the calling thread the one that drives this end, on its CPU.
     pub(crate) fn drive(&self) -> Result<Drive, BenchError> {
-        let guard = if self.lcore_thread {
+        if let (false, Some(cpu)) = (self.lcore_thread, self.cpu) {
+            pin(cpu);
+        }
+        let guard = if self.lcore_thread || self.poll_drives {
             None
         } else {
-            if let Some(cpu) = self.cpu {
-                pin(cpu);
-            }
             Some(self.context.adopt_lcore(0).step("taking over the lcore")?)
         };
         let beside = self.beside.clone();
@@ -276,7 +279,8 @@ fn finish(
         Some(Idle::Yield) => config::Idle::Yield,
         Some(Idle::Sleep) => config::Idle::Sleep,
     };
-    Ok(DeviceConfig::new(name).lcores(lcores).idle(idle).port(port))
+    let driver = if args.poll_drives { Driver::Poller } else { Driver::Lcore };
+    Ok(DeviceConfig::new(name).lcores(lcores).idle(idle).driver(driver).port(port))
 }
 
 /// The port's MTU where none is given: it carries the path MTU that is asked for.

@@ -163,6 +163,24 @@ void uroce_thread_unregister(void)
 	rte_thread_unregister();
 }
 
+uint32_t uroce_thread_id(void)
+{
+	return rte_lcore_id();
+}
+
+void uroce_thread_bear(uint32_t id, struct uroce_bearer *before)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before->cancel);
+	before->id = rte_lcore_id();
+	RTE_PER_LCORE(_lcore_id) = id;
+}
+
+void uroce_thread_restore(const struct uroce_bearer *before)
+{
+	RTE_PER_LCORE(_lcore_id) = before->id;
+	pthread_setcancelstate(before->cancel, NULL);
+}
+
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
 struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t cache,

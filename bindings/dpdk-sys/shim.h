@@ -33,6 +33,18 @@ const char *uroce_runtime_dir(void);
 int uroce_thread_register(void);
 void uroce_thread_unregister(void);
 
+/* What a thread was before it bore another's lcore id. */
+struct uroce_bearer {
+	uint32_t id;
+	int cancel;
+};
+
+/* The calling thread's lcore id. */
+uint32_t uroce_thread_id(void);
+/* The calling thread bears `id`, which nobody else uses meanwhile, and cannot be cancelled. */
+void uroce_thread_bear(uint32_t id, struct uroce_bearer *before);
+void uroce_thread_restore(const struct uroce_bearer *before);
+
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
 /* `room` is data bytes per mbuf without the headroom. NULL on failure, with *error set. */

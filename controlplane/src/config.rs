@@ -131,6 +131,18 @@ pub enum Idle {
     Sleep,
 }
 
+/// Who drives a device's lcores: receives, sends and completes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// A thread of each lcore's own.
+    #[default]
+    Lcore,
+    /// The threads that poll completion queues, as long as they do; else the lcore's own. For
+    /// programs that share CPUs with the lcores: a poll that finds nothing does their work.
+    Poller,
+}
+
 /// A device: lcores, tables and ports that work together.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -148,6 +160,9 @@ pub struct DeviceConfig {
     /// What idle lcores do: `auto` (default), `poll`, `yield`, `sleep`.
     #[serde(default)]
     pub idle: Idle,
+    /// Who drives the lcores: `lcore` (default), their own threads; `poller`, threads that poll.
+    #[serde(default)]
+    pub driver: Driver,
     /// Queue pairs at a time, 1 to 2^20; default 4096.
     #[serde(default = "text::default_max_qps")]
     pub max_qps: u32,
@@ -170,6 +185,7 @@ impl DeviceConfig {
             lcores: Lcores::Count(1),
             control_cpu: None,
             idle: Idle::Auto,
+            driver: Driver::Lcore,
             max_qps: text::default_max_qps(),
             max_mrs: text::default_max_mrs(),
             max_ahs: text::default_max_ahs(),
@@ -186,6 +202,12 @@ impl DeviceConfig {
     /// With these lcores.
     pub fn lcores(mut self, lcores: Lcores) -> Self {
         self.lcores = lcores;
+        self
+    }
+
+    /// With its lcores driven by these.
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = driver;
         self
     }
 

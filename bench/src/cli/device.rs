@@ -29,6 +29,9 @@ pub(crate) struct DeviceArgs {
     /// Drive the lcore by a thread of its own instead of the thread that posts and polls
     #[arg(long)]
     pub(crate) lcore_thread: bool,
+    /// Do not take the lcore over: polling drives it, as for programs that know nothing of lcores
+    #[arg(long, conflicts_with = "lcore_thread")]
+    pub(crate) poll_drives: bool,
     /// uroce's configuration; its first device (with --in-process the first two) is used
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "ip", "port_mtu"])]
     pub(crate) config: Option<PathBuf>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uroce_engine::{Arm, CqError, EventChannel};
+use uroce_engine::{Arm, CqError, EventChannel, Poller};
 use uroce_transport::{Cqe, WcOpcode, WcStatus};
 use uroce_wire::{ImmDt, Qpn, Rkey};
 
@@ -108,6 +108,8 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) cq: Arc<uroce_engine::CompletionQueue>,
+    /// Drives the lcores, where pollers do.
+    poller: Option<Poller>,
     channel: Option<CompletionChannel>,
     _context: Context,
 }
@@ -120,7 +122,8 @@ impl CompletionQueue {
     ) -> Result<CompletionQueue, CqError> {
         let engine = context.device.engine();
         let cq = engine.create_cq(capacity, channel.map(CompletionChannel::engine))?;
-        let shared = CqShared { cq, channel: channel.cloned(), _context: context.clone() };
+        let (poller, channel) = (engine.poller(&cq), channel.cloned());
+        let shared = CqShared { cq, poller, channel, _context: context.clone() };
         Ok(CompletionQueue { shared: Arc::new(shared) })
     }
 
@@ -130,11 +133,29 @@ impl CompletionQueue {
 
     /// Takes completions, oldest first, as many as there are and fit; gives their number.
     ///
+    /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)) a
+    /// poll that finds none first does what its lcores have to do.
+    ///
     /// # Errors
     ///
     /// [`CqError::Overrun`] once everything from before the overrun has been taken.
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, CqError> {
+        let mut count = self.take(out)?;
+        if let Some(poller) = &self.shared.poller {
+            if count == 0 && !out.is_empty() {
+                poller.turn();
+                count = self.take(out)?;
+            }
+            if out[..count].last().is_some_and(|last| last.opcode == WcOpcode::RdmaWrite) {
+                poller.linger();
+            }
+        }
+        Ok(count)
+    }
+
+    #[inline]
+    fn take(&self, out: &mut [WorkCompletion]) -> Result<usize, CqError> {
         let mut count = 0;
         for place in out.iter_mut() {
             match self.shared.cq.poll() {
@@ -155,7 +176,9 @@ impl CompletionQueue {
     /// As [`poll`](CompletionQueue::poll).
     #[inline]
     pub fn poll_one(&self) -> Result<Option<WorkCompletion>, CqError> {
-        Ok(self.shared.cq.poll()?.map(WorkCompletion::from))
+        let mut completion = [WorkCompletion::default()];
+        let count = self.poll(&mut completion)?;
+        Ok(completion.into_iter().take(count).next())
     }
 
     /// Polls until there is a completion, which it gives, or the time is up (`None`).
@@ -187,6 +210,9 @@ impl CompletionQueue {
     /// once more after arming: what is there already gives no event.
     pub fn arm(&self, on: Arm) {
         self.shared.cq.arm(on);
+        if let Some(poller) = &self.shared.poller {
+            poller.leave();
+        }
     }
 
     /// Has the queue hold at least `capacity` completions from now on. Completions may come and be

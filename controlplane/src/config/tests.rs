@@ -31,6 +31,7 @@ fn every_field_can_be_written() {
         lcores = 2
         control_cpu = 0
         idle = "sleep"
+        driver = "poller"
         max_qps = 16
         max_mrs = 16
         max_ahs = 16
@@ -53,6 +54,7 @@ fn every_field_can_be_written() {
     let config = Config::from_toml(text).unwrap();
     let device = &config.devices[0];
     assert_eq!((device.lcores.clone(), device.idle), (Lcores::Count(2), Idle::Sleep));
+    assert_eq!(device.driver, Driver::Poller);
     assert_eq!(device.ports[0].mac, Some(Mac([2, 0, 0, 0, 0, 7])));
     assert_eq!(device.ports[0].loss, LossConfig { rx: 0.01, tx: 0.02, seed: 3 });
     let route = StaticRoute { to: "198.51.100.0/24".parse().unwrap(), via: [192, 0, 2, 8].into() };

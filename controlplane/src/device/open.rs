@@ -7,7 +7,7 @@ use uroce_engine::{Control, Engine, EngineConfig, EngineError, IdlePolicy, PortB
 use uroce_wire::Mac;
 
 use super::ring::{self, RingError, RingLease, RingSpec};
-use crate::config::{Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig};
+use crate::config::{Config, ConfigError, DeviceConfig, Driver, Ethdev, Idle, Lcores, PortConfig};
 use crate::netdev::{NetdevState, Watch, Watcher};
 use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
@@ -207,6 +207,10 @@ fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
             Idle::Poll => IdlePolicy::Poll,
             Idle::Yield => IdlePolicy::Yield,
             Idle::Sleep => IdlePolicy::Sleep,
+        },
+        driver: match device.driver {
+            Driver::Lcore => uroce_engine::Driver::Lcore,
+            Driver::Poller => uroce_engine::Driver::Poller,
         },
     }
 }

@@ -1,7 +1,7 @@
 //! What an engine is started with.
 
 use crate::fault::LossConfig;
-use crate::idle::IdlePolicy;
+use crate::idle::{Driver, IdlePolicy};
 use crate::mbuf::Mempool;
 use crate::port::Port;
 use uroce_wire::{Gid, Mac, PathMtu};
@@ -44,6 +44,8 @@ pub struct EngineConfig {
     pub max_ahs: u32,
     /// What an lcore does when there is nothing to do.
     pub idle: IdlePolicy,
+    /// Whose lcores' turns are.
+    pub driver: Driver,
 }
 
 impl Default for EngineConfig {
@@ -55,6 +57,7 @@ impl Default for EngineConfig {
             max_mrs: 65536,
             max_ahs: 4096,
             idle: IdlePolicy::default(),
+            driver: Driver::default(),
         }
     }
 }

@@ -71,6 +71,12 @@ impl CounterBlock {
         self.add_at(ENGINE + TRANSPORT + reason as usize, 1);
     }
 
+    /// One of the transport's, as it is now.
+    #[inline]
+    pub(crate) fn transport(&self, counter: Counter) -> u64 {
+        self.values[ENGINE + counter as usize].load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn add_at(&self, at: usize, amount: u64) {
         let value = &self.values[at];

@@ -131,6 +131,50 @@ pub struct ThreadGuard {
     _not_send: PhantomData<*const ()>,
 }
 
+/// An EAL number that another thread may bear for a while: with it goes the mempool cache.
+///
+/// There is one of each. The thread that it was taken from uses mbufs only while it has it, as does
+/// everybody else: it lies with the lcore, under the lock of who drives ([`crate::slot`]).
+#[derive(Debug)]
+pub(crate) struct ThreadNumber(u32);
+
+/// The calling thread bears another number than its own.
+#[derive(Debug)]
+pub(crate) struct Bearing<'n> {
+    before: dpdk_sys::uroce_bearer,
+    /// The number is thread-local, and nobody else's meanwhile.
+    _number: PhantomData<(&'n mut ThreadNumber, *const ())>,
+}
+
+impl ThreadGuard {
+    /// The thread's number, for those who do its work.
+    pub(crate) fn number(&self) -> ThreadNumber {
+        // SAFETY: it reads a word of the calling thread's.
+        ThreadNumber(unsafe { dpdk_sys::uroce_thread_id() })
+    }
+}
+
+impl ThreadNumber {
+    /// Makes the number the calling thread's, whatever thread it is. Until the end of that the
+    /// thread is not cancelled.
+    #[inline]
+    pub(crate) fn bear(&mut self) -> Bearing<'_> {
+        let mut before = dpdk_sys::uroce_bearer { id: 0, cancel: 0 };
+        // SAFETY: it writes words of the calling thread's, and `before`. That nobody else bears
+        // the number, whose cache is not thread-safe, is what the type is for.
+        unsafe { dpdk_sys::uroce_thread_bear(self.0, &mut before) };
+        Bearing { before, _number: PhantomData }
+    }
+}
+
+impl Drop for Bearing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: on the same thread, as this is not `Send`; what it was before, it is again.
+        unsafe { dpdk_sys::uroce_thread_restore(&self.before) };
+    }
+}
+
 impl Drop for ThreadGuard {
     fn drop(&mut self) {
         if self.registered {

@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::counters::{CounterBlock, Counters};
 use crate::eal::Eal;
 use crate::events::{EventChannel, EventGuard, Subject};
+use crate::idle::Driver;
 use crate::mr_table::MrTable;
 use crate::port::QueueError;
 use crate::queue::{CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError};
@@ -90,6 +91,7 @@ pub(crate) struct Shared {
     pub(crate) next_pd: AtomicU32,
     /// Of CQs and SRQs, for their events.
     next_queue: AtomicU32,
+    pub(crate) driver: Driver,
 }
 
 /// A running engine. Clones are handles of the same one.
@@ -118,11 +120,12 @@ impl Engine {
             events: parts.events,
             next_pd: AtomicU32::new(1),
             next_queue: AtomicU32::new(1),
+            driver: config.driver,
         });
         let mut control = Control::new(Arc::clone(&shared), parts.control);
         // From here on dropping `control` stops what runs.
         for (lcore, (slot, &cpu)) in shared.slots.iter().zip(&config.lcores).enumerate() {
-            let thread = crate::thread::start(lcore, cpu, eal, slot, config.idle);
+            let thread = crate::thread::start(lcore, cpu, eal, slot, (config.idle, config.driver));
             control.threads.push(thread.map_err(|error| EngineError::Thread { lcore, error })?);
         }
         Ok((Engine { shared }, control))

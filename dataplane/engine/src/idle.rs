@@ -31,6 +31,45 @@ impl IdlePolicy {
     }
 }
 
+/// Whose the turns of an lcore are that nobody has adopted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Driver {
+    /// Its own thread's.
+    #[default]
+    Lcore,
+    /// Those threads' that poll the completion queues of its QPs, for as long as they come often
+    /// enough; its own thread's when they do not.
+    Poller,
+}
+
+/// How long an lcore's thread leaves it to pollers at first: one that has come may not come again.
+const NAP_MIN: Duration = Duration::from_micros(50);
+/// How long at most: so long a peer waits for an answer if they stop.
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// Pollers come often enough if on average no more than this passes between two.
+const PATIENCE: Duration = Duration::from_micros(125);
+
+/// How long an lcore's thread leaves it to pollers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nap(Duration);
+
+impl Nap {
+    pub(crate) fn new() -> Nap {
+        Nap(NAP_MIN)
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        self.0
+    }
+
+    /// Have pollers who made that many turns in it come often enough? Then the next is longer.
+    pub(crate) fn lengthen(&mut self, turns: u64) -> bool {
+        let wanted = self.0.as_nanos().div_ceil(PATIENCE.as_nanos());
+        self.0 = NAP_MAX.min(self.0 * 2);
+        u128::from(turns) >= wanted
+    }
+}
+
 /// Counts an lcore's empty turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
@@ -46,18 +85,20 @@ impl Idle {
     /// To be called after each turn.
     #[inline]
     pub(crate) fn after_turn(&mut self, busy: bool) {
-        if busy {
-            self.empty = 0;
-            return;
-        }
-        self.empty = self.empty.saturating_add(1);
-        if self.empty >= EMPTY_TURNS {
+        if self.is_due(busy) {
             self.rest();
         }
     }
 
+    /// The same for who rests later: is it time to?
+    #[inline]
+    pub(crate) fn is_due(&mut self, busy: bool) -> bool {
+        self.empty = if busy { 0 } else { self.empty.saturating_add(1) };
+        self.empty >= EMPTY_TURNS
+    }
+
     #[cold]
-    fn rest(&self) {
+    pub(crate) fn rest(&self) {
         match self.policy {
             IdlePolicy::Poll => std::hint::spin_loop(),
             IdlePolicy::Yield => std::thread::yield_now(),
@@ -82,6 +123,22 @@ mod tests {
         assert!(begin.elapsed() >= NAP * 10);
         idle.after_turn(true);
         assert_eq!(idle.empty, 0);
+    }
+
+    #[test]
+    fn naps_grow_to_a_millisecond_while_pollers_come_often() {
+        let mut nap = Nap::new();
+        assert!(!nap.lengthen(0));
+        let mut nap = Nap::new();
+        for turns in [1, 1, 2, 4] {
+            assert!(nap.lengthen(turns));
+        }
+        assert_eq!(nap.time(), Duration::from_micros(800));
+        assert!(nap.lengthen(1_000_000));
+        assert_eq!(nap.time(), NAP_MAX);
+        assert!(nap.lengthen(8));
+        assert_eq!(nap.time(), NAP_MAX);
+        assert!(!nap.lengthen(7));
     }
 
     #[test]

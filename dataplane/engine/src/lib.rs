@@ -58,6 +58,7 @@ mod mr_table;
 mod mw;
 mod notices;
 mod pace;
+mod poller;
 mod prefetch;
 mod published;
 mod qp_table;
@@ -84,10 +85,11 @@ pub use counters::{Counters, EngineCounter};
 pub use engine::{Engine, EngineError};
 pub use events::{Event, EventChannel, EventGuard, EventKind, Subject};
 pub use fault::LossConfig;
-pub use idle::IdlePolicy;
+pub use idle::{Driver, IdlePolicy};
 pub use mcast::{GroupError, MAX_GROUP_QPS, MAX_GROUPS, multicast_mac};
 pub use mr_table::{MrError, MrKeys, MrSpec};
 pub use mw::MwType;
+pub use poller::Poller;
 pub use queue::{
     Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH,
     RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqError,

@@ -1,4 +1,5 @@
-//! Who drives an lcore: its own thread, a thread that has adopted it, or the control plane.
+//! Who drives an lcore: its own thread, one that polls, one that has adopted it, or the control
+//! plane.
 //!
 //! ```text
 //!            adopt                               LcoreGuard::turn
@@ -9,18 +10,22 @@
 //!
 //! Invariants
 //! - Whoever drives holds the lock. The lcore's thread takes it once and keeps it while it runs, so
-//!   there is no lock on its way. An adopter takes it for a turn at a time, with one uncontended
-//!   exchange, and never waits for it.
+//!   there is no lock on its way. An adopter or poller takes it for a turn at a time, with one
+//!   uncontended exchange, and never waits for it.
 //! - Between an adopter's turns the control plane may drive the lcore. So a thread that has adopted
 //!   an lcore may ask the control plane for something that needs this very lcore.
 //! - A stopped lcore never runs again.
 //!
-//! Not here: a turn ([`crate::lcore`]).
+//! Not here: a turn ([`crate::lcore`]); how pollers and the lcore's thread make room for each other
+//! ([`pollers`]).
 
-use crate::eal::{Eal, EalError, ThreadGuard};
-use crate::idle::{Idle, IdlePolicy};
+mod pollers;
+
+use crate::eal::{Eal, EalError, ThreadGuard, ThreadNumber};
+use crate::idle::{Driver, Idle, IdlePolicy};
 use crate::lcore::Lcore;
 use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering, Thread, park};
+use pollers::Pollers;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
 const RUN: u8 = 0;
@@ -30,11 +35,21 @@ const STOPPED: u8 = 2;
 /// An lcore and who may drive it.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    lcore: Mutex<Option<Lcore>>,
+    held: Mutex<Held>,
     wanted: AtomicU8,
     adopted: AtomicBool,
     thread: OnceLock<Thread>,
     settled: AtomicBool,
+    pollers: Pollers,
+}
+
+/// What is whose who drives.
+#[derive(Debug)]
+struct Held {
+    /// None once it has been stopped and taken apart.
+    lcore: Option<Lcore>,
+    /// The EAL number of the lcore's own thread, for pollers; valid until that ends.
+    number: Option<ThreadNumber>,
 }
 
 /// What came of a turn.
@@ -66,14 +81,26 @@ pub enum AdoptError {
     Eal(#[from] EalError),
 }
 
+impl Turn {
+    /// What came of a turn that says whether there was anything to do; without, there is no lcore.
+    fn of(busy: Option<bool>) -> Turn {
+        match busy {
+            Some(true) => Turn::Busy,
+            Some(false) => Turn::Idle,
+            None => Turn::Stopped,
+        }
+    }
+}
+
 impl Slot {
     pub(crate) fn new(lcore: Lcore) -> Slot {
         Slot {
-            lcore: Mutex::new(Some(lcore)),
+            held: Mutex::new(Held { lcore: Some(lcore), number: None }),
             wanted: AtomicU8::new(RUN),
             adopted: AtomicBool::new(false),
             thread: OnceLock::new(),
             settled: AtomicBool::new(false),
+            pollers: Pollers::default(),
         }
     }
 
@@ -83,8 +110,9 @@ impl Slot {
         let _ = self.thread.set(thread.clone());
     }
 
-    /// The lcore's own thread is about to run it.
-    pub(crate) fn tell_settled(&self) {
+    /// The lcore's own thread is about to run it, and has this number.
+    pub(crate) fn tell_settled(&self, number: ThreadNumber) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).number = Some(number);
         self.settled.store(true, Ordering::Release);
     }
 
@@ -94,24 +122,30 @@ impl Slot {
     }
 
     /// The body of the lcore's own thread: ends when the lcore is stopped.
-    pub(crate) fn run(&self, idle: IdlePolicy) {
+    pub(crate) fn run(&self, idle: IdlePolicy, driver: Driver) {
         loop {
             match self.wanted.load(Ordering::Acquire) {
                 RUN => {
-                    if !self.run_turns(Idle::new(idle)) {
-                        return;
+                    let has_lcore = match driver {
+                        Driver::Lcore => self.run_turns(Idle::new(idle)),
+                        Driver::Poller => self.run_beside_pollers(idle),
+                    };
+                    if !has_lcore {
+                        break;
                     }
                 }
                 PARKED => park(),
-                _ => return,
+                _ => break,
             }
         }
+        // A poller's turn may be under way, by the number that this thread is about to give back.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).number = None;
     }
 
     /// Turns as long as they are wanted; false if there is no lcore to turn.
     fn run_turns(&self, mut idle: Idle) -> bool {
-        let Ok(mut lcore) = self.lcore.lock() else { return false };
-        let Some(lcore) = lcore.as_mut() else { return false };
+        let Ok(mut held) = self.held.lock() else { return false };
+        let Some(lcore) = held.lcore.as_mut() else { return false };
         while self.wanted.load(Ordering::Relaxed) == RUN {
             let busy = lcore.turn();
             idle.after_turn(busy);
@@ -121,12 +155,8 @@ impl Slot {
 
     /// One turn by whoever calls, unless somebody else drives right now.
     pub(crate) fn try_turn(&self) -> Turn {
-        match self.lcore.try_lock() {
-            Ok(mut lcore) => match lcore.as_mut().map(Lcore::turn) {
-                Some(true) => Turn::Busy,
-                Some(false) => Turn::Idle,
-                None => Turn::Stopped,
-            },
+        match self.held.try_lock() {
+            Ok(mut held) => Turn::of(held.lcore.as_mut().map(Lcore::turn)),
             Err(TryLockError::WouldBlock) => Turn::Idle,
             Err(TryLockError::Poisoned(_)) => Turn::Stopped,
         }
@@ -139,7 +169,7 @@ impl Slot {
 
     /// Has it panicked in a turn, or been stopped?
     pub(crate) fn is_dead(&self) -> bool {
-        self.lcore.is_poisoned() || self.wanted.load(Ordering::Acquire) == STOPPED
+        self.held.is_poisoned() || self.wanted.load(Ordering::Acquire) == STOPPED
     }
 
     /// It shall not turn any more. Its thread ends soon.
@@ -150,7 +180,7 @@ impl Slot {
 
     /// Takes a stopped lcore out. Waits for a turn that is under way.
     pub(crate) fn take(&self) -> Option<Lcore> {
-        self.lcore.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).lcore.take()
     }
 
     fn wake(&self) {
@@ -162,7 +192,7 @@ impl Slot {
     fn park(&self) -> bool {
         let parked = self.wanted.compare_exchange(RUN, PARKED, Ordering::AcqRel, Ordering::Acquire);
         // The thread lets go at the end of its turn; nobody else keeps the lock for longer.
-        parked.is_ok() && self.lcore.lock().is_ok_and(|lcore| lcore.is_some())
+        parked.is_ok() && self.held.lock().is_ok_and(|held| held.lcore.is_some())
     }
 
     fn unpark(&self) {

@@ -11,4 +11,4 @@ pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
-pub(crate) use std::thread::{Thread, park};
+pub(crate) use std::thread::{Thread, park, park_timeout};

@@ -3,7 +3,7 @@
 //! Not here: what it runs ([`crate::slot`]).
 
 use crate::eal::{Eal, EalError, ThreadGuard, block_signals};
-use crate::idle::IdlePolicy;
+use crate::idle::{Driver, IdlePolicy};
 use crate::slot::Slot;
 use rustix::thread::CpuSet;
 use std::io;
@@ -41,14 +41,14 @@ pub(crate) fn start(
     cpu: Option<usize>,
     eal: &'static Eal,
     slot: &Arc<Slot>,
-    idle: IdlePolicy,
+    (idle, driver): (IdlePolicy, Driver),
 ) -> Result<LcoreThread, ThreadError> {
     let own = Arc::clone(slot);
     let body = move || {
-        let _registered = settle(cpu, eal)?;
+        let registered = settle(cpu, eal)?;
         // From here on the thread is an lcore: it allocates and frees nothing more.
-        own.tell_settled();
-        own.run(idle);
+        own.tell_settled(registered.number());
+        own.run(idle, driver);
         Ok(())
     };
     let name = format!("uroce-lcore-{number}");

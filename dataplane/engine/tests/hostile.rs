@@ -47,7 +47,8 @@ impl Target {
         let LabConfig { max_qps, .. } = LabConfig::default();
         let idle = IdlePolicy::Yield;
         let lcores = vec![None; lcores];
-        let config = EngineConfig { lcores, max_qps, max_mrs: 16, max_ahs: 16, idle };
+        let limits = EngineConfig { max_qps, max_mrs: 16, max_ahs: 16, ..EngineConfig::default() };
+        let config = EngineConfig { lcores, idle, ..limits };
         let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
         let node = Node { engine, control, addresses: addresses(1) };
         let peer = peer.queue_pair(0).expect("free");

@@ -224,4 +224,22 @@ pub(crate) const MODELS: &[Model] = &[
         preemptions: 4,
         run: lcore::adopt,
     },
+    Model {
+        name: "lcore-poll",
+        about: "who polls drives, one at a time, and the lcore's thread when nobody does",
+        preemptions: 3,
+        run: lcore::poll_idle,
+    },
+    Model {
+        name: "lcore-poll-busy",
+        about: "who polls gets to drive, whatever the lcore's thread has to do",
+        preemptions: 0,
+        run: lcore::poll_busy,
+    },
+    Model {
+        name: "lcore-leave",
+        about: "who goes to sleep has the lcore's thread go on at once",
+        preemptions: 2,
+        run: lcore::leave,
+    },
 ];

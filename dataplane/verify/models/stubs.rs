@@ -21,6 +21,15 @@ pub(crate) mod eal {
     #[derive(Debug)]
     pub(crate) struct ThreadGuard;
 
+    #[derive(Debug)]
+    pub(crate) struct ThreadNumber;
+
+    impl ThreadNumber {
+        pub(crate) fn bear(&mut self) -> ThreadGuard {
+            ThreadGuard
+        }
+    }
+
     #[derive(Debug, thiserror::Error)]
     #[error("never")]
     pub(crate) struct EalError;
@@ -50,6 +59,37 @@ pub(crate) mod idle {
 
         pub(crate) fn after_turn(&mut self, _busy: bool) {
             loom::thread::yield_now();
+        }
+
+        pub(crate) fn is_due(&mut self, busy: bool) -> bool {
+            loom::thread::yield_now();
+            !busy
+        }
+
+        pub(crate) fn rest(&self) {
+            loom::thread::yield_now();
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Driver {
+        Lcore,
+        Poller,
+    }
+
+    pub(crate) struct Nap;
+
+    impl Nap {
+        pub(crate) fn new() -> Nap {
+            Nap
+        }
+
+        pub(crate) fn time(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+
+        pub(crate) fn lengthen(&mut self, turns: u64) -> bool {
+            turns > 0
         }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod array_queue;
 mod spsc;
 
 use crate::weaken::{Kind, is_consistent, is_lost, ordering};
+use std::cell::Cell;
 use std::sync::{LockResult, TryLockResult};
 
 pub(crate) use array_queue::ArrayQueue;
@@ -217,6 +218,24 @@ impl<T> AtomicPtr<T> {
     pub(crate) fn get_mut(&mut self) -> &mut *mut T {
         self.copy = self.shared.with_mut(|pointer| *pointer);
         &mut self.copy
+    }
+}
+
+thread_local! {
+    static TIME_STANDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does who sleeps for a while sleep until it is woken, from now on?
+pub(crate) fn set_time_stands(stands: bool) {
+    TIME_STANDS.set(stands);
+}
+
+/// Whoever sleeps for a while lets another thread go on.
+pub(crate) fn park_timeout(_: std::time::Duration) {
+    if TIME_STANDS.get() {
+        park();
+    } else {
+        loom::thread::yield_now();
     }
 }
 

@@ -98,6 +98,7 @@ impl Control {
         let place = Place { index, owner: lcore };
         let (queues, shared, sq, rq) = self.build_queues(place, *qp_type, caps, uses_srq);
         let cqs = [send_cq, recv_cq].map(Arc::clone);
+        cqs.iter().for_each(|cq| cq.add_lcore(lcore));
         let notices = spec.notices.then_some(index);
         let route = Route::new(cqs, shared, events, notices, srq.clone());
         let qp = Qp::new(qpn, *pd, &QpInit { qp_type: *qp_type, caps: *caps, uses_srq });

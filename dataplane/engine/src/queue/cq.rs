@@ -17,7 +17,7 @@ mod rings;
 use super::CompletionChannel;
 use crate::events::{EventGuard, EventKind};
 use crate::qsbr::Turns;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Mutex, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use crossbeam_utils::CachePadded;
 use rings::Ring;
 use std::sync::{Arc, PoisonError};
@@ -85,6 +85,8 @@ pub struct CompletionQueue {
     /// Whether it stands in the channel; see [`CompletionChannel`].
     pub(super) has_event: AtomicBool,
     events: Option<EventGuard>,
+    /// Bit *i*: QPs of lcore *i* complete here, or did.
+    lcores: AtomicU64,
 }
 
 /// The queue has overrun: the QP that completed has to go to ERR.
@@ -126,6 +128,7 @@ impl CompletionQueue {
             channel: channel.cloned(),
             has_event: AtomicBool::new(false),
             events,
+            lcores: AtomicU64::new(0),
         }))
     }
 
@@ -220,6 +223,22 @@ impl CompletionQueue {
     /// How asynchronous events are told of it: by which channel and number. `None` if it gives none.
     pub fn events(&self) -> Option<&EventGuard> {
         self.events.as_ref()
+    }
+
+    /// Is an event asked for that has not come yet?
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != UNARMED
+    }
+
+    /// A QP of that lcore completes here from now on.
+    pub(crate) fn add_lcore(&self, lcore: usize) {
+        self.lcores.fetch_or(1 << lcore, Ordering::Relaxed);
+    }
+
+    /// The lcores whose QPs complete here, one bit each.
+    #[inline]
+    pub(crate) fn lcores(&self) -> u64 {
+        self.lcores.load(Ordering::Relaxed)
     }
 
     /// Where its events go.

@@ -8,7 +8,7 @@ use uroce_engine::eal::{Eal, EalConfig};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
-    CompletionQueue, Control, ControlError, Engine, EngineConfig, EventGuard, IdlePolicy,
+    CompletionQueue, Control, ControlError, Driver, Engine, EngineConfig, EventGuard, IdlePolicy,
     LossConfig, MrKeys, MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd,
     SendQueueEnd, SharedReceiveQueue,
 };
@@ -24,6 +24,7 @@ pub struct LabConfig {
     pub mbufs: u32,
     pub ring: u32,
     pub idle: IdlePolicy,
+    pub driver: Driver,
     pub max_qps: u32,
     pub loss: LossConfig,
 }
@@ -35,6 +36,7 @@ impl Default for LabConfig {
             mbufs: 4095,
             ring: 1024,
             idle: IdlePolicy::Yield,
+            driver: Driver::Lcore,
             max_qps: 64,
             loss: LossConfig::default(),
         }
@@ -83,6 +85,7 @@ impl Lab {
                 max_mrs: 256,
                 max_ahs: 64,
                 idle: config.idle,
+                driver: config.driver,
             };
             let (engine, control) = Engine::start(engine_config, vec![binding]).expect("starts");
             Node { engine, control, addresses }

@@ -4,12 +4,14 @@
 //! in the order of a turn; the slot with its lock, adoption and parking is the engine's own. Not
 //! seen: the rest of a turn; more than one command.
 
-use crate::idle::IdlePolicy;
+use crate::idle::{Driver, IdlePolicy};
 use crate::key::{Numbers, Slots};
 use crate::lcore::Lcore;
 use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::slot::{AdoptError, LcoreGuard, Slot, Turn};
-use crate::sync::{ArrayQueue, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
+use crate::sync::{
+    ArrayQueue, AtomicU32, Consumer, Ordering, Producer, RingBuffer, set_time_stands,
+};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::{Arc, LazyLock};
@@ -124,7 +126,7 @@ pub(crate) fn adopt() {
     })));
     let own = thread::spawn({
         let slot = Arc::clone(&slot);
-        move || slot.run(IdlePolicy)
+        move || slot.run(IdlePolicy, Driver::Lcore)
     });
     slot.set_thread(own.thread());
     let mut guard = LcoreGuard::adopt(&slot, 0).expect("not adopted, not stopped");
@@ -142,4 +144,87 @@ pub(crate) fn adopt() {
     assert!(slot.take().is_some());
     assert_eq!(slot.try_turn(), Turn::Stopped);
     turns.0.with_mut(|_| ());
+}
+
+/// An lcore that says which turns its own thread has made, and a slot for it.
+struct Driven {
+    slot: Arc<Slot>,
+    own: Arc<AtomicU32>,
+    others: Arc<AtomicU32>,
+}
+
+impl Driven {
+    /// With something to do in each turn or in every other.
+    fn new(is_busy: bool) -> Driven {
+        let (own, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let turns = [Arc::clone(&own), Arc::clone(&others)];
+        let (main, inside) = (thread::current().id(), UnsafeCell::new(()));
+        let slot = Arc::new(Slot::new(Lcore::new(move || {
+            // One thread drives at a time; loom says if not.
+            inside.with_mut(|_| ());
+            let is_other = thread::current().id() == main;
+            let before = turns[usize::from(is_other)].fetch_add(1, Ordering::Relaxed);
+            is_busy || before % 2 == 0
+        })));
+        Driven { slot, own, others }
+    }
+
+    /// Its own thread, which pollers drive instead of.
+    fn start(&self) -> thread::JoinHandle<()> {
+        let slot = Arc::clone(&self.slot);
+        let own = thread::spawn(move || slot.run(IdlePolicy, Driver::Poller));
+        self.slot.set_thread(own.thread());
+        own
+    }
+
+    fn stop(self, own: thread::JoinHandle<()>) {
+        self.slot.stop();
+        own.join().expect("no panic");
+        assert_eq!(self.slot.turn_for_poller(true), Turn::Idle, "not after its thread's end");
+        assert!(self.slot.take().is_some());
+    }
+}
+
+/// Its thread never lacks work, and makes room all the same. No preemptions: loom has a thread that
+/// is about to try a lock wait for it.
+pub(crate) fn poll_busy() {
+    poll(Driven::new(true));
+}
+
+pub(crate) fn poll_idle() {
+    poll(Driven::new(false));
+}
+
+fn poll(driven: Driven) {
+    set_time_stands(false);
+    let own = driven.start();
+    while driven.own.load(Ordering::Relaxed) == 0 {
+        thread::yield_now();
+    }
+    while driven.others.load(Ordering::Relaxed) == 0 {
+        driven.slot.turn_for_poller(true);
+        thread::yield_now();
+    }
+    let before = driven.own.load(Ordering::Relaxed);
+    while driven.own.load(Ordering::Relaxed) == before {
+        // Who stops polling is replaced.
+        thread::yield_now();
+    }
+    driven.stop(own);
+}
+
+/// At two preemptions: with more, a thread of loom's that is woken while it yields forgets it.
+pub(crate) fn leave() {
+    set_time_stands(true);
+    let driven = Driven::new(false);
+    let own = driven.start();
+    driven.slot.turn_for_poller(true);
+    let before = driven.own.load(Ordering::Relaxed);
+    while driven.own.load(Ordering::Relaxed) == before {
+        // However often it has polled, and though no nap ever ends.
+        driven.slot.turn_for_poller(true);
+        driven.slot.leave_to_thread();
+        thread::yield_now();
+    }
+    driven.stop(own);
 }

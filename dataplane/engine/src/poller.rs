@@ -1,0 +1,223 @@
+//! What a thread does beside polling where pollers drive: turns the lcores it waits for.
+//!
+//! A poll that finds nothing makes a turn of each lcore whose QPs complete to its queue. One that
+//! finds completions needs none: what the lcores brought last is not used up yet.
+//!
+//! One kind of program waits without polling: it WRITEs, polls until that is completed, and looks
+//! at its memory until the peer's WRITE has come. Nobody would drive while it looks. Its answer is
+//! a fraction of the round trip away when its own WRITE completes, so the poll that takes the
+//! completion stays for some turns, until a WRITE comes in. Programs that wait for no such answer
+//! are told apart by its never coming, and then pay for it rarely.
+//!
+//! Not here: making room for each other ([`crate::slot`]).
+
+use crate::config::MAX_LCORES;
+use crate::engine::Engine;
+use crate::idle::Driver;
+use crate::queue::CompletionQueue;
+use crate::slot::Turn;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use uroce_transport::Counter;
+
+/// Turns that a poll with a completion of a WRITE waits for an answer; some microseconds.
+const LINGER_TURNS: u32 = 100;
+/// Where no WRITEs come, one of two to this power waits.
+const MAX_MISSES: u32 = 6;
+
+// A completion queue has a bit for each.
+const _: () = assert!(MAX_LCORES <= u64::BITS as usize);
+
+/// Drives the lcores that a completion queue is filled by. Any thread may, several may at once.
+#[derive(Debug)]
+pub struct Poller {
+    engine: Engine,
+    cq: Arc<CompletionQueue>,
+    answer: Answer,
+}
+
+/// Whether the program waits for WRITEs after its own. Threads that poll the same queue spoil each
+/// other's guesses, nothing more.
+#[derive(Debug, Default)]
+struct Answer {
+    /// A poll has found nothing since the last completion was taken: the next WRITE is posted.
+    is_awaited: AtomicBool,
+    /// WRITEs that had come by then.
+    before: AtomicU64,
+    /// WRITEs that had come when the last completion was taken.
+    last: AtomicU64,
+    /// Completions in a row after which no WRITE has come.
+    misses: AtomicU32,
+    /// Completions that will not wait.
+    skip: AtomicU32,
+}
+
+impl Engine {
+    /// What drives the lcores of a queue of this engine, if pollers do.
+    pub fn poller(&self, cq: &Arc<CompletionQueue>) -> Option<Poller> {
+        (self.shared.driver == Driver::Poller).then(|| Poller {
+            engine: self.clone(),
+            cq: Arc::clone(cq),
+            answer: Answer::default(),
+        })
+    }
+}
+
+impl Poller {
+    /// For a poll that has found nothing: a turn of each lcore of the queue that nobody else
+    /// drives. Another poll afterwards may find something.
+    ///
+    /// Neither allocates, nor waits, nor enters the kernel but to raise an event that is asked for.
+    #[inline]
+    pub fn turn(&self) -> Turn {
+        let lcores = self.cq.lcores();
+        if !self.answer.is_awaited.load(Ordering::Relaxed) {
+            self.answer.before.store(self.writes(lcores), Ordering::Relaxed);
+            self.answer.is_awaited.store(true, Ordering::Relaxed);
+        }
+        self.turn_all(lcores)
+    }
+
+    /// For a poll that has taken a completion of a WRITE: waits a moment for an answer by the same
+    /// means, if there ever was one.
+    #[inline]
+    pub fn linger(&self) {
+        let lcores = self.cq.lcores();
+        let (answer, before) = (&self.answer, self.answer.before.load(Ordering::Relaxed));
+        let mut writes = self.writes(lcores);
+        let waits = answer.waits(writes);
+        for _ in 0..if waits { LINGER_TURNS } else { 0 } {
+            let turn = self.turn_all(lcores);
+            writes = self.writes(lcores);
+            if writes != before || turn != Turn::Idle {
+                break;
+            }
+        }
+        answer.learn(waits, writes);
+    }
+
+    /// For who has asked for an event and is going to sleep: the lcores' threads go on.
+    pub fn leave(&self) {
+        for lcore in bits(self.cq.lcores()) {
+            self.engine.shared.slots[lcore].leave_to_thread();
+        }
+    }
+
+    #[inline]
+    fn turn_all(&self, lcores: u64) -> Turn {
+        // Who has asked for an event goes to sleep after this poll.
+        let stays = !self.cq.is_armed();
+        let mut busy = Turn::Idle;
+        for lcore in bits(lcores) {
+            let slot = &self.engine.shared.slots[lcore];
+            // A panic is the lcore's last, and told as such; the application's poll is a poll.
+            let turn = catch_unwind(AssertUnwindSafe(|| slot.turn_for_poller(stays)));
+            if let Ok(Turn::Busy) = turn {
+                busy = Turn::Busy;
+            }
+        }
+        busy
+    }
+
+    /// WRITEs that those lcores have received.
+    #[inline]
+    fn writes(&self, lcores: u64) -> u64 {
+        let of =
+            |lcore: usize| self.engine.shared.counters[lcore].transport(Counter::WriteRequests);
+        bits(lcores).map(of).fold(0, u64::wrapping_add)
+    }
+}
+
+impl Answer {
+    /// Is it worth waiting, that many WRITEs having come?
+    #[inline]
+    fn waits(&self, writes: u64) -> bool {
+        if writes != self.before.load(Ordering::Relaxed) {
+            // It came together with the completion.
+            return false;
+        }
+        if writes != self.last.load(Ordering::Relaxed) {
+            // The last came late, perhaps because nobody waited.
+            return true;
+        }
+        match self.skip.load(Ordering::Relaxed) {
+            0 => true,
+            skip => {
+                self.skip.store(skip - 1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Whether one has come is what the next is expected to do.
+    #[inline]
+    fn learn(&self, waited: bool, writes: u64) {
+        let misses = self.misses.load(Ordering::Relaxed);
+        if writes != self.last.load(Ordering::Relaxed) {
+            self.misses.store(0, Ordering::Relaxed);
+            self.skip.store(0, Ordering::Relaxed);
+        } else if waited {
+            self.misses.store(MAX_MISSES.min(misses + 1), Ordering::Relaxed);
+            self.skip.store((1 << misses) - 1, Ordering::Relaxed);
+        }
+        self.last.store(writes, Ordering::Relaxed);
+        self.is_awaited.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit as usize)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_numbered_from_the_lowest() {
+        assert_eq!(bits(0).count(), 0);
+        assert_eq!(bits(1 << 63 | 0b101).collect::<Vec<_>>(), [0, 2, 63]);
+    }
+
+    /// How many of `rounds` completions waited, `writes` coming between two of them.
+    fn waits(answer: &Answer, rounds: u64, writes: u64) -> u64 {
+        let mut count = answer.last.load(Ordering::Relaxed);
+        let mut waited = 0;
+        for _ in 0..rounds {
+            answer.before.store(count + writes, Ordering::Relaxed);
+            count += writes;
+            let waits = answer.waits(count);
+            waited += u64::from(waits);
+            answer.learn(waits, count);
+        }
+        waited
+    }
+
+    #[test]
+    fn who_waits_for_no_write_soon_hardly_lingers() {
+        let answer = Answer::default();
+        assert!(waits(&answer, 64, 0) <= 7);
+        assert!(waits(&answer, 640, 0) <= 11);
+    }
+
+    #[test]
+    fn who_is_written_to_between_its_own_always_lingers() {
+        let answer = Answer::default();
+        waits(&answer, 1000, 0);
+        assert_eq!(waits(&answer, 100, 1), 100);
+    }
+
+    #[test]
+    fn an_answer_that_is_there_is_not_waited_for() {
+        let answer = Answer::default();
+        answer.before.store(7, Ordering::Relaxed);
+        assert!(!answer.waits(8));
+    }
+}
