@@ -1,6 +1,6 @@
 //! Error numbers: what a C program is told.
 
-use uroce::cm::CmError;
+use uroce::cm::{CmError, raw};
 use uroce::{
     AhError, ChannelError, ControlError, CqError, MrError, PathError, PostError, RegisterError,
     RequestError, SrqError,
@@ -26,6 +26,11 @@ numbers! {
 }
 
 impl Errno {
+    /// That of a number that C has.
+    pub(crate) fn of(number: i32) -> Errno {
+        Errno(number)
+    }
+
     /// The number that C has for it.
     pub(crate) fn code(self) -> i32 {
         self.0
@@ -144,7 +149,20 @@ impl From<RequestError> for Errno {
             RequestError::Control(error) => error.into(),
             RequestError::Path(error) => error.into(),
             RequestError::Handle(error) => error.into(),
+            RequestError::Connection(error) => error.into(),
             RequestError::Gone | RequestError::Stalled => Errno::EIO,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<raw::CmError> for Errno {
+    fn from(error: raw::CmError) -> Errno {
+        match error {
+            raw::CmError::AddressInUse(_) => Errno::EADDRINUSE,
+            raw::CmError::NoPortLeft | raw::CmError::NoSuchAddress(_) => Errno::EADDRNOTAVAIL,
+            raw::CmError::Unreachable(_) => Errno::ENETUNREACH,
+            raw::CmError::TooMany => Errno::ENOMEM,
             _ => Errno::EINVAL,
         }
     }

@@ -16,6 +16,7 @@ pub use uroce_controlplane::connect::{
 };
 
 use crate::context::Context;
+pub use uroce_controlplane::random_psn;
 
 /// The connection manager of a device.
 #[derive(Clone, Debug)]

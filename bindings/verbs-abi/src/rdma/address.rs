@@ -1,0 +1,165 @@
+//! Addresses and paths as C has them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use uroce::cm::raw::ResolvedPath;
+use uroce::{AddressVector, Gid, PathMtu};
+
+use crate::abi::{
+    ibv_ah_attr, ibv_gid, ibv_global_route, ibv_mtu, ibv_sa_path_rec, sockaddr, sockaddr_storage,
+};
+use crate::entry;
+use crate::errno::Errno;
+
+/// The selector of a path record that says "exactly".
+const EXACTLY: u8 = 2;
+/// The partition that everybody is in.
+const PKEY: u16 = 0xffff;
+
+/// An IP address and port; IPv4 in IPv6 is IPv4.
+///
+/// # Errors
+///
+/// EINVAL for NULL and for other families.
+///
+/// # Safety
+///
+/// If it is not NULL, `pointer` points to an address of the caller's, as long as its family says.
+pub(crate) unsafe fn read(pointer: *const sockaddr) -> Result<SocketAddr, Errno> {
+    // SAFETY: every address begins with its family.
+    let family = unsafe { entry::read(pointer.cast::<libc::sa_family_t>()) }?;
+    match libc::c_int::from(family) {
+        libc::AF_INET => {
+            // SAFETY: as long as its family says.
+            let address = unsafe { entry::read(pointer.cast::<libc::sockaddr_in>()) }?;
+            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+            Ok(SocketAddr::new(ip.into(), u16::from_be(address.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let address = unsafe { entry::read(pointer.cast::<libc::sockaddr_in6>()) }?;
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr).to_canonical();
+            Ok(SocketAddr::new(ip, u16::from_be(address.sin6_port)))
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The same as C has it.
+pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
+    // SAFETY: a C structure of numbers.
+    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let place = &raw mut storage;
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            let address = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a storage has room for every address.
+            unsafe { place.cast::<libc::sockaddr_in>().write(address) };
+        }
+        IpAddr::V6(ip) => {
+            let address = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                sin6_scope_id: 0,
+            };
+            // SAFETY: as above.
+            unsafe { place.cast::<libc::sockaddr_in6>().write(address) };
+        }
+    }
+    storage
+}
+
+/// A GID as C has it.
+pub(crate) fn gid(gid: Gid) -> ibv_gid {
+    ibv_gid { raw: gid.0 }
+}
+
+/// An address vector as C has it.
+pub(crate) fn ah_attr(vector: &AddressVector, port: u8) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: gid(vector.dgid),
+            flow_label: vector.flow_label,
+            sgid_index: vector.sgid_index,
+            hop_limit: vector.hop_limit.max(1),
+            traffic_class: vector.traffic_class,
+        },
+        dlid: 0,
+        sl: vector.service_level,
+        src_path_bits: 0,
+        static_rate: vector.static_rate.code(),
+        is_global: 1,
+        port_num: port,
+    }
+}
+
+/// A path MTU as C has it.
+pub(crate) fn mtu(mtu: PathMtu) -> ibv_mtu {
+    // 256 is 1, and each further one is twice the one before.
+    mtu.bytes().ilog2() - 7
+}
+
+/// A path as C has it; the timeout is the code of one way.
+pub(crate) fn path_record(path: &ResolvedPath, path_mtu: PathMtu, timeout: u8) -> ibv_sa_path_rec {
+    // SAFETY: a C structure of numbers.
+    let mut record: ibv_sa_path_rec = unsafe { std::mem::zeroed() };
+    record.sgid = gid(Gid::from(path.source));
+    record.dgid = gid(path.vector.dgid);
+    record.flow_label = path.vector.flow_label.to_be();
+    record.hop_limit = path.vector.hop_limit;
+    record.traffic_class = path.vector.traffic_class;
+    record.reversible = 1;
+    record.numb_path = 1;
+    record.pkey = PKEY.to_be();
+    record.sl = path.vector.service_level;
+    record.mtu_selector = EXACTLY;
+    // A code from 1 to 5.
+    record.mtu = mtu(path_mtu) as u8;
+    record.rate_selector = EXACTLY;
+    record.rate = path.vector.static_rate.code();
+    record.packet_life_time_selector = EXACTLY;
+    record.packet_life_time = timeout;
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_were_written() {
+        for text in ["192.0.2.1:7471", "[2001:db8::1]:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let storage = storage(address);
+            // SAFETY: a whole address.
+            assert_eq!(unsafe { read((&raw const storage).cast()) }, Ok(address));
+        }
+        let mapped = storage("[::ffff:192.0.2.1]:9".parse().unwrap());
+        // SAFETY: a whole address.
+        let read = unsafe { read((&raw const mapped).cast()) };
+        assert_eq!(read, Ok("192.0.2.1:9".parse().unwrap()));
+    }
+
+    #[test]
+    fn null_and_unknown_families_are_refused() {
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { read(std::ptr::null()) }, Err(Errno::EINVAL));
+        let mut other = storage("192.0.2.1:1".parse().unwrap());
+        other.ss_family = 77;
+        // SAFETY: a family, behind which nothing is read.
+        assert_eq!(unsafe { read((&raw const other).cast()) }, Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn path_mtus_have_the_codes_of_c() {
+        let all = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B2048, PathMtu::B4096];
+        assert_eq!(all.map(mtu), [1, 2, 3, 4, 5]);
+    }
+}

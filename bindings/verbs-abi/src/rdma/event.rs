@@ -1,0 +1,486 @@
+//! `rdma_cm_event`: what has happened, told to the program.
+//!
+//! Invariants
+//! - An event counts in [`Acks`] from when the program has it until it acknowledges it; an id does
+//!   not go before. Of a request to connect the listener counts it.
+//! - Private data is in the event's own memory, which stays readable when it is acknowledged.
+
+use std::ffi::{c_char, c_int};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use uroce::cm::Agreed;
+use uroce::cm::raw::{
+    CmEvent, CmEventKind, CmId, ConnectRequest, Datagrams, PortSpace, ResolvedPath,
+};
+use uroce::{AddressVector, RequestError};
+
+use super::address;
+use super::channel::{Channel, Happening, Waiting};
+use super::id::{self, Id, Stage, State};
+use super::resolve;
+use crate::abi::{
+    IBV_QPS_ERR, IBV_QPS_RTS, RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR,
+    RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED,
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event,
+    rdma_cm_event__bindgen_ty_1, rdma_cm_event_type, rdma_conn_param, rdma_event_channel,
+    rdma_ud_param,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Entry, Object, object};
+use crate::runtime::Device;
+
+/// Most private data that a message has.
+const DATA_MAX: usize = 256;
+
+/// What a program's event pointer points to.
+#[repr(C)]
+pub(crate) struct PublicEvent {
+    event: rdma_cm_event,
+    data: [u8; DATA_MAX],
+}
+
+/// An event that the program has.
+pub(crate) struct Event {
+    /// Counts as long as this is here.
+    _counted: Counted,
+}
+
+object!(Event as PublicEvent);
+
+/// Events that the program has and has not acknowledged.
+#[derive(Default)]
+pub(crate) struct Acks {
+    state: Mutex<AcksState>,
+    fewer: Condvar,
+}
+
+#[derive(Default)]
+struct AcksState {
+    open: usize,
+    closed: bool,
+}
+
+/// An event that counts.
+pub(crate) struct Counted(Arc<Acks>);
+
+impl Acks {
+    /// One more, unless it is over.
+    pub(crate) fn begin(self: &Arc<Acks>) -> Option<Counted> {
+        let mut state = self.lock();
+        if state.closed {
+            return None;
+        }
+        state.open += 1;
+        Some(Counted(Arc::clone(self)))
+    }
+
+    /// Waits until all are acknowledged.
+    pub(crate) fn wait(&self) {
+        let mut state = self.lock();
+        while state.open > 0 {
+            state = self.fewer.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// There are no more; waits for those that are.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wait();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AcksState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.lock().open -= 1;
+        self.0.fewer.notify_all();
+    }
+}
+
+/// An event in the making.
+pub(crate) struct Draft {
+    pub(crate) event: rdma_cm_event_type,
+    /// 0, a negative error number, or a peer's reason.
+    pub(crate) status: c_int,
+    pub(crate) param: Param,
+    /// For the program, at most [`DATA_MAX`] bytes.
+    pub(crate) private_data: Vec<u8>,
+    /// Where it counts, if that is not the id.
+    pub(crate) acks: Option<Arc<Acks>>,
+}
+
+/// An event's parameters.
+#[derive(Clone, Copy)]
+pub(crate) enum Param {
+    None,
+    Conn(Conn),
+    Ud(Ud),
+}
+
+/// Those of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Conn {
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: bool,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry_count: u8,
+    pub(crate) srq: bool,
+    pub(crate) qp_num: u32,
+}
+
+/// Those of datagrams.
+#[derive(Clone, Copy)]
+pub(crate) struct Ud {
+    pub(crate) vector: AddressVector,
+    pub(crate) port: u8,
+    pub(crate) qp_num: u32,
+    pub(crate) qkey: u32,
+}
+
+impl Draft {
+    /// An event without more to it.
+    pub(crate) fn plain(event: rdma_cm_event_type) -> Draft {
+        Draft { event, status: 0, param: Param::None, private_data: Vec::new(), acks: None }
+    }
+
+    /// One that says what went wrong.
+    pub(crate) fn failed(event: rdma_cm_event_type, error: Errno) -> Draft {
+        Draft { status: -error.code(), ..Draft::plain(event) }
+    }
+
+    fn conn(self, conn: Conn) -> Draft {
+        Draft { param: Param::Conn(conn), ..self }
+    }
+
+    fn data(self, private_data: Vec<u8>) -> Draft {
+        Draft { private_data, ..self }
+    }
+}
+
+impl From<&Agreed> for Conn {
+    fn from(agreed: &Agreed) -> Conn {
+        Conn {
+            responder_resources: agreed.max_dest_rd_atomic,
+            initiator_depth: agreed.max_rd_atomic,
+            flow_control: agreed.flow_control,
+            retry_count: agreed.retry_cnt,
+            rnr_retry_count: agreed.rnr_retry,
+            srq: agreed.peer_has_srq,
+            qp_num: agreed.peer_qpn.value(),
+        }
+    }
+}
+
+impl From<&ConnectRequest> for Conn {
+    fn from(request: &ConnectRequest) -> Conn {
+        Conn {
+            responder_resources: request.responder_resources,
+            initiator_depth: request.initiator_depth,
+            flow_control: request.flow_control,
+            retry_count: request.retry_count,
+            rnr_retry_count: request.rnr_retry_count,
+            srq: request.has_srq,
+            qp_num: request.peer_qpn.value(),
+        }
+    }
+}
+
+impl From<&Datagrams> for Ud {
+    fn from(datagrams: &Datagrams) -> Ud {
+        Ud {
+            vector: datagrams.vector,
+            port: datagrams.port,
+            qp_num: datagrams.qpn.value(),
+            qkey: datagrams.qkey.0,
+        }
+    }
+}
+
+/// Takes the channel's next event; what it means to its id is done then.
+pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
+    loop {
+        let Waiting { id, what } = channel.take()?;
+        // Whose id is gone meanwhile concerns nobody.
+        if let Some(id) = id.upgrade()
+            && let Some(event) = deliver(&id, what)
+        {
+            return Ok(event);
+        }
+    }
+}
+
+fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
+    let (device, event) = match what {
+        Happening::Made(draft) => return publish(id, id, draft),
+        Happening::Cm(device, event) => (device, event),
+    };
+    let CmEvent { id: cm, kind } = event;
+    if let CmEventKind::ConnectRequest(request) = kind {
+        return requested(id, device, cm, *request);
+    }
+    let draft = apply(id, device, kind)?;
+    publish(id, id, draft)
+}
+
+/// What an event of a connection means to its id.
+fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<Draft> {
+    let mut state = id.state();
+    Some(match kind {
+        CmEventKind::AddressResolved(path) => address_resolved(id, &mut state, device, path),
+        CmEventKind::AddressError(error) => {
+            state.look_up = None;
+            state.stage = Stage::Bound;
+            Draft::failed(RDMA_CM_EVENT_ADDR_ERROR, resolve::errno(&error))
+        }
+        CmEventKind::ConnectResponse { agreed, private_data } => {
+            state.stage = Stage::Answered;
+            state.agreed = Some(agreed);
+            let draft = Draft::plain(RDMA_CM_EVENT_CONNECT_RESPONSE);
+            draft.conn(Conn::from(&agreed)).data(private_data)
+        }
+        CmEventKind::Established { agreed, private_data } => {
+            state.stage = Stage::Connected;
+            state.agreed = Some(agreed);
+            id.note_qp_state(IBV_QPS_RTS);
+            let draft = Draft::plain(RDMA_CM_EVENT_ESTABLISHED);
+            // Of the side that accepted the kernel tells no more than that.
+            if private_data.is_empty() || state.is_passive {
+                draft
+            } else {
+                draft.conn(Conn::from(&agreed)).data(private_data)
+            }
+        }
+        CmEventKind::Resolved { datagrams, private_data } => {
+            state.stage = Stage::Connected;
+            let param = Param::Ud(Ud::from(&datagrams));
+            Draft { param, ..Draft::plain(RDMA_CM_EVENT_ESTABLISHED) }.data(private_data)
+        }
+        CmEventKind::Rejected { reason, private_data } => {
+            let event = rejection(id, &mut state);
+            Draft { status: c_int::from(reason), ..Draft::plain(event) }.data(private_data)
+        }
+        CmEventKind::Unreachable => {
+            ended(id, &mut state);
+            Draft::failed(RDMA_CM_EVENT_UNREACHABLE, Errno::ETIMEDOUT)
+        }
+        CmEventKind::ConnectError(error) => connect_error(id, &mut state, &error),
+        CmEventKind::Disconnected { .. } => {
+            ended(id, &mut state);
+            state.was_connected = true;
+            Draft::plain(RDMA_CM_EVENT_DISCONNECTED)
+        }
+        // Only of what was connected, as the kernel has it.
+        CmEventKind::TimewaitExit if state.was_connected => {
+            Draft::plain(RDMA_CM_EVENT_TIMEWAIT_EXIT)
+        }
+        _ => return None,
+    })
+}
+
+fn address_resolved(
+    id: &Entry<Id>,
+    state: &mut State,
+    device: &'static Device,
+    path: ResolvedPath,
+) -> Draft {
+    state.look_up = None;
+    match resolve::resolved(id, state, device, path) {
+        Ok(()) => Draft::plain(RDMA_CM_EVENT_ADDR_RESOLVED),
+        Err(error) => {
+            state.stage = Stage::Bound;
+            Draft::failed(RDMA_CM_EVENT_ADDR_ERROR, error)
+        }
+    }
+}
+
+/// A UD QP that is not to be had is as far away as a peer that does not answer.
+fn rejection(id: &Entry<Id>, state: &mut State) -> rdma_cm_event_type {
+    ended(id, state);
+    if id.space == PortSpace::Udp { RDMA_CM_EVENT_UNREACHABLE } else { RDMA_CM_EVENT_REJECTED }
+}
+
+fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Draft {
+    ended(id, state);
+    // A neighbour that does not answer is a peer that does not.
+    match resolve::errno(error) {
+        Errno::ETIMEDOUT => Draft::failed(RDMA_CM_EVENT_UNREACHABLE, Errno::ETIMEDOUT),
+        error => Draft::failed(RDMA_CM_EVENT_CONNECT_ERROR, error),
+    }
+}
+
+fn ended(id: &Entry<Id>, state: &mut State) {
+    state.stage = Stage::Ended;
+    if id.space == PortSpace::Tcp {
+        id.note_qp_state(IBV_QPS_ERR);
+    }
+}
+
+/// A peer wants to connect: a new id, which is like its listener.
+fn requested(
+    listener: &Arc<Entry<Id>>,
+    device: &'static Device,
+    cm: CmId,
+    request: ConnectRequest,
+) -> Option<*mut rdma_cm_event> {
+    let param = match request.space {
+        PortSpace::Tcp => Param::Conn(Conn::from(&request)),
+        // Its queue pair is not told, and an answer goes without an address handle.
+        PortSpace::Udp => Param::None,
+    };
+    let Ok(id) = id::incoming(listener, device, cm, &request) else {
+        // Nobody will answer it.
+        if let Ok(context) = device.context() {
+            let _ = context.connection_manager().destroy(cm);
+        }
+        return None;
+    };
+    let draft = Draft { param, ..Draft::plain(RDMA_CM_EVENT_CONNECT_REQUEST) };
+    publish(listener, &id, draft.data(request.private_data))
+}
+
+/// Gives the program an event of `id`. The listener's is a request to connect.
+fn publish(
+    counted: &Arc<Entry<Id>>,
+    id: &Arc<Entry<Id>>,
+    draft: Draft,
+) -> Option<*mut rdma_cm_event> {
+    let acks = draft.acks.as_ref().unwrap_or(&counted.acks);
+    let counted_event = acks.begin()?;
+    let is_request = !Arc::ptr_eq(counted, id);
+    let len = draft.private_data.len().min(DATA_MAX);
+    let mut data = [0; DATA_MAX];
+    data[..len].copy_from_slice(&draft.private_data[..len]);
+    let event = rdma_cm_event {
+        id: id.public().cast(),
+        listen_id: if is_request { counted.public().cast() } else { std::ptr::null_mut() },
+        event: draft.event,
+        status: draft.status,
+        param: param(&draft.param),
+    };
+    let entry =
+        Event::registry().insert(PublicEvent { event, data }, Event { _counted: counted_event });
+    let public = entry.public();
+    if len > 0 {
+        // SAFETY: a slot is never freed, and the program has not got it yet. Both kinds of
+        // parameters begin with the data and their length, which is less than 256.
+        unsafe {
+            let place = &raw mut (*public).event.param.conn;
+            (*place).private_data = (&raw const (*public).data).cast();
+            (*place).private_data_len = len as u8;
+        }
+    }
+    Some(public.cast())
+}
+
+fn param(param: &Param) -> rdma_cm_event__bindgen_ty_1 {
+    // SAFETY: a union of C structures of numbers and of pointers that may be NULL.
+    let mut c: rdma_cm_event__bindgen_ty_1 = unsafe { std::mem::zeroed() };
+    match param {
+        Param::None => {}
+        Param::Conn(conn) => {
+            c.conn = rdma_conn_param {
+                private_data: std::ptr::null(),
+                private_data_len: 0,
+                responder_resources: conn.responder_resources,
+                initiator_depth: conn.initiator_depth,
+                flow_control: conn.flow_control.into(),
+                retry_count: conn.retry_count,
+                rnr_retry_count: conn.rnr_retry_count,
+                srq: conn.srq.into(),
+                qp_num: conn.qp_num,
+            };
+        }
+        Param::Ud(ud) => {
+            c.ud = rdma_ud_param {
+                private_data: std::ptr::null(),
+                private_data_len: 0,
+                ah_attr: address::ah_attr(&ud.vector, ud.port),
+                qp_num: ud.qp_num,
+                qkey: ud.qkey,
+            };
+        }
+    }
+    c
+}
+
+/// Acknowledges an event.
+pub(crate) fn acknowledge(event: *const rdma_cm_event) -> Result<(), Errno> {
+    Event::registry().remove(event.cast()).map(|_| ())
+}
+
+pub(crate) unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    entry::minus_one(|| {
+        if event.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        let channel = Channel::registry().get(channel)?;
+        let next = next(&channel)?;
+        // SAFETY: not NULL, so the caller's place for a pointer.
+        unsafe { entry::write(event, next) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    entry::minus_one(|| acknowledge(event))
+}
+
+/// The name of an event, which is that of its constant.
+pub(crate) unsafe extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
+    let name = match event {
+        RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
+        RDMA_CM_EVENT_ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        RDMA_CM_EVENT_ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
+        RDMA_CM_EVENT_CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        RDMA_CM_EVENT_CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        RDMA_CM_EVENT_CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
+        RDMA_CM_EVENT_UNREACHABLE => c"RDMA_CM_EVENT_UNREACHABLE",
+        RDMA_CM_EVENT_REJECTED => c"RDMA_CM_EVENT_REJECTED",
+        RDMA_CM_EVENT_ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
+        RDMA_CM_EVENT_DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
+        RDMA_CM_EVENT_DEVICE_REMOVAL => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        RDMA_CM_EVENT_MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
+        RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        _ => c"UNKNOWN EVENT",
+    };
+    name.as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_goes_on_when_the_last_event_is_acknowledged() {
+        let acks = Arc::new(Acks::default());
+        let first = acks.begin();
+        let waits = std::thread::spawn({
+            let acks = Arc::clone(&acks);
+            move || acks.close()
+        });
+        assert!(first.is_some());
+        drop(first);
+        waits.join().unwrap();
+        assert!(acks.begin().is_none(), "it is over");
+    }
+
+    #[test]
+    fn an_event_that_is_none_is_not_acknowledged() {
+        assert_eq!(acknowledge(std::ptr::null()), Err(Errno::EINVAL));
+        // SAFETY: NULL is what is tried.
+        assert_eq!(unsafe { rdma_ack_cm_event(std::ptr::null_mut()) }, -1);
+    }
+}

@@ -1,0 +1,146 @@
+//! Addresses of ours: `rdma_bind_addr`, `rdma_listen`, and what a request says of both ends.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use uroce::cm::raw::{BindOptions, ConnectRequest, ResolvedPath};
+use uroce::{AddressVector, Gid, Mac};
+
+use super::id::{self, Id, Stage, State};
+use super::{address, resolve};
+use crate::abi::{rdma_cm_id, sockaddr};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::Entry;
+use crate::runtime::{self, Device};
+
+/// More than any listener gets.
+const BACKLOG_MAX: u32 = u32::MAX;
+
+/// The device that has an address, and its port.
+///
+/// # Errors
+///
+/// EADDRNOTAVAIL: it is none of ours.
+pub(crate) fn find(ip: IpAddr) -> Result<(&'static Device, u8), Errno> {
+    for device in runtime::devices()? {
+        if let Some(port) = port_of(device, ip)? {
+            return Ok((device, port));
+        }
+    }
+    Err(Errno::EADDRNOTAVAIL)
+}
+
+fn port_of(device: &'static Device, ip: IpAddr) -> Result<Option<u8>, Errno> {
+    let ports = device.ports()?;
+    let port = ports.iter().find(|port| port.gids.contains(&Gid::from(ip)));
+    Ok(port.map(|port| port.number))
+}
+
+/// Binds an id to an address of ours, or to all of them.
+pub(crate) fn bind(id: &Entry<Id>, state: &mut State, address: SocketAddr) -> Result<(), Errno> {
+    let ip = address.ip();
+    let found = if ip.is_unspecified() {
+        runtime::pick(None, None)?;
+        None
+    } else {
+        runtime::pick(Some(ip), None)?;
+        Some(find(ip)?)
+    };
+    let all = runtime::devices()?;
+    let devices = match found {
+        Some((device, _)) => std::slice::from_ref(device),
+        None => all,
+    };
+    let options = BindOptions { reuse: state.options.reuse, v6_only: state.options.v6_only };
+    let mut bound = Vec::new();
+    let mut at = address;
+    for device in devices {
+        let result = device.context().and_then(|context| {
+            let manager = context.connection_manager();
+            let (cm, address) = manager.bind(&id.post(device), id.space, at, options)?;
+            Ok((device, manager, cm, address))
+        });
+        match result {
+            Ok((device, manager, cm, address)) => {
+                at = address;
+                bound.push((device, manager, cm));
+            }
+            Err(error) => {
+                release(bound);
+                return Err(error);
+            }
+        }
+    }
+    if let Some((device, port)) = found {
+        id.show_device(device, port).inspect_err(|_| release(std::mem::take(&mut bound)))?;
+        state.device = Some(device);
+    }
+    state.bound = bound;
+    state.local = Some(at);
+    state.stage = Stage::Bound;
+    id.show_addresses(state);
+    Ok(())
+}
+
+fn release(bound: Vec<(&'static Device, uroce::cm::raw::Manager, uroce::cm::raw::CmId)>) {
+    for (_, manager, cm) in bound {
+        let _ = manager.destroy(cm);
+    }
+}
+
+/// Shows where a request comes from and what it is for.
+pub(crate) fn show_request(
+    id: &Entry<Id>,
+    device: &'static Device,
+    request: &ConnectRequest,
+) -> Result<(), Errno> {
+    let (port, vector) = match &request.agreed {
+        Some(agreed) => (agreed.port, agreed.vector),
+        None => {
+            let port = port_of(device, request.local.ip())?.ok_or(Errno::EADDRNOTAVAIL)?;
+            (port, AddressVector::to(Gid::from(request.peer.ip())))
+        }
+    };
+    id.show_device(device, port)?;
+    let path = ResolvedPath { port, source: request.local.ip(), vector, mac: Mac([0; 6]) };
+    let timeout = request.agreed.map_or(0, |agreed| agreed.timeout);
+    id.show_path(address::path_record(&path, request.path_mtu, resolve::one_way(timeout)));
+    id.show_route();
+    Ok(())
+}
+
+fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
+    let id = id::get(id)?;
+    let mut state = id.state();
+    if state.stage == Stage::Idle {
+        bind(&id, &mut state, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
+    }
+    if state.stage != Stage::Bound {
+        return Err(Errno::EINVAL);
+    }
+    // As many as can be where none are asked for.
+    let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
+    for (_, manager, cm) in &state.bound {
+        manager.listen(*cm, backlog.unwrap_or(BACKLOG_MAX))?;
+    }
+    state.stage = Stage::Listening;
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    entry::minus_one(|| {
+        let id = id::get(id)?;
+        // SAFETY: what programs pass is an address of theirs or NULL.
+        let address = unsafe { address::read(addr) }?;
+        let mut state = id.state();
+        if state.stage != Stage::Idle {
+            return Err(Errno::EINVAL);
+        }
+        bind(&id, &mut state, address)
+    })
+}
+
+pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    entry::minus_one(|| listen(id, backlog))
+}

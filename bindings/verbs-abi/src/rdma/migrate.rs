@@ -1,0 +1,44 @@
+//! Another channel for an id: `rdma_migrate_id`.
+
+use std::ffi::c_int;
+
+use super::channel::Channel;
+use super::id::{self, release_event};
+use crate::abi::{rdma_cm_id, rdma_event_channel};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::Object;
+
+/// Moves an id, with its events that wait, to another channel, or without one to one of its own.
+/// Returns when the program has acknowledged those that it has.
+fn migrate(id: *const rdma_cm_id, to: *mut rdma_event_channel) -> Result<(), Errno> {
+    let id = id::get(id)?;
+    let becomes_sync = to.is_null();
+    let own = {
+        let mut state = id.state();
+        if state.is_sync && becomes_sync {
+            return Err(Errno::EINVAL);
+        }
+        let new = if becomes_sync { Channel::create() } else { Channel::registry().hold(to) }?;
+        id.mailbox.move_to(&new)?;
+        let c = id.c();
+        // SAFETY: a slot is never freed; programs only read this field.
+        unsafe { (*c).channel = new.public() };
+        let was_sync = std::mem::replace(&mut state.is_sync, becomes_sync);
+        let former = state.channel.replace(new);
+        former.filter(|_| was_sync).map(|former| former.public())
+    };
+    if let Some(own) = own {
+        release_event(&id);
+        Channel::registry().remove(own)?;
+    }
+    id.acks.wait();
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    entry::minus_one(|| migrate(id, channel))
+}
