@@ -20,6 +20,7 @@ use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region}
 /// A range of memory that may be touched, for what it was asked for, in this turn.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
+    /// Null in a region without memory.
     place: *mut u8,
 }
 
@@ -54,6 +55,10 @@ impl Access<'_> {
             return Ok(());
         }
         let granted = self.grant(by, region, uroce_transport::Access::Read)?;
+        if granted.place.is_null() {
+            out.fill(0);
+            return Ok(());
+        }
         // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
         // registered, hence mapped, until after this turn (`MrTable::register`'s contract); `out`
         // has that length and is mbuf memory that only we hold, so the two do not overlap. The
@@ -79,6 +84,9 @@ impl Access<'_> {
             return Ok(());
         }
         let granted = self.grant(by, region, uroce_transport::Access::Write)?;
+        if granted.place.is_null() {
+            return Ok(());
+        }
         // SAFETY: as in `read`, with the roles exchanged; `grant` saw the right to write.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), granted.place, bytes.len()) };
         Ok(())
@@ -98,7 +106,8 @@ impl Access<'_> {
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
         let granted = self.grant(by, region, uroce_transport::Access::Atomic)?;
         let word = granted.place.cast::<u64>();
-        if !word.is_aligned() {
+        // Null: no peer has a key of a region without memory.
+        if word.is_null() || !word.is_aligned() {
             return Err(MemoryFault::OutOfRange);
         }
         //= check D8 — one atomic instruction, so lcores may share the word

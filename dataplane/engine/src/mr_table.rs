@@ -6,7 +6,8 @@
 //! touches the memory again.
 //!
 //! Invariants
-//! - A region's entry never changes while it is published; a window's does ([`crate::mw`]).
+//! - A region's entry never changes while it is published; a window's does ([`crate::mw`]). A region
+//!   that is registered anew under its key has a new entry.
 //! - An entry is reached only through an [`Access`], which exists only within an lcore's turn and
 //!   bounds the life of what it found.
 //! - [`offset_in`] grants no byte outside of a region, whatever the numbers are.
@@ -55,6 +56,9 @@ pub enum MrError {
     /// As many regions are registered as the engine was started for.
     #[error("no memory region is left")]
     TableFull,
+    /// There is no memory at the null address.
+    #[error("the region has no memory")]
+    NoMemory,
     /// The range of memory, or of the addresses it is named by, wraps past 2^64.
     #[error("the range wraps past the end of the address space")]
     Wraps,
@@ -95,16 +99,35 @@ unsafe impl Send for MrEntry {}
 unsafe impl Sync for MrEntry {}
 
 impl MrEntry {
+    /// Of memory that [`check`] has passed, or of none.
+    fn region(key: u32, spec: &MrSpec) -> MrEntry {
+        let &MrSpec { addr: base, len, va: Va(va), pd, access } = spec;
+        let (len, bindings) = (len as u64, Bindings::default());
+        MrEntry { key, pd, access, va, len, base, bindings, window: None }
+    }
+
+    /// Is it the region of this key, to which no window is bound? None will be from now on.
+    fn close(&self, key: u32) -> Result<(), MrError> {
+        if !self.is_region_of(key) {
+            return Err(MrError::UnknownKey);
+        }
+        if self.bindings.close() { Ok(()) } else { Err(MrError::Busy) }
+    }
+
     /// Is it the region of this key?
     #[inline]
     pub(crate) fn is_region_of(&self, key: u32) -> bool {
         self.key == key && self.window.is_none()
     }
 
-    /// The place of `[va, va + len)`, if the region holds all of it.
+    /// The place of `[va, va + len)`, if the region holds all of it; null in a region without
+    /// memory.
     #[inline]
     pub(crate) fn place(&self, va: u64, len: u64) -> Option<*mut u8> {
         let offset = offset_in(self.va, self.len, va, len)?;
+        if self.base.is_null() {
+            return Some(self.base);
+        }
         // At most `len` of the region, which is a `usize` (`MrSpec`).
         Some(self.base.wrapping_add(offset as usize))
     }
@@ -143,6 +166,29 @@ impl crate::Engine {
     pub unsafe fn register_mr(&self, spec: &MrSpec) -> Result<MrKeys, MrError> {
         // SAFETY: the caller's promise is `register`'s.
         unsafe { self.shared.regions.register(spec) }
+    }
+
+    /// Registers other memory, or the same for another domain or with other rights, under the keys
+    /// that a region has. When this returns nothing touches the former memory any more.
+    ///
+    /// # Errors
+    /// See [`MrError`]; the region is as it was. [`MrError::Busy`] while memory windows are bound to
+    /// it.
+    ///
+    /// # Safety
+    /// As [`register_mr`](Engine::register_mr), for the new memory.
+    pub unsafe fn reregister_mr(&self, lkey: Lkey, spec: &MrSpec) -> Result<(), MrError> {
+        // SAFETY: the caller's promise is `reregister`'s.
+        unsafe { self.shared.regions.reregister(lkey, spec) }
+    }
+
+    /// A region of that domain without memory: all addresses are in it, reads find zeros, and what
+    /// is written is discarded. Peers cannot reach it.
+    ///
+    /// # Errors
+    /// [`MrError::TableFull`].
+    pub fn alloc_null_mr(&self, pd: Pd) -> Result<Lkey, MrError> {
+        self.shared.regions.alloc_null(pd)
     }
 
     /// Removes a region. When this returns nothing touches the memory any more.
@@ -212,15 +258,37 @@ impl MrTable {
     /// mapped with the rights that `access` needs, and may be read and, with a write right,
     /// written at any time: the program keeps no reference that forbids it.
     pub(crate) unsafe fn register(&self, spec: &MrSpec) -> Result<MrKeys, MrError> {
-        let len = check(spec)?;
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = |index, generation| self.numbers.key(index, generation);
-        let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
-        let &MrSpec { addr: base, va: Va(va), pd, access, .. } = spec;
-        let bindings = Bindings::default();
-        let entry = MrEntry { key, pd, access, va, len, base, bindings, window: None };
-        self.publish(index, Box::into_raw(Box::new(entry)));
+        check(spec)?;
+        let key = self.add(|key| MrEntry::region(key, spec))?;
         Ok(MrKeys { lkey: Lkey(key), rkey: Rkey(key) })
+    }
+
+    /// Publishes another region under the key of one, and returns once no lcore looks at the former
+    /// or its memory any more.
+    ///
+    /// # Errors
+    /// See [`MrError`].
+    ///
+    /// # Safety
+    /// As [`register`](MrTable::register).
+    pub(crate) unsafe fn reregister(&self, lkey: Lkey, spec: &MrSpec) -> Result<(), MrError> {
+        check(spec)?;
+        let new = || Box::into_raw(Box::new(MrEntry::region(lkey.0, spec)));
+        let (_, former) = self.swap(lkey.0, |entry| entry.close(lkey.0), new)?;
+        self.turns.wait();
+        // SAFETY: as in `remove`.
+        drop(unsafe { Box::from_raw(former) });
+        Ok(())
+    }
+
+    /// Publishes a region without memory.
+    ///
+    /// # Errors
+    /// [`MrError::TableFull`].
+    pub(crate) fn alloc_null(&self, pd: Pd) -> Result<Lkey, MrError> {
+        let (addr, access) = (ptr::null_mut(), AccessFlags::LOCAL_WRITE);
+        let spec = MrSpec { addr, len: usize::MAX, va: Va(0), pd, access };
+        self.add(|key| MrEntry::region(key, &spec)).map(Lkey)
     }
 
     /// Publishes a window, which is not bound yet.
@@ -228,10 +296,7 @@ impl MrTable {
     /// # Errors
     /// [`MrError::TableFull`].
     pub(crate) fn alloc_mw(&self, pd: Pd, kind: MwType) -> Result<Rkey, MrError> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = |index, generation| self.numbers.key(index, generation);
-        let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
-        let entry = MrEntry {
+        let entry = |key| MrEntry {
             key: 0,
             pd: NOBODY,
             access: AccessFlags::empty(),
@@ -241,8 +306,18 @@ impl MrTable {
             bindings: Bindings::default(),
             window: Some(Box::new(Window::new(pd, kind, key))),
         };
-        self.publish(index, Box::into_raw(Box::new(entry)));
-        Ok(Rkey(key))
+        self.add(entry).map(Rkey)
+    }
+
+    /// Publishes what `entry` makes of a fresh key; gives the key.
+    fn add(&self, entry: impl FnOnce(u32) -> MrEntry) -> Result<u32, MrError> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |index, generation| self.numbers.key(index, generation);
+        let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
+        let entry = Box::into_raw(Box::new(entry(key)));
+        // Pairs with the load in `Access::at`: who sees the pointer sees the entry.
+        self.entries[index as usize].store(entry, Ordering::Release);
+        Ok(key)
     }
 
     /// Removes a region and returns once no lcore looks at it or its memory any more.
@@ -250,12 +325,7 @@ impl MrTable {
     /// # Errors
     /// [`MrError::UnknownKey`], [`MrError::Busy`].
     pub(crate) fn deregister(&self, lkey: Lkey) -> Result<(), MrError> {
-        self.remove(lkey.0, |entry| {
-            if entry.key != lkey.0 || entry.window.is_some() {
-                return Err(MrError::UnknownKey);
-            }
-            if entry.bindings.close() { Ok(()) } else { Err(MrError::Busy) }
-        })
+        self.remove(lkey.0, |entry| entry.close(lkey.0))
     }
 
     /// Removes a window, bound or not, and returns once no lcore looks at it any more.
@@ -275,21 +345,12 @@ impl MrTable {
         key: u32,
         may: impl FnOnce(&MrEntry) -> Result<(), MrError>,
     ) -> Result<(), MrError> {
-        let index = self.numbers.index_of_key(key);
-        let entry = {
-            // Excludes another removal of the same key between the look and the swap.
-            let _slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            let entry = self.entries[index].load(Ordering::Acquire);
-            // SAFETY: entries are freed below, by who has swapped them out under this lock; this
-            // one is still in.
-            may(unsafe { entry.as_ref() }.ok_or(MrError::UnknownKey)?)?;
-            self.entries[index].swap(ptr::null_mut(), Ordering::AcqRel)
-        };
+        let (index, entry) = self.swap(key, may, ptr::null_mut)?;
         //= check F6 — after this no lcore touches the memory, whatever it was in the middle of
         // Without the lock: others may register meanwhile. The slot is not free yet, so nobody
         // publishes in it.
         self.turns.wait();
-        // SAFETY: `register` or `alloc_mw` made it of a box. We have swapped it out, so nobody else
+        // SAFETY: `add` or `reregister` made it of a box. We have swapped it out, so nobody else
         // frees it; each turn that could have loaded it has ended (`wait`), and an `Access` bounds
         // its use.
         let mut entry = unsafe { Box::from_raw(entry) };
@@ -300,9 +361,22 @@ impl MrTable {
         Ok(())
     }
 
-    /// Pairs with the load in `find`: who sees the pointer sees the entry.
-    fn publish(&self, index: u32, entry: *mut MrEntry) {
-        self.entries[index as usize].store(entry, Ordering::Release);
+    /// Puts `new` in the place of what a key stands for, if `may` allows it; gives the place and
+    /// what was there. Lcores may look at it until they have been waited for.
+    fn swap(
+        &self,
+        key: u32,
+        may: impl FnOnce(&MrEntry) -> Result<(), MrError>,
+        new: impl FnOnce() -> *mut MrEntry,
+    ) -> Result<(usize, *mut MrEntry), MrError> {
+        let index = self.numbers.index_of_key(key);
+        // Excludes another change of the same place between the look and the swap.
+        let _slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = self.entries[index].load(Ordering::Acquire);
+        // SAFETY: entries are freed by who has swapped them out under this lock; this one is still
+        // in.
+        may(unsafe { entry.as_ref() }.ok_or(MrError::UnknownKey)?)?;
+        Ok((index, self.entries[index].swap(new(), Ordering::AcqRel)))
     }
 }
 
@@ -311,7 +385,7 @@ impl Drop for MrTable {
         for entry in &mut self.entries {
             let entry = *entry.get_mut();
             if !entry.is_null() {
-                // SAFETY: `publish` got it from a box and `remove` did not free it, as it is still in. No lcore is left: each keeps the table alive.
+                // SAFETY: it was made of a box and `remove` did not free it, as it is still in. No lcore is left: each keeps the table alive.
                 drop(unsafe { Box::from_raw(entry) });
             }
         }
@@ -363,7 +437,7 @@ impl Access<'_> {
     #[inline]
     pub(crate) fn at(&self, key: u32) -> Option<&MrEntry> {
         let index = self.recent.index_of_key(&self.table.numbers, key);
-        // Pairs with `publish`.
+        // Pairs with the store in `add` and the exchange in `swap`.
         let entry = self.table.entries.get(index)?.load(Ordering::Acquire);
         // SAFETY: an entry that was in the table during our turn is freed only after the turn
         // (`remove` waits for it), and the reference ends with `self`, which is the turn.
@@ -377,9 +451,12 @@ impl Access<'_> {
     }
 }
 
-/// The rules of registration; the length of a region that keeps them.
-fn check(spec: &MrSpec) -> Result<u64, MrError> {
+/// The rules of registration.
+fn check(spec: &MrSpec) -> Result<(), MrError> {
     let len = spec.len as u64;
+    if spec.addr.is_null() && len > 0 {
+        return Err(MrError::NoMemory);
+    }
     // The end may be 2^64 itself: the last byte, not the one after it, must be nameable.
     let last = len.saturating_sub(1);
     if (spec.addr as u64).checked_add(last).is_none() || spec.va.0.checked_add(last).is_none() {
@@ -393,7 +470,7 @@ fn check(spec: &MrSpec) -> Result<u64, MrError> {
     if spec.access.contains(AccessFlags::REMOTE_ATOMIC) && skewed {
         return Err(MrError::Misaligned);
     }
-    Ok(len)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -206,3 +206,22 @@ fn a_million_adds_of_each_of_16_qps_on_four_lcores_add_up() {
     });
     assert_eq!(word.load(Ordering::Relaxed), 16 * ADDS);
 }
+
+#[test]
+fn a_region_without_memory_reads_as_zeros_and_discards_what_is_written() {
+    let fixture = Fixture::new(AccessFlags::LOCAL_WRITE);
+    let lkey = fixture.table.alloc_null(PD).unwrap();
+    let access = fixture.reader.enter();
+    for va in [0, 1, 4096, u64::MAX - 8] {
+        let region = Region { key: Key::Local(lkey), va: Va(va), len: 7 };
+        let mut out = [1; 7];
+        assert_eq!(access.write(BY, region, &out), Ok(()));
+        assert_eq!(access.read(BY, region, &mut out), Ok(()));
+        assert_eq!(out, [0; 7]);
+    }
+    // A peer that guesses the key finds nothing it could do.
+    let remote = Region { key: Key::Remote(Rkey(lkey.0)), va: Va(4096), len: 8 };
+    for wish in [Wish::Read, Wish::Write, Wish::Atomic] {
+        assert_eq!(access.check(BY, remote, wish), Err(MemoryFault::NotGranted));
+    }
+}

@@ -189,3 +189,33 @@ fn no_lcore_uses_a_region_after_its_deregistration() {
     let found: u64 = lcores.into_iter().map(|lcore| lcore.join().unwrap()).sum();
     assert!(found > 0, "the lcores never met a registered region");
 }
+
+#[test]
+fn a_region_that_is_registered_anew_keeps_its_keys_and_loses_all_else() {
+    let table = table(4, 1);
+    let (mut old, mut new) = ([0u8; 8], [0u8; 4]);
+    let (old, new) = (spec(&mut old), MrSpec { pd: Pd(2), ..spec(&mut new) });
+    let keys = register(&table, &old).unwrap();
+    // SAFETY: no copy is made from or to the memory.
+    unsafe { table.reregister(keys.lkey, &new) }.unwrap();
+    let reader = reader(&table);
+    let access = reader.enter();
+    let entry = access.find(keys.rkey.0).unwrap();
+    assert_eq!((entry.pd, entry.place(new.va.0, 4)), (Pd(2), Some(new.addr)));
+    assert_eq!(entry.place(old.va.0, 8), None);
+    drop(access);
+    let wraps = MrSpec { va: Va(u64::MAX), ..new };
+    // SAFETY: as above.
+    assert_eq!(unsafe { table.reregister(keys.lkey, &wraps) }, Err(MrError::Wraps));
+    assert!(reader.enter().find(keys.rkey.0).is_some(), "as it was");
+    assert_eq!(table.deregister(keys.lkey), Ok(()));
+    // SAFETY: as above.
+    assert_eq!(unsafe { table.reregister(keys.lkey, &new) }, Err(MrError::UnknownKey));
+}
+
+#[test]
+fn memory_at_the_null_address_is_refused() {
+    let nowhere = MrSpec { addr: ptr::null_mut(), ..spec(&mut [0u8; 8]) };
+    assert_eq!(register(&table(4, 1), &nowhere), Err(MrError::NoMemory));
+    assert!(register(&table(4, 1), &MrSpec { len: 0, ..nowhere }).is_ok());
+}
