@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uroce_controlplane::config::LossConfig;
+use uroce_controlplane::config::{DeviceConfig, LossConfig};
 use uroce_controlplane::{
     self as controlplane, Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError,
 };
@@ -58,6 +58,27 @@ pub struct DeviceAttr {
     pub lcores: usize,
 }
 
+impl DeviceAttr {
+    /// The limits that a device of this configuration has, open or not.
+    pub fn of(config: &DeviceConfig) -> DeviceAttr {
+        DeviceAttr {
+            max_qps: config.max_qps,
+            max_mrs: config.max_mrs,
+            max_wr: MAX_WR,
+            max_srq_wr: MAX_SRQ_DEPTH,
+            max_inline_data: MAX_INLINE_DATA,
+            max_ahs: config.max_ahs,
+            max_groups: MAX_GROUPS,
+            max_group_qps: MAX_GROUP_QPS,
+            max_sge: MAX_SGE,
+            max_cqe: MAX_CQ_DEPTH,
+            max_message_len: MAX_MESSAGE_LEN,
+            max_rd_atomic: MAX_RD_ATOMIC,
+            lcores: config.lcores.count(),
+        }
+    }
+}
+
 impl Context {
     /// Opens the device of that name: EAL if it does not run yet, the device's ports and lcores,
     /// and its control-plane thread. The caller's CPUs and signals stay as they are.
@@ -97,22 +118,7 @@ impl Context {
 
     /// Its limits.
     pub fn attr(&self) -> DeviceAttr {
-        let config = self.device.config();
-        DeviceAttr {
-            max_qps: config.max_qps,
-            max_mrs: config.max_mrs,
-            max_wr: MAX_WR,
-            max_srq_wr: MAX_SRQ_DEPTH,
-            max_inline_data: MAX_INLINE_DATA,
-            max_ahs: config.max_ahs,
-            max_groups: MAX_GROUPS,
-            max_group_qps: MAX_GROUP_QPS,
-            max_sge: MAX_SGE,
-            max_cqe: MAX_CQ_DEPTH,
-            max_message_len: MAX_MESSAGE_LEN,
-            max_rd_atomic: MAX_RD_ATOMIC,
-            lcores: self.device.engine().lcores(),
-        }
+        DeviceAttr { lcores: self.device.engine().lcores(), ..DeviceAttr::of(self.device.config()) }
     }
 
     /// Its ports with their GIDs, as they are now; number 1 is the first. Where a kernel netdev stands

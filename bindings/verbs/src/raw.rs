@@ -2,6 +2,11 @@
 //!
 //! Memory is named by key and address. The engine checks both at each use, so nothing here is
 //! unsafe; what a work request names must stay registered only as long as it is to succeed.
+//! Registering memory is another matter ([`Memory`]).
+
+mod memory;
+
+pub use memory::{Memory, Registration};
 
 pub use uroce_engine::{SendBatch, SendData};
 pub use uroce_transport::{Ah, BindMw, Cqe, RecvWr, SendOp, SendWr, Sge};
