@@ -87,6 +87,29 @@ pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Writes as much of a structure as the program's, of some length, has room for, and zeros to what
+/// it has more: it was compiled with other headers.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// If it is not NULL, `place` points to room for `len` bytes of the caller's that nobody else uses
+/// meanwhile.
+pub(crate) unsafe fn write_sized<T>(place: *mut u8, len: usize, value: &T) -> Result<(), Errno> {
+    if place.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let known = len.min(size_of::<T>());
+    // SAFETY: not NULL, so the caller's promise holds; C's structures may have their padding copied.
+    unsafe { place.copy_from_nonoverlapping(std::ptr::from_ref(value).cast(), known) };
+    // SAFETY: the rest of the caller's room.
+    unsafe { place.wrapping_add(known).write_bytes(0, len - known) };
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +126,22 @@ mod tests {
         assert_eq!(unsafe { read::<u32>(std::ptr::null()) }, Err(Errno::EINVAL));
         // SAFETY: as above.
         assert_eq!(unsafe { write(std::ptr::null_mut(), 1u32) }, Err(Errno::EINVAL));
+        // SAFETY: as above.
+        assert_eq!(unsafe { write_sized(std::ptr::null_mut(), 4, &1u32) }, Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_structure_is_cut_or_filled_up_to_the_programs_length() {
+        for (len, expected) in [
+            (0, [9u8; 6]),
+            (2, [1, 2, 9, 9, 9, 9]),
+            (4, [1, 2, 3, 4, 9, 9]),
+            (5, [1, 2, 3, 4, 0, 9]),
+        ] {
+            let mut room = [9u8; 6];
+            // SAFETY: the room has six bytes.
+            unsafe { write_sized(room.as_mut_ptr(), len, &[1u8, 2, 3, 4]) }.unwrap();
+            assert_eq!(room, expected);
+        }
     }
 }

@@ -15,7 +15,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::errno::Errno;
@@ -27,6 +27,12 @@ pub(crate) trait Object: Send + Sync + Sized + 'static {
 
     /// The registry of its kind.
     fn registry() -> &'static Registry<Self>;
+}
+
+/// A number for a new object: programs may name it to another context of the same file.
+pub(crate) fn number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What a program's pointer points to.
@@ -73,6 +79,18 @@ pub(crate) struct Registry<T: Object> {
 struct Slots<T: Object> {
     live: HashMap<usize, Arc<Entry<T>>>,
     free: VecDeque<usize>,
+}
+
+impl<T: Object> Slots<T> {
+    /// Takes an object out of its slot, which is free then.
+    fn take(&mut self, address: usize) -> Result<Arc<Entry<T>>, Errno> {
+        let entry = self.live.remove(&address).ok_or(Errno::EINVAL)?;
+        let slot = std::ptr::with_exposed_provenance::<Slot<T>>(address);
+        // SAFETY: the registry knows it, so it is a slot, which is never freed.
+        unsafe { &(*slot).entry }.store(std::ptr::null_mut(), Ordering::Release);
+        self.free.push_back(address);
+        Ok(entry)
+    }
 }
 
 impl<T: Object> Registry<T> {
@@ -160,16 +178,23 @@ impl<T: Object> Registry<T> {
             return Err(Errno::EBUSY);
         }
         check(entry)?;
-        let entry = slots.live.remove(&address).ok_or(Errno::EINVAL)?;
-        let slot = std::ptr::with_exposed_provenance::<Slot<T>>(address);
-        // SAFETY: the registry knows it, so it is a slot, which is never freed.
-        unsafe { &(*slot).entry }.store(std::ptr::null_mut(), Ordering::Release);
-        slots.free.push_back(address);
-        Ok(entry)
+        slots.take(address)
+    }
+
+    /// Takes an object from the program, though others may be made of it: for them it goes on.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is none of ours, or destroyed.
+    pub(crate) fn forget(&self, public: *const T::Public) -> Result<(), Errno> {
+        let mut slots = self.lock();
+        let slots = slots.as_mut().ok_or(Errno::EINVAL)?;
+        let gone = slots.take(public.addr())?;
+        drop(gone);
+        Ok(())
     }
 
     /// All live objects.
-    #[allow(dead_code, reason = "not every kind needs it")]
     pub(crate) fn all(&self) -> Vec<Arc<Entry<T>>> {
         let slots = self.lock();
         slots.iter().flat_map(|slots| slots.live.values().cloned()).collect()

@@ -3,5 +3,20 @@
 //! Each entry translates its arguments, calls [`uroce`], and translates back. Objects are in their
 //! registries ([`crate::handle`]); what programs read of them directly is kept up to date there.
 
+pub(crate) mod ah;
+pub(crate) mod buffer;
 pub(crate) mod context;
 pub(crate) mod device;
+pub(crate) mod dm;
+pub(crate) mod domain;
+pub(crate) mod fork;
+pub(crate) mod gid;
+pub(crate) mod import;
+mod mapping;
+pub(crate) mod mr;
+pub(crate) mod mw;
+pub(crate) mod pd;
+pub(crate) mod port;
+pub(crate) mod query;
+pub(crate) mod rates;
+pub(crate) mod strings;

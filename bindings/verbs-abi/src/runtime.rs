@@ -30,6 +30,7 @@ mod tree;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
+use uroce::config::DeviceConfig;
 use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
@@ -93,6 +94,15 @@ impl Device {
     /// Its place in the list.
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// What it is configured with.
+    ///
+    /// # Errors
+    ///
+    /// Those of the configuration.
+    pub(crate) fn config(&self) -> Result<DeviceConfig, Errno> {
+        Ok(process::lock()?.device(self.index).clone())
     }
 
     /// Its GUID, in host order. It does not change when the device starts.

@@ -5,13 +5,13 @@
 //! EOPNOTSUPP for it.
 
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
-use super::device;
+use super::{device, dm, domain, mr, mw, port, query};
 use crate::abi::{ibv_context, ibv_context_ops, verbs_context};
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
@@ -21,16 +21,51 @@ use crate::runtime::Device;
 pub(crate) struct Context {
     pub(crate) device: &'static Device,
     /// Stands for the kernel's command file; programs duplicate it and import the device by it.
-    pub(crate) cmd_fd: OwnedFd,
+    cmd_fd: OwnedFd,
+    /// What the numbers of objects count in.
+    pub(crate) file: FileId,
     /// Readable while an asynchronous event waits.
     pub(crate) async_fd: OwnedFd,
 }
 
 object!(Context as verbs_context);
 
+impl Context {
+    /// Whether a descriptor is that of this context.
+    pub(crate) fn is_cmd_fd(&self, fd: RawFd) -> bool {
+        self.cmd_fd.as_raw_fd() == fd
+    }
+}
+
+/// Which file a descriptor is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// # Errors
+    ///
+    /// EBADF if it is no descriptor.
+    pub(crate) fn of(fd: impl AsFd) -> Result<FileId, Errno> {
+        let stat = fstat(fd)?;
+        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
 /// Opens a device for a program. Its engine is not started yet.
 pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
-    let cmd_fd = memfd_create("uroce", MemfdFlags::CLOEXEC)?;
+    open_on(device, memfd_create("uroce", MemfdFlags::CLOEXEC)?)
+}
+
+/// The same, with a file that is there.
+///
+/// # Errors
+///
+/// The process has no file descriptor left.
+pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut ibv_context, Errno> {
+    let file = FileId::of(&cmd_fd)?;
     let async_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
     let mut public: verbs_context = unsafe { std::mem::zeroed() };
@@ -43,15 +78,29 @@ pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
     // Tells programs that there is a `verbs_context`.
     public.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     set_ops(&mut public.context.ops);
-    let entry = Context::registry().insert(public, Context { device, cmd_fd, async_fd });
+    let entry = Context::registry().insert(public, Context { device, cmd_fd, file, async_fd });
     Ok(context_of(entry.public()))
 }
 
 /// What programs call through `ibv_context`.
-fn set_ops(_ops: &mut ibv_context_ops) {}
+fn set_ops(ops: &mut ibv_context_ops) {
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
+}
 
 /// What programs call through `verbs_context`.
-fn set_extended_ops(_context: &mut verbs_context) {}
+fn set_extended_ops(context: &mut verbs_context) {
+    context.query_port = Some(port::query_port);
+    context.query_device_ex = Some(query::query_device_ex);
+    context.query_rt_values = Some(query::query_rt_values);
+    context.alloc_null_mr = Some(mr::alloc_null_mr);
+    context.alloc_dm = Some(dm::alloc_dm);
+    context.free_dm = Some(dm::free_dm);
+    context.reg_dm_mr = Some(mr::reg_dm_mr);
+    context.alloc_td = Some(domain::alloc_td);
+    context.dealloc_td = Some(domain::dealloc_td);
+    context.alloc_parent_domain = Some(domain::alloc_parent_domain);
+}
 
 /// The open device of a program's pointer.
 ///

@@ -54,7 +54,7 @@ fn entry_of(device: &'static Device) -> Box<Entry> {
 }
 
 /// As much of a text as fits, with a NUL behind it.
-fn copy_text(place: &mut [c_char], text: &str) {
+pub(crate) fn copy_text(place: &mut [c_char], text: &str) {
     let room = place.len() - 1;
     for (place, byte) in place[..room].iter_mut().zip(text.bytes()) {
         *place = byte.cast_signed();

@@ -141,7 +141,7 @@ impl Process {
         &self.identities[self.chosen.unwrap_or(0)].config
     }
 
-    fn device(&self, index: usize) -> &DeviceConfig {
+    pub(super) fn device(&self, index: usize) -> &DeviceConfig {
         &self.config().devices[index]
     }
 

@@ -1,0 +1,291 @@
+//! `ibv_ah`: address handles, where datagrams go.
+
+use std::ffi::c_int;
+
+use uroce::{AddressHandle, AddressVector, GRH_LEN, Gid, StaticRate};
+
+use super::context;
+use super::gid::{from_raw, raw};
+use super::pd::{self, Pd};
+use super::port;
+use crate::abi::{self, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Held, Object, fast, number, object};
+use crate::runtime::Device;
+
+/// An address handle.
+pub(crate) struct Ah {
+    way: AddressHandle,
+    _pd: Held<Pd>,
+}
+
+object!(Ah as ibv_ah);
+
+/// The address that attributes name. Without a GID there is none on Ethernet.
+///
+/// # Errors
+///
+/// EINVAL for what is no address.
+pub(crate) fn vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
+    const SERVICE_LEVELS: u8 = 8;
+    const FLOW_LABELS: u32 = 1 << 20;
+    if attr.is_global == 0 || attr.sl >= SERVICE_LEVELS || attr.grh.flow_label >= FLOW_LABELS {
+        return Err(Errno::EINVAL);
+    }
+    Ok(AddressVector {
+        sgid_index: attr.grh.sgid_index,
+        dgid: from_raw(&attr.grh.dgid),
+        traffic_class: attr.grh.traffic_class,
+        flow_label: attr.grh.flow_label,
+        hop_limit: attr.grh.hop_limit,
+        service_level: attr.sl,
+        static_rate: StaticRate::from_code(attr.static_rate).ok_or(Errno::EINVAL)?,
+    })
+}
+
+/// What a work request for datagrams names a handle by.
+///
+/// # Errors
+///
+/// EINVAL for NULL and for a handle that is destroyed.
+///
+/// # Safety
+///
+/// `ah` is NULL or was given out by this library, and nobody destroys it meanwhile.
+#[inline]
+pub(crate) unsafe fn way_of(ah: *const ibv_ah) -> Result<uroce::raw::Ah, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { fast::<Ah>(ah) }.map(|ah| ah.way.raw()).ok_or(Errno::EINVAL)
+}
+
+fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
+    let held = pd::hold(pd)?;
+    let vector = vector(attr)?;
+    port::find(held.context.device, attr.port_num.into())?;
+    let way = held.domain()?.create_ah(attr.port_num, &vector)?;
+    let context = context::context_of(held.context.public());
+    let public = ibv_ah { context, pd, handle: number() };
+    Ok(Ah::registry().insert(public, Ah { way, _pd: held }).public())
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_ah(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_ah_attr,
+) -> *mut ibv_ah {
+    // SAFETY: the program's attributes, if it is not NULL.
+    entry::pointer(|| create(pd, &unsafe { entry::read(attr) }?))
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    entry::code(|| Ah::registry().remove(ah).map(drop))
+}
+
+/// The network header of a datagram, in front of it in a receive's memory.
+struct Header {
+    from: Gid,
+    to: Gid,
+    traffic_class: u8,
+    flow_label: u32,
+}
+
+impl Header {
+    /// IPv6 takes all of the bytes, IPv4 the last 20; what is before those says nothing.
+    fn parse(bytes: [u8; GRH_LEN]) -> Option<Header> {
+        Header::ipv4(&bytes[20..]).or_else(|| Header::ipv6(&bytes))
+    }
+
+    fn ipv4(bytes: &[u8]) -> Option<Header> {
+        const VERSION_AND_LENGTH: u8 = 0x45;
+        if bytes.first() != Some(&VERSION_AND_LENGTH) || checksum(bytes) != 0xffff {
+            return None;
+        }
+        let gid = |at: usize| {
+            let mut gid = [0; 16];
+            gid[10..12].fill(0xff);
+            gid[12..].copy_from_slice(bytes.get(at..at + 4)?);
+            Some(Gid(gid))
+        };
+        let (from, to) = (gid(12)?, gid(16)?);
+        Some(Header { from, to, traffic_class: *bytes.get(1)?, flow_label: 0 })
+    }
+
+    fn ipv6(bytes: &[u8; GRH_LEN]) -> Option<Header> {
+        let [a, b, c, d, ..] = *bytes;
+        let first = u32::from_be_bytes([a, b, c, d]);
+        if first >> 28 != 6 {
+            return None;
+        }
+        let gid = |at: usize| Some(Gid(bytes.get(at..at + 16)?.try_into().ok()?));
+        let (from, to) = (gid(8)?, gid(24)?);
+        let traffic_class = (first >> 20 & 0xff) as u8;
+        Some(Header { from, to, traffic_class, flow_label: first & 0xf_ffff })
+    }
+}
+
+/// The sum of a header's 16-bit words in ones' complement; all ones if the header is whole.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|word| match *word {
+        [high, low] => u32::from(u16::from_be_bytes([high, low])),
+        _ => 0,
+    });
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    (folded + (folded >> 16)) as u16
+}
+
+/// The way back to who sent a datagram.
+fn way_back(
+    device: &'static Device,
+    number: u8,
+    wc: &ibv_wc,
+    header: [u8; GRH_LEN],
+) -> Result<ibv_ah_attr, Errno> {
+    const HOP_LIMIT: u8 = 0xff;
+    let port = port::find(device, number.into())?;
+    // SAFETY: a C structure of numbers.
+    let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
+    attr.dlid = wc.slid;
+    attr.sl = wc.sl;
+    attr.src_path_bits = wc.dlid_path_bits;
+    attr.port_num = number;
+    if wc.wc_flags & abi::IBV_WC_GRH != 0 {
+        let header = Header::parse(header).ok_or(Errno::EINVAL)?;
+        let at = port.gids.iter().position(|gid| *gid == header.to);
+        attr.is_global = 1;
+        attr.grh.dgid = raw(header.from);
+        // To a group it came by none of our addresses; the first one answers.
+        attr.grh.sgid_index = match at {
+            Some(at) => u8::try_from(at).map_err(|_| Errno::EINVAL)?,
+            None => same_version(&port.gids, header.from).ok_or(Errno::EINVAL)?,
+        };
+        attr.grh.hop_limit = HOP_LIMIT;
+        attr.grh.traffic_class = header.traffic_class;
+        attr.grh.flow_label = header.flow_label;
+    }
+    Ok(attr)
+}
+
+/// The first address of the same IP version as a peer's.
+fn same_version(gids: &[Gid], peer: Gid) -> Option<u8> {
+    let is_same =
+        |gid: &Gid| *gid != Gid::default() && gid.to_ipv4().is_some() == peer.to_ipv4().is_some();
+    gids.iter().position(is_same).and_then(|at| u8::try_from(at).ok())
+}
+
+/// Reads what `way_back` needs of the program's.
+///
+/// # Safety
+///
+/// As of the entries.
+unsafe fn read_way_back(
+    device: &'static Device,
+    number: u8,
+    wc: *const ibv_wc,
+    grh: *const ibv_grh,
+) -> Result<ibv_ah_attr, Errno> {
+    // SAFETY: the program's completion.
+    let wc = unsafe { entry::read(wc) }?;
+    let header = if wc.wc_flags & abi::IBV_WC_GRH == 0 {
+        [0; GRH_LEN]
+    } else {
+        // SAFETY: the program's memory in front of the datagram, which has this length.
+        unsafe { entry::read(grh.cast()) }?
+    };
+    way_back(device, number, &wc, header)
+}
+
+pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
+    context: *mut ibv_context,
+    number: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    place: *mut ibv_ah_attr,
+) -> c_int {
+    entry::minus_one(|| {
+        let device = context::get(context)?.device;
+        // SAFETY: the program's, as the interface has it.
+        let attr = unsafe { read_way_back(device, number, wc, grh) }?;
+        // SAFETY: the program's room for attributes.
+        unsafe { entry::write(place, attr) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    number: u8,
+) -> *mut ibv_ah {
+    entry::pointer(|| {
+        let device = pd::get(pd)?.context.device;
+        // SAFETY: the program's, as the interface has it.
+        let attr = unsafe { read_way_back(device, number, wc, grh) }?;
+        create(pd, &attr)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A datagram's header as RFC 791 has it, from 192.0.2.2 to 192.0.2.1, behind 20 bytes that
+    /// mean nothing.
+    fn ipv4() -> [u8; GRH_LEN] {
+        let mut bytes = [0x66; GRH_LEN];
+        bytes[20..].copy_from_slice(&[
+            0x45, 0x12, 0, 60, 0, 1, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 2, 192, 0, 2, 1,
+        ]);
+        let sum = !checksum(&bytes[20..]);
+        bytes[30..32].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_header_of_ipv4_is_in_the_last_20_bytes() {
+        let header = Header::parse(ipv4()).unwrap();
+        assert_eq!(header.from.to_ipv4(), Some([192, 0, 2, 2].into()));
+        assert_eq!(header.to.to_ipv4(), Some([192, 0, 2, 1].into()));
+        assert_eq!((header.traffic_class, header.flow_label), (0x12, 0));
+    }
+
+    #[test]
+    fn the_header_of_ipv6_takes_them_all() {
+        let mut bytes = [0; GRH_LEN];
+        bytes[..4].copy_from_slice(&[0x6a, 0xbc, 0xde, 0xf1]);
+        bytes[8..24].fill(2);
+        bytes[24..].fill(3);
+        let header = Header::parse(bytes).unwrap();
+        assert_eq!((header.from, header.to), (Gid([2; 16]), Gid([3; 16])));
+        assert_eq!((header.traffic_class, header.flow_label), (0xab, 0xc_def1));
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused() {
+        assert!(Header::parse([0; GRH_LEN]).is_none());
+        assert!(Header::parse([0xff; GRH_LEN]).is_none());
+        let mut broken = ipv4();
+        broken[33] ^= 1;
+        broken[0] = 0;
+        assert!(Header::parse(broken).is_none(), "a wrong checksum");
+    }
+
+    #[test]
+    fn an_address_without_a_gid_or_beyond_its_fields_is_refused() {
+        // SAFETY: a C structure of numbers.
+        let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
+        assert_eq!(vector(&attr).err(), Some(Errno::EINVAL));
+        attr.is_global = 1;
+        assert!(vector(&attr).is_ok());
+        for change in [
+            |attr: &mut ibv_ah_attr| attr.sl = 8,
+            |attr: &mut ibv_ah_attr| attr.static_rate = 1,
+            |attr: &mut ibv_ah_attr| attr.static_rate = 25,
+            |attr: &mut ibv_ah_attr| attr.grh.flow_label = 1 << 20,
+        ] {
+            let mut wrong = attr;
+            change(&mut wrong);
+            assert_eq!(vector(&wrong).err(), Some(Errno::EINVAL));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `ibv_buf`: memory that programs have the library choose for their regions. Any will do.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+use super::mr;
+use super::pd::{self, Pd};
+use crate::abi::{ibv_mr, ibv_pd};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Held, Object, object};
+
+const PAGE: usize = 4096;
+
+/// What programs see of a buffer: an address.
+#[repr(C)]
+pub(crate) struct Handle {
+    _opaque: u64,
+}
+
+/// A buffer.
+struct Buffer {
+    start: NonNull<u8>,
+    layout: Layout,
+    pd: Held<Pd>,
+}
+
+object!(Buffer as Handle);
+
+// SAFETY: the memory is the program's; here it is only freed, once.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated below with this layout; the program has said that it is done with it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_alloc_buf(
+    pd: *mut ibv_pd,
+    size: usize,
+    place: *mut *mut Handle,
+) -> *mut c_void {
+    entry::pointer(|| {
+        let pd = pd::hold(pd)?;
+        if size == 0 || place.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        let layout = Layout::from_size_align(size, PAGE).map_err(|_| Errno::ENOMEM)?;
+        // SAFETY: the size is not 0.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
+        let buffer = Buffer { start, layout, pd };
+        let handle = Buffer::registry().insert(Handle { _opaque: 0 }, buffer).public();
+        // SAFETY: the program's room for a pointer.
+        unsafe { entry::write(place, handle) }?;
+        Ok(start.as_ptr().cast())
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_free_buf(buffer: *mut Handle) {
+    entry::nothing(|| Buffer::registry().remove(buffer).map(drop));
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_buf_mr(
+    pd: *mut ibv_pd,
+    buffer: *mut Handle,
+    addr: *mut c_void,
+    len: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    entry::pointer(|| {
+        let buffer = Buffer::registry().get(buffer)?;
+        if !std::ptr::eq(buffer.pd.public(), pd) {
+            return Err(Errno::EINVAL);
+        }
+        mr::register(pd, addr, len, addr.addr() as u64, access.cast_unsigned())
+    })
+}

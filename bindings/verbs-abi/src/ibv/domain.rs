@@ -1,0 +1,66 @@
+//! Thread domains and parent domains: they name what programs promise about threads and memory. No
+//! promise changes anything here, so they are kept and nothing more.
+
+use std::ffi::c_int;
+
+use super::context::{self, Context};
+use super::pd::{self, Pd};
+use crate::abi::{
+    self, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Held, Object, object};
+
+/// A thread domain.
+pub(crate) struct Td {
+    context: Held<Context>,
+}
+
+object!(Td as ibv_td);
+
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    entry::pointer(|| {
+        let held = context::hold(context)?;
+        // SAFETY: the program's attributes.
+        if unsafe { entry::read(attr) }?.comp_mask != 0 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Td::registry().insert(ibv_td { context }, Td { context: held }).public())
+    })
+}
+
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    entry::code(|| Td::registry().remove(td).map(drop))
+}
+
+/// The allocators of the program's are not called: queues are the engine's memory, which its threads
+/// share.
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    const KNOWN: u32 =
+        abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    entry::pointer(|| {
+        let context = context::hold(context)?;
+        // SAFETY: the program's attributes.
+        let attr = unsafe { entry::read(attr) }?;
+        if attr.comp_mask & !KNOWN != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let td = match attr.td.is_null() {
+            true => None,
+            false => Some(Td::registry().hold(attr.td)?),
+        };
+        let of = pd::hold(attr.pd)?;
+        let is_foreign = |other: &Held<Context>| !std::ptr::eq(other.public(), context.public());
+        if of.is_alias() || td.as_ref().is_some_and(|td| is_foreign(&td.context)) {
+            return Err(Errno::EINVAL);
+        }
+        Pd::alias(of, context, td)
+    })
+}

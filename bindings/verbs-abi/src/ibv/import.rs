@@ -1,0 +1,72 @@
+//! Imports: a device, a domain or a region by number, in the process that has it.
+//!
+//! The file of a context stands for what was made in it; whoever duplicates its descriptor may open
+//! the device by it again and name what is there. Another process may have the descriptor, but has
+//! not the memory: it finds no context of that file and is refused.
+
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use super::context::{self, Context, FileId};
+use super::mr::Mr;
+use super::pd::{self, Pd};
+use crate::abi::{ibv_context, ibv_mr, ibv_pd};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::Object;
+
+/// Takes the descriptor over if it succeeds.
+pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    entry::pointer(|| {
+        if cmd_fd < 0 {
+            return Err(Errno::EBADF);
+        }
+        // SAFETY: a number that is no descriptor only makes the next call fail.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
+        let file = FileId::of(borrowed)?;
+        let all = Context::registry().all();
+        let found = all.iter().find(|context| context.file == file).ok_or(Errno::EINVAL)?;
+        // It is the program's own, if it is that of another context.
+        if all.iter().any(|context| context.is_cmd_fd(cmd_fd)) {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: by the interface the descriptor is the new context's from now on.
+        context::open_on(found.device, unsafe { OwnedFd::from_raw_fd(cmd_fd) })
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_import_pd(
+    context: *mut ibv_context,
+    handle: u32,
+) -> *mut ibv_pd {
+    entry::pointer(|| {
+        let context = context::hold(context)?;
+        let all = Pd::registry().all();
+        let found = all.iter().find(|pd| pd.is_number(handle, context.file));
+        let found = found.ok_or(Errno::ENOENT)?;
+        Pd::alias(pd::hold(found.public())?, context, None)
+    })
+}
+
+/// What was made with it goes on, and keeps the domain.
+pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+    entry::nothing(|| {
+        if pd::get(pd)?.is_alias() { Pd::registry().forget(pd) } else { Err(Errno::EINVAL) }
+    });
+}
+
+pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    entry::pointer(|| {
+        let pd = pd::get(pd)?;
+        let all = Mr::registry().all();
+        let found = all.iter().find(|mr| mr.is_number(handle, pd.context.file));
+        found.ok_or(Errno::ENOENT)?.import(&pd)
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
+    entry::nothing(|| {
+        let is_import = |mr: &Mr| if mr.is_import() { Ok(()) } else { Err(Errno::EINVAL) };
+        Mr::registry().remove_if(mr, is_import).map(drop)
+    });
+}

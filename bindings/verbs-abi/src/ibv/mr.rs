@@ -1,0 +1,368 @@
+//! `ibv_mr`: memory regions.
+//!
+//! Invariants
+//! - What a key opens was mapped with the rights it needs when it was registered ([`mapping`]).
+//! - A region is deregistered once: imports of it share its state.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uroce::raw::{Memory, Registration};
+use uroce::{AccessFlags, Va};
+
+use super::context::FileId;
+use super::dm::{self, Dm};
+use super::mapping;
+use super::pd::{self, Pd};
+use crate::abi::{self, ibv_dm, ibv_mr, ibv_pd};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Entry, Held, Object, number, object};
+
+/// `IBV_ACCESS_OPTIONAL_RANGE`: flags that mean nothing to a device that does not know them.
+const OPTIONAL: c_uint = 0x3ff0_0000;
+/// `IBV_ACCESS_FLUSH_*` of newer headers.
+const FLUSH: c_uint = 3 << 8;
+
+/// A memory region.
+pub(crate) struct Mr {
+    state: Arc<Mutex<State>>,
+    kind: Kind,
+    handle: u32,
+}
+
+/// What importers of a region share.
+struct State {
+    /// Gone when any of those who share it has deregistered it.
+    registration: Option<Registration>,
+    pd: Held<Pd>,
+    addr: usize,
+    len: usize,
+    /// The address that names the first byte.
+    iova: u64,
+    access: c_uint,
+}
+
+/// What a region is of.
+enum Kind {
+    Memory,
+    Dm {
+        _memory: Held<Dm>,
+    },
+    /// Of no memory.
+    Null,
+    /// It is another name.
+    Import,
+}
+
+object!(Mr as ibv_mr);
+
+impl Mr {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is the region of that number in a file, by its first name.
+    pub(crate) fn is_number(&self, handle: u32, file: FileId) -> bool {
+        !self.is_import() && self.handle == handle && self.lock().pd.context.file == file
+    }
+
+    /// Whether it is another name of a region.
+    pub(crate) fn is_import(&self) -> bool {
+        matches!(self.kind, Kind::Import)
+    }
+
+    /// Another name of the region, for who has a domain of the same device.
+    pub(crate) fn import(&self, pd: &Entry<Pd>) -> Result<*mut ibv_mr, Errno> {
+        let state = self.lock();
+        let key = state.registration.as_ref().ok_or(Errno::ENOENT)?.lkey().0;
+        let place = std::ptr::null_mut();
+        let public = public(pd.public(), self.handle, (place, state.len), (key, key));
+        let (state, handle) = (Arc::clone(&self.state), self.handle);
+        let mr = Mr { state, kind: Kind::Import, handle };
+        Ok(Mr::registry().insert(public, mr).public())
+    }
+
+    /// Takes the region out of the engine, if nobody has yet.
+    fn deregister(&self) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let Some(registration) = state.registration.take() else { return Ok(()) };
+        registration.deregister().map_err(|bound| {
+            state.registration = Some(bound);
+            Errno::EBUSY
+        })
+    }
+}
+
+/// The rights of a region, and whether it begins at address 0.
+struct Access {
+    rights: AccessFlags,
+    is_zero_based: bool,
+}
+
+impl Access {
+    fn new(flags: c_uint) -> Result<Access, Errno> {
+        const LACKING: c_uint = abi::IBV_ACCESS_ON_DEMAND | FLUSH;
+        const WRITES: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC);
+        // Pages of whatever size are the same to us.
+        let flags = flags & !OPTIONAL & !abi::IBV_ACCESS_HUGETLB;
+        let is_zero_based = flags & abi::IBV_ACCESS_ZERO_BASED != 0;
+        let rights = flags & !abi::IBV_ACCESS_ZERO_BASED;
+        if rights & LACKING != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let rights = AccessFlags::from_bits(rights).ok_or(Errno::EINVAL)?;
+        if rights.intersects(WRITES) && !rights.contains(AccessFlags::LOCAL_WRITE) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Access { rights, is_zero_based })
+    }
+
+    /// Memory of the program's that is there, under the name it is to have.
+    fn memory(&self, addr: usize, len: usize, iova: u64) -> Result<Memory, Errno> {
+        mapping::check(addr, len, self.rights.contains(AccessFlags::LOCAL_WRITE))?;
+        let va = Va(if self.is_zero_based { 0 } else { iova });
+        let addr = std::ptr::with_exposed_provenance_mut(addr);
+        Ok(Memory { addr, len, va, access: self.rights })
+    }
+}
+
+/// What programs see of a region: its place, and its keys.
+fn public(
+    pd: *mut ibv_pd,
+    handle: u32,
+    (addr, length): (*mut c_void, usize),
+    (lkey, rkey): (u32, u32),
+) -> ibv_mr {
+    // SAFETY: callers hold the domain, so its slot is live; the field never changes.
+    let context = unsafe { (*pd).context };
+    ibv_mr { context, pd, addr, length, handle, lkey, rkey }
+}
+
+/// Publishes a region.
+fn add(kind: Kind, state: State, addr: *mut c_void) -> Result<*mut ibv_mr, Errno> {
+    let key = state.registration.as_ref().ok_or(Errno::EINVAL)?.lkey().0;
+    // No peer may use the key of what is no memory.
+    let rkey = if matches!(kind, Kind::Null) { 0 } else { key };
+    let handle = number();
+    let public = public(state.pd.public(), handle, (addr, state.len), (key, rkey));
+    let mr = Mr { state: Arc::new(Mutex::new(state)), kind, handle };
+    Ok(Mr::registry().insert(public, mr).public())
+}
+
+/// Registers memory of the program's.
+///
+/// # Errors
+///
+/// EFAULT if it is not there, EINVAL and EOPNOTSUPP for rights that make no sense or are not had.
+pub(crate) fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<*mut ibv_mr, Errno> {
+    let pd = pd::hold(pd)?;
+    let memory = Access::new(access)?.memory(addr.expose_provenance(), len, iova)?;
+    // SAFETY: the range was mapped with these rights a moment ago, and is registered memory by the
+    // program's own word until it deregisters it: it leaves it mapped and expects it to change.
+    let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
+    let state = State { registration, pd, addr: addr.addr(), len, iova: memory.va.0, access };
+    add(Kind::Memory, state, addr)
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    entry::pointer(|| register(pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    entry::pointer(|| register(pd, addr, len, iova, access.cast_unsigned()))
+}
+
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    entry::pointer(|| register(pd, addr, len, iova, access))
+}
+
+/// There is no device memory that others could share.
+pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    _offset: u64,
+    _len: usize,
+    _iova: u64,
+    _fd: c_int,
+    _access: c_int,
+) -> *mut ibv_mr {
+    entry::pointer(|| {
+        pd::get(pd)?;
+        Err(Errno::EOPNOTSUPP)
+    })
+}
+
+/// `ibv_mr_init_attr` of rdma-core 60 and later.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct InitAttr {
+    length: usize,
+    access: c_int,
+    comp_mask: u64,
+    iova: u64,
+    addr: *mut c_void,
+    fd: c_int,
+    fd_offset: u64,
+    dmah: *mut c_void,
+}
+
+impl InitAttr {
+    const IOVA: u64 = 1 << 0;
+    const ADDR: u64 = 1 << 1;
+}
+
+/// Memory by its address, under a name of its own or not. There are no DMA buffers and no handles
+/// of DMA.
+pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut InitAttr) -> *mut ibv_mr {
+    entry::pointer(|| {
+        // SAFETY: the program's attributes.
+        let attr = unsafe { entry::read(attr) }?;
+        if attr.comp_mask & !(InitAttr::IOVA | InitAttr::ADDR) != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if attr.comp_mask & InitAttr::ADDR == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let named = attr.comp_mask & InitAttr::IOVA != 0;
+        let iova = if named { attr.iova } else { attr.addr.addr() as u64 };
+        register(pd, attr.addr, attr.length, iova, attr.access.cast_unsigned())
+    })
+}
+
+/// In `verbs_context`: device memory, whose addresses begin with 0.
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    len: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    entry::pointer(|| {
+        let (pd, dm) = (pd::hold(pd)?, dm::hold(dm)?);
+        let wanted = Access::new(access)?;
+        if !wanted.is_zero_based || !std::ptr::eq(pd.context.device, dm.context.device) {
+            return Err(Errno::EINVAL);
+        }
+        let addr = dm.place(offset, len)?;
+        let memory = Memory { addr, len, va: Va(0), access: wanted.rights };
+        // SAFETY: the memory is ours, and stays as long as it is held.
+        let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
+        let state = State { registration, pd, addr: 0, len, iova: 0, access };
+        add(Kind::Dm { _memory: dm }, state, std::ptr::null_mut())
+    })
+}
+
+/// In `verbs_context`: no memory at all.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    entry::pointer(|| {
+        let pd = pd::hold(pd)?;
+        let registration = Some(pd.domain()?.register_nothing()?);
+        let state = State { registration, pd, addr: 0, len: usize::MAX, iova: 0, access: 0 };
+        add(Kind::Null, state, std::ptr::null_mut())
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    entry::code(|| Mr::registry().remove_if(mr, Mr::deregister).map(drop))
+}
+
+/// Changes what a region's keys open. On an error the region is as it was, so there is only one code
+/// for all of them.
+pub(crate) unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    len: usize,
+    access: c_int,
+) -> c_int {
+    let code = entry::code(|| {
+        let change = Change::new(flags, pd, addr, len, access.cast_unsigned())?;
+        let entry = Mr::registry().get(mr)?;
+        if !matches!(entry.kind, Kind::Memory) {
+            return Err(Errno::EINVAL);
+        }
+        let mut state = entry.lock();
+        change.apply(&mut state)?;
+        let place = std::ptr::with_exposed_provenance_mut(state.addr);
+        let key = state.registration.as_ref().ok_or(Errno::EINVAL)?.lkey().0;
+        let public = public(state.pd.public(), entry.handle, (place, state.len), (key, key));
+        // SAFETY: a live slot, as nobody deregisters the region while it is locked; programs read
+        // it when their own call has returned.
+        unsafe { entry.public().write(public) };
+        Ok(())
+    });
+    if code == 0 { 0 } else { abi::IBV_REREG_MR_ERR_INPUT }
+}
+
+/// What is to become of a region.
+struct Change {
+    pd: Option<Held<Pd>>,
+    place: Option<(usize, usize)>,
+    access: Option<c_uint>,
+}
+
+impl Change {
+    fn new(
+        flags: c_int,
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        len: usize,
+        access: c_uint,
+    ) -> Result<Change, Errno> {
+        let flags = flags.cast_unsigned();
+        let has = |flag| flags & flag != 0;
+        if flags == 0 || has(!abi::IBV_REREG_MR_FLAGS_SUPPORTED) {
+            return Err(Errno::EINVAL);
+        }
+        let (moves, admits) =
+            (has(abi::IBV_REREG_MR_CHANGE_TRANSLATION), has(abi::IBV_REREG_MR_CHANGE_ACCESS));
+        if moves && (addr.is_null() || len == 0) || access != 0 && !admits {
+            return Err(Errno::EINVAL);
+        }
+        let pd = if has(abi::IBV_REREG_MR_CHANGE_PD) { Some(pd::hold(pd)?) } else { None };
+        let place = moves.then(|| (addr.expose_provenance(), len));
+        Ok(Change { pd, place, access: admits.then_some(access) })
+    }
+
+    fn apply(self, state: &mut State) -> Result<(), Errno> {
+        let access = self.access.unwrap_or(state.access);
+        let (addr, len) = self.place.unwrap_or((state.addr, state.len));
+        let wanted = Access::new(access)?;
+        // What keeps its place keeps its name.
+        let iova = if self.place.is_none() { state.iova } else { addr as u64 };
+        let memory = wanted.memory(addr, len, iova)?;
+        let pd = self.pd.as_ref().unwrap_or(&state.pd);
+        let registration = state.registration.as_mut().ok_or(Errno::EINVAL)?;
+        // SAFETY: as in `register`.
+        unsafe { registration.change(pd.domain()?, &memory) }?;
+        (state.addr, state.len, state.iova, state.access) = (addr, len, memory.va.0, access);
+        if let Some(pd) = self.pd {
+            state.pd = pd;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! `ibv_mw`: memory windows.
+//!
+//! A window's key changes by being bound, so programs are told it in the structure, where they may
+//! also put an earlier one back when a binding has failed. What the structure says is what a work
+//! request names; the engine finds out whether it is so.
+//!
+//! Not here: posting the work requests ([`super::post`]).
+
+use std::ffi::{c_int, c_uint};
+
+use uroce::raw::BindMw;
+use uroce::{AccessFlags, Lkey, MemoryWindow, MwType, Rkey, Va};
+
+use super::context;
+use super::pd::{self, Pd};
+use crate::abi::{self, ibv_mw, ibv_mw_bind_info, ibv_pd};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Held, Object, number, object};
+use crate::ibv::mr::Mr;
+
+/// A memory window.
+pub(crate) struct Mw {
+    _window: MemoryWindow,
+    _pd: Held<Pd>,
+}
+
+object!(Mw as ibv_mw);
+
+/// In `ibv_context`.
+pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
+    entry::pointer(|| {
+        let held = pd::hold(pd)?;
+        let mw_type = match kind {
+            abi::IBV_MW_TYPE_1 => MwType::Type1,
+            abi::IBV_MW_TYPE_2 => MwType::Type2,
+            _ => return Err(Errno::EINVAL),
+        };
+        let window = held.domain()?.allocate_mw(mw_type)?;
+        let public = ibv_mw {
+            context: context::context_of(held.context.public()),
+            pd,
+            rkey: window.rkey().0,
+            handle: number(),
+            type_: kind,
+        };
+        Ok(Mw::registry().insert(public, Mw { _window: window, _pd: held }).public())
+    })
+}
+
+/// In `ibv_context`. Unbinds it first, if it is bound.
+pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    entry::code(|| Mw::registry().remove(mw).map(drop))
+}
+
+/// The key of a type-1 window's next binding.
+pub(crate) fn next_key(rkey: u32) -> u32 {
+    const LOW: u32 = 0xff;
+    rkey & !LOW | rkey.wrapping_add(1) & LOW
+}
+
+/// What a work request does that binds a window under a new key. A length of 0 opens nothing.
+///
+/// # Errors
+///
+/// EINVAL for what is no window or no region, and for rights that a window cannot give.
+pub(crate) fn binding(
+    mw: *const ibv_mw,
+    new_rkey: u32,
+    info: &ibv_mw_bind_info,
+) -> Result<BindMw, Errno> {
+    let window = Mw::registry().get(mw)?;
+    let access = AccessFlags::from_bits(info.mw_access_flags).ok_or(Errno::EINVAL)?;
+    let lkey = if info.length == 0 {
+        0
+    } else {
+        let region = Mr::registry().get(info.mr)?;
+        // SAFETY: a live slot; the field never changes.
+        unsafe { (*region.public()).lkey }
+    };
+    Ok(BindMw {
+        // SAFETY: a live slot. Programs may write to it, but not while they post it.
+        rkey: Rkey(unsafe { (*window.public()).rkey }),
+        new_rkey: Rkey(new_rkey),
+        lkey: Lkey(lkey),
+        va: Va(info.addr),
+        len: info.length,
+        access,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_key_counts_in_its_lowest_byte() {
+        assert_eq!(next_key(0x1234_5600), 0x1234_5601);
+        assert_eq!(next_key(0x1234_56ff), 0x1234_5600);
+    }
+}

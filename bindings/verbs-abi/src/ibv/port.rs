@@ -1,0 +1,172 @@
+//! Ports: what `ibv_query_port` tells.
+
+use std::ffi::c_int;
+
+use uroce::config::{Ethdev, PortConfig};
+use uroce::{DeviceAttr, PathMtu, PortAttr};
+
+use super::context;
+use crate::abi::{self, _compat_ibv_port_attr, ibv_context, ibv_port_attr};
+use crate::entry;
+use crate::errno::Errno;
+use crate::runtime::Device;
+
+/// Fewest entries of a GID table; programs walk through all of it.
+const GID_TABLE_LEN: usize = 16;
+
+/// A port's only partition key: the default one, as a full member.
+pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
+
+/// `IB_PORT_PHYS_STATE_*`.
+const LINK_UP: u8 = 5;
+const DISABLED: u8 = 3;
+/// `IBV_QPF_GRH_REQUIRED`: an address has a GID.
+const GRH_REQUIRED: u8 = 1;
+
+/// Rates of links in Mb/s, with the width and the speed of a lane that stand for them. An unknown
+/// rate is the least.
+const SPEEDS: [(u32, u8, u8); 12] = [
+    (800_000, WIDTH_4X, 0),
+    (400_000, WIDTH_4X, 128),
+    (200_000, WIDTH_4X, 64),
+    (100_000, WIDTH_4X, 32),
+    (56_000, WIDTH_4X, 16),
+    (50_000, WIDTH_1X, 64),
+    (40_000, WIDTH_4X, 8),
+    (25_000, WIDTH_1X, 32),
+    (20_000, WIDTH_4X, 2),
+    (10_000, WIDTH_1X, 8),
+    (5_000, WIDTH_1X, 2),
+    (0, WIDTH_1X, 1),
+];
+const WIDTH_1X: u8 = 1;
+const WIDTH_4X: u8 = 2;
+/// 200 Gb/s a lane: it has no bit in eight.
+const SPEED_XDR: u32 = 256;
+
+/// `ibv_port_attr` of rdma-core 60 and later, which has one field more than earlier ones.
+#[repr(C)]
+struct LongAttr {
+    attr: ibv_port_attr,
+    active_speed_ex: u32,
+}
+
+/// A port of an open device.
+///
+/// # Errors
+///
+/// EINVAL if there is no such port; those of finding out.
+pub(crate) fn find(device: &'static Device, number: u32) -> Result<PortAttr, Errno> {
+    let ports = device.ports()?;
+    let found = ports.into_iter().find(|port| u32::from(port.number) == number);
+    found.ok_or(Errno::EINVAL)
+}
+
+/// How a port of that number is configured.
+///
+/// # Errors
+///
+/// EINVAL if there is no such port; those of the configuration.
+pub(crate) fn config(device: &Device, number: u8) -> Result<PortConfig, Errno> {
+    let mut ports = device.config()?.ports;
+    let at = usize::from(number).wrapping_sub(1);
+    if at < ports.len() { Ok(ports.swap_remove(at)) } else { Err(Errno::EINVAL) }
+}
+
+/// Entries of a port's GID table, the empty ones too; there is always one more than are taken.
+pub(crate) fn gid_table_len(port: &PortAttr) -> usize {
+    GID_TABLE_LEN.max(port.gids.len() + 1)
+}
+
+/// Whether frames can pass, and the rate in Mb/s if that is known.
+///
+/// A device that is not started has nothing to tell, and its port is up: programs look before they
+/// start it. The same holds for a memif port whose peer is not there yet: who is to wait for a peer
+/// must not be told that it cannot come.
+fn link(device: &'static Device, port: &PortAttr) -> Result<(bool, Option<u32>), Errno> {
+    if !device.is_started() {
+        return Ok((true, None));
+    }
+    let link = device.context()?.port_status(port.number)?.link;
+    let waits = || config(device, port.number).is_ok_and(|port| is_memif(&port.ethdev));
+    Ok((link.up || waits(), link.speed_mbps))
+}
+
+fn is_memif(ethdev: &Ethdev) -> bool {
+    matches!(ethdev, Ethdev::Vdev(arguments) if arguments.starts_with("net_memif"))
+}
+
+fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
+    let port = find(device, number)?;
+    let (is_up, mbps) = link(device, &port)?;
+    let mbps = mbps.unwrap_or(0);
+    let (_, width, speed) =
+        SPEEDS.into_iter().find(|(least, ..)| mbps >= *least).unwrap_or((0, WIDTH_1X, 1));
+    // SAFETY: a C structure of numbers.
+    let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+    attr.state = if is_up { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
+    attr.phys_state = if is_up { LINK_UP } else { DISABLED };
+    attr.max_mtu = abi::IBV_MTU_4096;
+    // The codes are the verbs'.
+    attr.active_mtu = port.max_path_mtu.unwrap_or(PathMtu::B256).code().into();
+    attr.gid_tbl_len = gid_table_len(&port) as c_int;
+    attr.port_cap_flags = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
+    attr.max_msg_sz = DeviceAttr::of(&device.config()?).max_message_len;
+    attr.pkey_tbl_len = 1;
+    attr.max_vl_num = 1;
+    attr.active_width = width;
+    attr.active_speed = speed;
+    attr.link_layer = abi::IBV_LINK_LAYER_ETHERNET as u8;
+    attr.flags = GRH_REQUIRED;
+    let active_speed_ex = if speed == 0 { SPEED_XDR } else { u32::from(speed) };
+    Ok(LongAttr { attr, active_speed_ex })
+}
+
+/// In `verbs_context`: as much as the program's structure has room for.
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    number: u8,
+    place: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    entry::code(|| {
+        let attr = attr(context::get(context)?.device, number.into())?;
+        // SAFETY: by the interface the program's room has this length.
+        unsafe { entry::write_sized(place.cast(), len, &attr) }
+    })
+}
+
+/// The symbol is what programs of 2006 call: they have room for the structure of that time.
+pub(crate) unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    number: u8,
+    place: *mut _compat_ibv_port_attr,
+) -> c_int {
+    const LEN: usize = 48;
+    // SAFETY: as the caller's, with the length of that structure.
+    unsafe { query_port(context, number, place.cast(), LEN) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_its_lanes_together() {
+        // Mb/s of a lane by the bits of `active_speed`.
+        let lane = |speed: u8| match speed {
+            0 => 200_000,
+            1 => 2_500,
+            2 => 5_000,
+            8 => 10_000,
+            16 => 14_000,
+            32 => 25_000,
+            64 => 50_000,
+            _ => 100_000,
+        };
+        for (mbps, width, speed) in SPEEDS.into_iter().filter(|(mbps, ..)| *mbps > 0) {
+            let lanes = if width == WIDTH_4X { 4 } else { 1 };
+            assert_eq!(lane(speed) * lanes, mbps);
+        }
+    }
+}
