@@ -22,11 +22,8 @@ from report import Report
 LAB = Path(__file__).resolve().parent
 REPOSITORY = LAB.parent.parent
 SUITES = {
-    "dataplane": suites.dataplane, "cm": suites.cm, "all": suites.every,
+    "dataplane": suites.dataplane, "cm": suites.cm, "apps": suites.apps, "all": suites.every,
     "selftest": suites.selftest,
-}
-NOT_BUILT_YET = {
-    "apps": "the apps suite is not built yet: it comes with libibverbs",
 }
 
 
@@ -36,6 +33,8 @@ class Context:
 
     image: image.Image
     uroce: str
+    """uroce-perf."""
+    uroce_run: str
     only: str
     everything: bool
     work: Path
@@ -57,8 +56,6 @@ def main():
     report = Report(arguments.suite, arguments.json)
     start = time.monotonic()
     try:
-        if arguments.suite in NOT_BUILT_YET:
-            raise LabFailure(NOT_BUILT_YET[arguments.suite])
         if arguments.list:
             return suites.list_cases(arguments)
         if not arguments.inside:
@@ -74,28 +71,31 @@ def parse():
         prog="deploy/interop",
         description="uroce against the Linux kernel's Soft-RoCE, in a guest under QEMU.",
         epilog="Exit status: 0 all cases passed, 1 some failed, 2 some could not run. "
-               "UROCE_PERF names a built uroce-perf to use instead of building it.",
+               "UROCE_PERF and UROCE_RUN name a built uroce-perf and uroce-run to use instead of "
+               "building them.",
     )
     parser.add_argument(
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
         help="all: every suite there is (default); selftest: the laboratory without uroce; "
-             "cm: connection management; vectors: record golden captures of Soft-RoCE",
+             "cm: connection management; apps: Debian's programs, unmodified, over uroce, and the "
+             "tests of pyverbs; vectors: record golden captures of Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="only cases whose name has all the words of TEXT, e.g. v6-mtu1024, "
                              "or 'send_bw loss uroce-serves'")
     parser.add_argument("--full", dest="everything", action="store_true",
-                        help="dataplane: all combinations (hours) instead of a covering of them")
+                        help="dataplane, apps: all combinations instead of a covering of them "
+                             "(dataplane: hours)")
     parser.add_argument("--list", action="store_true",
                         help="name the cases instead of running them")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
         help="where `vectors` writes (default: %(default)s)",
     )
-    # The second half of the program, in the namespace: image folder and uroce-perf.
-    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    # The second half of the program, in the namespace: image folder, uroce-perf and uroce-run.
+    parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -109,14 +109,22 @@ def prepare(arguments, report):
     except StaleLists:
         packages("packages_update")
         built = image.build(report.say)
-    uroce_perf = ""
-    if arguments.suite in ("dataplane", "cm", "all"):
-        if "UROCE_PERF" not in os.environ:
-            packages("packages_need build")
-        uroce_perf = uroce.build(REPOSITORY, report.say)
+    if arguments.suite in ("apps",):
+        packages("packages_need apps")
     network.enter_namespace([
-        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder), uroce_perf,
+        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder),
+        program(uroce.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
+        program(uroce.RUN, arguments.suite in ("apps",), report),
     ])
+
+
+def program(wanted, needed, report):
+    """The path of a program that is built now, empty if the suite needs none."""
+    if not needed:
+        return ""
+    if wanted.variable not in os.environ:
+        packages("packages_need build")
+    return uroce.build(wanted, REPOSITORY, report.say)
 
 
 def packages(command):
@@ -130,10 +138,10 @@ def run(arguments, report, start):
     """In the namespace: the suite, in a folder of its own that is gone afterwards."""
     work = Path(tempfile.mkdtemp(prefix="uroce-interop-"))
     try:
-        folder, uroce_perf = arguments.inside
+        folder, uroce_perf, uroce_run = arguments.inside
         kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
-        context = Context(image.Image(folder), uroce_perf, arguments.only, arguments.everything,
-                          work, kept, report)
+        context = Context(image.Image(folder), uroce_perf, uroce_run, arguments.only,
+                          arguments.everything, work, kept, report)
         network.prepare()
         if arguments.suite == "vectors":
             vectors.record(context, arguments.folder)

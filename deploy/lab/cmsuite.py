@@ -71,7 +71,8 @@ def attempt(case, ends, context):
             result.reason = fault(case, ends)
             result.verdict = FAIL if result.reason else PASS
             if result.reason:
-                keep(case, ends, result, context.kept)
+                result.pcap = session.keep(context.kept, case.name,
+                                           "\n".join([result.reason, *ends.log]), ends.captured())
     except (LabFailure, OSError) as error:
         result.verdict, result.reason = session.NOT_RUN, str(error)
     finally:
@@ -90,12 +91,3 @@ def fault(case, ends):
     # What an attacker asks is not in the guest's capture.
     return what or madcheck.fault(ends.capture_file(), OURS.values(), case.mads,
                                   all_heard=case.link != Bridged.name)
-
-
-def keep(case, ends, result, folder):
-    """The capture and the log of a case that failed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pcap = folder / f"{case.name}.pcap"
-    pcap.write_bytes(ends.captured())
-    (folder / f"{case.name}.log").write_text("\n".join([result.reason, *ends.log]))
-    result.pcap = str(pcap)

@@ -27,10 +27,11 @@ PACKAGES = ["busybox-static", "ibverbs-providers", "ibverbs-utils", "iproute2", 
             "rdmacm-utils", "tcpdump"]
 PROGRAMS = [
     "ip", "rdma", "tc", "tcpdump",
-    "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong",
+    "ibv_devices", "ibv_devinfo",
+    "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
     "ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw",
     "ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat",
-    "rping", "ucmatose", "udaddy", "cmtime",
+    "rping", "ucmatose", "udaddy", "cmtime", "mckey", "rdma_client", "rdma_server",
 ]
 # sch_prio, cls_u32 and sch_netem are how a guest loses packets. The CRCs are found by name at run
 # time, so no module names them as a dependency.

@@ -92,10 +92,10 @@ class Program:
         # The server of a READ or ATOMIC latency test has nothing to count.
         if serving and self.latency and self.name.split("_")[0] in ("read", "atomic"):
             return ""
-        rows = re.findall(r"^ +(\d+) +(\d+) +\d", text, re.MULTILINE)
-        if not rows:
+        reported = rows(text)
+        if not reported:
             return "did not report a row"
-        size, count = map(int, rows[-1])
+        size, count = reported[-1]
         if size != case.message_bytes:
             return f"reported messages of {size} bytes"
         return self.count_fault(case, count)
@@ -115,6 +115,12 @@ class Program:
         if case.duration:
             return "" if count else "no message within the time"
         return "" if count == case.messages else f"{count} messages instead of {case.messages}"
+
+
+def rows(text):
+    """The rows that perftest printed: sizes and counts."""
+    found = re.findall(r"^ +(\d+) +(\d+) +\d", text, re.MULTILINE)
+    return [(int(size), int(count)) for size, count in found]
 
 
 def complaint(text):

@@ -33,13 +33,22 @@ def run(case, ends, guest, work, kept):
     with guest.capture(pcap) as captured:
         result = attempt(case, ends, guest)
         if result.verdict == FAIL:
-            kept.mkdir(parents=True, exist_ok=True)
-            result.pcap = str(kept / pcap.name)
-            (kept / pcap.name).write_bytes(captured())
             logs = "\n".join(end.log for end in result.endings.values())
-            (kept / f"{case.name}.log").write_text(f"{case}\n{result.reason}\n\n{logs}")
+            result.pcap = keep(kept, case.name, f"{case}\n{result.reason}\n\n{logs}", captured())
     pcap.unlink(missing_ok=True)
     return result
+
+
+def keep(folder, name, text, capture):
+    """Writes the evidence of a case that failed: its log, and its capture if there is one. The path
+    of what tells more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log, pcap = folder / f"{name}.log", folder / f"{name}.pcap"
+    log.write_text(text)
+    if not capture:
+        return str(log)
+    pcap.write_bytes(capture)
+    return str(pcap)
 
 
 def attempt(case, ends, guest):

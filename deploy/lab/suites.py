@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 
+import appsuite
 import cases
 import cmcases
 import cmsuite
@@ -33,6 +34,11 @@ def dataplane(context):
 def cm(context):
     """uroce's connection manager against the kernel's, over each way to a guest in turn."""
     return cmsuite.run(context, guests)
+
+
+def apps(context):
+    """Unmodified programs over uroce, with each other and with Soft-RoCE."""
+    return appsuite.run(context, guests)
 
 
 def every(context):
@@ -83,6 +89,7 @@ def list_cases(selection):
     tables = {
         "selftest": cases.selftest, "cm": cmcases.table,
         "dataplane": lambda: cases.dataplane(selection.everything),
+        "apps": lambda: appsuite.table(selection.everything),
     }
     suites = ("dataplane", "cm") if selection.suite == "all" else (selection.suite,)
     for case in chosen(selection, [case for suite in suites for case in tables[suite]()]):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import dataclass
 
 import network
 from cases import Case
@@ -171,21 +172,37 @@ def last_line(text):
     return text.strip().rpartition("\n")[2]
 
 
-def build(repository, say):
-    """Builds uroce-perf, or takes the one UROCE_PERF names; its path."""
-    given = os.environ.get("UROCE_PERF")
+@dataclass(frozen=True)
+class Built:
+    """A program that the laboratory builds; its paths are in the folder of a release."""
+
+    name: str
+    variable: str
+    """Of the environment: names a program that is built already."""
+    packages: tuple
+
+
+PERF = Built("uroce-perf", "UROCE_PERF", ("uroce-bench",))
+# The program, the library that it puts in the way and the one that redirects paths.
+RUN = Built("uroce-run", "UROCE_RUN", ("uroce-verbs-abi", "uroce-shim"))
+
+
+def build(program, repository, say):
+    """Builds a program, or takes the one that its variable names; its path."""
+    given = os.environ.get(program.variable)
     if given:
         if not os.access(given, os.X_OK):
-            raise LabFailure(f"UROCE_PERF names no program: {given}")
+            raise LabFailure(f"{program.variable} names no program: {given}")
         return given
-    say("building uroce-perf")
-    command = ["cargo", "build", "--quiet", "--release", "--package", "uroce-bench",
-               "--bin", "uroce-perf"]
+    say(f"building {program.name}")
+    command = ["cargo", "build", "--quiet", "--release"]
+    for package in program.packages:
+        command += ["--package", package]
     try:
         built = subprocess.run(command, cwd=repository, stdout=subprocess.DEVNULL)
     except FileNotFoundError:
-        raise LabFailure("no cargo here: the laboratory builds uroce-perf with it") from None
+        raise LabFailure(f"no cargo here: the laboratory builds {program.name} with it") from None
     if built.returncode != 0:
-        raise LabFailure("uroce-perf does not build")
+        raise LabFailure(f"{program.name} does not build")
     target = os.environ.get("CARGO_TARGET_DIR") or repository / "target"
-    return str(repository / target / "release" / "uroce-perf")
+    return str(repository / target / "release" / program.name)

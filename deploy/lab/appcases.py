@@ -1,0 +1,238 @@
+"""The cases of unmodified applications: which program with which options, between whom.
+
+A program's cases are a covering: each option it has stands in one of them at least, for each
+service. With `--full` every option also stands alone.
+"""
+
+import dataclasses
+import itertools
+import re
+from dataclasses import dataclass, field
+
+import appprograms as apps
+from programs import RC, UC, UD
+
+# Two processes over uroce; one over uroce and one over Soft-RoCE; two over Soft-RoCE alone, whose
+# words are compared with what the first two said; a program without a peer.
+PAIRINGS = PAIR, GUEST, ORACLE, ALONE = "pair", "guest", "oracle", "alone"
+NOBODY = "-"
+SERVES = (("uroce", "rxe"), ("rxe", "uroce"))
+SECONDS = 40
+DEVICE = "uroce0"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One session of two programs, or one program alone."""
+
+    program: apps.Program = field(repr=False)
+    options: tuple
+    pairing: str
+    server: str = "uroce"
+    client: str = "uroce"
+    family: int = 4
+    seconds: int = SECONDS
+    stock: bool = True
+    """Whether Soft-RoCE can do it, and the guest has it."""
+    compared: bool = True
+    """Whether it is also held on Soft-RoCE alone, and what is said compared."""
+    environment: tuple = ()
+    """Variables of both ends, NAME=value."""
+
+    link = "tap"
+
+    @property
+    def name(self):
+        """Fit for a file name as well as for a table."""
+        options = "".join(f"{'' if word.startswith('-') else '='}{word}" for word in self.options)
+        transport = "".join(word.removeprefix("UCX_TLS=") for word in self.environment[:1])
+        words = [self.program.client or self.program.name, transport, options,
+                 "v6" if self.family == 6 else "", self.pairing,
+                 f"{self.server}-serves" if self.pairing == GUEST else ""]
+        return " ".join(word for word in words if word)
+
+    @property
+    def file_name(self):
+        """The name without what shells and file systems dislike."""
+        return re.sub("[^A-Za-z0-9_.-]", "", self.name.replace(" ", "_"))
+
+    @property
+    def session(self):
+        """What is the same wherever it is held."""
+        return self.program.name, self.options, self.family, self.environment
+
+    @property
+    def port(self):
+        """Where the server listens by TCP; 0 if it listens by rdma_listen."""
+        return 0 if "-R" in self.options else self.program.port
+
+    def over_uroce(self):
+        """The same between processes over uroce."""
+        pairing = ALONE if self.client == NOBODY else PAIR
+        return again(self, pairing, "uroce", "uroce" if pairing == PAIR else NOBODY)
+
+    def fields(self):
+        """What it is, for the report in JSON."""
+        return {"program": self.program.name, "options": list(self.options),
+                "family": self.family, "pairing": self.pairing}
+
+
+def table(everything=False):
+    """All cases, those of a place after each other: what starts quickest first."""
+    pairs = [*between_two(everything)]
+    oracle = [again(case, ORACLE, "rxe", "rxe" if case.client == "uroce" else NOBODY)
+              for case in pairs if case.stock and case.compared]
+    return [*pairs, *with_guest(), *oracle]
+
+
+def again(case, pairing, server, client):
+    """The same programs elsewhere."""
+    return dataclasses.replace(case, pairing=pairing, server=server, client=client)
+
+
+def between_two(everything):
+    """Two processes over uroce."""
+    yield from alone()
+    yield from pingpongs(PAIR)
+    yield from perftests(PAIR, everything)
+    yield from managed(PAIR)
+    yield from others()
+
+
+def alone():
+    """What needs no peer."""
+    for program in (apps.DEVICES, apps.DEVINFO, apps.UCX_INFO):
+        yield Case(program, (), ALONE, client=NOBODY, stock=program is not apps.UCX_INFO)
+
+
+def pingpongs(pairing):
+    """ibverbs-utils' programs, each with its options."""
+    def case(kind, options, family=4, stock=True):
+        return Case(apps.PINGPONG[kind], tuple(options.split()), pairing, family=family,
+                    stock=stock)
+
+    yield case("rc", "-n 20 -c")
+    yield case("rc", "-n 20 -e -m 4096", 6)
+    yield case("rc", "-n 20 -N -c -m 1024")
+    # Soft-RoCE has no timestamps.
+    yield case("rc", "-n 20 -t", stock=False)
+    yield case("uc", "-n 20 -c")
+    yield case("uc", "-n 20 -e", 6)
+    yield case("ud", "-n 20 -c")
+    yield case("ud", "-n 20 -e", 6)
+    yield case("srq", "-n 20")
+    yield case("srq", "-n 20 -e", 6)
+
+
+# Of each program and service, a covering of the options it takes: -a and IPv6, several queue pairs
+# and lists, both ways, events, the connection manager, shared receive queues, time, the old calls,
+# path MTUs.
+SENDS = ("-n 16 -a", "-n 32 -b -q 8 -l 16 -m 1024", "-n 20 -e --use-srq -m 4096",
+         "-D 2 --use_old_post_send", "-n 20 -q 8 --use-srq")
+ONE_SIDED = ("-n 16 -a", "-n 32 -b -q 8 -l 16 -m 1024", "-D 2 --use_old_post_send -m 4096",
+             "-n 20 -R")
+PERFTESTS = (
+    ("send_bw", RC, (*SENDS, "-n 20 -R")), ("send_bw", UC, SENDS), ("send_bw", UD, SENDS),
+    ("write_bw", RC, ONE_SIDED), ("write_bw", UC, ONE_SIDED[:3]),
+    ("read_bw", RC, (*ONE_SIDED, "-n 20 -e")),
+    ("atomic_bw", RC, ("-n 32 -b -q 8 -l 16 -m 1024", "-D 2 --use_old_post_send", "-n 20 -R -e",
+                       "-n 20 -A CMP_AND_SWAP")),
+    ("send_lat", RC, ("-n 16 -a", "-n 20 -e --use-srq -m 4096", "-D 2 --use_old_post_send",
+                      "-n 20 -R -m 1024")),
+    ("send_lat", UC, ("-n 16 -a", "-n 20 -e -m 1024")),
+    ("send_lat", UD, ("-n 16 -a", "-n 20 -e --use-srq -m 1024")),
+    ("write_lat", RC, ("-n 16 -a -m 1024", "-D 2 --use_old_post_send", "-n 20 -R")),
+    ("write_lat", UC, ("-n 16 -a",)),
+    ("read_lat", RC, ("-n 16 -a -m 1024", "-D 2 --use_old_post_send -e", "-n 20 -R")),
+    ("atomic_lat", RC, ("-n 20 -e -m 1024", "-D 2 --use_old_post_send", "-n 20 -R")),
+)
+TAKES_VALUE = {"-n", "-q", "-l", "-m", "-D", "-A"}
+
+
+def perftests(pairing, everything=False):
+    """perftest's programs. Every other case has IPv6 addresses, where it can."""
+    families = itertools.cycle((4, 6))
+    for name, service, covering in PERFTESTS:
+        options = [tuple(text.split()) for text in covering]
+        if everything:
+            options += [alone for alone in singles(options) if alone not in options]
+        for words in options:
+            family = next(families) if "-R" not in words else 4
+            given = words if service == RC else ("-c", service, *words)
+            # Soft-RoCE drops what comes faster than it works, and nobody sends that again.
+            compared = service == RC and "-D" not in words and "-a" not in words
+            yield Case(apps.PERFTEST[name], given, pairing, family=family, compared=compared)
+
+
+def singles(coverings):
+    """Each option of some lists alone, with a number of messages."""
+    found = []
+    for words in coverings:
+        for at, word in enumerate(words):
+            if word.startswith("-") and word != "-n":
+                option = words[at:at + 2] if word in TAKES_VALUE else (word,)
+                found.append(option if word == "-D" else ("-n", "20", *option))
+    return dict.fromkeys(found)
+
+
+def managed(pairing):
+    """rdmacm-utils' programs."""
+    def case(program, options, family=4, **rest):
+        return Case(program, tuple(options.split()), pairing, family=family, **rest)
+
+    yield case(apps.RPING, "-C 5 -S 64 -V")
+    yield case(apps.RPING, "-C 5 -S 65535 -V", 6)
+    yield case(apps.UCMATOSE, "-c 3")
+    yield case(apps.UCMATOSE, "-c 2 -m", 6)
+    yield case(apps.UDADDY, "-c 2")
+    yield case(apps.UDADDY, "-c 1", 6)
+    yield case(apps.CMTIME, "-c 20", compared=False)
+    yield case(apps.MCKEY, "")
+    # Linux joins groups of IPv4 alone: cma_igmp_send says ENOTSUPP for others.
+    yield case(apps.MCKEY, "", 6, stock=False)
+    yield case(apps.ENDPOINT, "")
+
+
+UCX_TESTS = {
+    "rc_verbs": ("tag_lat", "tag_bw -s 65536", "ucp_put_lat", "ucp_put_bw -s 65536",
+                 "ucp_get -s 4096", "ucp_fadd", "ucp_cswap", "ucp_am_bw -s 1024"),
+    "ud_verbs": ("tag_lat", "tag_bw -s 65536", "ucp_put_lat", "ucp_get -s 4096", "ucp_fadd",
+                 "ucp_am_bw -s 1024"),
+}
+
+
+def others():
+    """Programs that the guest does not have."""
+    def case(program, options, **rest):
+        return Case(program, tuple(options.split()), PAIR, stock=False, **rest)
+
+    yield case(apps.QPERF, "rc_bw rc_lat rc_rdma_write_bw rc_rdma_read_lat")
+    yield case(apps.QPERF, "-cm 1 rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_write_lat")
+    yield case(apps.QPERF, "uc_bw uc_lat uc_rdma_write_bw")
+    yield case(apps.QPERF, "ud_bw ud_lat")
+    yield case(apps.QPERF, "-cm 1 rc_compare_swap_mr rc_fetch_add_mr ver_rc_compare_swap "
+                           "ver_rc_fetch_add")
+    for verb in ("write", "read", "send"):
+        yield case(apps.FIO, f"--verb={verb} --bs=64k --size=4m --iodepth=4 --verify=crc32c")
+    for transport, tests in UCX_TESTS.items():
+        for test in tests:
+            yield case(apps.UCX, f"-n 200 -w 10 -t {test}", environment=(
+                f"UCX_TLS={transport},self", f"UCX_NET_DEVICES={DEVICE}:1", "UCX_IB_GID_INDEX=0"))
+
+
+def with_guest():
+    """Against Soft-RoCE, each end in turn. Its processor is slow: few messages, no long ones."""
+    cases = [*pingpongs(GUEST), *slow(perftests(GUEST)), *managed(GUEST)]
+    for server, client in SERVES:
+        for case in cases:
+            if case.stock:
+                yield again(case, GUEST, server, client)
+
+
+def slow(cases):
+    """What an emulated processor does in a moment: of -a, the one-sided and the datagrams."""
+    for case in cases:
+        words = case.options
+        if "-a" in words and ("UC" in words or case.program.name in ("ib_send_lat", "ib_write_lat")):
+            continue
+        yield case

@@ -1,0 +1,199 @@
+"""The ends of an application case: a program over uroce on this machine, or a stock one in the guest.
+
+Over uroce a program is started by `uroce-run`, as anybody would start it. What it takes its port
+from is a `Place`: nothing at all (the embedded default, two processes joined by memif) or a
+configuration file that names the guest's link.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import cmends
+import network
+
+LISTEN_SECONDS = 20
+OURS = cmends.OURS
+# Threads of the library's own.
+THREADS = ("uroce", "dpdk", "eal", "rte", "telemetry", "lcore")
+# read, poll, select, epoll_wait, pselect6, ppoll, epoll_pwait of x86-64: what waits for an event.
+WAITS_FOR_EVENT = {0: 1, 7: 0, 23: 0, 232: 1, 270: 0, 271: 0, 281: 1}
+
+
+class Place:
+    """Where an end runs: what a program there is told of itself and of where its peer meets it."""
+
+    name = "uroce"
+    device_words = ()
+
+    def __init__(self, addresses, meeting, words=()):
+        self.addresses = addresses
+        self.meeting = meeting
+        """Where its TCP sockets are reached."""
+        self.words = list(words)
+        """Of uroce-run."""
+
+    def address(self, family):
+        """The RoCE address."""
+        return self.addresses[family]
+
+    @staticmethod
+    def gid_index(family):
+        """The IPv4 address is the first of the table."""
+        return {4: 0, 6: 1}[family]
+
+    @staticmethod
+    def perftest_gid_words(family):
+        """perftest finds the address of a family itself."""
+        return ["--ipv6"] if family == 6 else []
+
+
+class GuestPlace(Place):
+    """In the guest, on Soft-RoCE; its peer may be there too."""
+
+    name = "rxe"
+    device_words = ("-d", "rxe0")
+
+    def __init__(self, guest, meeting):
+        super().__init__({4: guest.addresses.ipv4, 6: guest.addresses.ipv6}, meeting)
+        self.guest = guest
+
+    def gid_index(self, family):
+        """As the guest has found it."""
+        return self.guest.gid_indices[family]
+
+    def perftest_gid_words(self, family):
+        """Soft-RoCE's first GID is link-local, which perftest takes for any IPv6 address."""
+        return ["-x", self.gid_index(family)]
+
+
+def embedded(number):
+    """The embedded default: the first process that comes is 1, the second 2."""
+    return Place({4: f"192.0.2.{number}", 6: f"2001:db8::{number}"}, "127.0.0.1")
+
+
+def on_link(link, folder):
+    """At the host's end of a guest's link; the guest meets it over the control network."""
+    path = folder / f"{link.name}.toml"
+    addresses = ", ".join(
+        f'"{address}/{cmends.PREFIXES[family]}"' for family, address in OURS.items())
+    path.write_text(f"""[[device]]
+name = "uroce0"
+
+[[device.port]]
+ethdev = {{ vdev = "{link.vdev()}" }}
+ip = [{addresses}]
+mtu = {network.ROCE_MTU}
+""")
+    return Place(OURS, network.CONTROL_HOST, ["--config", path])
+
+
+class Ends(cmends.Ends):
+    """Starts programs at places. Nothing but the environment tells them where they are."""
+
+    def __init__(self, guest, uroce_run, link, work):
+        super().__init__(guest, uroce_run, link, work)
+        self.environment = [f"XDG_RUNTIME_DIR={work}"]
+
+    def begin_at(self, place, words, case):
+        """Starts a program."""
+        words = [str(word) for word in words]
+        if isinstance(place, GuestPlace):
+            process = Stock(self, words[0], words[1:], case.seconds)
+        else:
+            command = ["env", *self.environment, *case.environment, self.uroce_perf, *place.words,
+                       "--", *words]
+            process = Ours(self, [str(word) for word in command], case.seconds)
+        self.processes.append(process)
+        return process
+
+    def serve_at(self, place, words, case):
+        """Starts a server, and returns once it listens."""
+        server = self.begin_at(place, words, case)
+        if case.program.ready_seconds:
+            time.sleep(case.program.ready_seconds)
+            return server
+        deadline = time.monotonic() + LISTEN_SECONDS
+        while not server.ended():
+            if server.is_listening(case.port):
+                return server
+            if time.monotonic() > deadline:
+                text = cmends.last_words(server.kill().text)
+                raise cmends.CaseFault(f"{words[0]} at {place.name} does not listen: {text}")
+            time.sleep(0.02)
+        ending = server.wait()
+        raise cmends.CaseFault(f"{words[0]} at {place.name} ended at once, status "
+                               f"{ending.status}: {cmends.last_words(ending.text)}")
+
+    def clean_up(self):
+        """Ends what a case may have left running."""
+        stock = {process.program for process in self.processes if isinstance(process, Stock)}
+        for process in self.processes:
+            if isinstance(process, Ours):
+                process.kill()
+        if stock:
+            self.guest.run(f"killall -9 {' '.join(stock)}", 10)
+        self.processes.clear()
+
+
+class Stock(cmends.Stock):
+    """A program in the guest."""
+
+    def is_listening(self, port):
+        """By TCP, or as the kernel's connection manager has it."""
+        if not port:
+            return self.listening()
+        look = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
+        return self.ends.guest.run(look, 5).status == 0
+
+
+class Ours(cmends.Ours):
+    """A program over uroce."""
+
+    def is_listening(self, port):
+        """By TCP; or a thread of its own waits for an event."""
+        if port:
+            return network.listening(port)
+        return any(waits_for_event(task) for process in family(self.process.pid)
+                   for task in tasks(process))
+
+    def kill(self, number=signal.SIGKILL):
+        """Ends it; the ending."""
+        return super().kill(number)
+
+
+def family(pid):
+    """A process and its descendants."""
+    found = [pid]
+    for process in found:
+        for task in Path(f"/proc/{process}/task").glob("*"):
+            found += [int(child) for child in read(task / "children").split()]
+    return found
+
+
+def tasks(pid):
+    """The threads of a process that are not the library's."""
+    return [task for task in Path(f"/proc/{pid}/task").glob("*")
+            if not read(task / "comm").startswith(THREADS)]
+
+
+def waits_for_event(task):
+    """Whether a thread sleeps in a system call upon a file of events."""
+    words = read(task / "syscall").split()
+    if len(words) < 2 or not words[0].isdigit() or int(words[0]) not in WAITS_FOR_EVENT:
+        return False
+    if not WAITS_FOR_EVENT[int(words[0])]:
+        return True
+    try:
+        return "eventfd" in os.readlink(task / f"fd/{int(words[1], 16)}")
+    except OSError:
+        return False
+
+
+def read(path):
+    """A file of a process that may end meanwhile."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

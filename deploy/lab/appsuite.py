@@ -1,0 +1,182 @@
+"""Runs the cases of unmodified applications, and the tests of pyverbs; what they say is kept."""
+
+import contextlib
+import time
+
+import appcases
+import appends
+import appoutput
+import network
+import pyverbssuite
+import session
+from appcases import ALONE, GUEST, NOBODY, ORACLE, PAIR, PAIRINGS
+from cmends import CaseFault, last_words
+from failure import LabFailure
+from link import Tap
+from session import FAIL, NOT_RUN, PASS, Result
+
+# No peer answers anymore once its case is over, so the other end has little time left.
+SECOND_END_SECONDS = 10
+SERVER, CLIENT = "server", "client"
+LOOPBACK = "127.0.0.1"
+
+
+class Applications:
+    """The places of the cases, and what the programs said over uroce."""
+
+    def __init__(self, context):
+        self.context = context
+        self.link = Tap(2)
+        self.ends = appends.Ends(None, context.uroce_run, self.link, context.work)
+        self.said = {}
+        """The texts of both ends by session; None where it failed."""
+
+    def run(self, cases, guests):
+        """Runs cases in order, with a guest from the first one on that needs it."""
+        results = []
+        with contextlib.ExitStack() as stack:
+            for case in cases:
+                if case.pairing in (GUEST, ORACLE) and self.ends.guest is None:
+                    [self.ends.guest] = stack.enter_context(
+                        guests(self.context, {self.link.number: self.link}))
+                results.append(self.attempt(case))
+                self.context.report.tell(results[-1])
+        return results
+
+    def attempt(self, case):
+        """Runs a case; leaves the evidence of a failure in the folder of what is kept."""
+        result, start = Result(case), time.monotonic()
+        path = self.context.work / f"{case.file_name}.pcap"
+        ends = self.ends
+        ends.begin()
+        try:
+            with self.capture(case, path) as captured:
+                result.reason = self.fault(case)
+                result.verdict = FAIL if result.reason else PASS
+                if result.reason:
+                    result.pcap = session.keep(self.context.kept, case.file_name,
+                                               "\n".join([result.reason, *ends.log]), captured())
+        except (LabFailure, OSError) as error:
+            result.verdict, result.reason = NOT_RUN, str(error)
+        finally:
+            path.unlink(missing_ok=True)
+        result.seconds = time.monotonic() - start
+        return result
+
+    def capture(self, case, path):
+        """What goes over the guest's link, if the case has to do with it."""
+        if case.pairing == GUEST:
+            return self.ends.guest.capture(path)
+        return contextlib.nullcontext(lambda: b"")
+
+    def fault(self, case):
+        """What is wrong."""
+        try:
+            # Soft-RoCE alone fails now and then: perftest crashes where a connection does not come.
+            for _ in range(session.ATTEMPTS if case.pairing == ORACLE else 1):
+                said, faults = self.said_and_faults(case)
+                if not faults:
+                    break
+            if case.pairing in (PAIR, ALONE):
+                self.said[case.session] = None if faults else said
+            if not faults and case.pairing == ORACLE:
+                faults = self.differences(case, said)
+            return "; ".join(faults)
+        except CaseFault as failure:
+            return str(failure)
+
+    def said_and_faults(self, case):
+        """What the ends said, by role, and what is wrong with it; both are over afterwards."""
+        try:
+            endings = self.hold(case)
+        finally:
+            self.ends.clean_up()
+        faults = [f"the {role}: {fault}" for role, ending in endings.items()
+                  if (fault := fault_of(case, ending, role == SERVER))]
+        return {role: ending.text for role, ending in endings.items()}, faults
+
+    def differences(self, case, stock):
+        """What the same programs say over uroce and over Soft-RoCE alone that nothing explains."""
+        if case.session not in self.said:
+            self.fault(case.over_uroce())
+        if self.said[case.session] is None:
+            return ["it failed over uroce"]
+        return appoutput.differences(case.program.name, self.said[case.session], stock)
+
+    def hold(self, case):
+        """Holds the session; the endings by role."""
+        here, there = self.places(case)
+        program, ends = case.program, self.ends
+        if case.client == NOBODY:
+            words = [program.name, *program.words(case, here, there, True)]
+            return {CLIENT: ends.begin_at(here, words, case).wait()}
+        words = [program.of(True), *program.words(case, here, there, True)]
+        server = ends.serve_at(here, words, case)
+        words = [program.of(False), *program.words(case, there, here, False)]
+        called = ends.begin_at(there, words, case).wait()
+        if not program.serves_for_ever and called.status == 0:
+            wait_for(server, SECOND_END_SECONDS)
+        return {CLIENT: called, SERVER: server.wait() if server.ended() else server.kill()}
+
+    def places(self, case):
+        """Where the server and the client run."""
+        if case.pairing in (PAIR, ALONE):
+            return appends.embedded(1), appends.embedded(2)
+        guest = self.ends.guest
+        if case.pairing == ORACLE:
+            return appends.GuestPlace(guest, LOOPBACK), appends.GuestPlace(guest, LOOPBACK)
+        places = {"uroce": appends.on_link(self.link, self.context.work),
+                  "rxe": appends.GuestPlace(guest, guest.addresses.control)}
+        return places[case.server], places[case.client]
+
+
+def wait_for(process, seconds):
+    """Returns when it has ended, or after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not process.ended() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def fault_of(case, ending, serving):
+    """What is wrong with an end."""
+    killed = serving and case.program.serves_for_ever
+    if ending.status != 0 and not killed:
+        return f"status {ending.status}: {last_words(ending.text)}"
+    return case.program.fault(case, ending.text, serving)
+
+
+def run(context, guests):
+    """All cases the command line selects; `guests` boots them on links."""
+    chosen = [case for case in table(context.everything)
+              if all(word in case.name for word in context.only.split())]
+    loopback_addresses()
+    of_pyverbs = [case for case in chosen if isinstance(case, pyverbssuite.Case)]
+    results = Applications(context).run([case for case in chosen if case not in of_pyverbs], guests)
+    results += pyverbssuite.run(context, of_pyverbs)
+    for line in summary(results):
+        context.report.line(line)
+    return results
+
+
+def table(everything):
+    """All cases."""
+    return [*appcases.table(everything), *pyverbssuite.table()]
+
+
+def loopback_addresses():
+    """qperf meets its server by TCP where it connects to it: at its address of RoCE."""
+    for number in (1, 2):
+        network.ip("address", "add", f"192.0.2.{number}/32", "dev", "lo")
+
+
+def summary(results):
+    """How many cases of each program passed, by who was joined to whom."""
+    names = list(dict.fromkeys(result.case.program.name for result in results))
+    yield f"{'program':20} " + " ".join(f"{pairing:>9}" for pairing in PAIRINGS)
+    for name in names:
+        cells = []
+        for pairing in PAIRINGS:
+            part = [result.verdict == PASS for result in results
+                    if (result.case.program.name, result.case.pairing) == (name, pairing)]
+            cells.append(f"{sum(part)}/{len(part)}" if part else "")
+        yield f"{name:20} " + " ".join(f"{cell:>9}" for cell in cells)
