@@ -22,6 +22,7 @@ use crate::config::PortConfig;
 use crate::netdev::NetdevState;
 use crate::path::PathError;
 use crate::path::neighbour::Neighbours;
+use crate::path::route::Routes;
 use crate::path::source::{self, Source};
 
 /// A port as it is at the moment. Addresses and MTU may change where a netdev stands behind it.
@@ -107,9 +108,26 @@ impl Ports {
         dst: IpAddr,
         address: Option<IpAddr>,
     ) -> Result<Source, PathError> {
+        source::choose(self.ways(), dst, address)
+    }
+
+    /// The port and the address from which a multicast group is reached.
+    ///
+    /// # Errors
+    ///
+    /// See [`source::choose_for_group`].
+    pub(crate) fn source_for_group(
+        &self,
+        group: IpAddr,
+        address: Option<IpAddr>,
+    ) -> Result<Source, PathError> {
+        source::choose_for_group(self.ways(), group, address)
+    }
+
+    /// Each port's routes, and whether it is up.
+    fn ways(&self) -> impl Iterator<Item = (&Routes, bool)> + Clone {
         let ports = self.neighbours.iter().zip(&self.watches);
-        let ports = ports.map(|(neighbours, watch)| (neighbours.routes(), watch.is_up()));
-        source::choose(ports, dst, address)
+        ports.map(|(neighbours, watch)| (neighbours.routes(), watch.is_up()))
     }
 
     fn attr(&self, number: u8) -> PortAttr {

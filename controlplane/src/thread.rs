@@ -20,6 +20,7 @@
 mod connections;
 mod counts;
 mod frames;
+mod groups;
 mod ports;
 mod requests;
 mod waiting;
@@ -38,6 +39,7 @@ use crate::gsi::Gsi;
 use crate::port_watch::Ports;
 use crate::request::Request;
 use counts::Counts;
+use groups::Members;
 use waiting::Waiting;
 
 /// Between two looks at adopted lcores, and the longest sleep.
@@ -77,6 +79,7 @@ pub(crate) fn start(
             gsi,
             driver,
             waiting: Vec::new(),
+            members: Members::new(),
             counts: Counts::default(),
             epoch: std::time::Instant::now(),
             ended: false,
@@ -110,6 +113,7 @@ struct Thread {
     gsi: Gsi,
     driver: Driver,
     waiting: Vec<Waiting>,
+    members: Members,
     counts: Counts,
     epoch: std::time::Instant,
     ended: bool,
@@ -136,6 +140,7 @@ impl Thread {
             }
         }
         self.close_connections();
+        self.leave_all_groups();
         self.refuse_waiting();
         self.send_what_is_left();
         self.control.shutdown();

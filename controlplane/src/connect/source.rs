@@ -30,13 +30,25 @@ impl Way {
 
 /// The way that `spec` names or, where it names no source, the best that the ports have.
 pub(super) fn choose(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
-    let address = spec.source.filter(|source| !source.is_unspecified());
-    let Source { port, sgid_index } = ports.source_for(spec.destination, address)?;
+    Ok(way(ports, spec, ports.source_for(spec.destination, named_source(spec))?))
+}
+
+/// The same to a multicast group.
+pub(super) fn choose_for_group(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
+    Ok(way(ports, spec, ports.source_for_group(spec.destination, named_source(spec))?))
+}
+
+fn named_source(spec: &PathSpec) -> Option<IpAddr> {
+    spec.source.filter(|source| !source.is_unspecified())
+}
+
+fn way(ports: &Ports, spec: &PathSpec, source: Source) -> Way {
+    let Source { port, sgid_index } = source;
     let dgid = Gid::from(spec.destination);
     let vector = AddressVector { sgid_index, dgid, ..spec.vector };
     let neighbours = &ports.neighbours[usize::from(port) - 1];
     let source = neighbours.routes().own().gid(sgid_index).unwrap_or_default();
-    Ok(Way { port, source, vector })
+    Way { port, source, vector }
 }
 
 /// The port with that address of ours, and the address's GID index.

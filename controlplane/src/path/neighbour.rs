@@ -1,21 +1,24 @@
-//! Neighbours of a port: ARP, IPv6 neighbour discovery and the answer to `ping`.
+//! Neighbours of a port: ARP, IPv6 neighbour discovery, the answer to `ping`, and reports of the
+//! multicast groups that the port is in.
 //!
 //! A value without I/O, like the transport: frames and the time go in, frames come out through
 //! `emit`. One [`Neighbours`] serves one port; packet formats are smoltcp's.
 //!
 //! Invariants
-//! - At most one frame is sent for a frame received, and none in answer to a multicast echo.
+//! - At most one frame is sent for a frame received, and none in answer to a multicast echo. A query
+//!   for groups has one report of each, which are not more often than that however many ask.
 //! - What is learned is bounded ([`ASKED_MAX`], [`HINTED_MAX`]) and follows RFC 826 and RFC 4861.
 //!   Only the answer to a question of our own makes an address sure. The port's own addresses are
 //!   never learned from anybody.
 //! - No bytes make it panic.
 //!
 //! Not here: detection of duplicate addresses before an address is used (a conflict is counted),
-//! multicast listener reports (MLD; a snooping switch must flood link-scope groups), ICMP errors,
+//! reports of solicited-node groups (a snooping switch must flood link-scope groups), ICMP errors,
 //! router discovery, fragments.
 
 mod arp;
 mod frame;
+mod groups;
 mod icmp;
 mod ndp;
 mod table;
@@ -31,6 +34,7 @@ use uroce_wire::ethernet::EtherType;
 use crate::path::prefix::is_unicast;
 use crate::path::route::Routes;
 use frame::Link;
+use groups::Groups;
 use table::Table;
 
 /// Where frames go: each call is one whole frame without check sequence.
@@ -54,6 +58,7 @@ pub struct Neighbours {
     link: Link,
     routes: Routes,
     table: Table,
+    groups: Groups,
     ignored: [u64; Ignored::ALL.len()],
 }
 
@@ -61,7 +66,8 @@ impl Neighbours {
     /// The neighbours of a port with this Ethernet address, VLAN and routes.
     pub fn new(mac: Mac, vlan: Option<u16>, routes: Routes) -> Self {
         let link = Link { mac, vlan };
-        Self { link, routes, table: Table::default(), ignored: [0; Ignored::ALL.len()] }
+        let (table, groups) = (Table::default(), Groups::default());
+        Self { link, routes, table, groups, ignored: [0; Ignored::ALL.len()] }
     }
 
     /// The port's routes.
@@ -149,7 +155,7 @@ impl Neighbours {
             EtherType::IPV4 if ethernet.dst == self.link.mac => {
                 icmp::handle_v4(self, from, payload, emit)
             }
-            EtherType::IPV4 => Err(Ignored::NotForUs),
+            EtherType::IPV4 => self.asked_v4(now, payload),
             EtherType::IPV6 => icmp::handle_v6(self, now, from, payload, emit),
             _ => Err(Ignored::Unsupported),
         }
@@ -161,8 +167,9 @@ impl Neighbours {
         self.table.resolve(now, ip)
     }
 
-    /// Asks the questions that are due.
+    /// Asks the questions that are due, and reports groups.
     pub fn handle_timeout(&mut self, now: Instant, emit: Emit<'_>) {
+        self.report_groups(now, &mut *emit);
         for question in self.table.questions(now) {
             let source = self.routes.source_for(question.ip);
             match (source, question.ip) {
@@ -180,7 +187,7 @@ impl Neighbours {
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.table.next_timeout()
+        self.table.next_timeout().into_iter().chain(self.groups.next_timeout()).min()
     }
 
     /// Can `ip` be another host?

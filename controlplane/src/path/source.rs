@@ -64,6 +64,30 @@ fn holder<'a>(ports: impl Iterator<Item = (&'a Routes, bool)>, address: IpAddr) 
     Some(Source { port, sgid_index })
 }
 
+/// The way to a multicast group, which is on every link: the lowest port that has an address of the
+/// group's version, rather one that is up; from `address`, if one is given.
+///
+/// # Errors
+///
+/// [`PathError::NoAddress`] if no port has `address`, else that nothing leads to `group`.
+pub(crate) fn choose_for_group<'a>(
+    ports: impl Iterator<Item = (&'a Routes, bool)>,
+    group: IpAddr,
+    address: Option<IpAddr>,
+) -> Result<Source, PathError> {
+    let mut best = None;
+    for ((routes, up), port) in ports.zip(1..) {
+        // Its own address is as near as any.
+        if let Some(sgid_index) = sgid_index(routes, group, group, address) {
+            best = best.max(Some(((up, Reverse(port)), sgid_index)));
+        }
+    }
+    let refusal =
+        address.map_or(PathError::Route(RouteError::Unreachable(group)), PathError::NoAddress);
+    let ((_, Reverse(port)), sgid_index) = best.ok_or(refusal)?;
+    Ok(Source { port, sgid_index })
+}
+
 fn sgid_index(
     routes: &Routes,
     dst: IpAddr,
@@ -176,6 +200,28 @@ mod tests {
             let source = choose(ports.iter().zip(up), ip("192.0.2.1"), None).unwrap();
             assert_eq!(source.port, expected);
         }
+    }
+
+    #[test]
+    fn a_group_is_reached_from_the_first_port_with_an_address_of_its_version() {
+        let ports = [
+            port(&["fe80::1/64", "2001:db8::1/64"], None),
+            port(&["fe80::2/64", "192.0.2.1/24"], None),
+            port(&["192.0.2.2/24", "198.51.100.1/24"], None),
+        ];
+        let from = |group: &str, address: Option<&str>, up: [bool; 3]| {
+            let source = choose_for_group(ports.iter().zip(up), ip(group), address.map(ip));
+            source.map(|source| (source.port, source.sgid_index))
+        };
+        let all = [true; 3];
+        assert_eq!(from("ff0e::1", None, all), Ok((1, 1)));
+        assert_eq!(from("239.1.2.3", None, all), Ok((2, 1)));
+        assert_eq!(from("239.1.2.3", None, [true, false, true]), Ok((3, 0)));
+        assert_eq!(from("239.1.2.3", Some("198.51.100.1"), all), Ok((3, 1)));
+        let absent = PathError::NoAddress(ip("192.0.2.9"));
+        assert_eq!(from("239.1.2.3", Some("192.0.2.9"), all), Err(absent));
+        let none = choose_for_group(ports[..1].iter().zip(all), ip("239.1.2.3"), None);
+        assert_eq!(none, Err(RouteError::Unreachable(ip("239.1.2.3")).into()));
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Thread {
     pub(super) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), RequestError> {
         let now = self.now();
         self.control.destroy_qp(qpn)?;
+        self.leave_groups(qpn);
         let (driver, mut around) = self.split(now);
         driver.qp_destroyed(qpn, &mut around);
         Ok(())

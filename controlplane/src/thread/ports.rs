@@ -83,8 +83,10 @@ impl Thread {
     }
 
     fn announce(&mut self, port: u8) {
+        let now = self.now();
         let Self { control, counts, ports, .. } = self;
-        let neighbours = &ports.neighbours[usize::from(port) - 1];
+        let neighbours = &mut ports.neighbours[usize::from(port) - 1];
+        neighbours.renew_groups(now);
         neighbours.announce(&mut |bytes| send(control, counts, port, bytes));
     }
 }

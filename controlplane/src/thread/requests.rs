@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use super::Thread;
 use crate::path::PathError;
-use crate::request::{Membership, PortStatus, Reply, Request, RequestError};
+use crate::request::{PortStatus, Reply, Request, RequestError};
 
 /// Requests taken before frames are looked at again.
 const REQUESTS: usize = 16;
@@ -52,11 +52,7 @@ impl Thread {
                 self.resolve_handle(port, &vector, reply);
             }
             Request::Multicast { qpn, group, membership, reply } => {
-                let result = match membership {
-                    Membership::Attach => self.control.attach_multicast(qpn, group),
-                    Membership::Detach => self.control.detach_multicast(qpn, group),
-                };
-                answer(&reply, result.map_err(RequestError::from));
+                answer(&reply, self.change_membership(qpn, group, membership));
             }
             Request::PortStatus { port, reply } => {
                 let port = self.control.port(port).ok_or(PathError::NoPort(port));

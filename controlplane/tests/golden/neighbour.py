@@ -6,9 +6,12 @@ Debian package python3-scapy. Each line is a name and a frame in hexadecimal. Ou
 """
 from pathlib import Path
 
-from scapy.layers.inet import ICMP, IP
-from scapy.layers.inet6 import (ICMPv6EchoReply, ICMPv6EchoRequest, ICMPv6NDOptDstLLAddr,
-                                ICMPv6NDOptSrcLLAddr, ICMPv6ND_NA, ICMPv6ND_NS, IPv6)
+from scapy.contrib.igmp import IGMP
+from scapy.layers.inet import ICMP, IP, IPOption_Router_Alert
+from scapy.layers.inet6 import (ICMPv6EchoReply, ICMPv6EchoRequest, ICMPv6MLDMultAddrRec,
+                                ICMPv6MLQuery2, ICMPv6MLReport2, ICMPv6NDOptDstLLAddr,
+                                ICMPv6NDOptSrcLLAddr, ICMPv6ND_NA, ICMPv6ND_NS, IPv6,
+                                IPv6ExtHdrHopByHop, RouterAlert)
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 OUR, PEER, ALL = "02:00:00:00:00:01", "02:00:00:00:00:02", "ff:ff:ff:ff:ff:ff"
@@ -47,6 +50,23 @@ def echo6(src, dst, ipsrc, ipdst, message):
     return Ether(src=src, dst=dst) / ip / message(id=7, seq=9, data=DATA)
 
 
+def igmp(src, ipsrc, group, message):
+    mac = "01:00:5e:" + ":".join(f"{int(part):02x}" for part in group.split(".")[1:])
+    ip = IP(src=ipsrc, dst=group, id=0, flags="DF", ttl=1, options=[IPOption_Router_Alert()])
+    return Ether(src=src, dst=mac) / ip / message
+
+
+def mld(src, mac, ipsrc, ipdst, message):
+    alert = IPv6ExtHdrHopByHop(options=[RouterAlert(value=0)])
+    return Ether(src=src, dst=mac) / IPv6(src=ipsrc, dst=ipdst, hlim=1) / alert / message
+
+
+def mld_report(ipsrc, kind):
+    record = ICMPv6MLDMultAddrRec(rtype=kind, dst="ff0e::1:2:3")
+    message = ICMPv6MLReport2(records=[record])
+    return mld(OUR, "33:33:00:00:00:16", ipsrc, "ff02::16", message)
+
+
 ZERO = "00:00:00:00:00:00"
 FRAMES = {
     "arp_request_of_peer": arp(1, PEER, ALL, PEER, PEER4, ZERO, OUR4),
@@ -73,6 +93,17 @@ FRAMES = {
     "echo4_reply": echo4(OUR, PEER, OUR4, PEER4, 0),
     "echo6_request": echo6(PEER, OUR, PEER6, OUR6, ICMPv6EchoRequest),
     "echo6_reply": echo6(OUR, PEER, OUR6, PEER6, ICMPv6EchoReply),
+    "igmp_report": igmp(OUR, OUR4, "239.1.2.3", IGMP(type=0x16, mrcode=0, gaddr="239.1.2.3")),
+    "igmp_leave": igmp(OUR, OUR4, "224.0.0.2", IGMP(type=0x17, mrcode=0, gaddr="239.1.2.3")),
+    "igmp_query": igmp(PEER, PEER4, "224.0.0.1", IGMP(type=0x11, mrcode=100, gaddr="0.0.0.0")),
+    "igmp_query_of_group": igmp(PEER, PEER4, "239.1.2.3",
+                                IGMP(type=0x11, mrcode=10, gaddr="239.1.2.3")),
+    "mld_join": mld_report("::", 4),
+    "mld_report": mld_report("::", 2),
+    "mld_leave": mld_report("::", 3),
+    "mld_query": mld(PEER, ALL_NODES_MAC, "fe80::2", ALL_NODES, ICMPv6MLQuery2(mrd=10000)),
+    "mld_query_of_group": mld(PEER, "33:33:00:02:00:03", "fe80::2", "ff0e::1:2:3",
+                              ICMPv6MLQuery2(mrd=1000, mladdr="ff0e::1:2:3")),
     "tagged_arp_request_of_peer":
         Ether(src=PEER, dst=ALL) / Dot1Q(vlan=100)
         / ARP(op=1, hwsrc=PEER, psrc=PEER4, hwdst=ZERO, pdst=OUR4),

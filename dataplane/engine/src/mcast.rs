@@ -7,8 +7,8 @@
 //! - What lcores see is one whole state of all groups; it never changes while they look at it.
 //! - A QP stands in a group at most once, and in none when it is gone.
 //!
-//! Not here: copying datagrams ([`crate::rx`]); telling routers and switches of membership (IGMP,
-//! MLD): groups reach where the network floods them.
+//! Not here: copying datagrams ([`crate::rx`]); telling routers and switches of membership by IGMP
+//! and MLD (the control plane's).
 
 use crate::published::Published;
 use crate::qp_table::Place;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use uroce_engine::multicast_mac;
 use uroce_transport::Instant;
+use uroce_wire::Mac;
 
 use super::Driver;
 use crate::connect::around::Around;
-use crate::connect::source::{Way, choose};
+use crate::connect::source::{Way, choose, choose_for_group};
 use crate::connect::{CmEvent, CmEventKind, CmId, CmSink, PathSpec, ResolvedPath};
 use crate::path::PathError;
 use crate::request::RequestError;
@@ -29,8 +31,17 @@ impl Driver {
         timeout: Duration,
         around: &mut Around<'_>,
     ) -> Result<CmId, RequestError> {
-        let way = choose(around.ports, spec)?;
+        let group = multicast_mac(spec.destination.into());
+        let way = match group {
+            Some(_) => choose_for_group(around.ports, spec)?,
+            None => choose(around.ports, spec)?,
+        };
         let id = self.new_id()?;
+        if let Some(mac) = group {
+            // It follows from the address; nobody is asked.
+            channel.give(CmEvent { id, kind: resolved(&way, mac) });
+            return Ok(id);
+        }
         let look_up = LookUp { id, channel, way, due: around.now + timeout };
         self.look_ups.extend(look_up.step(around));
         Ok(id)
@@ -66,15 +77,15 @@ impl LookUp {
                 let dst = way.vector.dgid.to_ip();
                 CmEventKind::AddressError(PathError::NoAnswer { dst, next_hop: dst }.into())
             }
-            Ok(Some(mac)) => CmEventKind::AddressResolved(ResolvedPath {
-                port: way.port,
-                source: way.addresses().0,
-                vector: way.vector,
-                mac,
-            }),
+            Ok(Some(mac)) => resolved(&way, mac),
             Err(error) => CmEventKind::AddressError(error.into()),
         };
         self.channel.give(CmEvent { id, kind });
         None
     }
+}
+
+fn resolved(way: &Way, mac: Mac) -> CmEventKind {
+    let (port, source) = (way.port, way.addresses().0);
+    CmEventKind::AddressResolved(ResolvedPath { port, source, vector: way.vector, mac })
 }

@@ -68,6 +68,9 @@ pub(super) fn handle_v6(
 ) -> Result<(), Ignored> {
     let packet = Ipv6Packet::new_checked(payload).map_err(|_| Ignored::Malformed)?;
     let ip = Ipv6Repr::parse(&packet).map_err(|_| Ignored::Malformed)?;
+    if ip.next_header == IpProtocol::HopByHop {
+        return port.asked_v6(now, &ip, packet.payload());
+    }
     if !port.is_to_us(ip.dst_addr) || port.routes.is_own(ip.src_addr.into()) {
         return Err(Ignored::NotForUs);
     }

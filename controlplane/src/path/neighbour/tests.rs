@@ -6,7 +6,7 @@ use crate::path::gid_table::GidTable;
 const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const OTHER: Mac = Mac([2, 0, 0, 0, 0, 3]);
 
-fn golden(name: &str) -> Vec<u8> {
+pub(super) fn golden(name: &str) -> Vec<u8> {
     let lines = include_str!("../../../tests/golden/neighbour.hex").lines();
     let mut named = lines.filter_map(|line| line.split_once(' '));
     let (_, hex) = named.find(|(n, _)| *n == name).expect("the golden frame exists");
@@ -14,11 +14,11 @@ fn golden(name: &str) -> Vec<u8> {
     hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-fn ip(text: &str) -> IpAddr {
+pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn at(millis: u64) -> Instant {
+pub(super) fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
 
@@ -27,18 +27,22 @@ fn port_on(vlan: Option<u16>) -> Neighbours {
     Neighbours::new(Mac([2, 0, 0, 0, 0, 1]), vlan, Routes::new(GidTable::new(&own), vec![]))
 }
 
-fn port() -> Neighbours {
+pub(super) fn port() -> Neighbours {
     port_on(None)
 }
 
 /// Hands a frame over; the frames that come out.
-fn handle(port: &mut Neighbours, now: Instant, frame: &[u8]) -> Result<Vec<Vec<u8>>, Ignored> {
+pub(super) fn handle(
+    port: &mut Neighbours,
+    now: Instant,
+    frame: &[u8],
+) -> Result<Vec<Vec<u8>>, Ignored> {
     let mut out = Vec::new();
     port.handle_frame(now, frame, &mut |frame| out.push(frame.to_vec()))?;
     Ok(out)
 }
 
-fn asked(port: &mut Neighbours, now: Instant) -> Vec<Vec<u8>> {
+pub(super) fn asked(port: &mut Neighbours, now: Instant) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     port.handle_timeout(now, &mut |frame| out.push(frame.to_vec()));
     out

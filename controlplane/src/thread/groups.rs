@@ -1,0 +1,67 @@
+//! Multicast groups of QPs, and of the ports that QPs have.
+
+use std::collections::HashMap;
+
+use uroce_wire::{Gid, Qpn};
+
+use super::Thread;
+use super::frames::send;
+use crate::request::{Membership, RequestError};
+
+/// The port by which each QP is in each of its groups: the one that it had when it was attached.
+pub(super) type Members = HashMap<(Qpn, Gid), u8>;
+
+impl Thread {
+    /// A QP comes into a group, or leaves it; routers and switches are told of the port's.
+    pub(super) fn change_membership(
+        &mut self,
+        qpn: Qpn,
+        group: Gid,
+        membership: Membership,
+    ) -> Result<(), RequestError> {
+        match membership {
+            Membership::Attach => {
+                self.control.attach_multicast(qpn, group)?;
+                let port = self.control.query_qp(qpn)?.attr.port.max(1);
+                if self.members.contains_key(&(qpn, group)) {
+                    return Ok(());
+                }
+                let now = self.now();
+                if let Some(neighbours) = self.ports.neighbours.get_mut(usize::from(port) - 1) {
+                    neighbours.join(now, group.to_ip());
+                    self.members.insert((qpn, group), port);
+                }
+            }
+            Membership::Detach => {
+                self.control.detach_multicast(qpn, group)?;
+                self.leave(qpn, group);
+            }
+        }
+        Ok(())
+    }
+
+    /// A QP is gone, and out of its groups.
+    pub(super) fn leave_groups(&mut self, qpn: Qpn) {
+        let its = |(own, group): &(Qpn, Gid)| (*own == qpn).then_some(*group);
+        let groups: Vec<_> = self.members.keys().filter_map(its).collect();
+        for group in groups {
+            self.leave(qpn, group);
+        }
+    }
+
+    /// The device closes.
+    pub(super) fn leave_all_groups(&mut self) {
+        let all: Vec<_> = self.members.keys().copied().collect();
+        for (qpn, group) in all {
+            self.leave(qpn, group);
+        }
+    }
+
+    fn leave(&mut self, qpn: Qpn, group: Gid) {
+        let Some(port) = self.members.remove(&(qpn, group)) else { return };
+        let Self { control, counts, ports, .. } = self;
+        if let Some(neighbours) = ports.neighbours.get_mut(usize::from(port) - 1) {
+            neighbours.leave(group.to_ip(), &mut |bytes| send(control, counts, port, bytes));
+        }
+    }
+}
