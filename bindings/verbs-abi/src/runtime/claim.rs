@@ -111,4 +111,5 @@ fn holder(file: &mut File) -> Holder {
 }
 
 #[cfg(test)]
+#[path = "claim/tests.rs"]
 mod tests;

@@ -22,9 +22,12 @@ use super::problem::Problem;
 /// Carries a path MTU of 4096.
 pub(crate) const MTU: u16 = 4200;
 /// Frames on their way through a link, each way.
-const FRAMES: u32 = 1024;
+pub(crate) const FRAMES: u32 = 1024;
 /// Megabytes for packet buffers and queues of DPDK; the port's own link is not among them.
-const MEMORY_MB: u32 = 128;
+pub(crate) const MEMORY_MB: u32 = 128;
+
+/// Where the ends of the built-in link meet, in the run directory.
+pub(crate) const SOCKET: &str = "memif.sock";
 
 /// One of the things that the process may be.
 #[derive(Clone, Debug)]
@@ -78,11 +81,10 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
 ///
 /// [`Problem::NoRunDir`].
 pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
-    let socket = place::run_dir()?.join("memif.sock");
+    let socket = place::run_dir()?.join(SOCKET);
     let ends = [(MemifRole::Server, 1), (MemifRole::Client, 2)];
     let identities = ends.map(|(role, host)| {
-        let ip = [format!("192.0.2.{host}/24"), format!("2001:db8::{host}/64")];
-        let config = link_end(role, &socket, &ip, MTU);
+        let config = link_end(role, &socket, &addresses(host));
         let source = PathBuf::from(format!("the built-in configuration of 192.0.2.{host}"));
         config
             .map(|config| Identity { source: source.clone(), config })
@@ -91,18 +93,13 @@ pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
     identities.into_iter().collect()
 }
 
-/// One end of a memif link with these addresses.
-///
-/// # Errors
-///
-/// An address is none, or the MTU cannot be.
-pub(crate) fn link_end(
-    role: MemifRole,
-    socket: &Path,
-    addresses: &[String],
-    mtu: u16,
-) -> Result<Config, ConfigError> {
-    let mut port = PortConfig::vdev(vdev::memif(0, role, socket, mtu, FRAMES)).mtu(mtu);
+/// The addresses of an end of the built-in link (RFC 5737, RFC 3849).
+pub(crate) fn addresses(host: u8) -> [String; 2] {
+    [format!("192.0.2.{host}/24"), format!("2001:db8::{host}/64")]
+}
+
+fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Config, ConfigError> {
+    let mut port = PortConfig::vdev(vdev::memif(0, role, socket, MTU, FRAMES)).mtu(MTU);
     for address in addresses {
         port = port.ip(address).map_err(|error| ConfigError::Value {
             field: "ip".to_owned(),
@@ -200,4 +197,5 @@ fn link_of(devargs: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+#[path = "config/tests.rs"]
 mod tests;

@@ -235,7 +235,8 @@ impl Process {
             }
         };
         if let Some(shim) = shim::find() {
-            match tree::write(config, ports) {
+            let netdev = std::env::var(tree::NETDEV).ok();
+            match tree::write(config, ports, netdev.as_deref()) {
                 Ok(tree) => shim.show(&tree),
                 Err(problem) => say(&problem.to_string()),
             }

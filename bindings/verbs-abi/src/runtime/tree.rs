@@ -36,10 +36,14 @@ enum Entry {
 
 /// A tree's files by their paths.
 #[derive(Default)]
-struct Files(Vec<(String, Entry)>);
+struct Files {
+    entries: Vec<(String, Entry)>,
+    /// Stands in for ports' interfaces.
+    netdev: Option<String>,
+}
 
 /// Writes the tree of these devices, if it is not there yet. `ports` gives those of the device of
-/// that index, as far as they are known.
+/// that index, as far as they are known; `netdev` stands in where none is behind a port.
 ///
 /// # Errors
 ///
@@ -47,8 +51,10 @@ struct Files(Vec<(String, Entry)>);
 pub(crate) fn write(
     config: &Config,
     ports: impl Fn(usize) -> Vec<PortAttr>,
+    netdev: Option<&str>,
 ) -> Result<PathBuf, Problem> {
-    let mut files = Files::default();
+    let netdev = netdev.filter(|name| is_interface(name)).map(str::to_owned);
+    let mut files = Files { netdev, ..Files::default() };
     for index in 0..config.devices.len() {
         files.device(config, index, &ports(index));
     }
@@ -74,7 +80,7 @@ fn make(tree: &Path, files: &Files) -> io::Result<()> {
 fn fill(root: &Path, files: &Files) -> io::Result<()> {
     // One of a process that had our number.
     let _ = fs::remove_dir_all(root);
-    for (name, entry) in &files.0 {
+    for (name, entry) in &files.entries {
         let path = root.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -90,16 +96,16 @@ fn fill(root: &Path, files: &Files) -> io::Result<()> {
 
 impl Files {
     fn file(&mut self, path: &str, text: &str) {
-        self.0.push((path.to_owned(), Entry::File(format!("{text}\n"))));
+        self.entries.push((path.to_owned(), Entry::File(format!("{text}\n"))));
     }
 
     fn link(&mut self, path: &str, target: &str) {
-        self.0.push((path.to_owned(), Entry::Link(PathBuf::from(target))));
+        self.entries.push((path.to_owned(), Entry::Link(PathBuf::from(target))));
     }
 
     fn digest(&self) -> u64 {
         let mut all = String::new();
-        for (path, entry) in &self.0 {
+        for (path, entry) in &self.entries {
             // Writing to a string does not fail.
             let _ = match entry {
                 Entry::File(text) => writeln!(all, "{path}={text}"),
@@ -153,10 +159,15 @@ impl Files {
         for (index, gid) in gids.iter().enumerate().filter(|(_, gid)| **gid != Gid::default()) {
             self.file(&format!("{base}/gids/{index}"), &groups(&gid.0));
             self.file(&format!("{base}/gid_attrs/types/{index}"), "RoCE v2");
-            if let Some(netdev) = netdev(port) {
+            if let Some(netdev) = self.netdev(port) {
                 self.file(&format!("{base}/gid_attrs/ndevs/{index}"), &netdev);
             }
         }
+    }
+
+    /// The kernel's interface behind a port, or the one that stands in for it.
+    fn netdev(&self, port: &PortConfig) -> Option<String> {
+        port.netdev_name().map(str::to_owned).or_else(|| self.netdev.clone())
     }
 
     /// What stands under the device: a NIC, or interfaces of the kernel's.
@@ -168,20 +179,14 @@ impl Files {
         if let Some(pci) = pci {
             return self.link(&format!("{base}/device"), &pci);
         }
-        self.0.push((format!("{base}/device/net"), Entry::Directory));
-        let mut names: Vec<String> = ports.iter().filter_map(netdev).collect();
+        self.entries.push((format!("{base}/device/net"), Entry::Directory));
+        let mut names: Vec<String> = ports.iter().filter_map(|port| self.netdev(port)).collect();
         names.sort();
         names.dedup();
         for name in names {
             self.link(&format!("{base}/device/net/{name}"), &format!("/sys/class/net/{name}"));
         }
     }
-}
-
-/// The kernel's interface behind a port, or the one that stands in for it.
-fn netdev(port: &PortConfig) -> Option<String> {
-    let own = port.netdev_name().map(str::to_owned);
-    own.or_else(|| std::env::var(NETDEV).ok().filter(|name| is_interface(name)))
 }
 
 fn is_interface(name: &str) -> bool {
@@ -202,7 +207,8 @@ mod tests {
     fn a_tree_says_what_the_device_says() {
         let [one, two] = &config::embedded().unwrap()[..] else { panic!("two") };
         let write = |config: &Config| {
-            write(config, |_| uroce::Context::preview(config, "uroce0").unwrap().unwrap()).unwrap()
+            write(config, |_| uroce::Context::preview(config, "uroce0").unwrap().unwrap(), None)
+                .unwrap()
         };
         let tree = write(&one.config);
         assert_eq!(write(&one.config), tree);
@@ -227,7 +233,7 @@ mod tests {
         let mut files = Files::default();
         let port = PortConfig::vdev("net_af_packet0,iface=eth7");
         files.below("d", &[port.clone(), port]);
-        let paths: Vec<&str> = files.0.iter().map(|(path, _)| path.as_str()).collect();
+        let paths: Vec<&str> = files.entries.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, ["d/device/net", "d/device/net/eth7"]);
         assert!(!is_interface("../x") && !is_interface("") && is_interface("lo"));
     }

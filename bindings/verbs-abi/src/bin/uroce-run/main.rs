@@ -1,0 +1,169 @@
+//! Runs an unmodified RDMA program over uroce.
+//!
+//! ```text
+//!   uroce-run ib_write_bw             LD_LIBRARY_PATH  our libibverbs.so.1, librdmacm.so.1
+//!      └─ exec ─> ib_write_bw         LD_PRELOAD       the path shim, which shows UROCE_TREE
+//!                                     UROCE_CONFIG     what the process may be
+//! ```
+//!
+//! What it makes is in the run directory, where the next run finds it: links to the library, the
+//! configuration that its options amount to, the tree of the devices.
+//!
+//! Not here: choosing which of several identities the program is. The library does, when it is asked
+//! something that depends on it.
+
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../../runtime/claim.rs"]
+mod claim;
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../../runtime/config.rs"]
+mod config;
+mod library;
+#[path = "../../runtime/place.rs"]
+mod place;
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../../runtime/problem.rs"]
+mod problem;
+mod program;
+mod settings;
+#[path = "../../runtime/tree.rs"]
+mod tree;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use claim::Kind;
+use clap::Parser;
+use config::Identity;
+use uroce::Context;
+
+const EXAMPLES: &str = "\
+Two terminals of one machine, with no NIC, no kernel RDMA and no root; the two processes are joined
+by shared memory and have the addresses 192.0.2.1 and 192.0.2.2:
+  uroce-run ib_write_bw
+  uroce-run ib_write_bw 192.0.2.1        (or any address of this machine that TCP reaches)
+
+Two machines, over their NICs:
+  uroce-run --pci 0000:01:00.0 --ip 198.51.100.1/24 --mtu 4200 ib_write_bw
+  uroce-run --pci 0000:01:00.0 --ip 198.51.100.2/24 --mtu 4200 ib_write_bw HOST
+
+Over an interface of the kernel's, whose addresses are the port's (needs CAP_NET_RAW):
+  uroce-run --vdev net_af_packet0,iface=eth1 rping -s";
+
+/// Runs an unmodified RDMA program over uroce, on any port that DPDK drives.
+#[derive(Debug, Parser)]
+#[command(name = "uroce-run", version, after_help = EXAMPLES)]
+struct Options {
+    /// Configuration file. Several are alternatives, of which each process takes the first that no
+    /// other process has. Default: UROCE_CONFIG, or two ends of a link on this machine.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "mtu", "lcores"])]
+    config: Vec<PathBuf>,
+    #[command(flatten)]
+    settings: settings::Settings,
+    /// Kernel interface that programs are shown behind ports that have none, as `lo`.
+    /// Default: UROCE_NETDEV, or none.
+    #[arg(long, value_name = "NAME")]
+    netdev: Option<String>,
+    /// Also preload the library, for programs that have a library path of their own.
+    #[arg(long)]
+    preload: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // What is left to do after a success is the program's.
+    let error = match prepare(&options) {
+        Ok(mut command) => format!("{}: {}", options.command[0].display(), command.exec()),
+        Err(reason) => reason,
+    };
+    eprintln!("uroce-run: {}", error.replace('\n', "\nuroce-run: "));
+    // As shells do it.
+    ExitCode::from(127)
+}
+
+/// The program with its environment.
+fn prepare(options: &Options) -> Result<Command, String> {
+    let path = program::find(&options.command[0])?;
+    program::check(&path)?;
+    let files = files(options)?;
+    let identities = match &files {
+        Some(files) => config::read(files.iter().cloned()),
+        None => config::identities(),
+    };
+    let netdev = options.netdev.clone().or_else(|| std::env::var(tree::NETDEV).ok());
+    let tree = tree_of(&identities.map_err(text)?, netdev.as_deref())?;
+    let library = library::directory()?;
+
+    let mut command = Command::new(&path);
+    command.arg0(&options.command[0]).args(&options.command[1..]);
+    command.env("UROCE_TREE", tree);
+    if let Some(files) = files {
+        let joined = std::env::join_paths(files).map_err(
+            |_| "a configuration file's path must have no colon, which stands between files",
+        )?;
+        command.env("UROCE_CONFIG", joined);
+    }
+    if let Some(netdev) = netdev {
+        command.env(tree::NETDEV, netdev);
+    }
+    let before = |name, first: &OsStr| list(first, std::env::var_os(name).as_deref());
+    command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", library.as_os_str()));
+    let mut preload = library.join(library::SHIM).into_os_string();
+    if options.preload {
+        preload = list(library.join("libibverbs.so.1").as_os_str(), Some(&preload));
+    }
+    command.env("LD_PRELOAD", before("LD_PRELOAD", &preload));
+    Ok(command)
+}
+
+/// The configuration files that the options amount to; `None` for what is configured without.
+fn files(options: &Options) -> Result<Option<Vec<PathBuf>>, String> {
+    if !options.config.is_empty() {
+        let absolute = |file: &PathBuf| {
+            std::fs::canonicalize(file).map_err(|error| format!("{}: {error}", file.display()))
+        };
+        return options.config.iter().map(absolute).collect::<Result<_, _>>().map(Some);
+    }
+    options.settings.files()
+}
+
+/// The tree of the identity that the program will probably have. It says so itself if it has another.
+fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, String> {
+    if let Some(name) = netdev.filter(|name| !PathBuf::from("/sys/class/net").join(name).exists()) {
+        return Err(format!("there is no network interface {name:?} (see `ip link`)"));
+    }
+    let is_free = |identity: &&Identity| {
+        let taken = claim::take(Kind::Claim, &config::resources(&identity.config));
+        taken.is_ok_and(|taken| taken.is_ok())
+    };
+    let config = &identities.iter().find(is_free).unwrap_or(&identities[0]).config;
+    let ports = |index: usize| {
+        let name = &config.devices[index].name;
+        Context::preview(config, name).ok().flatten().unwrap_or_default()
+    };
+    tree::write(config, ports, netdev).map_err(text)
+}
+
+/// A list of paths as the loader takes it.
+fn list(first: &OsStr, rest: Option<&OsStr>) -> OsString {
+    let mut list = first.to_owned();
+    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+        list.push(":");
+        list.push(rest);
+    }
+    list
+}
+
+fn text(problem: problem::Problem) -> String {
+    problem.to_string()
+}

@@ -1,0 +1,175 @@
+//! The launcher, with programs as they are installed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A run directory of its own, removed again when this is dropped.
+struct Runtime(PathBuf);
+
+impl Runtime {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/tmp/uroce-run-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The launcher with these arguments.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uroce-run"));
+        command.args(args).env("XDG_RUNTIME_DIR", &self.0).env("LC_ALL", "C");
+        for name in ["UROCE_CONFIG", "UROCE_NETDEV", "LD_PRELOAD"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn prints(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What is said where nothing is run.
+    fn refuses(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ports(role: &str, address: &str) -> String {
+    format!(
+        "[[device]]\nname = \"left0\"\n[[device.port]]\nip = [\"{address}/24\"]\n\
+         ethdev = {{ vdev = \"net_memif0,role={role},socket=/tmp/s,socket-abstract=no\" }}\n"
+    )
+}
+
+const GID: &str = "/sys/class/infiniband/uroce0/ports/1/gids/0";
+
+#[test]
+fn a_program_lists_the_device_and_no_engine_starts() {
+    let runtime = Runtime::new("devices");
+    let list = runtime.prints(&["ibv_devices"]);
+    assert!(list.contains("uroce0") && list.contains("0000c0fffe000201"), "{list}");
+    // EAL would have made its directory there.
+    assert!(!runtime.0.join("dpdk").exists());
+}
+
+#[test]
+fn the_tree_has_the_address_that_the_program_will_have() {
+    let runtime = Runtime::new("tree");
+    let one = "0000:0000:0000:0000:0000:ffff:c000:0201\n";
+    assert_eq!(runtime.prints(&["cat", GID]), one);
+    // While a process has the first identity, the next sees the second.
+    let holder = "ls /proc/self/fd >/dev/null; exec 9<>\"$0\"; flock -n 9 && cat \"$1\" && exec \
+                  uroce-run cat \"$1\"";
+    let claims = runtime.0.join("uroce/claims");
+    let claim = std::fs::read_dir(&claims).unwrap().next().unwrap().unwrap().path();
+    assert!(claim.to_string_lossy().contains("memif_server"), "{claim:?}");
+    let own = Path::new(env!("CARGO_BIN_EXE_uroce-run")).parent().unwrap();
+    let path = format!("{}:{}", own.display(), std::env::var("PATH").unwrap());
+    let mut command = runtime.command(&["bash", "-c", holder, &claim.to_string_lossy(), GID]);
+    let output = command.env("PATH", path).output().unwrap();
+    let two = "0000:0000:0000:0000:0000:ffff:c000:0202\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{one}{two}"));
+}
+
+#[test]
+fn options_make_a_configuration_that_the_next_run_finds_again() {
+    let runtime = Runtime::new("options");
+    let args = ["--ip", "10.1.0.1/16", "--ip", "2001:db8:1::1/64", "--lcores", "2,3"];
+    let run = |more: &[&str]| runtime.prints(&[&args[..], more].concat());
+    assert_eq!(run(&["cat", GID]), "0000:0000:0000:0000:0000:ffff:0a01:0001\n");
+    let named = run(&["printenv", "UROCE_CONFIG"]);
+    assert_eq!(run(&["printenv", "UROCE_CONFIG"]), named);
+    // Either end of the link, with the same addresses.
+    let files: Vec<&str> = named.trim().split(':').collect();
+    assert_eq!(files.len(), 2);
+    let text = std::fs::read_to_string(files[1]).unwrap();
+    assert!(text.contains("role=client") && text.contains("lcores = [2,3]"), "{text}");
+    let vdev = ["--vdev", "net_af_packet0,iface=lo", "--mtu", "4200", "printenv", "UROCE_CONFIG"];
+    let file = runtime.prints(&vdev);
+    let text = std::fs::read_to_string(file.trim()).unwrap();
+    assert!(text.contains("iface=lo") && text.contains("mtu = 4200"), "{text}");
+}
+
+#[test]
+fn configuration_files_are_alternatives_and_keep_the_devices_names() {
+    let runtime = Runtime::new("files");
+    let file = |name: &str, text: &str| {
+        let path = runtime.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let a = file("a.toml", &ports("server", "198.51.100.1"));
+    let b = file("b.toml", &ports("client", "198.51.100.2"));
+    let list = runtime.prints(&["--config", &a, "--config", &b, "ibv_devices"]);
+    assert!(list.contains("left0") && list.contains("0000c6fffe336401"), "{list}");
+    let other = file("c.toml", &ports("client", "198.51.100.2").replace("left0", "x"));
+    let said = runtime.refuses(&["--config", &a, "--config", &other, "true"]);
+    assert!(said.contains("not of the same names"), "{said}");
+    let wrong = file("d.toml", "[[device]]\nnam = 1");
+    let said = runtime.refuses(&["--config", &wrong, "true"]);
+    assert!(said.contains("d.toml") && said.contains("nam"), "{said}");
+    // Without the launcher it is the library that says so.
+    let mut bare = runtime.command(&["ibv_devices"]);
+    let output = bare.env("UROCE_CONFIG", &wrong).output().unwrap();
+    assert!(!output.status.success());
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_what_to_do() {
+    let runtime = Runtime::new("refused");
+    let copy = runtime.0.join("static");
+    // A program without a loader: the header of one, with its entry for the loader changed.
+    let mut bytes = std::fs::read("/bin/true").unwrap();
+    let (table, count) = (64, usize::from(bytes[56]));
+    for at in (0..count).map(|entry| table + entry * 56) {
+        bytes[at] = if bytes[at] == 3 { 4 } else { bytes[at] };
+    }
+    std::fs::write(&copy, bytes).unwrap();
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let cases: [(&[&str], &str); 7] = [
+        (&["no-such-program"], "perftest"),
+        (&["/etc/passwd"], "not a program"),
+        (&[&copy.to_string_lossy()], "statically linked"),
+        (&["--vdev", "net_null0", "true"], "add --ip"),
+        (&["--ip", "192.0.2.1", "true"], "not of the form"),
+        (&["--lcores", "two", "true"], "number"),
+        (&["--netdev", "none-such0", "true"], "no network interface"),
+    ];
+    for (args, words) in cases {
+        let said = runtime.refuses(args);
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    let said = runtime.refuses(&["--config", "x.toml", "--mtu", "1500", "true"]);
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+#[test]
+fn the_program_gets_its_arguments_its_name_and_its_exit_status() {
+    let runtime = Runtime::new("arguments");
+    let script = "echo \"$0|$1|$2\"; exit 7";
+    let output = runtime.run(&["sh", "-c", script, "--ip", "-a", "b c"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--ip|-a|b c\n");
+    let output = runtime.run(&["--", "printenv", "LD_LIBRARY_PATH"]);
+    let list = String::from_utf8(output.stdout).unwrap();
+    // Before what was there.
+    let library = list.trim().split(':').next().unwrap();
+    for name in ["libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1"] {
+        let link = Path::new(library).join(name);
+        assert!(link.exists(), "{}", link.display());
+    }
+}
