@@ -31,7 +31,12 @@ pub struct CompletionChannel {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new() -> Result<CompletionChannel, ChannelError> {
+    /// A channel for completion queues of any device.
+    ///
+    /// # Errors
+    ///
+    /// The process has no file descriptor left.
+    pub fn new() -> Result<CompletionChannel, ChannelError> {
         Ok(CompletionChannel { channel: uroce_engine::CompletionChannel::new(CQS_MAX)? })
     }
 
@@ -47,6 +52,16 @@ impl CompletionChannel {
     /// [`ChannelError::TimedOut`], or the system's.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqId, ChannelError> {
         wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
+    }
+
+    /// Takes an event as a `read` of the descriptor does it: waits for one, unless the application
+    /// has made the descriptor `O_NONBLOCK`.
+    ///
+    /// # Errors
+    ///
+    /// The system's: also that there is none now, or that a signal interrupted the wait.
+    pub fn read_event(&self) -> io::Result<CqId> {
+        self.channel.read().map(|cq| CqId::of(&cq))
     }
 }
 

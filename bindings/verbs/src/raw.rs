@@ -8,15 +8,13 @@ mod memory;
 
 pub use memory::{Memory, Registration};
 
-pub use uroce_engine::{SendBatch, SendData};
+pub use uroce_engine::{RecvBatch, SendBatch, SendData, SrqBatch};
 pub use uroce_transport::{Ah, BindMw, Cqe, RecvWr, SendOp, SendWr, Sge};
 
 use uroce_engine::CqError;
 use uroce_transport::PostError;
 
-use crate::{
-    AddressHandle, CompletionQueue, PostListError, RecvQueue, SendQueue, SharedReceiveQueue,
-};
+use crate::{AddressHandle, CompletionQueue, RecvQueue, SendQueue, SharedReceiveQueue};
 
 impl SendQueue {
     /// Begins a list of work requests, for which the lcore is woken once, when it ends.
@@ -31,32 +29,22 @@ impl SendQueue {
 }
 
 impl RecvQueue {
-    /// Posts work requests, each with its scatter list, in order.
+    /// Begins a list of work requests.
     ///
     /// # Errors
     ///
-    /// The first that was refused ends the list; see [`PostListError`].
+    /// [`PostError::HasSrq`] or [`PostError::InvalidState`].
     #[inline]
-    pub fn post_raw<'a>(
-        &mut self,
-        list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
-    ) -> Result<(), PostListError> {
-        Ok(self.end.post_recv_list(list)?)
+    pub fn batch(&mut self) -> Result<RecvBatch<'_>, PostError> {
+        self.end.batch()
     }
 }
 
 impl SharedReceiveQueue {
-    /// Posts work requests, each with its scatter list, in order.
-    ///
-    /// # Errors
-    ///
-    /// The first that was refused ends the list; see [`PostListError`].
+    /// Begins a list of work requests; other posters wait until it ends.
     #[inline]
-    pub fn post_raw<'a>(
-        &self,
-        list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
-    ) -> Result<(), PostListError> {
-        Ok(self.shared().srq.post_recv_list(list)?)
+    pub fn batch(&self) -> SrqBatch<'_> {
+        self.shared().srq.batch()
     }
 }
 

@@ -92,7 +92,8 @@ pub use mw::MwType;
 pub use poller::Poller;
 pub use queue::{
     Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH,
-    RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqError,
+    RecvBatch, RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqBatch,
+    SrqError,
 };
 pub use rx::{GsiFrame, SlowFrame};
 pub use slot::{AdoptError, LcoreGuard, Turn};

@@ -24,12 +24,12 @@ pub(crate) mod tokens;
 
 pub use channel::CompletionChannel;
 pub use cq::{Arm, CompletionQueue, CqError, MAX_CQ_DEPTH};
-pub use recv::RecvQueueEnd;
+pub use recv::{RecvBatch, RecvQueueEnd};
 pub(crate) use recv::{RecvQueueFeed, recv_queue};
 pub(crate) use ring::{QpShared, RingSpec, Which};
 pub use send::{SendBatch, SendData, SendQueueEnd};
 pub(crate) use send::{SendQueueFeed, SendSpec, send_queue};
-pub use srq::{MAX_SRQ_DEPTH, SharedReceiveQueue, SrqError};
+pub use srq::{MAX_SRQ_DEPTH, SharedReceiveQueue, SrqBatch, SrqError};
 
 /// Most scatter/gather elements of a work request.
 pub const MAX_SGE: u32 = 32;

@@ -29,6 +29,16 @@ impl Tokens {
         Ok(any)
     }
 
+    /// As of a descriptor that is not `O_NONBLOCK`.
+    pub(crate) fn read(&self) -> io::Result<()> {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count == 0 {
+            count = self.some.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        *count -= 1;
+        Ok(())
+    }
+
     pub(crate) fn wait(&self) -> io::Result<()> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count == 0 {

@@ -54,18 +54,37 @@ impl CompletionChannel {
         }
     }
 
+    /// The same as a `read` of the descriptor does it: if that was made `O_NONBLOCK` it does not
+    /// wait.
+    ///
+    /// # Errors
+    /// As [`wait`](CompletionChannel::wait), or there is no event and the descriptor is `O_NONBLOCK`.
+    pub fn read(&self) -> io::Result<Arc<CompletionQueue>> {
+        loop {
+            self.tokens.read()?;
+            if let Some(cq) = self.pop_ready() {
+                return Ok(cq);
+            }
+        }
+    }
+
     /// The next event, if there is one.
     ///
     /// # Errors
     /// The system fails.
     pub fn try_next(&self) -> io::Result<Option<Arc<CompletionQueue>>> {
         while self.tokens.take()? {
-            if let Some(cq) = self.ready.pop() {
-                cq.has_event.store(false, Ordering::Release);
+            if let Some(cq) = self.pop_ready() {
                 return Ok(Some(cq));
             }
         }
         Ok(None)
+    }
+
+    fn pop_ready(&self) -> Option<Arc<CompletionQueue>> {
+        let cq = self.ready.pop()?;
+        cq.has_event.store(false, Ordering::Release);
+        Some(cq)
     }
 
     /// Forgets the event of a queue that is about to be destroyed, and no other's.

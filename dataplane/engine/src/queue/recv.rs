@@ -48,30 +48,27 @@ impl RecvQueueEnd {
         &mut self,
         list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
     ) -> Result<(), (usize, PostError)> {
+        let mut batch = self.batch().map_err(|error| (0, error))?;
+        for (posted, (wr, sges)) in list.into_iter().enumerate() {
+            batch.push(wr, sges).map_err(|error| (posted, error))?;
+        }
+        Ok(())
+    }
+
+    /// Begins a list of work requests.
+    ///
+    /// # Errors
+    /// [`PostError::HasSrq`] or [`PostError::InvalidState`].
+    #[inline]
+    pub fn batch(&mut self) -> Result<RecvBatch<'_>, PostError> {
         if self.has_srq {
-            return Err((0, PostError::HasSrq));
+            return Err(PostError::HasSrq);
         }
         if !self.ring.state().may_post_recv() {
-            return Err((0, PostError::InvalidState));
+            return Err(PostError::InvalidState);
         }
-        let mut room = self.ring.room();
-        let mut result = Ok(());
-        for (posted, (wr, sges)) in list.into_iter().enumerate() {
-            let checked = self.ring.check(sges);
-            if let Err(error) = checked.and_then(|_| self.ring.push(*wr, sges, &mut room)) {
-                result = Err((posted, error));
-                break;
-            }
-        }
-        //= check G3 — a receive that races with the way to ERR is flushed, not lost
-        // The lcore publishes ERR, then takes what is in the ring; we put into the ring, then read
-        // the state. The fences (the lcore's is in `RecvQueueFeed::flush_fence`) make one of the
-        // two see the other.
-        fence(Ordering::SeqCst);
-        if self.ring.state() == QpState::Err {
-            self.ring.ring();
-        }
-        result
+        let room = self.ring.room();
+        Ok(RecvBatch { end: self, room })
     }
 
     /// Work requests that can be posted now.
@@ -82,6 +79,39 @@ impl RecvQueueEnd {
     /// The QP's state as its lcore last published it.
     pub fn state(&self) -> QpState {
         self.ring.state()
+    }
+}
+
+/// A list of work requests that is being posted.
+#[derive(Debug)]
+pub struct RecvBatch<'q> {
+    end: &'q mut RecvQueueEnd,
+    room: u32,
+}
+
+impl RecvBatch<'_> {
+    /// Posts one more.
+    ///
+    /// # Errors
+    /// [`PostError`]; it was not posted.
+    #[inline]
+    pub fn push(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        self.end.ring.check(sges)?;
+        self.end.ring.push(*wr, sges, &mut self.room)
+    }
+}
+
+impl Drop for RecvBatch<'_> {
+    //= check G3 — a receive that races with the way to ERR is flushed, not lost
+    #[inline]
+    fn drop(&mut self) {
+        // The lcore publishes ERR, then takes what is in the ring; we put into the ring, then read
+        // the state. The fences (the lcore's is in `RecvQueueFeed::flush_fence`) make one of the
+        // two see the other.
+        fence(Ordering::SeqCst);
+        if self.end.ring.state() == QpState::Err {
+            self.end.ring.ring();
+        }
     }
 }
 
@@ -110,7 +140,7 @@ impl RecvQueueFeed {
 
     /// To stand between publishing ERR and [`feed`](RecvQueueFeed::feed).
     pub(crate) fn flush_fence() {
-        // Pairs with the fence in `post_recv_list`.
+        // Pairs with the fence in `RecvBatch`.
         fence(Ordering::SeqCst);
     }
 

@@ -44,7 +44,7 @@ impl QpShared {
 
     /// Pairs with `state`: who reads the new state finds what the lcore did to reach it.
     pub(crate) fn publish_state(&self, state: QpState) {
-        // Sequentially consistent against `RecvQueueEnd::post_recv_list`, see there.
+        // Sequentially consistent against `RecvBatch`'s drop, see there.
         self.state.store(state as u8, Ordering::SeqCst);
     }
 

@@ -21,7 +21,7 @@
 
 use super::MAX_SGE;
 use crate::events::{EventGuard, EventKind};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::PoisonError;
 use uroce_transport::{MAX_MESSAGE_LEN, Pd, PostError, RecvWr, Sge};
@@ -152,22 +152,17 @@ impl SharedReceiveQueue {
         &self,
         list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
     ) -> Result<(), (usize, PostError)> {
-        let _posting = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
-        let begin = self.tail.load(Ordering::Relaxed);
-        let mut tail = begin;
-        let mut result = Ok(());
-        for (wr, sges) in list {
-            if let Err(error) = self.check(tail, sges) {
-                // At most `depth` have been posted.
-                result = Err(((tail - begin) as usize, error));
-                break;
-            }
-            self.fill(tail, wr, sges);
-            tail += 1;
+        let mut batch = self.batch();
+        for (posted, (wr, sges)) in list.into_iter().enumerate() {
+            batch.push(wr, sges).map_err(|error| (posted, error))?;
         }
-        // Releases the slots to `take`.
-        self.tail.store(tail, Ordering::Release);
-        result
+        Ok(())
+    }
+
+    /// Begins a list of receives; other posters wait until it ends.
+    pub fn batch(&self) -> SrqBatch<'_> {
+        let posting = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
+        SrqBatch { srq: self, tail: self.tail.load(Ordering::Relaxed), _posting: posting }
     }
 
     /// Asks for one event ([`EventKind::SrqLimitReached`]) when fewer than `limit` receives wait,
@@ -200,7 +195,7 @@ impl SharedReceiveQueue {
         let mut sges = [NONE; MAX_SGE as usize];
         let mut head = self.head.load(Ordering::Relaxed);
         let (wr, num_sge) = loop {
-            // Acquires the slot from `post_recv_list`.
+            // Acquires the slot from `SrqBatch`.
             if self.tail.load(Ordering::Acquire) <= head {
                 return false;
             }
@@ -291,6 +286,34 @@ impl SharedReceiveQueue {
         let mask = u64::from(self.depth.next_power_of_two()) - 1;
         let first = (at & mask) as usize * words;
         &self.words[first..first + words]
+    }
+}
+
+/// A list of receives that is being posted; it is there when this is dropped.
+#[derive(Debug)]
+pub struct SrqBatch<'q> {
+    srq: &'q SharedReceiveQueue,
+    tail: u64,
+    _posting: MutexGuard<'q, ()>,
+}
+
+impl SrqBatch<'_> {
+    /// Posts one more.
+    ///
+    /// # Errors
+    /// [`PostError`]; it was not posted.
+    pub fn push(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        self.srq.check(self.tail, sges)?;
+        self.srq.fill(self.tail, wr, sges);
+        self.tail += 1;
+        Ok(())
+    }
+}
+
+impl Drop for SrqBatch<'_> {
+    fn drop(&mut self) {
+        // Releases the slots to `take`.
+        self.srq.tail.store(self.tail, Ordering::Release);
     }
 }
 

@@ -3,10 +3,12 @@
 //! Invariants
 //! - Each token that is added is taken once.
 //! - Whoever waits is woken while there is a token; the token stays until it is taken.
+//! - The descriptor is blocking until a program that it is given to says otherwise (`O_NONBLOCK`),
+//!   which changes [`Tokens::read`] and nothing else.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use std::io;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ impl Tokens {
     /// # Errors
     /// The process has no file descriptor left.
     pub(crate) fn new() -> io::Result<Tokens> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
         Ok(Tokens(eventfd(0, flags)?))
     }
 
@@ -33,12 +35,37 @@ impl Tokens {
     /// # Errors
     /// The system fails.
     pub(crate) fn take(&self) -> io::Result<bool> {
+        // No position: the descriptor has none.
+        const HERE: u64 = u64::MAX;
         let mut count = [0; 8];
-        match rustix::io::read(&self.0, &mut count) {
+        let count = &mut [IoSliceMut::new(&mut count)];
+        match preadv2(&self.0, count, HERE, ReadWriteFlags::NOWAIT) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
+            // Linux before 5.8 cannot do it at once.
+            Err(Errno::OPNOTSUPP) => self.take_seen(),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Takes one that is seen first. Who sees the same one at the same time may wait for the next.
+    #[cold]
+    fn take_seen(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+            return Ok(false);
+        }
+        self.read().map(|()| true)
+    }
+
+    /// Takes one as `read` does it: waits for it, unless the descriptor was made `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// There is none and the descriptor is `O_NONBLOCK`, a signal interrupted the wait, or the
+    /// system fails.
+    pub(crate) fn read(&self) -> io::Result<()> {
+        rustix::io::read(&self.0, &mut [0; 8])?;
+        Ok(())
     }
 
     /// Sleeps until there is one.

@@ -147,7 +147,7 @@ pub(crate) fn state_tells_of_what_led_to_it() {
     assert_eq!(shared.state(), QpState::Err);
 }
 
-/// The two sides of a receive that races with ERR, as `RecvQueueEnd::post_recv_list` and
+/// The two sides of a receive that races with ERR, as `RecvBatch` and
 /// `QpContext::enter_state` have them.
 pub(crate) fn receive_meets_error() {
     let doorbell = Arc::new(Doorbell::new(1));
