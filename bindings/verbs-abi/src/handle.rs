@@ -61,6 +61,11 @@ impl<T: Object> Entry<T> {
     pub(crate) fn public(&self) -> *mut T::Public {
         self.slot.as_ptr()
     }
+
+    /// Whether others are made of it, at the moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.uses.load(Ordering::Relaxed) > 0
+    }
 }
 
 impl<T: Object> Deref for Entry<T> {
@@ -198,6 +203,12 @@ impl<T: Object> Registry<T> {
     pub(crate) fn all(&self) -> Vec<Arc<Entry<T>>> {
         let slots = self.lock();
         slots.iter().flat_map(|slots| slots.live.values().cloned()).collect()
+    }
+
+    /// A live object that is as asked for.
+    pub(crate) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<Arc<Entry<T>>> {
+        let slots = self.lock();
+        slots.iter().flat_map(|slots| slots.live.values()).find(|entry| is_it(entry)).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Slots<T>>> {

@@ -3,20 +3,32 @@
 //! Each entry translates its arguments, calls [`uroce`], and translates back. Objects are in their
 //! registries ([`crate::handle`]); what programs read of them directly is kept up to date there.
 
+mod acks;
 pub(crate) mod ah;
 pub(crate) mod buffer;
+pub(crate) mod channel;
 pub(crate) mod context;
+pub(crate) mod cq;
+pub(crate) mod cq_ex;
 pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod domain;
+pub(crate) mod event;
 pub(crate) mod fork;
 pub(crate) mod gid;
 pub(crate) mod import;
+mod lock;
 mod mapping;
+pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;
+pub(crate) mod poll;
 pub(crate) mod port;
+pub(crate) mod post;
+pub(crate) mod qp;
+pub(crate) mod qp_ex;
 pub(crate) mod query;
 pub(crate) mod rates;
+pub(crate) mod srq;
 pub(crate) mod strings;

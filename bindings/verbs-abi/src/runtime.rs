@@ -27,6 +27,8 @@ mod shim;
 mod start;
 mod tree;
 
+pub(crate) use start::spawn;
+
 use std::net::IpAddr;
 use std::sync::OnceLock;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
-use super::{device, dm, domain, mr, mw, port, query};
+use super::{cq_ex, device, dm, domain, event, modify, mr, mw, poll, port, post, qp, query, srq};
 use crate::abi::{ibv_context, ibv_context_ops, verbs_context};
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
@@ -26,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) file: FileId,
     /// Readable while an asynchronous event waits.
     pub(crate) async_fd: OwnedFd,
+    /// Those that wait.
+    pub(crate) events: event::Queue,
 }
 
 object!(Context as verbs_context);
@@ -66,6 +68,7 @@ pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
 /// The process has no file descriptor left.
 pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut ibv_context, Errno> {
     let file = FileId::of(&cmd_fd)?;
+    event::serve()?;
     let async_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
     let mut public: verbs_context = unsafe { std::mem::zeroed() };
@@ -78,7 +81,8 @@ pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut i
     // Tells programs that there is a `verbs_context`.
     public.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     set_ops(&mut public.context.ops);
-    let entry = Context::registry().insert(public, Context { device, cmd_fd, file, async_fd });
+    let value = Context { device, cmd_fd, file, async_fd, events: event::Queue::default() };
+    let entry = Context::registry().insert(public, value);
     Ok(context_of(entry.public()))
 }
 
@@ -86,6 +90,12 @@ pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut i
 fn set_ops(ops: &mut ibv_context_ops) {
     ops.alloc_mw = Some(mw::alloc_mw);
     ops.dealloc_mw = Some(mw::dealloc_mw);
+    ops.bind_mw = Some(post::bind_mw);
+    ops.poll_cq = Some(poll::poll_cq);
+    ops.req_notify_cq = Some(poll::req_notify_cq);
+    ops.post_send = Some(post::post_send);
+    ops.post_recv = Some(post::post_recv);
+    ops.post_srq_recv = Some(post::post_srq_recv);
 }
 
 /// What programs call through `verbs_context`.
@@ -100,6 +110,10 @@ fn set_extended_ops(context: &mut verbs_context) {
     context.alloc_td = Some(domain::alloc_td);
     context.dealloc_td = Some(domain::dealloc_td);
     context.alloc_parent_domain = Some(domain::alloc_parent_domain);
+    context.create_cq_ex = Some(cq_ex::create_cq_ex);
+    context.create_qp_ex = Some(qp::create_qp_ex);
+    context.create_srq_ex = Some(srq::create_srq_ex);
+    context.modify_qp_rate_limit = Some(modify::modify_qp_rate_limit);
 }
 
 /// The open device of a program's pointer.

@@ -54,9 +54,21 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 }
 
 /// The key of a type-1 window's next binding.
-pub(crate) fn next_key(rkey: u32) -> u32 {
+fn next_key(rkey: u32) -> u32 {
     const LOW: u32 = 0xff;
     rkey & !LOW | rkey.wrapping_add(1) & LOW
+}
+
+/// The same of a program's window.
+///
+/// # Errors
+///
+/// EINVAL if it is none, or of another type.
+pub(crate) fn next_key_of_type_1(mw: *const ibv_mw) -> Result<u32, Errno> {
+    let window = Mw::registry().get(mw)?;
+    // SAFETY: a live slot. Programs may write to it, but not while they post it.
+    let public = unsafe { window.public().read() };
+    if public.type_ == abi::IBV_MW_TYPE_1 { Ok(next_key(public.rkey)) } else { Err(Errno::EINVAL) }
 }
 
 /// What a work request does that binds a window under a new key. A length of 0 opens nothing.

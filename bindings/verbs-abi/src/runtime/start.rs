@@ -31,7 +31,7 @@ pub(super) fn open(config: &Config, name: &str) -> io::Result<Result<Context, Op
 /// # Errors
 ///
 /// The process may have no other thread.
-pub(super) fn spawn<T: Send + 'static>(
+pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {

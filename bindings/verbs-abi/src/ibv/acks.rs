@@ -1,0 +1,111 @@
+//! Events that a program has got and has to acknowledge before it can destroy their object.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::errno::Errno;
+
+/// Events of one object.
+#[derive(Default)]
+pub(crate) struct Acks {
+    counts: Mutex<Counts>,
+    acknowledged: Condvar,
+}
+
+#[derive(Default)]
+struct Counts {
+    delivered: u64,
+    acknowledged: u64,
+    /// The object is being destroyed: nothing is delivered any more.
+    closed: bool,
+}
+
+impl Acks {
+    /// Counts one that is given to the program. False: it must not get it.
+    pub(crate) fn deliver(&self) -> bool {
+        let mut counts = self.lock();
+        counts.delivered += u64::from(!counts.closed);
+        !counts.closed
+    }
+
+    /// The program has acknowledged so many.
+    pub(crate) fn acknowledge(&self, events: u32) {
+        self.lock().acknowledged += u64::from(events);
+        self.acknowledged.notify_all();
+    }
+
+    /// Ends delivery.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL: somebody else has, and is about to destroy the object.
+    pub(crate) fn close(&self) -> Result<(), Errno> {
+        let mut counts = self.lock();
+        if counts.closed {
+            return Err(Errno::EINVAL);
+        }
+        counts.closed = true;
+        Ok(())
+    }
+
+    /// Returns when all that were delivered are acknowledged.
+    pub(crate) fn wait(&self) {
+        let mut counts = self.lock();
+        while counts.acknowledged < counts.delivered {
+            let woken = self.acknowledged.wait(counts);
+            counts = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Undoes [`close`](Acks::close): the object stays.
+    pub(crate) fn reopen(&self) {
+        self.lock().closed = false;
+    }
+
+    /// Whether the object is being destroyed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn who_destroys_waits_for_the_last_acknowledgement() {
+        let acks = Arc::new(Acks::default());
+        assert!(acks.deliver() && acks.deliver());
+        acks.close().unwrap();
+        let (sender, receiver) = channel();
+        let waiter = {
+            let acks = Arc::clone(&acks);
+            std::thread::spawn(move || {
+                acks.wait();
+                sender.send(()).unwrap();
+            })
+        };
+        acks.acknowledge(1);
+        let soon = std::time::Duration::from_millis(20);
+        assert!(receiver.recv_timeout(soon).is_err());
+        acks.acknowledge(1);
+        receiver.recv().unwrap();
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_delivered_of_what_is_being_destroyed() {
+        let acks = Acks::default();
+        acks.close().unwrap();
+        assert!(!acks.deliver());
+        assert_eq!(acks.close(), Err(Errno::EINVAL));
+        acks.wait();
+        acks.reopen();
+        assert!(acks.deliver());
+    }
+}

@@ -1,0 +1,100 @@
+//! `ibv_comp_channel`: events of completion queues that were armed.
+//!
+//! The descriptor that programs poll is the channel's own. It is blocking until the program makes it
+//! `O_NONBLOCK`, and taking an event is a `read` of it.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use uroce::{CompletionChannel, CqId};
+
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Entry, Held, Object, object};
+use crate::ibv::context::{self, Context};
+use crate::ibv::cq::{self, Cq};
+
+/// A completion channel.
+pub(crate) struct Channel {
+    pub(crate) channel: CompletionChannel,
+    /// Its completion queues, as events name them.
+    cqs: Mutex<HashMap<CqId, Weak<Entry<Cq>>>>,
+    _context: Held<Context>,
+}
+
+object!(Channel as ibv_comp_channel);
+
+impl Channel {
+    /// Gives a queue's events to the program from now on.
+    pub(crate) fn add(&self, cq: &Arc<Entry<Cq>>) {
+        self.lock().insert(cq.cq.id(), Arc::downgrade(cq));
+    }
+
+    /// Gives no more of them.
+    pub(crate) fn remove(&self, cq: &Cq) {
+        self.lock().remove(&cq.cq.id());
+    }
+
+    /// Waits as the descriptor says. What was about a queue that is gone does not count.
+    fn next(&self) -> Result<Arc<Entry<Cq>>, Errno> {
+        loop {
+            let id = self.channel.read_event()?;
+            let cq = self.lock().get(&id).and_then(Weak::upgrade);
+            if let Some(cq) = cq.filter(|cq| cq.events.deliver()) {
+                return Ok(cq);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CqId, Weak<Entry<Cq>>>> {
+        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    entry::pointer(|| {
+        let held = context::hold(context)?;
+        let channel = CompletionChannel::new()?;
+        let fd = channel.as_fd().as_raw_fd();
+        let public = ibv_comp_channel { context, fd, refcnt: 0 };
+        let value = Channel { channel, cqs: Mutex::default(), _context: held };
+        Ok(Channel::registry().insert(public, value).public())
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    entry::code(|| Channel::registry().remove(channel).map(|_| ()))
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    entry::minus_one(|| {
+        if cq.is_null() || cq_context.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        let channel = Channel::registry().get(channel)?;
+        let ready = channel.next()?;
+        let public = ready.public();
+        // SAFETY: a slot of ours, which is never freed, and this field is not written after creation.
+        let its_context = unsafe { (&raw const (*public).cq_context).read() };
+        // SAFETY: not NULL, so the caller's place for a pointer.
+        unsafe { entry::write(cq, public.cast()) }?;
+        // SAFETY: as above.
+        unsafe { entry::write(cq_context, its_context) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: u32) {
+    entry::nothing(|| {
+        cq::get(cq)?.events.acknowledge(events);
+        Ok(())
+    });
+}

@@ -1,0 +1,220 @@
+//! `ibv_cq`: completion queues. Each begins as an `ibv_cq_ex`, whose first fields are `ibv_cq`'s.
+//!
+//! Not here: taking completions ([`super::poll`], [`super::cq_ex`]).
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uroce::raw::Cqe;
+use uroce::{CompletionQueue, CqError, Qpn};
+
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Entry, Held, Object, object};
+use crate::ibv::acks::Acks;
+use crate::ibv::channel::Channel;
+use crate::ibv::context::{self, Context};
+use crate::ibv::lock::Locked;
+use crate::ibv::{event, qp};
+
+/// Most entries of a completion queue: their memory is taken when it is created.
+pub(crate) const MAX_CQE: u32 = 1 << 20;
+
+/// A completion queue.
+pub(crate) struct Cq {
+    pub(crate) cq: CompletionQueue,
+    kept: Kept,
+    /// The completion that a thread looks at.
+    pub(crate) cursor: Locked<Option<Cqe>>,
+    pub(crate) context: Held<Context>,
+    pub(crate) channel: Option<Held<Channel>>,
+    /// Its completion events.
+    pub(crate) events: Acks,
+    /// Its asynchronous events.
+    pub(crate) async_events: Acks,
+}
+
+object!(Cq as ibv_cq_ex);
+
+/// Completions that were taken out of the queue to be looked at; they come first.
+#[derive(Default)]
+struct Kept {
+    any: AtomicBool,
+    list: Mutex<VecDeque<Cqe>>,
+}
+
+/// What a completion queue is created with.
+pub(crate) struct Spec {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) cqe: u32,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) comp_vector: u32,
+}
+
+/// The queue of a program's pointer.
+///
+/// # Errors
+///
+/// EINVAL if it is none, or destroyed.
+pub(crate) fn get(cq: *const ibv_cq) -> Result<Arc<Entry<Cq>>, Errno> {
+    Cq::registry().get(cq.cast())
+}
+
+/// The same, as a part of another object.
+///
+/// # Errors
+///
+/// As [`get`], also for one that is about to be destroyed.
+pub(crate) fn hold(cq: *const ibv_cq) -> Result<Held<Cq>, Errno> {
+    let held = Cq::registry().hold(cq.cast())?;
+    if held.events.is_closed() { Err(Errno::EINVAL) } else { Ok(held) }
+}
+
+/// Creates a queue; `extend` fills in what only an `ibv_cq_ex` has.
+pub(crate) fn create(
+    spec: &Spec,
+    extend: impl FnOnce(&mut ibv_cq_ex),
+) -> Result<Arc<Entry<Cq>>, Errno> {
+    let Spec { context, cqe, cq_context, channel, comp_vector } = *spec;
+    let held = context::hold(context)?;
+    let its_channel =
+        (!channel.is_null()).then(|| Channel::registry().hold(channel)).transpose()?;
+    // There is one completion vector.
+    if cqe == 0 || cqe > MAX_CQE || comp_vector != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let engine = held.device.context()?;
+    let cq = match &its_channel {
+        Some(channel) => engine.create_cq_on(cqe, &channel.channel),
+        None => engine.create_cq(cqe),
+    }?;
+    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    let mut public: ibv_cq_ex = unsafe { std::mem::zeroed() };
+    public.context = context;
+    public.channel = channel;
+    public.cq_context = cq_context;
+    // At most `MAX_CQE`.
+    public.cqe = cqe as c_int;
+    extend(&mut public);
+    let value = Cq {
+        cq,
+        kept: Kept::default(),
+        cursor: Locked::new(None),
+        context: held,
+        channel: its_channel,
+        events: Acks::default(),
+        async_events: Acks::default(),
+    };
+    let entry = Cq::registry().insert(public, value);
+    if let Some(channel) = &entry.channel {
+        channel.add(&entry);
+    }
+    Ok(entry)
+}
+
+impl Cq {
+    /// Takes the oldest completion.
+    #[inline]
+    pub(crate) fn take(&self) -> Result<Option<Cqe>, CqError> {
+        if self.kept.any.load(Ordering::Acquire)
+            && let Some(cqe) = self.take_kept()
+        {
+            return Ok(Some(cqe));
+        }
+        self.cq.poll_raw()
+    }
+
+    #[cold]
+    fn take_kept(&self) -> Option<Cqe> {
+        let mut list = self.kept();
+        let cqe = list.pop_front();
+        self.kept.any.store(!list.is_empty(), Ordering::Release);
+        cqe
+    }
+
+    /// Takes a queue pair's completions away: it was reset or is gone, and its number may be
+    /// another's soon. Nothing is put in for it any more.
+    ///
+    /// The others stay in order, also for a thread that polls meanwhile, unless it has just looked
+    /// whether this goes on.
+    pub(crate) fn purge(&self, qpn: Qpn) {
+        let mut list = self.kept();
+        self.kept.any.store(true, Ordering::Release);
+        list.retain(|cqe| cqe.qpn != qpn);
+        // As many as were there when this began, at most.
+        for _ in 0..self.cq.capacity() {
+            match self.cq.poll_raw() {
+                Ok(Some(cqe)) if cqe.qpn == qpn => {}
+                Ok(Some(cqe)) => list.push_back(cqe),
+                // An overrun is found again by who polls.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.kept.any.store(!list.is_empty(), Ordering::Release);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Cqe>> {
+        self.kept.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
+    let kept = cq.kept().len();
+    if cqe == 0 || cqe > MAX_CQE || kept > cqe as usize {
+        return Err(Errno::EINVAL);
+    }
+    if cqe < cq.cq.capacity() {
+        qp::catch_up(cq);
+    }
+    cq.cq.resize(cqe)?;
+    // SAFETY: a slot of ours, which is never freed; a field that programs only read.
+    unsafe { (&raw mut (*cq.public()).cqe).write(cqe as c_int) };
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    entry::pointer(|| {
+        let number = |value: c_int| u32::try_from(value).map_err(|_| Errno::EINVAL);
+        let (cqe, comp_vector) = (number(cqe)?, number(comp_vector)?);
+        let spec = Spec { context, cqe, cq_context, channel, comp_vector };
+        Ok(create(&spec, |_| {})?.public().cast())
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    entry::code(|| resize(&*get(cq)?, u32::try_from(cqe).map_err(|_| Errno::EINVAL)?))
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    entry::code(|| {
+        let found = get(cq)?;
+        if found.is_busy() {
+            return Err(Errno::EBUSY);
+        }
+        found.events.close()?;
+        // Nobody else comes here now.
+        found.async_events.close()?;
+        found.events.wait();
+        found.async_events.wait();
+        let removed = Cq::registry().remove(cq.cast());
+        match removed {
+            Ok(_) => {
+                found.channel.iter().for_each(|channel| channel.remove(&found));
+                event::forget::<Cq>(&found.context, cq.cast());
+            }
+            // A queue pair was just being made of it.
+            Err(_) => [&found.events, &found.async_events].iter().for_each(|acks| acks.reopen()),
+        }
+        removed.map(|_| ())
+    })
+}

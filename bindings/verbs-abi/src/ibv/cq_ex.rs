@@ -1,0 +1,205 @@
+//! `ibv_cq_ex`: completions looked at field by field.
+//!
+//! ```text
+//!   start_poll ── (read_* ── next_poll)* ──> end_poll
+//! ```
+//!
+//! `start_poll` takes the queue's cursor for the thread, so that what is read belongs together. If
+//! it finds nothing the cursor is free again.
+
+use std::ffi::c_int;
+
+use uroce::raw::Cqe;
+
+use crate::abi::{
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM,
+    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
+    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::fast;
+use crate::ibv::cq::{self, Cq, Spec};
+use crate::ibv::pd;
+use crate::ibv::poll::{extras_of, opcode_of, status_of};
+
+/// The fields that there are.
+const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
+    | IBV_WC_EX_WITH_IMM
+    | IBV_WC_EX_WITH_QP_NUM
+    | IBV_WC_EX_WITH_SRC_QP
+    | IBV_WC_EX_WITH_SLID
+    | IBV_WC_EX_WITH_SL
+    | IBV_WC_EX_WITH_DLID_PATH_BITS;
+
+/// The queue of a program's pointer.
+#[inline]
+fn of<'a>(cq: *mut ibv_cq_ex) -> Result<&'a Cq, Errno> {
+    // SAFETY: what programs pass is a queue of ours or NULL.
+    unsafe { fast::<Cq>(cq) }.map(|entry| &**entry).ok_or(Errno::EINVAL)
+}
+
+/// Takes the next completion under the cursor.
+#[inline]
+fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
+    let cqe = its.take()?.ok_or(Errno::ENOENT)?;
+    *cursor = Some(cqe);
+    // SAFETY: a slot of ours, which is never freed; programs read these fields between their calls.
+    unsafe {
+        (&raw mut (*cq).status).write(status_of(cqe.status));
+        (&raw mut (*cq).wr_id).write(cqe.wr_id);
+    }
+    Ok(())
+}
+
+/// A field of the completion under the cursor of this thread; what there is not is zero.
+#[inline]
+fn read<R: Default>(cq: *mut ibv_cq_ex, field: impl FnOnce(&Cqe) -> R) -> R {
+    let cursor = of(cq).ok().and_then(|its| its.cursor.held(|cursor| *cursor)).flatten();
+    cursor.as_ref().map(field).unwrap_or_default()
+}
+
+/// Gives an error number that is no failure of the program's: `errno` stays.
+#[inline]
+fn number(result: Result<Result<(), Errno>, Errno>) -> c_int {
+    result.unwrap_or_else(Err).map_or_else(Errno::code, |()| 0)
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    number(entry::quick(|| {
+        let its = of(cq)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        if unsafe { entry::read(attr) }?.comp_mask != 0 {
+            return Err(Errno::EINVAL);
+        }
+        its.cursor.acquire()?;
+        let started = its.cursor.held(|cursor| advance(cq, its, cursor));
+        let started = started.unwrap_or(Err(Errno::EINVAL));
+        if started.is_err() {
+            its.cursor.release(|cursor| *cursor = None);
+        }
+        Ok(started)
+    }))
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    number(entry::quick(|| {
+        let its = of(cq)?;
+        its.cursor.held(|cursor| advance(cq, its, cursor)).ok_or(Errno::EINVAL)
+    }))
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    let ended = entry::quick(|| Ok(of(cq)?.cursor.release(|cursor| *cursor = None)));
+    // Without a beginning there is nothing to end.
+    let _ = ended;
+}
+
+unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> u32 {
+    read(cq, |cqe| opcode_of(cqe.opcode))
+}
+
+/// A status says all.
+unsafe extern "C" fn read_vendor_err(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> u32 {
+    read(cq, |cqe| extras_of(cqe).0)
+}
+
+unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
+    read(cq, |cqe| cqe.byte_len)
+}
+
+/// Immediate data in network order, or the key that was invalidated.
+unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: any four bytes are a word.
+    read(cq, |cqe| unsafe { extras_of(cqe).1.imm_data })
+}
+
+unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
+    read(cq, |cqe| cqe.qpn.value())
+}
+
+unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
+    read(cq, |cqe| cqe.src_qpn.value())
+}
+
+/// There are no LIDs on Ethernet.
+unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+/// There are no service levels on Ethernet.
+unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+/// There are no path bits on Ethernet.
+unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+/// Fills in what the program has asked for.
+fn fill(cq: &mut ibv_cq_ex, fields: u32) {
+    macro_rules! fields {
+        ($($bit:ident => $slot:ident),*) => {
+            $(if fields & $bit != 0 {
+                cq.$slot = Some($slot);
+            })*
+        };
+    }
+    fields! {
+        IBV_WC_EX_WITH_BYTE_LEN => read_byte_len,
+        IBV_WC_EX_WITH_IMM => read_imm_data,
+        IBV_WC_EX_WITH_QP_NUM => read_qp_num,
+        IBV_WC_EX_WITH_SRC_QP => read_src_qp,
+        IBV_WC_EX_WITH_SLID => read_slid,
+        IBV_WC_EX_WITH_SL => read_sl,
+        IBV_WC_EX_WITH_DLID_PATH_BITS => read_dlid_path_bits
+    }
+    cq.start_poll = Some(start_poll);
+    cq.next_poll = Some(next_poll);
+    cq.end_poll = Some(end_poll);
+    cq.read_opcode = Some(read_opcode);
+    cq.read_vendor_err = Some(read_vendor_err);
+    cq.read_wc_flags = Some(read_wc_flags);
+}
+
+/// What a program asks for beyond a plain queue, if it can have it.
+fn check(attr: &ibv_cq_init_attr_ex) -> Result<u32, Errno> {
+    let mask = attr.comp_mask;
+    if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // One thread or several: there is nothing that it would save. An overrun cannot be ignored.
+    let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
+    if flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 || attr.wc_flags & !u64::from(FIELDS) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // No other bit is set.
+    Ok(attr.wc_flags as u32)
+}
+
+/// `verbs_context.create_cq_ex`.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    entry::pointer(|| {
+        // SAFETY: what programs pass is theirs or NULL.
+        let attr = unsafe { entry::read(attr) }?;
+        let fields = check(&attr)?;
+        if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+            let its = crate::ibv::context::get(context)?;
+            if pd::get(attr.parent_domain)?.context.public() != its.public() {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let ibv_cq_init_attr_ex { cqe, cq_context, channel, comp_vector, .. } = attr;
+        let spec = Spec { context, cqe, cq_context, channel, comp_vector };
+        Ok(cq::create(&spec, |public| fill(public, fields))?.public())
+    })
+}

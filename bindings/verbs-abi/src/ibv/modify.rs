@@ -1,0 +1,279 @@
+//! `ibv_modify_qp` and `ibv_query_qp`: C's attributes to and from the engine's.
+//!
+//! Which attributes a transition takes is the transport's to say. A change that is refused has
+//! changed nothing.
+
+use std::ffi::c_int;
+
+use uroce::{
+    AccessFlags, AltPath, AlternateVector, Gid, PathAttr, PathMigState, PathMtu, Pkey, PortAttr,
+    Psn, Qkey, QpAttr, QpChange, QpInfo, QpState, Qpn,
+};
+
+use crate::abi::{
+    IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN,
+    IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::Entry;
+use crate::ibv::ah;
+use crate::ibv::qp::{self, Qp};
+
+/// Attributes that there are: all but `IBV_QP_CAP`, queues keep the sizes they were made with.
+const KNOWN: u32 = IBV_QP_STATE
+    | IBV_QP_CUR_STATE
+    | IBV_QP_EN_SQD_ASYNC_NOTIFY
+    | IBV_QP_ACCESS_FLAGS
+    | IBV_QP_PKEY_INDEX
+    | IBV_QP_PORT
+    | IBV_QP_QKEY
+    | IBV_QP_AV
+    | IBV_QP_PATH_MTU
+    | IBV_QP_TIMEOUT
+    | IBV_QP_RETRY_CNT
+    | IBV_QP_RNR_RETRY
+    | IBV_QP_RQ_PSN
+    | IBV_QP_MAX_QP_RD_ATOMIC
+    | IBV_QP_ALT_PATH
+    | IBV_QP_MIN_RNR_TIMER
+    | IBV_QP_SQ_PSN
+    | IBV_QP_MAX_DEST_RD_ATOMIC
+    | IBV_QP_PATH_MIG_STATE
+    | IBV_QP_DEST_QPN
+    | IBV_QP_RATE_LIMIT;
+
+/// A state's number is C's.
+fn state_of(number: u32) -> Result<QpState, Errno> {
+    let number = u8::try_from(number).map_err(|_| Errno::EINVAL)?;
+    QpState::from_number(number).ok_or(Errno::EINVAL)
+}
+
+fn mig_state_of(number: u32) -> Result<PathMigState, Errno> {
+    [PathMigState::Migrated, PathMigState::Rearm, PathMigState::Armed]
+        .into_iter()
+        .find(|state| *state as u32 == number)
+        .ok_or(Errno::EINVAL)
+}
+
+/// There is one partition.
+fn pkey_of(index: u16) -> Result<Pkey, Errno> {
+    if index == 0 { Ok(Pkey::DEFAULT) } else { Err(Errno::EINVAL) }
+}
+
+fn qpn_of(number: u32) -> Result<Qpn, Errno> {
+    if number > 0xff_ffff { Err(Errno::EINVAL) } else { Ok(Qpn::new(number)) }
+}
+
+fn mtu_of(code: u32) -> Result<PathMtu, Errno> {
+    let code = u8::try_from(code).map_err(|_| Errno::EINVAL)?;
+    PathMtu::from_code(code).ok_or(Errno::EINVAL)
+}
+
+/// What a peer may do. Hints and what concerns memory only are no rights.
+pub(crate) fn access_of(flags: u32) -> AccessFlags {
+    AccessFlags::from_bits_truncate(flags)
+}
+
+/// A way as C has it. `ports` are the device's.
+fn ah_attr_of(path: &PathAttr, port: u8, ports: &[PortAttr]) -> ibv_ah_attr {
+    let encap = &path.encap;
+    if encap.dst == Gid::default() {
+        // None was given yet.
+        return ibv_ah_attr { port_num: port, ..empty_ah_attr() };
+    }
+    let at = usize::from(port).checked_sub(1);
+    let gids = at.and_then(|at| ports.get(at)).map_or(&[][..], |port| &port.gids);
+    let sgid_index = gids.iter().position(|gid| *gid == encap.src).unwrap_or(0);
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: encap.dst.0 },
+            flow_label: encap.flow_label,
+            // A port has fewer.
+            sgid_index: sgid_index as u8,
+            hop_limit: encap.hop_limit,
+            traffic_class: encap.traffic_class,
+        },
+        sl: encap.vlan.map_or(0, |vlan| vlan.pcp),
+        static_rate: path.rate.code(),
+        is_global: 1,
+        port_num: port,
+        ..empty_ah_attr()
+    }
+}
+
+fn empty_ah_attr() -> ibv_ah_attr {
+    // SAFETY: a C structure of numbers.
+    unsafe { std::mem::zeroed() }
+}
+
+/// The attributes that `mask` names, but for the paths.
+fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
+    let has = |bit: u32| mask & bit != 0;
+    Ok(QpChange {
+        state: has(IBV_QP_STATE).then(|| state_of(attr.qp_state)).transpose()?,
+        cur_state: has(IBV_QP_CUR_STATE).then(|| state_of(attr.cur_qp_state)).transpose()?,
+        pkey: has(IBV_QP_PKEY_INDEX).then(|| pkey_of(attr.pkey_index)).transpose()?,
+        port: has(IBV_QP_PORT).then_some(attr.port_num),
+        access: has(IBV_QP_ACCESS_FLAGS).then(|| access_of(attr.qp_access_flags)),
+        path: None,
+        alt_path: None,
+        path_mig_state: has(IBV_QP_PATH_MIG_STATE)
+            .then(|| mig_state_of(attr.path_mig_state))
+            .transpose()?,
+        rate_limit: has(IBV_QP_RATE_LIMIT).then_some(attr.rate_limit),
+        path_mtu: has(IBV_QP_PATH_MTU).then(|| mtu_of(attr.path_mtu)).transpose()?,
+        dest_qpn: has(IBV_QP_DEST_QPN).then(|| qpn_of(attr.dest_qp_num)).transpose()?,
+        rq_psn: has(IBV_QP_RQ_PSN).then(|| Psn::new(attr.rq_psn)),
+        max_dest_rd_atomic: has(IBV_QP_MAX_DEST_RD_ATOMIC).then_some(attr.max_dest_rd_atomic),
+        min_rnr_timer: has(IBV_QP_MIN_RNR_TIMER).then_some(attr.min_rnr_timer),
+        sq_psn: has(IBV_QP_SQ_PSN).then(|| Psn::new(attr.sq_psn)),
+        timeout: has(IBV_QP_TIMEOUT).then_some(attr.timeout),
+        retry_cnt: has(IBV_QP_RETRY_CNT).then_some(attr.retry_cnt),
+        rnr_retry: has(IBV_QP_RNR_RETRY).then_some(attr.rnr_retry),
+        max_rd_atomic: has(IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic),
+        qkey: has(IBV_QP_QKEY).then_some(Qkey(attr.qkey)),
+        en_sqd_async_notify: has(IBV_QP_EN_SQD_ASYNC_NOTIFY)
+            .then_some(attr.en_sqd_async_notify != 0),
+    })
+}
+
+fn alternate_of(attr: &ibv_qp_attr) -> Result<AlternateVector, Errno> {
+    Ok(AlternateVector {
+        vector: ah::vector(&attr.alt_ah_attr)?,
+        port: attr.alt_port_num,
+        pkey: pkey_of(attr.alt_pkey_index)?,
+        timeout: attr.alt_timeout,
+    })
+}
+
+/// Modify QP, as C says it.
+///
+/// # Errors
+///
+/// EINVAL, or why there is no path; nothing has changed.
+pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+    if mask & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let change = change_of(attr, mask)?;
+    let path = (mask & IBV_QP_AV != 0).then(|| ah::vector(&attr.ah_attr)).transpose()?;
+    let alternate = (mask & IBV_QP_ALT_PATH != 0).then(|| alternate_of(attr)).transpose()?;
+    qp.control.modify_paths(&change, path.as_ref(), alternate.as_ref())?;
+    if let Some(state) = change.state {
+        qp::note_state(qp, state);
+        if state == QpState::Reset {
+            qp::purge(qp);
+        }
+    }
+    Ok(())
+}
+
+/// Query QP's answer, as C has it.
+fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
+    let attr: &QpAttr = &info.attr;
+    let alt = attr.alt_path;
+    let alt_ah = |alt: AltPath| ah_attr_of(&alt.path, alt.port, ports);
+    ibv_qp_attr {
+        qp_state: attr.state as u32,
+        cur_qp_state: attr.state as u32,
+        path_mtu: u32::from(attr.path_mtu.code()),
+        path_mig_state: attr.path_mig_state as u32,
+        qkey: attr.qkey.0,
+        rq_psn: attr.rq_psn.value(),
+        sq_psn: attr.sq_psn.value(),
+        dest_qp_num: attr.dest_qpn.value(),
+        qp_access_flags: attr.access.bits(),
+        cap: qp::cap_of(qp),
+        ah_attr: ah_attr_of(&attr.path, attr.port, ports),
+        alt_ah_attr: alt.map_or_else(empty_ah_attr, alt_ah),
+        pkey_index: 0,
+        alt_pkey_index: 0,
+        en_sqd_async_notify: u8::from(attr.en_sqd_async_notify),
+        sq_draining: u8::from(info.sq_draining),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        port_num: attr.port,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: alt.map_or(0, |alt| alt.port),
+        alt_timeout: alt.map_or(0, |alt| alt.timeout),
+        rate_limit: attr.rate_limit,
+    }
+}
+
+/// What it was created with, as C has it.
+fn init_attr_of(qp: &Entry<Qp>) -> ibv_qp_init_attr {
+    // SAFETY: a slot of ours, which is never freed; these fields are not written after creation.
+    let base = unsafe { (&raw const (*qp.public()).qp_base).read() };
+    ibv_qp_init_attr {
+        qp_context: base.qp_context,
+        send_cq: base.send_cq,
+        recv_cq: base.recv_cq,
+        srq: base.srq,
+        cap: qp::cap_of(qp),
+        qp_type: base.qp_type,
+        sq_sig_all: c_int::from(qp.signals_all),
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    entry::code(|| {
+        let qp = qp::get(qp)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        let attr = unsafe { entry::read(attr) }?;
+        modify(&qp, &attr, mask.cast_unsigned())
+    })
+}
+
+/// Gives all attributes, whichever were asked for.
+pub(crate) unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    entry::code(|| {
+        let qp = qp::get(qp)?;
+        if attr.is_null() || init.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        let info = qp.control.query()?;
+        let ports = qp.context.device.ports()?;
+        qp::note_state(&qp, info.attr.state);
+        // SAFETY: not NULL, so the caller's place for it.
+        unsafe { entry::write(attr, attr_of(&qp, &info, &ports)) }?;
+        // SAFETY: as above.
+        unsafe { entry::write(init, init_attr_of(&qp)) }
+    })
+}
+
+/// `verbs_context.modify_qp_rate_limit`. Bursts are what the engine makes of them.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    entry::code(|| {
+        let qp = qp::get(qp)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        let attr = unsafe { entry::read(attr) }?;
+        if attr.comp_mask != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if attr.max_burst_sz != 0 || attr.typical_pkt_sz != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let change = QpChange { rate_limit: Some(attr.rate_limit), ..QpChange::default() };
+        Ok(qp.control.modify(&change, None)?)
+    })
+}

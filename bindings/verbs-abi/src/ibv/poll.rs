@@ -1,0 +1,129 @@
+//! `ibv_poll_cq` and `ibv_req_notify_cq`: what programs call all the time. Nothing here locks,
+//! allocates or enters the kernel.
+
+use std::ffi::c_int;
+
+use uroce::raw::Cqe;
+use uroce::{Arm, WcOpcode, WcStatus};
+
+use crate::abi::{
+    IBV_WC_BAD_RESP_ERR, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
+    IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV,
+    IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
+    IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode,
+    ibv_wc_status,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::fast;
+use crate::ibv::cq::Cq;
+
+/// C's number of a status.
+#[inline]
+pub(crate) fn status_of(status: WcStatus) -> ibv_wc_status {
+    match status {
+        WcStatus::Success => IBV_WC_SUCCESS,
+        WcStatus::LocLenErr => IBV_WC_LOC_LEN_ERR,
+        WcStatus::LocQpOpErr => IBV_WC_LOC_QP_OP_ERR,
+        WcStatus::LocProtErr => IBV_WC_LOC_PROT_ERR,
+        WcStatus::WrFlushErr => IBV_WC_WR_FLUSH_ERR,
+        WcStatus::MwBindErr => IBV_WC_MW_BIND_ERR,
+        WcStatus::BadRespErr => IBV_WC_BAD_RESP_ERR,
+        WcStatus::RemInvReqErr => IBV_WC_REM_INV_REQ_ERR,
+        WcStatus::RemAccessErr => IBV_WC_REM_ACCESS_ERR,
+        WcStatus::RemOpErr => IBV_WC_REM_OP_ERR,
+        WcStatus::RetryExcErr => IBV_WC_RETRY_EXC_ERR,
+        WcStatus::RnrRetryExcErr => IBV_WC_RNR_RETRY_EXC_ERR,
+    }
+}
+
+/// C's number of an opcode.
+#[inline]
+pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
+    match opcode {
+        WcOpcode::Send => IBV_WC_SEND,
+        WcOpcode::RdmaWrite => IBV_WC_RDMA_WRITE,
+        WcOpcode::RdmaRead => IBV_WC_RDMA_READ,
+        WcOpcode::CompSwap => IBV_WC_COMP_SWAP,
+        WcOpcode::FetchAdd => IBV_WC_FETCH_ADD,
+        WcOpcode::LocalInv => IBV_WC_LOCAL_INV,
+        WcOpcode::BindMw => IBV_WC_BIND_MW,
+        WcOpcode::Recv => IBV_WC_RECV,
+        WcOpcode::RecvRdmaWithImm => IBV_WC_RECV_RDMA_WITH_IMM,
+    }
+}
+
+/// What came with a message beside its bytes: C's flags, and the word in network order or the key.
+#[inline]
+pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
+    let grh = if cqe.has_grh { IBV_WC_GRH } else { 0 };
+    match (cqe.imm, cqe.invalidated) {
+        (Some(imm), _) => (grh | IBV_WC_WITH_IMM, ibv_wc__bindgen_ty_1 { imm_data: imm.0.to_be() }),
+        (None, Some(rkey)) => {
+            (grh | IBV_WC_WITH_INV, ibv_wc__bindgen_ty_1 { invalidated_rkey: rkey.0 })
+        }
+        (None, None) => (grh, ibv_wc__bindgen_ty_1 { imm_data: 0 }),
+    }
+}
+
+/// A completion as C has it. There are no LIDs, path bits and service levels on Ethernet, and one
+/// partition; a status says all, so there is no other error number.
+#[inline]
+fn wc_of(cqe: &Cqe) -> ibv_wc {
+    let (wc_flags, extra) = extras_of(cqe);
+    ibv_wc {
+        wr_id: cqe.wr_id,
+        status: status_of(cqe.status),
+        opcode: opcode_of(cqe.opcode),
+        vendor_err: 0,
+        byte_len: cqe.byte_len,
+        __bindgen_anon_1: extra,
+        qp_num: cqe.qpn.value(),
+        src_qp: cqe.src_qpn.value(),
+        wc_flags,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// `ibv_context.ops.poll_cq`: gives the number of completions, or a negative error number.
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: what programs pass is a queue of ours or NULL.
+    let cq = unsafe { fast::<Cq>(cq.cast()) };
+    let polled = entry::quick(|| {
+        let cq = cq.ok_or(Errno::EINVAL)?;
+        if wc.is_null() && places > 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut count = 0;
+        while count < places {
+            let cqe = match cq.take() {
+                Ok(Some(cqe)) => cqe,
+                Ok(None) => break,
+                Err(error) if count == 0 => return Err(error.into()),
+                Err(_) => break,
+            };
+            // Not negative.
+            let place = wc.wrapping_add(count as usize);
+            // SAFETY: the program has room for `places` entries there.
+            unsafe { place.write(wc_of(&cqe)) };
+            count += 1;
+        }
+        Ok(count)
+    });
+    polled.unwrap_or_else(|error| -error.code())
+}
+
+/// `ibv_context.ops.req_notify_cq`.
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: what programs pass is a queue of ours or NULL.
+    let Some(cq) = (unsafe { fast::<Cq>(cq.cast()) }) else { return Errno::EINVAL.code() };
+    entry::code(|| {
+        cq.cq.arm(if solicited_only != 0 { Arm::Solicited } else { Arm::Next });
+        Ok(())
+    })
+}

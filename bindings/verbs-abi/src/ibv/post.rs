@@ -1,0 +1,373 @@
+//! `ibv_post_send`, `ibv_post_recv` and `ibv_post_srq_recv`: work requests as programs list them.
+//!
+//! What is refused ends the list: what came before it is posted, and `bad_wr` points to it. Nothing
+//! here allocates or enters the kernel but to wake a sleeping lcore; each queue has a lock, which is
+//! free unless two threads post to it.
+
+use std::ffi::{c_int, c_uint};
+use std::mem::MaybeUninit;
+
+use uroce::raw::{RecvWr, SendBatch, SendData, SendOp, SendWr, Sge};
+use uroce::{ImmDt, Lkey, PostError, Qkey, QpType, Qpn, Rkey, Va};
+
+use crate::abi::{
+    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, ibv_srq,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::fast;
+use crate::ibv::qp::Qp;
+use crate::ibv::srq::Srq;
+use crate::ibv::{ah, mw};
+
+/// Scatter/gather elements of a work request, and bytes of inline data, at most.
+const MAX_SGE: usize = 32;
+const MAX_INLINE: usize = 1024;
+/// Bytes of a message, at most.
+pub(crate) const MAX_LEN: u64 = 1 << 31;
+
+const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+/// Room for a scatter/gather list as the engine has it.
+struct SgeList {
+    sges: [MaybeUninit<Sge>; MAX_SGE],
+}
+
+impl SgeList {
+    #[inline]
+    fn new() -> SgeList {
+        SgeList { sges: [const { MaybeUninit::uninit() }; MAX_SGE] }
+    }
+
+    /// Takes a program's list over.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL: there is none, or it is longer than any queue's.
+    ///
+    /// # Safety
+    ///
+    /// If it is not NULL, `list` points to `count` elements of the program's.
+    #[inline]
+    unsafe fn take(&mut self, list: *const ibv_sge, count: usize) -> Result<&[Sge], Errno> {
+        let places = self.sges.get_mut(..count).ok_or(Errno::EINVAL)?;
+        if list.is_null() && count > 0 {
+            return Err(Errno::EINVAL);
+        }
+        for (at, place) in places.iter_mut().enumerate() {
+            // SAFETY: within the program's list, by the caller's promise.
+            let sge = unsafe { list.add(at).read() };
+            place.write(Sge { va: Va(sge.addr), len: sge.length, lkey: Lkey(sge.lkey) });
+        }
+        // SAFETY: written just now.
+        Ok(unsafe { std::slice::from_raw_parts(places.as_ptr().cast(), count) })
+    }
+}
+
+/// Room for inline data.
+struct Inline {
+    bytes: [MaybeUninit<u8>; MAX_INLINE],
+    len: usize,
+}
+
+impl Inline {
+    #[inline]
+    fn new() -> Inline {
+        Inline { bytes: [const { MaybeUninit::uninit() }; MAX_INLINE], len: 0 }
+    }
+
+    /// Copies a program's list of memory.
+    ///
+    /// # Safety
+    ///
+    /// As [`SgeList::take`]; and the elements are memory of the program's.
+    #[inline]
+    unsafe fn take(&mut self, list: *const ibv_sge, count: usize) -> Result<&[u8], Errno> {
+        if list.is_null() && count > 0 {
+            return Err(Errno::EINVAL);
+        }
+        for at in 0..count {
+            // SAFETY: within the program's list, by the caller's promise.
+            let sge = unsafe { list.add(at).read() };
+            let len = sge.length as usize;
+            let end = self.len + len;
+            let places = self.bytes.get_mut(self.len..end).ok_or(Errno::EINVAL)?;
+            let bytes = std::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+            // SAFETY: memory of the program's, by the caller's promise, of this length; ours is
+            // elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(bytes, places.as_mut_ptr().cast(), len) };
+            self.len = end;
+        }
+        // SAFETY: written just now.
+        Ok(unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) })
+    }
+}
+
+/// A count of C's, which is an `int`.
+#[inline]
+fn count_of(count: c_int) -> Result<usize, Errno> {
+    usize::try_from(count).map_err(|_| Errno::EINVAL)
+}
+
+/// Immediate data, which C has in network order.
+#[inline]
+pub(crate) fn imm_of(word: u32) -> ImmDt {
+    ImmDt(u32::from_be(word))
+}
+
+/// What a work request of a connection does.
+///
+/// # Safety
+///
+/// The unions hold what the opcode says.
+#[inline]
+unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+    // SAFETY: any four bytes are either; the program has set the one that the opcode has.
+    let (imm, key) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.__bindgen_anon_1.invalidate_rkey) };
+    // SAFETY: plain numbers; they mean what the opcode says.
+    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let (va, rkey) = (Va(rdma.remote_addr), Rkey(rdma.rkey));
+    let word = (Va(atomic.remote_addr), Rkey(atomic.rkey));
+    Ok(match wr.opcode {
+        IBV_WR_SEND => SendOp::Send { imm: None },
+        IBV_WR_SEND_WITH_IMM => SendOp::Send { imm: Some(imm_of(imm)) },
+        IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate { rkey: Rkey(key) },
+        IBV_WR_RDMA_WRITE => SendOp::Write { va, rkey, imm: None },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write { va, rkey, imm: Some(imm_of(imm)) },
+        IBV_WR_RDMA_READ => SendOp::Read { va, rkey },
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            let (compare, swap) = (atomic.compare_add, atomic.swap);
+            SendOp::CompareSwap { va: word.0, rkey: word.1, compare, swap }
+        }
+        IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            SendOp::FetchAdd { va: word.0, rkey: word.1, add: atomic.compare_add }
+        }
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { rkey: Rkey(key) },
+        IBV_WR_BIND_MW => {
+            // SAFETY: the opcode says that it is this one.
+            let bind = unsafe { &wr.__bindgen_anon_2.bind_mw };
+            SendOp::BindMw(mw::binding(bind.mw, bind.rkey, &bind.bind_info)?)
+        }
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+/// What a work request of a datagram queue pair does.
+///
+/// # Safety
+///
+/// The unions hold what the opcode says.
+#[inline]
+unsafe fn datagram_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+    // SAFETY: any four bytes are a word; it is looked at if the opcode has one.
+    let imm = unsafe { wr.__bindgen_anon_1.imm_data };
+    let imm = match wr.opcode {
+        IBV_WR_SEND => None,
+        IBV_WR_SEND_WITH_IMM => Some(imm_of(imm)),
+        _ => return Err(Errno::EINVAL),
+    };
+    // SAFETY: a send of a datagram queue pair has this one.
+    let ud = unsafe { wr.wr.ud };
+    Ok(SendOp::SendTo {
+        ah: {
+            // SAFETY: what programs pass is a handle of ours or NULL.
+            unsafe { ah::way_of(ud.ah) }?
+        },
+        dest_qpn: Qpn::new(ud.remote_qpn),
+        qkey: Qkey(ud.remote_qkey),
+        imm,
+    })
+}
+
+/// Why a work request is not taken, as C says it.
+#[inline]
+fn refused(error: PostError) -> Errno {
+    error.into()
+}
+
+/// A work request with C's flags.
+#[inline]
+pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Result<SendWr, Errno> {
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(SendWr {
+        wr_id,
+        op,
+        signaled: qp.signals_all || flags & IBV_SEND_SIGNALED != 0,
+        solicited: flags & IBV_SEND_SOLICITED != 0,
+        fence: flags & IBV_SEND_FENCE != 0,
+    })
+}
+
+/// Posts one work request.
+///
+/// # Safety
+///
+/// The work request is as a program must make it.
+#[inline]
+unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
+    let op = match qp.control.qp_type() {
+        // SAFETY: the caller's promise.
+        QpType::Ud | QpType::Gsi => unsafe { datagram_of(wr) },
+        // SAFETY: the caller's promise.
+        QpType::Rc | QpType::Uc => unsafe { op_of(wr) },
+    }?;
+    let request = request_of(qp, wr.wr_id, op, wr.send_flags)?;
+    let count = if op.is_local() { 0 } else { count_of(wr.num_sge)? };
+    if wr.send_flags & IBV_SEND_INLINE != 0 && op.takes_inline() {
+        let mut inline = Inline::new();
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { inline.take(wr.sg_list, count) }?;
+        return batch.push(&request, SendData::Inline(bytes)).map_err(refused);
+    }
+    let mut list = SgeList::new();
+    // SAFETY: the caller's promise.
+    let sges = unsafe { list.take(wr.sg_list, count) }?;
+    batch.push(&request, SendData::Sges(sges)).map_err(refused)
+}
+
+/// Posts a list; says with the error which one was refused.
+///
+/// # Safety
+///
+/// The list is as a program must make it.
+#[inline]
+unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (Errno, *mut ibv_send_wr)> {
+    let posted = qp.sq.with(|sq| {
+        let mut batch = sq.queue.batch().map_err(|error| (refused(error), first))?;
+        let mut wr = first;
+        while !wr.is_null() {
+            // SAFETY: not NULL, so a work request of the program's.
+            let request = unsafe { &*wr };
+            // SAFETY: the caller's promise.
+            unsafe { push(qp, &mut batch, request) }.map_err(|error| (error, wr))?;
+            wr = request.next;
+        }
+        Ok(())
+    });
+    posted.unwrap_or_else(|error| Err((error, first)))
+}
+
+/// `ibv_context.ops.post_send`.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: what programs pass is a queue pair of ours or NULL.
+    let qp = unsafe { fast::<Qp>(qp.cast()) };
+    finish(bad_wr, wr, || {
+        let qp = qp.ok_or((Errno::EINVAL, wr))?;
+        // SAFETY: a program's list.
+        unsafe { post_list(qp, wr) }
+    })
+}
+
+/// Posts a list of receives by `push`; says with the error which one was refused.
+///
+/// # Safety
+///
+/// The list is as a program must make it.
+#[inline]
+unsafe fn post_receives(
+    first: *mut ibv_recv_wr,
+    mut push: impl FnMut(&RecvWr, &[Sge]) -> Result<(), PostError>,
+) -> Result<(), (Errno, *mut ibv_recv_wr)> {
+    let mut list = SgeList::new();
+    let mut wr = first;
+    while !wr.is_null() {
+        // SAFETY: not NULL, so a work request of the program's.
+        let request = unsafe { &*wr };
+        let count = count_of(request.num_sge).map_err(|error| (error, wr))?;
+        // SAFETY: the caller's promise.
+        let sges = unsafe { list.take(request.sg_list, count) }.map_err(|error| (error, wr))?;
+        push(&RecvWr { wr_id: request.wr_id }, sges).map_err(|error| (refused(error), wr))?;
+        wr = request.next;
+    }
+    Ok(())
+}
+
+/// `ibv_context.ops.bind_mw`, of windows of type 1: its key becomes the next one.
+pub(crate) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    window: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    entry::code(|| {
+        // SAFETY: what programs pass is a queue pair of ours or NULL.
+        let qp = unsafe { fast::<Qp>(qp.cast()) }.ok_or(Errno::EINVAL)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        let bind = unsafe { entry::read(bind) }?;
+        let rkey = mw::next_key_of_type_1(window)?;
+        let op = SendOp::BindMw(mw::binding(window, rkey, &bind.bind_info)?);
+        let request = request_of(qp, bind.wr_id, op, bind.send_flags)?;
+        let nothing = SendData::Sges(&[]);
+        qp.sq.with(|sq| sq.queue.batch()?.push(&request, nothing))??;
+        // SAFETY: a window of ours, as was seen above; nobody else binds it meanwhile.
+        unsafe { (&raw mut (*window).rkey).write(rkey) };
+        Ok(())
+    })
+}
+
+/// `ibv_context.ops.post_recv`.
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: what programs pass is a queue pair of ours or NULL.
+    let qp = unsafe { fast::<Qp>(qp.cast()) };
+    finish(bad_wr, wr, || {
+        let qp = qp.ok_or((Errno::EINVAL, wr))?;
+        let posted = qp.rq.with(|rq| {
+            let mut batch = rq.batch().map_err(|error| (refused(error), wr))?;
+            // SAFETY: a program's list.
+            unsafe { post_receives(wr, |wr, sges| batch.push(wr, sges)) }
+        });
+        posted.unwrap_or_else(|error| Err((error, wr)))
+    })
+}
+
+/// `ibv_context.ops.post_srq_recv`.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: what programs pass is a queue of ours or NULL.
+    let srq = unsafe { fast::<Srq>(srq) };
+    finish(bad_wr, wr, || {
+        let mut batch = srq.ok_or((Errno::EINVAL, wr))?.srq.batch();
+        // SAFETY: a program's list.
+        unsafe { post_receives(wr, |wr, sges| batch.push(wr, sges)) }
+    })
+}
+
+/// Gives 0, or an error number after telling which work request was refused.
+#[inline]
+fn finish<W>(
+    bad_wr: *mut *mut W,
+    first: *mut W,
+    post: impl FnOnce() -> Result<(), (Errno, *mut W)>,
+) -> c_int {
+    let mut bad = first;
+    let posted = entry::quick(|| {
+        post().map_err(|(error, wr)| {
+            bad = wr;
+            error
+        })
+    });
+    match posted {
+        Ok(()) => 0,
+        Err(error) => {
+            // SAFETY: NULL, or the program's place for a pointer. It may not want to know.
+            let _ = unsafe { entry::write(bad_wr, bad) };
+            error.code()
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! `ibv_qp`: queue pairs. Each begins as an `ibv_qp_ex`, whose first field is the `ibv_qp`.
+//!
+//! Not here: their states and attributes ([`super::modify`]), posting ([`super::post`],
+//! [`super::qp_ex`]).
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use uroce::{QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, SendQueue};
+
+use crate::abi::{
+    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV,
+    IBV_QPT_XRC_SEND, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Entry, Held, Object, object};
+use crate::ibv::acks::Acks;
+use crate::ibv::context::{self, Context};
+use crate::ibv::cq::{self, Cq};
+use crate::ibv::event;
+use crate::ibv::lock::Locked;
+use crate::ibv::pd::{self, Pd};
+use crate::ibv::qp_ex::{self, Batch};
+use crate::ibv::srq::{self, Srq};
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) control: QpControl,
+    pub(crate) sq: Locked<Sq>,
+    pub(crate) rq: Locked<RecvQueue>,
+    pub(crate) caps: QpCaps,
+    /// Each send completes with a completion.
+    pub(crate) signals_all: bool,
+    /// The operations of its `ibv_qp_ex`, if it was asked to be one.
+    pub(crate) send_ops: u64,
+    /// Multicast groups that it is attached to.
+    pub(crate) groups: AtomicUsize,
+    /// Its asynchronous events.
+    pub(crate) events: Acks,
+    pub(crate) context: Arc<Entry<Context>>,
+    pub(crate) pd: Held<Pd>,
+    pub(crate) send_cq: Held<Cq>,
+    pub(crate) recv_cq: Held<Cq>,
+    pub(crate) srq: Option<Held<Srq>>,
+}
+
+object!(Qp as ibv_qp_ex);
+
+/// What sends are posted to.
+pub(crate) struct Sq {
+    pub(crate) queue: SendQueue,
+    /// Between `ibv_wr_start` and `ibv_wr_complete`.
+    pub(crate) batch: Batch,
+}
+
+/// What both ways of creating a queue pair say.
+struct Spec {
+    qp_context: *mut c_void,
+    pd: *mut ibv_pd,
+    send_cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    cap: ibv_qp_cap,
+    qp_type: ibv_qp_type,
+    signals_all: bool,
+    send_ops: u64,
+}
+
+/// The queue pair of a program's pointer.
+///
+/// # Errors
+///
+/// EINVAL if it is none, or destroyed.
+pub(crate) fn get(qp: *const ibv_qp) -> Result<Arc<Entry<Qp>>, Errno> {
+    Qp::registry().get(qp.cast())
+}
+
+/// C's number of a type.
+pub(crate) fn number_of(qp_type: QpType) -> ibv_qp_type {
+    match qp_type {
+        QpType::Rc => IBV_QPT_RC,
+        QpType::Uc => IBV_QPT_UC,
+        // There is no other that a program can have.
+        QpType::Ud | QpType::Gsi => IBV_QPT_UD,
+    }
+}
+
+fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
+    match number {
+        IBV_QPT_RC => Ok(QpType::Rc),
+        IBV_QPT_UC => Ok(QpType::Uc),
+        IBV_QPT_UD => Ok(QpType::Ud),
+        IBV_QPT_RAW_PACKET | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV | IBV_QPT_DRIVER => {
+            Err(Errno::EOPNOTSUPP)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The sizes that the queues get: there is no send queue without room.
+fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
+    QpCaps {
+        max_send_wr: cap.max_send_wr.max(1),
+        max_recv_wr: if has_srq { 0 } else { cap.max_recv_wr },
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: if has_srq { 1 } else { cap.max_recv_sge.max(1) },
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+/// The sizes as C has them.
+pub(crate) fn cap_of(qp: &Qp) -> ibv_qp_cap {
+    let QpCaps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = qp.caps;
+    let max_recv_sge = if qp.srq.is_some() { 0 } else { max_recv_sge };
+    ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+}
+
+fn create(spec: &Spec) -> Result<Arc<Entry<Qp>>, Errno> {
+    let qp_type = type_of(spec.qp_type)?;
+    let pd = pd::hold(spec.pd)?;
+    let (send_cq, recv_cq) = (cq::hold(spec.send_cq)?, cq::hold(spec.recv_cq)?);
+    let srq = (!spec.srq.is_null()).then(|| srq::hold(spec.srq)).transpose()?;
+    let context = context_of(&pd, [&send_cq, &recv_cq])?;
+    if qp_ex::unknown(spec.send_ops, qp_type) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let caps = caps_of(&spec.cap, srq.is_some());
+    let queues = QpInit { recv_cq: &recv_cq.cq, qp_type, caps, ..QpInit::new(&send_cq.cq) };
+    let init = match &srq {
+        Some(srq) => queues.srq(&srq.srq),
+        None => queues,
+    };
+    let (control, queue, rq) = pd.domain()?.create_qp(&init)?.into_parts();
+    let qpn = control.qpn().value();
+    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    public.qp_base.context = context::context_of(context.public());
+    public.qp_base.qp_context = spec.qp_context;
+    public.qp_base.pd = spec.pd;
+    public.qp_base.send_cq = spec.send_cq;
+    public.qp_base.recv_cq = spec.recv_cq;
+    public.qp_base.srq = spec.srq;
+    public.qp_base.handle = qpn;
+    public.qp_base.qp_num = qpn;
+    public.qp_base.qp_type = spec.qp_type;
+    qp_ex::fill(&mut public, spec.send_ops, qp_type);
+    let value = Qp {
+        control,
+        sq: Locked::new(Sq { queue, batch: Batch::new(&caps, spec.send_ops) }),
+        rq: Locked::new(rq),
+        caps,
+        signals_all: spec.signals_all,
+        send_ops: spec.send_ops,
+        groups: AtomicUsize::new(0),
+        events: Acks::default(),
+        context,
+        pd,
+        send_cq,
+        recv_cq,
+        srq,
+    };
+    Ok(Qp::registry().insert(public, value))
+}
+
+/// The one context that all parts of a queue pair belong to.
+fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
+    let context = pd.context.public();
+    if cqs.iter().any(|cq| cq.context.public() != context) {
+        return Err(Errno::EINVAL);
+    }
+    Context::registry().get(context)
+}
+
+/// Returns when what was posted before to queue pairs that complete to a queue has got its turn.
+pub(crate) fn catch_up(cq: &Entry<Cq>) {
+    let is_its =
+        |qp: &Entry<Qp>| [&qp.send_cq, &qp.recv_cq].iter().any(|its| its.public() == cq.public());
+    for qp in Qp::registry().all().into_iter().filter(|qp| is_its(qp)) {
+        // A turn takes commands before it takes what was posted, so the second answer comes after
+        // a whole turn. Who does not answer is no hindrance.
+        let _ = qp.control.query().and_then(|_| qp.control.query());
+    }
+}
+
+/// Writes the state that programs read.
+pub(crate) fn note_state(qp: &Entry<Qp>, state: QpState) {
+    // SAFETY: a slot of ours, which is never freed; a field that programs only read.
+    unsafe { (&raw mut (*qp.public()).qp_base.state).write(state as u32) }
+}
+
+/// Ends a queue pair for its program: nothing of it is under way or in its completion queues.
+fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
+    let found = get(qp)?;
+    if found.is_busy() || found.groups.load(Ordering::Relaxed) > 0 {
+        return Err(Errno::EBUSY);
+    }
+    // Only one gets beyond this.
+    found.events.close()?;
+    found.events.wait();
+    if let Err(error) = Qp::registry().remove(qp.cast()) {
+        found.events.reopen();
+        return Err(error);
+    }
+    event::forget::<Qp>(&found.context, qp.cast());
+    // One whose lcore is lost does nothing any more either.
+    let _ = found.control.modify(&QpChange::to(QpState::Reset), None);
+    purge(&found);
+    Ok(())
+}
+
+/// Takes away the completions of a queue pair that was reset.
+pub(crate) fn purge(qp: &Qp) {
+    let qpn = qp.control.qpn();
+    qp.send_cq.purge(qpn);
+    if qp.recv_cq.public() != qp.send_cq.public() {
+        qp.recv_cq.purge(qpn);
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    entry::pointer(|| {
+        // SAFETY: what programs pass is theirs or NULL.
+        let init = unsafe { entry::read(attr) }?;
+        let qp = create(&Spec {
+            qp_context: init.qp_context,
+            pd,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            cap: init.cap,
+            qp_type: init.qp_type,
+            signals_all: init.sq_sig_all != 0,
+            send_ops: 0,
+        })?;
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write(&raw mut (*attr).cap, cap_of(&qp)) }?;
+        Ok(qp.public().cast())
+    })
+}
+
+/// `verbs_context.create_qp_ex`.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    entry::pointer(|| {
+        // SAFETY: what programs pass is theirs or NULL.
+        let init = unsafe { entry::read(attr) }?;
+        let mask = init.comp_mask;
+        let known =
+            IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        if mask & !known != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let is_its = |pd: &Entry<Pd>| pd.context.public() == context::verbs_of(context).cast_mut();
+        if mask & IBV_QP_INIT_ATTR_PD == 0 || !is_its(&*pd::get(init.pd)?) {
+            return Err(Errno::EINVAL);
+        }
+        if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let has_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+        let qp = create(&Spec {
+            qp_context: init.qp_context,
+            pd: init.pd,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            cap: init.cap,
+            qp_type: init.qp_type,
+            signals_all: init.sq_sig_all != 0,
+            send_ops: if has_ops { init.send_ops_flags } else { 0 },
+        })?;
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write(&raw mut (*attr).cap, cap_of(&qp)) }?;
+        Ok(qp.public().cast())
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    entry::code(|| destroy(qp))
+}
+
+pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    entry::pointer(|| {
+        let found = get(qp)?;
+        if found.send_ops == 0 { Err(Errno::EOPNOTSUPP) } else { Ok(found.public()) }
+    })
+}
+
+/// Nothing is said about the order in which a message's bytes land.
+pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
+    qp: *mut ibv_qp,
+    _opcode: u32,
+    _flags: u32,
+) -> c_int {
+    entry::nothing(|| get(qp).map(|_| ()));
+    0
+}

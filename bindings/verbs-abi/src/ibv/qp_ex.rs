@@ -1,0 +1,417 @@
+//! `ibv_qp_ex`: work requests built call by call.
+//!
+//! ```text
+//!   wr_start ── (wr_send … ── set_sge …)* ──> wr_complete, wr_abort
+//! ```
+//!
+//! `wr_start` takes the send queue's lock for the thread, so that what stands between is its own.
+//! `wr_complete` posts all or nothing.
+
+use std::ffi::{c_int, c_void};
+
+use uroce::raw::{Ah, SendData, SendOp, SendWr, Sge};
+use uroce::{Lkey, Qkey, QpCaps, QpType, Qpn, Rkey, Va};
+
+use crate::abi::{
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
+    IBV_QP_EX_WITH_SEND_WITH_INV, ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex,
+    ibv_sge,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::fast;
+use crate::ibv::post::{self, imm_of};
+use crate::ibv::qp::{Qp, Sq};
+use crate::ibv::{ah, mw};
+
+/// Work requests that a batch has room for from the beginning.
+const ROOM: u32 = 128;
+
+/// Operations of each transport.
+const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+const CONNECTED: u32 = DATAGRAM
+    | IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW;
+const RELIABLE: u32 = CONNECTED
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+/// Whether an operation is among `ops` that queue pairs of the type do not have.
+pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
+    let known = match qp_type {
+        QpType::Rc => RELIABLE,
+        QpType::Uc => CONNECTED,
+        QpType::Ud | QpType::Gsi => DATAGRAM,
+    };
+    ops & !u64::from(known) != 0
+}
+
+/// Work requests between `wr_start` and `wr_complete`.
+pub(crate) struct Batch {
+    requests: Vec<Pending>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+    /// The first thing that was wrong.
+    error: Option<Errno>,
+    caps: QpCaps,
+}
+
+/// A work request, and where its data are.
+#[derive(Clone, Copy)]
+struct Pending {
+    wr: SendWr,
+    data: Data,
+}
+
+#[derive(Clone, Copy)]
+enum Data {
+    /// In `sges`.
+    Sges { begin: usize, count: usize },
+    /// In `inline`.
+    Inline { begin: usize, len: usize },
+}
+
+impl Batch {
+    /// For a queue of this size; has room if the program is going to use it.
+    pub(crate) fn new(caps: &QpCaps, ops: u64) -> Batch {
+        let room = if ops == 0 { 0 } else { caps.max_send_wr.min(ROOM) as usize };
+        Batch {
+            requests: Vec::with_capacity(room),
+            sges: Vec::with_capacity(room),
+            inline: Vec::with_capacity(room.min(1) * caps.max_inline_data as usize),
+            error: None,
+            caps: *caps,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.sges.clear();
+        self.inline.clear();
+        self.error = None;
+    }
+
+    fn fail(&mut self, error: Errno) {
+        self.error.get_or_insert(error);
+    }
+
+    #[inline]
+    fn begin(&mut self, wr: SendWr) {
+        if self.requests.len() >= self.caps.max_send_wr as usize {
+            return self.fail(Errno::ENOMEM);
+        }
+        self.requests.push(Pending { wr, data: Data::Sges { begin: 0, count: 0 } });
+    }
+
+    /// The request that setters are about.
+    #[inline]
+    fn last(&mut self) -> Option<&mut Pending> {
+        if self.requests.is_empty() {
+            self.fail(Errno::EINVAL);
+        }
+        self.requests.last_mut()
+    }
+
+    #[inline]
+    fn set_sges(&mut self, sges: impl ExactSizeIterator<Item = Sge>) {
+        let (begin, count) = (self.sges.len(), sges.len());
+        if count > self.caps.max_send_sge as usize {
+            return self.fail(Errno::EINVAL);
+        }
+        if let Some(last) = self.last() {
+            last.data = Data::Sges { begin, count };
+            self.sges.extend(sges);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Each of `pieces` is memory of the program's.
+    #[inline]
+    unsafe fn set_inline(&mut self, pieces: impl Iterator<Item = (*const u8, usize)>) {
+        let begin = self.inline.len();
+        for (bytes, len) in pieces {
+            let used = self.inline.len() - begin;
+            if len > self.caps.max_inline_data as usize - used {
+                return self.fail(Errno::EINVAL);
+            }
+            self.inline.reserve(len);
+            let place = self.inline.spare_capacity_mut().as_mut_ptr().cast();
+            // SAFETY: memory of the program's, by the caller's promise; there is room for it here.
+            unsafe { std::ptr::copy_nonoverlapping(bytes, place, len) };
+            let end = self.inline.len() + len;
+            // SAFETY: written just now.
+            unsafe { self.inline.set_len(end) };
+        }
+        let len = self.inline.len() - begin;
+        if let Some(last) = self.last() {
+            last.data = Data::Inline { begin, len };
+        }
+    }
+}
+
+impl Sq {
+    /// Posts all that was built, or nothing.
+    fn post(&mut self, qp_type: QpType) -> Result<(), Errno> {
+        let Sq { queue, batch } = self;
+        if let Some(error) = batch.error {
+            return Err(error);
+        }
+        // Whatever the queue may refuse is looked at before it has any of them.
+        for Pending { wr, data } in &batch.requests {
+            match *data {
+                Data::Sges { begin, count } => {
+                    let sges = &batch.sges[begin..begin + count];
+                    let len = sges.iter().map(|sge| u64::from(sge.len)).sum();
+                    wr.op.check(qp_type, count, len)?;
+                    if len > post::MAX_LEN {
+                        return Err(Errno::EINVAL);
+                    }
+                }
+                Data::Inline { .. } => wr.op.check_inline(qp_type)?,
+            }
+        }
+        if batch.requests.len() > queue.room() as usize {
+            return Err(Errno::ENOMEM);
+        }
+        let mut posted = queue.batch()?;
+        for Pending { wr, data } in &batch.requests {
+            posted.push(
+                wr,
+                match *data {
+                    Data::Sges { begin, count } => {
+                        SendData::Sges(&batch.sges[begin..begin + count])
+                    }
+                    Data::Inline { begin, len } => {
+                        SendData::Inline(&batch.inline[begin..begin + len])
+                    }
+                },
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The queue pair of a program's pointer.
+#[inline]
+fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
+    // SAFETY: what programs pass is a queue pair of ours or NULL.
+    unsafe { fast::<Qp>(qp) }.map(|entry| &**entry)
+}
+
+/// Works with the batch that this thread has begun, if it has.
+#[inline]
+fn build(qp: *mut ibv_qp_ex, work: impl FnOnce(&mut Batch, &Qp)) {
+    entry::nothing(|| {
+        let qp = of(qp).ok_or(Errno::EINVAL)?;
+        qp.sq.held(|sq| work(&mut sq.batch, qp)).ok_or(Errno::EINVAL)
+    });
+}
+
+/// Begins a work request with the number and flags that the program has set.
+#[inline]
+fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+    build(qp, |batch, its| {
+        // SAFETY: not NULL, so a slot of ours, which is never freed; programs write these fields
+        // between their calls.
+        let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+        match post::request_of(its, wr_id, op, flags) {
+            Ok(wr) => batch.begin(wr),
+            Err(error) => batch.fail(error),
+        }
+    });
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    entry::nothing(|| {
+        let qp = of(qp).ok_or(Errno::EINVAL)?;
+        // A thread that begins twice begins anew.
+        let _ = qp.sq.acquire();
+        qp.sq.held(|sq| sq.batch.clear()).ok_or(Errno::EINVAL)
+    });
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    entry::code(|| {
+        let qp = of(qp).ok_or(Errno::EINVAL)?;
+        let posted = qp.sq.release(|sq| {
+            let posted = sq.post(qp.control.qp_type());
+            sq.batch.clear();
+            posted
+        });
+        posted.unwrap_or(Err(Errno::EINVAL))
+    })
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    entry::nothing(|| {
+        let qp = of(qp).ok_or(Errno::EINVAL)?;
+        qp.sq.release(|sq| sq.batch.clear()).ok_or(Errno::EINVAL)
+    });
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    begin(qp, SendOp::Send { imm: None });
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    begin(qp, SendOp::Send { imm: Some(imm_of(imm)) });
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    begin(qp, SendOp::SendWithInvalidate { rkey: Rkey(rkey) });
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64) {
+    begin(qp, SendOp::Write { va: Va(va), rkey: Rkey(rkey), imm: None });
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, va: u64, imm: u32) {
+    begin(qp, SendOp::Write { va: Va(va), rkey: Rkey(rkey), imm: Some(imm_of(imm)) });
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, va: u64) {
+    begin(qp, SendOp::Read { va: Va(va), rkey: Rkey(rkey) });
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    va: u64,
+    compare: u64,
+    swap: u64,
+) {
+    begin(qp, SendOp::CompareSwap { va: Va(va), rkey: Rkey(rkey), compare, swap });
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64, add: u64) {
+    begin(qp, SendOp::FetchAdd { va: Va(va), rkey: Rkey(rkey), add });
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    begin(qp, SendOp::LocalInvalidate { rkey: Rkey(rkey) });
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: what programs pass is theirs or NULL.
+    let binding = unsafe { entry::read(info) }.and_then(|info| mw::binding(window, rkey, &info));
+    match binding {
+        Ok(binding) => begin(qp, SendOp::BindMw(binding)),
+        Err(error) => build(qp, |batch, _| batch.fail(error)),
+    }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, va: u64, len: u32) {
+    let sge = Sge { va: Va(va), len, lkey: Lkey(lkey) };
+    build(qp, |batch, _| batch.set_sges(std::iter::once(sge)));
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    build(qp, |batch, _| {
+        if list.is_null() && count > 0 || count > batch.caps.max_send_sge as usize {
+            return batch.fail(Errno::EINVAL);
+        }
+        batch.set_sges((0..count).map(|at| {
+            // SAFETY: within the program's list.
+            let sge = unsafe { list.add(at).read() };
+            Sge { va: Va(sge.addr), len: sge.length, lkey: Lkey(sge.lkey) }
+        }));
+    });
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, bytes: *mut c_void, len: usize) {
+    build(qp, |batch, _| {
+        if bytes.is_null() && len > 0 {
+            return batch.fail(Errno::EINVAL);
+        }
+        // SAFETY: memory of the program's.
+        unsafe { batch.set_inline(std::iter::once((bytes.cast_const().cast(), len))) }
+    });
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    build(qp, |batch, _| {
+        if list.is_null() && count > 0 {
+            return batch.fail(Errno::EINVAL);
+        }
+        let pieces = (0..count).map(|at| {
+            // SAFETY: within the program's list.
+            let piece = unsafe { list.add(at).read() };
+            (piece.addr.cast_const().cast(), piece.length)
+        });
+        // SAFETY: memory of the program's.
+        unsafe { batch.set_inline(pieces) }
+    });
+}
+
+fn way_of(handle: *const ibv_ah) -> Result<Ah, Errno> {
+    // SAFETY: what programs pass is a handle of ours or NULL.
+    unsafe { ah::way_of(handle) }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    build(qp, |batch, _| match way_of(ah) {
+        Err(error) => batch.fail(error),
+        Ok(ah) => {
+            let Some(last) = batch.last() else { return };
+            let imm = match last.wr.op {
+                SendOp::Send { imm } | SendOp::SendTo { imm, .. } => imm,
+                _ => return batch.fail(Errno::EINVAL),
+            };
+            let (dest_qpn, qkey) = (Qpn::new(qpn), Qkey(qkey));
+            last.wr.op = SendOp::SendTo { ah, dest_qpn, qkey, imm };
+        }
+    });
+}
+
+/// Fills in what the program has asked for.
+pub(crate) fn fill(qp: &mut ibv_qp_ex, ops: u64, qp_type: QpType) {
+    if ops == 0 {
+        return;
+    }
+    let has = |bit: u32| ops & u64::from(bit) != 0;
+    macro_rules! operations {
+        ($($bit:ident => $slot:ident),*) => {
+            $(if has($bit) {
+                qp.$slot = Some($slot);
+            })*
+        };
+    }
+    operations! {
+        IBV_QP_EX_WITH_SEND => wr_send,
+        IBV_QP_EX_WITH_SEND_WITH_IMM => wr_send_imm,
+        IBV_QP_EX_WITH_SEND_WITH_INV => wr_send_inv,
+        IBV_QP_EX_WITH_RDMA_WRITE => wr_rdma_write,
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM => wr_rdma_write_imm,
+        IBV_QP_EX_WITH_RDMA_READ => wr_rdma_read,
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP => wr_atomic_cmp_swp,
+        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD => wr_atomic_fetch_add,
+        IBV_QP_EX_WITH_LOCAL_INV => wr_local_inv,
+        IBV_QP_EX_WITH_BIND_MW => wr_bind_mw
+    }
+    qp.wr_start = Some(wr_start);
+    qp.wr_complete = Some(wr_complete);
+    qp.wr_abort = Some(wr_abort);
+    qp.wr_set_sge = Some(wr_set_sge);
+    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    qp.wr_set_inline_data = Some(wr_set_inline_data);
+    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if qp_type == QpType::Ud {
+        qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+    }
+}

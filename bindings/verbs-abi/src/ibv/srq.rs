@@ -1,0 +1,155 @@
+//! `ibv_srq`: shared receive queues.
+//!
+//! Not here: posting to them ([`super::post`]).
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use uroce::SharedReceiveQueue;
+
+use crate::abi::{
+    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
+    ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::{Entry, Held, Object, object};
+use crate::ibv::acks::Acks;
+use crate::ibv::context::{self, Context};
+use crate::ibv::event;
+use crate::ibv::pd::{self, Pd};
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    pub(crate) srq: SharedReceiveQueue,
+    max_sge: u32,
+    /// Its asynchronous events.
+    pub(crate) events: Acks,
+    pub(crate) context: Arc<Entry<Context>>,
+    _pd: Held<Pd>,
+}
+
+object!(Srq as ibv_srq);
+
+/// The queue of a program's pointer, as a part of another object.
+///
+/// # Errors
+///
+/// EINVAL if it is none, destroyed, or about to be.
+pub(crate) fn hold(srq: *const ibv_srq) -> Result<Held<Srq>, Errno> {
+    let held = Srq::registry().hold(srq)?;
+    if held.events.is_closed() { Err(Errno::EINVAL) } else { Ok(held) }
+}
+
+/// Creates a queue. The limit of `attr` is not looked at, as manuals say.
+fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    attr: &ibv_srq_attr,
+) -> Result<Arc<Entry<Srq>>, Errno> {
+    let its_pd = pd::hold(pd)?;
+    let max_sge = attr.max_sge.max(1);
+    let srq = its_pd.domain()?.create_srq(attr.max_wr, max_sge)?;
+    let context = Context::registry().get(its_pd.context.public())?;
+    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    let mut public: ibv_srq = unsafe { std::mem::zeroed() };
+    public.context = context::context_of(context.public());
+    public.srq_context = srq_context;
+    public.pd = pd;
+    let value = Srq { srq, max_sge, events: Acks::default(), context, _pd: its_pd };
+    Ok(Srq::registry().insert(public, value))
+}
+
+/// Tells the program what it has got.
+fn sizes_of(srq: &Srq) -> ibv_srq_attr {
+    ibv_srq_attr { max_wr: srq.srq.capacity(), max_sge: srq.max_sge, srq_limit: srq.srq.limit() }
+}
+
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    entry::pointer(|| {
+        // SAFETY: what programs pass is theirs or NULL.
+        let init = unsafe { entry::read(attr) }?;
+        let srq = create(pd, init.srq_context, &init.attr)?;
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write(&raw mut (*attr).attr, sizes_of(&srq)) }?;
+        Ok(srq.public())
+    })
+}
+
+/// `verbs_context.create_srq_ex`: basic queues only.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    entry::pointer(|| {
+        // SAFETY: what programs pass is theirs or NULL.
+        let init = unsafe { entry::read(attr) }?;
+        let mask = init.comp_mask;
+        let is_basic = mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
+        if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 || !is_basic {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let its = context::get(context)?;
+        let is_of_it = pd::get(init.pd)?.context.public() == its.public();
+        if mask & IBV_SRQ_INIT_ATTR_PD == 0 || !is_of_it {
+            return Err(Errno::EINVAL);
+        }
+        let srq = create(init.pd, init.srq_context, &init.attr)?;
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write(&raw mut (*attr).attr, sizes_of(&srq)) }?;
+        Ok(srq.public())
+    })
+}
+
+/// Arms the limit; a queue keeps its size.
+pub(crate) unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    entry::code(|| {
+        let srq = Srq::registry().get(srq)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        let attr = unsafe { entry::read(attr) }?;
+        let mask = mask.cast_unsigned();
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            srq.srq.arm_limit(attr.srq_limit)?;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    entry::code(|| {
+        let srq = Srq::registry().get(srq)?;
+        // SAFETY: NULL, or the caller's place for it.
+        unsafe { entry::write(attr, sizes_of(&srq)) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    entry::code(|| {
+        let found = Srq::registry().get(srq)?;
+        if found.is_busy() {
+            return Err(Errno::EBUSY);
+        }
+        found.events.close()?;
+        found.events.wait();
+        let removed = Srq::registry().remove(srq);
+        match removed {
+            Ok(_) => event::forget::<Srq>(&found.context, srq),
+            // A queue pair was just being made of it.
+            Err(_) => found.events.reopen(),
+        }
+        removed.map(|_| ())
+    })
+}
