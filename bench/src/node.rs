@@ -11,6 +11,7 @@ use crate::flood::Flood;
 use crate::pin::{Side, cpu_of, cpus, pin};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use uroce::config::{self, Config, DeviceConfig, Driver, Ethdev, Lcores, LossConfig, PortConfig};
 use uroce::{Context, LcoreGuard, Turn};
 
@@ -30,6 +31,9 @@ const MTU_BEYOND: u32 = 104;
 const ADDRESS: [&str; 2] = ["198.18.0.1/24", "198.18.0.2/24"];
 /// Empty turns after which a thread without an lcore lets others run.
 const PATIENCE_TURNS: u32 = 64;
+
+/// How long an end waits that has nothing to poll for, where polling drives.
+const WAIT: Duration = Duration::from_micros(200);
 
 /// An opened device and how it is driven.
 pub(crate) struct Node {
@@ -149,7 +153,8 @@ impl Node {
             Some(self.context.adopt_lcore(0).step("taking over the lcore")?)
         };
         let beside = self.beside.clone();
-        Ok(Drive { guard, beside, crowded: self.crowded, idle: Cell::new(0) })
+        let polls = self.poll_drives;
+        Ok(Drive { guard, polls, beside, crowded: self.crowded, idle: Cell::new(0) })
     }
 
     /// Packets sent again so far.
@@ -171,6 +176,8 @@ impl Node {
 /// What keeps an end going between its own steps.
 pub(crate) struct Drive {
     guard: Option<LcoreGuard>,
+    /// Polling drives.
+    polls: bool,
     beside: Option<Arc<Mutex<Flood>>>,
     crowded: bool,
     idle: Cell<u32>,
@@ -198,6 +205,22 @@ impl Drive {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// The same for an end that has nothing to poll for. Where polling drives it waits as other
+    /// programs do, and the lcore's own thread drives.
+    #[inline]
+    pub(crate) fn wait(&mut self) {
+        if self.polls {
+            std::thread::sleep(WAIT);
+        } else {
+            self.turn();
+        }
+    }
+
+    /// Whether this thread has to poll for anything to move.
+    pub(crate) fn is_by_polling(&self) -> bool {
+        self.polls
     }
 
     /// Whether the lcore runs beside this thread, so that memory changes between two turns.

@@ -91,7 +91,11 @@ pub(super) fn transfer<P: Peer>(
         if !sender.is_done() && sends {
             sender.post(&mut bench.qps)?;
         }
-        drive.turn();
+        if passive {
+            drive.wait();
+        } else {
+            drive.turn();
+        }
         if sends {
             sender.complete(&bench.send_cq, &mut completions)?;
             if !told && sender.is_done() {

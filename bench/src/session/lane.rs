@@ -273,7 +273,7 @@ impl<'a> Bench<'a, Link> {
     /// What the other end says next; the lcore is driven meanwhile.
     pub(super) fn hear(&mut self, waiting: &'static str) -> Result<Word, BenchError> {
         let Self { link, drive, .. } = self;
-        link.receive(waiting, || drive.turn())
+        link.receive(waiting, || drive.wait())
     }
 
     /// Exchanges the last words; what the other end has sent again.

@@ -111,7 +111,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
     fn serve(&mut self) -> Result<Quantiles, BenchError> {
         let mut watch = Watch::patient(self.bench.clock);
         loop {
-            self.bench.drive.turn();
+            self.bench.drive.wait();
             match watch.turn(0, || self.bench.link.try_receive())? {
                 None => (),
                 Some(Word::Check { words, .. }) => {
@@ -155,7 +155,8 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
             buffer: vec![0; size as usize],
             outgoing,
             incoming,
-            signal: if P::LEAVES { 1 } else { SIGNAL },
+            // As perftest's programs, which post, poll, and look at memory then.
+            signal: if P::LEAVES || bench.drive.is_by_polling() { 1 } else { SIGNAL },
             posted: 0,
             completed: 0,
             finished: None,
@@ -265,6 +266,9 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         let request = if signaled { request.signaled() } else { request };
         bench.qps[0].post_send(&request).step("posting")?;
         self.posted += 1;
+        if bench.drive.is_by_polling() && bench.plan.operation == Operation::Write {
+            return self.settle();
+        }
         if self.posted - self.completed >= u64::from(LATENCY_DEPTH) - SIGNAL {
             self.await_completion()?;
         }

@@ -21,8 +21,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uroce_transport::Counter;
 
-/// Turns that a poll with a completion of a WRITE waits for an answer; some microseconds.
-const LINGER_TURNS: u32 = 100;
+/// Turns that a poll with a completion of a WRITE waits for an answer: some microseconds.
+const LINGER_TURNS: u32 = 64;
+/// Answers in a row after which it waits no longer than it does: a tenth of a millisecond, so that
+/// a peer that was held up for a moment does not cost the nap of the lcore's thread.
+const MAX_HITS: u32 = 5;
 /// Where no WRITEs come, one of two to this power waits.
 const MAX_MISSES: u32 = 6;
 
@@ -47,7 +50,9 @@ struct Answer {
     before: AtomicU64,
     /// WRITEs that had come when the last completion was taken.
     last: AtomicU64,
-    /// Completions in a row after which no WRITE has come.
+    /// Completions in a row after which a WRITE has come at once.
+    hits: AtomicU32,
+    /// Completions in a row after which none has come.
     misses: AtomicU32,
     /// Completions that will not wait.
     skip: AtomicU32,
@@ -86,15 +91,17 @@ impl Poller {
         let lcores = self.cq.lcores();
         let (answer, before) = (&self.answer, self.answer.before.load(Ordering::Relaxed));
         let mut writes = self.writes(lcores);
-        let waits = answer.waits(writes);
-        for _ in 0..if waits { LINGER_TURNS } else { 0 } {
-            let turn = self.turn_all(lcores);
+        let turns = answer.turns(writes);
+        // Who had no answers lately may have other work; else it may be an answer's first packets.
+        let mut busy = if turns > LINGER_TURNS { LINGER_TURNS } else { 1 };
+        for _ in 0..turns {
+            busy -= u32::from(self.turn_all(lcores) == Turn::Busy);
             writes = self.writes(lcores);
-            if writes != before || turn != Turn::Idle {
+            if writes != before || busy == 0 {
                 break;
             }
         }
-        answer.learn(waits, writes);
+        answer.learn(turns > 0, writes);
     }
 
     /// For who has asked for an event and is going to sleep: the lcores' threads go on.
@@ -130,31 +137,33 @@ impl Poller {
 }
 
 impl Answer {
-    /// Is it worth waiting, that many WRITEs having come?
+    /// How many turns are worth waiting, that many WRITEs having come?
     #[inline]
-    fn waits(&self, writes: u64) -> bool {
+    fn turns(&self, writes: u64) -> u32 {
         if writes != self.before.load(Ordering::Relaxed) {
             // It came together with the completion.
-            return false;
+            return 0;
         }
-        if writes != self.last.load(Ordering::Relaxed) {
-            // The last came late, perhaps because nobody waited.
-            return true;
+        let skip = self.skip.load(Ordering::Relaxed);
+        // The last came late, perhaps because nobody waited.
+        let is_late = writes != self.last.load(Ordering::Relaxed);
+        if skip > 0 && !is_late {
+            self.skip.store(skip - 1, Ordering::Relaxed);
+            return 0;
         }
-        match self.skip.load(Ordering::Relaxed) {
-            0 => true,
-            skip => {
-                self.skip.store(skip - 1, Ordering::Relaxed);
-                false
-            }
-        }
+        LINGER_TURNS << self.hits.load(Ordering::Relaxed)
     }
 
     /// Whether one has come is what the next is expected to do.
     #[inline]
     fn learn(&self, waited: bool, writes: u64) {
+        let has_come = writes != self.before.load(Ordering::Relaxed);
+        let was_late = writes != self.last.load(Ordering::Relaxed);
+        let hits = self.hits.load(Ordering::Relaxed);
+        self.hits
+            .store(if has_come { MAX_HITS.min(hits + 1) } else { hits / 2 }, Ordering::Relaxed);
         let misses = self.misses.load(Ordering::Relaxed);
-        if writes != self.last.load(Ordering::Relaxed) {
+        if has_come || was_late {
             self.misses.store(0, Ordering::Relaxed);
             self.skip.store(0, Ordering::Relaxed);
         } else if waited {
@@ -186,16 +195,18 @@ mod tests {
         assert_eq!(bits(1 << 63 | 0b101).collect::<Vec<_>>(), [0, 2, 63]);
     }
 
-    /// How many of `rounds` completions waited, `writes` coming between two of them.
-    fn waits(answer: &Answer, rounds: u64, writes: u64) -> u64 {
-        let mut count = answer.last.load(Ordering::Relaxed);
-        let mut waited = 0;
+    /// How many of `rounds` completions waited, `late` WRITEs having come before each was posted,
+    /// and how many turns in all.
+    fn waits(answer: &Answer, rounds: u64, late: u64) -> (u64, u64) {
+        let mut writes = answer.last.load(Ordering::Relaxed);
+        let mut waited = (0, 0);
         for _ in 0..rounds {
-            answer.before.store(count + writes, Ordering::Relaxed);
-            count += writes;
-            let waits = answer.waits(count);
-            waited += u64::from(waits);
-            answer.learn(waits, count);
+            writes += late;
+            answer.before.store(writes, Ordering::Relaxed);
+            let turns = answer.turns(writes);
+            waited.0 += u64::from(turns > 0);
+            waited.1 += u64::from(turns);
+            answer.learn(turns > 0, writes);
         }
         waited
     }
@@ -203,21 +214,34 @@ mod tests {
     #[test]
     fn who_waits_for_no_write_soon_hardly_lingers() {
         let answer = Answer::default();
-        assert!(waits(&answer, 64, 0) <= 7);
-        assert!(waits(&answer, 640, 0) <= 11);
+        assert!(waits(&answer, 64, 0).0 <= 7);
+        let (waited, turns) = waits(&answer, 640, 0);
+        assert!(waited <= 11 && turns <= 11 * u64::from(LINGER_TURNS));
     }
 
     #[test]
-    fn who_is_written_to_between_its_own_always_lingers() {
+    fn whose_answers_come_late_lingers_for_a_little_each_time() {
         let answer = Answer::default();
         waits(&answer, 1000, 0);
-        assert_eq!(waits(&answer, 100, 1), 100);
+        assert_eq!(waits(&answer, 100, 1), (100, 100 * u64::from(LINGER_TURNS)));
+    }
+
+    #[test]
+    fn whose_answers_come_at_once_lingers_for_longer_when_one_does_not() {
+        let answer = Answer::default();
+        for writes in 0..20 {
+            answer.before.store(writes, Ordering::Relaxed);
+            assert!(answer.turns(writes) > 0);
+            answer.learn(true, writes + 1);
+        }
+        answer.before.store(20, Ordering::Relaxed);
+        assert_eq!(answer.turns(20), LINGER_TURNS << MAX_HITS);
     }
 
     #[test]
     fn an_answer_that_is_there_is_not_waited_for() {
         let answer = Answer::default();
         answer.before.store(7, Ordering::Relaxed);
-        assert!(!answer.waits(8));
+        assert_eq!(answer.turns(8), 0);
     }
 }
