@@ -12,7 +12,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use uroce::config::{DeviceConfig, Ethdev, PortConfig};
+use uroce::config::{DeviceConfig, Driver, Ethdev, Idle, PortConfig};
 use uroce::vdev::{self, MemifRole};
 use uroce::{Config, ConfigError, Mac};
 
@@ -106,7 +106,9 @@ fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Conf
             reason: error.to_string(),
         })?;
     }
-    let mut config = Config::new().device(DeviceConfig::new("uroce0").port(port));
+    // Programs that poll share their CPUs with the lcore; those that wait leave it little to do.
+    let device = DeviceConfig::new("uroce0").driver(Driver::Poller).idle(Idle::Sleep);
+    let mut config = Config::new().device(device.port(port));
     config.eal.memory_mb = MEMORY_MB;
     config.check()?;
     Ok(with_macs(config))
