@@ -31,12 +31,14 @@ unsafe extern "C" fn prepare() {
 }
 
 unsafe extern "C" fn parent() {
-    drop(release());
+    if let Some(mut process) = release() {
+        process.has_forked();
+    }
 }
 
 unsafe extern "C" fn child() {
     if let Some(mut process) = release() {
-        process.forked();
+        process.is_forked();
     }
 }
 

@@ -23,8 +23,10 @@ pub(super) struct Process {
     chosen: Option<usize>,
     /// Nobody else is `chosen`. Missing where all are taken: then nothing starts.
     claim: Option<Lock>,
-    /// The claim was a parent's, who may use it as well.
+    /// The claim was a parent's.
     inherited: bool,
+    /// A parent or a child may use it as well.
+    shared: bool,
     /// We run its engine.
     engine: Option<Lock>,
     contexts: Vec<Option<Context>>,
@@ -76,6 +78,7 @@ impl Process {
             chosen: None,
             claim: None,
             inherited: false,
+            shared: false,
             engine: None,
             contexts,
             failed: None,
@@ -216,7 +219,7 @@ impl Process {
                 // The former one goes, if there was one.
                 self.claim = Some(claim);
                 self.chosen = Some(at);
-                self.inherited = false;
+                (self.inherited, self.shared) = (false, false);
                 self.show();
                 Ok(Ok(()))
             }
@@ -249,7 +252,7 @@ impl Process {
         let chosen = self.chosen.unwrap_or(0);
         // Another of a forked family may run the engine of what we have; then we take what is free.
         let (mut candidates, mut others) = (vec![chosen], self.all_but(chosen));
-        if self.inherited {
+        if self.shared {
             candidates.append(&mut others);
         }
         let mut holders = String::new();
@@ -302,9 +305,10 @@ impl Process {
         if self.engine.is_none() {
             self.settle()?;
         }
-        exit::watch().map_err(|error| no_thread(&error))?;
+        start::check_room().map_err(|error| cannot(&error))?;
+        exit::watch().map_err(|error| cannot(&error))?;
         let opened = start::open(self.config(), device.name());
-        let context = match opened.map_err(|error| no_thread(&error))? {
+        let context = match opened.map_err(|error| cannot(&error))? {
             Ok(context) => context,
             Err(error) => {
                 let errno = failed(device.name(), &error);
@@ -320,8 +324,14 @@ impl Process {
         Ok(context)
     }
 
+    /// A child was forked, which may want to be somebody as well.
+    pub(super) fn has_forked(&mut self) {
+        self.shared |= self.claim.is_some();
+    }
+
     /// In a child that was just forked, which has this thread only.
-    pub(super) fn forked(&mut self) {
+    pub(super) fn is_forked(&mut self) {
+        self.has_forked();
         self.orphaned |= self.contexts.iter().any(Option::is_some);
         self.inherited = self.claim.is_some();
         // The parent goes on holding it.
@@ -333,37 +343,34 @@ fn note(holders: &mut String, addresses: &str, holder: &claim::Holder) {
     holders.push_str(&format!("  {addresses}: {holder}\n"));
 }
 
-fn no_thread(error: &std::io::Error) -> Errno {
-    say(&format!("no thread for the engine: {error}{}", advice(error)));
+fn cannot(error: &std::io::Error) -> Errno {
+    say(&format!("the engine cannot start: {error}{}", advice(error)));
     rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO).into()
 }
 
-/// Says why a device does not start and what may help.
+/// Says why a device does not start and what may help. DPDK's own words are part of the text, and the
+/// best that there is to go by.
 fn failed(name: &str, error: &OpenError) -> Errno {
     let text = error.to_string();
-    let of = |errno: rustix::io::Errno| errno.into();
-    let (errno, help): (Errno, &str) = match error {
-        _ if text.contains("(os error 24)") => (of(rustix::io::Errno::MFILE), advice_of(24)),
-        _ if text.contains("(os error 11)") => (of(rustix::io::Errno::AGAIN), advice_of(11)),
-        _ if text.contains("memory") => (Errno::ENOMEM, advice_of(libc::ENOMEM)),
-        _ if text.contains("(os error 98)") => (
-            Errno::EBUSY,
-            "\nAnother process listens there: end it, or name another socket in the configuration.",
-        ),
-        _ if text.contains("permission") || text.contains("(os error 13)") => {
-            (Errno::EACCES, "\nRun it as a user who may, or choose another device.")
-        }
-        OpenError::Config(_) | OpenError::NoNetdev { .. } => {
-            (Errno::ENODEV, "\nCorrect the configuration.")
-        }
-        _ => {
-            (Errno::EIO, "\nWith log = \"debug\" under [eal] in the configuration DPDK says more.")
-        }
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let system = |errno: i32| (errno, advice(&std::io::Error::from_raw_os_error(errno)));
+    let (errno, help) = match error {
+        _ if says(&["Too many open files"]) => system(libc::EMFILE),
+        _ if says(&["Resource temporarily unavailable"]) => system(libc::EAGAIN),
+        _ if says(&["memory"]) => system(libc::ENOMEM),
+        _ if says(&["Address already in use"]) => (libc::EBUSY, BUSY),
+        _ if says(&["ermission denied"]) => (libc::EACCES, PERMISSION),
+        _ if says(&["no device"]) => (libc::ENODEV, DEVICE),
+        OpenError::Config(_) | OpenError::NoNetdev { .. } => (libc::ENODEV, CONFIGURATION),
+        _ => (libc::EIO, "\nWith log = \"debug\" under [eal] in the configuration DPDK says more."),
     };
     say(&format!("{name} does not start: {text}{help}"));
-    errno
+    std::io::Error::from_raw_os_error(errno).into()
 }
 
-fn advice_of(errno: i32) -> &'static str {
-    advice(&std::io::Error::from_raw_os_error(errno))
-}
+const BUSY: &str =
+    "\nAnother process listens there: end it, or name another socket in the configuration.";
+const PERMISSION: &str = "\nRun it as a user who may, or choose another device.";
+const DEVICE: &str = "\nIs the name right, has DPDK a driver for it, and may this user use it? Of NICs \
+    dpdk-devbind.py --status tells; the kernel's interfaces need CAP_NET_RAW.";
+const CONFIGURATION: &str = "\nCorrect the configuration.";

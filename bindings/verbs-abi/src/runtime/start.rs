@@ -4,11 +4,27 @@
 //! blocks all signals and has chosen its CPUs, makes those of the engine; the caller's mask and CPUs
 //! are as before when this returns.
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::thread::JoinHandle;
 
 use uroce::{Config, Context, OpenError};
+
+/// Files that an engine opens, and some more.
+const FILES: usize = 40;
+
+/// Sees whether there is room for the engine's files. DPDK does not start twice in a process, and
+/// may end it where it finds no room.
+///
+/// # Errors
+///
+/// The system's.
+pub(super) fn check_room() -> io::Result<()> {
+    let open = || eventfd(0, EventfdFlags::CLOEXEC);
+    (0..FILES).map(|_| open()).collect::<Result<Vec<_>, _>>()?;
+    Ok(())
+}
 
 /// Opens a device, from a thread that ends with it.
 ///

@@ -8,6 +8,9 @@ use uroce::vdev::{self, MemifRole};
 
 use super::{config, place};
 
+/// Programs' own threads do the work while they poll.
+const POLLER: &str = "driver = \"poller\"\n";
+
 /// A port, in options. What is not given is as in the built-in configuration.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
@@ -63,7 +66,7 @@ impl Settings {
                     "--{kind} {device} needs an address: add --ip, as --ip 198.51.100.1/24"
                 ));
             }
-            let text = self.text(kind, device, ip, mtu.unwrap_or(1500), "");
+            let text = self.text(kind, device, ip, mtu.unwrap_or(1500));
             return write(&text).map(|file| Some(vec![file]));
         }
         if ip.is_empty() && mtu.is_none() && lcores.is_none() {
@@ -80,17 +83,18 @@ impl Settings {
             let device = vdev::memif(0, role, Path::new(&socket), mtu, config::FRAMES);
             let own = config::addresses(host);
             let ip = if self.ip.is_empty() { &own[..] } else { &self.ip };
-            let memory = format!("[eal]\nmemory_mb = {}\n\n", config::MEMORY_MB);
-            write(&self.text("vdev", &device, ip, mtu, &memory))
+            let eal = format!("[eal]\nmemory_mb = {}\n\n", config::MEMORY_MB);
+            let device = self.text("vdev", &device, ip, mtu);
+            write(&(eal + &device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1)))
         };
         [(MemifRole::Server, 1), (MemifRole::Client, 2)].map(end).into_iter().collect()
     }
 
-    fn text(&self, kind: &str, device: &str, ip: &[String], mtu: u16, eal: &str) -> String {
+    fn text(&self, kind: &str, device: &str, ip: &[String], mtu: u16) -> String {
         let lcores = self.lcores.as_deref().map_or_else(String::new, |n| format!("lcores = {n}\n"));
         let ip: Vec<String> = ip.iter().map(|address| quoted(address)).collect();
         format!(
-            "# Made by uroce-run of its options.\n{eal}[[device]]\nname = \"uroce0\"\n{lcores}\n\
+            "[[device]]\nname = \"uroce0\"\n{lcores}{POLLER}\n\
              [[device.port]]\nethdev = {{ {kind} = {} }}\nip = [{}]\nmtu = {mtu}\n",
             quoted(device),
             ip.join(", ")

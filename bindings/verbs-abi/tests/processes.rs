@@ -1,0 +1,245 @@
+//! Processes that start engines, several at once: who is who, what is left when they end.
+//!
+//! Each is a Python program that calls the library, started by `uroce-run`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What each program begins with: `start` starts the engine, `gid` asks for an address.
+const PRELUDE: &str = r#"
+import ctypes, os, sys, time
+v, c = ctypes.CDLL("libibverbs.so.1", use_errno=True), ctypes.CDLL(None)
+p = ctypes.c_void_p
+v.ibv_get_device_list.restype = ctypes.POINTER(p)
+for f, arguments in [("open_device", [p]), ("alloc_pd", [p]), ("reg_mr", [p, p, ctypes.c_size_t, ctypes.c_int])]:
+    f = getattr(v, "ibv_" + f); f.restype = p; f.argtypes = arguments
+v.ibv_query_gid.argtypes = [p, ctypes.c_uint8, ctypes.c_int, p]
+context = v.ibv_open_device(v.ibv_get_device_list(None)[0])
+page = ctypes.create_string_buffer(4096)
+def say(*words): print(*words, flush=True)
+def gid():
+    raw = ctypes.create_string_buffer(16)
+    assert v.ibv_query_gid(context, 1, 0, raw) == 0
+    return ".".join(map(str, raw.raw[12:]))
+def start():
+    pd = v.ibv_alloc_pd(context)
+    mr = v.ibv_reg_mr(pd, page, 4096, 1) if pd else None
+    return "started" if mr else os.strerror(ctypes.get_errno())
+def wait(): sys.stdin.readline()
+"#;
+
+/// A run directory of its own, removed again when this is dropped.
+struct Runtime(PathBuf);
+
+impl Runtime {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/tmp/uroce-p-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn command(&self, before: &[&str], script: &str) -> Command {
+        let launcher = env!("CARGO_BIN_EXE_uroce-run");
+        let all = [before, &[launcher, "python3", "-c"]].concat();
+        let mut command = Command::new(all[0]);
+        command.args(&all[1..]).arg(format!("{PRELUDE}{script}"));
+        command.env("XDG_RUNTIME_DIR", &self.0).env("LC_ALL", "C").stdin(Stdio::piped());
+        for name in ["UROCE_CONFIG", "UROCE_NETDEV", "LD_PRELOAD"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, script: &str) -> Output {
+        self.command(&[], script).output().unwrap()
+    }
+
+    fn prints(&self, script: &str) -> String {
+        let output = self.run(script);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a program and waits for its first line.
+    fn start(&self, script: &str) -> Running {
+        let mut command = self.command(&[], script);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        lines.read_line(&mut first).unwrap();
+        Running { child, lines, first }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that waits for a line; killed when this is dropped.
+struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    first: String,
+}
+
+impl Running {
+    fn rest(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        rest
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended needs neither.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
+    let runtime = Runtime::new("three");
+    let script = "say(gid(), start()); wait()";
+    let (one, two) = (runtime.start(script), runtime.start(script));
+    assert_eq!((&*one.first, &*two.first), ("192.0.2.1 started\n", "192.0.2.2 started\n"));
+
+    let third = runtime.run("say(start(), start())");
+    let said = String::from_utf8(third.stderr).unwrap();
+    let busy = "Device or resource busy";
+    assert_eq!(String::from_utf8(third.stdout).unwrap(), format!("{busy} {busy}\n"));
+    for holder in [&one, &two] {
+        assert!(said.contains(&format!("python3 (process {})", holder.child.id())), "{said}");
+    }
+    assert_eq!(said.matches("in use").count(), 1, "{said}");
+    // Who only looks is shown something.
+    assert_eq!(runtime.prints("say(gid())"), "192.0.2.1\n");
+
+    drop(one);
+    assert_eq!(runtime.start(script).first, "192.0.2.1 started\n");
+    assert_eq!(two.rest(), "");
+}
+
+#[test]
+fn however_a_process_ends_the_next_one_starts() {
+    let runtime = Runtime::new("ends");
+    let exits = [
+        "sys.exit(0)",
+        "os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+        "import threading; threading.Thread(target=c.exit, args=(0,)).start(); time.sleep(60)",
+        "handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: c.exit(0)); \
+         c.signal(10, handler); c.kill(os.getpid(), 10); time.sleep(60)",
+    ];
+    for exit in exits {
+        let begin = Instant::now();
+        let output = runtime.run(&format!("say(gid(), start()); {exit}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.stdout, b"192.0.2.1 started\n", "{exit}: {said}");
+        assert!(begin.elapsed() < Duration::from_secs(30), "{exit}");
+    }
+    // What ends in order takes its socket along.
+    runtime.prints("start()");
+    assert!(!runtime.0.join("uroce/memif.sock").exists());
+}
+
+#[test]
+fn children_forked_before_the_start_have_engines_of_their_own() {
+    let runtime = Runtime::new("fork");
+    let script = "
+say(gid())
+def child(number):
+    pid, go = os.fork(), None
+    if pid == 0:
+        say(number, start(), gid()); time.sleep(1.5); sys.exit(0)
+    return pid
+one = child(1); time.sleep(0.7); two = child(2)
+for pid in (one, two): assert os.waitpid(pid, 0)[1] == 0
+say(start(), gid())
+";
+    let said = runtime.prints(script);
+    let expected = "192.0.2.1\n1 started 192.0.2.1\n2 started 192.0.2.2\nstarted 192.0.2.1\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_child_forked_after_the_start_is_refused_and_harms_nobody() {
+    let runtime = Runtime::new("late");
+    let script = "
+say(start(), gid())
+pid = os.fork()
+if pid == 0:
+    say(start(), start()); sys.exit(3)
+assert os.waitpid(pid, 0)[1] >> 8 == 3
+assert os.system('true') == 0
+say(start())
+";
+    let output = runtime.run(script);
+    let refused = "Operation not supported";
+    let expected = format!("started 192.0.2.1\n{refused} {refused}\nstarted\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches("forked").count(), 1, "{said}");
+}
+
+#[test]
+fn the_engine_keeps_off_the_one_cpu_of_a_program_and_takes_no_signals() {
+    let script = "
+def status(task, key):
+    text = open(f'/proc/self/task/{task}/status').read()
+    return text.split(key + ':')[1].split()[0]
+before = (status(os.getpid(), 'SigBlk'), os.sched_getaffinity(0))
+say(start())
+assert (status(os.getpid(), 'SigBlk'), os.sched_getaffinity(0)) == before
+for task in os.listdir('/proc/self/task'):
+    name = open(f'/proc/self/task/{task}/comm').read().strip()
+    if task != str(os.getpid()):
+        assert int(status(task, 'SigBlk'), 16) & 0x7fffffff == 0x7ffbfeff, name
+    if name.startswith('uroce-lcore'):
+        say(status(task, 'Cpus_allowed_list'))
+";
+    let runtime = Runtime::new("cpu");
+    let output = runtime.command(&["taskset", "-c", "0"], script).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let lcore = said.strip_prefix("started\n").unwrap_or_else(|| panic!("{said}{errors}"));
+    assert_eq!(lcore == "0\n", cpus == 1, "{said}{errors}");
+    assert!(output.status.success(), "{errors}");
+}
+
+#[test]
+fn what_the_system_refuses_is_said_with_what_to_do() {
+    let runtime = Runtime::new("limits");
+    let limits = [
+        ("ulimit -n 12", "Too many open files", "ulimit -n"),
+        ("ulimit -n 20", "Too many open files", "ulimit -n"),
+        ("ulimit -v 300000", "Cannot allocate memory", "memory_mb"),
+    ];
+    for (limit, errno, help) in limits {
+        let shell = format!("{limit}; exec \"$@\"");
+        let mut command = runtime.command(&["bash", "-c", &shell, "sh"], "say(start())");
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{errno}\n"), "{said}");
+        assert!(said.contains(help), "{said}");
+    }
+    // A start that was not begun can be tried again.
+    let script = "
+import resource
+old = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, old[1]))
+say(start())
+resource.setrlimit(resource.RLIMIT_NOFILE, old)
+say(start())
+";
+    assert_eq!(runtime.prints(script), "Too many open files\nstarted\n");
+}
