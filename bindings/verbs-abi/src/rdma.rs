@@ -36,3 +36,5 @@ pub(crate) mod qp;
 pub(crate) mod resolve;
 pub(crate) mod shared;
 pub(crate) mod sync;
+#[cfg(test)]
+mod tests;

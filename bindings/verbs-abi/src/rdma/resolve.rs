@@ -80,6 +80,10 @@ fn begin(
         Some(device) => std::slice::from_ref(device),
         None => runtime::devices()?,
     };
+    // A device of this process answers when it runs.
+    if let Ok((own, _)) = listen::find(to.ip()) {
+        own.context()?;
+    }
     let mut refusal = Errno::ENODEV;
     for device in devices {
         let manager = device.context()?.connection_manager();

@@ -1,0 +1,6 @@
+//! Ids, channels and events, as a program has them: two devices of this process, joined by a ring.
+
+mod lab;
+mod life;
+mod misuse;
+mod sync;

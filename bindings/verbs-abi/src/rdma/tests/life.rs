@@ -1,0 +1,221 @@
+//! Connections of queue pairs that the program keeps to itself, from end to end.
+
+use super::lab::{
+    ack, bind, channel, close, data, destroy, errno, expect, id, listener, next, param, read,
+    resolve_addr, routed,
+};
+use crate::abi::{
+    IBV_EVENT_COMM_EST, IBV_QP_PATH_MTU, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_OPTION_ID,
+    RDMA_OPTION_ID_ACK_TIMEOUT, ibv_qp_attr, rdma_cm_id,
+};
+use crate::rdma::connect::{
+    rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
+};
+use crate::rdma::id::{rdma_get_dst_port, rdma_get_src_port};
+use crate::rdma::migrate::rdma_migrate_id;
+use crate::rdma::option::rdma_set_option;
+use crate::rdma::qp::rdma_init_qp_attr;
+
+const SERVER: &str = "192.0.2.2:7471";
+
+fn attr(id: *mut rdma_cm_id, state: u32) -> (ibv_qp_attr, u32) {
+    // SAFETY: a C structure of numbers.
+    let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attr.qp_state = state;
+    let mut mask = 0;
+    // SAFETY: one of ours, and places of ours.
+    assert_eq!(unsafe { rdma_init_qp_attr(id, &raw mut attr, &raw mut mask) }, 0);
+    (attr, mask.cast_unsigned())
+}
+
+#[test]
+fn two_ids_connect_with_queue_pairs_of_their_programs_and_part() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let client = routed(near, SERVER);
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!((*server).port_num, 1);
+        assert!(!(*server).verbs.is_null() && !(*client).verbs.is_null());
+        assert_eq!(u16::from_be(rdma_get_src_port(server)), 7471);
+        assert_eq!(u16::from_be(rdma_get_dst_port(client)), 7471);
+        assert!(u16::from_be(rdma_get_src_port(client)) >= 32768);
+        assert_eq!((*client).route.num_paths, 1);
+        let to = (*(*client).route.path_rec).dgid.raw;
+        assert_eq!(to[12..], [192, 0, 2, 2]);
+        let from = (*client).route.addr.addr.ibaddr.sgid.raw;
+        assert_eq!(from[12..], [192, 0, 2, 1]);
+        assert_eq!(rdma_connect(client, &mut param(0x1234, b"hello")), 0);
+    }
+
+    let request = next(far);
+    let it = read(request);
+    assert_eq!((it.event, it.listen_id), (RDMA_CM_EVENT_CONNECT_REQUEST, server));
+    let peer = it.id;
+    assert_eq!((data(request).len(), &data(request)[..6]), (56, &b"hello\0"[..]));
+    // SAFETY: an event of a connection.
+    let asked = unsafe { it.param.conn };
+    assert_eq!((asked.responder_resources, asked.initiator_depth), (3, 4));
+    assert_eq!((asked.retry_count, asked.rnr_retry_count, asked.qp_num), (5, 6, 0x1234));
+    ack(request);
+    let (rtr, mask) = attr(peer, IBV_QPS_RTR);
+    assert_eq!((rtr.dest_qp_num, mask & IBV_QP_PATH_MTU), (0x1234, IBV_QP_PATH_MTU));
+    assert_eq!((rtr.max_dest_rd_atomic, attr(peer, IBV_QPS_RTS).0.max_rd_atomic), (3, 4));
+    // SAFETY: an id of ours.
+    assert_eq!(unsafe { rdma_accept(peer, &mut param(0x5678, b"welcome")) }, 0);
+
+    let response = next(near);
+    let it = read(response);
+    assert_eq!((it.event, it.id), (RDMA_CM_EVENT_CONNECT_RESPONSE, client));
+    assert_eq!(&data(response)[..8], b"welcome\0");
+    // SAFETY: an event of a connection.
+    assert_eq!(unsafe { it.param.conn.qp_num }, 0x5678);
+    ack(response);
+    assert_eq!(attr(client, IBV_QPS_INIT).0.port_num, 1);
+    let (ours, theirs) = (attr(client, IBV_QPS_RTR).0, attr(peer, IBV_QPS_RTS).0);
+    assert_eq!((ours.dest_qp_num, ours.rq_psn), (0x5678, theirs.sq_psn));
+    assert_eq!(attr(client, IBV_QPS_RTS).0.sq_psn, attr(peer, IBV_QPS_RTR).0.rq_psn);
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_establish(client), 0);
+        assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
+        assert_eq!(rdma_disconnect(client), 0);
+        assert_eq!(expect(far, RDMA_CM_EVENT_DISCONNECTED), peer);
+        assert_eq!(rdma_disconnect(peer), 0);
+    }
+    assert_eq!(expect(near, RDMA_CM_EVENT_DISCONNECTED), client);
+    assert_eq!(expect(near, RDMA_CM_EVENT_TIMEWAIT_EXIT), client);
+    [client, peer, server].into_iter().for_each(destroy);
+    close(near);
+    close(far);
+}
+
+#[test]
+fn a_packet_of_the_peers_establishes_the_connection() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let client = routed(near, SERVER);
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(rdma_notify(peer, IBV_EVENT_COMM_EST), -1, "before it is accepted");
+        assert_eq!(rdma_accept(peer, &mut param(1001, b"")), 0);
+        assert_eq!(expect(near, RDMA_CM_EVENT_CONNECT_RESPONSE), client);
+        assert_eq!(rdma_notify(peer, IBV_EVENT_COMM_EST), 0);
+        assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
+        assert_eq!(rdma_notify(peer, IBV_EVENT_COMM_EST), 0, "it is so already");
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn a_rejection_says_whose_it_is() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let (client, nobody) = (routed(near, SERVER), routed(near, "192.0.2.2:9"));
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(nobody, &mut param(1000, b"")), 0);
+        let event = next(near);
+        assert_eq!((read(event).event, read(event).status), (RDMA_CM_EVENT_REJECTED, 8));
+        ack(event);
+        assert_eq!(rdma_connect(client, &mut param(1001, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(rdma_reject(peer, b"no".as_ptr().cast(), 2), 0);
+        let event = next(near);
+        assert_eq!((read(event).event, read(event).status), (RDMA_CM_EVENT_REJECTED, 28));
+        assert_eq!((data(event).len(), &data(event)[..3]), (148, &b"no\0"[..]));
+        ack(event);
+        [client, nobody, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn a_wildcard_hears_all_devices_and_belongs_to_none() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, "0.0.0.0:0");
+    // SAFETY: an id of ours.
+    let (verbs, port) = unsafe { ((*server).verbs, u16::from_be(rdma_get_src_port(server))) };
+    assert!(verbs.is_null() && port >= 32768);
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        let client = routed(near, &format!("{address}:{port}"));
+        // SAFETY: ids of ours.
+        unsafe {
+            assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+            let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+            assert!(!(*peer).verbs.is_null());
+            destroy(peer);
+        }
+        destroy(client);
+    }
+    destroy(server);
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_an_error_event() {
+    let near = channel();
+    let id = id(near);
+    for (to, status) in [("192.0.2.77:1", libc::ETIMEDOUT), ("203.0.113.1:1", libc::ENETUNREACH)] {
+        assert_eq!(resolve_addr(id, to, 50), 0);
+        let event = next(near);
+        let it = read(event);
+        assert_eq!((it.event, it.status), (RDMA_CM_EVENT_ADDR_ERROR, -status), "{to}");
+        ack(event);
+    }
+    // It can be tried again.
+    assert_eq!(resolve_addr(id, SERVER, 5000), 0);
+    expect(near, RDMA_CM_EVENT_ADDR_RESOLVED);
+    destroy(id);
+}
+
+#[test]
+fn an_id_moves_with_its_events() {
+    let (near, other) = (channel(), channel());
+    let id = id(near);
+    assert_eq!(resolve_addr(id, "203.0.113.1:1", 50), 0);
+    // SAFETY: an id of ours.
+    unsafe {
+        assert_eq!(rdma_migrate_id(id, other), 0);
+        assert_eq!((*id).channel, other);
+    }
+    let event = next(other);
+    assert_eq!(read(event).event, RDMA_CM_EVENT_ADDR_ERROR);
+    ack(event);
+    // Nobody needs the former any more.
+    close(near);
+    destroy(id);
+}
+
+#[test]
+fn addresses_are_had_once_unless_both_agree() {
+    let near = channel();
+    let (one, two) = (id(near), id(near));
+    assert_eq!(bind(one, "192.0.2.1:5000"), 0);
+    assert_eq!((bind(two, "192.0.2.1:5000"), errno()), (-1, libc::EADDRINUSE));
+    assert_eq!((bind(two, "203.0.113.9:0"), errno()), (-1, libc::EADDRNOTAVAIL));
+    assert_eq!((bind(one, "192.0.2.1:5001"), errno()), (-1, libc::EINVAL));
+    destroy(one);
+    assert_eq!(bind(two, "192.0.2.1:5000"), 0);
+    destroy(two);
+}
+
+#[test]
+fn an_ack_timeout_is_what_modify_qp_takes() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let client = routed(near, SERVER);
+    let mut timeout = 21u8;
+    let option = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_ACK_TIMEOUT as i32);
+    // SAFETY: ids and places of ours.
+    unsafe {
+        assert_eq!(rdma_set_option(client, option.0, option.1, (&raw mut timeout).cast(), 1), 0);
+        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(attr(peer, IBV_QPS_RTS).0.timeout, 21);
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}
