@@ -31,6 +31,12 @@ impl Errno {
         Errno(number)
     }
 
+    /// The thread's `errno`, which a function of ours has set.
+    pub(crate) fn last() -> Errno {
+        // SAFETY: gives the calling thread's own `errno`, which nobody else writes.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
     /// The number that C has for it.
     pub(crate) fn code(self) -> i32 {
         self.0

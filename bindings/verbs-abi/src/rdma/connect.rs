@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 use uroce::cm::raw::{ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
-use uroce::{AccessFlags, QpType, Qpn};
+use uroce::{AccessFlags, QpState, QpType, Qpn};
 
 use super::id::{self, Id, Stage, State};
 use super::{qp, sync};
-use crate::abi::{IBV_EVENT_COMM_EST, IBV_QPS_ERR, ibv_event_type, rdma_cm_id, rdma_conn_param};
+use crate::abi::{IBV_EVENT_COMM_EST, ibv_event_type, rdma_cm_id, rdma_conn_param};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
@@ -272,7 +272,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
             let state = id.state();
             let (manager, cm) = state.connection()?;
             manager.disconnect(cm, &[])?;
-            id.note_qp_state(IBV_QPS_ERR);
+            id.note_qp_state(QpState::Err);
             if state.stage == Stage::Ended {
                 return Ok(());
             }

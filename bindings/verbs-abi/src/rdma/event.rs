@@ -12,14 +12,14 @@ use uroce::cm::Agreed;
 use uroce::cm::raw::{
     CmEvent, CmEventKind, CmId, ConnectRequest, Datagrams, PortSpace, ResolvedPath,
 };
-use uroce::{AddressVector, RequestError};
+use uroce::{AddressVector, QpState, RequestError};
 
 use super::address;
 use super::channel::{Channel, Happening, Waiting};
 use super::id::{self, Id, Stage, State};
 use super::resolve;
 use crate::abi::{
-    IBV_QPS_ERR, IBV_QPS_RTS, RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR,
+    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR,
     RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
     RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED,
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN,
@@ -249,7 +249,7 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
         CmEventKind::Established { agreed, private_data } => {
             state.stage = Stage::Connected;
             state.agreed = Some(agreed);
-            id.note_qp_state(IBV_QPS_RTS);
+            id.note_qp_state(QpState::Rts);
             let draft = Draft::plain(RDMA_CM_EVENT_ESTABLISHED);
             // Of the side that accepted the kernel tells no more than that.
             if private_data.is_empty() || state.is_passive {
@@ -319,7 +319,7 @@ fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Dra
 fn ended(id: &Entry<Id>, state: &mut State) {
     state.stage = Stage::Ended;
     if id.space == PortSpace::Tcp {
-        id.note_qp_state(IBV_QPS_ERR);
+        id.note_qp_state(QpState::Err);
     }
 }
 

@@ -14,7 +14,7 @@ use super::event::{self, Acks};
 use super::{listen, shared};
 use crate::abi::{
     IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp,
-    ibv_qp_state, ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space,
+    ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -341,11 +341,6 @@ pub(crate) fn release_event(id: &Entry<Id>) {
     let event = unsafe { (&raw mut (*c).event).replace(std::ptr::null_mut()) };
     // One that the program has acknowledged itself is none any more.
     let _ = event::acknowledge(event);
-}
-
-impl Entry<Id> {
-    /// Has its queue pair, if it is one of ours, show a state that the connection has taken it to.
-    pub(crate) fn note_qp_state(&self, _state: ibv_qp_state) {}
 }
 
 pub(crate) unsafe extern "C" fn rdma_create_id(

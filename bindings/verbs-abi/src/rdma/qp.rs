@@ -1,23 +1,29 @@
-//! Queue pairs of ids.
+//! Queue pairs of ids: `rdma_create_qp`, and what Modify QP takes of those that programs keep to
+//! themselves.
+//!
+//! Not here: their states once they connect, which the connection drives.
 
 use std::ffi::c_int;
 
-use uroce::Qpn;
 use uroce::cm::raw::PortSpace;
+use uroce::{QpState, Qpn};
 
 use super::address;
 use super::id::{self, Id};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
-    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
-    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_UDP_QKEY, ibv_qp_attr, ibv_qp_attr_mask,
+    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
+    IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE,
+    IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_UDP_QKEY, ibv_comp_channel,
+    ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::Entry;
+use crate::handle::{Entry, Object};
+use crate::ibv::pd::Pd;
+use crate::ibv::{channel, cq, modify, qp};
 use crate::runtime::Device;
 
 /// READs and ATOMICs that a queue pair has outstanding at most, each way.
@@ -29,9 +35,233 @@ const MIN_RNR_TIMER: u8 = 12;
 ///
 /// # Errors
 ///
-/// It is none of the device's.
-pub(crate) fn of(id: &Entry<Id>, _device: &'static Device) -> Result<Option<Qpn>, Errno> {
-    if id.qp().is_null() { Ok(None) } else { Err(Errno::EOPNOTSUPP) }
+/// EINVAL: it is none of the device's.
+pub(crate) fn of(id: &Entry<Id>, device: &'static Device) -> Result<Option<Qpn>, Errno> {
+    let pointer = id.qp();
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    let qp = qp::get(pointer)?;
+    if std::ptr::eq(qp.context.device, device) {
+        Ok(Some(qp.control.qpn()))
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+impl Entry<Id> {
+    /// Has its queue pair, if it is one of ours, show a state that the connection has taken it to.
+    pub(crate) fn note_qp_state(&self, state: QpState) {
+        if let Ok(qp) = qp::get(self.qp()) {
+            qp::note_state(&qp, state);
+        }
+    }
+}
+
+/// Creates the queue pair of an id, of what the program leaves open with parts of the id's own, and
+/// makes it ready for receives; of datagrams, for sends.
+fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
+    let c = id.c();
+    if id.state().device.is_none() || !id.qp().is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: a slot is never freed.
+    let (verbs, own_pd, own_srq) = unsafe { ((*c).verbs, (*c).pd, (*c).srq) };
+    if init.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || init.pd.is_null() {
+        init.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        init.pd = own_pd;
+    }
+    if crate::ibv::context::context_of(Pd::registry().get(init.pd)?.context.public()) != verbs {
+        return Err(Errno::EINVAL);
+    }
+    if init.srq.is_null() {
+        init.srq = own_srq;
+    }
+    let made = Queues::complete(id, init)?;
+    let created = || {
+        // SAFETY: a structure of ours, and pointers that are looked up.
+        let pointer = unsafe { qp::create_qp_ex(verbs, init) };
+        if pointer.is_null() {
+            return Err(Errno::last());
+        }
+        make_ready(id, pointer).inspect_err(|_| {
+            // SAFETY: the one that was just created.
+            unsafe { qp::ibv_destroy_qp(pointer) };
+        })?;
+        Ok(pointer)
+    };
+    let pointer = created().inspect_err(|_| made.undo(id))?;
+    // SAFETY: a slot is never freed; programs only read these fields.
+    unsafe {
+        (*c).qp = pointer;
+        (*c).pd = init.pd;
+    }
+    Ok(())
+}
+
+/// Completion queues that were made for an id.
+struct Queues {
+    send: bool,
+    recv: bool,
+}
+
+impl Queues {
+    /// Fills in the completion queues that the program leaves open: the id's, made if it has none.
+    fn complete(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<Queues, Errno> {
+        let c = id.c();
+        let mut made = Queues { send: false, recv: false };
+        // SAFETY: a slot is never freed.
+        let (send_cq, recv_cq) = unsafe { ((*c).send_cq, (*c).recv_cq) };
+        if init.recv_cq.is_null() && recv_cq.is_null() {
+            let (channel, cq) = queue(id, init.cap.max_recv_wr)?;
+            made.recv = true;
+            // SAFETY: as above; programs only read these fields.
+            unsafe { ((*c).recv_cq_channel, (*c).recv_cq) = (channel, cq) };
+        }
+        if init.send_cq.is_null() && send_cq.is_null() {
+            let (channel, cq) =
+                queue(id, init.cap.max_send_wr).inspect_err(|_| made.undo(id))?;
+            made.send = true;
+            // SAFETY: as above.
+            unsafe { ((*c).send_cq_channel, (*c).send_cq) = (channel, cq) };
+        }
+        // SAFETY: as above.
+        unsafe {
+            if init.recv_cq.is_null() {
+                init.recv_cq = (*c).recv_cq;
+            }
+            if init.send_cq.is_null() {
+                init.send_cq = (*c).send_cq;
+            }
+        }
+        Ok(made)
+    }
+
+    fn undo(&self, id: &Entry<Id>) {
+        destroy_queues(id, self.send, self.recv);
+    }
+}
+
+/// A completion queue with a channel of its own, for so many work requests.
+fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
+    let c = id.c();
+    // SAFETY: a slot is never freed.
+    let verbs = unsafe { (*c).verbs };
+    // SAFETY: what is passed is looked up.
+    let events = unsafe { channel::ibv_create_comp_channel(verbs) };
+    if events.is_null() {
+        return Err(Errno::last());
+    }
+    let len = c_int::try_from(len.max(1)).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: as above.
+    let queue = unsafe { cq::ibv_create_cq(verbs, len, c.cast(), events, 0) };
+    if queue.is_null() {
+        let error = Errno::last();
+        // SAFETY: the one that was just created.
+        unsafe { channel::ibv_destroy_comp_channel(events) };
+        return Err(error);
+    }
+    Ok((events, queue))
+}
+
+/// Destroys completion queues that were made for an id, and waits until their events are
+/// acknowledged.
+fn destroy_queues(id: &Entry<Id>, send: bool, recv: bool) {
+    let c = id.c();
+    // SAFETY: slots are never freed, and what the program may have written is looked up.
+    unsafe {
+        if recv && !(*c).recv_cq_channel.is_null() {
+            cq::ibv_destroy_cq((*c).recv_cq);
+            channel::ibv_destroy_comp_channel((*c).recv_cq_channel);
+            ((*c).recv_cq, (*c).recv_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+        }
+        if send && !(*c).send_cq_channel.is_null() {
+            cq::ibv_destroy_cq((*c).send_cq);
+            channel::ibv_destroy_comp_channel((*c).send_cq_channel);
+            ((*c).send_cq, (*c).send_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+        }
+    }
+}
+
+/// RESET to INIT, of datagrams to RTS.
+fn make_ready(id: &Entry<Id>, pointer: *mut crate::abi::ibv_qp) -> Result<(), Errno> {
+    let qp = qp::get(pointer)?;
+    let states: &[_] = match id.space {
+        PortSpace::Tcp => &[IBV_QPS_INIT],
+        PortSpace::Udp => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
+    };
+    for state in states {
+        // SAFETY: a C structure of numbers.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = *state;
+        let mask = init_attr(id, &mut attr)?;
+        modify::modify(&qp, &attr, mask)?;
+    }
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    qp_init_attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    entry::minus_one(|| {
+        let id = id::get(id)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        let mut init = unsafe { entry::read(qp_init_attr) }?;
+        create(&id, &mut init)?;
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write(qp_init_attr, init) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    entry::minus_one(|| {
+        let id = id::get(id)?;
+        // SAFETY: what programs pass is theirs or NULL.
+        let given = unsafe { entry::read(qp_init_attr) }?;
+        // SAFETY: a C structure of numbers and of pointers that may be NULL.
+        let mut init: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        init.qp_context = given.qp_context;
+        init.send_cq = given.send_cq;
+        init.recv_cq = given.recv_cq;
+        init.srq = given.srq;
+        init.cap = given.cap;
+        init.qp_type = given.qp_type;
+        init.sq_sig_all = given.sq_sig_all;
+        init.comp_mask = IBV_QP_INIT_ATTR_PD;
+        init.pd = pd;
+        create(&id, &mut init)?;
+        let got = ibv_qp_init_attr {
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            cap: init.cap,
+            ..given
+        };
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write(qp_init_attr, got) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    entry::nothing(|| {
+        let id = id::get(id)?;
+        let pointer = id.qp();
+        // SAFETY: what the program may have written is looked up.
+        let result = unsafe { qp::ibv_destroy_qp(pointer) };
+        if result != 0 {
+            return Err(Errno::of(result));
+        }
+        let c = id.c();
+        // SAFETY: a slot is never freed; programs only read this field.
+        unsafe { (*c).qp = std::ptr::null_mut() };
+        destroy_queues(&id, true, true);
+        Ok(())
+    });
 }
 
 /// Fills in what Modify QP takes on the way to the state that `attr` names.

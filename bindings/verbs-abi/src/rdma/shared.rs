@@ -7,14 +7,16 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::abi::{ibv_context, ibv_pd};
 use crate::errno::Errno;
-use crate::handle::Held;
+use crate::handle::{Held, Object};
 use crate::ibv::context::{self, Context};
+use crate::ibv::pd::{Pd, ibv_alloc_pd};
 use crate::runtime::Device;
 
 /// What ids of a device have in common. It stays for the life of the process.
 pub(crate) struct Shared {
     device: &'static Device,
     context: Held<Context>,
+    pd: Held<Pd>,
 }
 
 impl Shared {
@@ -25,7 +27,7 @@ impl Shared {
 
     /// The protection domain.
     pub(crate) fn pd(&self) -> *mut ibv_pd {
-        std::ptr::null_mut()
+        self.pd.public()
     }
 }
 
@@ -41,7 +43,10 @@ pub(crate) fn of(device: &'static Device) -> Result<&'static Shared, Errno> {
         return Ok(shared);
     }
     let context = context::hold(context::open(device)?)?;
-    let shared: &'static Shared = Box::leak(Box::new(Shared { device, context }));
+    // SAFETY: an open device of ours.
+    let pd = unsafe { ibv_alloc_pd(context::context_of(context.public())) };
+    let pd = Pd::registry().hold(pd)?;
+    let shared: &'static Shared = Box::leak(Box::new(Shared { device, context, pd }));
     all.push(shared);
     Ok(shared)
 }

@@ -52,7 +52,7 @@ fn a_call_says_what_went_wrong() {
     unsafe {
         assert_eq!(resolve_addr(one, "192.0.2.2:9", SOON), 0);
         assert_eq!(rdma_resolve_route(one, SOON), 0);
-        assert_eq!((rdma_connect(one, &mut param(1, b"")), errno()), (-1, libc::ECONNREFUSED));
+        assert_eq!((rdma_connect(one, &mut param(1000, b"")), errno()), (-1, libc::ECONNREFUSED));
     }
     destroy(one);
 }
