@@ -78,7 +78,7 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
         init.srq = own_srq;
     }
     let made = Queues::complete(id, init)?;
-    let created = || {
+    let mut created = || {
         // SAFETY: a structure of ours, and pointers that are looked up.
         let pointer = unsafe { qp::create_qp_ex(verbs, init) };
         if pointer.is_null() {
@@ -119,8 +119,7 @@ impl Queues {
             unsafe { ((*c).recv_cq_channel, (*c).recv_cq) = (channel, cq) };
         }
         if init.send_cq.is_null() && send_cq.is_null() {
-            let (channel, cq) =
-                queue(id, init.cap.max_send_wr).inspect_err(|_| made.undo(id))?;
+            let (channel, cq) = queue(id, init.cap.max_send_wr).inspect_err(|_| made.undo(id))?;
             made.send = true;
             // SAFETY: as above.
             unsafe { ((*c).send_cq_channel, (*c).send_cq) = (channel, cq) };

@@ -3,4 +3,5 @@
 mod lab;
 mod life;
 mod misuse;
+mod own_qp;
 mod sync;

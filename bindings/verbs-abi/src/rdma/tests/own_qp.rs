@@ -1,0 +1,86 @@
+//! Queue pairs that ids have, which their connections drive.
+
+use std::ptr::null_mut;
+
+use super::lab::{channel, destroy, errno, expect, id, listener, param, routed};
+use crate::abi::{
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTS, IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, ibv_qp_init_attr, rdma_cm_id,
+};
+use crate::rdma::connect::{rdma_accept, rdma_connect, rdma_disconnect};
+use crate::rdma::qp::{rdma_create_qp, rdma_destroy_qp};
+
+fn init() -> ibv_qp_init_attr {
+    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    init.qp_type = IBV_QPT_RC;
+    init.cap.max_send_wr = 4;
+    init.cap.max_recv_wr = 4;
+    init.cap.max_send_sge = 1;
+    init.cap.max_recv_sge = 1;
+    init
+}
+
+/// With a domain and queues of its own.
+fn create_qp(id: *mut rdma_cm_id) {
+    let mut init = init();
+    // SAFETY: an id and a place of ours.
+    unsafe {
+        assert_eq!(rdma_create_qp(id, null_mut(), &raw mut init), 0, "{}", errno());
+        assert_eq!((*(*id).qp).state, IBV_QPS_INIT);
+        assert!(!(*id).send_cq.is_null() && !(*id).recv_cq_channel.is_null());
+        assert_eq!(((*(*id).qp).pd, init.send_cq), ((*id).pd, (*id).send_cq));
+    }
+}
+
+fn state(id: *mut rdma_cm_id) -> u32 {
+    // SAFETY: an id of ours, with a queue pair.
+    unsafe { (*(*id).qp).state }
+}
+
+#[test]
+fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, "192.0.2.2:7471");
+    let client = routed(near, "192.0.2.2:7471");
+    create_qp(client);
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(0, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        create_qp(peer);
+        assert_eq!(rdma_accept(peer, null_mut()), 0);
+        assert_eq!(expect(near, RDMA_CM_EVENT_ESTABLISHED), client);
+        assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
+        assert_eq!((state(client), state(peer)), (IBV_QPS_RTS, IBV_QPS_RTS));
+        assert_eq!(rdma_disconnect(peer), 0);
+        assert_eq!(state(peer), IBV_QPS_ERR);
+        assert_eq!(expect(near, RDMA_CM_EVENT_DISCONNECTED), client);
+        assert_eq!(rdma_disconnect(client), 0);
+        for id in [client, peer] {
+            rdma_destroy_qp(id);
+            assert!((*id).qp.is_null() && (*id).send_cq.is_null());
+        }
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn a_queue_pair_needs_a_device_and_is_the_only_one() {
+    let near = channel();
+    let (unbound, bound) = (id(near), routed(near, "192.0.2.1:9"));
+    // SAFETY: ids and places of ours.
+    unsafe {
+        let refused = rdma_create_qp(unbound, null_mut(), &mut init());
+        assert_eq!((refused, errno()), (-1, libc::EINVAL));
+        assert_eq!((rdma_create_qp(bound, null_mut(), null_mut()), errno()), (-1, libc::EINVAL));
+        create_qp(bound);
+        let again = rdma_create_qp(bound, null_mut(), &mut init());
+        assert_eq!((again, errno()), (-1, libc::EINVAL));
+        // One that is destroyed behind the id's back is none any more.
+        crate::ibv::qp::ibv_destroy_qp((*bound).qp);
+        assert_eq!((rdma_connect(bound, null_mut()), errno()), (-1, libc::EINVAL));
+    }
+    destroy(unbound);
+    destroy(bound);
+}
