@@ -2,7 +2,7 @@
 //!
 //! Public structures have only grown at their end in twenty years, `verbs_context` at its front; a
 //! program compiled against other headers says by a size field or argument how much it knows.
-//! `tests/layout.c` holds sizes and offsets against the C compiler's.
+//! `tests/c/layout.c` holds sizes and offsets against the C compiler's.
 
 #![expect(
     non_camel_case_types,
@@ -20,3 +20,6 @@
 )]
 
 include!(concat!(env!("OUT_DIR"), "/layouts.rs"));
+
+#[cfg(test)]
+mod tests;

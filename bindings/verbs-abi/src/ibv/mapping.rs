@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::errno::Errno;
 
@@ -21,11 +22,58 @@ pub(crate) fn check(addr: usize, len: usize, writable: bool) -> Result<(), Errno
     if len == 0 {
         return Ok(());
     }
-    match File::open("/proc/self/maps") {
-        Ok(maps) => check_in(BufReader::with_capacity(CHUNK, maps), addr, end, writable),
+    let Ok(maps) = File::open("/proc/self/maps") else {
         // No file descriptor is left, or there is no /proc.
-        Err(_) => check_mapped(addr, len),
+        return check_mapped(addr, len);
+    };
+    ask(maps.as_fd(), addr, end, writable).unwrap_or_else(|| {
+        let maps = BufReader::with_capacity(CHUNK, maps);
+        check_in(maps, addr, end, writable)
+    })
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    addr: u64,
+    start: u64,
+    end: u64,
+    rights: u64,
+    _page_size_offset_inode: [u64; 3],
+    _device_name_build: [u32; 4],
+    _name_build: [u64; 2],
+}
+
+impl Query {
+    /// `_IOWR('f', 17, struct procmap_query)`.
+    const REQUEST: libc::Ioctl = (3 << 30 | (size_of::<Query>() as libc::Ioctl) << 16) | 0x6611;
+    const READABLE: u64 = 1;
+    const WRITABLE: u64 = 2;
+}
+
+/// The same by questions for one mapping each, which take no longer where there are many; `None` if
+/// the kernel does not answer them, being older than 6.11.
+fn ask(maps: BorrowedFd<'_>, addr: usize, end: usize, writable: bool) -> Option<Result<(), Errno>> {
+    let needed = if writable { Query::READABLE | Query::WRITABLE } else { Query::READABLE };
+    let mut from = addr as u64;
+    while from < end as u64 {
+        let size = size_of::<Query>() as u64;
+        let mut query = Query { size, addr: from, ..Query::default() };
+        // SAFETY: the request has this structure, which the kernel fills in.
+        let result = unsafe { libc::ioctl(maps.as_raw_fd(), Query::REQUEST, &raw mut query) };
+        if result != 0 {
+            let error = std::io::Error::last_os_error().raw_os_error();
+            return (error == Some(libc::ENOENT)).then_some(Err(Errno::EFAULT));
+        }
+        if query.rights & needed != needed || query.end <= from {
+            return Some(Err(Errno::EFAULT));
+        }
+        from = query.end;
     }
+    Some(Ok(()))
 }
 
 /// The same by the kernel's list of mappings, which is in the order of their addresses.
@@ -129,9 +177,12 @@ mod tests {
         let addr = bytes.as_ptr().addr();
         assert_eq!(check(addr, bytes.len(), true), Ok(()));
         assert_eq!(check_mapped(addr, bytes.len()), Ok(()));
+        let maps = || BufReader::new(File::open("/proc/self/maps").unwrap());
+        assert_eq!(check_in(maps(), addr, addr + bytes.len(), true), Ok(()));
         let code = check as *const () as usize;
         assert_eq!(check(code, 1, false), Ok(()));
         assert_eq!(check(code, 1, true), Err(Errno::EFAULT));
+        assert_eq!(check_in(maps(), code, code + 1, true), Err(Errno::EFAULT));
         for (addr, len) in [(0, 1), (8, 4096), (addr, usize::MAX - addr), (addr, usize::MAX)] {
             assert_eq!(check(addr, len, false), Err(Errno::EFAULT), "{addr:x} {len:x}");
         }

@@ -1,0 +1,47 @@
+//! Domains, regions, windows, device memory, address handles and queries, as a C program uses and
+//! misuses them. The claims are functions of tests/c/objects.c.
+
+mod common;
+
+use common::{ONE_DEVICE, Place, printed};
+
+fn claim(name: &str) {
+    let place = Place::new(name);
+    let program = place.compile("objects.c");
+    let config = place.configure(ONE_DEVICE);
+    printed(place.command(&program, &config).arg(name).output().unwrap());
+}
+
+macro_rules! claims {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                claim(stringify!($name));
+            }
+        )*
+    };
+}
+
+claims! {
+    devices_are_told_without_starting_anything
+    contexts_close_once
+    device_attributes_fit_the_programs_structure
+    port_attributes_fit_the_programs_structure
+    gids_are_told_by_every_question_in_the_same_way
+    domains_are_busy_while_something_is_made_of_them
+    regions_need_memory_that_is_there
+    regions_need_rights_that_make_sense
+    a_gibibyte_registers_in_less_than_a_millisecond
+    regions_change_and_keep_their_keys
+    windows_have_two_types
+    device_memory_is_reached_by_copies
+    regions_of_device_memory_keep_it
+    address_handles_need_an_address
+    the_way_back_is_found_in_a_received_header
+    domains_have_other_names
+    imports_find_what_the_file_has
+    buffers_are_registered_where_they_were_made
+    small_files_are_read_without_their_line_feed
+    strangers_and_the_dead_are_refused_everywhere
+}
