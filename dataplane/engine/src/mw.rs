@@ -160,7 +160,8 @@ impl Window {
         bind: &BindMw,
         region: Option<&MrEntry>,
     ) -> Result<(), MemoryFault> {
-        let now = self.named(bind.rkey).ok_or(MemoryFault::UnknownKey)?;
+        let now = self.read().filter(|now| self.may_rebind(now, bind.rkey));
+        let now = now.ok_or(MemoryFault::UnknownKey)?;
         if self.pd != by.pd {
             return Err(MemoryFault::WrongPd);
         }
@@ -192,6 +193,13 @@ impl Window {
             region: ptr::from_ref(region).cast_mut(),
         };
         self.replace(&now, &new).inspect_err(|_| region.bindings.remove())
+    }
+
+    /// Does a binding name the window, as it is? The low bits of a type-2 window that is not bound
+    /// are its consumer's, who need not know what they were.
+    fn may_rebind(&self, now: &Snapshot, rkey: Rkey) -> bool {
+        let is_free = self.kind == MwType::Type2 && !now.is_bound();
+        now.key == rkey.0 || is_free && self.is_named(rkey.0)
     }
 
     /// Unbinds a type-2 window until it is bound again.

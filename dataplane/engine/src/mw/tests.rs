@@ -301,3 +301,16 @@ fn racing_bindings_leave_the_region_with_as_many_as_there_are() {
     table.dealloc_mw(rkey).unwrap();
     assert_eq!(table.deregister(keys.lkey), Ok(()), "nothing is bound any more");
 }
+
+#[test]
+fn the_low_bits_of_a_free_window_of_type_2_are_its_consumers() {
+    for kind in [MwType::Type1, MwType::Type2] {
+        let fixture = Fixture::new(AccessFlags::MW_BIND | AccessFlags::LOCAL_WRITE);
+        let rkey = fixture.table.alloc_mw(PD, kind).unwrap();
+        let other = fixture.bind(Rkey(rkey.0 ^ 0x55));
+        let bound = fixture.reader.enter().bind(BY, &other);
+        assert_eq!(bound.is_ok(), kind == MwType::Type2, "{kind:?}");
+        let foreign = fixture.bind(Rkey(rkey.0 ^ 0x100));
+        assert!(fixture.reader.enter().bind(BY, &foreign).is_err());
+    }
+}

@@ -238,7 +238,9 @@ impl Siege {
         let access = rights(input);
         let window = self.windows.get(&(rkey & !CONSUMER)).copied();
         let is_possible = window.is_some_and(|window| {
-            let is_named = window.key == rkey && new_rkey & !CONSUMER == rkey & !CONSUMER;
+            let is_free = window.kind == MwType::Type2 && window.bound.is_none();
+            let is_named =
+                (is_free || window.key == rkey) && new_rkey & !CONSUMER == rkey & !CONSUMER;
             let may = match window.kind {
                 MwType::Type2 => window.bound.is_none() && len > 0,
                 MwType::Type1 => true,
