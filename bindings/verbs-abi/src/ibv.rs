@@ -13,6 +13,7 @@ pub(crate) mod cq_ex;
 pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod domain;
+pub(crate) mod ece;
 pub(crate) mod event;
 pub(crate) mod fork;
 pub(crate) mod gid;

@@ -87,6 +87,15 @@ pub(crate) fn usable() -> Result<(), Errno> {
     process::lock()?.usable()
 }
 
+/// Drops what stands for something of the engine's. In a child whose parent has started it, that is
+/// the parent's: the child's copy is left alone, as its threads would be waited for in vain.
+pub(crate) fn dispose<T>(value: T) {
+    match usable() {
+        Ok(()) => drop(value),
+        Err(_) => std::mem::forget(value),
+    }
+}
+
 impl Device {
     /// Its name, as `uroce0`.
     pub(crate) fn name(&self) -> &str {

@@ -12,7 +12,7 @@ use crate::abi::{self, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Held, Object, fast, number, object};
-use crate::runtime::Device;
+use crate::runtime::{self, Device};
 
 /// An address handle.
 pub(crate) struct Ah {
@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah(
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    entry::code(|| Ah::registry().remove(ah).map(drop))
+    entry::code(|| Ah::registry().remove(ah).map(runtime::dispose))
 }
 
 /// The network header of a datagram, in front of it in a receive's memory.

@@ -18,6 +18,7 @@ use crate::abi::{self, ibv_dm, ibv_mr, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, number, object};
+use crate::runtime;
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that mean nothing to a device that does not know them.
 const OPTIONAL: c_uint = 0x3ff0_0000;
@@ -87,6 +88,10 @@ impl Mr {
     fn deregister(&self) -> Result<(), Errno> {
         let mut state = self.lock();
         let Some(registration) = state.registration.take() else { return Ok(()) };
+        if runtime::usable().is_err() {
+            runtime::dispose(registration);
+            return Ok(());
+        }
         registration.deregister().map_err(|bound| {
             state.registration = Some(bound);
             Errno::EBUSY

@@ -18,6 +18,7 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Held, Object, number, object};
 use crate::ibv::mr::Mr;
+use crate::runtime;
 
 /// A memory window.
 pub(crate) struct Mw {
@@ -50,7 +51,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
 
 /// In `ibv_context`. Unbinds it first, if it is bound.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    entry::code(|| Mw::registry().remove(mw).map(drop))
+    entry::code(|| Mw::registry().remove(mw).map(runtime::dispose))
 }
 
 /// The key of a type-1 window's next binding.

@@ -17,7 +17,7 @@ use crate::ibv::dm::MAX_DM_SIZE;
 use crate::runtime::Device;
 
 /// Not a vendor's OUI: one of those that anybody may give himself.
-const VENDOR_ID: u32 = 0x02_7572;
+pub(crate) const VENDOR_ID: u32 = 0x02_7572;
 const VENDOR_PART_ID: u32 = 1;
 
 /// Every page size from 4 KiB on: memory is not translated.
