@@ -23,6 +23,8 @@
 mod abi;
 mod entry;
 mod errno;
+#[cfg(test)]
+mod fuzz;
 mod handle;
 mod ibv;
 mod rdma;

@@ -15,7 +15,8 @@
 //! Files of the engine and of the transport that their crates keep to themselves are compiled in
 //! here as they stand.
 //!
-//! Not here: models of concurrency (`models`), exhaustive proofs (`tests/proofs.rs`).
+//! Not here: models of concurrency (`models`), exhaustive proofs (`tests/proofs.rs`), the target that
+//! calls the C interface, which stands there (`bindings/verbs-abi/src/fuzz.rs`).
 
 mod driver;
 mod input;

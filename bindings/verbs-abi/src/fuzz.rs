@@ -1,0 +1,73 @@
+//! Random calls of the C interface, against a model of what exists: handles that are live, destroyed,
+//! NULL or another kind's, arguments of any value, work requests on queue pairs that are connected.
+//!
+//! The model knows which object is made of which. So it knows of each destruction whether it must
+//! succeed, be EBUSY or EINVAL; of each creation what it must not be made of; of each completion
+//! whether its work request was posted and has not completed before. In the end everything is
+//! destroyed, and nothing may be left.
+//!
+//! Not here: other threads, and pointers to memory that is not there, which C cannot tell.
+
+mod model;
+mod traffic;
+mod walk;
+
+use std::sync::Once;
+use std::time::Duration;
+
+use uroce_verify::{Finding, Input, Target, explore, replay};
+
+/// How long is explored where nothing else is said.
+const MOMENT: Duration = Duration::from_secs(2);
+
+const CONFIG: &str = r#"
+[[device]]
+name = "uroce0"
+max_qps = 1024
+idle = "yield"
+[[device.port]]
+ethdev = { ring = "nowhere" }
+ip = ["192.0.2.1/24"]
+"#;
+
+fn run(input: &mut Input<'_>) {
+    configure();
+    walk::walk(input);
+}
+
+/// A device whose only peer is itself.
+fn configure() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let path = std::env::temp_dir().join(format!("uroce-fuzz-{}.toml", std::process::id()));
+        std::fs::write(&path, CONFIG).expect("a place for a file");
+        // SAFETY: the test's process has no other thread yet that reads its environment.
+        unsafe { std::env::set_var("UROCE_CONFIG", &path) };
+        assert_eq!(crate::runtime::devices().map(<[_]>::len), Ok(1));
+        std::fs::remove_file(&path).expect("the file written above");
+    });
+}
+
+/// Inputs that make something of every kind, connect it and send.
+fn seeds() -> Vec<Vec<u8>> {
+    walk::seeds()
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+#[test]
+fn z8_z10_no_sequence_of_calls_breaks_anything() {
+    let target = Target { name: "verbs_abi", run, seeds };
+    let seed = number("UROCE_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let time = number("UROCE_FUZZ_SECONDS").map_or(MOMENT, Duration::from_secs);
+    let fail = |Finding { line, message }: Finding| -> ! {
+        panic!("UROCE_FUZZ_SEED={seed}: {message}\nfor corpus/verbs_abi.txt: {line}")
+    };
+    let replayed = replay(&target).unwrap_or_else(|finding| fail(finding));
+    let (runs, kept) = explore(&target, seed, time).unwrap_or_else(|finding| fail(finding));
+    println!("verbs_abi: {replayed} inputs replayed, {runs} explored, {} reached new", kept.len());
+    assert!(replayed > 0, "an empty corpus shows nothing");
+}

@@ -1,0 +1,130 @@
+//! What exists, and what is made of what.
+
+use std::ffi::c_void;
+
+use uroce_verify::Input;
+
+/// A kind of object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Context,
+    Pd,
+    Mr,
+    Mw,
+    Channel,
+    Cq,
+    Srq,
+    Qp,
+    Ah,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 9] = [
+        Kind::Context,
+        Kind::Pd,
+        Kind::Mr,
+        Kind::Mw,
+        Kind::Channel,
+        Kind::Cq,
+        Kind::Srq,
+        Kind::Qp,
+        Kind::Ah,
+    ];
+}
+
+/// An object that a call gave.
+#[derive(Debug)]
+struct Thing {
+    kind: Kind,
+    pointer: *mut c_void,
+    live: bool,
+    /// What it is made of, by place in the model.
+    of: Vec<usize>,
+}
+
+/// A handle that a call is given, and what the model knows of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handle {
+    pub(super) pointer: *mut c_void,
+    /// The live object that it names.
+    pub(super) thing: Option<usize>,
+}
+
+/// Everything that was made.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    things: Vec<Thing>,
+}
+
+impl Model {
+    /// Any handle where one of `kind` belongs: most often a live one, or a destroyed one, NULL, or
+    /// another kind's.
+    pub(super) fn any(&self, kind: Kind, input: &mut Input<'_>) -> Handle {
+        let pointer = match input.below(32) {
+            0 => std::ptr::null_mut(),
+            1 => self.choose(input, |thing| thing.kind != kind),
+            2..5 => self.choose(input, |thing| thing.kind == kind),
+            _ => self.choose(input, |thing| thing.kind == kind && thing.live),
+        };
+        self.handle(kind, pointer)
+    }
+
+    /// A handle for a call that looks nothing up: live or destroyed, or NULL.
+    pub(super) fn own(&self, kind: Kind, input: &mut Input<'_>) -> Handle {
+        let live_only = input.below(16) > 0;
+        let fits = |thing: &Thing| thing.kind == kind && (thing.live || !live_only);
+        self.handle(kind, self.choose(input, fits))
+    }
+
+    fn choose(&self, input: &mut Input<'_>, fits: impl Fn(&Thing) -> bool) -> *mut c_void {
+        let fitting: Vec<&Thing> = self.things.iter().filter(|thing| fits(thing)).collect();
+        match fitting.len() {
+            0 => std::ptr::null_mut(),
+            count => fitting[usize::from(input.u8()) % count].pointer,
+        }
+    }
+
+    /// A pointer may have been given out again: the live object counts.
+    fn handle(&self, kind: Kind, pointer: *mut c_void) -> Handle {
+        let is_it = |thing: &Thing| {
+            thing.live && thing.kind == kind && thing.pointer.addr() == pointer.addr()
+        };
+        Handle { pointer, thing: self.things.iter().position(is_it) }
+    }
+
+    /// A call gave an object, or NULL, which is right if something it was to be made of is not live.
+    pub(super) fn made<T>(&mut self, kind: Kind, pointer: *mut T, of: &[Handle]) -> bool {
+        if pointer.is_null() {
+            return false;
+        }
+        let of: Option<Vec<usize>> = of.iter().map(|handle| handle.thing).collect();
+        let of = of.unwrap_or_else(|| panic!("{kind:?} made of what does not exist"));
+        self.things.push(Thing { kind, pointer: pointer.cast(), live: true, of });
+        true
+    }
+
+    /// What a destruction has to give.
+    pub(super) fn verdict(&self, handle: Handle) -> i32 {
+        let Some(at) = handle.thing else { return libc::EINVAL };
+        let is_used = self.things.iter().any(|thing| thing.live && thing.of.contains(&at));
+        if is_used { libc::EBUSY } else { 0 }
+    }
+
+    /// An object was destroyed.
+    pub(super) fn gone(&mut self, handle: Handle) {
+        if let Some(at) = handle.thing {
+            self.things[at].live = false;
+        }
+    }
+
+    /// The live objects of a kind, latest first.
+    pub(super) fn live(&self, kind: Kind) -> Vec<Handle> {
+        let of_kind = self.things.iter().enumerate().rev();
+        let live = of_kind.filter(|(_, thing)| thing.live && thing.kind == kind);
+        live.map(|(at, thing)| Handle { pointer: thing.pointer, thing: Some(at) }).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.things.iter().filter(|thing| thing.live).count()
+    }
+}

@@ -1,0 +1,319 @@
+//! One walk: calls as the input says, then everything is destroyed.
+
+use std::ffi::c_int;
+
+use uroce_verify::Input;
+
+use super::model::{Handle, Kind, Model};
+use super::traffic::Traffic;
+use crate::abi::*;
+use crate::handle::Object;
+use crate::ibv::{ah, channel, context, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq};
+
+/// Calls of a walk.
+const STEPS: usize = 400;
+/// Objects of a walk.
+const OBJECTS: usize = 100;
+
+pub(super) fn walk(input: &mut Input<'_>) {
+    let mut walk = Walk { model: Model::default(), traffic: Traffic::default() };
+    walk.open();
+    for _ in 0..STEPS {
+        if input.is_empty() {
+            break;
+        }
+        let what = input.u8();
+        input.reach(u32::from(what % 32), walk.model.len() as u32);
+        walk.step(what, input);
+    }
+    walk.end();
+}
+
+/// The calls that make one of each kind, connect and send.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let make: Vec<u8> = [1, 3, 5, 9, 7, 11, 17, 11, 13, 13, 21, 24]
+        .into_iter()
+        .flat_map(|what| [vec![what], vec![0x25; 12]].concat())
+        .collect();
+    let busy: Vec<u8> = (0..32).flat_map(|what| [vec![what], vec![0x45; 9]].concat()).collect();
+    vec![make.clone(), busy.clone(), [make, busy].concat()]
+}
+
+struct Walk {
+    model: Model,
+    traffic: Traffic,
+}
+
+impl Walk {
+    fn step(&mut self, what: u8, input: &mut Input<'_>) {
+        if self.model.len() >= OBJECTS && (what % 32) < 12 {
+            return;
+        }
+        match what % 32 {
+            0 => self.open(),
+            1 | 2 => self.alloc_pd(input),
+            3 => self.reg_mr(input),
+            4 => self.alloc_mw(input),
+            5 | 6 => self.create_cq(input),
+            7 => self.create_srq(input),
+            8 => self.create_channel(input),
+            9 => self.create_ah(input),
+            10 | 11 => self.create_qp(input),
+            12..16 => self.traffic.connect(&self.model, input),
+            16 | 17 => self.traffic.post_recv(&self.model, input),
+            18 => self.traffic.post_srq_recv(&self.model, input),
+            19..23 => self.traffic.post_send(&self.model, input),
+            23..26 => self.traffic.poll(&self.model, input),
+            26 => self.modify(input),
+            27 => self.change(input),
+            28 => self.query(input),
+            _ => {
+                let kind = input.pick(&Kind::ALL);
+                let handle = self.model.any(kind, input);
+                self.destroy(kind, handle);
+            }
+        }
+    }
+
+    fn open(&mut self) {
+        let mut count: c_int = 0;
+        // SAFETY: a place for a number; the list is given back below.
+        let list = unsafe { device::ibv_get_device_list(&raw mut count) };
+        assert!(!list.is_null() && count == 1);
+        // SAFETY: a list of one device.
+        let device = unsafe { *list };
+        // SAFETY: a device of the list.
+        let context = unsafe { device::ibv_open_device(device) };
+        assert!(!context.is_null());
+        self.model.made(Kind::Context, context, &[]);
+        // SAFETY: the list from above, once.
+        unsafe { device::ibv_free_device_list(list) };
+    }
+
+    fn alloc_pd(&mut self, input: &mut Input<'_>) {
+        let context = self.model.any(Kind::Context, input);
+        // SAFETY: any handle is allowed.
+        let pd = unsafe { pd::ibv_alloc_pd(context.pointer.cast()) };
+        let made = self.model.made(Kind::Pd, pd, &[context]);
+        assert_eq!(made, context.thing.is_some());
+    }
+
+    fn reg_mr(&mut self, input: &mut Input<'_>) {
+        let pd = self.model.any(Kind::Pd, input);
+        let (addr, len) = self.traffic.memory(input);
+        let access = c_int::from(input.u8());
+        // SAFETY: any handle is allowed; the memory is there for ever, or said not to be there.
+        let mr = unsafe { mr::ibv_reg_mr(pd.pointer.cast(), addr, len, access) };
+        if self.model.made(Kind::Mr, mr, &[pd]) {
+            assert!(!addr.is_null(), "a region where no memory is");
+            self.traffic.note_region(mr);
+        }
+    }
+
+    fn alloc_mw(&mut self, input: &mut Input<'_>) {
+        let pd = self.model.any(Kind::Pd, input);
+        let kind = u32::from(input.u8() % 4);
+        // SAFETY: any handle is allowed.
+        let mw = unsafe { mw::alloc_mw(pd.pointer.cast(), kind) };
+        self.model.made(Kind::Mw, mw, &[pd]);
+    }
+
+    fn create_channel(&mut self, input: &mut Input<'_>) {
+        let context = self.model.any(Kind::Context, input);
+        // SAFETY: any handle is allowed.
+        let channel = unsafe { channel::ibv_create_comp_channel(context.pointer.cast()) };
+        let made = self.model.made(Kind::Channel, channel, &[context]);
+        assert_eq!(made, context.thing.is_some());
+    }
+
+    fn create_cq(&mut self, input: &mut Input<'_>) {
+        let context = self.model.any(Kind::Context, input);
+        let channel = match input.below(3) {
+            0 => Some(self.model.any(Kind::Channel, input)),
+            _ => None,
+        };
+        let cqe = input.pick(&[256, 1, 0, -1, c_int::MAX, 16]);
+        let vector = input.pick(&[0, 0, 0, 0, 1, -1]);
+        let pointer = channel.map_or(std::ptr::null_mut(), |channel| channel.pointer);
+        // SAFETY: any handle is allowed.
+        let cq = unsafe {
+            cq::ibv_create_cq(
+                context.pointer.cast(),
+                cqe,
+                std::ptr::null_mut(),
+                pointer.cast(),
+                vector,
+            )
+        };
+        let channel = channel.filter(|channel| !channel.pointer.is_null());
+        let of: Vec<Handle> = [context].into_iter().chain(channel).collect();
+        if self.model.made(Kind::Cq, cq, &of) {
+            assert!(cqe > 0 && vector == 0);
+        }
+    }
+
+    fn create_srq(&mut self, input: &mut Input<'_>) {
+        let pd = self.model.any(Kind::Pd, input);
+        let attr = ibv_srq_attr {
+            max_wr: input.pick(&[64, 1, 0, u32::MAX]),
+            max_sge: input.pick(&[2, 1, 0, u32::MAX]),
+            srq_limit: 0,
+        };
+        let mut init = ibv_srq_init_attr { srq_context: std::ptr::null_mut(), attr };
+        // SAFETY: any handle is allowed; the attributes are ours.
+        let srq = unsafe { srq::ibv_create_srq(pd.pointer.cast(), &raw mut init) };
+        self.model.made(Kind::Srq, srq, &[pd]);
+    }
+
+    fn create_ah(&mut self, input: &mut Input<'_>) {
+        let pd = self.model.any(Kind::Pd, input);
+        let mut attr = self.traffic.address(input);
+        // SAFETY: any handle is allowed; the attributes are ours.
+        let ah = unsafe { ah::ibv_create_ah(pd.pointer.cast(), &raw mut attr) };
+        self.model.made(Kind::Ah, ah, &[pd]);
+    }
+
+    fn create_qp(&mut self, input: &mut Input<'_>) {
+        let pd = self.model.any(Kind::Pd, input);
+        let send_cq = self.model.any(Kind::Cq, input);
+        let recv_cq = self.model.any(Kind::Cq, input);
+        let srq = (input.below(4) == 0).then(|| self.model.any(Kind::Srq, input));
+        // SAFETY: a C structure of numbers and of pointers that may be NULL.
+        let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        init.send_cq = send_cq.pointer.cast();
+        init.recv_cq = recv_cq.pointer.cast();
+        init.srq = srq.map_or(std::ptr::null_mut(), |srq| srq.pointer).cast();
+        init.cap.max_send_wr = input.pick(&[32, 32, 1, 0, u32::MAX]);
+        init.cap.max_recv_wr = input.pick(&[32, 32, 1, 0, u32::MAX]);
+        init.cap.max_send_sge = input.pick(&[2, 2, 1, 0, u32::MAX]);
+        init.cap.max_recv_sge = input.pick(&[2, 2, 1, 0, u32::MAX]);
+        init.cap.max_inline_data = input.pick(&[0, 64, 1024, u32::MAX]);
+        init.qp_type = input.pick(&[
+            IBV_QPT_RC,
+            IBV_QPT_RC,
+            IBV_QPT_UC,
+            IBV_QPT_UD,
+            IBV_QPT_RAW_PACKET,
+            IBV_QPT_XRC_SEND,
+            99,
+        ]);
+        init.sq_sig_all = c_int::from(input.u8() % 2);
+        // SAFETY: any handle is allowed; the attributes are ours.
+        let qp = unsafe { qp::ibv_create_qp(pd.pointer.cast(), &raw mut init) };
+        let srq = srq.filter(|srq| !srq.pointer.is_null());
+        let of: Vec<Handle> = [pd, send_cq, recv_cq].into_iter().chain(srq).collect();
+        self.model.made(Kind::Qp, qp, &of);
+    }
+
+    /// Modify QP with anything, after which the program sees the state that there is.
+    fn modify(&mut self, input: &mut Input<'_>) {
+        let handle = self.model.any(Kind::Qp, input);
+        let qp = handle.pointer.cast::<ibv_qp>();
+        let mut attr = self.traffic.attributes(input);
+        let mask = match input.below(4) {
+            0 => IBV_QP_STATE.cast_signed(),
+            1 => (IBV_QP_STATE | IBV_QP_CUR_STATE).cast_signed(),
+            2 => input.u16().into(),
+            _ => input.u32().cast_signed(),
+        };
+        // SAFETY: any handle is allowed; the attributes are ours.
+        let code = unsafe { modify::ibv_modify_qp(qp, &raw mut attr, mask) };
+        if handle.thing.is_none() {
+            return assert_eq!(code, libc::EINVAL);
+        }
+        // SAFETY: C structures of numbers and of pointers that may be NULL.
+        let mut now: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let state = IBV_QP_STATE as c_int;
+        // SAFETY: a live queue pair, and places that are ours.
+        let code = unsafe { modify::ibv_query_qp(qp, &raw mut now, state, &raw mut init) };
+        assert_eq!(code, 0);
+    }
+
+    /// Resizes and limits.
+    fn change(&mut self, input: &mut Input<'_>) {
+        let cq = self.model.any(Kind::Cq, input);
+        let cqe = input.pick(&[1, 32, 512, 0, -1, c_int::MAX]);
+        // SAFETY: any handle is allowed.
+        let code = unsafe { cq::ibv_resize_cq(cq.pointer.cast(), cqe) };
+        assert!(code != 0 || (cq.thing.is_some() && cqe > 0));
+        let srq = self.model.any(Kind::Srq, input);
+        let mut attr = ibv_srq_attr {
+            max_wr: input.u32(),
+            max_sge: input.u32(),
+            srq_limit: input.pick(&[0, 1, 63, u32::MAX]),
+        };
+        let mask = input.pick(&[IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, 0, u32::MAX]) as c_int;
+        // SAFETY: any handle is allowed; the attributes are ours.
+        let code = unsafe { srq::ibv_modify_srq(srq.pointer.cast(), &raw mut attr, mask) };
+        assert!(code != 0 || srq.thing.is_some());
+        let cq = self.model.own(Kind::Cq, input);
+        // SAFETY: a queue of ours, live or destroyed, or NULL.
+        let code = unsafe { poll::req_notify_cq(cq.pointer.cast(), c_int::from(input.u8() % 2)) };
+        assert_eq!(code == 0, cq.thing.is_some());
+    }
+
+    fn query(&mut self, input: &mut Input<'_>) {
+        let handle = self.model.any(Kind::Context, input);
+        let context = handle.pointer.cast::<ibv_context>();
+        let number = input.pick(&[1, 1, 0, 2, 255]);
+        let at = input.pick(&[0, 1, -1, 17, c_int::MAX]);
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: any handle is allowed; the place is ours.
+        let code = unsafe { gid::ibv_query_gid(context, number, at, &raw mut gid) };
+        assert!(code == -1 || (code == 0 && handle.thing.is_some() && number == 1 && at >= 0));
+        // SAFETY: a C structure of numbers.
+        let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: any handle is allowed; the place is ours and as large as said.
+        let code =
+            unsafe { port::query_port(context, number, &raw mut attr, size_of::<ibv_port_attr>()) };
+        assert_eq!(code == 0, handle.thing.is_some() && number == 1);
+    }
+
+    /// Destroys it, if it can be, and holds the answer against the model's.
+    fn destroy(&mut self, kind: Kind, handle: Handle) {
+        let pointer = handle.pointer;
+        // SAFETY: any handle is allowed.
+        let code = unsafe {
+            match kind {
+                Kind::Context => device::ibv_close_device(pointer.cast()),
+                Kind::Pd => pd::ibv_dealloc_pd(pointer.cast()),
+                Kind::Mr => mr::ibv_dereg_mr(pointer.cast()),
+                Kind::Mw => mw::dealloc_mw(pointer.cast()),
+                Kind::Channel => channel::ibv_destroy_comp_channel(pointer.cast()),
+                Kind::Cq => cq::ibv_destroy_cq(pointer.cast()),
+                Kind::Srq => srq::ibv_destroy_srq(pointer.cast()),
+                Kind::Qp => qp::ibv_destroy_qp(pointer.cast()),
+                Kind::Ah => ah::ibv_destroy_ah(pointer.cast()),
+            }
+        };
+        assert_eq!(code, self.model.verdict(handle), "{kind:?} {handle:?}");
+        if code == 0 {
+            self.model.gone(handle);
+        }
+    }
+
+    fn end(&mut self) {
+        let order = [
+            Kind::Qp,
+            Kind::Srq,
+            Kind::Ah,
+            Kind::Mw,
+            Kind::Mr,
+            Kind::Cq,
+            Kind::Channel,
+            Kind::Pd,
+            Kind::Context,
+        ];
+        for kind in order {
+            for handle in self.model.live(kind) {
+                self.destroy(kind, handle);
+            }
+        }
+        assert_eq!(self.model.len(), 0);
+        assert!(qp::Qp::registry().all().is_empty());
+        assert!(cq::Cq::registry().all().is_empty());
+        assert!(context::Context::registry().all().is_empty());
+    }
+}
