@@ -199,6 +199,31 @@ fn who_sends_out_has_its_turn_though_others_fill_the_way_back() {
 }
 
 #[test]
+fn a_port_that_takes_nothing_more_holds_up_nobody_who_sends_to_an_own_address() {
+    // Nobody takes what goes out by the link.
+    let (mut left, mut right) = connected(&Setup::default(), QpType::Rc);
+    let context = left.context.clone();
+    let cq = context.create_cq(4096).unwrap();
+    let mut init = QpInit::new(&cq).qp_type(QpType::Ud);
+    init.caps.max_send_wr = 4096;
+    let mut flood = left.pd.create_qp(&init).unwrap();
+    flood.start_datagrams(uroce::Qkey(1), &ConnectOptions::default()).unwrap();
+    let way = left.pd.create_ah(1, &AddressVector::to(gid("239.1.1.1"))).unwrap();
+    for _ in 0..4096 {
+        let wr = SendWr::send_to(&[], &way, uroce::Qpn::MULTICAST, uroce::Qkey(1));
+        post(&mut flood, wr);
+    }
+    let begin = std::time::Instant::now();
+    while left.counter("tx_full") == 0 {
+        assert!(begin.elapsed() < SOON);
+    }
+    talk(&mut left, &mut right, 300_001);
+    talk(&mut right, &mut left, 300_001);
+    let sent = std::iter::from_fn(|| cq.poll_one().unwrap()).count();
+    assert!(sent < 4096, "the port has taken everything");
+}
+
+#[test]
 fn queue_pairs_may_go_in_the_middle_of_anything() {
     let setup = Setup { lcores: 2, ..Setup::default() };
     let context = alone(&setup);

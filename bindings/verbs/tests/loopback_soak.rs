@@ -15,8 +15,6 @@ use uroce::{
 
 const TIME: Duration = Duration::from_secs(3);
 const QKEY: Qkey = Qkey(0x77);
-/// Nobody waits long for a peer that is gone.
-const IMPATIENT: u8 = 10;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 struct Chance(u64);
@@ -41,8 +39,7 @@ fn couple(pair: &mut [Side; 2], chance: &mut Chance) {
     let [left, right] = pair;
     renew(left, chance);
     renew(right, chance);
-    let options = ConnectOptions { timeout: IMPATIENT, ..ConnectOptions::default() };
-    join(left, right, &options);
+    join(left, right, &ConnectOptions::default());
 }
 
 /// A WRITE, a READ or a SEND, from either end.
@@ -78,7 +75,8 @@ fn talk(pair: &mut [Side; 2], chance: &mut Chance) {
     }
 }
 
-/// Under traffic both ways one end is destroyed; the other learns of it or is through already.
+/// Under traffic both ways one end is destroyed; the other soon too, or when it has learned of it,
+/// which takes it half a second.
 fn part(pair: &mut [Side; 2], chance: &mut Chance) {
     let [left, right] = pair;
     let targets = [right.memory.remote(), left.memory.remote()];
@@ -91,10 +89,8 @@ fn part(pair: &mut [Side; 2], chance: &mut Chance) {
     std::thread::sleep(Duration::from_micros(chance.below(400) as u64));
     let (gone, stays) = if chance.below(2) == 0 { (left, right) } else { (right, left) };
     renew(gone, chance);
-    for _ in 0..8 {
-        if stays.completion().status != WcStatus::Success {
-            break;
-        }
+    if chance.below(8) == 0 {
+        (0..8).take_while(|_| stays.completion().status == WcStatus::Success).for_each(drop);
     }
     renew(stays, chance);
     // What the destroyed ones have left behind in the queues.

@@ -15,6 +15,7 @@ use crate::{counters::CounterBlock, env::QpEnv};
 use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_transport::{Cqe, Qp, QpState, Side, WorkQueues};
+use uroce_wire::Mac;
 
 /// The context of a QP in its box, and the words it shares with the application behind the two
 /// counters of an `Arc`.
@@ -31,6 +32,8 @@ pub(crate) struct QpContext {
     port: u8,
     /// It stands in its port's active list.
     pub(crate) active: bool,
+    /// Its path is to an address of the device's own.
+    looper: bool,
     published: QpState,
 }
 
@@ -94,7 +97,7 @@ pub(crate) struct Route {
 impl QpContext {
     pub(crate) fn new(qp: Qp, queues: Queues, route: Route) -> QpContext {
         let published = qp.state();
-        QpContext { qp, queues, route, port: 0, active: false, published }
+        QpContext { qp, queues, route, port: 0, active: false, looper: false, published }
     }
 
     /// The port it sends on, counted from 0.
@@ -103,12 +106,21 @@ impl QpContext {
     }
 
     /// After a modify: what was derived from the attributes is derived again.
-    pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
+    pub(crate) fn rebuild(&mut self, lanes: &mut [Lane]) {
         let attr = self.qp.attr();
         self.port = attr.port.saturating_sub(1);
-        if let Some(mtu) = lanes.get(self.port()).and_then(|lane| lane.path_mtu) {
+        let is_own = attr.path.encap.dst_mac == Mac::LOOPBACK;
+        self.looper = is_own && !self.qp.qp_type().is_datagram();
+        let Some(lane) = lanes.get_mut(usize::from(self.port)) else { return };
+        lane.has_loopers |= self.looper;
+        if let Some(mtu) = lane.path_mtu {
             self.qp.set_port_mtu(mtu);
         }
+    }
+
+    /// Is it a connection that sends to an address of the device's own?
+    pub(crate) fn is_looper(&self) -> bool {
+        self.looper
     }
 
     /// Exchanges the queues for others if both are empty. Says whether it did.

@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - A QP sends at most [`QUANTUM`] packets before the next one's turn.
-//! - Who finds the port full keeps its place at the front, so a busy port serves all in order. Who
-//!   finds the way back full, which no other lcore empties, goes behind those who send elsewhere.
+//! - Who finds the port full keeps its place at the front, so a busy port serves all in order; only
+//!   connections to the device itself pass it by. Who finds the way back full, which the next turn
+//!   empties, goes behind those who send elsewhere.
 //! - A turn of the lcore takes at most about [`TURN`] packets for a port, so receiving never waits
 //!   long.
 
@@ -37,12 +38,39 @@ impl Shard {
                 }
                 Some(Progress::Blocked) => {
                     around.lanes[port].active.push_front(index);
+                    if around.lanes[port].has_loopers {
+                        self.transmit_loopers(port, around);
+                    }
                     break;
                 }
                 Some(Progress::Idle) | None => self.retire(index),
             }
         }
         turns > 0
+    }
+
+    /// The port is full: connections whose packets never reach it go on, the others keep their
+    /// places.
+    #[cold]
+    fn transmit_loopers(&mut self, port: usize, around: &mut Around<'_>) {
+        for _ in 0..around.lanes[port].active.len() {
+            let Some(index) = around.lanes[port].active.pop_front() else { break };
+            let progress = match self.get(index) {
+                Some(context) if context.is_looper() => self.visit(index, around),
+                Some(_) => Some(Progress::More),
+                None => None,
+            };
+            if self.port_of(index) != Some(port) {
+                continue;
+            }
+            match progress {
+                Some(Progress::More | Progress::Blocked) => {
+                    around.lanes[port].active.push_back(index);
+                }
+                Some(Progress::Idle) | None => self.retire(index),
+            }
+        }
+        around.lanes[port].take_loop_full();
     }
 
     /// One QP's turn: takes what was posted, then sends.

@@ -56,6 +56,8 @@ pub(crate) struct Lane {
     batch: MbufBatch,
     /// Frames on their way back, whole and sealed: this lcore's next turn receives them.
     pub(crate) looped: MbufBatch,
+    /// Some connection on the port has, or had, its other end here.
+    pub(crate) has_loopers: bool,
     /// A packet was refused last since there was no room on the way back.
     loop_full: bool,
     /// Empty mbufs.
@@ -81,6 +83,7 @@ impl Lane {
             cut: false,
             batch: MbufBatch::new(),
             looped: MbufBatch::new(),
+            has_loopers: false,
             loop_full: false,
             spare: MbufBatch::new(),
             starved: false,
