@@ -20,6 +20,7 @@ pub(crate) mod gid;
 pub(crate) mod import;
 mod lock;
 mod mapping;
+pub(crate) mod mcast;
 pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod mw;

@@ -130,8 +130,8 @@ impl Driver {
             CmRequest::Accept { id, qp, param, reply } => {
                 answer(&reply, self.accept(id, qp, *param, around));
             }
-            CmRequest::Reject { id, private_data, reply } => {
-                answer(&reply, self.reject(id, &private_data, around));
+            CmRequest::Reject { id, reason, private_data, reply } => {
+                answer(&reply, self.reject(id, reason, &private_data, around));
             }
             CmRequest::Establish { id, reply } => answer(&reply, self.establish(id, around)),
             CmRequest::Disconnect { id, private_data, reply } => {

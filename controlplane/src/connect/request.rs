@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uroce_wire::cm::RejectReason;
+
 use super::{BindOptions, CmId, CmSink, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
 use crate::request::Reply;
 
@@ -47,6 +49,7 @@ pub(crate) enum CmRequest {
     },
     Reject {
         id: CmId,
+        reason: RejectReason,
         private_data: Vec<u8>,
         reply: Reply<()>,
     },

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use uroce_wire::cm::RejectReason;
+
 use super::Device;
 use crate::connect::{
     BindOptions, CmId, CmRequest, CmSink, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace,
@@ -118,8 +120,23 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_reject(&self, id: CmId, private_data: &[u8]) -> Result<(), RequestError> {
+        self.cm_reject_for(id, RejectReason::CONSUMER, private_data)
+    }
+
+    /// The same for another reason than that the application does not want to. A question for a UD
+    /// QP has no reasons.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`](crate::connect::CmError).
+    pub fn cm_reject_for(
+        &self,
+        id: CmId,
+        reason: RejectReason,
+        private_data: &[u8],
+    ) -> Result<(), RequestError> {
         let private_data = private_data.to_vec();
-        self.cm(|reply| CmRequest::Reject { id, private_data, reply })
+        self.cm(|reply| CmRequest::Reject { id, reason, private_data, reply })
     }
 
     /// Says that the [foreign](ConnQp::Foreign) QP of a connection is in RTS, after

@@ -4,10 +4,9 @@
 //! [`super::qp_ex`]).
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use uroce::{QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, SendQueue};
+use uroce::{Gid, QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, SendQueue};
 
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
@@ -37,8 +36,8 @@ pub(crate) struct Qp {
     pub(crate) signals_all: bool,
     /// The operations of its `ibv_qp_ex`, if it was asked to be one.
     pub(crate) send_ops: u64,
-    /// Multicast groups that it is attached to.
-    pub(crate) groups: AtomicUsize,
+    /// Multicast groups that it is attached to, each once.
+    pub(crate) groups: Mutex<Vec<Gid>>,
     /// Its asynchronous events.
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
@@ -155,7 +154,7 @@ fn create(spec: &Spec) -> Result<Arc<Entry<Qp>>, Errno> {
         caps,
         signals_all: spec.signals_all,
         send_ops: spec.send_ops,
-        groups: AtomicUsize::new(0),
+        groups: Mutex::default(),
         events: Acks::default(),
         context,
         pd,
@@ -195,7 +194,7 @@ pub(crate) fn note_state(qp: &Entry<Qp>, state: QpState) {
 /// Ends a queue pair for its program: nothing of it is under way or in its completion queues.
 fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let found = get(qp)?;
-    if found.is_busy() || found.groups.load(Ordering::Relaxed) > 0 {
+    if found.is_busy() || is_in_group(&found) {
         return Err(Errno::EBUSY);
     }
     // Only one gets beyond this.
@@ -210,6 +209,10 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let _ = found.control.modify(&QpChange::to(QpState::Reset), None);
     purge(&found);
     Ok(())
+}
+
+fn is_in_group(qp: &Qp) -> bool {
+    !qp.groups.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
 }
 
 /// Takes away the completions of a queue pair that was reset.

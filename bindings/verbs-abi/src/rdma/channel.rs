@@ -48,6 +48,8 @@ pub(crate) enum Happening {
     Cm(&'static Device, CmEvent),
     /// An event that was made here.
     Made(Draft),
+    /// The id is in a multicast group, by this number of its.
+    Joined(u64),
 }
 
 impl Channel {
@@ -194,7 +196,7 @@ impl CmSink for Post {
         let taken = self.mailbox.take_back(|what| self.is_of(what, id));
         let event = |what| match what {
             Happening::Cm(_, event) => Some(event),
-            Happening::Made(_) => None,
+            Happening::Made(_) | Happening::Joined(_) => None,
         };
         taken.into_iter().filter_map(event).collect()
     }

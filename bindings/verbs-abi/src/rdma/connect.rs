@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use uroce::cm::RejectReason;
 use uroce::cm::raw::{ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
 use uroce::{AccessFlags, QpState, QpType, Qpn};
 
@@ -209,23 +210,36 @@ pub(crate) unsafe extern "C" fn rdma_accept(
     })
 }
 
+/// Rejects a request. The reason is told where a connection was wanted.
+///
+/// # Safety
+///
+/// As [`private_data`].
+pub(crate) unsafe fn reject_for(
+    id: *const rdma_cm_id,
+    reason: RejectReason,
+    data: *const c_void,
+    len: u8,
+) -> Result<(), Errno> {
+    let id = id::get(id)?;
+    let max = if id.space == PortSpace::Tcp { REJ_DATA } else { SIDR_REP_DATA };
+    // SAFETY: by the caller's promise.
+    let data = unsafe { private_data(data, len, max) }?;
+    let mut state = id.state();
+    let (manager, cm) = state.connection()?;
+    manager.reject(cm, reason, &data)?;
+    state.connection = None;
+    state.stage = Stage::Ended;
+    Ok(())
+}
+
 pub(crate) unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    entry::minus_one(|| {
-        let id = id::get(id)?;
-        let max = if id.space == PortSpace::Tcp { REJ_DATA } else { SIDR_REP_DATA };
-        // SAFETY: what programs pass is theirs or NULL.
-        let data = unsafe { private_data(data, len, max) }?;
-        let mut state = id.state();
-        let (manager, cm) = state.connection()?;
-        manager.reject(cm, &data)?;
-        state.connection = None;
-        state.stage = Stage::Ended;
-        Ok(())
-    })
+    // SAFETY: what programs pass is theirs or NULL.
+    entry::minus_one(|| unsafe { reject_for(id, RejectReason::CONSUMER, data, len) })
 }
 
 /// The program's own queue pair is ready, after `RDMA_CM_EVENT_CONNECT_RESPONSE`.

@@ -17,7 +17,7 @@ use uroce::{AddressVector, QpState, RequestError};
 use super::address;
 use super::channel::{Channel, Happening, Waiting};
 use super::id::{self, Id, Stage, State};
-use super::resolve;
+use super::{mcast, resolve};
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED,
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,
@@ -142,6 +142,8 @@ pub(crate) struct Ud {
     pub(crate) port: u8,
     pub(crate) qp_num: u32,
     pub(crate) qkey: u32,
+    /// What the program has given to be shown as private data: an address, exposed, or 0.
+    pub(crate) context: usize,
 }
 
 impl Draft {
@@ -199,6 +201,7 @@ impl From<&Datagrams> for Ud {
             port: datagrams.port,
             qp_num: datagrams.qpn.value(),
             qkey: datagrams.qkey.0,
+            context: 0,
         }
     }
 }
@@ -219,6 +222,7 @@ pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
 fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
     let (device, event) = match what {
         Happening::Made(draft) => return publish(id, id, draft),
+        Happening::Joined(number) => return publish(id, id, mcast::joined(id, number)?),
         Happening::Cm(device, event) => (device, event),
     };
     let CmEvent { id: cm, kind } = event;
@@ -399,7 +403,7 @@ fn param(param: &Param) -> rdma_cm_event__bindgen_ty_1 {
         }
         Param::Ud(ud) => {
             c.ud = rdma_ud_param {
-                private_data: std::ptr::null(),
+                private_data: std::ptr::with_exposed_provenance(ud.context),
                 private_data_len: 0,
                 ah_attr: address::ah_attr(&ud.vector, ud.port),
                 qp_num: ud.qp_num,

@@ -10,7 +10,9 @@ use uroce::cm::raw::{CmId, ConnectRequest, Manager, PortSpace, ResolvedPath, ran
 
 use super::address;
 use super::channel::{Channel, Mailbox, Post};
+use super::endpoint::Passive;
 use super::event::{self, Acks};
+use super::mcast::Groups;
 use super::{listen, shared};
 use crate::abi::{
     IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp,
@@ -94,6 +96,9 @@ pub(crate) struct State {
     /// It is of a peer's request.
     pub(crate) is_passive: bool,
     pub(crate) was_connected: bool,
+    pub(crate) groups: Groups,
+    /// It is a passive endpoint.
+    pub(crate) passive: Option<Passive>,
 }
 
 impl State {
@@ -113,6 +118,8 @@ impl State {
             agreed: None,
             is_passive: false,
             was_connected: false,
+            groups: Groups::default(),
+            passive: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Ids, channels and events, as a program has them: two devices of this process, joined by a ring.
 
+mod endpoints;
+mod groups;
 mod lab;
 mod life;
 mod misuse;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uroce_controlplane::{Device, RequestError};
+use uroce_wire::cm::RejectReason;
 
 pub use uroce_controlplane::connect::{
     BindOptions, CmChannel, CmError, CmEvent, CmEventKind, CmId, CmSink, ConnParam, ConnQp,
@@ -69,8 +70,8 @@ calls! {
     connect => cm_connect(sink: &Arc<impl CmSink + 'static>, spec: ConnectSpec) -> CmId;
     /// See [`Device::cm_accept`].
     accept => cm_accept(id: CmId, qp: ConnQp, param: ConnParam) -> ();
-    /// See [`Device::cm_reject`].
-    reject => cm_reject(id: CmId, private_data: &[u8]) -> ();
+    /// See [`Device::cm_reject_for`].
+    reject => cm_reject_for(id: CmId, reason: RejectReason, private_data: &[u8]) -> ();
     /// See [`Device::cm_establish`].
     establish => cm_establish(id: CmId) -> ();
     /// See [`Device::cm_disconnect`].

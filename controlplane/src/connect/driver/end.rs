@@ -36,6 +36,7 @@ impl Driver {
     pub(super) fn reject(
         &mut self,
         id: CmId,
+        reason: RejectReason,
         data: &[u8],
         around: &mut Around<'_>,
     ) -> Result<(), RequestError> {
@@ -47,7 +48,6 @@ impl Driver {
             self.refuse_datagrams(id, SidrStatus::REJECTED, data, around)?;
         } else if let Some(conn) = connection.conn {
             let data = private_data(data)?;
-            let reason = RejectReason::CONSUMER;
             self.cm.reject(around.now, conn, reason, &[], data).map_err(CmError::Protocol)?;
         }
         self.orphan(id);

@@ -1,0 +1,200 @@
+//! Multicast groups of ids: `rdma_join_multicast`, `rdma_leave_multicast`.
+//!
+//! On RoCE there is nobody to ask whether a group may be joined. So its event waits at once; when
+//! the program takes it, the id's queue pair is attached, and the port reports the group (which is
+//! the control plane's business).
+//!
+//! Invariants
+//! - The event of a membership that has ended is not delivered, and `rdma_leave_multicast` does not
+//!   return before the program has acknowledged one that was.
+
+use std::ffi::{c_int, c_void};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use uroce::{AddressVector, Gid};
+
+use super::channel::Happening;
+use super::event::{Acks, Draft, Param, Ud};
+use super::id::{self, Id, Stage, State};
+use super::{address, sync};
+use crate::abi::{
+    RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_JOIN_MC_ATTR_ADDRESS,
+    RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED, RDMA_MC_JOIN_FLAG_FULLMEMBER,
+    RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, RDMA_UDP_QKEY, rdma_cm_id,
+    rdma_cm_join_mc_attr_ex, sockaddr,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::Entry;
+use crate::ibv;
+
+/// The queue pair number of datagrams to a group.
+const GROUP_QPN: u32 = 0xff_ffff;
+/// Hop limit of datagrams to a group, as on Linux.
+const HOP_LIMIT: u8 = 64;
+
+/// Groups that an id is in, oldest first.
+#[derive(Default)]
+pub(crate) struct Groups {
+    last: u64,
+    members: Vec<Member>,
+}
+
+/// An id in a group.
+struct Member {
+    number: u64,
+    address: IpAddr,
+    /// Datagrams of the group are wanted, not only sent.
+    receives: bool,
+    attached: bool,
+    way: Ud,
+    acks: Arc<Acks>,
+}
+
+/// The way from an id to a group.
+fn way(id: &Entry<Id>, state: &State, group: IpAddr, context: *mut c_void) -> Result<Ud, Errno> {
+    let device = state.device.ok_or(Errno::EINVAL)?;
+    let local = state.local.ok_or(Errno::EINVAL)?;
+    let c = id.c();
+    // SAFETY: a slot is never freed; programs only read this field.
+    let number = unsafe { (*c).port_num };
+    let ports = device.ports()?;
+    let port = ports.iter().find(|port| port.number == number).ok_or(Errno::ENODEV)?;
+    let own = Gid::from(local.ip());
+    let is_of_version =
+        |gid: &Gid| *gid != Gid::default() && gid.to_ip().is_ipv4() == group.is_ipv4();
+    // A group of the other version is reached from another address of the port.
+    let sgid_index = port.gids.iter().position(|gid| *gid == own && is_of_version(gid));
+    let sgid_index = sgid_index.or_else(|| port.gids.iter().position(is_of_version));
+    let sgid_index = sgid_index.ok_or(Errno::EADDRNOTAVAIL)?;
+    let vector = AddressVector {
+        sgid_index: u8::try_from(sgid_index).map_err(|_| Errno::EADDRNOTAVAIL)?,
+        dgid: Gid::from(group),
+        hop_limit: HOP_LIMIT,
+        traffic_class: state.options.tos.unwrap_or(0),
+        ..AddressVector::default()
+    };
+    let (qp_num, qkey) = (GROUP_QPN, RDMA_UDP_QKEY);
+    Ok(Ud { vector, port: number, qp_num, qkey, context: context.expose_provenance() })
+}
+
+fn join(
+    id: *const rdma_cm_id,
+    group: SocketAddr,
+    receives: bool,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    let id = id::get(id)?;
+    {
+        let mut state = id.state();
+        let is_bound = !matches!(state.stage, Stage::Idle | Stage::Listening | Stage::Resolving);
+        if id.space != uroce::cm::raw::PortSpace::Udp || !is_bound || !group.ip().is_multicast() {
+            return Err(Errno::EINVAL);
+        }
+        let way = way(&id, &state, group.ip(), context)?;
+        let groups = &mut state.groups;
+        groups.last += 1;
+        let (number, address) = (groups.last, group.ip());
+        let acks = Arc::default();
+        groups.members.push(Member { number, address, receives, attached: false, way, acks });
+        id.mailbox.send(Happening::Joined(number));
+    }
+    sync::complete(&id)
+}
+
+/// What it means that the program takes the event of a membership: the queue pair comes into the
+/// group.
+pub(crate) fn joined(id: &Entry<Id>, number: u64) -> Option<Draft> {
+    let mut state = id.state();
+    let member = state.groups.members.iter_mut().find(|member| member.number == number)?;
+    let qp = id.qp();
+    let attached = match qp.is_null() || !member.receives {
+        true => Ok(false),
+        false => ibv::mcast::attach(qp, member.way.vector.dgid).map(|()| true),
+    };
+    let (event, status) = match attached {
+        Ok(attached) => {
+            member.attached = attached;
+            (RDMA_CM_EVENT_MULTICAST_JOIN, 0)
+        }
+        Err(error) => (RDMA_CM_EVENT_MULTICAST_ERROR, -error.code()),
+    };
+    let acks = Some(Arc::clone(&member.acks));
+    Some(Draft { status, param: Param::Ud(member.way), acks, ..Draft::plain(event) })
+}
+
+fn leave(id: *const rdma_cm_id, group: SocketAddr) -> Result<(), Errno> {
+    let id = id::get(id)?;
+    let member = {
+        let mut state = id.state();
+        let members = &mut state.groups.members;
+        let at = members.iter().position(|member| member.address == group.ip());
+        let member = members.remove(at.ok_or(Errno::EADDRNOTAVAIL)?);
+        let is_it =
+            |what: &Happening| matches!(what, Happening::Joined(it) if *it == member.number);
+        id.mailbox.take_back(is_it);
+        let another = members.iter().any(|other| other.address == member.address && other.attached);
+        if member.attached && !another && !id.qp().is_null() {
+            // A queue pair that the program has destroyed is out of its groups.
+            let _ = ibv::mcast::detach(id.qp(), member.way.vector.dgid);
+        }
+        member
+    };
+    // The result of a call that has waited for it.
+    if id.state().is_sync {
+        id::release_event(&id);
+    }
+    member.acks.close();
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    entry::minus_one(|| {
+        // SAFETY: what programs pass is an address of theirs or NULL.
+        let group = unsafe { address::read(addr) }?;
+        join(id, group, true, context)
+    })
+}
+
+pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    mc_join_attr: *mut rdma_cm_join_mc_attr_ex,
+    context: *mut c_void,
+) -> c_int {
+    entry::minus_one(|| {
+        // SAFETY: what programs pass is theirs or NULL.
+        let attr = unsafe { entry::read(mc_join_attr) }?;
+        if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let flags = match attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS {
+            0 => RDMA_MC_JOIN_FLAG_FULLMEMBER,
+            _ => attr.join_flags,
+        };
+        if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags >= RDMA_MC_JOIN_FLAG_RESERVED {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // SAFETY: an address of the program's or NULL.
+        let group = unsafe { address::read(attr.addr) }?;
+        join(id, group, flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context)
+    })
+}
+
+pub(crate) unsafe extern "C" fn rdma_leave_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+) -> c_int {
+    entry::minus_one(|| {
+        // SAFETY: what programs pass is an address of theirs or NULL.
+        let group = unsafe { address::read(addr) }?;
+        leave(id, group)
+    })
+}
