@@ -109,7 +109,7 @@ pub struct CompletionQueue {
 pub(crate) struct CqShared {
     pub(crate) cq: Arc<uroce_engine::CompletionQueue>,
     /// Drives the lcores, where pollers do.
-    poller: Option<Poller>,
+    pub(crate) poller: Option<Poller>,
     channel: Option<CompletionChannel>,
     _context: Context,
 }
@@ -142,14 +142,11 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, CqError> {
         let mut count = self.take(out)?;
-        if let Some(poller) = &self.shared.poller {
-            if count == 0 && !out.is_empty() {
-                poller.turn();
-                count = self.take(out)?;
-            }
-            if out[..count].last().is_some_and(|last| last.opcode == WcOpcode::RdmaWrite) {
-                poller.linger();
-            }
+        if count == 0 && !out.is_empty() && self.drive() {
+            count = self.take(out)?;
+        }
+        if let Some(last) = out[..count].last() {
+            self.drive_after(last.opcode);
         }
         Ok(count)
     }

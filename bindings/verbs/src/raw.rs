@@ -12,7 +12,7 @@ pub use uroce_engine::{RecvBatch, SendBatch, SendData, SrqBatch};
 pub use uroce_transport::{Ah, BindMw, Cqe, RecvWr, SendOp, SendWr, Sge};
 
 use uroce_engine::CqError;
-use uroce_transport::PostError;
+use uroce_transport::{PostError, WcOpcode};
 
 use crate::{AddressHandle, CompletionQueue, RecvQueue, SendQueue, SharedReceiveQueue};
 
@@ -57,6 +57,23 @@ impl CompletionQueue {
     #[inline]
     pub fn poll_raw(&self) -> Result<Option<Cqe>, CqError> {
         self.shared().cq.poll()
+    }
+
+    /// What [`poll`](CompletionQueue::poll) does when it has found nothing, where pollers drive: a
+    /// turn of the lcores that fill the queue. Says whether another look is worth it.
+    #[inline]
+    pub fn drive(&self) -> bool {
+        let poller = self.shared().poller.as_ref();
+        poller.inspect(|poller| _ = poller.turn()).is_some()
+    }
+
+    /// What [`poll`](CompletionQueue::poll) does when it has taken completions, the last of this
+    /// kind: whose WRITE is answered by a WRITE has the answer when it returns, if it comes soon.
+    #[inline]
+    pub fn drive_after(&self, last: WcOpcode) {
+        if let (Some(poller), WcOpcode::RdmaWrite) = (&self.shared().poller, last) {
+            poller.linger();
+        }
     }
 }
 

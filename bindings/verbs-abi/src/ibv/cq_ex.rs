@@ -53,6 +53,19 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
     Ok(())
 }
 
+/// Takes the first; where pollers drive, after the lcores' work if there is none.
+#[inline]
+fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
+    match advance(cq, its, cursor) {
+        Err(Errno::ENOENT) if its.cq.drive() => advance(cq, its, cursor),
+        result => result,
+    }?;
+    if let Some(first) = cursor {
+        its.cq.drive_after(first.opcode);
+    }
+    Ok(())
+}
+
 /// A field of the completion under the cursor of this thread; what there is not is zero.
 #[inline]
 fn read<R: Default>(cq: *mut ibv_cq_ex, field: impl FnOnce(&Cqe) -> R) -> R {
@@ -74,7 +87,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
             return Err(Errno::EINVAL);
         }
         its.cursor.acquire()?;
-        let started = its.cursor.held(|cursor| advance(cq, its, cursor));
+        let started = its.cursor.held(|cursor| begin(cq, its, cursor));
         let started = started.unwrap_or(Err(Errno::EINVAL));
         if started.is_err() {
             its.cursor.release(|cursor| *cursor = None);
