@@ -133,5 +133,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 }
 
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    entry::code(|| Context::registry().remove(context::verbs_of(context)).map(|_| ()))
+    // What was made with it goes on, as with the kernel, and programs rely on it: a context that is
+    // closed is not given back before the last of them.
+    entry::code(|| Context::registry().forget(context::verbs_of(context)))
 }
