@@ -199,17 +199,19 @@ enum Entry {
 impl Entry {
     /// The first to hold a place keeps it; only of peers several may ask the same.
     fn put(self, table: &mut Table, id: ConnId) {
+        fn put<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: K, id: ConnId) {
+            map.entry(key).or_insert(id);
+        }
         match self {
-            Entry::Comm(comm) => table.by_comm.entry(comm).or_insert(id),
-            Entry::Qpn(qpn) => table.by_qpn.entry(qpn).or_insert(id),
-            Entry::RemoteComm(guid, comm) => table.by_remote_comm.entry((guid, comm)).or_insert(id),
-            Entry::RemoteQp(guid, qpn) => table.by_remote_qp.entry((guid, qpn)).or_insert(id),
-            Entry::Question(src, comm) => table.by_question.entry((src, comm)).or_insert(id),
+            Entry::Comm(comm) => put(&mut table.by_comm, comm, id),
+            Entry::Qpn(qpn) => put(&mut table.by_qpn, qpn, id),
+            Entry::RemoteComm(guid, comm) => put(&mut table.by_remote_comm, (guid, comm), id),
+            Entry::RemoteQp(guid, qpn) => put(&mut table.by_remote_qp, (guid, qpn), id),
+            Entry::Question(src, comm) => put(&mut table.by_question, (src, comm), id),
             Entry::Peer(service, gid) => {
                 table.peers.insert((service, gid, id));
-                return;
             }
-        };
+        }
     }
 
     fn take(self, table: &mut Table, id: ConnId) {

@@ -13,8 +13,8 @@
 //! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
 
 use super::{
-    Around, Datagram, DropReason, EngineCounter, Frame, From, GSI_WAY, Inbound, Mbuf, MbufBatch,
-    Packet, Receiver, Shard, Way, count_packet, deliver, group, hand_over, no_qp, to_gsi,
+    Around, Datagram, DropReason, EngineCounter, Frame, From, GSI_WAY, Inbound, Mbuf, Packet,
+    Receiver, Shard, Way, count_packet, deliver, group, hand_over, no_qp, to_gsi,
 };
 use crate::mcast::multicast_mac;
 use crate::tx::Lane;
@@ -29,7 +29,7 @@ impl Receiver {
         shard: &mut Shard,
         around: &mut Around<'_>,
     ) {
-        let mut looped = std::mem::replace(&mut around.lanes[port].looped, MbufBatch::new());
+        let mut looped = std::mem::take(&mut around.lanes[port].looped);
         for mbuf in looped.drain() {
             if let Some(mbuf) = self.receive_one(port, mbuf, shard, around) {
                 // As many as the batch holds at most.
