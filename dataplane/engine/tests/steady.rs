@@ -7,12 +7,14 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use uroce_engine::{IdlePolicy, LossConfig, MwType, SharedReceiveQueue, multicast_mac};
+use uroce_engine::{
+    IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue, multicast_mac,
+};
 use uroce_transport::{
     AccessFlags, Ah, AltPath, BindMw, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
     WcStatus,
 };
-use uroce_wire::{Encap, Gid, PathMtu, Pkey, Qkey, Qpn, Rkey};
+use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Qkey, Qpn, Rkey};
 
 /// The system's allocator, which counts per thread while it is told to.
 struct Counting;
@@ -99,11 +101,40 @@ fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Bu
     }
 }
 
+/// Two QPs of the first engine, connected by its own address.
+struct Within {
+    ends: [TestQp; 2],
+    buffers: [lab::Buffer; 2],
+}
+
+impl Within {
+    fn new(lab: &mut Lab, lcores: [usize; 2]) -> Within {
+        let on = |lcore| QpWish { lcores: [Some(lcore); 2], ..QpWish::default() };
+        let mut ends = lcores.map(|lcore| lab.a.create_qp(&on(lcore)));
+        let own = PortAddresses { mac: Mac::LOOPBACK, ..lab.a.addresses.clone() };
+        let qpns = [ends[1].qpn, ends[0].qpn];
+        for (end, peer) in ends.iter_mut().zip(qpns) {
+            lab.a.bring_up(end, &own, peer, &QpWish { timeout: 14, ..QpWish::default() });
+        }
+        let buffer = |end: &TestQp| lab.a.register(end.pd, 1 << 15, AccessFlags::all());
+        let buffers = ends.each_ref().map(buffer);
+        Within { ends, buffers }
+    }
+
+    fn run(&mut self, rounds: u64) {
+        let Within { ends: [one, other], buffers: [local, remote] } = self;
+        traffic(one, other, local, remote, rounds);
+    }
+}
+
 /// Datagrams to one QP and to a group, receives from a shared queue, windows bound and taken back,
 /// inline data.
 struct Datagrams {
     sender: TestQp,
     receivers: [TestQp; 2],
+    /// In the group too, of the sender's engine.
+    beside: TestQp,
+    room: lab::Buffer,
     srq: Arc<SharedReceiveQueue>,
     to_one: Ah,
     to_all: Ah,
@@ -127,6 +158,10 @@ impl Datagrams {
             lab.b.start_datagrams(receiver, QKEY);
             lab.b.control.attach_multicast(receiver.qpn, group).expect("attaches");
         }
+        let beside = lab.a.create_qp(&wish);
+        lab.a.start_datagrams(&beside, QKEY);
+        lab.a.control.attach_multicast(beside.qpn, group).expect("attaches");
+        let room = lab.a.register(beside.pd, 1 << 12, AccessFlags::all());
         let way = |mac, dst| {
             let (src_mac, src) = (lab.a.addresses.mac, lab.a.addresses.gids[0]);
             let encap =
@@ -139,7 +174,7 @@ impl Datagrams {
         let to_one = way(lab.b.addresses.mac, lab.b.addresses.gids[0]);
         let to_all = way(multicast_mac(group).expect("a group"), group);
         let region = lab.b.register(pd, 1 << 13, AccessFlags::all());
-        Datagrams { sender, receivers, srq, to_one, to_all, region }
+        Datagrams { sender, receivers, beside, room, srq, to_one, to_all, region }
     }
 
     fn run(&mut self, rounds: u64) {
@@ -149,6 +184,7 @@ impl Datagrams {
                 let room = [self.region.sge(0, 4096)];
                 self.srq.post_recv(&RecvWr { wr_id: id }, &room).expect("room");
             }
+            self.beside.recv(round, &[self.room.sge(0, 4096)]);
             let dest_qpn = self.receivers[round as usize % 2].qpn;
             let one = SendOp::SendTo { ah: self.to_one, dest_qpn, qkey, imm: None };
             let dest_qpn = Qpn::MULTICAST;
@@ -163,6 +199,7 @@ impl Datagrams {
                 left -= polled.flatten().count();
                 left == 0
             });
+            assert_eq!(self.beside.completion().status, WcStatus::Success);
         }
     }
 }
@@ -222,6 +259,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         lab.connect(&QpWish { mtu: PathMtu::B1024, timeout: 14, lcores, ..QpWish::default() });
     let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
     let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    let mut within = Within::new(&mut lab, [0, 1]);
     let quiet = LabConfig { lcores: 2, ..LabConfig::default() };
     let mut datagram_lab = Lab::new(&quiet);
     let mut datagrams = Datagrams::new(&mut datagram_lab, [0, 1]);
@@ -230,6 +268,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
 
     COUNTS.store(true, Ordering::SeqCst);
     traffic(&mut a, &mut b, &local, &remote, 1000);
+    within.run(200);
     datagrams.run(300);
     windows(&lab, &mut b, &remote, 300);
     migrations(&mut lab, [&mut a, &mut b], [&local, &remote], 20);
@@ -253,7 +292,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     for thread in lcores {
         assert_eq!(slot(thread).load(Ordering::SeqCst), 0, "thread {thread} allocated or freed");
     }
-    drop((local, remote, datagrams));
+    drop((local, remote, within, datagrams));
     lab.finish();
     datagram_lab.finish();
 }
@@ -324,12 +363,15 @@ fn connections() {
     let (mut a, mut b) = lab.connect(&QpWish::default());
     let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
     let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    let mut within = Within::new(&mut lab, [0, 0]);
     traffic(&mut a, &mut b, &local, &remote, 50);
+    within.run(50);
     eventually("quiet", || a.sq.room() == 64);
     let _ = std::fs::metadata(BEGIN);
     traffic(&mut a, &mut b, &local, &remote, 300);
+    within.run(300);
     let _ = std::fs::metadata(END);
-    drop((local, remote));
+    drop((local, remote, within));
     lab.finish();
 }
 
