@@ -114,7 +114,7 @@ impl Within {
         let own = PortAddresses { mac: Mac::LOOPBACK, ..lab.a.addresses.clone() };
         let qpns = [ends[1].qpn, ends[0].qpn];
         for (end, peer) in ends.iter_mut().zip(qpns) {
-            lab.a.bring_up(end, &own, peer, &QpWish { timeout: 14, ..QpWish::default() });
+            lab.a.bring_up(end, &own, peer, &QpWish::default());
         }
         let buffer = |end: &TestQp| lab.a.register(end.pd, 1 << 15, AccessFlags::all());
         let buffers = ends.each_ref().map(buffer);
@@ -268,7 +268,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
 
     COUNTS.store(true, Ordering::SeqCst);
     traffic(&mut a, &mut b, &local, &remote, 1000);
-    within.run(200);
+    within.run(100);
     datagrams.run(300);
     windows(&lab, &mut b, &remote, 300);
     migrations(&mut lab, [&mut a, &mut b], [&local, &remote], 20);
