@@ -29,15 +29,16 @@ object!(Ah as ibv_ah);
 /// EINVAL for what is no address.
 pub(crate) fn vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     const SERVICE_LEVELS: u8 = 8;
-    const FLOW_LABELS: u32 = 1 << 20;
-    if attr.is_global == 0 || attr.sl >= SERVICE_LEVELS || attr.grh.flow_label >= FLOW_LABELS {
+    /// The bits that a flow label has. UCX leaves all of the field's set.
+    const FLOW_LABEL: u32 = (1 << 20) - 1;
+    if attr.is_global == 0 || attr.sl >= SERVICE_LEVELS {
         return Err(Errno::EINVAL);
     }
     Ok(AddressVector {
         sgid_index: attr.grh.sgid_index,
         dgid: from_raw(&attr.grh.dgid),
         traffic_class: attr.grh.traffic_class,
-        flow_label: attr.grh.flow_label,
+        flow_label: attr.grh.flow_label & FLOW_LABEL,
         hop_limit: attr.grh.hop_limit,
         service_level: attr.sl,
         static_rate: StaticRate::from_code(attr.static_rate).ok_or(Errno::EINVAL)?,
@@ -281,11 +282,12 @@ mod tests {
             |attr: &mut ibv_ah_attr| attr.sl = 8,
             |attr: &mut ibv_ah_attr| attr.static_rate = 1,
             |attr: &mut ibv_ah_attr| attr.static_rate = 25,
-            |attr: &mut ibv_ah_attr| attr.grh.flow_label = 1 << 20,
         ] {
             let mut wrong = attr;
             change(&mut wrong);
             assert_eq!(vector(&wrong).err(), Some(Errno::EINVAL));
         }
+        attr.grh.flow_label = u32::MAX;
+        assert_eq!(vector(&attr).map(|vector| vector.flow_label), Ok(0xf_ffff));
     }
 }
