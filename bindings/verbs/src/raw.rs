@@ -16,6 +16,12 @@ use uroce_transport::{PostError, WcOpcode};
 
 use crate::{AddressHandle, CompletionQueue, RecvQueue, SendQueue, SharedReceiveQueue};
 
+/// Nanoseconds of the clock that [`Cqe::at`] is read from: at the beginning of the turn in which an
+/// lcore completes the work request. All devices of a process have the same one.
+pub fn clock_now() -> u64 {
+    uroce_engine::clock::Clock::new().now()
+}
+
 impl SendQueue {
     /// Begins a list of work requests, for which the lcore is woken once, when it ends.
     ///

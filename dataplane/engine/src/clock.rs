@@ -1,11 +1,12 @@
-//! Clock: the cycle counter as nanoseconds since an epoch.
+//! Clock: the cycle counter as nanoseconds since an epoch, which is the process's first use of it.
 //!
 //! An lcore reads the time once per turn, so a read is one `rdtsc` and one multiplication: no
 //! system call, no division. The rate is measured once per process against the kernel's monotonic
 //! clock (EAL rounds its own estimate to 10 MHz, which is 0.2 % off on common machines).
 //!
 //! Invariants
-//! - Copies of one `Clock` share its epoch, so times of different lcores can be compared.
+//! - All clocks of a process have one epoch, so times of different lcores and devices can be
+//!   compared.
 //! - The counter is assumed to run at one rate in all states and to be synchronous between cores
 //!   (`constant_tsc nonstop_tsc`), as on every x86-64 and arm64 machine that DPDK is used on.
 //!
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 /// How long the rate is measured, once per process.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
-/// Nanoseconds since the clock was made, from the cycle counter. A copy has the same epoch.
+/// Nanoseconds since the process's epoch, from the cycle counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch_cycles: u64,
@@ -28,11 +29,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at 0 now. The first one in a process takes 20 ms to measure the rate.
+    /// The process's clock. The first time takes 20 ms to measure the rate, and is the epoch.
     pub fn new() -> Self {
-        static NS_PER_CYCLE: OnceLock<u64> = OnceLock::new();
-        let ns_per_cycle = *NS_PER_CYCLE.get_or_init(measure);
-        Self { epoch_cycles: cycles(), ns_per_cycle }
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        *CLOCK.get_or_init(|| {
+            let ns_per_cycle = measure();
+            Self { epoch_cycles: cycles(), ns_per_cycle }
+        })
     }
 
     /// Nanoseconds since the epoch; never less than an earlier reading of the same core.
@@ -108,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn copies_share_the_epoch() {
+    fn all_clocks_share_the_epoch() {
         let clock = Clock::new();
-        let copy = clock;
+        let copy = Clock::new();
         let first = clock.now();
         assert!(copy.now() >= first);
         assert!(copy.now() - first < 1_000_000_000);

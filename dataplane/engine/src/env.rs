@@ -115,7 +115,7 @@ impl Output for QpEnv<'_> {
         if self.pending.len() == self.pending.capacity() {
             self.route.spill(self.pending, self.counters);
         }
-        self.pending.push((side, cqe));
+        self.pending.push((side, Cqe { at: self.now, ..cqe }));
     }
 
     #[inline]

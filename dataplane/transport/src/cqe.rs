@@ -2,6 +2,8 @@
 
 use uroce_wire::{ImmDt, Qpn, Rkey};
 
+use crate::time::Instant;
+
 /// How a work request ended. Names are the verbs' `IBV_WC_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum WcStatus {
@@ -89,6 +91,8 @@ pub struct Cqe {
     pub has_grh: bool,
     /// The peer asked for a solicited event, or the status is an error.
     pub solicited: bool,
+    /// When it was made, by the clock of the surroundings: they fill it in.
+    pub at: Instant,
 }
 
 impl Cqe {
@@ -105,6 +109,7 @@ impl Cqe {
             src_qpn: Qpn::default(),
             has_grh: false,
             solicited: status != WcStatus::Success,
+            at: Instant::ZERO,
         }
     }
 }

@@ -8,14 +8,16 @@
 //! it finds nothing the cursor is free again.
 
 use std::ffi::c_int;
+use std::time::SystemTime;
 
-use uroce::raw::Cqe;
+use uroce::raw::{Cqe, clock_now};
 
 use crate::abi::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
-    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM,
-    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
-    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr,
+    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_DLID_PATH_BITS,
+    IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID,
+    IBV_WC_EX_WITH_SRC_QP, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -31,7 +33,9 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SRC_QP
     | IBV_WC_EX_WITH_SLID
     | IBV_WC_EX_WITH_SL
-    | IBV_WC_EX_WITH_DLID_PATH_BITS;
+    | IBV_WC_EX_WITH_DLID_PATH_BITS
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// The queue of a program's pointer.
 #[inline]
@@ -155,6 +159,22 @@ unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 
+/// Nanoseconds of the device's clock.
+unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
+    read(cq, |cqe| cqe.at.as_nanos())
+}
+
+/// The same as nanoseconds since 1970. How long ago it was is subtracted from the time of day, so
+/// that a step of that is not taken for time.
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    read(cq, |cqe| {
+        let ago = clock_now().saturating_sub(cqe.at.as_nanos());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // Until the year 2554.
+        (now.as_nanos() as u64).saturating_sub(ago)
+    })
+}
+
 /// Fills in what the program has asked for.
 fn fill(cq: &mut ibv_cq_ex, fields: u32) {
     macro_rules! fields {
@@ -171,7 +191,9 @@ fn fill(cq: &mut ibv_cq_ex, fields: u32) {
         IBV_WC_EX_WITH_SRC_QP => read_src_qp,
         IBV_WC_EX_WITH_SLID => read_slid,
         IBV_WC_EX_WITH_SL => read_sl,
-        IBV_WC_EX_WITH_DLID_PATH_BITS => read_dlid_path_bits
+        IBV_WC_EX_WITH_DLID_PATH_BITS => read_dlid_path_bits,
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP => read_completion_ts,
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK => read_completion_wallclock_ns
     }
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);

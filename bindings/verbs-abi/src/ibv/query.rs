@@ -5,8 +5,10 @@
 use std::ffi::{c_char, c_int};
 
 use uroce::DeviceAttr;
+use uroce::raw::clock_now;
 
 use super::context;
+use super::cq::MAX_CQE;
 use super::device::copy_text;
 use crate::abi::{
     self, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_query_device_ex_input, timespec,
@@ -64,7 +66,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_sge = number(limits.max_sge);
     attr.max_sge_rd = number(limits.max_sge);
     attr.max_cq = MANY;
-    attr.max_cqe = number(limits.max_cqe);
+    attr.max_cqe = number(limits.max_cqe.min(MAX_CQE));
     attr.max_mr = number(limits.max_mrs);
     attr.max_pd = MANY;
     attr.max_qp_rd_atom = number(limits.max_rd_atomic);
@@ -128,15 +130,6 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     })
 }
 
-/// The device's clock in nanoseconds: what completions' timestamps are read from.
-pub(crate) fn now() -> u64 {
-    const SECOND: u64 = 1_000_000_000;
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writable. The call cannot fail: the clock exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.cast_unsigned().wrapping_mul(SECOND).wrapping_add(now.tv_nsec.cast_unsigned())
-}
-
 /// In `verbs_context`: the clock's ticks, as all of them have it in the nanoseconds' place.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
@@ -150,7 +143,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
             return Err(Errno::EINVAL);
         }
         if values.comp_mask & abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
-            values.raw_clock = timespec { tv_sec: 0, tv_nsec: now().cast_signed() };
+            values.raw_clock = timespec { tv_sec: 0, tv_nsec: clock_now().cast_signed() };
         }
         // SAFETY: as above.
         unsafe { entry::write(place, values) }
