@@ -1,0 +1,908 @@
+/* What tests/queues.rs claims: one function a claim, named by the only argument. Two queue pairs of
+ * one process talk by the device's own address. */
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(claim) check((claim), #claim, __LINE__)
+/* For calls that give an error number. */
+#define CODE(call, number) same((call), (number), #call, __LINE__)
+/* For calls that give NULL or -1 and set errno. */
+#define NONE(call, number) \
+	(errno = 0, check((call) == NULL, #call, __LINE__), same(errno, (number), #call, __LINE__))
+#define MINUS(call, number) \
+	(errno = 0, check((call) == -1, #call, __LINE__), same(errno, (number), #call, __LINE__))
+
+static void check(bool is_so, const char *claim, int line)
+{
+	if (!is_so) {
+		fprintf(stderr, "line %d: not so: %s (errno %d, %s)\n", line, claim, errno, strerror(errno));
+		exit(1);
+	}
+}
+
+static void same(int got, int expected, const char *claim, int line)
+{
+	if (got != expected) {
+		fprintf(stderr, "line %d: %d, not %d: %s\n", line, got, expected, claim);
+		exit(1);
+	}
+}
+
+enum { DEPTH = 64, SIZE = 1 << 16 };
+static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+/* One end: everything of its own. */
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *memory;
+};
+
+static struct ibv_context *open_first(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	CHECK(list && list[0]);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	CHECK(context);
+	ibv_free_device_list(list);
+	return context;
+}
+
+static struct ibv_qp_init_attr plain(struct ibv_cq *cq, enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = type };
+	attr.cap = (struct ibv_qp_cap){ DEPTH, DEPTH, 4, 4, 64 };
+	return attr;
+}
+
+static struct end make(enum ibv_qp_type type)
+{
+	struct end end = { .context = open_first() };
+	CHECK(end.pd = ibv_alloc_pd(end.context));
+	CHECK(end.channel = ibv_create_comp_channel(end.context));
+	CHECK(end.cq = ibv_create_cq(end.context, 4 * DEPTH, &end, end.channel, 0));
+	struct ibv_qp_init_attr attr = plain(end.cq, type);
+	CHECK(end.qp = ibv_create_qp(end.pd, &attr));
+	CHECK(!posix_memalign((void **)&end.memory, 4096, SIZE));
+	memset(end.memory, 0, SIZE);
+	CHECK(end.mr = ibv_reg_mr(end.pd, end.memory, SIZE, RIGHTS));
+	return end;
+}
+
+static int to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x1234 };
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	attr.qp_access_flags = RIGHTS;
+	mask |= qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static int to_rtr(struct ibv_qp *qp, uint32_t peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024 };
+	int mask = IBV_QP_STATE;
+	if (qp->qp_type != IBV_QPT_UD) {
+		attr.dest_qp_num = peer;
+		attr.rq_psn = 7;
+		attr.ah_attr.is_global = attr.ah_attr.port_num = 1;
+		CODE(ibv_query_gid(qp->context, 1, 0, &attr.ah_attr.grh.dgid), 0);
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	}
+	if (qp->qp_type == IBV_QPT_RC) {
+		attr.max_dest_rd_atomic = 4;
+		attr.min_rnr_timer = 12;
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	}
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static int to_rts(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .sq_psn = 7 };
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	if (qp->qp_type == IBV_QPT_RC) {
+		attr.timeout = 14;
+		attr.retry_cnt = attr.rnr_retry = 7;
+		attr.max_rd_atomic = 4;
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	}
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static int to_state(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+static void bring_up(struct ibv_qp *qp, uint32_t peer)
+{
+	CODE(to_init(qp), 0);
+	CODE(to_rtr(qp, peer), 0);
+	CODE(to_rts(qp), 0);
+}
+
+static void join(struct ibv_qp *left, struct ibv_qp *right)
+{
+	bring_up(left, right->qp_num);
+	bring_up(right, left->qp_num);
+}
+
+static struct ibv_sge piece(const struct end *end, size_t at, uint32_t len)
+{
+	return (struct ibv_sge){ (uintptr_t)end->memory + at, len, end->mr->lkey };
+}
+
+static int post_receive(struct end *end, uint64_t id, size_t at, uint32_t len)
+{
+	struct ibv_sge sge = piece(end, at, len);
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
+	return ibv_post_recv(end->qp, &wr, &bad);
+}
+
+static struct ibv_send_wr request(enum ibv_wr_opcode opcode, struct ibv_sge *sge, uint64_t id)
+{
+	return (struct ibv_send_wr){ .wr_id = id, .sg_list = sge, .num_sge = sge ? 1 : 0,
+				     .opcode = opcode, .send_flags = IBV_SEND_SIGNALED };
+}
+
+static int post(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad = NULL;
+	int error = ibv_post_send(qp, wr, &bad);
+	CHECK(!error == !bad);
+	return error;
+}
+
+static struct ibv_wc next(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	time_t begin = time(NULL);
+	int count;
+	while (!(count = ibv_poll_cq(cq, 1, &wc)))
+		CHECK(time(NULL) - begin < 20);
+	CHECK(count == 1);
+	return wc;
+}
+
+static struct ibv_wc good(struct ibv_cq *cq)
+{
+	struct ibv_wc wc = next(cq);
+	if (wc.status)
+		fprintf(stderr, "wr %lu: %s\n", wc.wr_id, ibv_wc_status_str(wc.status));
+	CHECK(wc.status == IBV_WC_SUCCESS);
+	return wc;
+}
+
+static bool empty(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	return ibv_poll_cq(cq, 1, &wc) == 0;
+}
+
+static void messages_arrive_with_all_that_is_told_of_them(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	CODE(post_receive(&right, 5, 0, 256), 0);
+	strcpy(left.memory, "message");
+	struct ibv_sge sge = piece(&left, 0, 100);
+	struct ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM, &sge, 6);
+	wr.imm_data = htonl(0xabcd);
+	CODE(post(left.qp, &wr), 0);
+	struct ibv_wc sent = good(left.cq), got = good(right.cq);
+	CHECK(sent.wr_id == 6 && sent.opcode == IBV_WC_SEND && sent.qp_num == left.qp->qp_num);
+	CHECK(got.wr_id == 5 && got.opcode == IBV_WC_RECV && got.byte_len == 100);
+	CHECK(got.wc_flags == IBV_WC_WITH_IMM && got.imm_data == htonl(0xabcd));
+	CHECK(got.qp_num == right.qp->qp_num && !strcmp(right.memory, "message"));
+	CHECK(empty(left.cq) && empty(right.cq));
+}
+
+static void reads_writes_and_atomics_reach_the_peers_memory(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	struct ibv_sge sge = piece(&left, 0, 64);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, 1);
+	wr.wr.rdma.remote_addr = (uintptr_t)right.memory + 128;
+	wr.wr.rdma.rkey = right.mr->rkey;
+	memset(left.memory, 'w', 64);
+	CODE(post(left.qp, &wr), 0);
+	CHECK(good(left.cq).opcode == IBV_WC_RDMA_WRITE && right.memory[128 + 63] == 'w');
+	wr.opcode = IBV_WR_RDMA_READ;
+	sge = piece(&left, 512, 64);
+	CODE(post(left.qp, &wr), 0);
+	struct ibv_wc read = good(left.cq);
+	CHECK(read.opcode == IBV_WC_RDMA_READ && read.byte_len == 64 && left.memory[512 + 63] == 'w');
+	uint64_t *word = (uint64_t *)(right.memory + 1024), *former = (uint64_t *)(left.memory + 1024);
+	*word = 40;
+	sge = piece(&left, 1024, 8);
+	struct ibv_send_wr atomic = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &sge, 2);
+	atomic.wr.atomic.remote_addr = (uintptr_t)word;
+	atomic.wr.atomic.rkey = right.mr->rkey;
+	atomic.wr.atomic.compare_add = 2;
+	CODE(post(left.qp, &atomic), 0);
+	CHECK(good(left.cq).opcode == IBV_WC_FETCH_ADD && *former == 40 && *word == 42);
+	atomic.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	atomic.wr.atomic.compare_add = 42;
+	atomic.wr.atomic.swap = 9;
+	CODE(post(left.qp, &atomic), 0);
+	CHECK(good(left.cq).opcode == IBV_WC_COMP_SWAP && *former == 42 && *word == 9);
+	/* A key that is none. */
+	wr.wr.rdma.rkey ^= 0x100;
+	CODE(post(left.qp, &wr), 0);
+	CHECK(next(left.cq).status == IBV_WC_REM_ACCESS_ERR);
+}
+
+static void datagrams_need_an_address_handle(void)
+{
+	struct end left = make(IBV_QPT_UD), right = make(IBV_QPT_UD);
+	join(left.qp, right.qp);
+	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1 };
+	CODE(ibv_query_gid(left.context, 1, 0, &way.grh.dgid), 0);
+	struct ibv_ah *ah = ibv_create_ah(left.pd, &way);
+	CHECK(ah);
+	CODE(post_receive(&right, 1, 0, 40 + 16), 0);
+	struct ibv_sge sge = piece(&left, 0, 16);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 2);
+	CODE(post(left.qp, &wr), EINVAL);
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = right.qp->qp_num;
+	wr.wr.ud.remote_qkey = 0x1234;
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	CODE(post(left.qp, &wr), EINVAL);
+	wr.opcode = IBV_WR_SEND;
+	CODE(post(left.qp, &wr), 0);
+	good(left.cq);
+	struct ibv_wc got = good(right.cq);
+	CHECK(got.byte_len == 56 && got.src_qp == left.qp->qp_num && got.wc_flags == IBV_WC_GRH);
+	CODE(ibv_destroy_ah(ah), 0);
+	CODE(post(left.qp, &wr), EINVAL);
+}
+
+static void a_list_ends_at_the_first_that_is_refused(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	struct ibv_sge sge = piece(&left, 0, 8);
+	struct ibv_sge many[64];
+	struct ibv_send_wr list[3], *bad = NULL;
+	for (int at = 0; at < 3; at++) {
+		list[at] = request(IBV_WR_SEND, &sge, at);
+		list[at].next = at < 2 ? &list[at + 1] : NULL;
+		CODE(post_receive(&right, at, 0, 64), 0);
+	}
+	for (int at = 0; at < 64; at++)
+		many[at] = sge;
+	list[1].sg_list = many;
+	const int wrong[] = { 5, 33, 64, -1 };
+	for (size_t at = 0; at < sizeof wrong / sizeof *wrong; at++) {
+		list[1].num_sge = wrong[at];
+		CODE(ibv_post_send(left.qp, list, &bad), EINVAL);
+		CHECK(bad == &list[1] && good(left.cq).wr_id == 0 && empty(left.cq));
+		good(right.cq);
+		CODE(post_receive(&right, at, 0, 64), 0);
+	}
+	list[1].num_sge = 1;
+	list[1].sg_list = NULL;
+	CODE(ibv_post_send(left.qp, list, &bad), EINVAL);
+	CHECK(bad == &list[1]);
+	list[1].sg_list = &sge;
+	list[1].opcode = 77;
+	CODE(ibv_post_send(left.qp, &list[1], &bad), EINVAL);
+	list[1].opcode = IBV_WR_SEND;
+	list[1].send_flags = 1 << 20;
+	CODE(ibv_post_send(left.qp, &list[1], &bad), EINVAL);
+	CHECK(bad == &list[1]);
+	struct ibv_recv_wr receives[2] = { { .next = &receives[1] }, { .num_sge = 5, .sg_list = many } };
+	struct ibv_recv_wr *bad_receive = NULL;
+	CODE(ibv_post_recv(right.qp, receives, &bad_receive), EINVAL);
+	CHECK(bad_receive == &receives[1]);
+	receives[1].num_sge = -7;
+	CODE(ibv_post_recv(right.qp, &receives[1], &bad_receive), EINVAL);
+}
+
+static void queues_are_full_at_their_size_and_not_before(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	CODE(post_receive(&end, 0, 0, 8), EINVAL);
+	CODE(to_init(end.qp), 0);
+	for (int at = 0; at < DEPTH; at++)
+		CODE(post_receive(&end, at, 0, 8), 0);
+	CODE(post_receive(&end, DEPTH, 0, 8), ENOMEM);
+	struct ibv_sge sge = piece(&end, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+	CODE(post(end.qp, &wr), EINVAL);
+	/* Taken to ERR all of them are flushed. */
+	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
+	for (int at = 0; at < DEPTH; at++) {
+		struct ibv_wc wc = next(end.cq);
+		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == (uint64_t)at);
+	}
+	CODE(post(end.qp, &wr), 0);
+	CHECK(next(end.cq).status == IBV_WC_WR_FLUSH_ERR);
+}
+
+static void inline_data_are_copied_by_the_post(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	char here[65] = "memory that nobody has registered";
+	struct ibv_sge pieces[2] = { { (uintptr_t)here, 6, 0 }, { (uintptr_t)here + 6, 58, 0 } };
+	struct ibv_send_wr wr = request(IBV_WR_SEND, pieces, 1);
+	wr.num_sge = 2;
+	wr.send_flags |= IBV_SEND_INLINE;
+	CODE(post_receive(&right, 1, 0, 64), 0);
+	CODE(post(left.qp, &wr), 0);
+	memset(here, 0, sizeof here);
+	good(left.cq);
+	CHECK(good(right.cq).byte_len == 64 && !strcmp(right.memory, "memory that nobody has registered"));
+	pieces[1].length = 59;
+	CODE(post(left.qp, &wr), EINVAL);
+	pieces[1].length = 0xffffffff;
+	CODE(post(left.qp, &wr), EINVAL);
+}
+
+static void changes_that_are_refused_change_nothing(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	CODE(to_rtr(end.qp, 5), EINVAL);
+	CHECK(end.qp->state == IBV_QPS_RESET);
+	CODE(to_init(end.qp), 0);
+	CHECK(end.qp->state == IBV_QPS_INIT);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	CODE(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), EINVAL);
+	CODE(ibv_modify_qp(end.qp, &attr, IBV_QP_CAP), EINVAL);
+	CODE(ibv_modify_qp(end.qp, &attr, 1 << 24), EINVAL);
+	CODE(ibv_modify_qp(end.qp, NULL, IBV_QP_STATE), EINVAL);
+	attr.qp_state = 99;
+	CODE(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), EINVAL);
+	attr.qp_state = IBV_QPS_INIT;
+	attr.cur_qp_state = IBV_QPS_RTS;
+	CODE(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
+	attr.pkey_index = 3;
+	CODE(ibv_modify_qp(end.qp, &attr, IBV_QP_PKEY_INDEX), EINVAL);
+	struct ibv_qp_init_attr init;
+	CODE(ibv_query_qp(end.qp, &attr, IBV_QP_STATE, &init), 0);
+	CHECK(attr.qp_state == IBV_QPS_INIT && end.qp->state == IBV_QPS_INIT && attr.port_num == 1);
+	CHECK(init.cap.max_send_wr == DEPTH && init.send_cq == end.cq && init.qp_type == IBV_QPT_RC);
+	CODE(ibv_query_qp(end.qp, NULL, 0, &init), EINVAL);
+	CODE(ibv_query_qp(end.qp, &attr, 0, NULL), EINVAL);
+	CODE(to_rtr(end.qp, 0x1000000), EINVAL);
+	CODE(to_rtr(end.qp, 0xabcdef), 0);
+	CODE(to_rts(end.qp), 0);
+	CODE(ibv_query_qp(end.qp, &attr, 0x1ffffff, &init), 0);
+	CHECK(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == 0xabcdef && attr.timeout == 14);
+	CHECK(attr.sq_psn == 7 && attr.rq_psn == 7 && attr.ah_attr.is_global && attr.path_mtu == IBV_MTU_1024);
+	CHECK(attr.max_rd_atomic == 4 && attr.max_dest_rd_atomic == 4 && attr.rnr_retry == 7);
+	union ibv_gid gid;
+	CODE(ibv_query_gid(end.context, 1, 0, &gid), 0);
+	CHECK(!memcmp(&gid, &attr.ah_attr.grh.dgid, 16) && attr.ah_attr.port_num == 1);
+}
+
+static void a_reset_takes_completions_along(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_qp_init_attr attr = plain(end.cq, IBV_QPT_RC);
+	struct ibv_qp *other = ibv_create_qp(end.pd, &attr);
+	CHECK(other);
+	struct end second = end;
+	second.qp = other;
+	CODE(to_init(end.qp), 0);
+	CODE(to_init(other), 0);
+	for (int at = 0; at < 8; at++)
+		CODE(post_receive(at % 2 ? &end : &second, at, 0, 8), 0);
+	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
+	CODE(to_state(other, IBV_QPS_ERR), 0);
+	CODE(to_state(end.qp, IBV_QPS_RESET), 0);
+	for (int at = 0; at < 8; at += 2)
+		CHECK(next(end.cq).wr_id == (uint64_t)at);
+	CHECK(empty(end.cq));
+	/* So does its end. */
+	CODE(to_init(end.qp), 0);
+	CODE(post_receive(&end, 1, 0, 8), 0);
+	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
+	CODE(ibv_destroy_qp(end.qp), 0);
+	CHECK(empty(end.cq));
+}
+
+static void queue_pairs_come_in_the_kinds_that_there_are(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_qp_init_attr attr = plain(end.cq, IBV_QPT_RAW_PACKET);
+	NONE(ibv_create_qp(end.pd, &attr), EOPNOTSUPP);
+	attr.qp_type = 77;
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	attr = plain(end.cq, IBV_QPT_RC);
+	attr.cap.max_send_wr = 0xffffffff;
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	attr = plain(end.cq, IBV_QPT_RC);
+	attr.cap.max_recv_sge = 0xffff;
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	attr = plain(NULL, IBV_QPT_RC);
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	NONE(ibv_create_qp(end.pd, NULL), EINVAL);
+	attr = plain(end.cq, IBV_QPT_UC);
+	NONE(ibv_create_qp(NULL, &attr), EINVAL);
+	attr.cap = (struct ibv_qp_cap){ 0 };
+	struct ibv_qp *small = ibv_create_qp(end.pd, &attr);
+	CHECK(small && attr.cap.max_send_wr >= 1 && !ibv_qp_to_qp_ex(small));
+	struct ibv_qp_init_attr_ex ex = { .send_cq = end.cq, .recv_cq = end.cq, .qp_type = IBV_QPT_UD };
+	ex.cap = (struct ibv_qp_cap){ 4, 4, 1, 1, 0 };
+	ex.pd = end.pd;
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	ex.send_ops_flags = IBV_QP_EX_WITH_RDMA_READ;
+	NONE(ibv_create_qp_ex(end.context, &ex), EOPNOTSUPP);
+	ex.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+	NONE(ibv_create_qp_ex(end.context, &ex), EOPNOTSUPP);
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	ex.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+	NONE(ibv_create_qp_ex(end.context, &ex), EOPNOTSUPP);
+	ex.create_flags = 0;
+	CHECK(ibv_create_qp_ex(end.context, &ex));
+	/* What is of another context is not taken. */
+	struct end other = make(IBV_QPT_RC);
+	attr = plain(other.cq, IBV_QPT_RC);
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	ex.pd = other.pd;
+	NONE(ibv_create_qp_ex(end.context, &ex), EINVAL);
+}
+
+static void work_requests_built_call_by_call_go_all_or_none(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_qp_init_attr_ex attr = { .send_cq = left.cq, .recv_cq = left.cq };
+	attr.qp_type = IBV_QPT_RC;
+	attr.cap = (struct ibv_qp_cap){ 4, 4, 2, 2, 32 };
+	attr.pd = left.pd;
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
+	struct ibv_qp *qp = ibv_create_qp_ex(left.context, &attr);
+	CHECK(qp);
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	CHECK(ex && !ex->wr_rdma_read && !ex->wr_set_ud_addr);
+	ibv_wr_start(ex);
+	ibv_wr_send(ex);
+	CODE(ibv_wr_complete(ex), EINVAL);
+	join(qp, right.qp);
+	for (int at = 0; at < 4; at++)
+		CODE(post_receive(&right, at, 256 * at, 256), 0);
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	strcpy(left.memory, "registered");
+	ibv_wr_start(ex);
+	ex->wr_id = 1;
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, left.mr->lkey, (uintptr_t)left.memory, 16);
+	ex->wr_id = 2;
+	ibv_wr_send(ex);
+	ibv_wr_set_inline_data(ex, (char *)"inline", 7);
+	ex->wr_id = 3;
+	ibv_wr_rdma_write(ex, right.mr->rkey, (uintptr_t)right.memory + 4096);
+	struct ibv_data_buf bufs[2] = { { (char *)"wr", 2 }, { (char *)"itten", 6 } };
+	ibv_wr_set_inline_data_list(ex, 2, bufs);
+	CODE(ibv_wr_complete(ex), 0);
+	for (uint64_t id = 1; id < 4; id++)
+		CHECK(good(left.cq).wr_id == id);
+	CHECK(!strcmp(right.memory, "registered") && !strcmp(right.memory + 256, "inline"));
+	CHECK(!strcmp(right.memory + 4096, "written"));
+	/* One wrong thing and none goes. */
+	ibv_wr_start(ex);
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, left.mr->lkey, (uintptr_t)left.memory, 16);
+	ibv_wr_send(ex);
+	ibv_wr_set_inline_data(ex, left.memory, 33);
+	CODE(ibv_wr_complete(ex), EINVAL);
+	ibv_wr_start(ex);
+	for (int at = 0; at < 5; at++)
+		ibv_wr_send(ex);
+	CODE(ibv_wr_complete(ex), ENOMEM);
+	ibv_wr_start(ex);
+	ibv_wr_set_sge(ex, 0, 0, 0);
+	CODE(ibv_wr_complete(ex), EINVAL);
+	ibv_wr_start(ex);
+	ibv_wr_send(ex);
+	ibv_wr_abort(ex);
+	CODE(ibv_wr_complete(ex), EINVAL);
+	/* In the middle of it the thread cannot post in another way, and does not wait for itself. */
+	ibv_wr_start(ex);
+	ibv_wr_start(ex);
+	struct ibv_sge sge = piece(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+	CODE(post(qp, &wr), EBUSY);
+	ibv_wr_abort(ex);
+	CHECK(empty(left.cq));
+	CODE(post(qp, &wr), 0);
+	good(left.cq);
+}
+
+static void an_armed_queue_gives_one_event(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_cq *cq;
+	void *context;
+	CHECK(!(fcntl(end.channel->fd, F_GETFL) & O_NONBLOCK));
+	CHECK(!fcntl(end.channel->fd, F_SETFL, O_NONBLOCK));
+	MINUS(ibv_get_cq_event(end.channel, &cq, &context), EAGAIN);
+	CODE(to_init(end.qp), 0);
+	CODE(ibv_req_notify_cq(end.cq, 0), 0);
+	for (int at = 0; at < 3; at++)
+		CODE(post_receive(&end, at, 0, 8), 0);
+	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
+	struct pollfd readable = { .fd = end.channel->fd, .events = POLLIN };
+	CHECK(poll(&readable, 1, 10000) == 1);
+	CODE(ibv_get_cq_event(end.channel, &cq, &context), 0);
+	CHECK(cq == end.cq && context == end.cq->cq_context);
+	MINUS(ibv_get_cq_event(end.channel, &cq, &context), EAGAIN);
+	MINUS(ibv_get_cq_event(end.channel, NULL, &context), EINVAL);
+	MINUS(ibv_get_cq_event((struct ibv_comp_channel *)end.qp, &cq, &context), EINVAL);
+	CODE(ibv_destroy_comp_channel(end.channel), EBUSY);
+	CODE(ibv_destroy_cq(end.cq), EBUSY);
+	CODE(ibv_destroy_qp(end.qp), 0);
+	ibv_ack_cq_events(end.cq, 1);
+	CODE(ibv_destroy_cq(end.cq), 0);
+	CODE(ibv_destroy_cq(end.cq), EINVAL);
+	CODE(ibv_destroy_comp_channel(end.channel), 0);
+	MINUS(ibv_get_cq_event(end.channel, &cq, &context), EINVAL);
+}
+
+static void *acknowledge_later(void *cq)
+{
+	usleep(200 * 1000);
+	ibv_ack_cq_events(cq, 1);
+	return NULL;
+}
+
+static void who_destroys_a_queue_waits_for_acknowledgements(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_cq *cq;
+	void *context;
+	CODE(to_init(end.qp), 0);
+	CODE(ibv_req_notify_cq(end.cq, 0), 0);
+	CODE(post_receive(&end, 0, 0, 8), 0);
+	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
+	CODE(ibv_get_cq_event(end.channel, &cq, &context), 0);
+	CODE(ibv_destroy_qp(end.qp), 0);
+	pthread_t thread;
+	struct timespec begin, after;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	CHECK(!pthread_create(&thread, NULL, acknowledge_later, end.cq));
+	CODE(ibv_destroy_cq(end.cq), 0);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	pthread_join(thread, NULL);
+	CHECK((after.tv_sec - begin.tv_sec) * 1000 + (after.tv_nsec - begin.tv_nsec) / 1000000 >= 190);
+}
+
+static void queues_are_as_long_as_asked_for(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	NONE(ibv_create_cq(end.context, 0, NULL, NULL, 0), EINVAL);
+	NONE(ibv_create_cq(end.context, -1, NULL, NULL, 0), EINVAL);
+	NONE(ibv_create_cq(end.context, 1 << 30, NULL, NULL, 0), EINVAL);
+	NONE(ibv_create_cq(end.context, 8, NULL, NULL, 1), EINVAL);
+	NONE(ibv_create_cq(end.context, 8, NULL, (struct ibv_comp_channel *)end.cq, 0), EINVAL);
+	NONE(ibv_create_cq(NULL, 8, NULL, NULL, 0), EINVAL);
+	CODE(to_init(end.qp), 0);
+	for (int at = 0; at < 8; at++)
+		CODE(post_receive(&end, at, 0, 8), 0);
+	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
+	CODE(ibv_resize_cq(end.cq, 7), EINVAL);
+	CODE(ibv_resize_cq(end.cq, 8), 0);
+	CHECK(end.cq->cqe == 8);
+	CODE(ibv_resize_cq(end.cq, 1000), 0);
+	CHECK(end.cq->cqe == 1000);
+	CODE(ibv_resize_cq(end.cq, 0), EINVAL);
+	CODE(ibv_resize_cq(NULL, 8), EINVAL);
+	for (int at = 0; at < 8; at++)
+		CHECK(next(end.cq).wr_id == (uint64_t)at);
+	struct ibv_wc wc;
+	CHECK(ibv_poll_cq(end.cq, 0, NULL) == 0 && ibv_poll_cq(end.cq, -1, &wc) == 0);
+	CHECK(ibv_poll_cq(end.cq, 1, NULL) < 0);
+}
+
+static void completions_are_read_field_by_field(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_cq_init_attr_ex attr = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	attr.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	struct ibv_cq_ex *ex = ibv_create_cq_ex(right.context, &attr);
+	CHECK(ex);
+	attr.wc_flags = IBV_WC_EX_WITH_TM_INFO;
+	NONE(ibv_create_cq_ex(right.context, &attr), EOPNOTSUPP);
+	attr.wc_flags = 0;
+	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+	attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+	NONE(ibv_create_cq_ex(right.context, &attr), EOPNOTSUPP);
+	NONE(ibv_create_cq_ex(right.context, NULL), EINVAL);
+	struct ibv_qp_init_attr init = plain(ibv_cq_ex_to_cq(ex), IBV_QPT_RC);
+	CHECK(right.qp = ibv_create_qp(right.pd, &init));
+	join(left.qp, right.qp);
+	struct ibv_poll_cq_attr how = { 0 };
+	CODE(ibv_start_poll(ex, &how), ENOENT);
+	ibv_end_poll(ex);
+	struct ibv_sge sge = piece(&left, 0, 24);
+	struct ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM, &sge, 1);
+	for (int at = 0; at < 2; at++) {
+		CODE(post_receive(&right, 10 + at, 0, 64), 0);
+		wr.imm_data = htonl(at);
+		CODE(post(left.qp, &wr), 0);
+		good(left.cq);
+	}
+	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+	uint64_t former = 0;
+	CODE(ibv_start_poll(ex, &how), 0);
+	for (int at = 0; at < 2; at++) {
+		CHECK(ex->status == IBV_WC_SUCCESS && ex->wr_id == (uint64_t)10 + at);
+		CHECK(ibv_wc_read_opcode(ex) == IBV_WC_RECV && ibv_wc_read_byte_len(ex) == 24);
+		CHECK(ibv_wc_read_imm_data(ex) == htonl(at) && ibv_wc_read_wc_flags(ex) == IBV_WC_WITH_IMM);
+		CHECK(ibv_wc_read_qp_num(ex) == right.qp->qp_num && !ibv_wc_read_vendor_err(ex));
+		CHECK(!ibv_wc_read_slid(ex) && !ibv_wc_read_sl(ex) && !ibv_wc_read_dlid_path_bits(ex));
+		uint64_t stamp = ibv_wc_read_completion_ts(ex);
+		CODE(ibv_query_rt_values_ex(right.context, &values), 0);
+		CHECK(stamp >= former && stamp <= (uint64_t)values.raw_clock.tv_nsec);
+		former = stamp;
+		uint64_t wall = ibv_wc_read_completion_wallclock_ns(ex), now = time(NULL) * 1000000000ull;
+		CHECK(wall > now - 60000000000ull && wall < now + 2000000000ull);
+		CODE(ibv_next_poll(ex), at ? ENOENT : 0);
+	}
+	CODE(ibv_start_poll(ex, &how), EBUSY);
+	ibv_end_poll(ex);
+	CODE(ibv_start_poll(ex, &how), ENOENT);
+	how.comp_mask = 1;
+	CODE(ibv_start_poll(ex, &how), EINVAL);
+	CHECK(ibv_wc_read_byte_len(ex) == 0);
+}
+
+static void receives_come_from_a_shared_queue(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(right.pd, &attr);
+	CHECK(srq && srq->pd == right.pd && attr.attr.max_wr >= 8);
+	struct ibv_qp_init_attr init = plain(right.cq, IBV_QPT_RC);
+	init.srq = srq;
+	CHECK(right.qp = ibv_create_qp(right.pd, &init));
+	CHECK(init.cap.max_recv_wr == 0 && right.qp->srq == srq);
+	join(left.qp, right.qp);
+	struct ibv_sge sge = piece(&right, 0, 64);
+	struct ibv_recv_wr wr = { .wr_id = 3, .sg_list = &sge, .num_sge = 1 }, *bad = NULL;
+	CODE(ibv_post_recv(right.qp, &wr, &bad), EINVAL);
+	CODE(ibv_post_srq_recv(srq, &wr, &bad), 0);
+	CODE(ibv_post_srq_recv(srq, &wr, &bad), 0);
+	struct ibv_srq_attr limit = { .srq_limit = 2 };
+	CODE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+	CODE(ibv_modify_srq(srq, &limit, IBV_SRQ_MAX_WR), EOPNOTSUPP);
+	CODE(ibv_modify_srq(srq, &limit, 4), EINVAL);
+	CODE(ibv_modify_srq(NULL, &limit, IBV_SRQ_LIMIT), EINVAL);
+	limit.srq_limit = 9;
+	CODE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), EINVAL);
+	CODE(ibv_query_srq(srq, &limit), 0);
+	CHECK(limit.srq_limit == 2 && limit.max_wr == attr.attr.max_wr);
+	struct ibv_sge from = piece(&left, 0, 8);
+	struct ibv_send_wr send = request(IBV_WR_SEND, &from, 1);
+	CODE(post(left.qp, &send), 0);
+	CHECK(good(right.cq).wr_id == 3);
+	/* One is left, fewer than the limit: the event names the queue. The first packet came, too. */
+	struct ibv_async_event event;
+	bool told = false;
+	while (!told) {
+		CODE(ibv_get_async_event(right.context, &event), 0);
+		told = event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED;
+		CHECK(!told || event.element.srq == srq);
+		ibv_ack_async_event(&event);
+	}
+	CODE(ibv_destroy_srq(srq), EBUSY);
+	CODE(ibv_destroy_qp(right.qp), 0);
+	CODE(ibv_destroy_srq(srq), 0);
+	CODE(ibv_post_srq_recv(srq, &wr, &bad), EINVAL);
+	CHECK(bad == &wr);
+	attr.attr.max_wr = 0;
+	NONE(ibv_create_srq(right.pd, &attr), EINVAL);
+	attr.attr.max_wr = 0xffffffff;
+	NONE(ibv_create_srq(right.pd, &attr), EINVAL);
+	NONE(ibv_create_srq(NULL, &attr), EINVAL);
+	struct ibv_srq_init_attr_ex ex = { .srq_type = IBV_SRQT_XRC, .attr = { .max_wr = 8, .max_sge = 1 } };
+	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+	ex.pd = right.pd;
+	NONE(ibv_create_srq_ex(right.context, &ex), EOPNOTSUPP);
+	ex.srq_type = IBV_SRQT_BASIC;
+	CHECK(ibv_create_srq_ex(right.context, &ex));
+}
+
+static void *acknowledge_event_later(void *event)
+{
+	usleep(200 * 1000);
+	ibv_ack_async_event(event);
+	return NULL;
+}
+
+static void asynchronous_events_name_their_object(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_async_event event;
+	int flags = fcntl(right.context->async_fd, F_GETFL);
+	CHECK(!(flags & O_NONBLOCK));
+	fcntl(right.context->async_fd, F_SETFL, flags | O_NONBLOCK);
+	MINUS(ibv_get_async_event(right.context, &event), EAGAIN);
+	CODE(to_init(right.qp), 0);
+	CODE(to_rtr(right.qp, left.qp->qp_num), 0);
+	bring_up(left.qp, right.qp->qp_num);
+	CODE(post_receive(&right, 1, 0, 64), 0);
+	struct ibv_sge sge = piece(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+	CODE(post(left.qp, &wr), 0);
+	good(right.cq);
+	struct pollfd readable = { .fd = right.context->async_fd, .events = POLLIN };
+	CHECK(poll(&readable, 1, 10000) == 1);
+	CODE(ibv_get_async_event(right.context, &event), 0);
+	CHECK(event.event_type == IBV_EVENT_COMM_EST && event.element.qp == right.qp);
+	MINUS(ibv_get_async_event(right.context, &event), EAGAIN);
+	MINUS(ibv_get_async_event(right.context, NULL), EINVAL);
+	MINUS(ibv_get_async_event(NULL, &event), EINVAL);
+	event.event_type = IBV_EVENT_COMM_EST;
+	event.element.qp = right.qp;
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, acknowledge_event_later, &event));
+	struct timespec begin, after;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	CODE(ibv_destroy_qp(right.qp), 0);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	pthread_join(thread, NULL);
+	CHECK((after.tv_sec - begin.tv_sec) * 1000 + (after.tv_nsec - begin.tv_nsec) / 1000000 >= 190);
+	/* Of one that is gone nothing is told, and nothing waits for it. */
+	ibv_ack_async_event(&event);
+	CODE(ibv_destroy_qp(right.qp), EINVAL);
+}
+
+enum { EACH = 2000, THREADS = 4 };
+
+static void *post_many(void *argument)
+{
+	struct end *end = argument;
+	struct ibv_sge sge = piece(end, 0, 8);
+	for (int at = 0; at < EACH; at++) {
+		struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, at), *bad;
+		int error;
+		while ((error = ibv_post_send(end->qp, &wr, &bad)) == ENOMEM)
+			sched_yield();
+		CHECK(!error);
+	}
+	return NULL;
+}
+
+static void threads_may_post_to_one_queue_pair(void)
+{
+	struct end left = make(IBV_QPT_UC), right = make(IBV_QPT_UC);
+	CHECK(left.cq = ibv_create_cq(left.context, EACH * THREADS, NULL, NULL, 0));
+	struct ibv_qp_init_attr attr = plain(left.cq, IBV_QPT_UC);
+	CHECK(left.qp = ibv_create_qp(left.pd, &attr));
+	join(left.qp, right.qp);
+	pthread_t threads[THREADS];
+	for (int at = 0; at < THREADS; at++)
+		CHECK(!pthread_create(&threads[at], NULL, post_many, &left));
+	/* Each completes once, and each thread's own in its order. */
+	int seen[EACH] = { 0 };
+	for (int at = 0; at < EACH * THREADS; at++)
+		seen[good(left.cq).wr_id]++;
+	for (int at = 0; at < THREADS; at++)
+		pthread_join(threads[at], NULL);
+	for (int at = 0; at < EACH; at++)
+		CHECK(seen[at] == THREADS);
+	CHECK(empty(left.cq));
+}
+
+static void queue_pairs_may_go_in_the_middle_of_traffic(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	for (int round = 0; round < 20; round++) {
+		struct ibv_qp_init_attr attr = plain(left.cq, IBV_QPT_RC);
+		struct ibv_qp *qp = ibv_create_qp(left.pd, &attr);
+		attr = plain(right.cq, IBV_QPT_RC);
+		struct ibv_qp *peer = ibv_create_qp(right.pd, &attr);
+		CHECK(qp && peer);
+		join(qp, peer);
+		struct ibv_sge sge = piece(&left, 0, SIZE);
+		struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, round);
+		wr.wr.rdma.remote_addr = (uintptr_t)right.memory;
+		wr.wr.rdma.rkey = right.mr->rkey;
+		for (int at = 0; at < DEPTH; at++)
+			CODE(post(qp, &wr), 0);
+		CODE(ibv_destroy_qp(round % 2 ? qp : peer), 0);
+		CODE(ibv_destroy_qp(round % 2 ? peer : qp), 0);
+		CHECK(empty(left.cq) && empty(right.cq));
+	}
+	CODE(ibv_dereg_mr(left.mr), 0);
+}
+
+static void strangers_and_the_dead_are_refused_everywhere(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_qp *stranger = (struct ibv_qp *)end.mr;
+	struct ibv_qp_attr attr = { 0 };
+	struct ibv_qp_init_attr init;
+	struct ibv_sge sge = piece(&end, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1), *bad;
+	struct ibv_recv_wr receive = { .wr_id = 1 }, *bad_receive;
+	struct ibv_qp *gone = end.qp;
+	CODE(ibv_destroy_qp(gone), 0);
+	struct ibv_qp *all[] = { NULL, stranger, gone };
+	for (int at = 0; at < 3; at++) {
+		struct ibv_qp *qp = all[at];
+		CODE(ibv_destroy_qp(qp), EINVAL);
+		CODE(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+		CODE(ibv_query_qp(qp, &attr, 0, &init), EINVAL);
+		CHECK(!ibv_qp_to_qp_ex(qp) && ibv_query_qp_data_in_order(qp, IBV_WR_SEND, 0) == 0);
+	}
+	/* Posting looks no further than whether it is there. */
+	CODE(end.context->ops.post_send(gone, &wr, &bad), EINVAL);
+	CHECK(bad == &wr);
+	CODE(end.context->ops.post_send(NULL, &wr, NULL), EINVAL);
+	CODE(end.context->ops.post_recv(gone, &receive, &bad_receive), EINVAL);
+	CHECK(bad_receive == &receive);
+	CODE(end.context->ops.post_recv(NULL, &receive, NULL), EINVAL);
+	struct ibv_wc wc;
+	CODE(ibv_destroy_cq(end.cq), 0);
+	CHECK(end.context->ops.poll_cq(end.cq, 1, &wc) < 0);
+	CHECK(end.context->ops.poll_cq(NULL, 1, &wc) < 0);
+	CODE(end.context->ops.req_notify_cq(NULL, 0), EINVAL);
+	ibv_ack_cq_events(end.cq, 1);
+	ibv_ack_cq_events(NULL, 1);
+	CODE(ibv_destroy_srq(NULL), EINVAL);
+	CODE(ibv_destroy_srq((struct ibv_srq *)end.pd), EINVAL);
+	CODE(ibv_destroy_comp_channel(NULL), EINVAL);
+	NONE(ibv_create_comp_channel((struct ibv_context *)end.pd), EINVAL);
+}
+
+#define CLAIM(name) { #name, name }
+static const struct {
+	const char *name;
+	void (*body)(void);
+} CLAIMS[] = {
+	CLAIM(messages_arrive_with_all_that_is_told_of_them),
+	CLAIM(reads_writes_and_atomics_reach_the_peers_memory),
+	CLAIM(datagrams_need_an_address_handle),
+	CLAIM(a_list_ends_at_the_first_that_is_refused),
+	CLAIM(queues_are_full_at_their_size_and_not_before),
+	CLAIM(inline_data_are_copied_by_the_post),
+	CLAIM(changes_that_are_refused_change_nothing),
+	CLAIM(a_reset_takes_completions_along),
+	CLAIM(queue_pairs_come_in_the_kinds_that_there_are),
+	CLAIM(work_requests_built_call_by_call_go_all_or_none),
+	CLAIM(an_armed_queue_gives_one_event),
+	CLAIM(who_destroys_a_queue_waits_for_acknowledgements),
+	CLAIM(queues_are_as_long_as_asked_for),
+	CLAIM(completions_are_read_field_by_field),
+	CLAIM(receives_come_from_a_shared_queue),
+	CLAIM(asynchronous_events_name_their_object),
+	CLAIM(threads_may_post_to_one_queue_pair),
+	CLAIM(queue_pairs_may_go_in_the_middle_of_traffic),
+	CLAIM(strangers_and_the_dead_are_refused_everywhere),
+};
+
+int main(int argc, char **argv)
+{
+	for (size_t at = 0; argc == 2 && at < sizeof CLAIMS / sizeof *CLAIMS; at++)
+		if (!strcmp(argv[1], CLAIMS[at].name)) {
+			CLAIMS[at].body();
+			return 0;
+		}
+	return 2;
+}

@@ -1,0 +1,46 @@
+//! Completion queues and channels, queue pairs, posting and events, as a C program uses and misuses
+//! them. The claims are functions of tests/c/queues.c.
+
+mod common;
+
+use common::{ONE_DEVICE, Place, printed};
+
+fn claim(name: &str) {
+    let place = Place::new(name);
+    let program = place.compile("queues.c");
+    let config = place.configure(ONE_DEVICE);
+    printed(place.command(&program, &config).arg(name).output().unwrap());
+}
+
+macro_rules! claims {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                claim(stringify!($name));
+            }
+        )*
+    };
+}
+
+claims! {
+    messages_arrive_with_all_that_is_told_of_them
+    reads_writes_and_atomics_reach_the_peers_memory
+    datagrams_need_an_address_handle
+    a_list_ends_at_the_first_that_is_refused
+    queues_are_full_at_their_size_and_not_before
+    inline_data_are_copied_by_the_post
+    changes_that_are_refused_change_nothing
+    a_reset_takes_completions_along
+    queue_pairs_come_in_the_kinds_that_there_are
+    work_requests_built_call_by_call_go_all_or_none
+    an_armed_queue_gives_one_event
+    who_destroys_a_queue_waits_for_acknowledgements
+    queues_are_as_long_as_asked_for
+    completions_are_read_field_by_field
+    receives_come_from_a_shared_queue
+    asynchronous_events_name_their_object
+    threads_may_post_to_one_queue_pair
+    queue_pairs_may_go_in_the_middle_of_traffic
+    strangers_and_the_dead_are_refused_everywhere
+}
