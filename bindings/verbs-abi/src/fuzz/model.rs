@@ -103,9 +103,12 @@ impl Model {
         true
     }
 
-    /// What a destruction has to give.
+    /// What a destruction has to give. A device is closed in any case; what was made with it goes on.
     pub(super) fn verdict(&self, handle: Handle) -> i32 {
         let Some(at) = handle.thing else { return libc::EINVAL };
+        if self.things[at].kind == Kind::Context {
+            return 0;
+        }
         let is_used = self.things.iter().any(|thing| thing.live && thing.of.contains(&at));
         if is_used { libc::EBUSY } else { 0 }
     }
