@@ -33,8 +33,7 @@ impl Errno {
 
     /// The thread's `errno`, which a function of ours has set.
     pub(crate) fn last() -> Errno {
-        // SAFETY: gives the calling thread's own `errno`, which nobody else writes.
-        Errno(unsafe { *libc::__errno_location() })
+        std::io::Error::last_os_error().into()
     }
 
     /// The number that C has for it.

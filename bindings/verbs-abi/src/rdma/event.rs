@@ -33,7 +33,7 @@ use crate::handle::{Entry, Object, object};
 use crate::runtime::Device;
 
 /// Most private data that a message has.
-const DATA_MAX: usize = 256;
+const DATA_MAX: usize = 255;
 
 /// What a program's event pointer points to.
 #[repr(C)]
@@ -372,13 +372,13 @@ fn publish(
         Event::registry().insert(PublicEvent { event, data }, Event { _counted: counted_event });
     let public = entry.public();
     if len > 0 {
-        // SAFETY: a slot is never freed, and the program has not got it yet. Both kinds of
-        // parameters begin with the data and their length, which is less than 256.
-        unsafe {
-            let place = &raw mut (*public).event.param.conn;
-            (*place).private_data = (&raw const (*public).data).cast();
-            (*place).private_data_len = len as u8;
-        }
+        // SAFETY: a slot is never freed, and the program has not got it yet.
+        let it = unsafe { &mut *public };
+        // SAFETY: both kinds of parameters begin with the data and their length.
+        let conn = unsafe { &mut it.event.param.conn };
+        conn.private_data = it.data.as_ptr().cast();
+        // Less than 256.
+        conn.private_data_len = len as u8;
     }
     Some(public.cast())
 }

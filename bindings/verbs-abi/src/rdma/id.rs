@@ -1,9 +1,10 @@
 //! `rdma_cm_id`: a listener, a connection, or what becomes one.
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use std::net::SocketAddr;
 use uroce::Psn;
 use uroce::cm::Agreed;
 use uroce::cm::raw::{CmId, ConnectRequest, Manager, PortSpace, ResolvedPath, random_psn};
@@ -16,7 +17,7 @@ use super::mcast::Groups;
 use super::{listen, shared};
 use crate::abi::{
     IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp,
-    ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_port_space,
+    ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_port_space,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -159,62 +160,66 @@ impl Entry<Id> {
         self.public().cast()
     }
 
+    /// What the program's structure says; the program may have written any pointers.
+    pub(crate) fn view(&self) -> rdma_cm_id {
+        // SAFETY: a slot is never freed.
+        unsafe { self.c().read() }
+    }
+
+    /// Changes the program's structure.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut rdma_cm_id)) {
+        // SAFETY: a slot is never freed. Programs read it when a call has returned or an event was
+        // taken; what they do meanwhile they would do with any librdmacm.
+        change(unsafe { &mut *self.c() });
+    }
+
     /// The queue pair that the program says it has.
     pub(crate) fn qp(&self) -> *mut ibv_qp {
-        // SAFETY: a slot is never freed; the program may have written any pointer.
-        unsafe { (&raw const (*self.c()).qp).read() }
+        self.view().qp
     }
 
     /// Shows the addresses.
     pub(crate) fn show_addresses(&self, state: &State) {
-        let c = self.c();
-        if let Some(local) = state.local {
-            let local = address::storage(local);
-            // SAFETY: a slot is never freed; programs only read these fields.
-            unsafe { (*c).route.addr.__bindgen_anon_1.src_storage = local };
-        }
-        if let Some(peer) = state.peer {
-            let peer = address::storage(peer);
-            // SAFETY: as above.
-            unsafe { (*c).route.addr.__bindgen_anon_2.dst_storage = peer };
-        }
+        self.update(|c| {
+            if let Some(local) = state.local {
+                c.route.addr.__bindgen_anon_1.src_storage = address::storage(local);
+            }
+            if let Some(peer) = state.peer {
+                c.route.addr.__bindgen_anon_2.dst_storage = address::storage(peer);
+            }
+        });
     }
 
     /// Shows the device that it is bound to.
     pub(crate) fn show_device(&self, device: &'static Device, port: u8) -> Result<(), Errno> {
         let shared = shared::of(device)?;
-        let c = self.c();
-        // SAFETY: a slot is never freed; programs only read these fields.
-        unsafe {
-            (*c).verbs = shared.verbs();
-            (*c).port_num = port;
-            if (*c).pd.is_null() {
-                (*c).pd = shared.pd();
+        self.update(|c| {
+            c.verbs = shared.verbs();
+            c.port_num = port;
+            if c.pd.is_null() {
+                c.pd = shared.pd();
             }
-        }
+        });
         Ok(())
     }
 
     /// Shows the way to the peer.
     pub(crate) fn show_path(&self, record: ibv_sa_path_rec) {
-        let (public, c) = (self.public(), self.c());
-        // SAFETY: a slot is never freed; programs only read these fields.
-        unsafe {
-            (*c).route.addr.addr.ibaddr.sgid = record.sgid;
-            (*c).route.addr.addr.ibaddr.dgid = record.dgid;
-            (*c).route.addr.addr.ibaddr.pkey = record.pkey;
-            (*public).path = record;
-        }
+        self.update(|c| {
+            let ibv_sa_path_rec { sgid, dgid, pkey, .. } = record;
+            c.route.addr.addr.ibaddr = rdma_ib_addr { sgid, dgid, pkey };
+        });
+        // SAFETY: a slot is never freed; programs only read it.
+        unsafe { (*self.public()).path = record };
     }
 
     /// Shows that the route is resolved.
     pub(crate) fn show_route(&self) {
-        let (public, c) = (self.public(), self.c());
-        // SAFETY: as above.
-        unsafe {
-            (*c).route.path_rec = &raw mut (*public).path;
-            (*c).route.num_paths = 1;
-        }
+        let path_rec = self.public().wrapping_byte_add(offset_of!(PublicId, path)).cast();
+        self.update(|c| {
+            c.route.path_rec = path_rec;
+            c.route.num_paths = 1;
+        });
     }
 }
 
@@ -288,10 +293,8 @@ pub(crate) fn incoming(
             false => (state.channel()?.public(), state.options),
         }
     };
-    let c = listener.c();
-    // SAFETY: a slot is never freed.
-    let (context, ps) = unsafe { ((*c).context, (*c).ps) };
-    let id = create(channel, context, ps)?;
+    let like = listener.view();
+    let id = create(channel, like.context, like.ps)?;
     let manager = device.context()?.connection_manager();
     let set_up = || {
         manager.set_sink(cm, &id.post(device))?;
@@ -343,9 +346,8 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
 
 /// Acknowledges the event that an id shows, which is the result of its last call.
 pub(crate) fn release_event(id: &Entry<Id>) {
-    let c = id.c();
-    // SAFETY: a slot is never freed; the program may have written any pointer.
-    let event = unsafe { (&raw mut (*c).event).replace(std::ptr::null_mut()) };
+    let event = id.view().event;
+    id.update(|c| c.event = std::ptr::null_mut());
     // One that the program has acknowledged itself is none any more.
     let _ = event::acknowledge(event);
 }

@@ -21,9 +21,7 @@ fn migrate(id: *const rdma_cm_id, to: *mut rdma_event_channel) -> Result<(), Err
         }
         let new = if becomes_sync { Channel::create() } else { Channel::registry().hold(to) }?;
         id.mailbox.move_to(&new)?;
-        let c = id.c();
-        // SAFETY: a slot is never freed; programs only read this field.
-        unsafe { (*c).channel = new.public() };
+        id.update(|c| c.channel = new.public());
         let was_sync = std::mem::replace(&mut state.is_sync, becomes_sync);
         let former = state.channel.replace(new);
         former.filter(|_| was_sync).map(|former| former.public())

@@ -40,31 +40,28 @@ unsafe fn set(
     let mut state = id.state();
     // Numbers of options are small.
     let (level, option) = (level.cast_unsigned(), option.cast_unsigned());
-    // SAFETY: by the caller's promise, in all of them.
+    // SAFETY: by the caller's promise.
+    let byte = || unsafe { value::<u8>(place, len) };
+    // SAFETY: as above.
+    let flag = || unsafe { value::<c_int>(place, len) }.map(|flag| flag != 0);
     match (level, option) {
-        (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
-            state.options.tos = Some(unsafe { value::<u8>(place, len) }?);
-        }
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => state.options.tos = Some(byte()?),
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
-            let timeout = unsafe { value::<u8>(place, len) }?;
+            let timeout = byte()?;
             if timeout > TIMEOUT_MAX {
                 return Err(Errno::EINVAL);
             }
             state.options.ack_timeout = Some(timeout);
         }
-        (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {
-            let reuse = unsafe { value::<c_int>(place, len) }? != 0;
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY) => {
+            let flag = flag()?;
             if state.stage != Stage::Idle {
                 return Err(Errno::EINVAL);
             }
-            state.options.reuse = reuse;
-        }
-        (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => {
-            let v6_only = unsafe { value::<c_int>(place, len) }? != 0;
-            if state.stage != Stage::Idle {
-                return Err(Errno::EINVAL);
+            match option {
+                RDMA_OPTION_ID_REUSEADDR => state.options.reuse = flag,
+                _ => state.options.v6_only = flag,
             }
-            state.options.v6_only = v6_only;
         }
         // On RoCE paths are found, not given.
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => return Err(Errno::EOPNOTSUPP),

@@ -61,12 +61,10 @@ impl Entry<Id> {
 /// Creates the queue pair of an id, of what the program leaves open with parts of the id's own, and
 /// makes it ready for receives; of datagrams, for sends.
 fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
-    let c = id.c();
+    let rdma_cm_id { verbs, pd: own_pd, srq: own_srq, .. } = id.view();
     if id.state().device.is_none() || !id.qp().is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: a slot is never freed.
-    let (verbs, own_pd, own_srq) = unsafe { ((*c).verbs, (*c).pd, (*c).srq) };
     if init.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || init.pd.is_null() {
         init.comp_mask |= IBV_QP_INIT_ATTR_PD;
         init.pd = own_pd;
@@ -91,11 +89,10 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
         Ok(pointer)
     };
     let pointer = created().inspect_err(|_| made.undo(id))?;
-    // SAFETY: a slot is never freed; programs only read these fields.
-    unsafe {
-        (*c).qp = pointer;
-        (*c).pd = init.pd;
-    }
+    id.update(|c| {
+        c.qp = pointer;
+        c.pd = init.pd;
+    });
     Ok(())
 }
 
@@ -108,30 +105,24 @@ struct Queues {
 impl Queues {
     /// Fills in the completion queues that the program leaves open: the id's, made if it has none.
     fn complete(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<Queues, Errno> {
-        let c = id.c();
+        let rdma_cm_id { send_cq, recv_cq, .. } = id.view();
         let mut made = Queues { send: false, recv: false };
-        // SAFETY: a slot is never freed.
-        let (send_cq, recv_cq) = unsafe { ((*c).send_cq, (*c).recv_cq) };
         if init.recv_cq.is_null() && recv_cq.is_null() {
             let (channel, cq) = queue(id, init.cap.max_recv_wr)?;
             made.recv = true;
-            // SAFETY: as above; programs only read these fields.
-            unsafe { ((*c).recv_cq_channel, (*c).recv_cq) = (channel, cq) };
+            id.update(|c| (c.recv_cq_channel, c.recv_cq) = (channel, cq));
         }
         if init.send_cq.is_null() && send_cq.is_null() {
             let (channel, cq) = queue(id, init.cap.max_send_wr).inspect_err(|_| made.undo(id))?;
             made.send = true;
-            // SAFETY: as above.
-            unsafe { ((*c).send_cq_channel, (*c).send_cq) = (channel, cq) };
+            id.update(|c| (c.send_cq_channel, c.send_cq) = (channel, cq));
         }
-        // SAFETY: as above.
-        unsafe {
-            if init.recv_cq.is_null() {
-                init.recv_cq = (*c).recv_cq;
-            }
-            if init.send_cq.is_null() {
-                init.send_cq = (*c).send_cq;
-            }
+        let rdma_cm_id { send_cq, recv_cq, .. } = id.view();
+        if init.recv_cq.is_null() {
+            init.recv_cq = recv_cq;
+        }
+        if init.send_cq.is_null() {
+            init.send_cq = send_cq;
         }
         Ok(made)
     }
@@ -143,9 +134,7 @@ impl Queues {
 
 /// A completion queue with a channel of its own, for so many work requests.
 fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
-    let c = id.c();
-    // SAFETY: a slot is never freed.
-    let verbs = unsafe { (*c).verbs };
+    let verbs = id.view().verbs;
     // SAFETY: what is passed is looked up.
     let events = unsafe { channel::ibv_create_comp_channel(verbs) };
     if events.is_null() {
@@ -153,7 +142,7 @@ fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq
     }
     let len = c_int::try_from(len.max(1)).map_err(|_| Errno::EINVAL)?;
     // SAFETY: as above.
-    let queue = unsafe { cq::ibv_create_cq(verbs, len, c.cast(), events, 0) };
+    let queue = unsafe { cq::ibv_create_cq(verbs, len, id.c().cast(), events, 0) };
     if queue.is_null() {
         let error = Errno::last();
         // SAFETY: the one that was just created.
@@ -166,20 +155,23 @@ fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq
 /// Destroys completion queues that were made for an id, and waits until their events are
 /// acknowledged.
 fn destroy_queues(id: &Entry<Id>, send: bool, recv: bool) {
-    let c = id.c();
-    // SAFETY: slots are never freed, and what the program may have written is looked up.
-    unsafe {
-        if recv && !(*c).recv_cq_channel.is_null() {
-            cq::ibv_destroy_cq((*c).recv_cq);
-            channel::ibv_destroy_comp_channel((*c).recv_cq_channel);
-            ((*c).recv_cq, (*c).recv_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
-        }
-        if send && !(*c).send_cq_channel.is_null() {
-            cq::ibv_destroy_cq((*c).send_cq);
-            channel::ibv_destroy_comp_channel((*c).send_cq_channel);
-            ((*c).send_cq, (*c).send_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
-        }
+    let nothing = (std::ptr::null_mut(), std::ptr::null_mut());
+    let it = id.view();
+    if recv && !it.recv_cq_channel.is_null() {
+        destroy_queue(it.recv_cq_channel, it.recv_cq);
+        id.update(|c| (c.recv_cq_channel, c.recv_cq) = nothing);
     }
+    if send && !it.send_cq_channel.is_null() {
+        destroy_queue(it.send_cq_channel, it.send_cq);
+        id.update(|c| (c.send_cq_channel, c.send_cq) = nothing);
+    }
+}
+
+fn destroy_queue(events: *mut ibv_comp_channel, queue: *mut ibv_cq) {
+    // SAFETY: what the program may have written is looked up.
+    unsafe { cq::ibv_destroy_cq(queue) };
+    // SAFETY: as above.
+    unsafe { channel::ibv_destroy_comp_channel(events) };
 }
 
 /// RESET to INIT, of datagrams to RTS.
@@ -255,9 +247,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         if result != 0 {
             return Err(Errno::of(result));
         }
-        let c = id.c();
-        // SAFETY: a slot is never freed; programs only read this field.
-        unsafe { (*c).qp = std::ptr::null_mut() };
+        id.update(|c| c.qp = std::ptr::null_mut());
         destroy_queues(&id, true, true);
         Ok(())
     });
@@ -283,9 +273,7 @@ fn to_init(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, E
     if state.device.is_none() {
         return Err(Errno::EINVAL);
     }
-    let c = id.c();
-    // SAFETY: a slot is never freed.
-    attr.port_num = unsafe { (*c).port_num };
+    attr.port_num = id.view().port_num;
     attr.pkey_index = 0;
     let common = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     if id.space == PortSpace::Udp {

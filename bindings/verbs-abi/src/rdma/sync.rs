@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::channel::Channel;
 use super::event;
 use super::id::{Id, release_event};
-use crate::abi::RDMA_CM_EVENT_REJECTED;
+use crate::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
 use crate::errno::Errno;
 use crate::handle::{Entry, Object};
 
@@ -24,12 +24,9 @@ pub(crate) fn complete(id: &Arc<Entry<Id>>) -> Result<(), Errno> {
     };
     release_event(id);
     let event = event::next(&channel)?;
-    let c = id.c();
-    // SAFETY: slots are never freed, and this event nobody else knows.
-    let (number, status) = unsafe {
-        (*c).event = event;
-        ((*event).event, (*event).status)
-    };
+    id.update(|c| c.event = event);
+    // SAFETY: an event that was just made, which is never freed.
+    let rdma_cm_event { event: number, status, .. } = unsafe { event.read() };
     match status {
         0 => Ok(()),
         _ if number == RDMA_CM_EVENT_REJECTED => Err(Errno::ECONNREFUSED),
