@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use uroce::{Gid, QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, SendQueue};
 
@@ -25,6 +26,10 @@ use crate::ibv::lock::Locked;
 use crate::ibv::pd::{self, Pd};
 use crate::ibv::qp_ex::{self, Batch};
 use crate::ibv::srq::{self, Srq};
+
+/// The longest time that datagrams may take to leave, and the time between two looks.
+const LEAVE: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_micros(50);
 
 /// A queue pair.
 pub(crate) struct Qp {
@@ -205,10 +210,27 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
         return Err(error);
     }
     event::forget::<Qp>(&found.context, qp.cast());
+    let_go(&found);
     // One whose lcore is lost does nothing any more either.
     let _ = found.control.modify(&QpChange::to(QpState::Reset), None);
     purge(&found);
     Ok(())
+}
+
+/// Waits shortly until what was posted is on its way, where no answer is waited for: programs send
+/// datagrams, never ask what became of them, and end the queue pair at once. A NIC has them sent by
+/// then.
+fn let_go(qp: &Qp) {
+    if qp.control.qp_type() == QpType::Rc {
+        return;
+    }
+    let end = Instant::now() + LEAVE;
+    let is_under_way =
+        |sq: &mut Sq| sq.queue.state() == QpState::Rts && sq.queue.room() < qp.caps.max_send_wr;
+    // One whose lock this thread holds has a batch that will never be posted.
+    while qp.sq.with(is_under_way).unwrap_or(false) && Instant::now() < end {
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn is_in_group(qp: &Qp) -> bool {
