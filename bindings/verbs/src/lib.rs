@@ -85,8 +85,12 @@
 //! `&`, and each completion is given to one thread.
 //!
 //! The work is done by the device's lcores, which poll. Where CPUs are few, the configuration's
-//! `idle` says what they do without work, and a thread can drive an lcore itself
-//! ([`Context::adopt_lcore`]).
+//! `idle` says what they do without work, a thread can drive an lcore itself
+//! ([`Context::adopt_lcore`]), and with `driver = "poller"` threads that poll do so while they poll.
+//! Then a poll that finds nothing makes a turn of the lcores; nothing that it does waits, enters the
+//! kernel or needs the thread to be known. A signal handler may poll in the middle of that; one that
+//! leaves it by `longjmp`, or by `exit` to where the device is closed, leaves the lcore driven for
+//! ever and whoever needs it waiting. A thread that is cancelled ends after the turn.
 //!
 //! # Cleaning up
 //!

@@ -1,0 +1,253 @@
+"""Perftest as Debian ships it over the drop-in library, beside uroce-perf on the same port.
+
+Both have the same two configurations, ends of a memif link. Runs of one and the other take turns, so
+that a machine that becomes slower becomes so for both; medians are compared. uroce-perf takes its
+lcore over; perftest knows nothing of lcores, and drives them by polling.
+
+Then what needs no second end: how long a gigabyte takes to register, and whether posting and polling
+enter the kernel: the system calls of the thread that does both, at two numbers of messages.
+"""
+
+import argparse
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Most that a run may take.
+PATIENCE = 120
+MESSAGES = (1600, 80_000)
+
+CONFIG = """[eal]
+memory_mb = 128
+
+[[device]]
+name = "uroce0"
+driver = "poller"
+idle = "sleep"
+
+[[device.port]]
+ethdev = {{ vdev = "net_memif0,role={role},socket={socket},socket-abstract=no,bsize=8192,rsize=10" }}
+ip = ["192.0.2.{host}/24"]
+mtu = 4200
+"""
+
+# Registers memory that is there already; the least of several counts.
+REGISTER = """
+import mmap, time
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.mr import MR
+import pyverbs.enums as e
+import ctypes
+size = 1 << 30
+memory = mmap.mmap(-1, size)
+memory.madvise(mmap.MADV_HUGEPAGE)
+for at in range(0, size, 4096):
+    memory[at] = 1
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+with Context(name="uroce0") as context, PD(context) as pd:
+    times = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        mr = MR(pd, size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE, address=address)
+        times.append(time.perf_counter() - begin)
+        mr.close()
+    print("seconds", min(times))
+"""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test that both programs know by the same words."""
+
+    name: str
+    words: tuple
+    column: int
+    """The figure's place in perftest's row."""
+    unit: str
+    bound: float
+    """Of bandwidths, the least share; of latencies, the most microseconds more."""
+
+    @property
+    def is_latency(self):
+        return self.name.endswith("_lat")
+
+    def passes(self, perftest, ours):
+        """Is perftest's figure near enough to uroce-perf's?"""
+        if self.is_latency:
+            return perftest - ours <= self.bound
+        return perftest >= self.bound * ours
+
+
+TESTS = (
+    Test("write_bw", ("-s", "65536", "-n", "20000"), 3, "MiB/s", 0.8),
+    Test("send_bw", ("-s", "8", "-l", "16", "-n", "3200000"), 4, "M/s", 0.8),
+    # The typical latency: perftest's median.
+    Test("write_lat", ("-s", "8", "-n", "100000"), 4, "us", 0.5),
+)
+
+
+class Bench:
+    """Runs programs at both ends of a link."""
+
+    def __init__(self, directory, build, verbose):
+        self.directory, self.build, self.verbose = Path(directory), Path(build), verbose
+        ends = (("server", 1), ("client", 2))
+        self.configs = [self.directory / f"{role}.toml" for role, _ in ends]
+        link = self.directory / "memif.sock"
+        for config, (role, host) in zip(self.configs, ends):
+            config.write_text(CONFIG.format(role=role, socket=link, host=host), encoding="utf-8")
+        self.environment = dict(os.environ, XDG_RUNTIME_DIR=str(self.directory))
+
+    def uroce_perf(self, end, words):
+        """The words of uroce-perf at an end."""
+        return [self.build / "uroce-perf", *words, "--config", self.configs[end]]
+
+    def unmodified(self, end, words):
+        """The words of a program over the library, at an end."""
+        return [self.build / "uroce-run", "--config", self.configs[end], "--", *words]
+
+    def start(self, words):
+        """Starts a program."""
+        words = [str(word) for word in words]
+        if self.verbose:
+            print("+", *words, file=sys.stderr)
+        return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def pair(self, server, client):
+        """What the client of two programs prints."""
+        serving = self.start(server)
+        try:
+            time.sleep(1)
+            asking = self.start(client)
+            try:
+                text = asking.communicate(timeout=PATIENCE)[0]
+            finally:
+                asking.kill()
+            if asking.returncode:
+                raise RuntimeError(f"{client[-1]}: status {asking.returncode}\n{text}")
+            said = serving.communicate(timeout=PATIENCE)[0]
+            if serving.returncode:
+                raise RuntimeError(f"the server ended with status {serving.returncode}\n{said}")
+        finally:
+            serving.kill()
+            serving.wait()
+        return text
+
+    def figure(self, test, is_perftest):
+        """One run of one program."""
+        port = ("-p", str(free_port()))
+        if is_perftest:
+            words = (f"ib_{test.name}", "-F", *test.words, *port)
+            ends = [self.unmodified(end, words) for end in (0, 1)]
+        else:
+            words = (test.name, *test.words, *port)
+            ends = [self.uroce_perf(end, words) for end in (0, 1)]
+        text = self.pair(ends[0], [*ends[1], "127.0.0.1"])
+        for line in text.splitlines():
+            if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line):
+                return float(line.split()[test.column])
+        raise RuntimeError(f"no figure of {test.name} in\n{text}")
+
+    def system_calls(self, test, messages):
+        """How often the thread that posts and polls entered the kernel."""
+        port = ("-p", str(free_port()))
+        size = [word for word in test.words[:test.words.index("-n")]]
+        words = (f"ib_{test.name}", "-F", *size, "-n", str(messages), *port)
+        log = self.directory / "strace.log"
+        # Without -f: this thread alone, from the loader's first call to the end.
+        traced = ["strace", "-o", log, *self.unmodified(1, words), "127.0.0.1"]
+        self.pair(self.unmodified(0, words), traced)
+        return len(log.read_text(encoding="utf-8", errors="replace").splitlines())
+
+    def registration(self):
+        """Seconds that a gigabyte takes to register."""
+        program = self.start(self.unmodified(0, ["/usr/bin/python3", "-c", REGISTER]))
+        text = program.communicate(timeout=PATIENCE)[0]
+        found = re.search(r"^seconds (\S+)$", text, re.MULTILINE)
+        if not found:
+            raise RuntimeError(f"no registration:\n{text}")
+        return float(found[1])
+
+
+def free_port():
+    """A TCP port that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def compare(bench, test, runs):
+    """One row: medians of runs that took turns."""
+    figures = {True: [], False: []}
+    for _ in range(runs):
+        for is_perftest in (False, True):
+            figures[is_perftest].append(bench.figure(test, is_perftest))
+    ours, perftest = (statistics.median(figures[key]) for key in (False, True))
+    passes = test.passes(perftest, ours)
+    return {"test": " ".join((test.name, *test.words)), "unit": test.unit, "uroce_perf": ours,
+            "perftest": perftest, "ratio": round(perftest / ours, 3), "passes": passes,
+            "runs": {"uroce_perf": figures[False], "perftest": figures[True]}}
+
+
+def kernel_entries(bench, test):
+    """The calls that come on top when there are many times the messages."""
+    few, many = (bench.system_calls(test, messages) for messages in MESSAGES)
+    # What a run does at its ends may differ by a wait or two.
+    return {"test": test.name, "messages": MESSAGES, "system_calls": [few, many],
+            "passes": many - few < (MESSAGES[1] - MESSAGES[0]) / 1000}
+
+
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(prog="deploy/unmodified", description=(
+        "Debian's perftest, unmodified over uroce's libibverbs.so.1, beside uroce-perf on the same "
+        "port in the same run; the time that registering 1 GiB takes; and whether posting and "
+        "polling enter the kernel. Ends with status 1 if something is worse than it should be."))
+    parser.add_argument("--runs", type=int, default=5, help="of each; the median counts (5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--verbose", action="store_true", help="print what is run")
+    options = parser.parse_args()
+    build = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    with tempfile.TemporaryDirectory(prefix="uroce-unmodified-") as directory:
+        bench = Bench(directory, build, options.verbose)
+        rows = [compare(bench, test, options.runs) for test in TESTS]
+        entries = [kernel_entries(bench, test) for test in TESTS]
+        seconds = bench.registration()
+    report = {"figures": rows, "kernel": entries,
+              "registration_1gib": {"seconds": seconds, "passes": seconds < 1e-3}}
+    print(json.dumps(report, indent=1) if options.json else table(report))
+    verdicts = [*rows, *entries, report["registration_1gib"]]
+    return 0 if all(verdict["passes"] for verdict in verdicts) else 1
+
+
+def table(report):
+    """For people."""
+    lines = [f"{'test':<34} {'uroce-perf':>12} {'perftest':>12}       ratio"]
+    for row in report["figures"]:
+        mark = "" if row["passes"] else "  too far"
+        lines.append(f"{row['test']:<34} {row['uroce_perf']:>12.2f} {row['perftest']:>12.2f} "
+                     f"{row['unit']:<5} {row['ratio']:.2f}{mark}")
+    for entry in report["kernel"]:
+        (few, many), (calls, more) = entry["messages"], entry["system_calls"]
+        mark = "" if entry["passes"] else "  too many"
+        lines.append(f"ib_{entry['test']}: system calls of the posting thread: {calls} at {few} "
+                     f"messages, {more} at {many}{mark}")
+    registration = report["registration_1gib"]
+    mark = "" if registration["passes"] else "  too slow"
+    lines.append(f"registering 1 GiB: {registration['seconds'] * 1e6:.0f} us{mark}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
