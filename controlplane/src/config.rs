@@ -289,6 +289,11 @@ pub struct PortConfig {
     /// Ethernet address, unicast; default: the device's.
     #[serde(default, deserialize_with = "text::mac")]
     pub mac: Option<Mac>,
+    /// Ethernet address of another process's port on the link that has the same addresses. What is
+    /// for them goes there, not to this process: two processes are one host to each other and to
+    /// programs that know one address. Unicast; default: none.
+    #[serde(default, deserialize_with = "text::mac")]
+    pub twin: Option<Mac>,
     /// Descriptors of each receive queue, 64 to 32768; default 1024. The driver's limits count.
     #[serde(default = "text::default_descriptors")]
     pub rx_descriptors: u16,
@@ -318,6 +323,7 @@ impl PortConfig {
             routes: Vec::new(),
             migrate_on_link_down: true,
             mac: None,
+            twin: None,
             rx_descriptors: text::default_descriptors(),
             tx_descriptors: text::default_descriptors(),
             mbufs: None,

@@ -140,9 +140,9 @@ impl Route {
         port: u8,
         ports: &[Neighbours],
     ) -> Result<Self, PathError> {
-        let next_hop = |routes: &Routes, dst| match ports.iter().any(|p| p.routes().is_own(dst)) {
-            true => Ok(NextHop::Own),
-            false => routes.next_hop(dst),
+        let next_hop = |routes: &Routes, dst| {
+            let owner = ports.iter().map(Neighbours::routes).find(|routes| routes.is_own(dst));
+            owner.map_or_else(|| routes.next_hop(dst), |owner| Ok(owner.own_hop()))
         };
         Self::between(vector, port, ports, next_hop)
     }
@@ -182,7 +182,11 @@ impl Route {
         now: Instant,
         neighbours: &mut Neighbours,
     ) -> Result<Option<Mac>, PathError> {
-        let NextHop::Neighbour(next_hop) = self.next_hop else { return Ok(Some(Mac::LOOPBACK)) };
+        let next_hop = match self.next_hop {
+            NextHop::Neighbour(next_hop) => next_hop,
+            NextHop::Own => return Ok(Some(Mac::LOOPBACK)),
+            NextHop::Twin(mac) => return Ok(Some(mac)),
+        };
         match neighbours.resolve(now, next_hop) {
             Resolution::Ready(mac) => Ok(Some(mac)),
             Resolution::Pending => Ok(None),

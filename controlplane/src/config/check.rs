@@ -80,9 +80,10 @@ fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
         require(fits, &field("netdev"), "is not 1 to 15 characters without slash and space")?;
     }
     check_routes(port, name)?;
-    if let Some(mac) = port.mac {
+    for (name, mac) in [("mac", port.mac), ("twin", port.twin)] {
+        let Some(mac) = mac else { continue };
         let is_host = !mac.is_multicast() && mac != uroce_wire::Mac::default();
-        require(is_host, &field("mac"), &format!("{mac} is not one station's address"))?;
+        require(is_host, &field(name), &format!("{mac} is not one station's address"))?;
     }
     within(&field("rx_descriptors"), port.rx_descriptors, 64..=32768)?;
     within(&field("tx_descriptors"), port.tx_descriptors, 64..=32768)?;

@@ -121,7 +121,8 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let state = netdevs.as_ref().and_then(|netdevs| netdevs.state_of(number));
         let mac = config.mac.unwrap_or_else(|| port.mac());
         let own = GidTable::new(&addresses(config, mac, state.as_ref()));
-        let neighbours = Neighbours::new(mac, config.vlan, Routes::new(own, routes(config)));
+        let routes = Routes::new(own, routes(config)).with_twin(config.twin);
+        let neighbours = Neighbours::new(mac, config.vlan, routes);
         let loss = config.loss;
         let watch = PortWatch::new(config, port.mtu(), state);
         bindings.push(PortBinding {

@@ -12,6 +12,8 @@
 
 use std::net::IpAddr;
 
+use uroce_wire::Mac;
+
 use super::gid_table::GidTable;
 use super::prefix::{IpNetwork, IpPrefix, is_link_local, is_unicast};
 
@@ -39,6 +41,8 @@ pub enum NextHop {
     Neighbour(IpAddr),
     /// Nowhere: the destination is our own.
     Own,
+    /// To the port of another process that has our address, too.
+    Twin(Mac),
 }
 
 /// A static route: packets for that network go to that neighbour.
@@ -64,12 +68,19 @@ impl StaticRoute {
 pub struct Routes {
     own: GidTable,
     routes: Vec<StaticRoute>,
+    twin: Option<Mac>,
 }
 
 impl Routes {
     /// The routes of a port with these addresses.
     pub fn new(own: GidTable, routes: Vec<StaticRoute>) -> Self {
-        Self { own, routes }
+        Self { own, routes, twin: None }
+    }
+
+    /// With what is for its own addresses sent to the twin of that Ethernet address.
+    pub fn with_twin(mut self, twin: Option<Mac>) -> Self {
+        self.twin = twin;
+        self
     }
 
     /// The port's addresses.
@@ -89,9 +100,14 @@ impl Routes {
     /// [`RouteError`].
     pub fn next_hop(&self, dst: IpAddr) -> Result<NextHop, RouteError> {
         match self.is_own(dst) {
-            true => Ok(NextHop::Own),
+            true => Ok(self.own_hop()),
             false => self.way(dst).map(|(_, neighbour)| NextHop::Neighbour(neighbour)),
         }
+    }
+
+    /// Where packets for the port's own addresses go.
+    pub(crate) fn own_hop(&self) -> NextHop {
+        self.twin.map_or(NextHop::Own, NextHop::Twin)
     }
 
     /// The neighbour that leads to what is not the port's own, and the length of the prefix that
