@@ -139,7 +139,7 @@ fn files(options: &Options) -> Result<Option<Vec<PathBuf>>, String> {
 
 /// The tree of the identity that the program will probably have. It says so itself if it has another.
 fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, String> {
-    if let Some(name) = netdev.filter(|name| !PathBuf::from("/sys/class/net").join(name).exists()) {
+    if let Some(name) = netdev.filter(|name| !is_netdev(name)) {
         return Err(format!("there is no network interface {name:?} (see `ip link`)"));
     }
     let is_free = |identity: &&Identity| {
@@ -152,6 +152,12 @@ fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, Str
         Context::preview(config, name).ok().flatten().unwrap_or_default()
     };
     tree::write(config, ports, netdev).map_err(text)
+}
+
+/// Whether our network namespace has an interface; what /sys shows may be another one's.
+fn is_netdev(name: &str) -> bool {
+    let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    table.lines().any(|line| line.split_once(':').is_some_and(|(first, _)| first.trim() == name))
 }
 
 /// A list of paths as the loader takes it.
