@@ -152,10 +152,9 @@ def run(context, guests):
     loopback_addresses()
     of_pyverbs = [case for case in chosen if isinstance(case, pyverbssuite.Case)]
     results = Applications(context).run([case for case in chosen if case not in of_pyverbs], guests)
-    results += pyverbssuite.run(context, of_pyverbs)
     for line in summary(results):
         context.report.line(line)
-    return results
+    return results + pyverbssuite.run(context, of_pyverbs)
 
 
 def table(everything):
@@ -171,6 +170,8 @@ def loopback_addresses():
 
 def summary(results):
     """How many cases of each program passed, by who was joined to whom."""
+    if not results:
+        return
     names = list(dict.fromkeys(result.case.program.name for result in results))
     yield f"{'program':20} " + " ".join(f"{pairing:>9}" for pairing in PAIRINGS)
     for name in names:

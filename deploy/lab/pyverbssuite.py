@@ -24,6 +24,8 @@ SECONDS = 240
 NETDEV = "rocedev"
 ADDRESSES = {4: "192.0.2.1", 6: "2001:db8::1"}
 GID_INDEX = "1"
+# The module whose tests fork.
+CONNECTIONS = "test_rdmacm"
 # The names of those that are for one vendor's devices begin so; one process is enough for them.
 VENDORS = ("test_mlx5", "test_efa", "test_cuda")
 
@@ -113,9 +115,36 @@ def netdev():
     network.bring_up(NETDEV, network.ROCE_MTU)
 
 
+def twins(work):
+    """The configurations of two processes with the same addresses: the tests of the connection
+    manager fork both ends, and know one address."""
+    macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
+    addresses = ", ".join(f'"{address}"' for address in (f"{ADDRESSES[4]}/24",
+                                                         f"{ADDRESSES[6]}/64"))
+    paths = []
+    for role, mac, twin in (("server", *macs), ("client", *reversed(macs))):
+        vdev = (f"net_memif0,role={role},socket={work}/twins.sock,socket-abstract=no,bsize=8192,"
+                f"rsize=10,mac={mac}")
+        path = work / f"{role}.toml"
+        path.write_text(f"""[[device]]
+name = "uroce0"
+
+[[device.port]]
+ethdev = {{ vdev = "{vdev}" }}
+ip = [{addresses}]
+mtu = {network.ROCE_MTU}
+mac = "{mac}"
+twin = "{twin}"
+""")
+        paths += ["--config", path]
+    return paths
+
+
 def attempt(context, case, folder):
     """What the tests of a module said, and all their output."""
-    command = ["env", f"XDG_RUNTIME_DIR={context.work}", context.uroce_run, "--",
+    words = twins(context.work) if case.module == CONNECTIONS else []
+    command = ["env", f"XDG_RUNTIME_DIR={context.work}", context.uroce_run, "--netdev", NETDEV,
+               *words, "--",
                PYTHON, folder / "run_tests.py", "--dev", "uroce0", "--gid", GID_INDEX, "-v",
                "-k", f"tests.{case.module}*" if case.module in VENDORS else f"tests.{case.module}.*"]
     command = [str(word) for word in command]
