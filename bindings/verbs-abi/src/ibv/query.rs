@@ -25,7 +25,7 @@ const VENDOR_PART_ID: u32 = 1;
 /// Every page size from 4 KiB on: memory is not translated.
 const PAGE_SIZES: u64 = 0xffff_f000;
 
-/// Objects that take no place in a table. Programs divide by such numbers and add to them.
+/// Domains take no place in a table. Programs divide by such numbers and add to them.
 const MANY: c_int = 1 << 20;
 
 /// Longest time from a request's arrival to its ACK, where the lcore has to wait for a CPU: about
@@ -65,7 +65,8 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.device_cap_flags = CAP_FLAGS;
     attr.max_sge = number(limits.max_sge);
     attr.max_sge_rd = number(limits.max_sge);
-    attr.max_cq = MANY;
+    // Their asynchronous events take places, of which each queue pair brings these.
+    attr.max_cq = number(limits.max_qps).saturating_mul(2);
     attr.max_cqe = number(limits.max_cqe.min(MAX_CQE));
     attr.max_mr = number(limits.max_mrs);
     attr.max_pd = MANY;
@@ -79,7 +80,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_mcast_qp_attach = number(limits.max_group_qps);
     attr.max_total_mcast_qp_attach = attr.max_mcast_grp.saturating_mul(attr.max_mcast_qp_attach);
     attr.max_ah = number(limits.max_ahs);
-    attr.max_srq = MANY;
+    attr.max_srq = number(limits.max_qps);
     attr.max_srq_wr = number(limits.max_srq_wr);
     attr.max_srq_sge = number(limits.max_sge);
     attr.max_pkeys = 1;
