@@ -89,6 +89,8 @@ pub struct Cqe {
     pub src_qpn: Qpn,
     /// The message lies behind a GRH area of 40 bytes; UD receives only.
     pub has_grh: bool,
+    /// The datagram came over IPv4; UD receives only (IBA A17.4.5.1).
+    pub is_ipv4: bool,
     /// The peer asked for a solicited event, or the status is an error.
     pub solicited: bool,
     /// When it was made, by the clock of the surroundings: they fill it in.
@@ -108,6 +110,7 @@ impl Cqe {
             qpn,
             src_qpn: Qpn::default(),
             has_grh: false,
+            is_ipv4: false,
             solicited: status != WcStatus::Success,
             at: Instant::ZERO,
         }

@@ -147,7 +147,8 @@ fn way_back(
     // SAFETY: a C structure of numbers.
     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
     attr.dlid = wc.slid;
-    attr.sl = wc.sl;
+    // Not the completion's, which is the kind of the header.
+    attr.sl = 0;
     attr.src_path_bits = wc.dlid_path_bits;
     attr.port_num = number;
     if wc.wc_flags & abi::IBV_WC_GRH != 0 {

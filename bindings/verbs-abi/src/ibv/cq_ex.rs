@@ -24,7 +24,7 @@ use crate::errno::Errno;
 use crate::handle::fast;
 use crate::ibv::cq::{self, Cq, Spec};
 use crate::ibv::pd;
-use crate::ibv::poll::{extras_of, opcode_of, status_of};
+use crate::ibv::poll::{extras_of, opcode_of, sl_of, status_of};
 
 /// The fields that there are.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
@@ -149,9 +149,8 @@ unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
 
-/// There are no service levels on Ethernet.
-unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {
-    0
+unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
+    read(cq, sl_of)
 }
 
 /// There are no path bits on Ethernet.

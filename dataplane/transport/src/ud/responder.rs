@@ -104,17 +104,21 @@ impl Responder {
             solicited: packet.bth.solicited,
             src_qpn: packet.ext.deth.src_qpn,
             has_grh: true,
+            is_ipv4: is_ipv4(inbound.l3),
             ..Cqe::new(0, WcStatus::Success, WcOpcode::Recv, context.by.qpn)
         })
     }
+}
+
+fn is_ipv4(l3: &[u8]) -> bool {
+    l3.first().is_some_and(|byte| byte >> 4 == 4)
 }
 
 /// The GRH area of a packet that begins with an IP header.
 fn grh(l3: &[u8]) -> [u8; GRH_LEN as usize] {
     const IPV4_LEN: usize = 20;
     let mut area = [0; GRH_LEN as usize];
-    let is_ipv4 = l3.first().is_some_and(|byte| byte >> 4 == 4);
-    let place = if is_ipv4 { &mut area[GRH_LEN as usize - IPV4_LEN..] } else { &mut area[..] };
+    let place = if is_ipv4(l3) { &mut area[GRH_LEN as usize - IPV4_LEN..] } else { &mut area[..] };
     let len = place.len().min(l3.len());
     place[..len].copy_from_slice(&l3[..len]);
     area
