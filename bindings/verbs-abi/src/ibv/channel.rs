@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         let ready = channel.next()?;
         let public = ready.public();
         // SAFETY: a slot of ours, which is never freed, and this field is not written after creation.
-        let its_context = unsafe { (&raw const (*public).cq_context).read() };
+        let its_context = unsafe { (*public).cq_context };
         // SAFETY: not NULL, so the caller's place for a pointer.
         unsafe { entry::write(cq, public.cast()) }?;
         // SAFETY: as above.

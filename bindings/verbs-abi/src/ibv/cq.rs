@@ -172,7 +172,7 @@ fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
     }
     cq.cq.resize(cqe)?;
     // SAFETY: a slot of ours, which is never freed; a field that programs only read.
-    unsafe { (&raw mut (*cq.public()).cqe).write(cqe as c_int) };
+    unsafe { (*cq.public()).cqe = cqe as c_int };
     Ok(())
 }
 

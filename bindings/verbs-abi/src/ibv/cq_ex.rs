@@ -50,10 +50,9 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
     let cqe = its.take()?.ok_or(Errno::ENOENT)?;
     *cursor = Some(cqe);
     // SAFETY: a slot of ours, which is never freed; programs read these fields between their calls.
-    unsafe {
-        (&raw mut (*cq).status).write(status_of(cqe.status));
-        (&raw mut (*cq).wr_id).write(cqe.wr_id);
-    }
+    unsafe { (*cq).status = status_of(cqe.status) };
+    // SAFETY: as above.
+    unsafe { (*cq).wr_id = cqe.wr_id };
     Ok(())
 }
 

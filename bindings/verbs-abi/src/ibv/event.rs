@@ -174,12 +174,12 @@ fn next(context: &Context) -> Result<ibv_async_event, Errno> {
 
 /// Counts an event as acknowledged by its object.
 fn acknowledge(event: &ibv_async_event) -> Result<(), Errno> {
-    // SAFETY: the event's number says which it is, and the pointers are looked up, not followed.
-    let (qp, cq, srq) = unsafe { (event.element.qp, event.element.cq, event.element.srq) };
+    // SAFETY: the event's number says which pointer it is; it is looked up, not followed.
+    let object = unsafe { event.element.qp };
     match event.event_type {
-        IBV_EVENT_CQ_ERR => Cq::registry().get(cq.cast())?.async_events.acknowledge(1),
+        IBV_EVENT_CQ_ERR => Cq::registry().get(object.cast())?.async_events.acknowledge(1),
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
-            Srq::registry().get(srq)?.events.acknowledge(1);
+            Srq::registry().get(object.cast())?.events.acknowledge(1);
         }
         IBV_EVENT_COMM_EST
         | IBV_EVENT_SQ_DRAINED
@@ -188,7 +188,7 @@ fn acknowledge(event: &ibv_async_event) -> Result<(), Errno> {
         | IBV_EVENT_QP_ACCESS_ERR
         | IBV_EVENT_QP_LAST_WQE_REACHED
         | IBV_EVENT_PATH_MIG
-        | IBV_EVENT_PATH_MIG_ERR => Qp::registry().get(qp.cast())?.events.acknowledge(1),
+        | IBV_EVENT_PATH_MIG_ERR => Qp::registry().get(object.cast())?.events.acknowledge(1),
         _ => {}
     }
     Ok(())

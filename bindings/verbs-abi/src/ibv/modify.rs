@@ -211,7 +211,7 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
 /// What it was created with, as C has it.
 fn init_attr_of(qp: &Entry<Qp>) -> ibv_qp_init_attr {
     // SAFETY: a slot of ours, which is never freed; these fields are not written after creation.
-    let base = unsafe { (&raw const (*qp.public()).qp_base).read() };
+    let base = unsafe { (*qp.public()).qp_base };
     ibv_qp_init_attr {
         qp_context: base.qp_context,
         send_cq: base.send_cq,

@@ -60,7 +60,7 @@ impl SgeList {
         }
         for (at, place) in places.iter_mut().enumerate() {
             // SAFETY: within the program's list, by the caller's promise.
-            let sge = unsafe { list.add(at).read() };
+            let sge = unsafe { list.wrapping_add(at).read() };
             place.write(Sge { va: Va(sge.addr), len: sge.length, lkey: Lkey(sge.lkey) });
         }
         // SAFETY: written just now.
@@ -92,7 +92,7 @@ impl Inline {
         }
         for at in 0..count {
             // SAFETY: within the program's list, by the caller's promise.
-            let sge = unsafe { list.add(at).read() };
+            let sge = unsafe { list.wrapping_add(at).read() };
             let len = sge.length as usize;
             let end = self.len + len;
             let places = self.bytes.get_mut(self.len..end).ok_or(Errno::EINVAL)?;
@@ -127,26 +127,29 @@ pub(crate) fn imm_of(word: u32) -> ImmDt {
 #[inline]
 unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     // SAFETY: any four bytes are either; the program has set the one that the opcode has.
-    let (imm, key) = unsafe { (wr.__bindgen_anon_1.imm_data, wr.__bindgen_anon_1.invalidate_rkey) };
+    let word = unsafe { wr.__bindgen_anon_1.imm_data };
+    let (imm, key) = (imm_of(word), Rkey(word));
     // SAFETY: plain numbers; they mean what the opcode says.
-    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let rdma = unsafe { wr.wr.rdma };
+    // SAFETY: as above.
+    let atomic = unsafe { wr.wr.atomic };
     let (va, rkey) = (Va(rdma.remote_addr), Rkey(rdma.rkey));
-    let word = (Va(atomic.remote_addr), Rkey(atomic.rkey));
+    let at = (Va(atomic.remote_addr), Rkey(atomic.rkey));
     Ok(match wr.opcode {
         IBV_WR_SEND => SendOp::Send { imm: None },
-        IBV_WR_SEND_WITH_IMM => SendOp::Send { imm: Some(imm_of(imm)) },
-        IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate { rkey: Rkey(key) },
+        IBV_WR_SEND_WITH_IMM => SendOp::Send { imm: Some(imm) },
+        IBV_WR_SEND_WITH_INV => SendOp::SendWithInvalidate { rkey: key },
         IBV_WR_RDMA_WRITE => SendOp::Write { va, rkey, imm: None },
-        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write { va, rkey, imm: Some(imm_of(imm)) },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write { va, rkey, imm: Some(imm) },
         IBV_WR_RDMA_READ => SendOp::Read { va, rkey },
         IBV_WR_ATOMIC_CMP_AND_SWP => {
             let (compare, swap) = (atomic.compare_add, atomic.swap);
-            SendOp::CompareSwap { va: word.0, rkey: word.1, compare, swap }
+            SendOp::CompareSwap { va: at.0, rkey: at.1, compare, swap }
         }
         IBV_WR_ATOMIC_FETCH_AND_ADD => {
-            SendOp::FetchAdd { va: word.0, rkey: word.1, add: atomic.compare_add }
+            SendOp::FetchAdd { va: at.0, rkey: at.1, add: atomic.compare_add }
         }
-        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { rkey: Rkey(key) },
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { rkey: key },
         IBV_WR_BIND_MW => {
             // SAFETY: the opcode says that it is this one.
             let bind = unsafe { &wr.__bindgen_anon_2.bind_mw };
@@ -309,7 +312,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         let nothing = SendData::Sges(&[]);
         qp.sq.with(|sq| sq.queue.batch()?.push(&request, nothing))??;
         // SAFETY: a window of ours, as was seen above; nobody else binds it meanwhile.
-        unsafe { (&raw mut (*window).rkey).write(rkey) };
+        unsafe { (*window).rkey = rkey };
         Ok(())
     })
 }

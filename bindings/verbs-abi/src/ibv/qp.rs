@@ -193,7 +193,7 @@ pub(crate) fn catch_up(cq: &Entry<Cq>) {
 /// Writes the state that programs read.
 pub(crate) fn note_state(qp: &Entry<Qp>, state: QpState) {
     // SAFETY: a slot of ours, which is never freed; a field that programs only read.
-    unsafe { (&raw mut (*qp.public()).qp_base.state).write(state as u32) }
+    unsafe { (*qp.public()).qp_base.state = state as u32 }
 }
 
 /// Ends a queue pair for its program: nothing of it is under way or in its completion queues.
@@ -265,7 +265,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
             send_ops: 0,
         })?;
         // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(&raw mut (*attr).cap, cap_of(&qp)) }?;
+        unsafe { (*attr).cap = cap_of(&qp) };
         Ok(qp.public().cast())
     })
 }
@@ -304,7 +304,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             send_ops: if has_ops { init.send_ops_flags } else { 0 },
         })?;
         // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(&raw mut (*attr).cap, cap_of(&qp)) }?;
+        unsafe { (*attr).cap = cap_of(&qp) };
         Ok(qp.public().cast())
     })
 }

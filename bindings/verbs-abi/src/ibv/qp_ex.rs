@@ -220,7 +220,9 @@ fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     build(qp, |batch, its| {
         // SAFETY: not NULL, so a slot of ours, which is never freed; programs write these fields
         // between their calls.
-        let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+        let wr_id = unsafe { (*qp).wr_id };
+        // SAFETY: as above.
+        let flags = unsafe { (*qp).wr_flags };
         match post::request_of(its, wr_id, op, flags) {
             Ok(wr) => batch.begin(wr),
             Err(error) => batch.fail(error),
@@ -324,7 +326,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
         }
         batch.set_sges((0..count).map(|at| {
             // SAFETY: within the program's list.
-            let sge = unsafe { list.add(at).read() };
+            let sge = unsafe { list.wrapping_add(at).read() };
             Sge { va: Va(sge.addr), len: sge.length, lkey: Lkey(sge.lkey) }
         }));
     });
@@ -351,7 +353,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
         }
         let pieces = (0..count).map(|at| {
             // SAFETY: within the program's list.
-            let piece = unsafe { list.add(at).read() };
+            let piece = unsafe { list.wrapping_add(at).read() };
             (piece.addr.cast_const().cast(), piece.length)
         });
         // SAFETY: memory of the program's.

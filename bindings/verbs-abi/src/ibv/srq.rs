@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
         let init = unsafe { entry::read(attr) }?;
         let srq = create(pd, init.srq_context, &init.attr)?;
         // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(&raw mut (*attr).attr, sizes_of(&srq)) }?;
+        unsafe { (*attr).attr = sizes_of(&srq) };
         Ok(srq.public())
     })
 }
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         }
         let srq = create(init.pd, init.srq_context, &init.attr)?;
         // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(&raw mut (*attr).attr, sizes_of(&srq)) }?;
+        unsafe { (*attr).attr = sizes_of(&srq) };
         Ok(srq.public())
     })
 }

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The shared object, which cargo puts beside the test.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let library = std::env::current_exe().unwrap().with_file_name("liburoce_verbs_abi.so");
     assert!(library.exists(), "{}", library.display());
     library
 }
 
 /// A directory of the test's own, with the library under the names that programs look for.
-pub struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
-    pub fn new(name: &str) -> Place {
+    pub(crate) fn new(name: &str) -> Place {
         let name = format!("uroce-abi-{name}-{}", std::process::id());
         let place = Place(std::env::temp_dir().join(name));
         std::fs::create_dir_all(&place.0).unwrap();
@@ -26,12 +26,8 @@ impl Place {
         place
     }
 
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
     /// Compiles a program of tests/c.
-    pub fn compile(&self, name: &str) -> PathBuf {
+    pub(crate) fn compile(&self, name: &str) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
         let program = self.0.join(name).with_extension("");
         let mut cc = Command::new("cc");
@@ -44,7 +40,7 @@ impl Place {
     }
 
     /// Writes a configuration of devices; each has a port at the end of a ring.
-    pub fn configure(&self, devices: &str) -> PathBuf {
+    pub(crate) fn configure(&self, devices: &str) -> PathBuf {
         let path = self.0.join("uroce.toml");
         let text = format!("[eal]\nhuge = false\nmemory_mb = 128\n{devices}");
         std::fs::write(&path, text).unwrap();
@@ -52,7 +48,7 @@ impl Place {
     }
 
     /// A program with the library in its way, and its locks in the test's directory.
-    pub fn command(&self, program: &Path, config: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path, config: &Path) -> Command {
         let mut command = Command::new(program);
         command
             .env("LD_LIBRARY_PATH", &self.0)
@@ -69,7 +65,7 @@ impl Drop for Place {
 }
 
 /// What a program has printed, if it ended well.
-pub fn printed(output: Output) -> String {
+pub(crate) fn printed(output: Output) -> String {
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{out}{err}", output.status);
@@ -77,7 +73,7 @@ pub fn printed(output: Output) -> String {
 }
 
 /// One device of one port, with an address of each IP version.
-pub const ONE_DEVICE: &str = r#"
+pub(crate) const ONE_DEVICE: &str = r#"
 [[device]]
 name = "uroce0"
 idle = "sleep"
