@@ -2,9 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
+use uroce::cm::Agreed;
 use uroce::cm::RejectReason;
 use uroce::cm::raw::{ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
-use uroce::{AccessFlags, QpState, QpType, Qpn};
+use uroce::{AccessFlags, QpType, Qpn};
 
 use super::id::{self, Id, Stage, State};
 use super::{qp, sync};
@@ -161,7 +162,16 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     let max = if id.space == PortSpace::Tcp { REP_DATA } else { SIDR_REP_DATA };
     // SAFETY: by the caller's promise.
     let brought = unsafe { conn_param(param, &state, max) }?;
-    let qp = conn_qp(id, device, param)?;
+    // What both sides bring.
+    state.agreed = state.agreed.map(|agreed| Agreed {
+        max_dest_rd_atomic: agreed.max_dest_rd_atomic.min(brought.responder_resources),
+        max_rd_atomic: agreed.max_rd_atomic.min(brought.initiator_depth),
+        ..agreed
+    });
+    let qp = match conn_qp(id, device, param)? {
+        ConnQp::Driven(_) if id.space == PortSpace::Tcp => qp::begin(id, &state)?,
+        other => other,
+    };
     manager.accept(cm, qp, brought)?;
     // A question for a UD queue pair is answered then.
     state.stage = match id.space {
@@ -286,7 +296,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
             let state = id.state();
             let (manager, cm) = state.connection()?;
             manager.disconnect(cm, &[])?;
-            id.note_qp_state(QpState::Err);
+            id.stop_qp();
             if state.stage == Stage::Ended {
                 return Ok(());
             }

@@ -322,7 +322,7 @@ fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Dra
 fn ended(id: &Entry<Id>, state: &mut State) {
     state.stage = Stage::Ended;
     if id.space == PortSpace::Tcp {
-        id.note_qp_state(QpState::Err);
+        id.stop_qp();
     }
 }
 

@@ -5,11 +5,11 @@
 
 use std::ffi::c_int;
 
-use uroce::cm::raw::PortSpace;
-use uroce::{QpState, Qpn};
+use uroce::cm::raw::{ConnQp, PortSpace};
+use uroce::{QpChange, QpState, QpType, Qpn};
 
 use super::address;
-use super::id::{self, Id};
+use super::id::{self, Id, State};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
     IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC,
@@ -28,6 +28,13 @@ use crate::runtime::Device;
 
 /// READs and ATOMICs that a queue pair has outstanding at most, each way.
 const MAX_RD_ATOMIC: u8 = 16;
+/// What only a reliable connection has.
+const RELIABLE: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC
+    | IBV_QP_MIN_RNR_TIMER
+    | IBV_QP_TIMEOUT
+    | IBV_QP_RETRY_CNT
+    | IBV_QP_RNR_RETRY
+    | IBV_QP_MAX_QP_RD_ATOMIC;
 /// Minimum RNR NAK timer code: 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
@@ -56,6 +63,31 @@ impl Entry<Id> {
             qp::note_state(&qp, state);
         }
     }
+
+    /// Takes its queue pair, if it is one of ours, to ERR; a connection may have done so.
+    pub(crate) fn stop_qp(&self) {
+        if let Ok(qp) = qp::get(self.qp()) {
+            // One that cannot be stopped does nothing any more.
+            let _ = qp.control.modify(&QpChange::to(QpState::Err), None);
+            qp::note_state(&qp, QpState::Err);
+        }
+    }
+}
+
+/// Takes the queue pair of an id that accepts to RTS, before the peer hears of it: programs rely on
+/// its attributes, and may post, as soon as they have accepted.
+pub(crate) fn begin(id: &Entry<Id>, state: &State) -> Result<ConnQp, Errno> {
+    let qp = qp::get(id.qp())?;
+    for to in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+        // SAFETY: a C structure of numbers.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = to;
+        let mask = init_attr(id, state, &mut attr)?;
+        let is_rc = qp.control.qp_type() == QpType::Rc;
+        modify::modify(&qp, &attr, if is_rc { mask } else { mask & !RELIABLE })?;
+    }
+    let (qpn, qp_type) = (qp.control.qpn(), qp.control.qp_type());
+    Ok(ConnQp::Foreign { qpn, qp_type, psn: id.psn, has_srq: qp.srq.is_some() })
 }
 
 /// Creates the queue pair of an id, of what the program leaves open with parts of the id's own, and
@@ -185,7 +217,7 @@ fn make_ready(id: &Entry<Id>, pointer: *mut crate::abi::ibv_qp) -> Result<(), Er
         // SAFETY: a C structure of numbers.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = *state;
-        let mask = init_attr(id, &mut attr)?;
+        let mask = init_attr(id, &id.state(), &mut attr)?;
         modify::modify(&qp, &attr, mask)?;
     }
     Ok(())
@@ -254,22 +286,29 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 }
 
 /// Fills in what Modify QP takes on the way to the state that `attr` names.
-fn init_attr(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
+fn init_attr(
+    id: &Entry<Id>,
+    state: &State,
+    attr: &mut ibv_qp_attr,
+) -> Result<ibv_qp_attr_mask, Errno> {
     match (attr.qp_state, id.space) {
-        (IBV_QPS_INIT, _) => to_init(id, attr),
+        (IBV_QPS_INIT, _) => to_init(id, state, attr),
         (IBV_QPS_RTR, PortSpace::Udp) => Ok(IBV_QP_STATE),
         (IBV_QPS_RTS, PortSpace::Udp) => {
             attr.sq_psn = id.psn.value();
             Ok(IBV_QP_STATE | IBV_QP_SQ_PSN)
         }
-        (IBV_QPS_RTR, PortSpace::Tcp) => to_rtr(id, attr),
-        (IBV_QPS_RTS, PortSpace::Tcp) => to_rts(id, attr),
+        (IBV_QPS_RTR, PortSpace::Tcp) => to_rtr(id, state, attr),
+        (IBV_QPS_RTS, PortSpace::Tcp) => to_rts(state, attr),
         _ => Err(Errno::EINVAL),
     }
 }
 
-fn to_init(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
-    let state = id.state();
+fn to_init(
+    id: &Entry<Id>,
+    state: &State,
+    attr: &mut ibv_qp_attr,
+) -> Result<ibv_qp_attr_mask, Errno> {
     if state.device.is_none() {
         return Err(Errno::EINVAL);
     }
@@ -289,12 +328,18 @@ fn to_init(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, E
     Ok(common | IBV_QP_ACCESS_FLAGS)
 }
 
-fn to_rtr(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
-    let agreed = id.state().agreed.ok_or(Errno::EINVAL)?;
+fn to_rtr(
+    id: &Entry<Id>,
+    state: &State,
+    attr: &mut ibv_qp_attr,
+) -> Result<ibv_qp_attr_mask, Errno> {
+    let agreed = state.agreed.ok_or(Errno::EINVAL)?;
     attr.ah_attr = address::ah_attr(&agreed.vector, agreed.port);
     attr.path_mtu = address::mtu(agreed.path_mtu);
     attr.dest_qp_num = agreed.peer_qpn.value();
-    attr.rq_psn = if id.qp().is_null() { id.psn.value() } else { agreed.rq_psn.value() };
+    // The connection's own is another where it drives the queue pair.
+    let is_ours = state.is_passive || id.qp().is_null();
+    attr.rq_psn = if is_ours { id.psn.value() } else { agreed.rq_psn.value() };
     attr.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(MAX_RD_ATOMIC);
     attr.min_rnr_timer = MIN_RNR_TIMER;
     Ok(IBV_QP_STATE
@@ -306,8 +351,7 @@ fn to_rtr(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Er
         | IBV_QP_MIN_RNR_TIMER)
 }
 
-fn to_rts(id: &Entry<Id>, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
-    let state = id.state();
+fn to_rts(state: &State, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
     let agreed = state.agreed.ok_or(Errno::EINVAL)?;
     attr.sq_psn = agreed.sq_psn.value();
     attr.timeout = state.options.ack_timeout.unwrap_or(agreed.timeout);
@@ -334,7 +378,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
         }
         // SAFETY: what programs pass is theirs or NULL.
         let mut attr = unsafe { entry::read(qp_attr) }?;
-        let mask = init_attr(&id, &mut attr)?;
+        let mask = init_attr(&id, &id.state(), &mut attr)?;
         // SAFETY: not NULL, as was seen above.
         unsafe { entry::write(qp_attr, attr) }?;
         // SAFETY: as above. A mask has few bits.

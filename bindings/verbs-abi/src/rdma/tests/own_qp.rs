@@ -50,6 +50,7 @@ fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
         create_qp(peer);
         assert_eq!(rdma_accept(peer, null_mut()), 0);
+        assert_eq!(state(peer), IBV_QPS_RTS, "as soon as it has accepted");
         assert_eq!(expect(near, RDMA_CM_EVENT_ESTABLISHED), client);
         assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
         assert_eq!((state(client), state(peer)), (IBV_QPS_RTS, IBV_QPS_RTS));
