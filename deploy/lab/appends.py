@@ -5,6 +5,7 @@ from is a `Place`: nothing at all (the embedded default, two processes joined by
 configuration file that names the guest's link.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -159,7 +160,10 @@ class Ours(cmends.Ours):
                    for task in tasks(process))
 
     def kill(self, number=signal.SIGKILL):
-        """Ends it; the ending."""
+        """Ends it and what it has forked, which fio puts into sessions of their own; the ending."""
+        for process in family(self.process.pid)[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
         return super().kill(number)
 
 

@@ -158,7 +158,8 @@ def fio(case, _, there, serving):
     words = ["--ioengine=rdma", "--port=4711", "--name=job", "--thread=0", *case.options]
     if serving:
         return [*words, "--rw=read"]
-    return [*words, f"--hostname={there.address(4)}"]
+    direction = "read" if "--verb=read" in case.options else "write"
+    return [*words, f"--rw={direction}", f"--hostname={there.address(4)}"]
 
 
 def fio_fault(_, text, __):
