@@ -46,7 +46,7 @@ pub(crate) struct Qp {
     /// Its asynchronous events.
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
-    pub(crate) pd: Held<Pd>,
+    _pd: Held<Pd>,
     pub(crate) send_cq: Held<Cq>,
     pub(crate) recv_cq: Held<Cq>,
     pub(crate) srq: Option<Held<Srq>>,
@@ -81,16 +81,6 @@ struct Spec {
 /// EINVAL if it is none, or destroyed.
 pub(crate) fn get(qp: *const ibv_qp) -> Result<Arc<Entry<Qp>>, Errno> {
     Qp::registry().get(qp.cast())
-}
-
-/// C's number of a type.
-pub(crate) fn number_of(qp_type: QpType) -> ibv_qp_type {
-    match qp_type {
-        QpType::Rc => IBV_QPT_RC,
-        QpType::Uc => IBV_QPT_UC,
-        // There is no other that a program can have.
-        QpType::Ud | QpType::Gsi => IBV_QPT_UD,
-    }
 }
 
 fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
@@ -162,7 +152,7 @@ fn create(spec: &Spec) -> Result<Arc<Entry<Qp>>, Errno> {
         groups: Mutex::default(),
         events: Acks::default(),
         context,
-        pd,
+        _pd: pd,
         send_cq,
         recv_cq,
         srq,

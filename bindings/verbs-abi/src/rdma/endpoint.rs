@@ -13,7 +13,8 @@ use super::qp::{rdma_create_qp, rdma_destroy_qp};
 use super::resolve::{rdma_resolve_addr, rdma_resolve_route};
 use super::srq::rdma_destroy_srq;
 use crate::abi::{
-    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
+    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, ibv_pd, ibv_qp_init_attr, rdma_addrinfo,
+    rdma_cm_event, rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -69,8 +70,10 @@ unsafe fn set_up(
     if qp.is_null() {
         return Ok(());
     }
-    // SAFETY: not NULL, so the program's attributes. C may give them any alignment.
-    unsafe { (&raw mut (*qp).qp_type).write_unaligned(qp_type) };
+    // SAFETY: not NULL, so the program's attributes.
+    let attr = ibv_qp_init_attr { qp_type, ..unsafe { entry::read(qp) }? };
+    // SAFETY: as above.
+    unsafe { entry::write(qp, attr) }?;
     // SAFETY: an id; the rest is checked there.
     check(unsafe { rdma_create_qp(id, pd, qp) })
 }
@@ -103,11 +106,10 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
 
 /// Ends an id with all that it has.
 fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: each of them takes any pointer, and does nothing where there is nothing.
-    unsafe {
-        rdma_destroy_qp(id);
-        rdma_destroy_srq(id);
-    }
+    // SAFETY: takes any pointer, and does nothing where there is nothing.
+    unsafe { rdma_destroy_qp(id) };
+    // SAFETY: as above.
+    unsafe { rdma_destroy_srq(id) };
     let _ = id::destroy(id);
 }
 
@@ -131,16 +133,14 @@ fn get_request(listen: *const rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
     release_event(&listener);
     let event = event::next(&channel)?;
     // SAFETY: an event that was just made, which nobody else knows.
-    let (kind, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
+    let rdma_cm_event { event: kind, status, id, .. } = unsafe { event.read() };
     if status != 0 || kind != RDMA_CM_EVENT_CONNECT_REQUEST {
         // It is shown where the results of the listener's calls are.
-        // SAFETY: a slot is never freed.
-        unsafe { (*listener.c()).event = event };
+        listener.update(|c| c.event = event);
         return Err(if status == 0 { Errno::EINVAL } else { Errno::of(status.abs()) });
     }
     // It is acknowledged when the request is answered.
-    // SAFETY: an id that was just made, which nobody else knows.
-    unsafe { (*id).event = event };
+    id::get(id)?.update(|c| c.event = event);
     if let Some(Passive { pd, qp: Some(mut qp) }) = passive {
         // SAFETY: an id and attributes; the rest is checked there.
         let made = check(unsafe { rdma_create_qp(id, pd, &raw mut qp) });

@@ -83,6 +83,7 @@ fn prepare(path: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// The system's.
+#[allow(dead_code, reason = "uroce-run writes, the library does not")]
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     if fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(());

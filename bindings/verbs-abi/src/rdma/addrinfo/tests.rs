@@ -141,11 +141,10 @@ fn bad_arguments_are_einval() {
     assert_eq!(ask(None, None, None), (-1, std::ptr::null_mut()));
     assert_eq!(errno(), libc::EINVAL);
     let nowhere = std::ptr::null_mut();
+    let address = c"::1".as_ptr();
     // SAFETY: NULL is what is tried.
-    assert_eq!(
-        unsafe { rdma_getaddrinfo(c"::1".as_ptr(), nowhere, nowhere.cast(), nowhere.cast()) },
-        -1
-    );
+    let code = unsafe { rdma_getaddrinfo(address, nowhere, nowhere.cast(), nowhere.cast()) };
+    assert_eq!(code, -1);
     assert_eq!(errno(), libc::EINVAL);
     let mut short = hints();
     let mut bytes = [0u8; 64];

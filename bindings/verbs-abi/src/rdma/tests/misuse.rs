@@ -27,12 +27,11 @@ use crate::rdma::resolve::{rdma_resolve_addr, rdma_resolve_route};
 /// A call gives -1 and this error number.
 macro_rules! refused {
     ($number:ident: $($call:expr),* $(,)?) => {
-        // SAFETY: what is passed is what is to be refused.
-        $(assert_eq!(
-            (unsafe { $call }, errno()),
-            (-1, libc::$number),
-            stringify!($call)
-        );)*
+        $(
+            // SAFETY: what is passed is what is to be refused.
+            let code = unsafe { $call };
+            assert_eq!((code, errno()), (-1, libc::$number), stringify!($call));
+        )*
     };
 }
 
