@@ -21,7 +21,7 @@
 //! [`sync::complete`], which waits for the event and leaves it in `id->event`.
 //!
 //! Not here: messages and retries (the control plane's), queue pairs' states where a connection
-//! drives them (of who connects: [`uroce::cm::raw::ConnQp::Driven`]; who accepts does it before).
+//! drives them (of who connects: [`uroce::cm::raw::ConnQp::Begun`]; who accepts does it before).
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;

@@ -75,6 +75,8 @@ pub(super) struct OwnQp {
     pub(super) has_srq: bool,
     /// Its Modify QP is the driver's business.
     pub(super) is_driven: bool,
+    /// Not any more when it is in RTS.
+    pub(super) is_kept: bool,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,13 @@ impl Connection {
             agreed: None,
             change: None,
             private_data: Vec::new(),
+        }
+    }
+
+    /// The QP is in RTS: one that is the caller's from then on is not driven any more.
+    pub(super) fn hand_over(&mut self) {
+        if let Some(own) = &mut self.qp {
+            own.is_driven &= !own.is_kept;
         }
     }
 }

@@ -284,16 +284,17 @@ impl Driver {
     ) -> Result<OwnQp, RequestError> {
         let own = match qp {
             ConnQp::Foreign { qpn, qp_type, psn, has_srq } => {
-                OwnQp { qpn, qp_type, psn, has_srq, is_driven: false }
+                OwnQp { qpn, qp_type, psn, has_srq, is_driven: false, is_kept: true }
             }
-            ConnQp::Driven(qpn) => {
+            ConnQp::Driven(qpn) | ConnQp::Begun(qpn) => {
                 let info = around.query_qp(qpn)?;
                 let is_fresh = matches!(info.attr.state, QpState::Reset | QpState::Init);
                 if !is_fresh && !info.qp_type.is_datagram() {
                     return Err(CmError::WrongState.into());
                 }
                 let (qp_type, has_srq) = (info.qp_type, info.has_srq);
-                OwnQp { qpn, qp_type, psn: Psn::default(), has_srq, is_driven: true }
+                let (psn, is_kept) = (Psn::default(), matches!(qp, ConnQp::Begun(_)));
+                OwnQp { qpn, qp_type, psn, has_srq, is_driven: true, is_kept }
             }
         };
         let fits = match space {

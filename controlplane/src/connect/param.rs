@@ -90,6 +90,9 @@ pub enum ConnQp {
     /// A QP of the device, in RESET or INIT (of UD also in RTS). The connection takes it to INIT,
     /// RTR and RTS, and to ERR when it ends.
     Driven(Qpn),
+    /// As a driven one up to RTS. From then on its states are the caller's business, as with
+    /// `librdmacm`: what it sent and received before the peer disconnected is not flushed by that.
+    Begun(Qpn),
     /// A QP whose states are the caller's business. What its Modify QP needs is in the events.
     Foreign {
         /// The number that the peer is told.

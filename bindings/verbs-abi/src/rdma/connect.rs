@@ -100,7 +100,7 @@ fn conn_qp(
     param: Option<&rdma_conn_param>,
 ) -> Result<ConnQp, Errno> {
     if let Some(qpn) = qp::of(id, device)? {
-        return Ok(ConnQp::Driven(qpn));
+        return Ok(ConnQp::Begun(qpn));
     }
     let param = param.ok_or(Errno::EINVAL)?;
     if param.qp_num > 0xff_ffff {
@@ -169,7 +169,7 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
         ..agreed
     });
     let qp = match conn_qp(id, device, param)? {
-        ConnQp::Driven(_) if id.space == PortSpace::Tcp => qp::begin(id, &state)?,
+        ConnQp::Begun(_) if id.space == PortSpace::Tcp => qp::begin(id, &state)?,
         other => other,
     };
     manager.accept(cm, qp, brought)?;

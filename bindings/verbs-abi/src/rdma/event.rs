@@ -276,7 +276,9 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
         }
         CmEventKind::ConnectError(error) => connect_error(id, &mut state, &error),
         CmEventKind::Disconnected { .. } => {
-            ended(id, &mut state);
+            // The queue pair stays as it is until the program disconnects: what has come is not
+            // flushed.
+            state.stage = Stage::Ended;
             state.was_connected = true;
             Draft::plain(RDMA_CM_EVENT_DISCONNECTED)
         }

@@ -143,6 +143,7 @@ impl Driver {
         around.modify_qp(own.qpn, &qp::to_rts(own.qp_type, &agreed, is_armed))?;
         self.ready(id, around)?;
         let connection = self.connection(id)?;
+        connection.hand_over();
         let private_data = std::mem::take(&mut connection.private_data);
         self.tell(id, CmEventKind::Established { agreed, private_data });
         Ok(())

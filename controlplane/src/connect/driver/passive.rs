@@ -255,6 +255,7 @@ impl Driver {
         {
             return self.fail(id, error.into(), around);
         }
+        connection.hand_over();
         self.count(Tally::Passive);
         self.tell(id, CmEventKind::Established { agreed, private_data: data.to_vec() });
     }

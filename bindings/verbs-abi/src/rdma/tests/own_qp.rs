@@ -4,9 +4,11 @@ use std::ptr::null_mut;
 
 use super::lab::{channel, destroy, errno, expect, id, listener, param, routed};
 use crate::abi::{
-    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTS, IBV_QPT_RC, RDMA_CM_EVENT_CONNECT_REQUEST,
-    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, ibv_qp_init_attr, rdma_cm_id,
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTS, IBV_QPT_RC,
+    RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    ibv_qp_init_attr, rdma_cm_id,
 };
+use crate::ibv::modify::ibv_query_qp;
 use crate::rdma::connect::{rdma_accept, rdma_connect, rdma_disconnect};
 use crate::rdma::qp::{rdma_create_qp, rdma_destroy_qp};
 
@@ -38,6 +40,16 @@ fn state(id: *mut rdma_cm_id) -> u32 {
     unsafe { (*(*id).qp).state }
 }
 
+/// What the queue pair itself says.
+fn queried(id: *mut rdma_cm_id) -> u32 {
+    // SAFETY: C structures of numbers and of pointers that may be NULL.
+    let (mut attr, mut init) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mask = IBV_QP_STATE.cast_signed();
+    // SAFETY: an id of ours, with a queue pair, and places of ours.
+    assert_eq!(unsafe { ibv_query_qp((*id).qp, &raw mut attr, mask, &raw mut init) }, 0);
+    attr.qp_state
+}
+
 #[test]
 fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
     let (near, far) = (channel(), channel());
@@ -57,7 +69,9 @@ fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
         assert_eq!(rdma_disconnect(peer), 0);
         assert_eq!(state(peer), IBV_QPS_ERR);
         assert_eq!(expect(near, RDMA_CM_EVENT_DISCONNECTED), client);
+        assert_eq!(queried(client), IBV_QPS_RTS, "what has come is not flushed by the peer's wish");
         assert_eq!(rdma_disconnect(client), 0);
+        assert_eq!((state(client), queried(client)), (IBV_QPS_ERR, IBV_QPS_ERR));
         for id in [client, peer] {
             rdma_destroy_qp(id);
             assert!((*id).qp.is_null() && (*id).send_cq.is_null());
