@@ -18,6 +18,7 @@ pub(crate) mod event;
 pub(crate) mod fork;
 pub(crate) mod gid;
 pub(crate) mod import;
+mod lid;
 mod lock;
 mod mapping;
 pub(crate) mod mcast;

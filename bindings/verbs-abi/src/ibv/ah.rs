@@ -6,9 +6,12 @@ use uroce::{AddressHandle, AddressVector, GRH_LEN, Gid, StaticRate};
 
 use super::context;
 use super::gid::{from_raw, raw};
+use super::lid;
 use super::pd::{self, Pd};
 use super::port;
-use crate::abi::{self, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
+use crate::abi::{
+    self, ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_grh, ibv_pd, ibv_wc,
+};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Held, Object, fast, number, object};
@@ -22,16 +25,37 @@ pub(crate) struct Ah {
 
 object!(Ah as ibv_ah);
 
-/// The address that attributes name. Without a GID there is none on Ethernet.
+/// Of ways that no program has given a limit.
+const HOP_LIMIT: u8 = 0xff;
+
+/// The address that attributes name, by GID or by LID.
 ///
 /// # Errors
 ///
 /// EINVAL for what is no address.
-pub(crate) fn vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
+pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
+    if attr.is_global != 0 {
+        return global(attr);
+    }
+    let (sgid_index, dgid) = lid::resolve(device, attr.port_num, attr.dlid)?;
+    let mut attr = *attr;
+    attr.is_global = 1;
+    attr.grh = ibv_global_route {
+        dgid: raw(dgid),
+        flow_label: 0,
+        sgid_index,
+        hop_limit: HOP_LIMIT,
+        traffic_class: 0,
+    };
+    global(&attr)
+}
+
+/// The address of attributes with a GID.
+fn global(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     const SERVICE_LEVELS: u8 = 8;
     /// The bits that a flow label has. UCX leaves all of the field's set.
     const FLOW_LABEL: u32 = (1 << 20) - 1;
-    if attr.is_global == 0 || attr.sl >= SERVICE_LEVELS {
+    if attr.sl >= SERVICE_LEVELS {
         return Err(Errno::EINVAL);
     }
     Ok(AddressVector {
@@ -62,7 +86,7 @@ pub(crate) unsafe fn way_of(ah: *const ibv_ah) -> Result<uroce::raw::Ah, Errno> 
 
 fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let held = pd::hold(pd)?;
-    let vector = vector(attr)?;
+    let vector = vector(held.context.device, attr)?;
     port::find(held.context.device, attr.port_num.into())?;
     let way = held.domain()?.create_ah(attr.port_num, &vector)?;
     let context = context::context_of(held.context.public());
@@ -142,7 +166,6 @@ fn way_back(
     wc: &ibv_wc,
     header: [u8; GRH_LEN],
 ) -> Result<ibv_ah_attr, Errno> {
-    const HOP_LIMIT: u8 = 0xff;
     let port = port::find(device, number.into())?;
     // SAFETY: a C structure of numbers.
     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
@@ -273,12 +296,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_gid_or_beyond_its_fields_is_refused() {
+    fn an_address_beyond_its_fields_is_refused() {
         // SAFETY: a C structure of numbers.
         let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
-        assert_eq!(vector(&attr).err(), Some(Errno::EINVAL));
         attr.is_global = 1;
-        assert!(vector(&attr).is_ok());
+        assert!(global(&attr).is_ok());
         for change in [
             |attr: &mut ibv_ah_attr| attr.sl = 8,
             |attr: &mut ibv_ah_attr| attr.static_rate = 1,
@@ -286,9 +308,9 @@ mod tests {
         ] {
             let mut wrong = attr;
             change(&mut wrong);
-            assert_eq!(vector(&wrong).err(), Some(Errno::EINVAL));
+            assert_eq!(global(&wrong).err(), Some(Errno::EINVAL));
         }
         attr.grh.flow_label = u32::MAX;
-        assert_eq!(vector(&attr).map(|vector| vector.flow_label), Ok(0xf_ffff));
+        assert_eq!(global(&attr).map(|vector| vector.flow_label), Ok(0xf_ffff));
     }
 }

@@ -192,7 +192,7 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         let context = context::get(context)?;
         // SAFETY: the program's attributes.
         let attr = unsafe { entry::read(attr) }?;
-        let vector: AddressVector = ah::vector(&attr)?;
+        let vector: AddressVector = ah::vector(context.device, &attr)?;
         let port = port::find(context.device, attr.port_num.into())?;
         if mac.is_null() || vid.is_null() {
             return Err(Errno::EINVAL);

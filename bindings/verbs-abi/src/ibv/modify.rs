@@ -23,6 +23,7 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::ibv::ah;
 use crate::ibv::qp::{self, Qp};
+use crate::runtime::Device;
 
 /// Attributes that there are: all but `IBV_QP_CAP`, queues keep the sizes they were made with.
 const KNOWN: u32 = IBV_QP_STATE
@@ -142,9 +143,9 @@ fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
     })
 }
 
-fn alternate_of(attr: &ibv_qp_attr) -> Result<AlternateVector, Errno> {
+fn alternate_of(device: &'static Device, attr: &ibv_qp_attr) -> Result<AlternateVector, Errno> {
     Ok(AlternateVector {
-        vector: ah::vector(&attr.alt_ah_attr)?,
+        vector: ah::vector(device, &attr.alt_ah_attr)?,
         port: attr.alt_port_num,
         pkey: pkey_of(attr.alt_pkey_index)?,
         timeout: attr.alt_timeout,
@@ -161,8 +162,10 @@ pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<()
         return Err(Errno::EINVAL);
     }
     let change = change_of(attr, mask)?;
-    let path = (mask & IBV_QP_AV != 0).then(|| ah::vector(&attr.ah_attr)).transpose()?;
-    let alternate = (mask & IBV_QP_ALT_PATH != 0).then(|| alternate_of(attr)).transpose()?;
+    let device = qp.context.device;
+    let path = (mask & IBV_QP_AV != 0).then(|| ah::vector(device, &attr.ah_attr)).transpose()?;
+    let alternate =
+        (mask & IBV_QP_ALT_PATH != 0).then(|| alternate_of(device, attr)).transpose()?;
     qp.control.modify_paths(&change, path.as_ref(), alternate.as_ref())?;
     if let Some(state) = change.state {
         qp::note_state(qp, state);

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use uroce::config::{Ethdev, PortConfig};
 use uroce::{DeviceAttr, PathMtu, PortAttr};
 
-use super::context;
+use super::{context, lid};
 use crate::abi::{self, _compat_ibv_port_attr, ibv_context, ibv_port_attr};
 use crate::entry;
 use crate::errno::Errno;
@@ -113,6 +113,7 @@ fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
     attr.port_cap_flags = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = DeviceAttr::of(&device.config()?).max_message_len;
     attr.pkey_tbl_len = 1;
+    attr.lid = lid::of(&config(device, port.number)?);
     attr.max_vl_num = 1;
     attr.active_width = width;
     attr.active_speed = speed;

@@ -157,6 +157,7 @@ static void port_attributes_fit_the_programs_structure(void)
 	CODE(ibv_query_port(context, 1, &attr), 0);
 	CHECK(attr.state == IBV_PORT_ACTIVE && attr.link_layer == IBV_LINK_LAYER_ETHERNET);
 	CHECK(attr.gid_tbl_len > 2 && attr.pkey_tbl_len == 1 && attr.max_msg_sz >= 1u << 30);
+	CHECK(attr.lid == 0x0201);
 	CHECK(attr.active_mtu <= attr.max_mtu && attr.active_width && attr.active_speed);
 	memset(&room, 0xee, sizeof room);
 	struct verbs_context *verbs = verbs_get_ctx(context);
@@ -425,6 +426,16 @@ static void address_handles_need_an_address(void)
 	NONE(ibv_create_ah(pd, NULL), EINVAL);
 	struct ibv_ah_attr bad = attr;
 	bad.is_global = 0;
+	NONE(ibv_create_ah(pd, &bad), EINVAL);
+	/* A LID is the low half of an address of 192.0.2.0/24; 0x0201 is the port's own. */
+	bad.dlid = 0x0201;
+	CHECK((ah = ibv_create_ah(pd, &bad)));
+	CODE(ibv_destroy_ah(ah), 0);
+	bad.dlid = 0x0301;
+	NONE(ibv_create_ah(pd, &bad), EINVAL);
+	bad.dlid = 0xffff;
+	NONE(ibv_create_ah(pd, &bad), EINVAL);
+	bad.dlid = 0x0201, bad.port_num = 2;
 	NONE(ibv_create_ah(pd, &bad), EINVAL);
 	bad = attr, bad.port_num = 0;
 	NONE(ibv_create_ah(pd, &bad), EINVAL);
