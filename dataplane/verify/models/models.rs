@@ -51,6 +51,12 @@ pub(crate) const MODELS: &[Model] = &[
         run: mr_table::register_beside_a_turn,
     },
     Model {
+        name: "mr-register-anew",
+        about: "who finds a region's new memory finds what was written there, the former is let go",
+        preemptions: 3,
+        run: mr_table::register_anew,
+    },
+    Model {
         name: "mr-deregister",
         about: "after deregistration no lcore touches the memory",
         preemptions: 3,

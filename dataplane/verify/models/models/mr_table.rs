@@ -26,12 +26,16 @@ fn table(lcores: usize) -> Arc<MrTable> {
     Arc::new(MrTable::new(1, lcores, NUMBERS.clone()))
 }
 
-/// Registers the eight bytes that stand for cell `cell`.
-fn register(table: &MrTable, cell: u64) -> MrKeys {
+/// The eight bytes that stand for cell `cell`.
+fn spec(cell: u64) -> MrSpec {
     let (addr, va) = (std::ptr::dangling_mut(), Va(8 * cell));
-    let spec = MrSpec { addr, len: 8, va, pd: Pd(1), access: AccessFlags::LOCAL_WRITE };
+    MrSpec { addr, len: 8, va, pd: Pd(1), access: AccessFlags::LOCAL_WRITE }
+}
+
+/// Registers cell `cell`.
+fn register(table: &MrTable, cell: u64) -> MrKeys {
     // SAFETY: nobody here copies from or to it.
-    unsafe { table.register(&spec) }.expect("a free slot")
+    unsafe { table.register(&spec(cell)) }.expect("a free slot")
 }
 
 /// A turn of an lcore that was given `keys`, the key of cell `cell`: looks it up and works on the
@@ -66,6 +70,28 @@ pub(crate) fn register_beside_a_turn() {
     // What the application wrote before it registered, the lcore reads.
     free(&memory, 0);
     assert_eq!(register(&table, 0), key);
+    lcore.join().expect("no panic");
+}
+
+pub(crate) fn register_anew() {
+    let (table, memory) = (table(1), memory());
+    let keys = register(&table, 0);
+    let reader = MrReader::new(Arc::clone(&table), 0);
+    let lcore = thread::spawn({
+        let memory = Arc::clone(&memory);
+        move || {
+            let access = reader.enter();
+            let entry = access.find(keys.rkey.0).expect("registered all the time");
+            let cell = usize::from(entry.place(0, 8).is_none());
+            // SAFETY: the region is registered until the turn's end; loom says if not.
+            memory[cell].with(|byte| unsafe { *byte });
+        }
+    });
+    // What the application wrote before it registered anew, the lcore reads.
+    free(&memory, 1);
+    // SAFETY: nobody here copies from or to it.
+    unsafe { table.reregister(keys.lkey, &spec(1)) }.expect("registered");
+    free(&memory, 0);
     lcore.join().expect("no panic");
 }
 
