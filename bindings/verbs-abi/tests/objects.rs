@@ -6,7 +6,7 @@ mod common;
 use common::{ONE_DEVICE, Place, printed};
 
 fn claim(name: &str) {
-    let place = Place::new(name);
+    let place = Place::new();
     let program = place.compile("objects.c");
     let config = place.configure(ONE_DEVICE);
     printed(place.command(&program, &config).arg(name).output().unwrap());

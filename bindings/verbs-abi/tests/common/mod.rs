@@ -4,6 +4,7 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The shared object, which cargo puts beside the test.
 pub(crate) fn library() -> PathBuf {
@@ -16,8 +17,11 @@ pub(crate) fn library() -> PathBuf {
 pub(crate) struct Place(PathBuf);
 
 impl Place {
-    pub(crate) fn new(name: &str) -> Place {
-        let name = format!("uroce-abi-{name}-{}", std::process::id());
+    pub(crate) fn new() -> Place {
+        static PLACES: AtomicUsize = AtomicUsize::new(0);
+        // Short: sockets in it have a path of 107 bytes at most.
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("uroce-abi-{}-{number}", std::process::id());
         let place = Place(std::env::temp_dir().join(name));
         std::fs::create_dir_all(&place.0).unwrap();
         for name in ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"] {

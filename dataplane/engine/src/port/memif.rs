@@ -270,6 +270,10 @@ impl Shared {
         let Pair { outer, inner } = pair;
         self.set_outer(None);
         drop(outer);
+        // A peer that ends at once after its last message has left that in the rings.
+        if self.connected.load(Ordering::Acquire) {
+            self.gate.wait_dry(GRACE);
+        }
         self.connected.store(false, Ordering::Release);
         self.tell();
         let port = lock(&self.port);

@@ -44,6 +44,9 @@ impl QueuePair {
             // (`taken`); `spare` has room for `room` pointers.
             unsafe { dpdk_sys::uroce_rx_burst(id, queue, spare, room, &mut dropped) }
         });
+        if let (0, Some(gate)) = (received, &self.gate) {
+            gate.count_dry(self.index);
+        }
         self.multi_segment_drops += u64::from(dropped);
         // SAFETY: so many mbufs were written, at most `room`; a driver hands over its only
         // reference, and the shim made each a single segment.

@@ -1,23 +1,28 @@
 //! The gate: queues outside the driver while it tears a connection down.
 //!
 //! Invariants
+//! - What a peer put into the rings before it left is received: [`Gate::wait_dry`].
 //! - After [`Gate::close`] returns, no [`Gate::pass`] is running its function, nor begins to,
 //!   until [`Gate::open`].
 
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
+use std::time::{Duration, Instant};
 
 /// One flag per queue pair, written by its owner, and one that keeps them all out.
 #[derive(Debug)]
 pub(in crate::port) struct Gate {
     closed: AtomicBool,
     inside: Box<[CachePadded<AtomicBool>]>,
+    /// Receptions of each queue pair that found nothing, counted by its owner.
+    dry: Box<[CachePadded<AtomicU32>]>,
 }
 
 impl Gate {
     pub(super) fn new(queue_pairs: u16) -> Self {
         let inside = (0..queue_pairs).map(|_| CachePadded::new(AtomicBool::new(false)));
-        Self { closed: AtomicBool::new(false), inside: inside.collect() }
+        let dry = (0..queue_pairs).map(|_| CachePadded::new(AtomicU32::new(0)));
+        Self { closed: AtomicBool::new(false), inside: inside.collect(), dry: dry.collect() }
     }
 
     /// Runs `burst` unless the gate is closed. For the one owner of the queue pair.
@@ -31,6 +36,26 @@ impl Gate {
         // Pairs with the load in `close`: what the burst read and wrote is done before it goes on.
         inside.store(false, Ordering::Release);
         result
+    }
+
+    /// A reception has found nothing. For the one owner of the queue pair.
+    #[inline]
+    pub(in crate::port) fn count_dry(&self, queue: u16) {
+        let dry = &self.dry[usize::from(queue)];
+        dry.store(dry.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Waits until each queue pair has found nothing to receive, or the time is up: for a peer that
+    /// has left, which puts nothing into the rings any more.
+    pub(super) fn wait_dry(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        for dry in &self.dry {
+            let begin = dry.load(Ordering::Acquire);
+            // A reception under way may have looked before the peer's last frame.
+            while dry.load(Ordering::Acquire).wrapping_sub(begin) < 2 && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
     }
 
     /// Keeps new bursts out and waits for those inside: a burst's time.
@@ -88,6 +113,24 @@ mod tests {
         });
         assert!(passes.into_inner() > 0);
         assert_eq!(gate.pass(0, || 7), Some(7));
+    }
+
+    #[test]
+    fn who_waits_for_dry_queues_waits_for_two_receptions_of_each_that_find_nothing() {
+        let gate = Gate::new(2);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.wait_dry(Duration::from_secs(60)));
+            for queue in [0, 1, 1, 1] {
+                gate.count_dry(queue);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            while !waiting.is_finished() {
+                (0..2).for_each(|queue| gate.count_dry(queue));
+            }
+        });
+        let begin = Instant::now();
+        gate.wait_dry(Duration::from_millis(5));
+        assert!(begin.elapsed() >= Duration::from_millis(5), "nobody has received");
     }
 
     #[test]
