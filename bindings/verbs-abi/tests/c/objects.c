@@ -11,30 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(claim) check((claim), #claim, __LINE__)
-/* For calls that give an error number. */
-#define CODE(call, number) same((call), (number), #call, __LINE__)
-/* For calls that give NULL or -1 and set errno. */
-#define NONE(call, number) \
-	(errno = 0, check((call) == NULL, #call, __LINE__), same(errno, (number), #call, __LINE__))
-#define MINUS(call, number) \
-	(errno = 0, check((call) == -1, #call, __LINE__), same(errno, (number), #call, __LINE__))
-
-static void check(bool is_so, const char *claim, int line)
-{
-	if (!is_so) {
-		fprintf(stderr, "line %d: not so: %s (errno %d, %s)\n", line, claim, errno, strerror(errno));
-		exit(1);
-	}
-}
-
-static void same(int got, int expected, const char *claim, int line)
-{
-	if (got != expected) {
-		fprintf(stderr, "line %d: %d, not %d: %s\n", line, got, expected, claim);
-		exit(1);
-	}
-}
+#include "checks.h"
 
 static struct ibv_context *open_first(void)
 {
@@ -626,17 +603,20 @@ const char *ibv_get_sysfs_path(void);
 
 static void small_files_are_read_without_their_line_feed(void)
 {
-	char name[] = "/tmp/uroce-objects-XXXXXX", text[16];
-	int file = mkstemp(name);
-	CHECK(file >= 0 && write(file, "RoCE v2\n", 8) == 8);
-	CHECK(ibv_read_sysfs_file("/tmp", name + 5, text, sizeof text) == 7);
+	/* The test's own directory. */
+	const char *dir = getenv("XDG_RUNTIME_DIR");
+	char path[256], text[16];
+	CHECK(dir && snprintf(path, sizeof path, "%s/small", dir) < (int)sizeof path);
+	FILE *file = fopen(path, "wx");
+	CHECK(file && fputs("RoCE v2\n", file) >= 0 && !fclose(file));
+	CHECK(ibv_read_sysfs_file(dir, "small", text, sizeof text) == 7);
 	CHECK(!strcmp(text, "RoCE v2"));
-	CHECK(ibv_read_sysfs_file("/tmp", name + 5, text, 5) == 4 && !strcmp(text, "RoCE"));
-	CHECK(ibv_read_sysfs_file("/tmp", name + 5, text, 1) == 0 && !text[0]);
-	unlink(name);
-	MINUS(ibv_read_sysfs_file("/tmp", name + 5, text, sizeof text), ENOENT);
-	MINUS(ibv_read_sysfs_file("/tmp", NULL, text, sizeof text), EINVAL);
-	MINUS(ibv_read_sysfs_file("/tmp", "x", text, 0), EINVAL);
+	CHECK(ibv_read_sysfs_file(dir, "small", text, 5) == 4 && !strcmp(text, "RoCE"));
+	CHECK(ibv_read_sysfs_file(dir, "small", text, 1) == 0 && !text[0]);
+	CHECK(!unlink(path));
+	MINUS(ibv_read_sysfs_file(dir, "small", text, sizeof text), ENOENT);
+	MINUS(ibv_read_sysfs_file(dir, NULL, text, sizeof text), EINVAL);
+	MINUS(ibv_read_sysfs_file(dir, "x", text, 0), EINVAL);
 	CHECK(!strcmp(ibv_get_sysfs_path(), "/sys"));
 }
 

@@ -15,30 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(claim) check((claim), #claim, __LINE__)
-/* For calls that give an error number. */
-#define CODE(call, number) same((call), (number), #call, __LINE__)
-/* For calls that give NULL or -1 and set errno. */
-#define NONE(call, number) \
-	(errno = 0, check((call) == NULL, #call, __LINE__), same(errno, (number), #call, __LINE__))
-#define MINUS(call, number) \
-	(errno = 0, check((call) == -1, #call, __LINE__), same(errno, (number), #call, __LINE__))
-
-static void check(bool is_so, const char *claim, int line)
-{
-	if (!is_so) {
-		fprintf(stderr, "line %d: not so: %s (errno %d, %s)\n", line, claim, errno, strerror(errno));
-		exit(1);
-	}
-}
-
-static void same(int got, int expected, const char *claim, int line)
-{
-	if (got != expected) {
-		fprintf(stderr, "line %d: %d, not %d: %s\n", line, got, expected, claim);
-		exit(1);
-	}
-}
+#include "checks.h"
 
 enum { DEPTH = 64, SIZE = 1 << 16 };
 static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
