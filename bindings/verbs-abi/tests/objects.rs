@@ -3,27 +3,10 @@
 
 mod common;
 
-use common::{ONE_DEVICE, Place, printed};
-
-fn claim(name: &str) {
-    let place = Place::new();
-    let program = place.compile("objects.c");
-    let config = place.configure(ONE_DEVICE);
-    printed(place.command(&program, &config).arg(name).output().unwrap());
-}
-
-macro_rules! claims {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                claim(stringify!($name));
-            }
-        )*
-    };
-}
+use common::claims;
 
 claims! {
+    "objects.c":
     devices_are_told_without_starting_anything
     contexts_close_once
     device_attributes_fit_the_programs_structure

@@ -3,27 +3,10 @@
 
 mod common;
 
-use common::{ONE_DEVICE, Place, printed};
-
-fn claim(name: &str) {
-    let place = Place::new();
-    let program = place.compile("queues.c");
-    let config = place.configure(ONE_DEVICE);
-    printed(place.command(&program, &config).arg(name).output().unwrap());
-}
-
-macro_rules! claims {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                claim(stringify!($name));
-            }
-        )*
-    };
-}
+use common::claims;
 
 claims! {
+    "queues.c":
     messages_arrive_with_all_that_is_told_of_them
     reads_writes_and_atomics_reach_the_peers_memory
     datagrams_need_an_address_handle

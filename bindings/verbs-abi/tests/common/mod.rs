@@ -85,3 +85,21 @@ idle = "sleep"
 ethdev = { ring = "one" }
 ip = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
+
+/// Tests of one device, each a claim of a C program, named by its only argument.
+macro_rules! claims {
+    ($source:literal: $($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let place = common::Place::new();
+                let program = place.compile($source);
+                let config = place.configure(common::ONE_DEVICE);
+                let run = place.command(&program, &config).arg(stringify!($name)).output();
+                common::printed(run.unwrap());
+            }
+        )*
+    };
+}
+
+pub(crate) use claims;
