@@ -266,8 +266,11 @@ qp_change! {
     en_sqd_async_notify: bool => EN_SQD_ASYNC_NOTIFY,
 }
 
-/// Largest `max_rd_atomic` and `max_dest_rd_atomic`.
+/// Largest `max_dest_rd_atomic`: READs and ATOMICs of the peer's whose answers a QP keeps.
 pub const MAX_RD_ATOMIC: u8 = 16;
+/// Largest `max_rd_atomic`: what a QP may have outstanding at a peer that keeps more answers, as
+/// Soft-RoCE does.
+pub const MAX_INIT_RD_ATOMIC: u8 = 128;
 
 impl QpChange {
     /// The first attribute whose value is out of its range.
@@ -275,7 +278,7 @@ impl QpChange {
         let over = |value: Option<u8>, max: u8| value.is_some_and(|value| value > max);
         [
             (over(self.max_dest_rd_atomic, MAX_RD_ATOMIC), AttrMask::MAX_DEST_RD_ATOMIC),
-            (over(self.max_rd_atomic, MAX_RD_ATOMIC), AttrMask::MAX_QP_RD_ATOMIC),
+            (over(self.max_rd_atomic, MAX_INIT_RD_ATOMIC), AttrMask::MAX_QP_RD_ATOMIC),
             (over(self.min_rnr_timer, 31), AttrMask::MIN_RNR_TIMER),
             (over(self.timeout, 31), AttrMask::TIMEOUT),
             (over(self.retry_cnt, 7), AttrMask::RETRY_CNT),

@@ -55,7 +55,8 @@ mod ud;
 mod wqe;
 
 pub use attr::{
-    AccessFlags, AltPath, AttrMask, MAX_RD_ATOMIC, PathAttr, PathMigState, QpAttr, QpChange, QpType,
+    AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathAttr, PathMigState,
+    QpAttr, QpChange, QpType,
 };
 pub use counter::Counter;
 pub use cqe::{Cqe, WcOpcode, WcStatus};

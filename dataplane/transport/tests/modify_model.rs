@@ -172,7 +172,7 @@ fn write(attr: &mut QpAttr, change: &QpChange) {
 fn in_range(change: &QpChange) -> bool {
     let most = |value: Option<u8>, max| value.is_none_or(|value| value <= max);
     most(change.max_dest_rd_atomic, 16)
-        && most(change.max_rd_atomic, 16)
+        && most(change.max_rd_atomic, 128)
         && most(change.min_rnr_timer, 31)
         && most(change.timeout, 31)
         && most(change.retry_cnt, 7)
@@ -232,7 +232,7 @@ fn change(rng: &mut Rng, pair: &Pair, to: Option<QpState>, from: QpState, mask: 
         TIMEOUT timeout code(rng, 32);
         RETRY_CNT retry_cnt code(rng, 8);
         RNR_RETRY rnr_retry code(rng, 8);
-        MAX_QP_RD_ATOMIC max_rd_atomic code(rng, 17);
+        MAX_QP_RD_ATOMIC max_rd_atomic code(rng, 129);
         QKEY qkey Qkey(rng.u32(..));
         EN_SQD_ASYNC_NOTIFY en_sqd_async_notify rng.bool();
     }

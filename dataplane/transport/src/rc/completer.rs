@@ -253,16 +253,22 @@ impl Requester {
             self.made_progress(context);
         }
         if acked == Acked::Gap {
-            self.handle_implied_nak(env)?;
+            self.handle_implied_nak(limit, context, env)?;
         }
         Ok(acked)
     }
 
-    /// A later response came although the oldest READ or ATOMIC still lacks one.
+    /// A later response, of `seen` or the PSN before it, came although the oldest READ or ATOMIC
+    /// still lacks one.
     //= check C8 — the READ is retried, what follows it is not completed before it
-    fn handle_implied_nak(&mut self, out: &mut impl Output) -> Result<(), WcStatus> {
+    fn handle_implied_nak(
+        &mut self,
+        seen: Psn,
+        context: &Context<'_>,
+        out: &mut impl Output,
+    ) -> Result<(), WcStatus> {
         let psn = self.unacked_psn;
-        if self.next_psn == psn || !self.retry.first_implied() {
+        if self.next_psn == psn || !self.retry.first_implied(seen, context.attr, context.now) {
             return Ok(());
         }
         out.count(Counter::ImpliedNakSeqErr);

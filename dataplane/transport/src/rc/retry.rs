@@ -25,11 +25,13 @@ pub(super) struct Retry {
     rnr_left: u8,
     /// The end of what was outstanding when the sequence NAK was acted upon.
     nak_end: Psn,
+    /// One past the newest PSN answered behind the gap that made the implied NAK.
+    answered: Psn,
     /// When the peer took something new last; the origin of time: never.
     last_progress: Instant,
 }
 
-const _: () = assert!(size_of::<Retry>() == 24);
+const _: () = assert!(size_of::<Retry>() == 32);
 
 bitflags! {
     /// NAKs acted upon.
@@ -133,10 +135,22 @@ impl Retry {
         }
     }
 
-    /// Is this implied NAK the first one since the last progress or timeout?
-    pub(super) fn first_implied(&mut self) -> bool {
+    /// Is this implied NAK, by an answer up to `seen`, the first one since the last progress or
+    /// timeout?
+    ///
+    /// As long as it goes on, one newer PSN after the other, the peer still answers what was asked
+    /// before, a long READ perhaps, and then what is asked again: the ACK timer begins anew.
+    pub(super) fn first_implied(&mut self, seen: Psn, attr: &Attributes, now: Instant) -> bool {
         let is_first = !self.noted.contains(Noted::IMPLIED);
+        let is_newer = is_first || self.answered.is_before(seen);
         self.noted |= Noted::IMPLIED;
+        if is_newer {
+            self.answered = seen;
+        }
+        if is_newer && self.deadline != Deadline::NEVER {
+            self.stop_ack();
+            self.arm(attr, now);
+        }
         is_first
     }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use uroce_transport::sim::{Crafted, Pair, Rates, Rule};
-use uroce_transport::{Counter, QpState, SendOp, Side, WcStatus};
+use uroce_transport::{Counter, QpState, SendOp, Side, WcStatus, ack_timeout};
 use uroce_wire::{NakCode, OpCode, Reth, Rkey, Va};
 
 use crate::scene::*;
@@ -197,6 +197,30 @@ fn an_ack_behind_an_unanswered_read_asks_for_the_read_again() {
     assert_all_succeeded(&mut pair, A, Side::Send, &wr_ids);
 }
 
+#[test] //= check C2 test
+fn while_the_former_answer_still_comes_the_read_is_not_asked_for_again() {
+    let mut pair = Pair::with(|terms| terms.half[A].timeout = 8);
+    let timeout = ack_timeout(8).unwrap();
+    pair.rule(Rule::drop().from(A));
+    pair.read(A, 8 * 256);
+    pair.run_for(SHORTLY);
+    let answer = |index| {
+        let psn = pair.psn(A, index);
+        pair.craft(B, OpCode::RC_RDMA_READ_RESPONSE_MIDDLE).psn(psn).payload(&[0x44; 256])
+    };
+    let answers: Vec<Crafted> = (1..8).map(answer).collect();
+    for answer in &answers {
+        pair.deliver(B, answer);
+        pair.run_for(timeout * 3 / 4);
+    }
+    assert_eq!(requests(&pair).len(), 2, "the READ, and again since its first answer is missing");
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+    pair.deliver(B, &answers[6]); // a copy says nothing new
+    pair.run_for(timeout / 2);
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 1);
+    assert_eq!(requests(&pair).len(), 3);
+}
+
 #[test] //= check C9 test
 fn a_late_duplicate_of_a_response_changes_nothing() {
     let mut pair = Pair::rts();
@@ -303,6 +327,16 @@ fn never_more_than_max_rd_atomic_reads_are_outstanding() {
         }
         assert_all_succeeded(&mut pair, A, Side::Send, &wr_ids);
     }
+}
+
+#[test] //= check C12 test
+fn a_peer_that_keeps_more_answers_than_we_do_is_asked_for_them() {
+    let mut pair = Pair::with(|terms| terms.half[A].max_rd_atomic = 128);
+    for _ in 0..130 {
+        pair.read(A, 10);
+    }
+    pair.run_for(Duration::from_nanos(900)); // no answer has come yet
+    assert_eq!(requests(&pair).len(), 128);
 }
 
 #[test] //= check C12 test

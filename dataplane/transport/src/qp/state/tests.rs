@@ -173,7 +173,7 @@ fn values_out_of_range_are_named() {
         (AttrMask::RETRY_CNT, QpChange { retry_cnt: Some(8), ..none }),
         (AttrMask::RNR_RETRY, QpChange { rnr_retry: Some(8), ..none }),
         (AttrMask::MIN_RNR_TIMER, QpChange { min_rnr_timer: Some(32), ..none }),
-        (AttrMask::MAX_QP_RD_ATOMIC, QpChange { max_rd_atomic: Some(17), ..none }),
+        (AttrMask::MAX_QP_RD_ATOMIC, QpChange { max_rd_atomic: Some(129), ..none }),
         (AttrMask::MAX_DEST_RD_ATOMIC, QpChange { max_dest_rd_atomic: Some(17), ..none }),
         (AttrMask::PORT, QpChange { port: Some(0), ..none }),
         (AttrMask::ALT_PATH, QpChange { alt_path: alternate(0, 14), ..none }),
