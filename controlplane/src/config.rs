@@ -39,6 +39,8 @@
 mod check;
 mod text;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -426,6 +428,15 @@ pub enum ConfigError {
     UnknownDevice(String),
 }
 
+/// Longest configuration file in bytes: what is longer is none.
+const FILE_MAX: u64 = 1 << 20;
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let len = File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if len as u64 > FILE_MAX { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(text) }
+}
+
 impl Config {
     /// No device yet, EAL's defaults.
     pub fn new() -> Self {
@@ -456,7 +467,7 @@ impl Config {
     ///
     /// [`ConfigError`], which names the field or the file.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        match std::fs::read_to_string(path) {
+        match read(path) {
             Ok(text) => Self::from_toml(&text),
             Err(error) => Err(ConfigError::Read { path: path.to_owned(), error }),
         }

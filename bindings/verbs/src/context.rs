@@ -11,7 +11,7 @@ use uroce_engine::{
     AdoptError, CqError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
     Turn,
 };
-use uroce_transport::{MAX_INLINE_DATA, MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
+use uroce_transport::{MAX_INIT_RD_ATOMIC, MAX_INLINE_DATA, MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
 use uroce_wire::Mac;
 
 use crate::channel::CompletionChannel;
@@ -52,8 +52,10 @@ pub struct DeviceAttr {
     pub max_cqe: u32,
     /// Bytes of a message.
     pub max_message_len: u32,
-    /// READ and ATOMIC requests outstanding on a QP, each way.
+    /// READ and ATOMIC requests of the peer's that may be outstanding on a QP.
     pub max_rd_atomic: u8,
+    /// READ and ATOMIC requests of ours that may be outstanding on a QP.
+    pub max_init_rd_atomic: u8,
     /// Lcores.
     pub lcores: usize,
 }
@@ -74,6 +76,7 @@ impl DeviceAttr {
             max_cqe: MAX_CQ_DEPTH,
             max_message_len: MAX_MESSAGE_LEN,
             max_rd_atomic: MAX_RD_ATOMIC,
+            max_init_rd_atomic: MAX_INIT_RD_ATOMIC,
             lcores: config.lcores.count(),
         }
     }

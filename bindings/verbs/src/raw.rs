@@ -8,8 +8,10 @@ mod memory;
 
 pub use memory::{Memory, Registration};
 
-pub use uroce_engine::{RecvBatch, SendBatch, SendData, SrqBatch};
-pub use uroce_transport::{Ah, BindMw, Cqe, RecvWr, SendOp, SendWr, Sge};
+pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch};
+pub use uroce_transport::{
+    Ah, BindMw, Cqe, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,
+};
 
 use uroce_engine::CqError;
 use uroce_transport::{PostError, WcOpcode};

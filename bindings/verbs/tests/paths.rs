@@ -8,7 +8,7 @@ use common::{Setup, Side};
 use uroce::config::{DeviceConfig, PortConfig};
 use uroce::{
     AddressVector, Config, ConnectOptions, Context, Endpoint, EventKind, EventSource, Gid,
-    PathError, Psn, QpState, Qpn, RequestError,
+    PathError, Psn, QpState, Qpn, RequestError, SendWr,
 };
 use uroce_controlplane::device::ring::{RingSpec, claim};
 use uroce_engine::eal::Eal;
@@ -352,4 +352,24 @@ fn a_port_tells_when_its_link_goes_and_comes() {
         assert_eq!(next(&right), (EventSource::Port(port), EventKind::PortActive));
     }
     assert!(left.poll_async_event().unwrap().is_none());
+}
+
+#[test]
+fn twins_are_one_host_to_each_other() {
+    let mut config = Setup { addresses: ["192.0.2.1/24"; 2], ..Setup::default() }.config();
+    let macs = [1, 2].map(|end| uroce::Mac([2, 0, 0, 0, 0, end]));
+    for (device, end) in config.devices.iter_mut().zip(0..) {
+        let port = &mut device.ports[0];
+        (port.mac, port.twin) = (Some(macs[end]), Some(macs[1 - end]));
+    }
+    let open = |name| Side::new(&Context::open(&config, name).unwrap());
+    let (mut left, mut right) = (open("left"), open("right"));
+    let own = AddressVector::to(gid("192.0.2.1"));
+    assert_eq!(left.context.resolve(1, &own).unwrap(), macs[1]);
+    common::join(&mut left, &mut right, &ConnectOptions::default());
+    left.memory.write_at(0, b"to my own address").unwrap();
+    let source = [left.memory.slice(..17).unwrap()];
+    common::post(&mut left.qp, SendWr::write(&source, right.memory.remote()));
+    left.done();
+    assert_eq!(right.bytes(0, 17), b"to my own address");
 }

@@ -46,6 +46,7 @@ fn every_field_can_be_written() {
         routes = [{ to = "198.51.100.0/24", via = "192.0.2.8" }]
         migrate_on_link_down = false
         mac = "02:00:00:00:00:07"
+        twin = "02:00:00:00:00:08"
         rx_descriptors = 512
         tx_descriptors = 512
         mbufs = 4095
@@ -56,6 +57,7 @@ fn every_field_can_be_written() {
     assert_eq!((device.lcores.clone(), device.idle), (Lcores::Count(2), Idle::Sleep));
     assert_eq!(device.driver, Driver::Poller);
     assert_eq!(device.ports[0].mac, Some(Mac([2, 0, 0, 0, 0, 7])));
+    assert_eq!(device.ports[0].twin, Some(Mac([2, 0, 0, 0, 0, 8])));
     assert_eq!(device.ports[0].loss, LossConfig { rx: 0.01, tx: 0.02, seed: 3 });
     let route = StaticRoute { to: "198.51.100.0/24".parse().unwrap(), via: [192, 0, 2, 8].into() };
     assert_eq!(device.ports[0].routes, [route]);
@@ -112,6 +114,7 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
             "device.a.port.1.routes: ::/0 and 192.0.2.2 are not of one IP version",
         ),
         ("", "", "mac = \"01:00:00:00:00:00\"\n", "device.a.port.1.mac"),
+        ("", "", "twin = \"00:00:00:00:00:00\"\n", "device.a.port.1.twin"),
         ("", "", "rx_descriptors = 0\n", "device.a.port.1.rx_descriptors"),
         ("", "", "mbufs = 1\n", "device.a.port.1.mbufs"),
         ("", "", "loss = { rx = 1.5 }\n", "device.a.port.1.loss.rx: is not from 0.0 to 1.0"),
@@ -154,6 +157,12 @@ fn devices_and_ethdevs_are_checked() {
         let text = format!("{DEVICE}[[device.port]]\nethdev = {{ {ethdev} }}\n");
         assert!(error(&text).starts_with("device.a.port.1.ethdev: "), "{}", error(&text));
     }
+}
+
+#[test]
+fn a_file_without_an_end_is_not_read_to_it() {
+    let error = Config::from_file(Path::new("/dev/zero")).unwrap_err();
+    assert!(matches!(error, ConfigError::Read { .. }), "{error}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct ConnParam {
     /// READs and ATOMICs of the peer's that may be outstanding here, 0 to 16. The lesser of this
     /// and the peer's `initiator_depth` becomes `max_dest_rd_atomic`.
     pub responder_resources: u8,
-    /// READs and ATOMICs of ours that may be outstanding at the peer, 0 to 16. The lesser of this
+    /// READs and ATOMICs of ours that may be outstanding at the peer, 0 to 128. The lesser of this
     /// and the peer's `responder_resources` becomes `max_rd_atomic`.
     pub initiator_depth: u8,
     /// This side heeds end-to-end flow control. Without an SRQ it always grants credits.

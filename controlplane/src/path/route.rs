@@ -254,6 +254,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_for_the_ports_own_addresses_goes_to_its_twin() {
+        let twin = Mac([2, 0, 0, 0, 0, 8]);
+        let routes = routes().with_twin(Some(twin));
+        for text in ["192.0.2.1", "2001:db8::1", "fe80::1"] {
+            assert_eq!(routes.next_hop(ip(text)), Ok(NextHop::Twin(twin)));
+        }
+        assert_eq!(routes.next_hop(ip("192.0.2.7")), hop("192.0.2.7"));
+    }
+
+    #[test]
     fn a_neighbour_is_asked_for_from_an_address_of_its_prefix() {
         let routes = routes();
         assert_eq!(routes.source_for(ip("fe80::7")), Some(ip("fe80::1")));

@@ -7,6 +7,7 @@ use uroce_wire::Mac;
 use super::Thread;
 use super::requests::answer;
 use crate::path::neighbour::Neighbours;
+use crate::path::route::NextHop;
 use crate::path::{AddressVector, PathError, Route};
 use crate::request::{ModifyQp, Reply, RequestError};
 
@@ -56,7 +57,10 @@ impl Thread {
 
     /// The Ethernet address of a path's next hop; for an own address that of its port.
     pub(super) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
-        let own = |port: &&Neighbours| port.routes().is_own(vector.dgid.to_ip());
+        let own = |port: &&Neighbours| {
+            let routes = port.routes();
+            routes.is_own(vector.dgid.to_ip()) && routes.own_hop() == NextHop::Own
+        };
         match self.route(vector, port) {
             Ok(_) if let Some(own) = self.ports.neighbours.iter().find(own) => {
                 answer(&reply, Ok(own.mac()));

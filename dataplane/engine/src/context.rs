@@ -267,7 +267,3 @@ impl Route {
         }
     }
 }
-
-// State of an idle QP besides its queues: with what is allocated beside it (the counts of its
-// shared line and its source of events) and its places in tables less than a kibibyte.
-const _: () = assert!(size_of::<QpContext>() + 2 * size_of::<QpShared>() + 64 <= 900);

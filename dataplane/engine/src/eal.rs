@@ -50,6 +50,9 @@ enum State {
 
 static STATE: Mutex<State> = Mutex::new(State::Fresh);
 
+/// What EAL was started with: terminated strings that it may point into until the process ends.
+static ARGUMENTS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
 impl Eal {
     /// Starts EAL, or gives the one that runs with the same configuration.
     ///
@@ -248,12 +251,14 @@ fn start_here(args: &[String], cpus: &[usize], echo: bool) -> io::Result<c_int> 
         return Err(io::Error::from_raw_os_error(-code));
     }
 
-    // EAL permutes the array and keeps pointers into the strings: leaked, once per process.
-    let mut argv: Vec<*mut c_char> = args.iter().map(|arg| c_string(arg).into_raw()).collect();
+    let mut strings = lock(&ARGUMENTS);
+    *strings = args.iter().map(|arg| c_string(arg).into_bytes_with_nul()).collect();
+    // EAL permutes the array and keeps pointers into the strings.
+    let mut argv: Vec<*mut c_char> =
+        strings.iter_mut().map(|arg| arg.as_mut_ptr().cast()).collect();
     argv.push(std::ptr::null_mut());
-    let argv = argv.leak();
     let argc = c_int::try_from(argv.len() - 1).unwrap_or(c_int::MAX);
-    // SAFETY: `argv` holds `argc` terminated strings and a null, all writable and never freed;
-    // `STATE` is locked, so no other thread of ours is in here.
+    // SAFETY: `argv` holds `argc` terminated strings and a null, all writable; the strings stay, as
+    // this is done once. `STATE` is locked, so no other thread of ours is in here.
     Ok(unsafe { dpdk_sys::uroce_eal_init(argc, argv.as_mut_ptr()) })
 }

@@ -208,6 +208,7 @@ fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
         },
         Command::MigratePort { port } => Reply::Migrated(shard.migrate_port(port, around)),
         Command::DestroyQp { index } => {
+            shard.send_rest(index, around);
             shard.remove(index, around.lanes).map_or(Reply::Unknown, Reply::Destroyed)
         }
         Command::SetAddresses { port, mut addresses } => match around.lanes.get_mut(port) {

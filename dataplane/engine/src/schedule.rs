@@ -8,8 +8,9 @@
 //! - A turn of the lcore takes at most about [`TURN`] packets for a port, so receiving never waits
 //!   long.
 
+use crate::context::QpContext;
 use crate::shard::{Around, Shard};
-use uroce_transport::{Progress, QpState};
+use uroce_transport::{Progress, QpState, QpType};
 
 /// Packets of one QP at a time.
 const QUANTUM: u32 = 32;
@@ -47,6 +48,22 @@ impl Shard {
             }
         }
         turns > 0
+    }
+
+    /// Sends what was posted and needs no answer, of a QP that is about to go: a program that wants no
+    /// completion of its datagrams may destroy the QP as soon as it has posted them. A turn's packets
+    /// at most, and what the port has room for.
+    #[cold]
+    pub(crate) fn send_rest(&mut self, index: u32, around: &mut Around<'_>) {
+        let is_answered = |context: &QpContext| context.qp.qp_type() == QpType::Rc;
+        if self.get(index).is_none_or(is_answered) {
+            return;
+        }
+        for _ in 0..TURN / u64::from(QUANTUM) {
+            if self.visit(index, around) != Some(Progress::More) {
+                break;
+            }
+        }
     }
 
     /// The port is full: connections whose packets never reach it go on, the others keep their

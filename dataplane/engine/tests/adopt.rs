@@ -5,7 +5,7 @@ mod lab;
 use lab::{Lab, LabConfig, QpWish, eventually, pattern};
 use std::time::{Duration, Instant};
 use uroce_engine::{AdoptError, LcoreGuard, Turn};
-use uroce_transport::{AccessFlags, Cqe, QpChange, QpState, SendOp, WcStatus};
+use uroce_transport::{AccessFlags, Cqe, QpChange, QpState, QpType, SendOp, WcStatus};
 
 const ALL: AccessFlags = AccessFlags::all();
 
@@ -100,6 +100,30 @@ fn the_control_plane_serves_an_adopted_lcore_whose_adopter_is_busy() {
     });
     assert_eq!(local.bytes(), pattern(5, 1 << 16));
     drop((guard, local, remote));
+    lab.finish();
+}
+
+#[test]
+fn what_needs_no_answer_leaves_before_its_queue_pair_goes() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let wish = QpWish { qp_type: QpType::Uc, ..QpWish::default() };
+    let (mut a, mut b) = lab.connect(&wish);
+    let local = lab.a.register(a.pd, 64, ALL);
+    let remote = lab.b.register(b.pd, 64 * 64, ALL);
+    for wr_id in 0..64 {
+        b.recv(wr_id, &[remote.sge(64 * wr_id, 64)]);
+    }
+    let guard = lab.a.engine.adopt(0).expect("free");
+    // Nobody turns between the posts and the end.
+    for wr_id in 0..64 {
+        a.send(wr_id, SendOp::Send { imm: None }, &[local.sge(0, 64)]);
+    }
+    lab.a.control.destroy_qp(a.qpn).expect("destroys");
+    drop(guard);
+    for wr_id in 0..64 {
+        assert_eq!(b.completion().wr_id, wr_id);
+    }
+    drop((local, remote));
     lab.finish();
 }
 

@@ -18,6 +18,7 @@ pub use uroce_controlplane::connect::{
 
 use crate::context::Context;
 pub use uroce_controlplane::random_psn;
+pub use uroce_transport::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC};
 
 /// The connection manager of a device.
 #[derive(Clone, Debug)]

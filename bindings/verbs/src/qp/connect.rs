@@ -39,7 +39,7 @@ pub struct ConnectOptions {
     /// How long the peer waits when we have no receive posted, a code from 0 to 31; default 12
     /// (0.64 ms).
     pub min_rnr_timer: u8,
-    /// READ and ATOMIC requests of ours outstanding, 0 to 16; default 16. At most the peer's
+    /// READ and ATOMIC requests of ours outstanding, 0 to 128; default 16. At most the peer's
     /// `max_dest_rd_atomic`.
     pub max_rd_atomic: u8,
     /// READ and ATOMIC requests of the peer's outstanding, 0 to 16; default 16.

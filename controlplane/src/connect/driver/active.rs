@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use uroce_cm::{ConnectParams, Path};
-use uroce_transport::{MAX_RD_ATOMIC, QpType};
+use uroce_transport::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, QpType};
 use uroce_wire::cm::{CmTimeout, Failover, IpHeader, PrivateData, Rep, TransportService};
 use uroce_wire::{PathMtu, Pkey};
 
@@ -234,11 +234,11 @@ pub(super) fn check_param(param: &ConnParam, max: usize) -> Result<(), CmError> 
     if len > max {
         return Err(CmError::PrivateData { len, max });
     }
-    let depths = [param.responder_resources, param.initiator_depth];
     let counts = [param.retry_count, param.rnr_retry_count];
     let own_timeout = param.own_ack_timeout.unwrap_or_default();
     let codes = [param.min_rnr_timer, param.ack_timeout, own_timeout];
-    let fits = depths.iter().all(|depth| *depth <= MAX_RD_ATOMIC)
+    let fits = param.responder_resources <= MAX_RD_ATOMIC
+        && param.initiator_depth <= MAX_INIT_RD_ATOMIC
         && counts.iter().all(|count| *count <= 7)
         && codes.iter().all(|code| *code <= 31);
     if fits { Ok(()) } else { Err(CmError::OutOfRange) }

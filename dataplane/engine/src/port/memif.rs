@@ -184,7 +184,11 @@ impl Shared {
                 channel::ended(&self.end, RETRY);
                 continue;
             }
-            let Ok(accepted) = channel::accept(listener) else { continue };
+            let Ok(accepted) = channel::accept(listener) else {
+                // Who connects waits on: the process may have no descriptor left.
+                channel::ended(&self.end, RETRY);
+                continue;
+            };
             let pair = if self.device.server {
                 let inner = channel::connect(&channel::Address::File(self.inner.clone()));
                 inner.ok().map(|inner| Pair { outer: accepted, inner })

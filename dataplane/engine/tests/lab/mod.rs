@@ -232,6 +232,7 @@ pub fn changes(
     dest: Qpn,
     wish: &QpWish,
 ) -> [QpChange; 3] {
+    let is_rc = wish.qp_type == QpType::Rc;
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let path = Encap {
         src_mac: own.mac,
@@ -253,16 +254,16 @@ pub fn changes(
         path_mtu: Some(wish.mtu),
         dest_qpn: Some(dest),
         rq_psn: Some(Psn::new(0xff_fff0)),
-        max_dest_rd_atomic: Some(16),
-        min_rnr_timer: Some(1),
+        max_dest_rd_atomic: is_rc.then_some(16),
+        min_rnr_timer: is_rc.then_some(1),
         ..QpChange::to(QpState::Rtr)
     };
     let rts = QpChange {
-        timeout: Some(wish.timeout),
-        retry_cnt: Some(wish.retry_cnt),
-        rnr_retry: Some(wish.rnr_retry),
+        timeout: is_rc.then_some(wish.timeout),
+        retry_cnt: is_rc.then_some(wish.retry_cnt),
+        rnr_retry: is_rc.then_some(wish.rnr_retry),
         sq_psn: Some(Psn::new(0xff_fff0)),
-        max_rd_atomic: Some(16),
+        max_rd_atomic: is_rc.then_some(16),
         ..QpChange::to(QpState::Rts)
     };
     [init, rtr, rts]

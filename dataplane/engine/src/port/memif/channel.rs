@@ -12,6 +12,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,8 +58,10 @@ pub(super) fn listen(address: &Address) -> io::Result<OwnedFd> {
     let resolved = address.resolve()?;
     let mut bound = rustix::net::bind(&socket, &resolved);
     if let (Err(Errno::ADDRINUSE), Some(path)) = (bound, address.file()) {
-        // Somebody alive accepts connections; what refuses them is a file without a process.
-        if connect(address).err() == Some(Errno::CONNREFUSED) {
+        // Somebody alive accepts connections; what refuses them is a socket without a process, or
+        // something else that is not ours to remove.
+        let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
+        if is_socket && connect(address).err() == Some(Errno::CONNREFUSED) {
             std::fs::remove_file(path)?;
             bound = rustix::net::bind(&socket, &resolved);
         }
@@ -160,6 +163,9 @@ pub(super) struct Message {
 impl Message {
     /// memif's message types, as far as they matter here.
     pub(super) const ACK: u16 = 1;
+    /// These have a descriptor.
+    pub(super) const ADD_REGION: u16 = 4;
+    pub(super) const ADD_RING: u16 = 5;
     pub(super) const CONNECT: u16 = 6;
     pub(super) const CONNECTED: u16 = 7;
     pub(super) const DISCONNECT: u16 = 8;
@@ -197,6 +203,10 @@ fn receive(socket: &OwnedFd) -> rustix::io::Result<Message> {
             message.fd = fds.last();
         }
     }
+    // The driver would leave it open.
+    if ![Message::ADD_REGION, Message::ADD_RING].contains(&message.kind()) {
+        message.fd = None;
+    }
     if received == Message::LEN { Ok(message) } else { Err(Errno::PROTO) }
 }
 
@@ -225,6 +235,19 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptor_that_nobody_expects_is_closed() {
+        let (a, b) = pair();
+        for kind in 0..=u8::MAX {
+            let fd = Some(b.try_clone().expect("a descriptor"));
+            let mut bytes = [0; Message::LEN];
+            bytes[0] = kind;
+            Message { bytes, fd }.send(&a).expect("sent");
+            let has_one = receive(&b).expect("received").fd.is_some();
+            assert_eq!(has_one, kind == 4 || kind == 5, "{kind}");
+        }
+    }
+
+    #[test]
     fn a_closed_socket_and_a_short_message_are_the_end() {
         let (a, b) = pair();
         rustix::net::send(&a, b"short", SendFlags::NOSIGNAL).expect("sent");
@@ -241,6 +264,15 @@ mod tests {
         let alive = listen(&address).expect("a dead path");
         assert!(listen(&address).is_err());
         drop(alive);
+        let _ = std::fs::remove_file(path);
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = std::env::temp_dir().join(format!("uroce-file-{}", std::process::id()));
+        std::fs::write(&path, "precious").expect("written");
+        assert!(listen(&Address::File(path.clone())).is_err());
+        assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
         let _ = std::fs::remove_file(path);
     }
 }
