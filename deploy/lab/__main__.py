@@ -77,7 +77,8 @@ def parse():
     parser.add_argument(
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
-        help="all: every suite there is (default); selftest: the laboratory without uroce; "
+        help="all: every suite there is, of apps without -D, without -a where that takes long, and "
+             "without mckey between two processes (default); selftest: the laboratory without uroce; "
              "cm: connection management; apps: Debian's programs, unmodified, over uroce, and the "
              "tests of pyverbs; vectors: record golden captures of Soft-RoCE",
     )
@@ -109,12 +110,12 @@ def prepare(arguments, report):
     except StaleLists:
         packages("packages_update")
         built = image.build(report.say)
-    if arguments.suite in ("apps",):
+    if arguments.suite in ("apps", "all"):
         packages("packages_need apps")
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder),
         program(uroce.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
-        program(uroce.RUN, arguments.suite in ("apps",), report),
+        program(uroce.RUN, arguments.suite in ("apps", "all"), report),
     ])
 
 

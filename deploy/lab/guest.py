@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import network
 from failure import LabFailure
@@ -114,6 +115,12 @@ class Guest:
             "-device", f"{device},netdev=roce,mac={here.mac(0)}{self.link.device_options()}",
             "-netdev", control, "-device", f"{device},netdev=control,mac={here.mac(1)}",
         ]
+
+    def waited(self):
+        """Seconds that its threads, the processor's and that of its devices, have waited for one of
+        this machine's CPUs, all together."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[1]) for task in tasks) / 1e9
 
     def wait_until_ready(self):
         """Returns when commands run and Soft-RoCE has its addresses; raises LabFailure."""

@@ -36,14 +36,14 @@ def cm(context):
     return cmsuite.run(context, guests)
 
 
-def apps(context):
+def apps(context, brief=False):
     """Unmodified programs over uroce, with each other and with Soft-RoCE."""
-    return appsuite.run(context, guests)
+    return appsuite.run(context, guests, brief)
 
 
 def every(context):
-    """Every suite there is."""
-    return [result for suite in (dataplane, cm) for result in suite(context)]
+    """Every suite there is; of the applications what takes a moment."""
+    return [*dataplane(context), *cm(context), *apps(context, brief=True)]
 
 
 def over(context, link, table):
@@ -89,9 +89,9 @@ def list_cases(selection):
     tables = {
         "selftest": cases.selftest, "cm": cmcases.table,
         "dataplane": lambda: cases.dataplane(selection.everything),
-        "apps": lambda: appsuite.table(selection.everything),
+        "apps": lambda: appsuite.table(selection.everything, brief=selection.suite == "all"),
     }
-    suites = ("dataplane", "cm") if selection.suite == "all" else (selection.suite,)
+    suites = ("dataplane", "cm", "apps") if selection.suite == "all" else (selection.suite,)
     for case in chosen(selection, [case for suite in suites for case in tables[suite]()]):
         print(case.name)
     return 0
