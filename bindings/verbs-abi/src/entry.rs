@@ -3,20 +3,16 @@
 //! Not here: whether a pointer may be followed ([`crate::handle`]).
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
+use crate::room;
 
 /// Runs the body of an entry. A panic is our fault and becomes EIO; its message is on stderr.
 #[inline]
-fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+pub(crate) fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::EIO))
-}
-
-/// Runs the body of an entry that is called all the time.
-#[inline]
-pub(crate) fn quick<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-    run(body)
 }
 
 /// Gives 0, or an error number which is `errno`, too.
@@ -51,6 +47,11 @@ pub(crate) fn pointer<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T
     })
 }
 
+/// The same for a pointer to a new object: ENOMEM if there is no memory for one.
+pub(crate) fn object<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
+    pointer(|| room::check(0).and_then(|()| body()))
+}
+
 /// Gives nothing, whatever happens.
 pub(crate) fn nothing(body: impl FnOnce() -> Result<(), Errno>) {
     if let Err(error) = run(body) {
@@ -73,6 +74,49 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T) -> Result<T, Errno> {
     }
     // SAFETY: not NULL, so the caller's promise holds. C may give it any alignment.
     Ok(unsafe { pointer.read_unaligned() })
+}
+
+/// The beginning of what an argument points to, `len` bytes at most; the rest is zero. For structures
+/// that newer headers have made longer: a program that was compiled with older ones has no more.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// If it is not NULL, `pointer` points to so much of a `T` of the caller's that nobody writes
+/// meanwhile. Any bytes are a `T`, zeros too.
+pub(crate) unsafe fn read_sized<T: Copy>(pointer: *const T, len: usize) -> Result<T, Errno> {
+    if pointer.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let known = len.min(size_of::<T>());
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: not NULL, so the caller's promise holds; there is room for a whole `T`.
+    unsafe { value.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(pointer.cast(), known) };
+    // SAFETY: by the caller's promise.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// The same of a structure that says itself, in its first `least` bytes, how long it is.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// As [`read_sized`], for `least` bytes and for as many as `len` makes of them.
+pub(crate) unsafe fn read_announced<T: Copy>(
+    pointer: *const T,
+    least: usize,
+    len: impl FnOnce(&T) -> usize,
+) -> Result<T, Errno> {
+    // SAFETY: by the caller's promise.
+    let beginning = unsafe { read_sized(pointer, least) }?;
+    // SAFETY: as above.
+    unsafe { read_sized(pointer, len(&beginning)) }
 }
 
 /// Writes to where an argument points.

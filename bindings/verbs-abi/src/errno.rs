@@ -105,7 +105,6 @@ impl From<SrqError> for Errno {
     fn from(error: SrqError) -> Errno {
         match error {
             SrqError::Depth(_) | SrqError::Sges(_) | SrqError::Limit { .. } => Errno::EINVAL,
-            #[allow(unreachable_patterns, reason = "the engine may add more")]
             _ => Errno::ENOMEM,
         }
     }

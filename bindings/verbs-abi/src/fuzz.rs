@@ -9,12 +9,15 @@
 //! Not here: other threads, and pointers to memory that is not there, which C cannot tell.
 
 mod model;
+mod seeds;
 mod traffic;
 mod walk;
 
+use std::collections::BTreeSet;
 use std::sync::Once;
 use std::time::Duration;
 
+use model::{DESTROYED, Kind};
 use uroce_verify::{Finding, Input, Target, explore, replay};
 
 /// How long is explored where nothing else is said.
@@ -48,11 +51,6 @@ fn configure() {
     });
 }
 
-/// Inputs that make something of every kind, connect it and send.
-fn seeds() -> Vec<Vec<u8>> {
-    walk::seeds()
-}
-
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
@@ -60,7 +58,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn z8_z10_no_sequence_of_calls_breaks_anything() {
-    let target = Target { name: "verbs_abi", run, seeds };
+    let target = Target { name: "verbs_abi", run, seeds: seeds::seeds };
     let seed = number("UROCE_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
     let time = number("UROCE_FUZZ_SECONDS").map_or(MOMENT, Duration::from_secs);
     let fail = |Finding { line, message }: Finding| -> ! {
@@ -70,4 +68,20 @@ fn z8_z10_no_sequence_of_calls_breaks_anything() {
     let (runs, kept) = explore(&target, seed, time).unwrap_or_else(|finding| fail(finding));
     println!("verbs_abi: {replayed} inputs replayed, {runs} explored, {} reached new", kept.len());
     assert!(replayed > 0, "an empty corpus shows nothing");
+}
+
+#[test]
+fn seeds_use_what_was_destroyed() {
+    let reached: BTreeSet<u64> = seeds::seeds()
+        .iter()
+        .flat_map(|seed| {
+            let mut input = Input::new(seed);
+            run(&mut input);
+            input.reached()
+        })
+        .collect();
+    for kind in [Kind::Qp, Kind::Srq, Kind::Cq, Kind::Ah] {
+        let place = u64::from(DESTROYED) << 32 | kind as u64;
+        assert!(reached.contains(&place), "{kind:?}");
+    }
 }

@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! - A slot is never freed. So whatever pointer a program has had from us can be read, and a slot
-//!   whose object is destroyed says so (`entry` is NULL) until it is given out again, oldest first.
+//!   whose object is destroyed says so (`entry` is NULL) until it is given out again: oldest first,
+//!   and not before the last that used the object has let go of it.
 //! - On the control path a pointer is followed only if the registry knows it: NULL, foreign and
 //!   destroyed objects are EINVAL.
 //! - An object that others are made of ([`Held`]) is not removed: EBUSY.
@@ -68,6 +69,15 @@ impl<T: Object> Entry<T> {
     }
 }
 
+/// Nobody knows the object's slot any more.
+impl<T: Object> Drop for Entry<T> {
+    fn drop(&mut self) {
+        if let Some(slots) = &mut *T::registry().lock() {
+            slots.free.push_back(self.slot.addr().get());
+        }
+    }
+}
+
 impl<T: Object> Deref for Entry<T> {
     type Target = T;
 
@@ -87,13 +97,12 @@ struct Slots<T: Object> {
 }
 
 impl<T: Object> Slots<T> {
-    /// Takes an object out of its slot, which is free then.
+    /// Takes an object out of its slot.
     fn take(&mut self, address: usize) -> Result<Arc<Entry<T>>, Errno> {
         let entry = self.live.remove(&address).ok_or(Errno::EINVAL)?;
         let slot = std::ptr::with_exposed_provenance::<Slot<T>>(address);
         // SAFETY: the registry knows it, so it is a slot, which is never freed.
         unsafe { &(*slot).entry }.store(std::ptr::null_mut(), Ordering::Release);
-        self.free.push_back(address);
         Ok(entry)
     }
 }
@@ -191,12 +200,8 @@ impl<T: Object> Registry<T> {
     /// # Errors
     ///
     /// EINVAL if it is none of ours, or destroyed.
-    pub(crate) fn forget(&self, public: *const T::Public) -> Result<(), Errno> {
-        let mut slots = self.lock();
-        let slots = slots.as_mut().ok_or(Errno::EINVAL)?;
-        let gone = slots.take(public.addr())?;
-        drop(gone);
-        Ok(())
+    pub(crate) fn forget(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
+        self.lock().as_mut().ok_or(Errno::EINVAL)?.take(public.addr())
     }
 
     /// All live objects.
@@ -291,6 +296,18 @@ mod tests {
         assert_eq!(registry.remove(pointer).map(|_| ()), Err(Errno::EINVAL));
         // SAFETY: given out above; a slot is never freed.
         assert!(unsafe { fast::<Number>(pointer) }.is_none());
+    }
+
+    #[test]
+    fn a_slot_is_given_out_again_when_nobody_uses_its_object() {
+        struct Only;
+        object!(Only as u64);
+        let registry = Only::registry();
+        let first = registry.insert(1, Only).public();
+        let gone = registry.remove(first);
+        assert_ne!(registry.insert(2, Only).public(), first);
+        drop(gone);
+        assert_eq!(registry.insert(3, Only).public(), first);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Each entry translates its arguments, calls [`uroce`], and translates back. Objects are in their
 //! registries ([`crate::handle`]); what programs read of them directly is kept up to date there.
 
-mod acks;
 pub(crate) mod ah;
+mod batch;
 pub(crate) mod buffer;
 pub(crate) mod channel;
 pub(crate) mod context;

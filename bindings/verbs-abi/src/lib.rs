@@ -25,13 +25,16 @@
 )]
 
 mod abi;
+mod acks;
 mod entry;
 mod errno;
+mod event_queue;
 #[cfg(test)]
 mod fuzz;
 mod handle;
 mod ibv;
 mod rdma;
+mod room;
 mod runtime;
 mod stub;
 

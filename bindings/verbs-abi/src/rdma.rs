@@ -15,7 +15,7 @@
 //! Events wait as [`channel::Happening`]s: those of the control plane as they come, those that are
 //! made here as [`event::Draft`]s ([`channel::Mailbox::send`]). What they mean to the id is done
 //! when the program takes them, on its thread; so the fields of its structures change only in its own
-//! calls. An event counts ([`event::Acks`]) from then until it is acknowledged.
+//! calls. An event counts ([`crate::acks::Acks`]) from then until it is acknowledged.
 //!
 //! Calls of an id whose channel is its own (`rdma_create_id` without one) end with
 //! [`sync::complete`], which waits for the event and leaves it in `id->event`.
@@ -25,6 +25,7 @@
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;
+pub(crate) mod attr;
 pub(crate) mod channel;
 pub(crate) mod connect;
 pub(crate) mod devices;

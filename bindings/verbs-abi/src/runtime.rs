@@ -27,10 +27,14 @@ mod shim;
 mod start;
 mod tree;
 
+pub(crate) use config::{lid, lid_source};
+pub(crate) use place::is_privileged;
+pub(crate) use say::say;
 pub(crate) use start::spawn;
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uroce::config::DeviceConfig;
 use uroce::{Context, PortAttr};
@@ -75,6 +79,16 @@ pub(crate) fn on_start(hook: fn(&'static Device, &Context)) -> Result<(), Errno>
     let devices = devices()?;
     process::lock()?.add_hook(hook, devices);
     Ok(())
+}
+
+/// This process is a child that was forked after its parent had started an engine.
+static ORPHANED: AtomicBool = AtomicBool::new(false);
+
+/// Whether what this process has cannot be used, for calls that are made all the time; as
+/// [`usable`], without a word.
+#[inline]
+pub(crate) fn is_orphaned() -> bool {
+    ORPHANED.load(Ordering::Relaxed)
 }
 
 /// Whether what this process has can be used: not so in a child that was forked after its parent

@@ -24,6 +24,7 @@ claims! {
     the_way_back_is_found_in_a_received_header
     domains_have_other_names
     imports_find_what_the_file_has
+    regions_may_go_while_they_are_imported
     buffers_are_registered_where_they_were_made
     small_files_are_read_without_their_line_feed
     strangers_and_the_dead_are_refused_everywhere

@@ -191,6 +191,53 @@ say(start())
 }
 
 #[test]
+fn a_child_does_not_wait_for_its_parents_engine() {
+    let runtime = Runtime::new("orphan");
+    let script = r#"
+say(start())
+import struct
+for name, arguments in [("create_cq", [p, ctypes.c_int, p, p, ctypes.c_int]), ("create_qp", [p, p])]:
+    f = getattr(v, "ibv_" + name); f.restype = p; f.argtypes = arguments
+v.ibv_modify_qp.argtypes = [p, p, ctypes.c_int]
+v.ibv_query_qp.argtypes = [p, p, ctypes.c_int, p]
+v.ibv_attach_mcast.argtypes = [p, p, ctypes.c_uint16]
+v.ibv_resize_cq.argtypes = [p, ctypes.c_int]
+v.ibv_destroy_qp.argtypes = [p]
+pd = v.ibv_alloc_pd(context)
+cq = v.ibv_create_cq(context, 8, None, None, 0)
+# A UD queue pair.
+init = struct.pack("PPPP5Iii", 0, cq, cq, 0, 4, 4, 1, 1, 0, 4, 0)
+qp = v.ibv_create_qp(pd, ctypes.create_string_buffer(init))
+attr = ctypes.create_string_buffer(struct.pack("I140x", 6))
+pid = os.fork()
+if pid == 0:
+    c.alarm(20)
+    assert v.ibv_modify_qp(qp, attr, 1) == 95
+    assert v.ibv_query_qp(qp, attr, 1, ctypes.create_string_buffer(100)) == 95
+    assert v.ibv_attach_mcast(qp, ctypes.create_string_buffer(b"\xff" * 16), 0) == 95
+    assert v.ibv_resize_cq(cq, 16) == 95
+    assert v.ibv_destroy_qp(qp) == 0
+    sys.exit(3)
+say(os.waitpid(pid, 0)[1] >> 8, v.ibv_query_qp(qp, attr, 1, ctypes.create_string_buffer(100)))
+say(v.ibv_destroy_qp(qp))
+"#;
+    assert_eq!(runtime.prints(script), "started\n3 0\n0\n");
+}
+
+#[test]
+fn files_that_a_program_has_closed_and_opened_are_its_own() {
+    let runtime = Runtime::new("closed");
+    let script = "
+say(start())
+os.closerange(3, 200)
+for number in range(100):
+    os.open(os.environ['XDG_RUNTIME_DIR'] + '/own', os.O_RDWR | os.O_CREAT)
+";
+    assert_eq!(runtime.prints(script), "started\n");
+    assert_eq!(std::fs::read(runtime.0.join("own")).unwrap(), b"");
+}
+
+#[test]
 fn the_engine_keeps_off_the_one_cpu_of_a_program_and_takes_no_signals() {
     let script = "
 def status(task, key):

@@ -10,6 +10,7 @@ claims! {
     messages_arrive_with_all_that_is_told_of_them
     reads_writes_and_atomics_reach_the_peers_memory
     datagrams_need_an_address_handle
+    a_datagrams_service_level_is_the_kind_of_its_header
     a_list_ends_at_the_first_that_is_refused
     queues_are_full_at_their_size_and_not_before
     inline_data_are_copied_by_the_post
@@ -23,6 +24,8 @@ claims! {
     completions_are_read_field_by_field
     receives_come_from_a_shared_queue
     asynchronous_events_name_their_object
+    an_event_goes_with_what_it_is_about
+    an_event_under_way_keeps_nothing_busy
     threads_may_post_to_one_queue_pair
     queue_pairs_may_go_in_the_middle_of_traffic
     strangers_and_the_dead_are_refused_everywhere

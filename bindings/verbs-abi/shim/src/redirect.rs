@@ -34,10 +34,13 @@ fn tree() -> *const c_char {
     if !tree.is_null() {
         return tree;
     }
+    // A program with privileges that its user has not is not shown what that user names.
+    // SAFETY: has no preconditions.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // SAFETY: the name is terminated.
     let named = unsafe { libc::getenv(c"UROCE_TREE".as_ptr()) };
     let mut to = NAMED.as_ptr().cast::<c_char>();
-    if named.is_null() || !copy(named) {
+    if named.is_null() || is_privileged || !copy(named) {
         to = EMPTY.as_ptr().cast();
     }
     // Whoever looked first, or has been told by `set_tree` meanwhile, is right.

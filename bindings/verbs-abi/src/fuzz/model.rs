@@ -4,6 +4,9 @@ use std::ffi::c_void;
 
 use uroce_verify::Input;
 
+/// That the handle of a destroyed object was used, by its kind.
+pub(super) const DESTROYED: u32 = 200;
+
 /// A kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -71,9 +74,13 @@ impl Model {
 
     /// A handle for a call that looks nothing up: live or destroyed, or NULL.
     pub(super) fn own(&self, kind: Kind, input: &mut Input<'_>) -> Handle {
-        let live_only = input.below(16) > 0;
-        let fits = |thing: &Thing| thing.kind == kind && (thing.live || !live_only);
-        self.handle(kind, self.choose(input, fits))
+        let live = input.below(16) > 1;
+        let pointer = self.choose(input, |thing| thing.kind == kind && thing.live == live);
+        let handle = self.handle(kind, pointer);
+        if handle.thing.is_none() && !pointer.is_null() {
+            input.reach(DESTROYED, kind as u32);
+        }
+        handle
     }
 
     fn choose(&self, input: &mut Input<'_>, fits: impl Fn(&Thing) -> bool) -> *mut c_void {

@@ -29,16 +29,6 @@ pub(super) fn walk(input: &mut Input<'_>) {
     walk.end();
 }
 
-/// The calls that make one of each kind, connect and send.
-pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let make: Vec<u8> = [1, 3, 5, 9, 7, 11, 17, 11, 13, 13, 21, 24]
-        .into_iter()
-        .flat_map(|what| [vec![what], vec![0x25; 12]].concat())
-        .collect();
-    let busy: Vec<u8> = (0..32).flat_map(|what| [vec![what], vec![0x45; 9]].concat()).collect();
-    vec![make.clone(), busy.clone(), [make, busy].concat()]
-}
-
 struct Walk {
     model: Model,
     traffic: Traffic,

@@ -32,12 +32,13 @@ const HOP_LIMIT: u8 = 0xff;
 ///
 /// # Errors
 ///
-/// EINVAL for what is no address.
+/// EINVAL for what is no address of a port's peers.
 pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
+    let port = port::find(device, attr.port_num.into())?;
     if attr.is_global != 0 {
         return global(attr);
     }
-    let (sgid_index, dgid) = lid::resolve(device, attr.port_num, attr.dlid)?;
+    let (sgid_index, dgid) = lid::resolve(device, &port, attr.dlid)?;
     let mut attr = *attr;
     attr.is_global = 1;
     attr.grh = ibv_global_route {
@@ -87,7 +88,6 @@ pub(crate) unsafe fn way_of(ah: *const ibv_ah) -> Result<uroce::raw::Ah, Errno> 
 fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let held = pd::hold(pd)?;
     let vector = vector(held.context.device, attr)?;
-    port::find(held.context.device, attr.port_num.into())?;
     let way = held.domain()?.create_ah(attr.port_num, &vector)?;
     let context = context::context_of(held.context.public());
     let public = ibv_ah { context, pd, handle: number() };
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah(
     attr: *mut ibv_ah_attr,
 ) -> *mut ibv_ah {
     // SAFETY: the program's attributes, if it is not NULL.
-    entry::pointer(|| create(pd, &unsafe { entry::read(attr) }?))
+    entry::object(|| create(pd, &unsafe { entry::read(attr) }?))
 }
 
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
@@ -192,7 +192,7 @@ fn way_back(
 }
 
 /// The first address of the same IP version as a peer's.
-fn same_version(gids: &[Gid], peer: Gid) -> Option<u8> {
+pub(crate) fn same_version(gids: &[Gid], peer: Gid) -> Option<u8> {
     let is_same =
         |gid: &Gid| *gid != Gid::default() && gid.to_ipv4().is_some() == peer.to_ipv4().is_some();
     gids.iter().position(is_same).and_then(|at| u8::try_from(at).ok())
@@ -242,7 +242,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     number: u8,
 ) -> *mut ibv_ah {
-    entry::pointer(|| {
+    entry::object(|| {
         let device = pd::get(pd)?.context.device;
         // SAFETY: the program's, as the interface has it.
         let attr = unsafe { read_way_back(device, number, wc, grh) }?;

@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_buf(
     size: usize,
     place: *mut *mut Handle,
 ) -> *mut c_void {
-    entry::pointer(|| {
+    entry::object(|| {
         let pd = pd::hold(pd)?;
         if size == 0 || place.is_null() {
             return Err(Errno::EINVAL);
@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_buf_mr(
     len: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    entry::pointer(|| {
+    entry::object(|| {
         let buffer = Buffer::registry().get(buffer)?;
         if !std::ptr::eq(buffer.pd.public(), pd) {
             return Err(Errno::EINVAL);

@@ -57,7 +57,7 @@ impl Channel {
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    entry::pointer(|| {
+    entry::object(|| {
         let held = context::hold(context)?;
         let channel = CompletionChannel::new()?;
         let fd = channel.as_fd().as_raw_fd();

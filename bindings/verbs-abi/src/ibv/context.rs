@@ -8,12 +8,12 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
 use super::{cq_ex, device, dm, domain, event, modify, mr, mw, poll, port, post, qp, query, srq};
 use crate::abi::{ibv_context, ibv_context_ops, verbs_context};
 use crate::errno::Errno;
+use crate::event_queue::EventQueue;
 use crate::handle::{Entry, Held, Object, object};
 use crate::runtime::Device;
 
@@ -24,10 +24,8 @@ pub(crate) struct Context {
     cmd_fd: OwnedFd,
     /// What the numbers of objects count in.
     pub(crate) file: FileId,
-    /// Readable while an asynchronous event waits.
-    pub(crate) async_fd: OwnedFd,
-    /// Those that wait.
-    pub(crate) events: event::Queue,
+    /// Asynchronous events.
+    pub(crate) events: EventQueue<event::Happening>,
 }
 
 object!(Context as verbs_context);
@@ -69,19 +67,19 @@ pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
 pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut ibv_context, Errno> {
     let file = FileId::of(&cmd_fd)?;
     event::serve()?;
-    let async_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
+    let events = EventQueue::new()?;
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
     let mut public: verbs_context = unsafe { std::mem::zeroed() };
     public.sz = size_of::<verbs_context>();
     set_extended_ops(&mut public);
     public.context.device = device::public_of(device)?;
     public.context.cmd_fd = cmd_fd.as_raw_fd();
-    public.context.async_fd = async_fd.as_raw_fd();
+    public.context.async_fd = events.fd();
     public.context.num_comp_vectors = 1;
     // Tells programs that there is a `verbs_context`.
     public.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     set_ops(&mut public.context.ops);
-    let value = Context { device, cmd_fd, file, async_fd, events: event::Queue::default() };
+    let value = Context { device, cmd_fd, file, events };
     let entry = Context::registry().insert(public, value);
     Ok(context_of(entry.public()))
 }

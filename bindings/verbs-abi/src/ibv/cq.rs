@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uroce::raw::Cqe;
-use uroce::{CompletionQueue, CqError, Qpn};
+use uroce::{CompletionQueue, CqError, Qpn, WcOpcode};
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
-use crate::ibv::acks::Acks;
 use crate::ibv::channel::Channel;
 use crate::ibv::context::{self, Context};
 use crate::ibv::lock::Locked;
 use crate::ibv::{event, qp};
+use crate::{room, runtime};
 
 /// Most entries of a completion queue: their memory is taken when it is created.
 pub(crate) const MAX_CQE: u32 = 1 << 20;
@@ -88,6 +89,7 @@ pub(crate) fn create(
         return Err(Errno::EINVAL);
     }
     let engine = held.device.context()?;
+    room::check(room::of_completions(cqe))?;
     let cq = match &its_channel {
         Some(channel) => engine.create_cq_on(cqe, &channel.channel),
         None => engine.create_cq(cqe),
@@ -128,6 +130,20 @@ impl Cq {
         self.cq.poll_raw()
     }
 
+    /// Does the engine's work where pollers drive, unless it is a parent's; says whether they do.
+    #[inline]
+    pub(crate) fn drive(&self) -> bool {
+        !runtime::is_orphaned() && self.cq.drive()
+    }
+
+    /// The same after a completion was taken.
+    #[inline]
+    pub(crate) fn drive_after(&self, last: WcOpcode) {
+        if !runtime::is_orphaned() {
+            self.cq.drive_after(last);
+        }
+    }
+
     #[cold]
     fn take_kept(&self) -> Option<Cqe> {
         let mut list = self.kept();
@@ -163,6 +179,7 @@ impl Cq {
 }
 
 fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
+    runtime::usable()?;
     let kept = cq.kept().len();
     if cqe == 0 || cqe > MAX_CQE || kept > cqe as usize {
         return Err(Errno::EINVAL);
@@ -170,6 +187,7 @@ fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
     if cqe < cq.cq.capacity() {
         qp::catch_up(cq);
     }
+    room::check(room::of_completions(cqe))?;
     cq.cq.resize(cqe)?;
     // SAFETY: a slot of ours, which is never freed; a field that programs only read.
     unsafe { (*cq.public()).cqe = cqe as c_int };
@@ -183,7 +201,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    entry::pointer(|| {
+    entry::object(|| {
         let number = |value: c_int| u32::try_from(value).map_err(|_| Errno::EINVAL);
         let (cqe, comp_vector) = (number(cqe)?, number(comp_vector)?);
         let spec = Spec { context, cqe, cq_context, channel, comp_vector };

@@ -8,6 +8,7 @@
 //! it finds nothing the cursor is free again.
 
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::time::SystemTime;
 
 use uroce::raw::{Cqe, clock_now};
@@ -60,11 +61,11 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
 #[inline]
 fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     match advance(cq, its, cursor) {
-        Err(Errno::ENOENT) if its.cq.drive() => advance(cq, its, cursor),
+        Err(Errno::ENOENT) if its.drive() => advance(cq, its, cursor),
         result => result,
     }?;
     if let Some(first) = cursor {
-        its.cq.drive_after(first.opcode);
+        its.drive_after(first.opcode);
     }
     Ok(())
 }
@@ -83,7 +84,7 @@ fn number(result: Result<Result<(), Errno>, Errno>) -> c_int {
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    number(entry::quick(|| {
+    number(entry::run(|| {
         let its = of(cq)?;
         // SAFETY: what programs pass is theirs or NULL.
         if unsafe { entry::read(attr) }?.comp_mask != 0 {
@@ -100,14 +101,14 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    number(entry::quick(|| {
+    number(entry::run(|| {
         let its = of(cq)?;
         its.cursor.held(|cursor| advance(cq, its, cursor)).ok_or(Errno::EINVAL)
     }))
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    let ended = entry::quick(|| Ok(of(cq)?.cursor.release(|cursor| *cursor = None)));
+    let ended = entry::run(|| Ok(of(cq)?.cursor.release(|cursor| *cursor = None)));
     // Without a beginning there is nothing to end.
     let _ = ended;
 }
@@ -201,6 +202,24 @@ fn fill(cq: &mut ibv_cq_ex, fields: u32) {
     cq.read_wc_flags = Some(read_wc_flags);
 }
 
+/// The attributes that a program announces; the others are zero. Older headers have none of those
+/// behind the mask.
+///
+/// # Safety
+///
+/// `attr` is NULL or points to attributes of the program's that nobody writes meanwhile.
+unsafe fn read_attr(attr: *const ibv_cq_init_attr_ex) -> Result<ibv_cq_init_attr_ex, Errno> {
+    const LEAST: usize = offset_of!(ibv_cq_init_attr_ex, flags);
+    let len = |attr: &ibv_cq_init_attr_ex| match attr.comp_mask {
+        0 => LEAST,
+        IBV_CQ_INIT_ATTR_MASK_FLAGS => offset_of!(ibv_cq_init_attr_ex, parent_domain),
+        _ => size_of::<ibv_cq_init_attr_ex>(),
+    };
+    // SAFETY: by the caller's promise; a C structure of numbers and of pointers. A mask with other
+    // bits is of a structure that is longer still.
+    unsafe { entry::read_announced(attr, LEAST, len) }
+}
+
 /// What a program asks for beyond a plain queue, if it can have it.
 fn check(attr: &ibv_cq_init_attr_ex) -> Result<u32, Errno> {
     let mask = attr.comp_mask;
@@ -221,9 +240,9 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    entry::pointer(|| {
+    entry::object(|| {
         // SAFETY: what programs pass is theirs or NULL.
-        let attr = unsafe { entry::read(attr) }?;
+        let attr = unsafe { read_attr(attr) }?;
         let fields = check(&attr)?;
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
             let its = crate::ibv::context::get(context)?;

@@ -129,11 +129,11 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 }
 
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    entry::pointer(|| context::open(find(device)?))
+    entry::object(|| context::open(find(device)?))
 }
 
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // What was made with it goes on, as with the kernel, and programs rely on it: a context that is
     // closed is not given back before the last of them.
-    entry::code(|| Context::registry().forget(context::verbs_of(context)))
+    entry::code(|| Context::registry().forget(context::verbs_of(context)).map(drop))
 }

@@ -116,7 +116,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    entry::pointer(|| {
+    entry::object(|| {
         let context = context::hold(context)?;
         // SAFETY: the program's attributes.
         let attr = unsafe { entry::read(attr) }?;
@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn ibv_import_dm(
     context: *mut ibv_context,
     handle: u32,
 ) -> *mut ibv_dm {
-    entry::pointer(|| {
+    entry::object(|| {
         let context = context::hold(context)?;
         let all = Dm::registry().all();
         let found = all.iter().find(|dm| dm.handle == handle && dm.context.file == context.file);

@@ -23,7 +23,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    entry::pointer(|| {
+    entry::object(|| {
         let held = context::hold(context)?;
         // SAFETY: the program's attributes.
         if unsafe { entry::read(attr) }?.comp_mask != 0 {
@@ -45,10 +45,11 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     const KNOWN: u32 =
         abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-    entry::pointer(|| {
+    const LEN: usize = std::mem::offset_of!(ibv_parent_domain_init_attr, alloc);
+    entry::object(|| {
         let context = context::hold(context)?;
-        // SAFETY: the program's attributes.
-        let attr = unsafe { entry::read(attr) }?;
+        // SAFETY: the program's attributes, in older headers no more than these.
+        let attr = unsafe { entry::read_sized(attr, LEN) }?;
         if attr.comp_mask & !KNOWN != 0 {
             return Err(Errno::EINVAL);
         }

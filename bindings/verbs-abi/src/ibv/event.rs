@@ -6,11 +6,12 @@
 //!
 //! An event of an object goes to the context of the object, one of a port or the device to all. It
 //! is blocking or not as the program made the context's descriptor.
+//!
+//! Invariant: an object that was destroyed ([`forget`]) is kept by no event, and so keeps nothing
+//! busy that it was made of.
 
-use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use uroce::{AsyncEvent, EventKind, EventSource};
 
@@ -33,26 +34,17 @@ use crate::runtime::{self, Device};
 /// Events that a program has not taken, at most; later ones are lost then.
 const MOST: usize = 1 << 16;
 
+/// What has happened, and to whom.
+pub(crate) type Happening = (Element, ibv_event_type);
+
 /// Whom an event is about.
 #[derive(Clone)]
-enum Element {
+pub(crate) enum Element {
     Qp(Arc<Entry<Qp>>),
     Cq(Arc<Entry<Cq>>),
     Srq(Arc<Entry<Srq>>),
     Port(u8),
     Device,
-}
-
-/// Events that a program has not taken.
-#[derive(Default)]
-pub(crate) struct Queue {
-    events: Mutex<VecDeque<(Element, ibv_event_type)>>,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Element, ibv_event_type)>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// C's number of an event.
@@ -120,8 +112,12 @@ impl Element {
     }
 }
 
+/// Held while an event is handed out: it has its object meanwhile.
+static HANDING_OUT: Mutex<()> = Mutex::new(());
+
 /// Hands an event of a device to the contexts that it is for.
-pub(crate) fn hand_out(device: &Device, event: &AsyncEvent) {
+fn hand_out(device: &Device, event: &AsyncEvent) {
+    let _handing_out = HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(element) = Element::of(device, event.source) else { return };
     let number = number_of(event.kind);
     let owner = match &element {
@@ -139,34 +135,31 @@ pub(crate) fn hand_out(device: &Device, event: &AsyncEvent) {
 }
 
 fn put(context: &Context, element: Element, number: ibv_event_type) {
-    let mut events = context.events.lock();
-    if events.len() < MOST {
-        events.push_back((element, number));
-        // Fails only if 2^64 − 2 events wait.
-        let _ = rustix::io::write(&context.async_fd, &1u64.to_ne_bytes());
+    if context.events.len() < MOST {
+        context.events.push((element, number));
     }
 }
 
-/// Forgets the events of an object that is being destroyed; what is left of them in the descriptor
-/// wakes somebody for nothing.
+/// Forgets the events of an object that is being destroyed and is found no more.
 pub(crate) fn forget<T: Object>(context: &Context, object: *const T::Public) {
-    context.events.lock().retain(|(element, _)| {
+    // Who found it before has handed it out then.
+    drop(HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner));
+    context.events.take_back(|(element, _)| {
         let address = match element {
             Element::Qp(qp) => qp.public().addr(),
             Element::Cq(cq) => cq.public().addr(),
             Element::Srq(srq) => srq.public().addr(),
             Element::Port(_) | Element::Device => 0,
         };
-        address != object.addr()
+        address == object.addr()
     });
 }
 
 /// Waits as the descriptor says. What was about an object that is gone does not count.
 fn next(context: &Context) -> Result<ibv_async_event, Errno> {
     loop {
-        rustix::io::read(context.async_fd.as_fd(), &mut [0; 8])?;
-        let happened = context.events.lock().pop_front();
-        if let Some((element, event_type)) = happened.filter(|(element, _)| element.deliver()) {
+        let (element, event_type) = context.events.take()?;
+        if element.deliver() {
             return Ok(ibv_async_event { element: element.public(), event_type });
         }
     }
@@ -213,7 +206,7 @@ fn start(device: &'static Device, engine: &uroce::Context) {
         }
     });
     if let Err(error) = started {
-        eprintln!("uroce: no thread for asynchronous events: {error}");
+        runtime::say(&format!("no thread for asynchronous events: {error}"));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::handle::Object;
 
 /// Takes the descriptor over if it succeeds.
 pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    entry::pointer(|| {
+    entry::object(|| {
         if cmd_fd < 0 {
             return Err(Errno::EBADF);
         }
@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
     context: *mut ibv_context,
     handle: u32,
 ) -> *mut ibv_pd {
-    entry::pointer(|| {
+    entry::object(|| {
         let context = context::hold(context)?;
         let all = Pd::registry().all();
         let found = all.iter().find(|pd| pd.is_number(handle, context.file));
@@ -51,12 +51,16 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
 /// What was made with it goes on, and keeps the domain.
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     entry::nothing(|| {
-        if pd::get(pd)?.is_alias() { Pd::registry().forget(pd) } else { Err(Errno::EINVAL) }
+        if pd::get(pd)?.is_alias() {
+            Pd::registry().forget(pd).map(drop)
+        } else {
+            Err(Errno::EINVAL)
+        }
     });
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    entry::pointer(|| {
+    entry::object(|| {
         let pd = pd::get(pd)?;
         let all = Mr::registry().all();
         let found = all.iter().find(|mr| mr.is_number(handle, pd.context.file));

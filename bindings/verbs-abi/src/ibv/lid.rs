@@ -1,8 +1,6 @@
 //! Addresses by LID, for programs that know no others.
 //!
-//! RoCE has no LIDs. A port's LID is the low half of its first IPv4 address, and names a host of
-//! that address's link. Where a link's prefix is shorter than 16 bits one LID would stand for many
-//! hosts; such a port has none.
+//! A port's LID ([`runtime::lid`]) names a host of the link of the address that it is made of.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,34 +9,11 @@ use uroce::{Gid, PortAttr};
 
 use super::port;
 use crate::errno::Errno;
-use crate::runtime::Device;
-
-/// Bits of an IPv4 address that a LID does not have.
-const SHORTEST_PREFIX: u8 = 16;
-
-/// The address whose low half is the port's LID.
-fn source(config: &PortConfig) -> Option<Ipv4Addr> {
-    let mut addresses = config.ip.iter().filter_map(|ip| match ip.address() {
-        IpAddr::V4(v4) => Some((v4, ip.len())),
-        IpAddr::V6(_) => None,
-    });
-    let (address, len) = addresses.next()?;
-    (len >= SHORTEST_PREFIX).then_some(address)
-}
-
-fn low_half(address: Ipv4Addr) -> u16 {
-    let [.., high, low] = address.octets();
-    u16::from_be_bytes([high, low])
-}
-
-/// A port's LID; 0 is none.
-pub(crate) fn of(config: &PortConfig) -> u16 {
-    source(config).map_or(0, low_half)
-}
+use crate::runtime::{self, Device};
 
 /// Our address and the peer's that a LID names.
 fn named(config: &PortConfig, lid: u16) -> Result<(Ipv4Addr, Ipv4Addr), Errno> {
-    let from = source(config).filter(|_| lid != 0).ok_or(Errno::EINVAL)?;
+    let from = runtime::lid_source(config).filter(|_| lid != 0).ok_or(Errno::EINVAL)?;
     let [a, b, ..] = from.octets();
     let [c, d] = lid.to_be_bytes();
     let to = Ipv4Addr::new(a, b, c, d);
@@ -54,11 +29,10 @@ fn named(config: &PortConfig, lid: u16) -> Result<(Ipv4Addr, Ipv4Addr), Errno> {
 ///
 /// # Errors
 ///
-/// EINVAL if there is no such port, for LID 0, and for one that is not of the port's own link.
-pub(crate) fn resolve(device: &'static Device, number: u8, lid: u16) -> Result<(u8, Gid), Errno> {
-    let attr: PortAttr = port::find(device, number.into())?;
-    let (from, to) = named(&port::config(device, number)?, lid)?;
-    let at = attr.gids.iter().position(|gid| gid.to_ipv4() == Some(from));
+/// EINVAL for LID 0, and for one that is not of the port's own link.
+pub(crate) fn resolve(device: &Device, port: &PortAttr, lid: u16) -> Result<(u8, Gid), Errno> {
+    let (from, to) = named(&port::config(device, port.number)?, lid)?;
+    let at = port.gids.iter().position(|gid| gid.to_ipv4() == Some(from));
     let at = at.and_then(|at| u8::try_from(at).ok()).ok_or(Errno::EINVAL)?;
     Ok((at, Gid::from(IpAddr::V4(to))))
 }
@@ -66,6 +40,7 @@ pub(crate) fn resolve(device: &'static Device, number: u8, lid: u16) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::lid;
 
     fn port(ip: &str) -> PortConfig {
         let text = format!(
@@ -78,20 +53,20 @@ mod tests {
     #[test]
     fn a_lid_names_hosts_of_the_first_ipv4_addresss_link_only() {
         let port = port(r#"["2001:db8::1/64", "192.0.2.1/24", "198.51.100.1/24"]"#);
-        assert_eq!(of(&port), 0x0201);
+        assert_eq!(lid(&port), 0x0201);
         let from = Ipv4Addr::new(192, 0, 2, 1);
         assert_eq!(named(&port, 0x0209), Ok((from, Ipv4Addr::new(192, 0, 2, 9))));
-        for lid in [0, 0x0309, 0x6401, 0xffff] {
-            assert_eq!(named(&port, lid), Err(Errno::EINVAL), "{lid:#x}");
+        for other in [0, 0x0309, 0x6401, 0xffff] {
+            assert_eq!(named(&port, other), Err(Errno::EINVAL), "{other:#x}");
         }
     }
 
     #[test]
     fn a_port_whose_link_a_lid_cannot_number_has_none() {
         for ip in [r#"["10.0.2.1/15"]"#, r#"["2001:db8::1/64"]"#, "[]"] {
-            assert_eq!(of(&port(ip)), 0, "{ip}");
+            assert_eq!(lid(&port(ip)), 0, "{ip}");
             assert_eq!(named(&port(ip), 0x0201), Err(Errno::EINVAL), "{ip}");
         }
-        assert_eq!(of(&port(r#"["10.0.2.1/16"]"#)), 0x0201);
+        assert_eq!(lid(&port(r#"["10.0.2.1/16"]"#)), 0x0201);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn attach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
     let qp = qp::get(qp)?;
     let mut groups = qp.groups.lock().unwrap_or_else(PoisonError::into_inner);
     if !groups.contains(&group) {
-        qp.control.attach_multicast(group)?;
+        qp.engine()?.attach_multicast(group)?;
         groups.push(group);
     }
     Ok(())
@@ -38,7 +38,7 @@ pub(crate) fn detach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
     let qp = qp::get(qp)?;
     let mut groups = qp.groups.lock().unwrap_or_else(PoisonError::into_inner);
     let at = groups.iter().position(|its| *its == group).ok_or(Errno::EINVAL)?;
-    qp.control.detach_multicast(group)?;
+    qp.engine()?.detach_multicast(group)?;
     groups.swap_remove(at);
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! changed nothing.
 
 use std::ffi::c_int;
+use std::mem::offset_of;
 
 use uroce::{
     AccessFlags, AltPath, AlternateVector, Gid, PathAttr, PathMigState, PathMtu, Pkey, PortAttr,
@@ -16,7 +17,7 @@ use crate::abi::{
     IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
     IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp,
-    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr,
+    ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_rate_limit_attr,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -166,7 +167,7 @@ pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<()
     let path = (mask & IBV_QP_AV != 0).then(|| ah::vector(device, &attr.ah_attr)).transpose()?;
     let alternate =
         (mask & IBV_QP_ALT_PATH != 0).then(|| alternate_of(device, attr)).transpose()?;
-    qp.control.modify_paths(&change, path.as_ref(), alternate.as_ref())?;
+    qp.engine()?.modify_paths(&change, path.as_ref(), alternate.as_ref())?;
     if let Some(state) = change.state {
         qp::note_state(qp, state);
         if state == QpState::Reset {
@@ -234,16 +235,26 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     entry::code(|| {
         let qp = qp::get(qp)?;
         // SAFETY: what programs pass is theirs or NULL.
-        let attr = unsafe { entry::read(attr) }?;
+        let attr = unsafe { entry::read_sized(attr, attr_len(mask.cast_unsigned())) }?;
         modify(&qp, &attr, mask.cast_unsigned())
     })
 }
 
-/// Gives all attributes, whichever were asked for.
+/// How long the attributes of a program are that names these: older headers have no rate limit, which
+/// is the last.
+pub(crate) fn attr_len(mask: ibv_qp_attr_mask) -> usize {
+    if mask & IBV_QP_RATE_LIMIT == 0 {
+        offset_of!(ibv_qp_attr, rate_limit)
+    } else {
+        size_of::<ibv_qp_attr>()
+    }
+}
+
+/// Gives all attributes, whichever were asked for, but the rate limit only if it was.
 pub(crate) unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _mask: c_int,
+    mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     entry::code(|| {
@@ -251,11 +262,12 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         if attr.is_null() || init.is_null() {
             return Err(Errno::EINVAL);
         }
-        let info = qp.control.query()?;
+        let info = qp.engine()?.query()?;
         let ports = qp.context.device.ports()?;
         qp::note_state(&qp, info.attr.state);
-        // SAFETY: not NULL, so the caller's place for it.
-        unsafe { entry::write(attr, attr_of(&qp, &info, &ports)) }?;
+        let (len, all) = (attr_len(mask.cast_unsigned()), attr_of(&qp, &info, &ports));
+        // SAFETY: not NULL, so the caller's place for it, which is this long.
+        unsafe { entry::write_sized(attr.cast(), len, &all) }?;
         // SAFETY: as above.
         unsafe { entry::write(init, init_attr_of(&qp)) }
     })
@@ -277,6 +289,6 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
             return Err(Errno::EOPNOTSUPP);
         }
         let change = QpChange { rate_limit: Some(attr.rate_limit), ..QpChange::default() };
-        Ok(qp.control.modify(&change, None)?)
+        Ok(qp.engine()?.modify(&change, None)?)
     })
 }

@@ -75,10 +75,13 @@ impl Mr {
 
     /// Another name of the region, for who has a domain of the same device.
     pub(crate) fn import(&self, pd: &Entry<Pd>) -> Result<*mut ibv_mr, Errno> {
-        let state = self.lock();
-        let key = state.registration.as_ref().ok_or(Errno::ENOENT)?.lkey().0;
+        let (key, len) = {
+            let state = self.lock();
+            (state.registration.as_ref().ok_or(Errno::ENOENT)?.lkey().0, state.len)
+        };
+        // Not locked any more: who deregisters has the registry first.
         let place = std::ptr::null_mut();
-        let public = public(pd.public(), self.handle, (place, state.len), (key, key));
+        let public = public(pd.public(), self.handle, (place, len), (key, key));
         let (state, handle) = (Arc::clone(&self.state), self.handle);
         let mr = Mr { state, kind: Kind::Import, handle };
         Ok(Mr::registry().insert(public, mr).public())
@@ -182,7 +185,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     len: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    entry::pointer(|| register(pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
+    entry::object(|| register(pd, addr, len, addr.addr() as u64, access.cast_unsigned()))
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
@@ -192,7 +195,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    entry::pointer(|| register(pd, addr, len, iova, access.cast_unsigned()))
+    entry::object(|| register(pd, addr, len, iova, access.cast_unsigned()))
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
@@ -202,7 +205,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    entry::pointer(|| register(pd, addr, len, iova, access))
+    entry::object(|| register(pd, addr, len, iova, access))
 }
 
 /// There is no device memory that others could share.
@@ -214,7 +217,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     _fd: c_int,
     _access: c_int,
 ) -> *mut ibv_mr {
-    entry::pointer(|| {
+    entry::object(|| {
         pd::get(pd)?;
         Err(Errno::EOPNOTSUPP)
     })
@@ -242,7 +245,7 @@ impl InitAttr {
 /// Memory by its address, under a name of its own or not. There are no DMA buffers and no handles
 /// of DMA.
 pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut InitAttr) -> *mut ibv_mr {
-    entry::pointer(|| {
+    entry::object(|| {
         // SAFETY: the program's attributes.
         let attr = unsafe { entry::read(attr) }?;
         if attr.comp_mask & !(InitAttr::IOVA | InitAttr::ADDR) != 0 {
@@ -265,7 +268,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     len: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    entry::pointer(|| {
+    entry::object(|| {
         let (pd, dm) = (pd::hold(pd)?, dm::hold(dm)?);
         let wanted = Access::new(access)?;
         if !wanted.is_zero_based || !std::ptr::eq(pd.context.device, dm.context.device) {
@@ -282,7 +285,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 
 /// In `verbs_context`: no memory at all.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    entry::pointer(|| {
+    entry::object(|| {
         let pd = pd::hold(pd)?;
         let registration = Some(pd.domain()?.register_nothing()?);
         let state = State { registration, pd, addr: 0, len: usize::MAX, iova: 0, access: 0 };

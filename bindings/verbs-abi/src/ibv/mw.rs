@@ -30,7 +30,7 @@ object!(Mw as ibv_mw);
 
 /// In `ibv_context`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
-    entry::pointer(|| {
+    entry::object(|| {
         let held = pd::hold(pd)?;
         let mw_type = match kind {
             abi::IBV_MW_TYPE_1 => MwType::Type1,

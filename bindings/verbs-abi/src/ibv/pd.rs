@@ -102,7 +102,7 @@ pub(crate) fn hold(pd: *const ibv_pd) -> Result<Held<Pd>, Errno> {
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    entry::pointer(|| {
+    entry::object(|| {
         let context = context::hold(context)?;
         Ok(Pd::add(context, Arc::default(), number(), None, None))
     })

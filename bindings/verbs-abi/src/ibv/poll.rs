@@ -108,19 +108,19 @@ fn wc_of(cqe: &Cqe) -> ibv_wc {
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: what programs pass is a queue of ours or NULL.
     let cq = unsafe { fast::<Cq>(cq.cast()) };
-    let polled = entry::quick(|| {
+    let polled = entry::run(|| {
         let cq = cq.ok_or(Errno::EINVAL)?;
         if wc.is_null() && places > 0 {
             return Err(Errno::EINVAL);
         }
         // SAFETY: the program has room for `places` entries there.
         let mut taken = unsafe { take(cq, places, wc) }?;
-        if taken.0 == 0 && places > 0 && cq.cq.drive() {
+        if taken.0 == 0 && places > 0 && cq.drive() {
             // SAFETY: as above.
             taken = unsafe { take(cq, places, wc) }?;
         }
         if let (_, Some(last)) = taken {
-            cq.cq.drive_after(last);
+            cq.drive_after(last);
         }
         Ok(taken.0)
     });

@@ -5,11 +5,11 @@ use std::ffi::c_int;
 use uroce::config::{Ethdev, PortConfig};
 use uroce::{DeviceAttr, PathMtu, PortAttr};
 
-use super::{context, lid};
+use super::context;
 use crate::abi::{self, _compat_ibv_port_attr, ibv_context, ibv_port_attr};
 use crate::entry;
 use crate::errno::Errno;
-use crate::runtime::Device;
+use crate::runtime::{self, Device};
 
 /// Fewest entries of a GID table; programs walk through all of it.
 const GID_TABLE_LEN: usize = 16;
@@ -113,7 +113,7 @@ fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
     attr.port_cap_flags = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = DeviceAttr::of(&device.config()?).max_message_len;
     attr.pkey_tbl_len = 1;
-    attr.lid = lid::of(&config(device, port.number)?);
+    attr.lid = runtime::lid(&config(device, port.number)?);
     attr.max_vl_num = 1;
     attr.active_width = width;
     attr.active_speed = speed;

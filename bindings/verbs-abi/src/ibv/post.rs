@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
-use uroce::raw::{RecvWr, SendBatch, SendData, SendOp, SendWr, Sge};
+use uroce::raw::{MAX_INLINE_DATA, MAX_SGE, RecvWr, SendBatch, SendData, SendOp, SendWr, Sge};
 use uroce::{ImmDt, Lkey, PostError, Qkey, QpType, Qpn, Rkey, Va};
 
 use crate::abi::{
@@ -24,23 +24,17 @@ use crate::ibv::qp::Qp;
 use crate::ibv::srq::Srq;
 use crate::ibv::{ah, mw};
 
-/// Scatter/gather elements of a work request, and bytes of inline data, at most.
-const MAX_SGE: usize = 32;
-const MAX_INLINE: usize = 1024;
-/// Bytes of a message, at most.
-pub(crate) const MAX_LEN: u64 = 1 << 31;
-
 const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 /// Room for a scatter/gather list as the engine has it.
 struct SgeList {
-    sges: [MaybeUninit<Sge>; MAX_SGE],
+    sges: [MaybeUninit<Sge>; MAX_SGE as usize],
 }
 
 impl SgeList {
     #[inline]
     fn new() -> SgeList {
-        SgeList { sges: [const { MaybeUninit::uninit() }; MAX_SGE] }
+        SgeList { sges: [const { MaybeUninit::uninit() }; MAX_SGE as usize] }
     }
 
     /// Takes a program's list over.
@@ -70,14 +64,14 @@ impl SgeList {
 
 /// Room for inline data.
 struct Inline {
-    bytes: [MaybeUninit<u8>; MAX_INLINE],
+    bytes: [MaybeUninit<u8>; MAX_INLINE_DATA as usize],
     len: usize,
 }
 
 impl Inline {
     #[inline]
     fn new() -> Inline {
-        Inline { bytes: [const { MaybeUninit::uninit() }; MAX_INLINE], len: 0 }
+        Inline { bytes: [const { MaybeUninit::uninit() }; MAX_INLINE_DATA as usize], len: 0 }
     }
 
     /// Copies a program's list of memory.
@@ -186,12 +180,6 @@ unsafe fn datagram_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     })
 }
 
-/// Why a work request is not taken, as C says it.
-#[inline]
-fn refused(error: PostError) -> Errno {
-    error.into()
-}
-
 /// A work request with C's flags.
 #[inline]
 pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Result<SendWr, Errno> {
@@ -226,12 +214,12 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
         let mut inline = Inline::new();
         // SAFETY: the caller's promise.
         let bytes = unsafe { inline.take(wr.sg_list, count) }?;
-        return batch.push(&request, SendData::Inline(bytes)).map_err(refused);
+        return batch.push(&request, SendData::Inline(bytes)).map_err(Errno::from);
     }
     let mut list = SgeList::new();
     // SAFETY: the caller's promise.
     let sges = unsafe { list.take(wr.sg_list, count) }?;
-    batch.push(&request, SendData::Sges(sges)).map_err(refused)
+    batch.push(&request, SendData::Sges(sges)).map_err(Errno::from)
 }
 
 /// Posts a list; says with the error which one was refused.
@@ -242,7 +230,7 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
 #[inline]
 unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (Errno, *mut ibv_send_wr)> {
     let posted = qp.sq.with(|sq| {
-        let mut batch = sq.queue.batch().map_err(|error| (refused(error), first))?;
+        let mut batch = sq.queue.batch().map_err(|error| (error.into(), first))?;
         let mut wr = first;
         while !wr.is_null() {
             // SAFETY: not NULL, so a work request of the program's.
@@ -289,7 +277,7 @@ unsafe fn post_receives(
         let count = count_of(request.num_sge).map_err(|error| (error, wr))?;
         // SAFETY: the caller's promise.
         let sges = unsafe { list.take(request.sg_list, count) }.map_err(|error| (error, wr))?;
-        push(&RecvWr { wr_id: request.wr_id }, sges).map_err(|error| (refused(error), wr))?;
+        push(&RecvWr { wr_id: request.wr_id }, sges).map_err(|error| (error.into(), wr))?;
         wr = request.next;
     }
     Ok(())
@@ -328,7 +316,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     finish(bad_wr, wr, || {
         let qp = qp.ok_or((Errno::EINVAL, wr))?;
         let posted = qp.rq.with(|rq| {
-            let mut batch = rq.batch().map_err(|error| (refused(error), wr))?;
+            let mut batch = rq.batch().map_err(|error| (error.into(), wr))?;
             // SAFETY: a program's list.
             unsafe { post_receives(wr, |wr, sges| batch.push(wr, sges)) }
         });
@@ -359,7 +347,7 @@ fn finish<W>(
     post: impl FnOnce() -> Result<(), (Errno, *mut W)>,
 ) -> c_int {
     let mut bad = first;
-    let posted = entry::quick(|| {
+    let posted = entry::run(|| {
         post().map_err(|(error, wr)| {
             bad = wr;
             error

@@ -3,7 +3,8 @@
 //! Not here: their states and attributes ([`super::modify`]), posting ([`super::post`],
 //! [`super::qp_ex`]).
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
+use std::mem::offset_of;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,20 +13,22 @@ use uroce::{Gid, QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV,
-    IBV_QPT_XRC_SEND, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_type, ibv_srq,
+    IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_qp_type,
 };
+use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
-use crate::ibv::acks::Acks;
+use crate::ibv::batch::Batch;
 use crate::ibv::context::{self, Context};
 use crate::ibv::cq::{self, Cq};
 use crate::ibv::event;
 use crate::ibv::lock::Locked;
 use crate::ibv::pd::{self, Pd};
-use crate::ibv::qp_ex::{self, Batch};
+use crate::ibv::qp_ex;
 use crate::ibv::srq::{self, Srq};
+use crate::{room, runtime};
 
 /// The longest time that datagrams may take to leave, and the time between two looks.
 const LEAVE: Duration = Duration::from_millis(100);
@@ -61,19 +64,6 @@ pub(crate) struct Sq {
     pub(crate) batch: Batch,
 }
 
-/// What both ways of creating a queue pair say.
-struct Spec {
-    qp_context: *mut c_void,
-    pd: *mut ibv_pd,
-    send_cq: *mut ibv_cq,
-    recv_cq: *mut ibv_cq,
-    srq: *mut ibv_srq,
-    cap: ibv_qp_cap,
-    qp_type: ibv_qp_type,
-    signals_all: bool,
-    send_ops: u64,
-}
-
 /// The queue pair of a program's pointer.
 ///
 /// # Errors
@@ -81,6 +71,17 @@ struct Spec {
 /// EINVAL if it is none, or destroyed.
 pub(crate) fn get(qp: *const ibv_qp) -> Result<Arc<Entry<Qp>>, Errno> {
     Qp::registry().get(qp.cast())
+}
+
+impl Qp {
+    /// Its part in the engine, for what the engine has to answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`runtime::usable`]: nobody would answer.
+    pub(crate) fn engine(&self) -> Result<&QpControl, Errno> {
+        runtime::usable().map(|()| &self.control)
+    }
 }
 
 fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
@@ -113,51 +114,59 @@ pub(crate) fn cap_of(qp: &Qp) -> ibv_qp_cap {
     ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
 }
 
-fn create(spec: &Spec) -> Result<Arc<Entry<Qp>>, Errno> {
-    let qp_type = type_of(spec.qp_type)?;
-    let pd = pd::hold(spec.pd)?;
-    let (send_cq, recv_cq) = (cq::hold(spec.send_cq)?, cq::hold(spec.recv_cq)?);
-    let srq = (!spec.srq.is_null()).then(|| srq::hold(spec.srq)).transpose()?;
-    let context = context_of(&pd, [&send_cq, &recv_cq])?;
-    if qp_ex::unknown(spec.send_ops, qp_type) {
+fn create(
+    pd: *mut ibv_pd,
+    init: &ibv_qp_init_attr,
+    send_ops: u64,
+) -> Result<Arc<Entry<Qp>>, Errno> {
+    let ibv_qp_init_attr { send_cq, recv_cq, srq, .. } = *init;
+    let qp_type = type_of(init.qp_type)?;
+    let its_pd = pd::hold(pd)?;
+    let (its_send_cq, its_recv_cq) = (cq::hold(send_cq)?, cq::hold(recv_cq)?);
+    let its_srq = (!srq.is_null()).then(|| srq::hold(srq)).transpose()?;
+    let context = context_of(&its_pd, [&its_send_cq, &its_recv_cq])?;
+    if qp_ex::unknown(send_ops, qp_type) {
         return Err(Errno::EOPNOTSUPP);
     }
-    let caps = caps_of(&spec.cap, srq.is_some());
-    let queues = QpInit { recv_cq: &recv_cq.cq, qp_type, caps, ..QpInit::new(&send_cq.cq) };
-    let init = match &srq {
+    let caps = caps_of(&init.cap, its_srq.is_some());
+    let queues = QpInit { recv_cq: &its_recv_cq.cq, qp_type, caps, ..QpInit::new(&its_send_cq.cq) };
+    let queues = match &its_srq {
         Some(srq) => queues.srq(&srq.srq),
         None => queues,
     };
-    let (control, queue, rq) = pd.domain()?.create_qp(&init)?.into_parts();
+    check_room(&caps)?;
+    let (control, queue, rq) = its_pd.domain()?.create_qp(&queues)?.into_parts();
     let qpn = control.qpn().value();
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
     let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
-    public.qp_base.context = context::context_of(context.public());
-    public.qp_base.qp_context = spec.qp_context;
-    public.qp_base.pd = spec.pd;
-    public.qp_base.send_cq = spec.send_cq;
-    public.qp_base.recv_cq = spec.recv_cq;
-    public.qp_base.srq = spec.srq;
-    public.qp_base.handle = qpn;
-    public.qp_base.qp_num = qpn;
-    public.qp_base.qp_type = spec.qp_type;
-    qp_ex::fill(&mut public, spec.send_ops, qp_type);
+    let base = &mut public.qp_base;
+    base.context = context::context_of(context.public());
+    base.qp_context = init.qp_context;
+    (base.pd, base.send_cq, base.recv_cq, base.srq) = (pd, send_cq, recv_cq, srq);
+    (base.handle, base.qp_num, base.qp_type) = (qpn, qpn, init.qp_type);
+    qp_ex::fill(&mut public, send_ops, qp_type);
     let value = Qp {
         control,
-        sq: Locked::new(Sq { queue, batch: Batch::new(&caps, spec.send_ops) }),
+        sq: Locked::new(Sq { queue, batch: Batch::new(&caps, send_ops) }),
         rq: Locked::new(rq),
         caps,
-        signals_all: spec.signals_all,
-        send_ops: spec.send_ops,
+        signals_all: init.sq_sig_all != 0,
+        send_ops,
         groups: Mutex::default(),
         events: Acks::default(),
         context,
-        _pd: pd,
-        send_cq,
-        recv_cq,
-        srq,
+        _pd: its_pd,
+        send_cq: its_send_cq,
+        recv_cq: its_recv_cq,
+        srq: its_srq,
     };
     Ok(Qp::registry().insert(public, value))
+}
+
+fn check_room(caps: &QpCaps) -> Result<(), Errno> {
+    let sends = room::of_sends(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data);
+    let recvs = room::of_recvs(caps.max_recv_wr, caps.max_recv_sge);
+    room::check(sends.saturating_add(recvs))
 }
 
 /// The one context that all parts of a queue pair belong to.
@@ -198,6 +207,10 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     if let Err(error) = Qp::registry().remove(qp.cast()) {
         found.events.reopen();
         return Err(error);
+    }
+    if runtime::is_orphaned() {
+        runtime::dispose(found);
+        return Ok(());
     }
     event::forget::<Qp>(&found.context, qp.cast());
     let_go(&found);
@@ -240,24 +253,45 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    entry::pointer(|| {
+    entry::object(|| {
         // SAFETY: what programs pass is theirs or NULL.
         let init = unsafe { entry::read(attr) }?;
-        let qp = create(&Spec {
-            qp_context: init.qp_context,
-            pd,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            cap: init.cap,
-            qp_type: init.qp_type,
-            signals_all: init.sq_sig_all != 0,
-            send_ops: 0,
-        })?;
+        let qp = create(pd, &init, 0)?;
         // SAFETY: not NULL, as was seen above.
         unsafe { (*attr).cap = cap_of(&qp) };
         Ok(qp.public().cast())
     })
+}
+
+/// How long the attributes of a program are that announces these fields: they have grown from header
+/// to header.
+pub(crate) fn ex_len(comp_mask: u32) -> usize {
+    let has = |field| comp_mask & field != 0;
+    if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+        size_of::<ibv_qp_init_attr_ex>()
+    } else if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) {
+        offset_of!(ibv_qp_init_attr_ex, max_tso_header)
+    } else if has(IBV_QP_INIT_ATTR_PD) {
+        offset_of!(ibv_qp_init_attr_ex, xrcd)
+    } else {
+        offset_of!(ibv_qp_init_attr_ex, pd)
+    }
+}
+
+/// The attributes that a program announces; the others are zero.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// `attr` is NULL or points to attributes of the program's that nobody writes meanwhile.
+pub(crate) unsafe fn read_ex(
+    attr: *const ibv_qp_init_attr_ex,
+) -> Result<ibv_qp_init_attr_ex, Errno> {
+    // SAFETY: by the caller's promise; a C structure of numbers and of pointers.
+    unsafe { entry::read_announced(attr, ex_len(0), |init| ex_len(init.comp_mask)) }
 }
 
 /// `verbs_context.create_qp_ex`.
@@ -265,9 +299,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    entry::pointer(|| {
+    entry::object(|| {
         // SAFETY: what programs pass is theirs or NULL.
-        let init = unsafe { entry::read(attr) }?;
+        let init = unsafe { read_ex(attr) }?;
         let mask = init.comp_mask;
         let known =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -281,18 +315,10 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
+        // SAFETY: a structure of ours, which begins as the other one.
+        let plain = unsafe { entry::read((&raw const init).cast::<ibv_qp_init_attr>()) }?;
         let has_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-        let qp = create(&Spec {
-            qp_context: init.qp_context,
-            pd: init.pd,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            cap: init.cap,
-            qp_type: init.qp_type,
-            signals_all: init.sq_sig_all != 0,
-            send_ops: if has_ops { init.send_ops_flags } else { 0 },
-        })?;
+        let qp = create(init.pd, &plain, if has_ops { init.send_ops_flags } else { 0 })?;
         // SAFETY: not NULL, as was seen above.
         unsafe { (*attr).cap = cap_of(&qp) };
         Ok(qp.public().cast())

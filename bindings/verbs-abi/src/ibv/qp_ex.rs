@@ -5,12 +5,12 @@
 //! ```
 //!
 //! `wr_start` takes the send queue's lock for the thread, so that what stands between is its own.
-//! `wr_complete` posts all or nothing.
+//! `wr_complete` posts all or nothing ([`super::batch`]).
 
 use std::ffi::{c_int, c_void};
 
-use uroce::raw::{Ah, SendData, SendOp, SendWr, Sge};
-use uroce::{Lkey, Qkey, QpCaps, QpType, Qpn, Rkey, Va};
+use uroce::raw::{Ah, SendOp, Sge};
+use uroce::{Lkey, Qkey, QpType, Qpn, Rkey, Va};
 
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
@@ -22,12 +22,10 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::fast;
+use crate::ibv::batch::Batch;
 use crate::ibv::post::{self, imm_of};
-use crate::ibv::qp::{Qp, Sq};
+use crate::ibv::qp::Qp;
 use crate::ibv::{ah, mw};
-
-/// Work requests that a batch has room for from the beginning.
-const ROOM: u32 = 128;
 
 /// Operations of each transport.
 const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -52,152 +50,6 @@ pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
     ops & !u64::from(known) != 0
 }
 
-/// Work requests between `wr_start` and `wr_complete`.
-pub(crate) struct Batch {
-    requests: Vec<Pending>,
-    sges: Vec<Sge>,
-    inline: Vec<u8>,
-    /// The first thing that was wrong.
-    error: Option<Errno>,
-    caps: QpCaps,
-}
-
-/// A work request, and where its data are.
-#[derive(Clone, Copy)]
-struct Pending {
-    wr: SendWr,
-    data: Data,
-}
-
-#[derive(Clone, Copy)]
-enum Data {
-    /// In `sges`.
-    Sges { begin: usize, count: usize },
-    /// In `inline`.
-    Inline { begin: usize, len: usize },
-}
-
-impl Batch {
-    /// For a queue of this size; has room if the program is going to use it.
-    pub(crate) fn new(caps: &QpCaps, ops: u64) -> Batch {
-        let room = if ops == 0 { 0 } else { caps.max_send_wr.min(ROOM) as usize };
-        Batch {
-            requests: Vec::with_capacity(room),
-            sges: Vec::with_capacity(room),
-            inline: Vec::with_capacity(room.min(1) * caps.max_inline_data as usize),
-            error: None,
-            caps: *caps,
-        }
-    }
-
-    fn clear(&mut self) {
-        self.requests.clear();
-        self.sges.clear();
-        self.inline.clear();
-        self.error = None;
-    }
-
-    fn fail(&mut self, error: Errno) {
-        self.error.get_or_insert(error);
-    }
-
-    #[inline]
-    fn begin(&mut self, wr: SendWr) {
-        if self.requests.len() >= self.caps.max_send_wr as usize {
-            return self.fail(Errno::ENOMEM);
-        }
-        self.requests.push(Pending { wr, data: Data::Sges { begin: 0, count: 0 } });
-    }
-
-    /// The request that setters are about.
-    #[inline]
-    fn last(&mut self) -> Option<&mut Pending> {
-        if self.requests.is_empty() {
-            self.fail(Errno::EINVAL);
-        }
-        self.requests.last_mut()
-    }
-
-    #[inline]
-    fn set_sges(&mut self, sges: impl ExactSizeIterator<Item = Sge>) {
-        let (begin, count) = (self.sges.len(), sges.len());
-        if count > self.caps.max_send_sge as usize {
-            return self.fail(Errno::EINVAL);
-        }
-        if let Some(last) = self.last() {
-            last.data = Data::Sges { begin, count };
-            self.sges.extend(sges);
-        }
-    }
-
-    /// # Safety
-    ///
-    /// Each of `pieces` is memory of the program's.
-    #[inline]
-    unsafe fn set_inline(&mut self, pieces: impl Iterator<Item = (*const u8, usize)>) {
-        let begin = self.inline.len();
-        for (bytes, len) in pieces {
-            let used = self.inline.len() - begin;
-            if len > self.caps.max_inline_data as usize - used {
-                return self.fail(Errno::EINVAL);
-            }
-            self.inline.reserve(len);
-            let place = self.inline.spare_capacity_mut().as_mut_ptr().cast();
-            // SAFETY: memory of the program's, by the caller's promise; there is room for it here.
-            unsafe { std::ptr::copy_nonoverlapping(bytes, place, len) };
-            let end = self.inline.len() + len;
-            // SAFETY: written just now.
-            unsafe { self.inline.set_len(end) };
-        }
-        let len = self.inline.len() - begin;
-        if let Some(last) = self.last() {
-            last.data = Data::Inline { begin, len };
-        }
-    }
-}
-
-impl Sq {
-    /// Posts all that was built, or nothing.
-    fn post(&mut self, qp_type: QpType) -> Result<(), Errno> {
-        let Sq { queue, batch } = self;
-        if let Some(error) = batch.error {
-            return Err(error);
-        }
-        // Whatever the queue may refuse is looked at before it has any of them.
-        for Pending { wr, data } in &batch.requests {
-            match *data {
-                Data::Sges { begin, count } => {
-                    let sges = &batch.sges[begin..begin + count];
-                    let len = sges.iter().map(|sge| u64::from(sge.len)).sum();
-                    wr.op.check(qp_type, count, len)?;
-                    if len > post::MAX_LEN {
-                        return Err(Errno::EINVAL);
-                    }
-                }
-                Data::Inline { .. } => wr.op.check_inline(qp_type)?,
-            }
-        }
-        if batch.requests.len() > queue.room() as usize {
-            return Err(Errno::ENOMEM);
-        }
-        let mut posted = queue.batch()?;
-        for Pending { wr, data } in &batch.requests {
-            posted.push(
-                wr,
-                match *data {
-                    Data::Sges { begin, count } => {
-                        SendData::Sges(&batch.sges[begin..begin + count])
-                    }
-                    Data::Inline { begin, len } => {
-                        SendData::Inline(&batch.inline[begin..begin + len])
-                    }
-                },
-            )?;
-        }
-        Ok(())
-    }
-}
-
 /// The queue pair of a program's pointer.
 #[inline]
 fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
@@ -217,13 +69,19 @@ fn build(qp: *mut ibv_qp_ex, work: impl FnOnce(&mut Batch, &Qp)) {
 /// Begins a work request with the number and flags that the program has set.
 #[inline]
 fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+    begin_with(qp, || Ok(op));
+}
+
+/// The same, with what is found out about the operation.
+#[inline]
+fn begin_with(qp: *mut ibv_qp_ex, op: impl FnOnce() -> Result<SendOp, Errno>) {
     build(qp, |batch, its| {
         // SAFETY: not NULL, so a slot of ours, which is never freed; programs write these fields
         // between their calls.
         let wr_id = unsafe { (*qp).wr_id };
         // SAFETY: as above.
         let flags = unsafe { (*qp).wr_flags };
-        match post::request_of(its, wr_id, op, flags) {
+        match op().and_then(|op| post::request_of(its, wr_id, op, flags)) {
             Ok(wr) => batch.begin(wr),
             Err(error) => batch.fail(error),
         }
@@ -306,12 +164,11 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: what programs pass is theirs or NULL.
-    let binding = unsafe { entry::read(info) }.and_then(|info| mw::binding(window, rkey, &info));
-    match binding {
-        Ok(binding) => begin(qp, SendOp::BindMw(binding)),
-        Err(error) => build(qp, |batch, _| batch.fail(error)),
-    }
+    begin_with(qp, || {
+        // SAFETY: what programs pass is theirs or NULL.
+        let info = unsafe { entry::read(info) }?;
+        mw::binding(window, rkey, &info).map(SendOp::BindMw)
+    });
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, va: u64, len: u32) {
@@ -370,13 +227,13 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
     build(qp, |batch, _| match way_of(ah) {
         Err(error) => batch.fail(error),
         Ok(ah) => {
-            let Some(last) = batch.last() else { return };
-            let imm = match last.wr.op {
+            let Some(op) = batch.op() else { return };
+            let imm = match *op {
                 SendOp::Send { imm } | SendOp::SendTo { imm, .. } => imm,
                 _ => return batch.fail(Errno::EINVAL),
             };
             let (dest_qpn, qkey) = (Qpn::new(qpn), Qkey(qkey));
-            last.wr.op = SendOp::SendTo { ah, dest_qpn, qkey, imm };
+            *op = SendOp::SendTo { ah, dest_qpn, qkey, imm };
         }
     });
 }

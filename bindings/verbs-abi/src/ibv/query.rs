@@ -11,12 +11,13 @@ use super::context;
 use super::cq::MAX_CQE;
 use super::device::copy_text;
 use crate::abi::{
-    self, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_query_device_ex_input, timespec,
+    self, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_packet_pacing_caps,
+    ibv_query_device_ex_input, timespec,
 };
 use crate::entry;
 use crate::errno::Errno;
 use crate::ibv::dm::MAX_DM_SIZE;
-use crate::runtime::Device;
+use crate::runtime::{self, Device};
 
 /// Not a vendor's OUI: one of those that anybody may give himself.
 pub(crate) const VENDOR_ID: u32 = 0x02_7572;
@@ -42,6 +43,13 @@ const CAP_FLAGS: u32 = abi::IBV_DEVICE_AUTO_PATH_MIG
     | abi::IBV_DEVICE_RC_RNR_NAK_GEN
     | abi::IBV_DEVICE_MEM_WINDOW
     | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+
+/// What `rate_limit` of queue pairs may be, in kb/s.
+const PACING: ibv_packet_pacing_caps = ibv_packet_pacing_caps {
+    qp_rate_limit_min: 1,
+    qp_rate_limit_max: u32::MAX,
+    supported_qpts: 1 << abi::IBV_QPT_RC | 1 << abi::IBV_QPT_UC | 1 << abi::IBV_QPT_UD,
+};
 
 fn number(count: impl TryInto<c_int>) -> c_int {
     count.try_into().unwrap_or(c_int::MAX)
@@ -71,7 +79,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_mr = number(limits.max_mrs);
     attr.max_pd = MANY;
     attr.max_qp_rd_atom = number(limits.max_rd_atomic);
-    attr.max_qp_init_rd_atom = number(limits.max_rd_atomic);
+    attr.max_qp_init_rd_atom = number(limits.max_init_rd_atomic);
     attr.max_res_rd_atom = attr.max_qp.saturating_mul(attr.max_qp_rd_atom);
     // By the CPU's own instructions, so the program's atomics count as well.
     attr.atomic_cap = abi::IBV_ATOMIC_GLOB;
@@ -125,6 +133,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         attr.hca_core_clock = CLOCK_KHZ;
         attr.device_cap_flags_ex = orig_attr.device_cap_flags.into();
         attr.max_dm_size = MAX_DM_SIZE as u64;
+        attr.packet_pacing_caps = PACING;
         attr.phys_port_cnt_ex = orig_attr.phys_port_cnt.into();
         // SAFETY: by the interface the program's room has this length.
         unsafe { entry::write_sized(place.cast(), len, &attr) }
@@ -156,5 +165,5 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     // SAFETY: the name is a terminated string; what it gives stays until the environment is changed,
     // and programs that change this variable have themselves to blame.
     let tree = unsafe { libc::getenv(c"UROCE_TREE".as_ptr()) };
-    if tree.is_null() { c"/sys".as_ptr() } else { tree }
+    if tree.is_null() || runtime::is_privileged() { c"/sys".as_ptr() } else { tree }
 }

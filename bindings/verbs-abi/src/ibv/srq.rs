@@ -3,6 +3,7 @@
 //! Not here: posting to them ([`super::post`]).
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use uroce::SharedReceiveQueue;
@@ -11,13 +12,14 @@ use crate::abi::{
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
+use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
-use crate::ibv::acks::Acks;
 use crate::ibv::context::{self, Context};
 use crate::ibv::event;
 use crate::ibv::pd::{self, Pd};
+use crate::room;
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -49,6 +51,7 @@ fn create(
 ) -> Result<Arc<Entry<Srq>>, Errno> {
     let its_pd = pd::hold(pd)?;
     let max_sge = attr.max_sge.max(1);
+    room::check(room::of_recvs(attr.max_wr, max_sge))?;
     let srq = its_pd.domain()?.create_srq(attr.max_wr, max_sge)?;
     let context = Context::registry().get(its_pd.context.public())?;
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
@@ -69,7 +72,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    entry::pointer(|| {
+    entry::object(|| {
         // SAFETY: what programs pass is theirs or NULL.
         let init = unsafe { entry::read(attr) }?;
         let srq = create(pd, init.srq_context, &init.attr)?;
@@ -79,14 +82,36 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     })
 }
 
+/// The attributes that a program announces, of those that are looked at; the others are zero.
+///
+/// # Errors
+///
+/// EINVAL for NULL.
+///
+/// # Safety
+///
+/// `attr` is NULL or points to attributes of the program's that nobody writes meanwhile.
+pub(crate) unsafe fn read_ex(
+    attr: *const ibv_srq_init_attr_ex,
+) -> Result<ibv_srq_init_attr_ex, Errno> {
+    const LEAST: usize = offset_of!(ibv_srq_init_attr_ex, srq_type);
+    let len = |attr: &ibv_srq_init_attr_ex| match attr.comp_mask {
+        0 => LEAST,
+        IBV_SRQ_INIT_ATTR_TYPE => offset_of!(ibv_srq_init_attr_ex, pd),
+        _ => offset_of!(ibv_srq_init_attr_ex, xrcd),
+    };
+    // SAFETY: by the caller's promise; a C structure of numbers and of pointers.
+    unsafe { entry::read_announced(attr, LEAST, len) }
+}
+
 /// `verbs_context.create_srq_ex`: basic queues only.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    entry::pointer(|| {
+    entry::object(|| {
         // SAFETY: what programs pass is theirs or NULL.
-        let init = unsafe { entry::read(attr) }?;
+        let init = unsafe { read_ex(attr) }?;
         let mask = init.comp_mask;
         let is_basic = mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
         if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 || !is_basic {

@@ -5,16 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use uroce::cm::raw::ResolvedPath;
 use uroce::{AddressVector, Gid, PathMtu};
 
-use crate::abi::{
-    ibv_ah_attr, ibv_gid, ibv_global_route, ibv_mtu, ibv_sa_path_rec, sockaddr, sockaddr_storage,
-};
+use crate::abi::{ibv_ah_attr, ibv_global_route, ibv_sa_path_rec, sockaddr, sockaddr_storage};
 use crate::entry;
 use crate::errno::Errno;
+use crate::ibv::gid::raw;
+use crate::ibv::port::DEFAULT_PKEY;
 
 /// The selector of a path record that says "exactly".
 const EXACTLY: u8 = 2;
-/// The partition that everybody is in.
-const PKEY: u16 = 0xffff;
 
 /// An IP address and port; IPv4 in IPv6 is IPv4.
 ///
@@ -76,16 +74,11 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     storage
 }
 
-/// A GID as C has it.
-pub(crate) fn gid(gid: Gid) -> ibv_gid {
-    ibv_gid { raw: gid.0 }
-}
-
 /// An address vector as C has it.
 pub(crate) fn ah_attr(vector: &AddressVector, port: u8) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
-            dgid: gid(vector.dgid),
+            dgid: raw(vector.dgid),
             flow_label: vector.flow_label,
             sgid_index: vector.sgid_index,
             hop_limit: vector.hop_limit.max(1),
@@ -100,28 +93,21 @@ pub(crate) fn ah_attr(vector: &AddressVector, port: u8) -> ibv_ah_attr {
     }
 }
 
-/// A path MTU as C has it.
-pub(crate) fn mtu(mtu: PathMtu) -> ibv_mtu {
-    // 256 is 1, and each further one is twice the one before.
-    mtu.bytes().ilog2() - 7
-}
-
 /// A path as C has it; the timeout is the code of one way.
 pub(crate) fn path_record(path: &ResolvedPath, path_mtu: PathMtu, timeout: u8) -> ibv_sa_path_rec {
     // SAFETY: a C structure of numbers.
     let mut record: ibv_sa_path_rec = unsafe { std::mem::zeroed() };
-    record.sgid = gid(Gid::from(path.source));
-    record.dgid = gid(path.vector.dgid);
+    record.sgid = raw(Gid::from(path.source));
+    record.dgid = raw(path.vector.dgid);
     record.flow_label = path.vector.flow_label.to_be();
     record.hop_limit = path.vector.hop_limit;
     record.traffic_class = path.vector.traffic_class;
     record.reversible = 1;
     record.numb_path = 1;
-    record.pkey = PKEY.to_be();
+    record.pkey = DEFAULT_PKEY.to_be();
     record.sl = path.vector.service_level;
     record.mtu_selector = EXACTLY;
-    // A code from 1 to 5.
-    record.mtu = mtu(path_mtu) as u8;
+    record.mtu = path_mtu.code();
     record.rate_selector = EXACTLY;
     record.rate = path.vector.static_rate.code();
     record.packet_life_time_selector = EXACTLY;
@@ -155,11 +141,5 @@ mod tests {
         other.ss_family = 77;
         // SAFETY: a family, behind which nothing is read.
         assert_eq!(unsafe { read((&raw const other).cast()) }, Err(Errno::EINVAL));
-    }
-
-    #[test]
-    fn path_mtus_have_the_codes_of_c() {
-        let all = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B2048, PathMtu::B4096];
-        assert_eq!(all.map(mtu), [1, 2, 3, 4, 5]);
     }
 }

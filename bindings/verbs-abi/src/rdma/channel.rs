@@ -1,23 +1,15 @@
 //! `rdma_event_channel`: events of connection ids, waiting for the program.
 //!
 //! ```text
-//!   control plane ──> Post (id, device) ──> Mailbox (id) ──> Channel: queue + eventfd
+//!   control plane ──> Post (id, device) ──> Mailbox (id) ──> Channel
 //! ```
 //!
-//! Invariants
-//! - The eventfd counts the events in the queue; who takes one reads the eventfd first, without our
-//!   setting its flags. So it blocks, is interrupted or says EAGAIN as the program has it.
-//! - An id's mailbox puts into one channel at a time. Once it is closed nothing more is put in, and
-//!   nothing of the id is left there.
+//! Invariant: an id's mailbox puts into one channel at a time. Once it is closed nothing more is put
+//! in, and nothing of the id is left there.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::io::IoSliceMut;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::ReadWriteFlags;
 use uroce::cm::raw::{CmEvent, CmEventKind, CmId, CmSink};
 
 use super::event::Draft;
@@ -25,14 +17,12 @@ use super::id::Id;
 use crate::abi::rdma_event_channel;
 use crate::entry;
 use crate::errno::Errno;
+use crate::event_queue::EventQueue;
 use crate::handle::{Entry, Held, Object, object};
 use crate::runtime::Device;
 
 /// An event channel.
-pub(crate) struct Channel {
-    fd: OwnedFd,
-    queue: Mutex<VecDeque<Waiting>>,
-}
+pub(crate) type Channel = EventQueue<Waiting>;
 
 object!(Channel as rdma_event_channel);
 
@@ -55,48 +45,9 @@ pub(crate) enum Happening {
 impl Channel {
     /// A channel that nobody uses yet.
     pub(crate) fn create() -> Result<Held<Channel>, Errno> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
-        let public = rdma_event_channel { fd: fd.as_raw_fd() };
-        let channel = Channel { fd, queue: Mutex::default() };
-        let entry = Channel::registry().insert(public, channel);
+        let channel = Channel::new()?;
+        let entry = Channel::registry().insert(rdma_event_channel { fd: channel.fd() }, channel);
         Channel::registry().hold(entry.public())
-    }
-
-    /// Takes the oldest event; waits for one unless the program has made the descriptor
-    /// non-blocking.
-    pub(crate) fn take(&self) -> Result<Waiting, Errno> {
-        loop {
-            let mut count = [0; 8];
-            rustix::io::read(&self.fd, &mut count)?;
-            if let Some(waiting) = self.lock().pop_front() {
-                return Ok(waiting);
-            }
-            // It was taken back meanwhile.
-        }
-    }
-
-    fn push(&self, waiting: Waiting) {
-        let mut queue = self.lock();
-        queue.push_back(waiting);
-        // Far from what an eventfd can count.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-    }
-
-    fn take_back(&self, is_one: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
-        let mut queue = self.lock();
-        let (taken, left): (Vec<_>, Vec<_>) = queue.drain(..).partition(is_one);
-        *queue = left.into();
-        for _ in &taken {
-            let mut count = [0; 8];
-            let place = &mut [IoSliceMut::new(&mut count)];
-            // Who has read it already finds nothing in the queue, and reads on. It must not block.
-            let _ = rustix::io::preadv2(&self.fd, place, u64::MAX, ReadWriteFlags::NOWAIT);
-        }
-        taken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,7 +160,7 @@ impl fmt::Debug for Post {
 }
 
 pub(crate) unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    entry::pointer(|| Ok(Channel::create()?.public()))
+    entry::object(|| Ok(Channel::create()?.public()))
 }
 
 /// Leaves it as it is, with EBUSY, while ids use it.

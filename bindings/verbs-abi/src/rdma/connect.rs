@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void};
 
 use uroce::cm::Agreed;
 use uroce::cm::RejectReason;
-use uroce::cm::raw::{ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace};
+use uroce::cm::raw::{
+    ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec, PortSpace,
+};
 use uroce::{AccessFlags, QpType, Qpn};
 
 use super::id::{self, Id, Stage, State};
@@ -15,8 +17,6 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::runtime::Device;
 
-/// READs and ATOMICs that a queue pair has outstanding at most, each way.
-const MAX_RD_ATOMIC: u8 = 16;
 /// Says "as many as possible".
 const ANY_DEPTH: u8 = 0xff;
 /// Retries where a program says nothing.
@@ -54,10 +54,10 @@ pub(crate) unsafe fn private_data(
 }
 
 /// How many READs and ATOMICs a program asks for.
-fn depth(asked: u8) -> Result<u8, Errno> {
+fn depth(asked: u8, max: u8) -> Result<u8, Errno> {
     match asked {
-        ANY_DEPTH => Ok(MAX_RD_ATOMIC),
-        0..=MAX_RD_ATOMIC => Ok(asked),
+        ANY_DEPTH => Ok(max),
+        _ if asked <= max => Ok(asked),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -81,8 +81,8 @@ unsafe fn conn_param(
     // SAFETY: by the caller's promise.
     brought.private_data =
         unsafe { private_data(param.private_data, param.private_data_len, max) }?;
-    brought.responder_resources = depth(param.responder_resources)?;
-    brought.initiator_depth = depth(param.initiator_depth)?;
+    brought.responder_resources = depth(param.responder_resources, MAX_RD_ATOMIC)?;
+    brought.initiator_depth = depth(param.initiator_depth, MAX_INIT_RD_ATOMIC)?;
     brought.flow_control = param.flow_control != 0;
     brought.retry_count = param.retry_count.min(RETRIES);
     brought.rnr_retry_count = param.rnr_retry_count.min(RETRIES);

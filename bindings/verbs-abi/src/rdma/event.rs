@@ -6,7 +6,7 @@
 //! - Private data is in the event's own memory, which stays readable when it is acknowledged.
 
 use std::ffi::{c_char, c_int};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use uroce::cm::Agreed;
 use uroce::cm::raw::{
@@ -27,6 +27,7 @@ use crate::abi::{
     RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event, rdma_cm_event__bindgen_ty_1, rdma_cm_event_type,
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
+use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Object, object};
@@ -50,56 +51,12 @@ pub(crate) struct Event {
 
 object!(Event as PublicEvent);
 
-/// Events that the program has and has not acknowledged.
-#[derive(Default)]
-pub(crate) struct Acks {
-    state: Mutex<AcksState>,
-    fewer: Condvar,
-}
-
-#[derive(Default)]
-struct AcksState {
-    open: usize,
-    closed: bool,
-}
-
-/// An event that counts.
-pub(crate) struct Counted(Arc<Acks>);
-
-impl Acks {
-    /// One more, unless it is over.
-    pub(crate) fn begin(self: &Arc<Acks>) -> Option<Counted> {
-        let mut state = self.lock();
-        if state.closed {
-            return None;
-        }
-        state.open += 1;
-        Some(Counted(Arc::clone(self)))
-    }
-
-    /// Waits until all are acknowledged.
-    pub(crate) fn wait(&self) {
-        let mut state = self.lock();
-        while state.open > 0 {
-            state = self.fewer.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// There are no more; waits for those that are.
-    pub(crate) fn close(&self) {
-        self.lock().closed = true;
-        self.wait();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AcksState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// An event that counts until this is dropped.
+struct Counted(Arc<Acks>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.lock().open -= 1;
-        self.0.fewer.notify_all();
+        self.0.acknowledge(1);
     }
 }
 
@@ -348,7 +305,12 @@ fn requested(
         return None;
     };
     let draft = Draft { param, ..Draft::plain(RDMA_CM_EVENT_CONNECT_REQUEST) };
-    publish(listener, &id, draft.data(request.private_data))
+    let event = publish(listener, &id, draft.data(request.private_data));
+    if event.is_none() {
+        // The listener is being destroyed, and the program does not hear of the request.
+        let _ = id::destroy(id.c());
+    }
+    event
 }
 
 /// Gives the program an event of `id`. The listener's is a request to connect.
@@ -358,7 +320,7 @@ fn publish(
     draft: Draft,
 ) -> Option<*mut rdma_cm_event> {
     let acks = draft.acks.as_ref().unwrap_or(&counted.acks);
-    let counted_event = acks.begin()?;
+    let _counted = acks.deliver().then(|| Counted(Arc::clone(acks)))?;
     let is_request = !Arc::ptr_eq(counted, id);
     let len = draft.private_data.len().min(DATA_MAX);
     let mut data = [0; DATA_MAX];
@@ -370,8 +332,7 @@ fn publish(
         status: draft.status,
         param: param(&draft.param),
     };
-    let entry =
-        Event::registry().insert(PublicEvent { event, data }, Event { _counted: counted_event });
+    let entry = Event::registry().insert(PublicEvent { event, data }, Event { _counted });
     let public = entry.public();
     if len > 0 {
         // SAFETY: a slot is never freed, and the program has not got it yet.
@@ -467,20 +428,6 @@ pub(crate) unsafe extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *co
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_waits_goes_on_when_the_last_event_is_acknowledged() {
-        let acks = Arc::new(Acks::default());
-        let first = acks.begin();
-        let waits = std::thread::spawn({
-            let acks = Arc::clone(&acks);
-            move || acks.close()
-        });
-        assert!(first.is_some());
-        drop(first);
-        waits.join().unwrap();
-        assert!(acks.begin().is_none(), "it is over");
-    }
 
     #[test]
     fn an_event_that_is_none_is_not_acknowledged() {

@@ -12,16 +12,18 @@ use uroce::cm::raw::{CmId, ConnectRequest, Manager, PortSpace, ResolvedPath, ran
 use super::address;
 use super::channel::{Channel, Mailbox, Post};
 use super::endpoint::Passive;
-use super::event::{self, Acks};
+use super::event;
 use super::mcast::Groups;
 use super::{listen, shared};
 use crate::abi::{
     IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp,
     ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_port_space,
 };
+use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
+use crate::room;
 use crate::runtime::{self, Device};
 
 /// What a program's id points to, with the record that `route.path_rec` does.
@@ -254,6 +256,7 @@ pub(crate) fn create(
     }
     let is_sync = channel.is_null();
     let channel = if is_sync { Channel::create() } else { Channel::registry().hold(channel) }?;
+    room::check(0)?;
     let psn = random_psn().map_err(|_| Errno::EIO)?;
     let mailbox = Mailbox::new(&channel)?;
     // SAFETY: C structures of numbers and of pointers that may be NULL.
@@ -331,7 +334,8 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
         let _ = manager.destroy(cm);
     }
     release_event(&id);
-    id.acks.close();
+    id.acks.close()?;
+    id.acks.wait();
     let (channel, is_sync) = {
         let mut state = id.state();
         (state.channel.take(), state.is_sync)

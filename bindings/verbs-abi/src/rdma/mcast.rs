@@ -15,7 +15,7 @@ use std::sync::Arc;
 use uroce::{AddressVector, Gid};
 
 use super::channel::Happening;
-use super::event::{Acks, Draft, Param, Ud};
+use super::event::{Draft, Param, Ud};
 use super::id::{self, Id, Stage, State};
 use super::{address, sync};
 use crate::abi::{
@@ -24,6 +24,7 @@ use crate::abi::{
     RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, RDMA_UDP_QKEY, rdma_cm_id,
     rdma_cm_join_mc_attr_ex, sockaddr,
 };
+use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
@@ -56,21 +57,17 @@ struct Member {
 fn way(id: &Entry<Id>, state: &State, group: IpAddr, context: *mut c_void) -> Result<Ud, Errno> {
     let device = state.device.ok_or(Errno::EINVAL)?;
     let local = state.local.ok_or(Errno::EINVAL)?;
-    let c = id.c();
-    // SAFETY: a slot is never freed; programs only read this field.
-    let number = unsafe { (*c).port_num };
-    let ports = device.ports()?;
-    let port = ports.iter().find(|port| port.number == number).ok_or(Errno::ENODEV)?;
-    let own = Gid::from(local.ip());
-    let is_of_version =
-        |gid: &Gid| *gid != Gid::default() && gid.to_ip().is_ipv4() == group.is_ipv4();
-    // A group of the other version is reached from another address of the port.
-    let sgid_index = port.gids.iter().position(|gid| *gid == own && is_of_version(gid));
-    let sgid_index = sgid_index.or_else(|| port.gids.iter().position(is_of_version));
-    let sgid_index = sgid_index.ok_or(Errno::EADDRNOTAVAIL)?;
+    let number = id.view().port_num;
+    let port = ibv::port::find(device, number.into())?;
+    let (own, dgid) = (Gid::from(local.ip()), Gid::from(group));
+    let sgid_index = match port.gids.iter().position(|gid| *gid == own) {
+        Some(at) if local.is_ipv4() == group.is_ipv4() => u8::try_from(at).ok(),
+        // A group of the other version is reached from another address of the port.
+        _ => ibv::ah::same_version(&port.gids, dgid),
+    };
     let vector = AddressVector {
-        sgid_index: u8::try_from(sgid_index).map_err(|_| Errno::EADDRNOTAVAIL)?,
-        dgid: Gid::from(group),
+        sgid_index: sgid_index.ok_or(Errno::EADDRNOTAVAIL)?,
+        dgid,
         hop_limit: HOP_LIMIT,
         traffic_class: state.options.tos.unwrap_or(0),
         ..AddressVector::default()
@@ -145,7 +142,8 @@ fn leave(id: *const rdma_cm_id, group: SocketAddr) -> Result<(), Errno> {
     if id.state().is_sync {
         id::release_event(&id);
     }
-    member.acks.close();
+    member.acks.close()?;
+    member.acks.wait();
     Ok(())
 }
 

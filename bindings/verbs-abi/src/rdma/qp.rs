@@ -1,23 +1,20 @@
-//! Queue pairs of ids: `rdma_create_qp`, and what Modify QP takes of those that programs keep to
-//! themselves.
+//! Queue pairs of ids: `rdma_create_qp`.
 //!
-//! Not here: their states once they connect, which the connection drives.
+//! Not here: what Modify QP takes of them ([`super::attr`]), and their states once they connect,
+//! which the connection drives.
 
 use std::ffi::c_int;
 
 use uroce::cm::raw::{ConnQp, PortSpace};
 use uroce::{QpChange, QpState, QpType, Qpn};
 
-use super::address;
+use super::attr::init_attr;
 use super::id::{self, Id, State};
 use crate::abi::{
-    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
-    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC,
-    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
-    IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE,
-    IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_UDP_QKEY, ibv_comp_channel,
-    ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    rdma_cm_id,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -26,8 +23,6 @@ use crate::ibv::pd::Pd;
 use crate::ibv::{channel, cq, modify, qp};
 use crate::runtime::Device;
 
-/// READs and ATOMICs that a queue pair has outstanding at most, each way.
-const MAX_RD_ATOMIC: u8 = 16;
 /// What only a reliable connection has.
 const RELIABLE: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC
     | IBV_QP_MIN_RNR_TIMER
@@ -35,8 +30,6 @@ const RELIABLE: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC
     | IBV_QP_RETRY_CNT
     | IBV_QP_RNR_RETRY
     | IBV_QP_MAX_QP_RD_ATOMIC;
-/// Minimum RNR NAK timer code: 0.64 ms.
-const MIN_RNR_TIMER: u8 = 12;
 
 /// The number of the queue pair that an id has, if it has one.
 ///
@@ -68,7 +61,7 @@ impl Entry<Id> {
     pub(crate) fn stop_qp(&self) {
         if let Ok(qp) = qp::get(self.qp()) {
             // One that cannot be stopped does nothing any more.
-            let _ = qp.control.modify(&QpChange::to(QpState::Err), None);
+            let _ = qp.engine().map(|qp| qp.modify(&QpChange::to(QpState::Err), None));
             qp::note_state(&qp, QpState::Err);
         }
     }
@@ -167,12 +160,12 @@ impl Queues {
 /// A completion queue with a channel of its own, for so many work requests.
 fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
     let verbs = id.view().verbs;
+    let len = c_int::try_from(len.max(1)).map_err(|_| Errno::EINVAL)?;
     // SAFETY: what is passed is looked up.
     let events = unsafe { channel::ibv_create_comp_channel(verbs) };
     if events.is_null() {
         return Err(Errno::last());
     }
-    let len = c_int::try_from(len.max(1)).map_err(|_| Errno::EINVAL)?;
     // SAFETY: as above.
     let queue = unsafe { cq::ibv_create_cq(verbs, len, id.c().cast(), events, 0) };
     if queue.is_null() {
@@ -230,10 +223,11 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     entry::minus_one(|| {
         let id = id::get(id)?;
         // SAFETY: what programs pass is theirs or NULL.
-        let mut init = unsafe { entry::read(qp_init_attr) }?;
+        let mut init = unsafe { qp::read_ex(qp_init_attr) }?;
         create(&id, &mut init)?;
-        // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(qp_init_attr, init) }
+        let len = qp::ex_len(init.comp_mask);
+        // SAFETY: not NULL, as was seen above. A domain may be written, which all headers have.
+        unsafe { entry::write_sized(qp_init_attr.cast(), len, &init) }
     })
 }
 
@@ -246,27 +240,14 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
         let id = id::get(id)?;
         // SAFETY: what programs pass is theirs or NULL.
         let given = unsafe { entry::read(qp_init_attr) }?;
-        // SAFETY: a C structure of numbers and of pointers that may be NULL.
-        let mut init: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
-        init.qp_context = given.qp_context;
-        init.send_cq = given.send_cq;
-        init.recv_cq = given.recv_cq;
-        init.srq = given.srq;
-        init.cap = given.cap;
-        init.qp_type = given.qp_type;
-        init.sq_sig_all = given.sq_sig_all;
-        init.comp_mask = IBV_QP_INIT_ATTR_PD;
-        init.pd = pd;
+        let place = (&raw const given).cast();
+        // SAFETY: a structure of ours, as which the longer one begins.
+        let mut init: ibv_qp_init_attr_ex =
+            unsafe { entry::read_sized(place, size_of::<ibv_qp_init_attr>()) }?;
+        (init.comp_mask, init.pd) = (IBV_QP_INIT_ATTR_PD, pd);
         create(&id, &mut init)?;
-        let got = ibv_qp_init_attr {
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            cap: init.cap,
-            ..given
-        };
         // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(qp_init_attr, got) }
+        unsafe { entry::write_sized(qp_init_attr.cast(), size_of::<ibv_qp_init_attr>(), &init) }
     })
 }
 
@@ -283,105 +264,4 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         destroy_queues(&id, true, true);
         Ok(())
     });
-}
-
-/// Fills in what Modify QP takes on the way to the state that `attr` names.
-fn init_attr(
-    id: &Entry<Id>,
-    state: &State,
-    attr: &mut ibv_qp_attr,
-) -> Result<ibv_qp_attr_mask, Errno> {
-    match (attr.qp_state, id.space) {
-        (IBV_QPS_INIT, _) => to_init(id, state, attr),
-        (IBV_QPS_RTR, PortSpace::Udp) => Ok(IBV_QP_STATE),
-        (IBV_QPS_RTS, PortSpace::Udp) => {
-            attr.sq_psn = id.psn.value();
-            Ok(IBV_QP_STATE | IBV_QP_SQ_PSN)
-        }
-        (IBV_QPS_RTR, PortSpace::Tcp) => to_rtr(id, state, attr),
-        (IBV_QPS_RTS, PortSpace::Tcp) => to_rts(state, attr),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-fn to_init(
-    id: &Entry<Id>,
-    state: &State,
-    attr: &mut ibv_qp_attr,
-) -> Result<ibv_qp_attr_mask, Errno> {
-    if state.device.is_none() {
-        return Err(Errno::EINVAL);
-    }
-    attr.port_num = id.view().port_num;
-    attr.pkey_index = 0;
-    let common = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    if id.space == PortSpace::Udp {
-        attr.qkey = RDMA_UDP_QKEY;
-        return Ok(common | IBV_QP_QKEY);
-    }
-    attr.qp_access_flags = match state.agreed.map(|agreed| agreed.max_dest_rd_atomic) {
-        // What the peer may do is not known yet.
-        None => 0,
-        Some(0) => IBV_ACCESS_REMOTE_WRITE,
-        Some(_) => IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
-    };
-    Ok(common | IBV_QP_ACCESS_FLAGS)
-}
-
-fn to_rtr(
-    id: &Entry<Id>,
-    state: &State,
-    attr: &mut ibv_qp_attr,
-) -> Result<ibv_qp_attr_mask, Errno> {
-    let agreed = state.agreed.ok_or(Errno::EINVAL)?;
-    attr.ah_attr = address::ah_attr(&agreed.vector, agreed.port);
-    attr.path_mtu = address::mtu(agreed.path_mtu);
-    attr.dest_qp_num = agreed.peer_qpn.value();
-    // The connection's own is another where it drives the queue pair.
-    let is_ours = state.is_passive || id.qp().is_null();
-    attr.rq_psn = if is_ours { id.psn.value() } else { agreed.rq_psn.value() };
-    attr.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(MAX_RD_ATOMIC);
-    attr.min_rnr_timer = MIN_RNR_TIMER;
-    Ok(IBV_QP_STATE
-        | IBV_QP_AV
-        | IBV_QP_PATH_MTU
-        | IBV_QP_DEST_QPN
-        | IBV_QP_RQ_PSN
-        | IBV_QP_MAX_DEST_RD_ATOMIC
-        | IBV_QP_MIN_RNR_TIMER)
-}
-
-fn to_rts(state: &State, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
-    let agreed = state.agreed.ok_or(Errno::EINVAL)?;
-    attr.sq_psn = agreed.sq_psn.value();
-    attr.timeout = state.options.ack_timeout.unwrap_or(agreed.timeout);
-    attr.retry_cnt = agreed.retry_cnt;
-    attr.rnr_retry = agreed.rnr_retry;
-    attr.max_rd_atomic = agreed.max_rd_atomic.min(MAX_RD_ATOMIC);
-    Ok(IBV_QP_STATE
-        | IBV_QP_SQ_PSN
-        | IBV_QP_TIMEOUT
-        | IBV_QP_RETRY_CNT
-        | IBV_QP_RNR_RETRY
-        | IBV_QP_MAX_QP_RD_ATOMIC)
-}
-
-pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
-    id: *mut rdma_cm_id,
-    qp_attr: *mut ibv_qp_attr,
-    qp_attr_mask: *mut c_int,
-) -> c_int {
-    entry::minus_one(|| {
-        let id = id::get(id)?;
-        if qp_attr_mask.is_null() {
-            return Err(Errno::EINVAL);
-        }
-        // SAFETY: what programs pass is theirs or NULL.
-        let mut attr = unsafe { entry::read(qp_attr) }?;
-        let mask = init_attr(&id, &id.state(), &mut attr)?;
-        // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(qp_attr, attr) }?;
-        // SAFETY: as above. A mask has few bits.
-        unsafe { entry::write(qp_attr_mask, mask.cast_signed()) }
-    })
 }

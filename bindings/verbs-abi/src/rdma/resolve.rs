@@ -17,6 +17,7 @@ use crate::abi::{RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
+use crate::ibv::port;
 use crate::runtime::{self, Device};
 
 /// Local ACK timeout code where the program asks for none, as in [`uroce::cm::ConnectParam`].
@@ -105,8 +106,8 @@ pub(crate) fn resolved(
     device: &'static Device,
     path: ResolvedPath,
 ) -> Result<(), Errno> {
-    let port = device.ports()?.into_iter().find(|port| port.number == path.port);
-    let path_mtu = port.and_then(|port| port.max_path_mtu).unwrap_or(PathMtu::B256);
+    let port = port::find(device, path.port.into())?;
+    let path_mtu = port.max_path_mtu.unwrap_or(PathMtu::B256);
     let local = match state.local {
         Some(local) => SocketAddr::new(path.source, local.port()),
         None => {

@@ -62,9 +62,8 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 ) -> c_int {
     entry::minus_one(|| {
         // SAFETY: what programs pass is theirs or NULL.
-        let mut init = unsafe { entry::read(attr) }?;
-        let (comp_mask, told) = (init.comp_mask, init.pd);
-        let given = match comp_mask & IBV_SRQ_INIT_ATTR_PD {
+        let mut init = unsafe { srq::read_ex(attr) }?;
+        let given = match init.comp_mask & IBV_SRQ_INIT_ATTR_PD {
             0 => std::ptr::null_mut(),
             _ => init.pd,
         };
@@ -77,10 +76,9 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
         init.pd = pd;
         // SAFETY: the attributes are ours; the device is checked there.
         show(&id, unsafe { srq::create_srq_ex(id.view().verbs, &raw mut init) }, pd)?;
-        // What it has got is all that differs.
-        let told = ibv_srq_init_attr_ex { comp_mask, pd: told, ..init };
         // SAFETY: not NULL, as was seen above.
-        unsafe { entry::write(attr, told) }
+        unsafe { (*attr).attr = init.attr };
+        Ok(())
     })
 }
 

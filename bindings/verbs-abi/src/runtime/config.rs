@@ -9,7 +9,7 @@
 //! - A port's Ethernet address is known before it is opened, except where a NIC or the kernel's
 //!   interface has one of its own.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use uroce::config::{DeviceConfig, Driver, Ethdev, Idle, PortConfig};
@@ -43,7 +43,7 @@ pub(crate) struct Identity {
 ///
 /// See [`Problem`].
 pub(crate) fn identities() -> Result<Vec<Identity>, Problem> {
-    match std::env::var_os("UROCE_CONFIG") {
+    match place::variable("UROCE_CONFIG") {
         None => embedded(),
         Some(files) => read(std::env::split_paths(&files).filter(|file| file != Path::new(""))),
     }
@@ -161,6 +161,25 @@ pub(crate) fn guid(mac: Mac, device: &DeviceConfig) -> u64 {
     let known = if mac.0 == [0; 6] { hashed(&resource(&device.ports[0])) } else { mac };
     let [a, b, c, d, e, f] = known.0;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The address that a port's LID is made of: its first of IPv4. Where the prefix of its link is
+/// shorter than 16 bits one LID would stand for many hosts; such a port has none.
+pub(crate) fn lid_source(port: &PortConfig) -> Option<Ipv4Addr> {
+    const SHORTEST_PREFIX: u8 = 16;
+    let mut addresses = port.ip.iter().filter_map(|ip| match ip.address() {
+        IpAddr::V4(v4) => Some((v4, ip.len())),
+        IpAddr::V6(_) => None,
+    });
+    let (address, len) = addresses.next()?;
+    (len >= SHORTEST_PREFIX).then_some(address)
+}
+
+/// A port's LID, for programs that know no other addresses, as RoCE has none: the low half of
+/// [`lid_source`]. 0 is none.
+pub(crate) fn lid(port: &PortConfig) -> u16 {
+    let [.., high, low] = lid_source(port).unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
+    u16::from_be_bytes([high, low])
 }
 
 /// What of a machine an identity takes for itself, one text a port.

@@ -10,9 +10,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
+use rustix::thread::futex::{self, Flags, Timespec};
 
 use super::{process, start};
 
@@ -24,11 +26,66 @@ const DRAIN: Duration = Duration::from_millis(400);
 struct Exit {
     /// The process whose exit it is: a child has a copy.
     pid: u32,
-    begin: OwnedFd,
-    done: OwnedFd,
+    /// An empty file that nobody else has.
+    file: OwnedFd,
+    /// Its file system and inode.
+    identity: (u64, u64),
 }
 
 static EXIT: OnceLock<Exit> = OnceLock::new();
+
+impl Exit {
+    fn new() -> io::Result<Exit> {
+        let file = memfd_create("uroce-exit", MemfdFlags::CLOEXEC)?;
+        let identity = identity(&file)?;
+        Ok(Exit { pid: std::process::id(), file, identity })
+    }
+
+    /// Whether the program has left the library's descriptors open. If not, the engine's may be
+    /// files of the program's now, which it must not write to.
+    fn has_files(&self) -> bool {
+        identity(&self.file).is_ok_and(|identity| identity == self.identity)
+    }
+}
+
+fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
+    let stat = fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Something that happens once. Not a descriptor, which a program may have closed, and opened again
+/// for something of its own.
+struct Moment(AtomicU32);
+
+static BEGUN: Moment = Moment(AtomicU32::new(0));
+static DONE: Moment = Moment(AtomicU32::new(0));
+
+impl Moment {
+    fn is_here(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    fn announce(&self) {
+        self.0.store(1, Ordering::Release);
+        // There is nobody to wake in the worst case.
+        let _ = futex::wake(&self.0, Flags::PRIVATE, u32::MAX >> 1);
+    }
+
+    /// Returns when it is here, or when nothing is left of `patience`.
+    fn wait(&self, patience: Option<Duration>) {
+        let begin = Instant::now();
+        while !self.is_here() {
+            let left = patience.map(|patience| patience.saturating_sub(begin.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return;
+            }
+            // Never too long for a `Timespec`.
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            // Whatever ends it, the reason is looked for again.
+            let _ = futex::wait(&self.0, Flags::PRIVATE, 0, left.as_ref());
+        }
+    }
+}
 
 /// Has the engine stopped in order when the process exits. Later calls do nothing.
 ///
@@ -39,14 +96,12 @@ pub(super) fn watch() -> io::Result<()> {
     if EXIT.get().is_some() {
         return Ok(());
     }
-    let flags = EventfdFlags::CLOEXEC;
-    let (begin, done) = (eventfd(0, flags)?, eventfd(0, flags)?);
-    let waiting = begin.try_clone()?;
-    start::spawn("uroce-exit", move || {
-        while let Err(rustix::io::Errno::INTR) = rustix::io::read(&waiting, &mut [0u8; 8]) {}
+    let exit = Exit::new()?;
+    start::spawn("uroce-exit", || {
+        BEGUN.wait(None);
         stop();
+        DONE.announce();
     })?;
-    let exit = Exit { pid: std::process::id(), begin, done };
     if EXIT.set(exit).is_ok() {
         // SAFETY: the function stays: the library is never unloaded.
         unsafe { libc::atexit(at_exit) };
@@ -62,26 +117,12 @@ fn stop() {
         drop(process);
         contexts.iter().for_each(|context| context.shut_down(DRAIN));
     }
-    if let Some(exit) = EXIT.get() {
-        let _ = rustix::io::write(&exit.done, &1u64.to_ne_bytes());
-    }
 }
 
 /// Takes no lock and no memory.
 extern "C" fn at_exit() {
-    let Some(exit) = EXIT.get().filter(|exit| exit.pid == std::process::id()) else { return };
-    if rustix::io::write(&exit.begin, &1u64.to_ne_bytes()).is_err() {
-        // The program has closed the descriptor.
-        return;
-    }
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // Never too long for a `Timespec`.
-        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
-        let mut done = [PollFd::new(&exit.done, PollFlags::IN)];
-        if poll(&mut done, Some(&left)) != Err(rustix::io::Errno::INTR) {
-            return;
-        }
+    if EXIT.get().is_some_and(|exit| exit.pid == std::process::id() && exit.has_files()) {
+        BEGUN.announce();
+        DONE.wait(Some(PATIENCE));
     }
 }

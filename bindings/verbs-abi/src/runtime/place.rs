@@ -2,6 +2,7 @@
 //!
 //! It is the user's own, so that nobody else can take an address away or listen on a link.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -11,6 +12,18 @@ use super::problem::Problem;
 
 /// Longest path of the directory: sockets in it must have less than 108 bytes.
 const LEN_MAX: usize = 80;
+
+/// Whether the program has privileges that its user has not (setuid, file capabilities).
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: has no preconditions.
+    (unsafe { libc::getauxval(libc::AT_SECURE) }) != 0
+}
+
+/// A variable of the environment. A privileged program has none: what it opens and writes is not
+/// its user's to say.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|_| !is_privileged())
+}
 
 /// The run directory; it is made if there is none.
 ///
@@ -44,7 +57,7 @@ pub(crate) fn sub_dir(name: &str) -> Result<PathBuf, Problem> {
 fn candidates() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let mut candidates = Vec::new();
-    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+    if let Some(runtime) = variable("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
         candidates.push(Path::new(&runtime).join("uroce"));
     }
     if user.is_root() {
@@ -88,12 +101,19 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     if fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(());
     }
-    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let new = unfinished(path);
     let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
     written.map_err(|error| {
         let _ = fs::remove_file(&new);
         Problem::File { path: path.to_owned(), error }
     })
+}
+
+/// The name of what is to be moved there once it is whole: no other process's, also of those in
+/// containers that share the directory and not our numbers.
+pub(crate) fn unfinished(path: &Path) -> PathBuf {
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
+    path.with_extension(format!("new-{}-{namespace}", std::process::id()))
 }
 
 /// A number for a text, the same in every process (FNV-1a).

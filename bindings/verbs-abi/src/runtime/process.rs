@@ -1,6 +1,7 @@
 //! What this process is and has: its identity, its locks, its engine.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uroce::config::DeviceConfig;
@@ -10,7 +11,7 @@ use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
 use super::problem::{Problem, advice};
 use super::say::say;
-use super::{Device, claim, exit, fork, shim, start, tree};
+use super::{Device, ORPHANED, claim, exit, fork, is_orphaned, place, shim, start, tree};
 use crate::errno::Errno;
 
 /// Somebody who is told of each device that starts.
@@ -32,8 +33,6 @@ pub(super) struct Process {
     contexts: Vec<Option<Context>>,
     /// A start has failed; DPDK does not start twice.
     failed: Option<Errno>,
-    /// The contexts are a parent's, and so are the threads behind them.
-    orphaned: bool,
     hooks: Vec<Hook>,
 }
 
@@ -82,7 +81,6 @@ impl Process {
             engine: None,
             contexts,
             failed: None,
-            orphaned: false,
             hooks: Vec::new(),
         }
     }
@@ -98,11 +96,11 @@ impl Process {
 
     /// All that run.
     pub(super) fn contexts(&self) -> Vec<Context> {
-        if self.orphaned { Vec::new() } else { self.contexts.iter().flatten().cloned().collect() }
+        if is_orphaned() { Vec::new() } else { self.contexts.iter().flatten().cloned().collect() }
     }
 
     pub(super) fn usable(&self) -> Result<(), Errno> {
-        if !self.orphaned {
+        if !is_orphaned() {
             return Ok(());
         }
         say("this process was forked after its parent had begun to use RDMA; it cannot use it. \
@@ -154,7 +152,7 @@ impl Process {
         prefer: Option<IpAddr>,
         avoid: Option<IpAddr>,
     ) -> Result<(), Errno> {
-        if self.engine.is_some() || self.orphaned {
+        if self.engine.is_some() || is_orphaned() {
             return Ok(());
         }
         if let Some(wanted) = prefer.and_then(|address| self.who_has(address)) {
@@ -238,7 +236,7 @@ impl Process {
             }
         };
         if let Some(shim) = shim::find() {
-            let netdev = std::env::var(tree::NETDEV).ok();
+            let netdev = place::variable(tree::NETDEV).and_then(|name| name.into_string().ok());
             match tree::write(config, ports, netdev.as_deref()) {
                 Ok(tree) => shim.show(&tree),
                 Err(problem) => say(&problem.to_string()),
@@ -332,7 +330,8 @@ impl Process {
     /// In a child that was just forked, which has this thread only.
     pub(super) fn is_forked(&mut self) {
         self.has_forked();
-        self.orphaned |= self.contexts.iter().any(Option::is_some);
+        // The contexts are a parent's, and so are the threads behind them.
+        ORPHANED.fetch_or(self.contexts.iter().any(Option::is_some), Ordering::Relaxed);
         self.inherited = self.claim.is_some();
         // The parent goes on holding it.
         self.engine = None;

@@ -10,7 +10,9 @@
 //! Invariants
 //! - A tree is named after what is in it, and never changes: whoever finds one has a whole one.
 //!
-//! Not here: counters, and anything else that would have to move; such files are not there.
+//! Not here: counters, and anything else that would have to move; such files are not there. Only a
+//! port's state is, as some programs leave out a device that has none: it is that of a link which is
+//! up, and `ibv_query_port` alone tells whether it is.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -68,7 +70,7 @@ pub(crate) fn write(
 }
 
 fn make(tree: &Path, files: &Files) -> io::Result<()> {
-    let new = tree.with_extension(format!("new-{}", std::process::id()));
+    let new = place::unfinished(tree);
     let made = fill(&new, files).and_then(|()| fs::rename(&new, tree));
     if made.is_err() {
         let _ = fs::remove_dir_all(&new);
@@ -149,7 +151,7 @@ impl Files {
             ("link_layer", "Ethernet"),
             ("state", "4: ACTIVE"),
             ("phys_state", "5: LinkUp"),
-            ("lid", "0x0"),
+            ("lid", &format!("{:#x}", config::lid(port))),
             ("lid_mask_count", "0"),
             ("pkeys/0", "0xffff"),
         ] {
@@ -221,6 +223,8 @@ mod tests {
         assert_eq!(read(&format!("{port}/gids/0")), gid);
         assert_eq!(read(&format!("{port}/gid_attrs/types/1")), "RoCE v2\n");
         assert!(!tree.join(format!("{port}/gids/2")).exists());
+        assert_eq!(read(&format!("{port}/lid")), "0x201\n");
+        assert_eq!(read(&format!("{port}/state")), "4: ACTIVE\n");
         assert_eq!(read("class/infiniband_verbs/uverbs0/ibdev"), "uroce0\n");
         assert_eq!(
             fs::read_link(tree.join("dev/infiniband/uverbs0")).unwrap(),

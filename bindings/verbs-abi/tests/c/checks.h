@@ -30,3 +30,24 @@ static void same(int got, int expected, const char *claim, int line)
 		exit(1);
 	}
 }
+
+/* What a program can be asked to prove, one claim a run: each process has an engine of its own. */
+struct claim {
+	const char *name;
+	void (*body)(void);
+};
+
+#define CLAIM(name) { #name, name }
+#define RUN(claims, argc, argv) run((claims), sizeof(claims) / sizeof *(claims), (argc), (argv))
+
+static int run(const struct claim *claims, size_t count, int argc, char **argv)
+{
+	for (size_t at = 0; argc == 2 && at < count; at++) {
+		if (!strcmp(claims[at].name, argv[1])) {
+			claims[at].body();
+			return 0;
+		}
+	}
+	fprintf(stderr, "one claim\n");
+	return 2;
+}

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,10 +31,11 @@ static struct ibv_pd *domain(void)
 	return pd;
 }
 
-/* Private memory, not touched yet. */
+/* Private memory, not touched yet, far from where others are put: a hole in it stays one. */
 static void *map(size_t len, int rights)
 {
-	void *place = mmap(NULL, len, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *far = (void *)((uintptr_t)1 << 45);
+	void *place = mmap(far, len, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	CHECK(place != MAP_FAILED);
 	return place;
 }
@@ -101,6 +103,8 @@ static void device_attributes_fit_the_programs_structure(void)
 	memset(&room, 0xee, sizeof room);
 	CODE(verbs->query_device_ex(context, &input, &room.attr, sizeof room), 0);
 	CHECK(room.attr.phys_port_cnt_ex == 1 && room.attr.max_dm_size > 0);
+	CHECK(room.attr.packet_pacing_caps.qp_rate_limit_max > 0);
+	CHECK(room.attr.packet_pacing_caps.supported_qpts & 1 << IBV_QPT_RC);
 	CHECK(!room.attr.odp_caps.general_caps && !room.attr.tso_caps.max_tso);
 	CHECK(!memcmp(&room.attr.orig_attr, &plain, offsetof(struct ibv_device_attr, phys_port_cnt)));
 	/* Newer headers' fields are zero, older headers' end is respected. */
@@ -566,6 +570,38 @@ struct mr_init_attr {
 };
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct mr_init_attr *attr);
 
+/* The region that comes and goes, and whether it still does. */
+static _Atomic uint32_t region;
+static _Atomic bool goes_on = true;
+
+static void *import_regions(void *pd)
+{
+	while (goes_on) {
+		struct ibv_mr *mr = ibv_import_mr(pd, region);
+		if (mr)
+			ibv_unimport_mr(mr);
+	}
+	return NULL;
+}
+
+static void regions_may_go_while_they_are_imported(void)
+{
+	struct ibv_pd *pd = domain();
+	char *memory = map(4096, PROT_READ | PROT_WRITE);
+	pthread_t thread;
+	/* Ends a program whose threads wait for each other. */
+	alarm(30);
+	CHECK(!pthread_create(&thread, NULL, import_regions, pd));
+	for (int round = 0; round < 30000; round++) {
+		struct ibv_mr *mr = ibv_reg_mr(pd, memory, 4096, RW);
+		CHECK(mr);
+		region = mr->handle;
+		CODE(ibv_dereg_mr(mr), 0);
+	}
+	goes_on = false;
+	pthread_join(thread, NULL);
+}
+
 static void buffers_are_registered_where_they_were_made(void)
 {
 	struct ibv_pd *pd = domain(), *other = ibv_alloc_pd(pd->context);
@@ -667,11 +703,7 @@ static void strangers_and_the_dead_are_refused_everywhere(void)
 	CODE(ibv_close_device(live), 0);
 }
 
-#define CLAIM(name) {#name, name}
-static const struct {
-	const char *name;
-	void (*claim)(void);
-} claims[] = {
+static const struct claim claims[] = {
 	CLAIM(devices_are_told_without_starting_anything),
 	CLAIM(contexts_close_once),
 	CLAIM(device_attributes_fit_the_programs_structure),
@@ -689,6 +721,7 @@ static const struct {
 	CLAIM(the_way_back_is_found_in_a_received_header),
 	CLAIM(domains_have_other_names),
 	CLAIM(imports_find_what_the_file_has),
+	CLAIM(regions_may_go_while_they_are_imported),
 	CLAIM(buffers_are_registered_where_they_were_made),
 	CLAIM(small_files_are_read_without_their_line_feed),
 	CLAIM(strangers_and_the_dead_are_refused_everywhere),
@@ -696,12 +729,5 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	for (size_t at = 0; argc == 2 && at < sizeof claims / sizeof *claims; at++) {
-		if (!strcmp(claims[at].name, argv[1])) {
-			claims[at].claim();
-			return 0;
-		}
-	}
-	fprintf(stderr, "one claim\n");
-	return 2;
+	return RUN(claims, argc, argv);
 }

@@ -72,14 +72,15 @@ static int to_init(struct ibv_qp *qp)
 	return ibv_modify_qp(qp, &attr, mask);
 }
 
-static int to_rtr(struct ibv_qp *qp, uint32_t peer)
+static int to_rtr_by(struct ibv_qp *qp, uint32_t peer, uint8_t port)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024 };
 	int mask = IBV_QP_STATE;
 	if (qp->qp_type != IBV_QPT_UD) {
 		attr.dest_qp_num = peer;
 		attr.rq_psn = 7;
-		attr.ah_attr.is_global = attr.ah_attr.port_num = 1;
+		attr.ah_attr.is_global = 1;
+		attr.ah_attr.port_num = port;
 		CODE(ibv_query_gid(qp->context, 1, 0, &attr.ah_attr.grh.dgid), 0);
 		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	}
@@ -89,6 +90,11 @@ static int to_rtr(struct ibv_qp *qp, uint32_t peer)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	}
 	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static int to_rtr(struct ibv_qp *qp, uint32_t peer)
+{
+	return to_rtr_by(qp, peer, 1);
 }
 
 static int to_rts(struct ibv_qp *qp)
@@ -255,6 +261,45 @@ static void datagrams_need_an_address_handle(void)
 	CODE(post(left.qp, &wr), EINVAL);
 }
 
+/* A datagram to the GID of that index, which the receiver looks at field by field. */
+static void datagram_over(int gid, uint8_t sl)
+{
+	struct end left = make(IBV_QPT_UD), right = make(IBV_QPT_UD);
+	struct ibv_cq_init_attr_ex how = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq_ex *ex = ibv_create_cq_ex(right.context, &how);
+	CHECK(ex);
+	struct ibv_qp_init_attr init = plain(ibv_cq_ex_to_cq(ex), IBV_QPT_UD);
+	CHECK(right.qp = ibv_create_qp(right.pd, &init));
+	join(left.qp, right.qp);
+	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1, .grh.sgid_index = gid, .sl = 3 };
+	CODE(ibv_query_gid(left.context, 1, gid, &way.grh.dgid), 0);
+	struct ibv_ah *ah = ibv_create_ah(left.pd, &way);
+	CHECK(ah);
+	CODE(post_receive(&right, 1, 0, 40 + 16), 0);
+	struct ibv_sge sge = piece(&left, 0, 16);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 2);
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = right.qp->qp_num;
+	wr.wr.ud.remote_qkey = 0x1234;
+	CODE(post(left.qp, &wr), 0);
+	CHECK(good(left.cq).sl == 0);
+	struct ibv_poll_cq_attr attr = { 0 };
+	int got;
+	while ((got = ibv_start_poll(ex, &attr)) == ENOENT)
+		sched_yield();
+	CODE(got, 0);
+	CHECK(ex->status == IBV_WC_SUCCESS && ibv_wc_read_wc_flags(ex) == IBV_WC_GRH);
+	CHECK(ibv_wc_read_src_qp(ex) == left.qp->qp_num && ibv_wc_read_sl(ex) == sl);
+	ibv_end_poll(ex);
+}
+
+static void a_datagrams_service_level_is_the_kind_of_its_header(void)
+{
+	enum { OVER_IPV6 = 1, OVER_IPV4 = 2 };
+	datagram_over(0, OVER_IPV4);
+	datagram_over(1, OVER_IPV6);
+}
+
 static void a_list_ends_at_the_first_that_is_refused(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -364,6 +409,7 @@ static void changes_that_are_refused_change_nothing(void)
 	CODE(ibv_query_qp(end.qp, NULL, 0, &init), EINVAL);
 	CODE(ibv_query_qp(end.qp, &attr, 0, NULL), EINVAL);
 	CODE(to_rtr(end.qp, 0x1000000), EINVAL);
+	CODE(to_rtr_by(end.qp, 0xabcdef, 2), EINVAL);
 	CODE(to_rtr(end.qp, 0xabcdef), 0);
 	CODE(to_rts(end.qp), 0);
 	CODE(ibv_query_qp(end.qp, &attr, 0x1ffffff, &init), 0);
@@ -749,6 +795,46 @@ static void asynchronous_events_name_their_object(void)
 	CODE(ibv_destroy_qp(right.qp), EINVAL);
 }
 
+static void an_event_goes_with_what_it_is_about(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	CODE(to_init(right.qp), 0);
+	CODE(to_rtr(right.qp, left.qp->qp_num), 0);
+	bring_up(left.qp, right.qp->qp_num);
+	CODE(post_receive(&right, 1, 0, 64), 0);
+	struct ibv_sge sge = piece(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+	CODE(post(left.qp, &wr), 0);
+	good(right.cq);
+	struct pollfd readable = { .fd = right.context->async_fd, .events = POLLIN };
+	CHECK(poll(&readable, 1, 10000) == 1);
+	CODE(ibv_destroy_qp(right.qp), 0);
+	/* Whoever reads a descriptor that is readable must not wait. */
+	CHECK(poll(&readable, 1, 0) == 0);
+}
+
+/* The event of a queue pair's end and its destruction meet; what it was made of is free at once. */
+static void an_event_under_way_keeps_nothing_busy(void)
+{
+	struct ibv_context *context = open_first();
+	for (int round = 0; round < 2000; round++) {
+		struct ibv_pd *pd = ibv_alloc_pd(context);
+		struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+		struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
+		struct ibv_srq *srq = ibv_create_srq(pd, &attr);
+		struct ibv_qp_init_attr init = plain(cq, IBV_QPT_RC);
+		init.srq = srq;
+		struct ibv_qp *qp = ibv_create_qp(pd, &init);
+		CHECK(qp);
+		bring_up(qp, qp->qp_num);
+		CODE(to_state(qp, IBV_QPS_ERR), 0);
+		CODE(ibv_destroy_qp(qp), 0);
+		CODE(ibv_destroy_srq(srq), 0);
+		CODE(ibv_destroy_cq(cq), 0);
+		CODE(ibv_dealloc_pd(pd), 0);
+	}
+}
+
 enum { EACH = 2000, THREADS = 4 };
 
 static void *post_many(void *argument)
@@ -848,14 +934,11 @@ static void strangers_and_the_dead_are_refused_everywhere(void)
 	NONE(ibv_create_comp_channel((struct ibv_context *)end.pd), EINVAL);
 }
 
-#define CLAIM(name) { #name, name }
-static const struct {
-	const char *name;
-	void (*body)(void);
-} CLAIMS[] = {
+static const struct claim claims[] = {
 	CLAIM(messages_arrive_with_all_that_is_told_of_them),
 	CLAIM(reads_writes_and_atomics_reach_the_peers_memory),
 	CLAIM(datagrams_need_an_address_handle),
+	CLAIM(a_datagrams_service_level_is_the_kind_of_its_header),
 	CLAIM(a_list_ends_at_the_first_that_is_refused),
 	CLAIM(queues_are_full_at_their_size_and_not_before),
 	CLAIM(inline_data_are_copied_by_the_post),
@@ -869,6 +952,8 @@ static const struct {
 	CLAIM(completions_are_read_field_by_field),
 	CLAIM(receives_come_from_a_shared_queue),
 	CLAIM(asynchronous_events_name_their_object),
+	CLAIM(an_event_goes_with_what_it_is_about),
+	CLAIM(an_event_under_way_keeps_nothing_busy),
 	CLAIM(threads_may_post_to_one_queue_pair),
 	CLAIM(queue_pairs_may_go_in_the_middle_of_traffic),
 	CLAIM(strangers_and_the_dead_are_refused_everywhere),
@@ -876,10 +961,5 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	for (size_t at = 0; argc == 2 && at < sizeof CLAIMS / sizeof *CLAIMS; at++)
-		if (!strcmp(argv[1], CLAIMS[at].name)) {
-			CLAIMS[at].body();
-			return 0;
-		}
-	return 2;
+	return RUN(claims, argc, argv);
 }

@@ -38,6 +38,8 @@ impl Place {
         cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
         cc.arg(&program).arg(&source).arg("-L").arg(&self.0);
         cc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
+        // A library under AddressSanitizer wants its programs to be as well.
+        cc.args(std::env::var("CFLAGS").unwrap_or_default().split_whitespace());
         let output = cc.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         program

@@ -1,7 +1,9 @@
 //! Connections of queue pairs that the program keeps to itself, from end to end.
 
+use std::ptr::{null, null_mut};
+
 use super::lab::{
-    ack, bind, channel, close, data, destroy, errno, expect, id, listener, next, param, read,
+    SOON, ack, bind, channel, close, data, destroy, errno, expect, id, listener, next, param, read,
     resolve_addr, routed,
 };
 use crate::abi::{
@@ -9,15 +11,17 @@ use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST,
     RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_OPTION_ID,
-    RDMA_OPTION_ID_ACK_TIMEOUT, ibv_qp_attr, rdma_cm_id,
+    RDMA_OPTION_ID_ACK_TIMEOUT, ibv_ece, ibv_qp_attr, rdma_cm_id,
 };
+use crate::rdma::attr::rdma_init_qp_attr;
 use crate::rdma::connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
 };
+use crate::rdma::ece::{rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece};
+use crate::rdma::event::rdma_get_cm_event;
 use crate::rdma::id::{rdma_get_dst_port, rdma_get_src_port};
 use crate::rdma::migrate::rdma_migrate_id;
 use crate::rdma::option::rdma_set_option;
-use crate::rdma::qp::rdma_init_qp_attr;
 
 const SERVER: &str = "192.0.2.2:7471";
 
@@ -132,6 +136,51 @@ fn a_rejection_says_whose_it_is() {
         ack(event);
         [client, nobody, peer, server].into_iter().for_each(destroy);
     }
+}
+
+#[test]
+fn a_rejection_may_be_for_a_vendors_options() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let client = routed(near, SERVER);
+    // SAFETY: ids and places of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        let mut ece = ibv_ece { vendor_id: 7, options: 7, comp_mask: 0 };
+        assert_eq!((rdma_set_local_ece(peer, &raw mut ece), errno()), (-1, libc::EOPNOTSUPP));
+        assert_eq!(rdma_get_remote_ece(peer, &raw mut ece), 0);
+        assert_eq!((ece.vendor_id, ece.options), (0, 0));
+        assert_eq!(rdma_set_local_ece(peer, &raw mut ece), 0, "none is what there is");
+        assert_eq!(rdma_reject_ece(peer, b"no".as_ptr().cast(), 2), 0);
+        let event = next(near);
+        assert_eq!((read(event).event, read(event).status), (RDMA_CM_EVENT_REJECTED, 35));
+        assert_eq!(&data(event)[..3], b"no\0");
+        ack(event);
+        assert_eq!((rdma_reject_ece(peer, null(), 0), errno()), (-1, libc::EINVAL), "once");
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn a_request_whose_listener_is_ending_is_rejected() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let client = routed(near, SERVER);
+    // As a thread has it that destroys the listener while this one takes its event.
+    crate::rdma::id::get(server).unwrap().acks.close().unwrap();
+    // SAFETY: ids and places of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+        let mut readable = libc::pollfd { fd: (*far).fd, events: libc::POLLIN, revents: 0 };
+        assert_eq!(libc::poll(&raw mut readable, 1, SOON), 1);
+        assert_eq!(libc::fcntl((*far).fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        assert_eq!((rdma_get_cm_event(far, &mut null_mut()), errno()), (-1, libc::EAGAIN));
+    }
+    let event = next(near);
+    assert_eq!(read(event).event, RDMA_CM_EVENT_REJECTED);
+    ack(event);
+    destroy(client);
 }
 
 #[test]

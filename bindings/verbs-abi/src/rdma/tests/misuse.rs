@@ -3,6 +3,8 @@
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
+use uroce::cm::raw::MAX_INIT_RD_ATOMIC;
+
 use super::lab::{
     ack, bind, channel, close, destroy, errno, expect, id, listener, next, param, resolve_addr,
     routed,
@@ -12,6 +14,7 @@ use crate::abi::{
     RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, rdma_cm_id,
 };
+use crate::rdma::attr::rdma_init_qp_attr;
 use crate::rdma::channel::rdma_destroy_event_channel;
 use crate::rdma::connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
@@ -21,7 +24,6 @@ use crate::rdma::id::{rdma_create_id, rdma_destroy_id, rdma_get_dst_port, rdma_g
 use crate::rdma::listen::{rdma_bind_addr, rdma_listen};
 use crate::rdma::migrate::rdma_migrate_id;
 use crate::rdma::option::rdma_set_option;
-use crate::rdma::qp::rdma_init_qp_attr;
 use crate::rdma::resolve::{rdma_resolve_addr, rdma_resolve_route};
 
 /// A call gives -1 and this error number.
@@ -123,7 +125,7 @@ fn parameters_out_of_range_are_refused_and_nothing_is_asked() {
         rdma_connect(client, null_mut()),
         rdma_connect(client, &mut param(1 << 24, b"")),
         rdma_connect(client, &mut param(1, &[0; 57])),
-        rdma_connect(client, &mut too_deep(17)),
+        rdma_connect(client, &mut too_deep(MAX_INIT_RD_ATOMIC + 1)),
         rdma_connect(client, &mut nowhere.clone()),
     );
     // SAFETY: an id of ours.

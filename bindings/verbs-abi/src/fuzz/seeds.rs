@@ -1,0 +1,71 @@
+//! The inputs that exploration begins with, byte by byte as the walk reads them.
+
+use super::model::Kind;
+
+/// The choice of a live object; the next byte is which.
+const LIVE: u8 = 5;
+/// Where nothing is looked up, the choice of a destroyed one.
+const GONE: u8 = 1;
+
+/// Queue pairs, in the order of [`make`].
+const RC: u8 = 0;
+const PEER: u8 = 1;
+const UD: u8 = 2;
+
+/// What is made, what is sent, and what is used after it was destroyed.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let made = make();
+    let busy: Vec<u8> = (0..32).flat_map(|what| [vec![what], vec![0x45; 9]].concat()).collect();
+    let sent = [&made[..], &send_all()].concat();
+    let unaddressed = [&made[..], &connect(), &destroy(Kind::Ah), &send(LIVE, UD, 2, GONE)];
+    let gone = [Kind::Qp, Kind::Srq, Kind::Cq].map(destroy).concat();
+    let late = [vec![16, GONE], vec![18, GONE], vec![23, GONE], send(GONE, 0, 2, GONE)];
+    let late = late.map(|call| [&sent[..], &gone, &call].concat());
+    let first = [made.clone(), sent.clone(), [&made[..], &busy].concat(), unaddressed.concat()];
+    first.into_iter().chain(late).collect()
+}
+
+/// One of each kind, but for queue pairs: two RC, a UD, and an RC that has a shared queue.
+fn make() -> Vec<u8> {
+    let qp = |kind: u8, srq: &[u8]| {
+        [&[10, LIVE, 0, LIVE, 0, LIVE, 0], srq, &[0, 0, 0, 0, 1, kind, 1]].concat()
+    };
+    let pd = [1, LIVE, 0];
+    let mr = [3, LIVE, 0, 0, 0, 0xff, 0xff, 1, 0xf];
+    let mw = [4, LIVE, 0, 1];
+    let cq = [5, LIVE, 0, 1, 0, 0];
+    let srq = [7, LIVE, 0, 0, 0];
+    let channel = [8, LIVE, 0];
+    let ah = [9, LIVE, 0, 0, 0, 0, 0, 0, 0, 0];
+    let others = [&pd[..], &mr, &mw, &cq, &srq, &channel, &ah].concat();
+    [others, qp(0, &[1]), qp(0, &[1]), qp(3, &[1]), qp(0, &[0, LIVE, 0])].concat()
+}
+
+/// The RC pair to each other, the UD queue pair to itself.
+fn connect() -> Vec<u8> {
+    vec![12, LIVE, RC, LIVE, PEER, 12, LIVE, UD, LIVE, UD]
+}
+
+/// Elements of eight bytes at the beginning of the memory.
+const ELEMENTS: [u8; 16] = [0; 16];
+
+/// A signalled work request of an element; UD's has an address handle.
+fn send(which: u8, qp: u8, opcode: u8, ah: u8) -> Vec<u8> {
+    let datagram: &[u8] = if qp == UD { &[ah, 0, 0, 0, 0, 1] } else { &[] };
+    [&[19, which, qp][..], &ELEMENTS, &[0, 0, 0, opcode, 2, 0, 0, 0, 1], datagram].concat()
+}
+
+/// A receive, each opcode, and polls for all of them.
+fn send_all() -> Vec<u8> {
+    let receive = [&[16, LIVE, PEER][..], &ELEMENTS, &[0, 0]].concat();
+    let shared = [&[18, LIVE, 0][..], &ELEMENTS, &[0, 0]].concat();
+    let sends: Vec<u8> = (0..7).flat_map(|opcode| send(LIVE, RC, opcode, LIVE)).collect();
+    let datagram = send(LIVE, UD, 2, LIVE);
+    let polls = [23, LIVE, 0, 0].repeat(8);
+    [connect(), receive.repeat(4), shared, sends, datagram, polls].concat()
+}
+
+/// All of a kind that [`make`] made, the first each time.
+fn destroy(kind: Kind) -> Vec<u8> {
+    [29, kind as u8, LIVE, 0].repeat(4)
+}

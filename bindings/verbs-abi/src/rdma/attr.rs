@@ -1,0 +1,126 @@
+//! What Modify QP takes on an id's way to a connection, for its queue pair or for one that the
+//! program keeps to itself: `rdma_init_qp_attr`.
+
+use std::ffi::c_int;
+
+use uroce::cm::raw::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PortSpace};
+
+use super::address;
+use super::id::{self, Id, State};
+use crate::abi::{
+    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
+    IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_UDP_QKEY, ibv_qp_attr, ibv_qp_attr_mask,
+    rdma_cm_id,
+};
+use crate::entry;
+use crate::errno::Errno;
+use crate::handle::Entry;
+
+/// Minimum RNR NAK timer code: 0.64 ms.
+const MIN_RNR_TIMER: u8 = 12;
+
+/// Fills in what Modify QP takes on the way to the state that `attr` names.
+pub(crate) fn init_attr(
+    id: &Entry<Id>,
+    state: &State,
+    attr: &mut ibv_qp_attr,
+) -> Result<ibv_qp_attr_mask, Errno> {
+    match (attr.qp_state, id.space) {
+        (IBV_QPS_INIT, _) => to_init(id, state, attr),
+        (IBV_QPS_RTR, PortSpace::Udp) => Ok(IBV_QP_STATE),
+        (IBV_QPS_RTS, PortSpace::Udp) => {
+            attr.sq_psn = id.psn.value();
+            Ok(IBV_QP_STATE | IBV_QP_SQ_PSN)
+        }
+        (IBV_QPS_RTR, PortSpace::Tcp) => to_rtr(id, state, attr),
+        (IBV_QPS_RTS, PortSpace::Tcp) => to_rts(state, attr),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn to_init(
+    id: &Entry<Id>,
+    state: &State,
+    attr: &mut ibv_qp_attr,
+) -> Result<ibv_qp_attr_mask, Errno> {
+    if state.device.is_none() {
+        return Err(Errno::EINVAL);
+    }
+    attr.port_num = id.view().port_num;
+    attr.pkey_index = 0;
+    let common = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    if id.space == PortSpace::Udp {
+        attr.qkey = RDMA_UDP_QKEY;
+        return Ok(common | IBV_QP_QKEY);
+    }
+    attr.qp_access_flags = match state.agreed.map(|agreed| agreed.max_dest_rd_atomic) {
+        // What the peer may do is not known yet.
+        None => 0,
+        Some(0) => IBV_ACCESS_REMOTE_WRITE,
+        Some(_) => IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+    };
+    Ok(common | IBV_QP_ACCESS_FLAGS)
+}
+
+fn to_rtr(
+    id: &Entry<Id>,
+    state: &State,
+    attr: &mut ibv_qp_attr,
+) -> Result<ibv_qp_attr_mask, Errno> {
+    let agreed = state.agreed.ok_or(Errno::EINVAL)?;
+    attr.ah_attr = address::ah_attr(&agreed.vector, agreed.port);
+    attr.path_mtu = agreed.path_mtu.code().into();
+    attr.dest_qp_num = agreed.peer_qpn.value();
+    // The connection's own is another where it drives the queue pair.
+    let is_ours = state.is_passive || id.qp().is_null();
+    attr.rq_psn = if is_ours { id.psn.value() } else { agreed.rq_psn.value() };
+    attr.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(MAX_RD_ATOMIC);
+    attr.min_rnr_timer = MIN_RNR_TIMER;
+    Ok(IBV_QP_STATE
+        | IBV_QP_AV
+        | IBV_QP_PATH_MTU
+        | IBV_QP_DEST_QPN
+        | IBV_QP_RQ_PSN
+        | IBV_QP_MAX_DEST_RD_ATOMIC
+        | IBV_QP_MIN_RNR_TIMER)
+}
+
+fn to_rts(state: &State, attr: &mut ibv_qp_attr) -> Result<ibv_qp_attr_mask, Errno> {
+    let agreed = state.agreed.ok_or(Errno::EINVAL)?;
+    attr.sq_psn = agreed.sq_psn.value();
+    attr.timeout = state.options.ack_timeout.unwrap_or(agreed.timeout);
+    attr.retry_cnt = agreed.retry_cnt;
+    attr.rnr_retry = agreed.rnr_retry;
+    attr.max_rd_atomic = agreed.max_rd_atomic.min(MAX_INIT_RD_ATOMIC);
+    Ok(IBV_QP_STATE
+        | IBV_QP_SQ_PSN
+        | IBV_QP_TIMEOUT
+        | IBV_QP_RETRY_CNT
+        | IBV_QP_RNR_RETRY
+        | IBV_QP_MAX_QP_RD_ATOMIC)
+}
+
+pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    qp_attr: *mut ibv_qp_attr,
+    qp_attr_mask: *mut c_int,
+) -> c_int {
+    // What older headers have.
+    const LEN: usize = std::mem::offset_of!(ibv_qp_attr, rate_limit);
+    entry::minus_one(|| {
+        let id = id::get(id)?;
+        if qp_attr_mask.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: what programs pass is theirs or NULL.
+        let mut attr = unsafe { entry::read_sized(qp_attr, LEN) }?;
+        let mask = init_attr(&id, &id.state(), &mut attr)?;
+        // SAFETY: not NULL, as was seen above.
+        unsafe { entry::write_sized(qp_attr.cast(), LEN, &attr) }?;
+        // SAFETY: as above. A mask has few bits.
+        unsafe { entry::write(qp_attr_mask, mask.cast_signed()) }
+    })
+}
