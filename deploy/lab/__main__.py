@@ -77,10 +77,10 @@ def parse():
     parser.add_argument(
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
-        help="all: every suite there is, of apps without -D, without -a where that takes long, and "
-             "without mckey between two processes (default); selftest: the laboratory without uroce; "
-             "cm: connection management; apps: Debian's programs, unmodified, over uroce, and the "
-             "tests of pyverbs; vectors: record golden captures of Soft-RoCE",
+        help="all: every suite there is, of apps without -D and without -a where that takes long "
+             "(default); selftest: the laboratory without uroce; cm: connection management; apps: "
+             "Debian's programs, unmodified, over uroce, and the tests of pyverbs; vectors: record "
+             "golden captures of Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",

@@ -71,11 +71,9 @@ class Case:
     @property
     def is_brief(self):
         """Whether `all` runs it: not what runs for a set time, nor one message after the other
-        through all sizes, nor through them with the guest; and not mckey between two processes,
-        whose receiver misses datagrams in one run of three, which is not understood."""
+        through all sizes, nor through them with the guest."""
         slow_sizes = self.pairing == GUEST or self.program.name.endswith("_lat")
-        is_long = "-D" in self.options or "-a" in self.options and slow_sizes
-        return not is_long and (self.program is not apps.MCKEY or self.pairing == GUEST)
+        return "-D" not in self.options and not ("-a" in self.options and slow_sizes)
 
     def over_uroce(self):
         """The same between processes over uroce."""

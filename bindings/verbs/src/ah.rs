@@ -9,8 +9,8 @@ use crate::AddressVector;
 use crate::pd::PdShared;
 
 /// The way to a peer or a multicast group, for the datagrams of UD queue pairs of its protection
-/// domain at its port. Dropping it destroys it; datagrams that are still to be sent by it complete
-/// with an error.
+/// domain at its port. Dropping it destroys it; datagrams already posted are still sent by it, unless
+/// thousands of others are created before: then they complete with an error.
 ///
 /// ```
 /// use std::time::Duration;

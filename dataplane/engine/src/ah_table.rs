@@ -2,8 +2,11 @@
 //! look-up.
 //!
 //! Invariants
-//! - A handle's headers and rate never change. A number of a destroyed handle finds nothing, also when its
-//!   place is taken again: the place's generation is part of the number.
+//! - A handle's headers and rate never change. A number finds its own handle or nothing: the
+//!   generation of a place is part of the number.
+//! - A destroyed handle still serves what was posted before, as the provider of a NIC that copies
+//!   addresses into its work requests would: it leaves the table when its place, the last in the
+//!   queue of free ones, is taken again.
 //! - Only QPs of the handle's own protection domain and port may use it.
 //!
 //! Not here: how an address resolves to headers (the control plane's).
@@ -95,28 +98,24 @@ impl AhTable {
         let (template, pace) = (encap.template(), Pace::new(rate));
         let group = multicast_mac(encap.dst).map(|_| encap.dst);
         let handle = Handle { number, pd, port, template, pace, group };
-        // The place is free: nothing was there.
+        // Waits for the lcores' turns if a destroyed handle was still there.
         self.handles.replace(index as usize, Some(Box::new(handle)));
         Ok(Ah(number))
     }
 
-    /// Removes a handle. Datagrams still to be sent by it complete with an error.
+    /// Ends a handle. Datagrams already posted are still sent by it, unless so many handles are
+    /// created before that its place is needed: then they complete with an error.
     ///
     /// # Errors
     /// [`AhError::Unknown`].
     pub(crate) fn destroy(&self, ah: Ah) -> Result<(), AhError> {
         let index = self.index(ah);
-        {
-            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = places.numbers.get(index) == Some(&ah.0) && places.taken[index];
-            if !known {
-                return Err(AhError::Unknown);
-            }
-            places.taken[index] = false;
-        }
-        // Without the lock: it waits for the lcores. The place is not free yet.
-        drop(self.handles.replace(index, None));
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = places.numbers.get(index) == Some(&ah.0) && places.taken[index];
+        if !known {
+            return Err(AhError::Unknown);
+        }
+        places.taken[index] = false;
         places.free.push_back(index as u32);
         Ok(())
     }
@@ -179,16 +178,17 @@ mod tests {
     }
 
     #[test]
-    fn a_destroyed_number_finds_nothing_though_its_place_is_taken_again() {
-        let (table, turns) = table(1);
+    fn a_destroyed_number_serves_what_was_posted_until_its_place_is_taken_again() {
+        let (table, turns) = table(2);
         let old = create(&table, 1).unwrap();
         assert_eq!(table.destroy(old), Ok(()));
         assert_eq!(table.destroy(old), Err(AhError::Unknown));
-        let new = create(&table, 2).unwrap();
+        let finds = |ah| table.find(ah, PD, 0, &turns.enter(0)).is_some();
+        let other = create(&table, 2).unwrap();
+        assert!(finds(old) && finds(other), "a place that was free for longer goes first");
+        let new = create(&table, 3).unwrap();
         assert_ne!(old, new);
         assert_eq!(table.destroy(old), Err(AhError::Unknown));
-        let turn = turns.enter(0);
-        assert!(table.find(old, PD, 0, &turn).is_none());
-        assert!(table.find(new, PD, 0, &turn).is_some());
+        assert!(!finds(old) && finds(other) && finds(new));
     }
 }

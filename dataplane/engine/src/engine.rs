@@ -184,7 +184,8 @@ impl Engine {
         self.shared.tables.handles.create(pd, usize::from(port).wrapping_sub(1), encap, rate)
     }
 
-    /// Removes an address handle. Datagrams that are still to be sent by it complete with an error.
+    /// Ends an address handle. Datagrams already posted are still sent by it, unless as many handles
+    /// are created before as the engine has free places for: then they complete with an error.
     ///
     /// # Errors
     /// [`AhError::Unknown`].
