@@ -28,6 +28,8 @@ EXPLAINED = (
     ("ib_", r"PCIe relax order", "relaxed ordering is asked for where the library knows it"),
     ("ib_", r"Max inline data", "each device has its own"),
     ("ib_", r"Outstand reads", "each device has its own"),
+    ("ib_", r"^Correlation coefficient|^Conflicting CPU frequency",
+     "the processor's clock, measured on a busy machine"),
     ("ibv_devices", r".*", "one line for each device of another name"),
     ("rping", r"DISCONNECT EVENT", "seen if the peer's answer comes before the program ends"),
 )
