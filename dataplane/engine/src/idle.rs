@@ -8,10 +8,14 @@ use std::time::Duration;
 /// Empty turns in a row before an lcore becomes idle.
 const EMPTY_TURNS: u32 = 256;
 
+/// The same for one that then sleeps: about as long as a nap costs. Who naps in every gap between two
+/// bursts has its peer wait for each acknowledgement.
+const EMPTY_TURNS_BEFORE_NAP: u32 = 1024;
+
 /// How long [`IdlePolicy::Sleep`] sleeps; the kernel adds its timer slack, 50 µs by default.
 const NAP: Duration = Duration::from_micros(50);
 
-/// What an lcore does after 256 empty turns, until there is work again.
+/// What an lcore does after 256 empty turns, 1024 before it sleeps, until there is work again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IdlePolicy {
     /// Goes on polling; never enters the kernel.
@@ -75,11 +79,16 @@ impl Nap {
 pub(crate) struct Idle {
     policy: IdlePolicy,
     empty: u32,
+    enough: u32,
 }
 
 impl Idle {
     pub(crate) fn new(policy: IdlePolicy) -> Idle {
-        Idle { policy, empty: 0 }
+        let enough = match policy {
+            IdlePolicy::Poll | IdlePolicy::Yield => EMPTY_TURNS,
+            IdlePolicy::Sleep => EMPTY_TURNS_BEFORE_NAP,
+        };
+        Idle { policy, empty: 0, enough }
     }
 
     /// To be called after each turn.
@@ -94,7 +103,7 @@ impl Idle {
     #[inline]
     pub(crate) fn is_due(&mut self, busy: bool) -> bool {
         self.empty = if busy { 0 } else { self.empty.saturating_add(1) };
-        self.empty >= EMPTY_TURNS
+        self.empty >= self.enough
     }
 
     #[cold]
@@ -116,10 +125,10 @@ mod tests {
     fn a_sleeper_sleeps_only_after_a_number_of_empty_turns() {
         let mut idle = Idle::new(IdlePolicy::Sleep);
         let begin = Instant::now();
-        (0..EMPTY_TURNS - 1).for_each(|_| idle.after_turn(false));
-        assert_eq!(idle.empty, EMPTY_TURNS - 1);
+        (0..EMPTY_TURNS_BEFORE_NAP - 1).for_each(|_| idle.after_turn(false));
+        assert_eq!(idle.empty, EMPTY_TURNS_BEFORE_NAP - 1);
         idle.after_turn(true);
-        (0..EMPTY_TURNS + 9).for_each(|_| idle.after_turn(false));
+        (0..EMPTY_TURNS_BEFORE_NAP + 9).for_each(|_| idle.after_turn(false));
         assert!(begin.elapsed() >= NAP * 10);
         idle.after_turn(true);
         assert_eq!(idle.empty, 0);
