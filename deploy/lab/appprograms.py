@@ -156,11 +156,12 @@ def qperf_fault(case, text, served):
 
 
 def fio(case, _, there, serving):
-    """One job at each end. Who reads is the server, and waits, whatever the verb."""
+    """One job at each end. Who reads is the server, and waits, whatever the verb. Its peer's SENDs fail
+    at the first RNR NAK (fio connects with an RNR retry count of 0), so it has a receive for each."""
     words = ["--ioengine=rdma", "--port=4711", "--name=job", "--thread=0",
              "--verify_state_save=0", *case.options]
     if serving:
-        return [*words, "--rw=read"]
+        return [*words, "--rw=read", *(["--iodepth=64"] if "--verb=send" in words else [])]
     return [*words, "--rw=write", f"--hostname={there.address(4)}"]
 
 
