@@ -166,8 +166,6 @@ def perftests(pairing, everything=False):
         if everything:
             options += [alone for alone in singles(options) if alone not in options]
         for words in options:
-            if "-a" in words and service == UC and not everything:
-                continue  # takes long, and the other services have it
             family = next(families) if "-R" not in words else 4
             given = words if service == RC else ("-c", service, *words)
             # Soft-RoCE drops what comes faster than it works, and nobody sends that again.
@@ -233,7 +231,7 @@ def others():
 def with_guest(everything):
     """Against Soft-RoCE, each end in turn. Its processor is slow: few messages, no long ones."""
     # With fewer messages some are the same.
-    measured = dict.fromkeys(slow(perftests(GUEST, everything), everything))
+    measured = dict.fromkeys(slow(perftests(GUEST, everything)))
     cases = [*pingpongs(GUEST), *measured, *managed(GUEST)]
     for server, client in SERVES:
         for case in cases:
@@ -241,15 +239,13 @@ def with_guest(everything):
                 yield again(case, GUEST, server, client)
 
 
-def slow(cases, everything):
-    """What an emulated processor does in a moment: -a few times, and not one message after the
-    other; both ways over several queue pairs, messages of a few packets. It may stand still for a
-    second, so an ACK timeout is longer than perftest's (-u 16)."""
+def slow(cases):
+    """What an emulated processor does in a moment: -a few times; both ways over several queue pairs,
+    messages of a few packets. It may stand still for a second, so an ACK timeout is longer than
+    perftest's (-u 16)."""
     for case in cases:
         words = case.options
         if "-a" in words:
-            if case.program.name.endswith("_lat") and not everything:
-                continue
             words = ("-n", "5", *words[words.index("-n") + 2:], *words[:words.index("-n")])
         if "-b" in words and "UD" not in words and "atomic" not in case.program.name:
             words = (*words, "-s", "4096")
