@@ -757,6 +757,21 @@ static void *acknowledge_event_later(void *event)
 	return NULL;
 }
 
+/* A message comes to the right one in RTR, which is told as an event. */
+static void establish(struct end *left, struct end *right)
+{
+	CODE(to_init(right->qp), 0);
+	CODE(to_rtr(right->qp, left->qp->qp_num), 0);
+	bring_up(left->qp, right->qp->qp_num);
+	CODE(post_receive(right, 1, 0, 64), 0);
+	struct ibv_sge sge = piece(left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+	CODE(post(left->qp, &wr), 0);
+	good(right->cq);
+	struct pollfd readable = { .fd = right->context->async_fd, .events = POLLIN };
+	CHECK(poll(&readable, 1, 10000) == 1);
+}
+
 static void asynchronous_events_name_their_object(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -765,16 +780,7 @@ static void asynchronous_events_name_their_object(void)
 	CHECK(!(flags & O_NONBLOCK));
 	fcntl(right.context->async_fd, F_SETFL, flags | O_NONBLOCK);
 	MINUS(ibv_get_async_event(right.context, &event), EAGAIN);
-	CODE(to_init(right.qp), 0);
-	CODE(to_rtr(right.qp, left.qp->qp_num), 0);
-	bring_up(left.qp, right.qp->qp_num);
-	CODE(post_receive(&right, 1, 0, 64), 0);
-	struct ibv_sge sge = piece(&left, 0, 8);
-	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
-	CODE(post(left.qp, &wr), 0);
-	good(right.cq);
-	struct pollfd readable = { .fd = right.context->async_fd, .events = POLLIN };
-	CHECK(poll(&readable, 1, 10000) == 1);
+	establish(&left, &right);
 	CODE(ibv_get_async_event(right.context, &event), 0);
 	CHECK(event.event_type == IBV_EVENT_COMM_EST && event.element.qp == right.qp);
 	MINUS(ibv_get_async_event(right.context, &event), EAGAIN);
@@ -798,16 +804,8 @@ static void asynchronous_events_name_their_object(void)
 static void an_event_goes_with_what_it_is_about(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
-	CODE(to_init(right.qp), 0);
-	CODE(to_rtr(right.qp, left.qp->qp_num), 0);
-	bring_up(left.qp, right.qp->qp_num);
-	CODE(post_receive(&right, 1, 0, 64), 0);
-	struct ibv_sge sge = piece(&left, 0, 8);
-	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
-	CODE(post(left.qp, &wr), 0);
-	good(right.cq);
+	establish(&left, &right);
 	struct pollfd readable = { .fd = right.context->async_fd, .events = POLLIN };
-	CHECK(poll(&readable, 1, 10000) == 1);
 	CODE(ibv_destroy_qp(right.qp), 0);
 	/* Whoever reads a descriptor that is readable must not wait. */
 	CHECK(poll(&readable, 1, 0) == 0);
