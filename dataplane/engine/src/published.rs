@@ -77,7 +77,7 @@ impl<T> Drop for Published<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::{AtomicBool, AtomicU64};
+    use crate::sync::{AtomicBool, Meetings};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let turns = Arc::new(Turns::new(2));
         let table = Arc::new(Published::<Guarded>::new(1, Arc::clone(&turns)));
         let stop = Arc::new(AtomicBool::new(false));
-        let found = Arc::new(AtomicU64::new(0));
+        let found = Arc::new(Meetings::default());
         let readers: Vec<_> = (0..2)
             .map(|lcore| {
                 let (turns, table) = (Arc::clone(&turns), Arc::clone(&table));
@@ -123,7 +123,7 @@ mod tests {
                                 !value.0.load(Ordering::Relaxed),
                                 "read after it was given back"
                             );
-                            found.fetch_add(1, Ordering::Relaxed);
+                            found.note();
                         }
                     }
                 })
@@ -133,12 +133,11 @@ mod tests {
         while Instant::now() < end {
             let freed = Arc::new(AtomicBool::new(false));
             table.replace(0, Some(Box::new(Guarded(freed))));
-            std::thread::yield_now();
+            found.wait();
             let former = table.replace(0, None).expect("put there");
             former.0.store(true, Ordering::Relaxed);
         }
         stop.store(true, Ordering::Relaxed);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
-        assert!(found.load(Ordering::Relaxed) > 0, "the readers never met a value");
     }
 }

@@ -12,3 +12,26 @@ pub(crate) use std::sync::atomic::{
 };
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{Thread, park, park_timeout};
+
+/// How often one thread of a test has met what another shows it. A race is tested only if the threads
+/// meet, and on a busy machine one of them may be done before the other has begun.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Meetings(AtomicU64);
+
+#[cfg(test)]
+impl Meetings {
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for one more, a minute at most.
+    pub(crate) fn wait(&self) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let before = self.0.load(Ordering::Relaxed);
+        while self.0.load(Ordering::Relaxed) == before {
+            assert!(std::time::Instant::now() < deadline, "nobody has met it");
+            std::thread::yield_now();
+        }
+    }
+}

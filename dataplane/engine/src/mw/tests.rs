@@ -1,7 +1,7 @@
 use super::*;
 use crate::key::Numbers;
 use crate::mr_table::{MrError, MrKeys, MrReader, MrSpec, MrTable};
-use crate::sync::AtomicBool;
+use crate::sync::{AtomicBool, Meetings};
 use std::sync::Arc;
 use uroce_transport::{Access as Wish, Key, Region};
 use uroce_wire::Va;
@@ -232,10 +232,10 @@ fn lcores_never_see_half_a_binding() {
     let first = table.alloc_mw(PD, MwType::Type2).unwrap();
     let stop = AtomicBool::new(false);
     let shown = AtomicU32::new(first.0);
+    let opened = Meetings::default();
     std::thread::scope(|scope| {
-        let user = scope.spawn(|| {
+        scope.spawn(|| {
             let reader = MrReader::new(Arc::clone(table), 1);
-            let mut opened = 0;
             while !stop.load(Ordering::Relaxed) {
                 let rkey = Rkey(shown.load(Ordering::Relaxed));
                 let access = reader.enter();
@@ -244,12 +244,11 @@ fn lcores_never_see_half_a_binding() {
                 match window.open(BY, rkey, va.0 + half, 32) {
                     Ok((place, _)) => {
                         assert_eq!(place as u64, va.0 + half, "the place of another binding");
-                        opened += 1;
+                        opened.note();
                     }
                     Err(fault) => assert_eq!(fault, MemoryFault::UnknownKey),
                 }
             }
-            opened
         });
         let mut rkey = first;
         let reader = MrReader::new(Arc::clone(table), 0);
@@ -262,13 +261,12 @@ fn lcores_never_see_half_a_binding() {
             shown.store(new_rkey.0, Ordering::Relaxed);
             if round % 1024 == 0 {
                 assert_eq!(table.deregister(lkey), Err(MrError::Busy));
-                std::thread::yield_now();
+                opened.wait();
             }
             reader.enter().invalidate(BY, new_rkey).unwrap();
             rkey = new_rkey;
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(user.join().unwrap() > 0, "the window was never met open");
     });
     assert_eq!(table.deregister(lkey), Ok(()));
 }
