@@ -28,6 +28,7 @@ mod start;
 mod tree;
 
 pub(crate) use config::{lid, lid_source};
+pub(crate) use exit::hold_up;
 pub(crate) use place::is_privileged;
 pub(crate) use say::say;
 pub(crate) use start::spawn;

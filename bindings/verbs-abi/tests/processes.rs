@@ -151,6 +151,31 @@ fn however_a_process_ends_the_next_one_starts() {
     assert!(!runtime.0.join("uroce/memif.sock").exists());
 }
 
+/// As `rping` ends: its thread of events may ask for the next one only when `main` has destroyed the
+/// channel and returned, and exits with an error if there is none.
+#[test]
+fn who_asks_for_an_event_while_the_process_exits_is_not_told_of_an_error() {
+    let runtime = Runtime::new("asks");
+    let script = "
+import threading
+m = ctypes.CDLL('librdmacm.so.1')
+m.rdma_create_event_channel.restype = p
+channel = p(m.rdma_create_event_channel())
+say(start())
+m.rdma_destroy_event_channel(channel)
+exits = threading.Event()
+def events():
+    exits.wait()
+    time.sleep(0.005)
+    m.rdma_get_cm_event(channel, ctypes.byref(p()))
+    os._exit(255)
+threading.Thread(target=events, daemon=True).start()
+exits.set()
+c.exit(0)
+";
+    assert_eq!(runtime.prints(script), "started\n");
+}
+
 #[test]
 fn children_forked_before_the_start_have_engines_of_their_own() {
     let runtime = Runtime::new("fork");

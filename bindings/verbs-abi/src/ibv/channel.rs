@@ -16,6 +16,7 @@ use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
 use crate::ibv::context::{self, Context};
 use crate::ibv::cq::{self, Cq};
+use crate::runtime;
 
 /// A completion channel.
 pub(crate) struct Channel {
@@ -80,7 +81,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         if cq.is_null() || cq_context.is_null() {
             return Err(Errno::EINVAL);
         }
-        let channel = Channel::registry().get(channel)?;
+        let channel = Channel::registry().get(channel).inspect_err(|_| runtime::hold_up())?;
         let ready = channel.next()?;
         let public = ready.public();
         // SAFETY: a slot of ours, which is never freed, and this field is not written after creation.

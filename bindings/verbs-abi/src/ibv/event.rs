@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
         if event.is_null() {
             return Err(Errno::EINVAL);
         }
-        let context = context::get(context)?;
+        let context = context::get(context).inspect_err(|_| runtime::hold_up())?;
         // SAFETY: not NULL, so the caller's place for it.
         unsafe { entry::write(event, next(&context)?) }
     })

@@ -31,7 +31,7 @@ use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Object, object};
-use crate::runtime::Device;
+use crate::runtime::{self, Device};
 
 /// Most private data that a message has.
 const DATA_MAX: usize = 255;
@@ -390,7 +390,7 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         if event.is_null() {
             return Err(Errno::EINVAL);
         }
-        let channel = Channel::registry().get(channel)?;
+        let channel = Channel::registry().get(channel).inspect_err(|_| runtime::hold_up())?;
         let next = next(&channel)?;
         // SAFETY: not NULL, so the caller's place for a pointer.
         unsafe { entry::write(event, next) }

@@ -5,6 +5,7 @@
 //!
 //! Invariants
 //! - `exit` is delayed by a second at most.
+//! - Who asks meanwhile for an event of what `main` has destroyed learns nothing ([`hold_up`]).
 //! - Nothing here runs in a child that was forked.
 
 use std::io;
@@ -107,6 +108,16 @@ pub(super) fn watch() -> io::Result<()> {
         unsafe { libc::atexit(at_exit) };
     }
     Ok(())
+}
+
+/// Holds a thread up while the process exits: longer than that takes. Programs destroy what their
+/// threads ask for events of, return from `main` at once, and have the thread that meets an error exit
+/// with it; where the kernel ends the process nobody comes to ask.
+pub(crate) fn hold_up() {
+    let exits = BEGUN.is_here() && !DONE.is_here();
+    if exits && EXIT.get().is_some_and(|exit| exit.pid == std::process::id()) {
+        std::thread::sleep(2 * PATIENCE);
+    }
 }
 
 /// The thread's work.
