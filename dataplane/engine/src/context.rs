@@ -15,7 +15,6 @@ use crate::{counters::CounterBlock, env::QpEnv};
 use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_transport::{Cqe, Qp, QpState, Side, WorkQueues};
-use uroce_wire::Mac;
 
 /// The context of a QP in its box, and the words it shares with the application behind the two
 /// counters of an `Arc`.
@@ -109,8 +108,7 @@ impl QpContext {
     pub(crate) fn rebuild(&mut self, lanes: &mut [Lane]) {
         let attr = self.qp.attr();
         self.port = attr.port.saturating_sub(1);
-        let is_own = attr.path.encap.dst_mac == Mac::LOOPBACK;
-        self.looper = is_own && !self.qp.qp_type().is_datagram();
+        self.looper = attr.path.encap.is_loopback() && !self.qp.qp_type().is_datagram();
         let Some(lane) = lanes.get_mut(usize::from(self.port)) else { return };
         lane.has_loopers |= self.looper;
         if let Some(mtu) = lane.path_mtu {

@@ -39,6 +39,12 @@ pub struct Encap {
 }
 
 impl Encap {
+    /// Does the path end where it begins, without a link between? A path that is still to be given
+    /// has no address to end at, and is none.
+    pub fn is_loopback(&self) -> bool {
+        self.dst_mac == Mac::LOOPBACK && self.dst != Gid::default()
+    }
+
     /// The headers with lengths still open.
     pub fn template(&self) -> HeaderTemplate {
         let mut bytes = [0; HeaderTemplate::MAX_LEN];
@@ -302,11 +308,12 @@ mod tests {
     #[test]
     fn a_path_to_ones_own_address_is_told_by_its_next_hop() {
         for encap in encaps() {
-            assert!(!encap.template().is_loopback());
-            let own = Encap { dst_mac: Mac::LOOPBACK, ..encap }.template();
-            assert!(own.is_loopback());
-            assert!(own.encap().template().is_loopback(), "read back, it still is");
+            assert!(!encap.is_loopback() && !encap.template().is_loopback());
+            let own = Encap { dst_mac: Mac::LOOPBACK, ..encap };
+            assert!(own.is_loopback() && own.template().is_loopback());
+            assert!(own.template().encap().is_loopback(), "read back, it still is");
         }
+        assert!(!Encap::default().is_loopback(), "no path");
     }
 
     #[test]
