@@ -201,7 +201,8 @@ def busy_processors():
     def give_way(processor):
         os.sched_setaffinity(0, {processor})
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    spin = (sys.executable, "-c", "while True: pass")
+    # Not longer than this program, however it ends.
+    spin = ("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", "while True: pass")
     spinning = [subprocess.Popen(spin, preexec_fn=lambda at=at: give_way(at))
                 for at in os.sched_getaffinity(0)]
     try:
