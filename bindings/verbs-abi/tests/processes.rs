@@ -129,6 +129,19 @@ fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
 }
 
 #[test]
+fn a_start_waits_for_a_process_that_is_about_to_end() {
+    let runtime = Runtime::new("dying");
+    let script = "say(start()); wait()";
+    let (one, two) = (runtime.start(script), runtime.start(script));
+    let third = runtime.start("say(gid()); say(start())");
+    assert_eq!(third.first, "192.0.2.1\n");
+    std::thread::sleep(Duration::from_millis(200));
+    drop(one);
+    assert_eq!(third.rest(), "started\n");
+    drop(two);
+}
+
+#[test]
 fn however_a_process_ends_the_next_one_starts() {
     let runtime = Runtime::new("ends");
     let exits = [

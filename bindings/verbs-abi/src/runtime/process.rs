@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use uroce::config::DeviceConfig;
 use uroce::{Config, Context, Gid, OpenError, PortAttr};
@@ -13,6 +15,12 @@ use super::problem::{Problem, advice};
 use super::say::say;
 use super::{Device, ORPHANED, claim, exit, fork, is_orphaned, place, shim, start, tree};
 use crate::errno::Errno;
+
+/// How long a start waits for locks: who was killed a moment ago has them until it is gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it looks meanwhile.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Somebody who is told of each device that starts.
 type Hook = fn(&'static Device, &Context);
@@ -244,7 +252,7 @@ impl Process {
         }
     }
 
-    /// Takes the locks that an engine needs.
+    /// Takes the locks that an engine needs, or says who has them.
     fn settle(&mut self) -> Result<(), Errno> {
         self.choose()?;
         let chosen = self.chosen.unwrap_or(0);
@@ -253,8 +261,26 @@ impl Process {
         if self.shared {
             candidates.append(&mut others);
         }
+        let end = Instant::now() + PATIENCE;
+        let mut holders = loop {
+            match self.try_engines(&candidates)? {
+                Ok(()) => return Ok(()),
+                Err(holders) if Instant::now() >= end => break holders,
+                Err(_) => thread::sleep(RETRY),
+            }
+        };
+        for at in others {
+            if let Err(holder) = self.who_is(at)? {
+                note(&mut holders, &self.addresses(at), &holder);
+            }
+        }
+        Err(told(Problem::Taken { holders }))
+    }
+
+    /// Becomes the first of these whose engine nobody runs; who does is given for people.
+    fn try_engines(&mut self, candidates: &[usize]) -> Result<Result<(), String>, Errno> {
         let mut holders = String::new();
-        for at in candidates {
+        for &at in candidates {
             let is_ours = self.chosen == Some(at) && self.claim.is_some();
             if !is_ours && let Err(holder) = self.try_claim(at)? {
                 note(&mut holders, &self.addresses(at), &holder);
@@ -264,17 +290,12 @@ impl Process {
             match claim::take(Kind::Engine, &resources).map_err(told)? {
                 Ok(engine) => {
                     self.engine = Some(engine);
-                    return Ok(());
+                    return Ok(Ok(()));
                 }
                 Err(holder) => note(&mut holders, &self.addresses(at), &holder),
             }
         }
-        for at in others {
-            if let Err(holder) = self.who_is(at)? {
-                note(&mut holders, &self.addresses(at), &holder);
-            }
-        }
-        Err(told(Problem::Taken { holders }))
+        Ok(Err(holders))
     }
 
     fn all_but(&self, one: usize) -> Vec<usize> {
