@@ -22,6 +22,9 @@ use uroce_engine::clock::Clock;
 /// Receive requests given back at once.
 const REPOST: u32 = 32;
 
+/// Polls in a round, for twice as many completions as a turn of the lcore makes.
+const POLLS: usize = 8;
+
 /// Measures one size; both ends get the client's figures (both directions' with `-b`).
 pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     let plan = bench.plan;
@@ -186,6 +189,9 @@ struct Sender<'a> {
     /// One for each queue pair.
     requests: Vec<SendWr<'a>>,
     counts: Vec<Count>,
+    /// Queue pairs that may have room, perhaps more than once: with many of them, looking at all
+    /// of them in each round costs more than the messages of those that have.
+    open: Vec<u32>,
     /// Messages on each queue pair; set when the time is over, where there is a time.
     limit: u64,
     deadline: u64,
@@ -213,6 +219,7 @@ impl<'a> Sender<'a> {
             clock: *clock,
             requests,
             counts: vec![Count::default(); lanes],
+            open: all(lanes),
             limit,
             deadline,
             leaves,
@@ -233,8 +240,10 @@ impl<'a> Sender<'a> {
     /// Posts on each queue pair what its depth allows.
     #[inline]
     fn post(&mut self, qps: &mut [QueuePair]) -> Result<(), BenchError> {
-        for (lane, qp) in qps.iter_mut().enumerate() {
-            let (depth, list) = (u64::from(self.plan.tx_depth), u64::from(self.plan.post_list));
+        let (depth, list) = (u64::from(self.plan.tx_depth), u64::from(self.plan.post_list));
+        let mut open = std::mem::take(&mut self.open);
+        for lane in open.drain(..) {
+            let lane = lane as usize;
             loop {
                 let Count { posted, completed } = self.counts[lane];
                 let left = self.limit - posted;
@@ -242,9 +251,10 @@ impl<'a> Sender<'a> {
                 if count == 0 || posted - completed + count > depth {
                     break;
                 }
-                self.post_list(lane, qp, count)?;
+                self.post_list(lane, &mut qps[lane], count)?;
             }
         }
+        self.open = open;
         Ok(())
     }
 
@@ -289,10 +299,11 @@ impl<'a> Sender<'a> {
         if !polled.is_empty() {
             let now = self.clock.now();
             for completion in polled {
-                let count = &mut self.counts[(completion.wr_id & 0xffff) as usize];
-                let number = completion.wr_id >> 16;
+                let (number, lane) = (completion.wr_id >> 16, completion.wr_id & 0xffff);
+                let count = &mut self.counts[lane as usize];
                 self.completed += number - count.completed;
                 count.completed = number;
+                self.open.push(lane as u32);
             }
             self.last_completion = now;
             self.timeline.complete(self.completed, now);
@@ -312,6 +323,8 @@ impl<'a> Sender<'a> {
         let most = self.counts.iter().map(|count| count.posted).max().unwrap_or(0);
         // All queue pairs go on to the same number, which has a completion in any case.
         self.limit = most.next_multiple_of(moderation).max(moderation);
+        // What is left may be a shorter list, for which there is room.
+        self.open = all(self.counts.len());
     }
 
     fn sample(&self, size: u32) -> Bandwidth {
@@ -324,9 +337,16 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// The indices of so many queue pairs.
+fn all(lanes: usize) -> Vec<u32> {
+    (0..lanes as u32).collect()
+}
+
 /// The receiving half of an end, for SEND.
 struct Receiver<'a> {
-    requests: Vec<[RecvWr<'a>; REPOST as usize]>,
+    /// One for each queue pair.
+    requests: Vec<RecvWr<'a>>,
+    list: Vec<RecvWr<'a>>,
     /// Receive requests that are posted, per queue pair.
     posted: &'a mut [u32],
     depth: u32,
@@ -345,11 +365,10 @@ impl<'a> Receiver<'a> {
         targets: &'a [[MemorySlice<'a>; 1]],
         posted: &'a mut [u32],
     ) -> Self {
-        let request = |(lane, target): (usize, &'a [MemorySlice<'a>; 1])| {
-            [RecvWr::new(target).id(lane as u64); REPOST as usize]
-        };
+        let request = |(lane, target): (usize, &'a [_; 1])| RecvWr::new(target).id(lane as u64);
         Self {
             requests: targets.iter().enumerate().map(request).collect(),
+            list: Vec::with_capacity(REPOST as usize),
             posted,
             depth: plan.rx_depth,
             repost: REPOST.min(plan.rx_depth.div_ceil(2)),
@@ -360,7 +379,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Counts messages received and gives their requests back.
+    /// Counts messages received and gives their requests back. Of all that there are: the requests
+    /// would run out while their completions wait to be polled.
     #[inline]
     fn turn(
         &mut self,
@@ -368,22 +388,34 @@ impl<'a> Receiver<'a> {
         completions: &mut [WorkCompletion],
         qps: &mut [QueuePair],
     ) -> Result<(), BenchError> {
-        let polled = poll(cq, completions, Operation::Send)?;
-        if !polled.is_empty() {
-            let count = polled.len() as u64;
-            self.last = self.clock.now();
-            self.first.get_or_insert((self.last, count));
-            self.received += count;
-        }
-        for completion in polled {
-            let lane = completion.wr_id as usize;
-            self.posted[lane] -= 1;
-            let used = self.depth - self.posted[lane];
-            if used >= self.repost {
-                let list = &self.requests[lane][..used.min(REPOST) as usize];
-                qps[lane].post_recvs(list).step("posting receive requests")?;
-                self.posted[lane] += list.len() as u32;
+        for _ in 0..POLLS {
+            let polled = poll(cq, completions, Operation::Send)?;
+            if !polled.is_empty() {
+                let count = polled.len() as u64;
+                self.last = self.clock.now();
+                self.first.get_or_insert((self.last, count));
+                self.received += count;
             }
+            for completion in polled {
+                self.give_back(completion.wr_id as usize, qps)?;
+            }
+            if polled.len() < POLL_BATCH {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message has been received on a queue pair: posts again what is used up, some at a time.
+    #[inline]
+    fn give_back(&mut self, lane: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+        self.posted[lane] -= 1;
+        let used = self.depth - self.posted[lane];
+        if used >= self.repost {
+            self.list.clear();
+            self.list.resize(used.min(REPOST) as usize, self.requests[lane]);
+            qps[lane].post_recvs(&self.list).step("posting receive requests")?;
+            self.posted[lane] += self.list.len() as u32;
         }
         Ok(())
     }
