@@ -143,6 +143,7 @@ impl Duties {
         let mut any = false;
         for _ in 0..DOORBELLS {
             let Some(index) = self.doorbell.next() else { break };
+            self.shard.ring(index);
             self.shard.activate(index, &mut self.lanes);
             any = true;
         }

@@ -25,7 +25,7 @@ pub(crate) mod tokens;
 pub use channel::CompletionChannel;
 pub use cq::{Arm, CompletionQueue, CqError, MAX_CQ_DEPTH};
 pub use recv::{RecvBatch, RecvQueueEnd};
-pub(crate) use recv::{RecvQueueFeed, recv_queue};
+pub(crate) use recv::{RecvQueueFeed, core_caps, recv_queue};
 pub(crate) use ring::{QpShared, RingSpec, Which};
 pub use send::{SendBatch, SendData, SendQueueEnd};
 pub(crate) use send::{SendQueueFeed, SendSpec, send_queue};

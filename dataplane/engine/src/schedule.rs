@@ -59,6 +59,8 @@ impl Shard {
         if self.get(index).is_none_or(is_answered) {
             return;
         }
+        // What was posted just before may not have been answered.
+        self.ring(index);
         for _ in 0..TURN / u64::from(QUANTUM) {
             if self.visit(index, around) != Some(Progress::More) {
                 break;
@@ -94,7 +96,7 @@ impl Shard {
     fn visit(&mut self, index: u32, around: &mut Around<'_>) -> Option<Progress> {
         let now = around.now;
         self.input(index, around, |qp, feeds, env| {
-            feeds.sq.feed(qp, env);
+            feeds.sq.answer(qp, env);
             if qp.state() == QpState::Err {
                 feeds.feed_rq(qp, env);
             }

@@ -221,6 +221,14 @@ impl Shard {
         attr.path_mig_state == PathMigState::Armed && attr.alt_path.is_some_and(other)
     }
 
+    /// Something was posted to the QP's send queue.
+    #[inline]
+    pub(crate) fn ring(&mut self, index: u32) {
+        if let Some(Some(context)) = self.qps.get_mut(index as usize) {
+            context.queues.sq.ring();
+        }
+    }
+
     /// The QP may have something to send: it gets a turn.
     #[inline]
     pub(crate) fn activate(&mut self, index: u32, lanes: &mut [Lane]) {

@@ -168,15 +168,16 @@ fn a_post_is_refused_at_once_and_changes_nothing() {
 fn what_is_posted_in_err_is_flushed_and_nothing_is_lost() {
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, _b) = lab.connect(&QpWish::default());
-    (0..5).for_each(|id| a.recv(id, &[]));
+    // More than the core has at a time.
+    (0..20).for_each(|id| a.recv(id, &[]));
     let to_err = QpChange::to(QpState::Err);
     lab.a.control.modify_qp(a.qpn, &to_err).expect("ERR");
     assert_eq!(a.sq.state(), QpState::Err);
-    for id in 0..5 {
+    for id in 0..20 {
         let cqe = a.completion();
         assert_eq!((cqe.wr_id, cqe.status), (id, WcStatus::WrFlushErr));
     }
-    for id in 5..10 {
+    for id in 20..25 {
         a.recv(id, &[]);
         assert_eq!(a.completion().wr_id, id);
         a.send(100 + id, SendOp::Send { imm: None }, &[]);

@@ -5,7 +5,8 @@ use crate::context::{QpContext, Queues, Route};
 use crate::events::{EventRaiser, Subject};
 use crate::qp_table::Place;
 use crate::queue::{
-    MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, recv_queue, send_queue,
+    MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, core_caps, recv_queue,
+    send_queue,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -101,7 +102,8 @@ impl Control {
         cqs.iter().for_each(|cq| cq.add_lcore(lcore));
         let notices = spec.notices.then_some(index);
         let route = Route::new(cqs, shared, events, notices, srq.clone());
-        let qp = Qp::new(qpn, *pd, &QpInit { qp_type: *qp_type, caps: *caps, uses_srq });
+        let init = QpInit { qp_type: *qp_type, caps: core_caps(caps), uses_srq };
+        let qp = Qp::new(qpn, *pd, &init);
         (Box::new(QpContext::new(qp, queues, route)), sq, rq)
     }
 

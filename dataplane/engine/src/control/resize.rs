@@ -4,7 +4,7 @@ use super::create::check_caps;
 use super::{Command, Control, ControlError, Record, Reply};
 use crate::context::Resized;
 use crate::qp_table::Place;
-use crate::queue::{RecvQueueEnd, SendQueueEnd};
+use crate::queue::{RecvQueueEnd, SendQueueEnd, core_caps};
 use uroce_transport::{QpCaps, WorkQueues};
 use uroce_wire::Qpn;
 
@@ -38,7 +38,7 @@ impl Control {
         let owner = usize::from(record.lcore);
         let (queues, shared, sq, rq) =
             self.build_queues(Place { index, owner }, qp_type, &caps, has_srq);
-        let core = WorkQueues::new(&caps, has_srq);
+        let core = WorkQueues::new(&core_caps(&caps), has_srq);
         let queues = Box::new(Resized { core, queues, shared });
         match self.call(owner, Command::ResizeQp { index, queues })? {
             Reply::Resized(old, true) => drop(old),

@@ -2,10 +2,21 @@
 //!
 //! A receive waits in the ring until the core needs it, so posting one wakes nobody: the lcore
 //! looks when a packet comes. Only in ERR it must be woken, to complete the request flushed.
+//!
+//! The core has a few at a time: with many QPs each byte that a message passes through is one more
+//! that is in no cache when its turn comes.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::sync::{Ordering, fence};
-use uroce_transport::{Env, PostError, Qp, QpState, RecvWr, Sge};
+use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
+
+/// Receives of a QP that its core has at most; the others wait in the ring.
+const IN_CORE: u32 = 8;
+
+/// The queues that a QP's core needs for those of the application.
+pub(crate) fn core_caps(caps: &QpCaps) -> QpCaps {
+    QpCaps { max_recv_wr: caps.max_recv_wr.min(IN_CORE), ..*caps }
+}
 
 /// The application's end of a receive queue. One thread posts at a time.
 #[derive(Debug)]
@@ -19,14 +30,15 @@ pub struct RecvQueueEnd {
 #[derive(Debug)]
 pub(crate) struct RecvQueueFeed {
     ring: RingFeed<RecvWr>,
-    depth: u32,
+    /// Receives that the core has room for.
+    in_core: u32,
 }
 
 /// Both ends of a receive queue.
 pub(crate) fn recv_queue(spec: RingSpec, has_srq: bool) -> (RecvQueueEnd, RecvQueueFeed) {
-    let depth = spec.depth;
+    let in_core = spec.depth.min(IN_CORE);
     let (end, feed) = ring(spec, Which::Recv);
-    (RecvQueueEnd { ring: end, has_srq }, RecvQueueFeed { ring: feed, depth })
+    (RecvQueueEnd { ring: end, has_srq }, RecvQueueFeed { ring: feed, in_core })
 }
 
 impl RecvQueueEnd {
@@ -128,10 +140,15 @@ impl RecvQueueFeed {
         self.ring.waiting()
     }
 
-    /// Gives the core what was posted, as far as it fits.
+    /// Gives the core what was posted, as far as it fits. In ERR and RESET that is all.
     #[inline]
-    pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) -> u32 {
-        let room = self.depth.saturating_sub(qp.recv_wrs());
+    pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        while self.feed_some(qp, env) > 0 && qp.recv_wrs() == 0 {}
+    }
+
+    #[inline]
+    fn feed_some(&mut self, qp: &mut Qp, env: &mut impl Env) -> u32 {
+        let room = self.in_core.saturating_sub(qp.recv_wrs());
         self.ring.take(room, |wr, sges| match qp.post_recv(wr, sges, env) {
             Ok(()) | Err(PostError::InvalidState) => {}
             Err(error) => debug_assert!(false, "checked by RecvQueueEnd: {error}"),
@@ -148,7 +165,7 @@ impl RecvQueueFeed {
     #[inline]
     pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
         // A queue without room is none: what the core has comes from a shared one.
-        if self.depth > 0 {
+        if self.in_core > 0 {
             self.ring.publish_retired(Which::Recv, qp.recv_wrs(), shared);
         }
     }

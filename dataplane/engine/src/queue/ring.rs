@@ -1,8 +1,8 @@
-//! What send and receive queue have in common: a ring of work requests, one of their SGEs, and the
-//! words by which the lcore tells how far it is.
+//! What send and receive queue have in common: a ring of work requests, one of their further SGEs,
+//! and the words by which the lcore tells how far it is.
 //!
 //! Invariants
-//! - The SGEs of a work request are in their ring before the request is in its own, so the
+//! - The further SGEs of a work request are in their ring before the request is in its own, so the
 //!   consumer of a request finds them.
 //! - `posted − retired` is at most the queue's depth, and both count modulo 2^32.
 
@@ -76,12 +76,16 @@ impl QpShared {
     }
 }
 
-/// A work request in a ring; its SGEs are the next `num_sge` in the other.
+/// A work request in a ring. Most have one SGE, which is with it; the others of its `num_sge` are
+/// the next in the other ring.
 #[derive(Clone, Copy, Debug)]
 struct Queued<W> {
     wr: W,
     num_sge: u32,
+    first: Sge,
 }
+
+const NO_SGE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
 
 /// The application's end.
 #[derive(Debug)]
@@ -124,8 +128,9 @@ pub(crate) struct RingSpec {
 /// Both ends of a ring.
 pub(crate) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFeed<W>) {
     let RingSpec { shared, doorbell, index, depth, max_sge } = spec;
+    let further = max_sge.saturating_sub(1);
     let (wr_producer, wr_consumer) = RingBuffer::new(depth as usize);
-    let (sge_producer, sge_consumer) = RingBuffer::new(depth as usize * max_sge as usize);
+    let (sge_producer, sge_consumer) = RingBuffer::new(depth as usize * further as usize);
     let end = RingEnd {
         wrs: wr_producer,
         sges: sge_producer,
@@ -169,24 +174,16 @@ impl<W: Copy> RingEnd<W> {
         if *room == 0 {
             return Err(PostError::QueueFull);
         }
-        if !sges.is_empty() {
-            self.push_sges(sges)?;
+        let (first, further) = sges.split_first().unwrap_or((&NO_SGE, &[]));
+        if !further.is_empty() {
+            let chunk = self.sges.write_chunk_uninit(further.len());
+            chunk.map_err(|_| PostError::QueueFull)?.fill_from_iter(further.iter().copied());
         }
-        let queued = Queued { wr, num_sge: sges.len() as u32 };
+        let queued = Queued { wr, num_sge: sges.len() as u32, first: *first };
         // There is room: as many slots as the queue is deep, and `room` of them free.
         self.wrs.push(queued).map_err(|_| PostError::QueueFull)?;
         self.posted = self.posted.wrapping_add(1);
         *room -= 1;
-        Ok(())
-    }
-
-    #[inline]
-    fn push_sges(&mut self, sges: &[Sge]) -> Result<(), PostError> {
-        if let [sge] = sges {
-            return self.sges.push(*sge).map_err(|_| PostError::QueueFull);
-        }
-        let chunk = self.sges.write_chunk_uninit(sges.len()).map_err(|_| PostError::QueueFull)?;
-        chunk.fill_from_iter(sges.iter().copied());
         Ok(())
     }
 
@@ -214,21 +211,29 @@ impl<W: Copy> RingFeed<W> {
     /// Takes up to `limit` requests in the order of their posting.
     #[inline]
     pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
-        const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
-        let mut list = [NONE; MAX_SGE as usize];
         let mut taken = 0;
         while taken < limit {
-            let Ok(Queued { wr, num_sge }) = self.wrs.pop() else { break };
-            let list = &mut list[..num_sge as usize];
-            for sge in list.iter_mut() {
-                // They were put there before the request.
-                *sge = self.sges.pop().unwrap_or(NONE);
+            let Ok(Queued { wr, num_sge, first }) = self.wrs.pop() else { break };
+            match num_sge as usize {
+                0 => take(&wr, &[]),
+                1 => take(&wr, &[first]),
+                count => take(&wr, &self.list(first, count)[..count]),
             }
-            take(&wr, list);
             taken += 1;
         }
         self.taken = self.taken.wrapping_add(taken);
         taken
+    }
+
+    /// The SGEs of the request that was taken last.
+    fn list(&mut self, first: Sge, count: usize) -> [Sge; MAX_SGE as usize] {
+        let mut list = [NO_SGE; MAX_SGE as usize];
+        list[0] = first;
+        for sge in &mut list[1..count] {
+            // They were put there before the request.
+            *sge = self.sges.pop().unwrap_or(NO_SGE);
+        }
+        list
     }
 
     /// Tells the application what has been retired, if the core still has `left`.

@@ -24,6 +24,8 @@ pub(crate) struct SendQueueFeed {
     ring: RingFeed<Posted>,
     inline: Option<Consumer<u8>>,
     depth: u32,
+    /// There may be something in the ring.
+    rung: bool,
 }
 
 /// A work request in the ring; its inline data are the next bytes in the other.
@@ -60,7 +62,7 @@ pub(crate) fn send_queue(spec: RingSpec, send: SendSpec) -> (SendQueueEnd, SendQ
     let (producer, consumer) = (bytes > 0).then(|| RingBuffer::new(bytes)).unzip();
     (
         SendQueueEnd { ring: end, inline: producer, qp_type, max_inline },
-        SendQueueFeed { ring: feed, inline: consumer, depth },
+        SendQueueFeed { ring: feed, inline: consumer, depth, rung: false },
     )
 }
 
@@ -193,13 +195,28 @@ impl SendQueueFeed {
         self.ring.is_empty()
     }
 
+    /// The doorbell was rung for it.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        self.rung = true;
+    }
+
+    /// Gives the core what was posted, if the doorbell was rung: many QPs have their turn only for
+    /// an acknowledgement, and where they keep their posts is in no cache.
+    #[inline]
+    pub(crate) fn answer(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        if self.rung {
+            self.feed(qp, env);
+        }
+    }
+
     /// Gives the core what was posted, as far as it fits. What the state refuses is gone, as a
     /// queue's content is after a reset.
     #[inline]
-    pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) -> u32 {
-        let SendQueueFeed { ring, inline, depth } = self;
+    pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        let SendQueueFeed { ring, inline, depth, rung } = self;
         let room = depth.saturating_sub(qp.send_wrs());
-        ring.take(room, |posted, sges| {
+        let taken = ring.take(room, |posted, sges| {
             let Posted { wr, inline_len } = posted;
             let result = match *inline_len {
                 0 => qp.post_send(wr, sges, env),
@@ -209,7 +226,9 @@ impl SendQueueFeed {
                 Ok(()) | Err(PostError::InvalidState) => {}
                 Err(error) => debug_assert!(false, "checked by SendQueueEnd: {error}"),
             }
-        })
+        });
+        // There may be more than what there was room for.
+        *rung = taken == room;
     }
 
     /// Tells the application how many of its work requests have left the queue.
