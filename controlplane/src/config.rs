@@ -297,13 +297,13 @@ pub struct PortConfig {
     #[serde(default, deserialize_with = "text::mac")]
     pub twin: Option<Mac>,
     /// Descriptors of each receive queue, 64 to 32768; default 1024. The driver's limits count.
-    #[serde(default = "text::default_descriptors")]
+    #[serde(default = "text::default_rx_descriptors")]
     pub rx_descriptors: u16,
-    /// Descriptors of each transmit queue, and frames in a ring link, 64 to 32768; default 1024.
-    #[serde(default = "text::default_descriptors")]
+    /// Descriptors of each transmit queue, and frames in a ring link, 64 to 32768; default 512.
+    #[serde(default = "text::default_tx_descriptors")]
     pub tx_descriptors: u16,
     /// Packet buffers, 1023 to 2^20 - 1; default: enough for all queues to be full, 2047 for one
-    /// lcore, 4095 for one of hardware. Each takes about 9.5 KB of `eal.memory_mb`.
+    /// lcore, 4095 for one of hardware, 1023 for one of a ring link. Each takes about 9.5 KB of `eal.memory_mb`.
     #[serde(default)]
     pub mbufs: Option<u32>,
     /// Frames to drop; default: none.
@@ -326,8 +326,8 @@ impl PortConfig {
             migrate_on_link_down: true,
             mac: None,
             twin: None,
-            rx_descriptors: text::default_descriptors(),
-            tx_descriptors: text::default_descriptors(),
+            rx_descriptors: text::default_rx_descriptors(),
+            tx_descriptors: text::default_tx_descriptors(),
             mbufs: None,
             loss: LossConfig::default(),
         }

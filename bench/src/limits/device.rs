@@ -9,10 +9,12 @@ use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::{Port, PortConfig, QueuePair};
 
-/// Mbufs for the frames: two full rings and what both ends hold.
-const POOL: u32 = 4095;
-/// Frames that a ring between two ports holds.
-const RING: u32 = 1024;
+/// Mbufs of a port, two full queues and what the thread holds, and how many it keeps for itself.
+const POOL: (u32, u32) = (4095, 256);
+/// Frames that a ring between two ports holds, as between devices.
+const RING: u32 = 512;
+/// The same for them, as a device of one lcore has: a full ring and what both ends hold.
+const RING_POOL: (u32, u32) = (1023, 64);
 /// How long a device may take until its link is up (memif: until the peer has connected).
 const LINK_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -45,7 +47,7 @@ impl RawPort {
         device: String,
         setting: &Setting,
     ) -> Result<Self, BenchError> {
-        let pool = pool(eal, setting)?;
+        let pool = pool(eal, setting, POOL)?;
         let config = PortConfig { mtu: port_mtu(setting), ..PortConfig::new(device) };
         let port = Port::open(eal, &config, &pool).step("opening the device")?;
         Self::on(eal, port, pool)
@@ -57,7 +59,7 @@ impl RawPort {
             Some(eal) => eal,
             None => Eal::init(&EalConfig::default()).step("starting DPDK")?,
         };
-        let pool = pool(eal, setting)?;
+        let pool = pool(eal, setting, RING_POOL)?;
         let (left, right) =
             ring_pair(eal, name, 1, RING, port_mtu(setting), &pool).step("making a ring pair")?;
         Ok((Self::on(eal, left, pool.clone())?, Self::on(eal, right, pool)?))
@@ -99,8 +101,12 @@ fn port_mtu(setting: &Setting) -> u16 {
     u16::try_from(setting.mtu + 104).unwrap_or(u16::MAX).min(9000)
 }
 
-fn pool(eal: &'static Eal, setting: &Setting) -> Result<Mempool, BenchError> {
+fn pool(
+    eal: &'static Eal,
+    setting: &Setting,
+    (count, cache): (u32, u32),
+) -> Result<Mempool, BenchError> {
     let room = port_mtu(setting).next_multiple_of(256) + 256;
-    let config = PoolConfig { name: "limits".into(), count: POOL, cache: 256, room };
+    let config = PoolConfig { name: "limits".into(), count, cache, room };
     Mempool::create(eal, &config).step("making a mempool")
 }

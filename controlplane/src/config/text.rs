@@ -79,6 +79,10 @@ pub(super) fn default_mtu() -> u16 {
     1500
 }
 
-pub(super) fn default_descriptors() -> u16 {
+pub(super) fn default_rx_descriptors() -> u16 {
     1024
+}
+
+pub(super) fn default_tx_descriptors() -> u16 {
+    512
 }

@@ -16,13 +16,17 @@ use crate::path::route::{Routes, StaticRoute};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
 use crate::request::{Request, Requests};
 
-/// Packet buffers that a thread keeps for itself; few, so that they stay in the cache.
+/// Packet buffers that a thread keeps for itself. What it frees it takes again first, as long as
+/// they are enough.
 const POOL_CACHE: u32 = 256;
+/// The same with a ring link, where who sends a buffer does not free it. The pool hands out the one
+/// that has rested for longest, so all pass through the processor's caches: few are better.
+const RING_POOL_CACHE: u32 = 64;
 /// Bytes of a packet buffer, also where the MTU is small: net_af_packet takes no buffer smaller
 /// than the frames of its own ring, which are 8 KiB for jumbo frames.
 const MBUF_ROOM: u16 = 9216;
-/// Packet buffers on their way through an lcore, the control plane and caches.
-const IN_FLIGHT: u32 = 1024;
+/// Packet buffers on their way through an lcore and the control plane.
+const IN_FLIGHT: u32 = 256;
 
 /// Why a device was not opened. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
@@ -221,20 +225,22 @@ fn create_pool(
     device: &DeviceConfig,
     port: &PortConfig,
 ) -> Result<Mempool, PoolError> {
-    // Only hardware has a buffer behind each receive descriptor. Where there is none fewer are
-    // better: the pool hands out the buffer that has rested for longest, so all of them pass
-    // through the caches, and few enough stay there.
-    let received = match &port.ethdev {
-        Ethdev::Pci(_) => port.rx_descriptors,
-        Ethdev::Vdev(_) | Ethdev::Ring(_) => 0,
+    // Only hardware has a buffer behind each receive descriptor, and net_tap, which has enough
+    // with what is here for caches.
+    let (received, cache) = match &port.ethdev {
+        Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE),
+        Ethdev::Vdev(_) => (0, POOL_CACHE),
+        Ethdev::Ring(_) => (0, RING_POOL_CACHE),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
+    // Those of two threads, each of which may hold half as many again.
+    let caches = 3 * cache;
     let lcores = device.lcores.count() as u32;
-    let enough = (lcores * (queues + IN_FLIGHT)).next_power_of_two() - 1;
+    let enough = (lcores * (queues + caches + IN_FLIGHT)).next_power_of_two() - 1;
     let config = PoolConfig {
         name: device.name.clone(),
         count: port.mbufs.unwrap_or(enough),
-        cache: POOL_CACHE,
+        cache,
         room: MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64)),
     };
     Mempool::create(eal, &config)
