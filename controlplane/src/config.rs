@@ -303,7 +303,8 @@ pub struct PortConfig {
     #[serde(default = "text::default_tx_descriptors")]
     pub tx_descriptors: u16,
     /// Packet buffers, 1023 to 2^20 - 1; default: enough for all queues to be full, 2047 for one
-    /// lcore, 4095 for one of hardware, 1023 for one of a ring link. Each takes about 9.5 KB of `eal.memory_mb`.
+    /// lcore, 4095 for one of hardware, 1023 for one of a ring link. Each takes about 9.5 KB of
+    /// `eal.memory_mb`.
     #[serde(default)]
     pub mbufs: Option<u32>,
     /// Frames to drop; default: none.
