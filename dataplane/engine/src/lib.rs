@@ -68,6 +68,7 @@ mod rx;
 mod schedule;
 mod shard;
 mod slot;
+mod sum;
 mod sync;
 mod tables;
 mod thread;

@@ -139,6 +139,17 @@ impl Mbuf {
         header.pkt_len = 0;
     }
 
+    /// Moves an empty packet's start so that what follows `headers` bytes of it begins a cache line,
+    /// if `len` bytes fit then: copying and summing take a line at a time.
+    #[inline]
+    pub(crate) fn align(&mut self, headers: usize, len: usize) {
+        let start = (dpdk_sys::HEADROOM + headers).next_multiple_of(prefetch::LINE) - headers;
+        let header = self.header_mut();
+        if start + len <= usize::from(header.buf_len) {
+            header.data_off = start as u16;
+        }
+    }
+
     /// Hints that the header will be written soon, and the beginning of a packet where a mempool
     /// has it. Reads nothing of the header, which may be in another core's cache.
     #[inline]
@@ -149,14 +160,13 @@ impl Mbuf {
         prefetch_write(packet, 2 * prefetch::LINE);
     }
 
-    /// Hints that a packet of `len` bytes, behind the usual headroom, will be written soon. Its
-    /// first two lines were hinted at before.
+    /// Hints that the buffer's bytes up to `end` will be written soon. A packet's first two lines,
+    /// behind the usual headroom, were hinted at before.
     #[inline]
-    pub(crate) fn prefetch_rest(&self, len: usize) {
+    pub(crate) fn prefetch_rest(&self, end: usize) {
         let start = self.header().buf_addr.cast::<u8>();
-        let hinted = 2 * prefetch::LINE;
-        let rest = start.wrapping_add(dpdk_sys::HEADROOM + hinted);
-        prefetch_write(rest, len.saturating_sub(hinted));
+        let hinted = dpdk_sys::HEADROOM + 2 * prefetch::LINE;
+        prefetch_write(start.wrapping_add(hinted), end.saturating_sub(hinted));
     }
 
     /// Sets the length of the packet, which starts where it did. Bytes that are new to it have

@@ -14,8 +14,10 @@
 #![allow(unsafe_code)]
 
 use crate::mr_table::{Access, MrEntry};
+use crate::sum::copy_summed;
 use crate::sync::{AtomicU64, Ordering};
 use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
+use uroce_wire::Icrc;
 
 /// A range of memory that may be touched, for what it was asked for, in this turn.
 #[derive(Clone, Copy, Debug)]
@@ -50,22 +52,53 @@ impl Access<'_> {
         region: Region,
         out: &mut [u8],
     ) -> Result<(), MemoryFault> {
-        assert_eq!(out.len(), region.len as usize, "as long as the region");
-        if out.is_empty() {
-            return Ok(());
-        }
-        let granted = self.grant(by, region, uroce_transport::Access::Read)?;
-        if granted.place.is_null() {
-            out.fill(0);
-            return Ok(());
-        }
+        let Some(place) = self.source(by, region, out)? else { return Ok(()) };
         // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
         // registered, hence mapped, until after this turn (`MrTable::register`'s contract); `out`
         // has that length and is mbuf memory that only we hold, so the two do not overlap. The
         // application may write the source meanwhile; the bytes are then any mixture, as with a
         // NIC, and no reference to them exists.
-        unsafe { std::ptr::copy_nonoverlapping(granted.place, out.as_mut_ptr(), out.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(place, out.as_mut_ptr(), out.len()) };
         Ok(())
+    }
+
+    /// The same, and gives the invariant CRC of what `sum` is of, followed by the region's bytes as
+    /// they were copied.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then `out` is unchanged.
+    #[inline]
+    pub(crate) fn read_summed(
+        &self,
+        by: Accessor,
+        region: Region,
+        out: &mut [u8],
+        sum: Icrc,
+    ) -> Result<Icrc, MemoryFault> {
+        let Some(place) = self.source(by, region, out)? else { return Ok(sum.and(out)) };
+        // SAFETY: as in `read`.
+        Ok(unsafe { copy_summed(place, out.as_mut_ptr(), out.len(), sum) })
+    }
+
+    /// Where the region's bytes are to be copied from. `None` if there are none: `out` is then what it
+    /// is to be.
+    #[inline]
+    fn source(
+        &self,
+        by: Accessor,
+        region: Region,
+        out: &mut [u8],
+    ) -> Result<Option<*const u8>, MemoryFault> {
+        assert_eq!(out.len(), region.len as usize, "as long as the region");
+        if out.is_empty() {
+            return Ok(None);
+        }
+        let granted = self.grant(by, region, uroce_transport::Access::Read)?;
+        if granted.place.is_null() {
+            out.fill(0);
+            return Ok(None);
+        }
+        Ok(Some(granted.place))
     }
 
     /// Copies `bytes` to the region, which has their length.

@@ -31,6 +31,7 @@ use crate::mbuf::{BATCH, Mbuf, MbufBatch};
 use crate::prefetch::prefetch_read;
 use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
+use crate::sum::summed;
 use crate::sync::ArrayQueue;
 use crate::tx::Lane;
 use crate::waker::Waker;
@@ -43,9 +44,12 @@ use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn, Service};
 const BURSTS: usize = 4;
 /// Packets that may wait for an lcore to which they were handed over.
 const HAND_OVER: usize = 1024;
-/// How many frames ahead the headers of one are fetched, and how many bytes those take at most.
+/// How many frames ahead the headers of one, which the sender's core still has, are fetched, and how
+/// many bytes those take at most.
 const HEADERS_AHEAD: usize = 8;
 const HEADERS: usize = 128;
+/// How many frames ahead the rest is.
+const REST_AHEAD: usize = 2;
 /// Frames that may wait for the control plane, and as many to QP 1: neither kind is in the
 /// other's way.
 const SLOW_PATH: usize = 256;
@@ -209,9 +213,11 @@ impl Receiver {
             prefetch_read(mbuf.as_slice().as_ptr(), HEADERS.min(mbuf.len()));
         }
         for (at, mbuf) in mbufs.iter().enumerate() {
-            prefetch(mbufs, at);
+            if let Some(far) = mbufs.get(at + HEADERS_AHEAD) {
+                prefetch_read(far.as_slice().as_ptr(), HEADERS.min(far.len()));
+            }
             let from = From { port, lcore: self.lcore, finder: &self.finder };
-            match sort(mbuf, &from, shard, around) {
+            match sort(mbuf, mbufs.get(at + REST_AHEAD), &from, shard, around) {
                 Way::Done => {}
                 Way::Drop(reason) => shard.counters.count_drop(reason),
                 Way::Group => group::spread(mbuf, &from, &self.exits, shard, around),
@@ -270,23 +276,21 @@ impl Receiver {
     }
 }
 
-/// Fetches what the sender's core still has: the headers of a frame some way ahead, for which
-/// there is little else to do if the frames are small, and the rest of the next but one.
+/// Where the headers of a frame end at the latest.
 #[inline]
-fn prefetch(mbufs: &[Mbuf], at: usize) {
-    if let Some(far) = mbufs.get(at + HEADERS_AHEAD) {
-        prefetch_read(far.as_slice().as_ptr(), HEADERS.min(far.len()));
-    }
-    if let Some(near) = mbufs.get(at + 2)
-        && let Some(rest) = near.as_slice().get(HEADERS..)
-    {
-        prefetch_read(rest.as_ptr(), rest.len());
-    }
+fn rest_of(mbuf: &Mbuf) -> *const u8 {
+    mbuf.as_slice().as_ptr().wrapping_add(HEADERS)
 }
 
-/// What a frame is, and whom it is for.
+/// What a frame is, and whom it is for. If it is a large one, `ahead`'s rest is fetched meanwhile.
 #[inline]
-fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>) -> Way {
+fn sort(
+    mbuf: &Mbuf,
+    ahead: Option<&Mbuf>,
+    from: &From<'_>,
+    shard: &mut Shard,
+    around: &mut Around<'_>,
+) -> Way {
     let bytes = mbuf.as_slice();
     let addresses = &around.lanes[from.port].addresses;
     let datagram = match Frame::parse(bytes) {
@@ -300,7 +304,8 @@ fn sort(mbuf: &Mbuf, from: &From<'_>, shard: &mut Shard, around: &mut Around<'_>
         return Way::Drop(DropReason::NotForUs);
     }
     //= check E14 — a packet whose invariant CRC is wrong goes no further, and gets no answer
-    if !datagram.icrc_ok() {
+    let long = |sum, bytes: &[u8]| summed(bytes, sum, ahead.map_or(bytes.as_ptr(), rest_of));
+    if !datagram.icrc_ok_with(long) {
         return Way::Drop(ParseError::Icrc.into());
     }
     let packet = match Packet::parse(datagram.transport) {

@@ -24,8 +24,10 @@ use crate::mr_table::Access;
 use crate::port::QueuePair;
 use std::collections::VecDeque;
 use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
-use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, PathMtu, emit_headers, headers_len, seal};
+use uroce_wire::{HeaderTemplate, ICRC_LEN, Icrc, Mac, PathMtu, emit_headers, headers_len, seal};
 
+/// Why a packet has no place in an mbuf, or no invariant CRC.
+const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
 /// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
 const SPARE: usize = BATCH / 4;
 /// How many packets ahead an mbuf's header and first lines are fetched, which another core had:
@@ -33,6 +35,8 @@ const SPARE: usize = BATCH / 4;
 const AHEAD: usize = 8;
 /// How many packets ahead the rest of a large packet's lines are.
 const REST_AHEAD: usize = 2;
+/// Bytes of payload that pay for summing them while they are copied.
+const LARGE: usize = 256;
 
 /// A port as one lcore has it.
 #[derive(Debug)]
@@ -319,31 +323,78 @@ fn build(
     memory: &Access<'_>,
     next: Option<&Mbuf>,
 ) -> Result<(), TransmitError> {
-    const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
     let payload_len = packet.payload.len() as usize;
     let pad_len = usize::from(packet.bth.pad_count);
     let headers = headers_len(packet.bth.opcode).ok_or(TOO_LONG)?;
     let transport_len = headers + payload_len + pad_len + ICRC_LEN;
-    mbuf.set_len(usize::from(template.len) + transport_len).map_err(|_| TOO_LONG)?;
+    let (before, is_large) = (usize::from(template.len), payload_len >= LARGE);
+    if is_large {
+        mbuf.align(before + headers, before + transport_len);
+    }
+    mbuf.set_len(before + transport_len).map_err(|_| TOO_LONG)?;
 
+    let end = mbuf.headroom() + mbuf.len();
     let out = mbuf.as_mut_slice();
-    let mut at = template.emit(out, transport_len);
-    at += emit_headers(&packet.bth, &packet.ext, &mut out[at..]).ok_or(TOO_LONG)?;
+    let at = template.emit(out, transport_len);
+    let at = at + emit_headers(&packet.bth, &packet.ext, &mut out[at..]).ok_or(TOO_LONG)?;
+    let l3 = &mut out[usize::from(template.l3_offset)..];
+    let headers = at - usize::from(template.l3_offset);
+    if is_large {
+        fill_summed(l3, headers, packet, memory)?;
+    } else {
+        fill(&mut l3[headers..], packet, memory)?;
+    }
+    // Most packets are as long as the one before. The mbuf was last in another core's hands; it
+    // comes while a small packet's invariant CRC is computed.
+    if let Some(next) = next {
+        next.prefetch_rest(end);
+    }
+    if is_large { Ok(()) } else { seal(l3).ok_or(TOO_LONG) }
+}
+
+/// Gathers the payload and pads it.
+#[inline]
+fn fill(out: &mut [u8], packet: &Outbound<'_>, memory: &Access<'_>) -> Result<(), TransmitError> {
+    let mut at = 0;
     for piece in packet.payload.clone() {
-        let end = at + piece.len() as usize;
+        let place = &mut out[at..at + piece.len() as usize];
+        at += place.len();
         match piece {
             Piece::Region(region) => {
-                memory.read(packet.by, region, &mut out[at..end]).map_err(TransmitError::Memory)?
+                memory.read(packet.by, region, place).map_err(TransmitError::Memory)?;
             }
-            Piece::Bytes(bytes) => out[at..end].copy_from_slice(bytes),
+            Piece::Bytes(bytes) => place.copy_from_slice(bytes),
         }
-        at = end;
     }
-    out[at..at + pad_len].fill(0);
-    // Most packets are as long as the one before. The mbuf was last in another core's hands; it
-    // comes while this packet's invariant CRC is computed.
-    if let Some(next) = next {
-        next.prefetch_rest(out.len());
+    out[at..at + usize::from(packet.bth.pad_count)].fill(0);
+    Ok(())
+}
+
+/// The same behind the headers of `l3`, and the invariant CRC, all in one pass.
+fn fill_summed(
+    l3: &mut [u8],
+    headers: usize,
+    packet: &Outbound<'_>,
+    memory: &Access<'_>,
+) -> Result<(), TransmitError> {
+    let (headers, out) = l3.split_at_mut(headers);
+    let (mut sum, mut at) = (Icrc::of(headers).ok_or(TOO_LONG)?, 0);
+    for piece in packet.payload.clone() {
+        let place = &mut out[at..at + piece.len() as usize];
+        at += place.len();
+        sum = match piece {
+            Piece::Region(region) => {
+                let sum = memory.read_summed(packet.by, region, place, sum);
+                sum.map_err(TransmitError::Memory)?
+            }
+            Piece::Bytes(bytes) => {
+                place.copy_from_slice(bytes);
+                sum.and(bytes)
+            }
+        };
     }
-    seal(&mut out[usize::from(template.l3_offset)..]).ok_or(TOO_LONG)
+    let (pad, icrc) = out[at..].split_at_mut(usize::from(packet.bth.pad_count));
+    pad.fill(0);
+    icrc.copy_from_slice(&sum.and(pad).to_bytes());
+    Ok(())
 }

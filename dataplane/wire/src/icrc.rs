@@ -55,36 +55,69 @@ const fn ones<const N: usize, const BYTES: usize>(at: [usize; BYTES]) -> [u8; N]
     mask
 }
 
+/// An invariant CRC under way: the CRC-32 of the local header's ones and all of a packet so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Icrc(pub u32);
+
+impl Icrc {
+    /// Of the beginning of a packet: `l3`, from the IP header at least to the end of BTH.
+    ///
+    /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
+    #[inline]
+    pub fn of(l3: &[u8]) -> Option<Icrc> {
+        Icrc::of_with(l3, Icrc::and)
+    }
+
+    /// The same, where `long` sums what follows the headers of a packet that is not small.
+    #[inline]
+    pub fn of_with(l3: &[u8], long: impl FnOnce(Icrc, &[u8]) -> Icrc) -> Option<Icrc> {
+        let is_small = l3.len() <= SHORT;
+        let (sum, rest) = match (l3.first()?, is_small) {
+            (0x45, true) => masked::<STEPS_V4>(l3, &MASK_V4)
+                .or_else(|| masked::<LEN_V4>(l3, MASK_V4.first_chunk()?)),
+            (0x45, false) => masked::<LEN_V4>(l3, MASK_V4.first_chunk()?),
+            (0x60..=0x6f, true) => masked::<STEPS_V6>(l3, &MASK_V6)
+                .or_else(|| masked::<LEN_V6>(l3, MASK_V6.first_chunk()?)),
+            (0x60..=0x6f, false) => masked::<LEN_V6>(l3, MASK_V6.first_chunk()?),
+            _ => None,
+        }?;
+        Some(if is_small { sum.and(rest) } else { long(sum, rest) })
+    }
+
+    /// Followed by `bytes`.
+    #[inline]
+    #[must_use = "the sum goes on from what is returned"]
+    pub fn and(self, bytes: &[u8]) -> Icrc {
+        if bytes.len() <= SHORT {
+            return Icrc(table::update(self.0, bytes));
+        }
+        let mut crc = Hasher::new_with_initial(self.0);
+        crc.update(bytes);
+        Icrc(crc.finalize())
+    }
+
+    /// As it stands behind the pad.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; ICRC_LEN] {
+        self.0.to_le_bytes()
+    }
+}
+
 /// The invariant CRC of `l3`, IP header to end of pad, in wire order.
 ///
 /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
 #[inline]
 pub fn icrc(l3: &[u8]) -> Option<[u8; ICRC_LEN]> {
-    let crc = match (l3.first()?, l3.len() <= SHORT) {
-        (0x45, true) => masked_crc::<STEPS_V4>(l3, &MASK_V4)
-            .or_else(|| masked_crc::<LEN_V4>(l3, MASK_V4.first_chunk()?)),
-        (0x45, false) => masked_crc::<LEN_V4>(l3, MASK_V4.first_chunk()?),
-        (0x60..=0x6f, true) => masked_crc::<STEPS_V6>(l3, &MASK_V6)
-            .or_else(|| masked_crc::<LEN_V6>(l3, MASK_V6.first_chunk()?)),
-        (0x60..=0x6f, false) => masked_crc::<LEN_V6>(l3, MASK_V6.first_chunk()?),
-        _ => None,
-    };
-    crc.map(u32::to_le_bytes)
+    Icrc::of(l3).map(Icrc::to_bytes)
 }
 
-/// The CRC of `l3` with its first `N` bytes masked; `None` if it is shorter.
+/// The sum of the first `N` bytes of `l3`, masked, and the rest; `None` if it is shorter.
 #[inline(always)]
-fn masked_crc<const N: usize>(l3: &[u8], mask: &[u8; N]) -> Option<u32> {
+fn masked<'a, const N: usize>(l3: &'a [u8], mask: &[u8; N]) -> Option<(Icrc, &'a [u8])> {
     //= check E15 — what a router may rewrite does not count.
     let (headers, rest) = l3.split_first_chunk::<N>()?;
     let masked: [u8; N] = core::array::from_fn(|i| headers[i] | mask[i]);
-    let crc = table::update(CRC_OF_LOCAL_HEADER, &masked);
-    if l3.len() <= SHORT {
-        return Some(table::update(crc, rest));
-    }
-    let mut crc = Hasher::new_with_initial(crc);
-    crc.update(rest);
-    Some(crc.finalize())
+    Some((Icrc(table::update(CRC_OF_LOCAL_HEADER, &masked)), rest))
 }
 
 /// Computes the invariant CRC of `l3`, IP header to end of CRC, into its last four bytes.
