@@ -33,7 +33,9 @@ mod engine {
     pub(crate) mod memory;
     pub(crate) mod mr_table;
     pub(crate) mod mw;
+    pub(crate) mod prefetch;
     pub(crate) mod qsbr;
+    pub(crate) mod sum;
     pub(crate) mod timer_wheel;
 
     #[allow(unused_imports, reason = "a part is used")]
@@ -47,7 +49,7 @@ mod core {
     pub(crate) mod ring;
 }
 
-use engine::{key, mr_table, mw, qsbr, sync};
+use engine::{key, mr_table, mw, prefetch, qsbr, sum, sync};
 
 /// What the transport's files know of each other.
 mod env {
