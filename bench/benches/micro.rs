@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use uroce_engine::bench::QpLookUp;
+use uroce_engine::bench::{QpLookUp, copy_summed, summed};
 use uroce_transport::{
     Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Inbound, Instant,
     Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit, QpState,
     QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
-    Encap, ExtHeaders, Frame, Gid, Lkey, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Reth, Rkey, Va,
-    emit_headers, icrc, seal,
+    Encap, ExtHeaders, Frame, Gid, Icrc, Lkey, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Reth, Rkey,
+    Va, emit_headers, icrc, seal,
 };
 
 /// Work requests of a batch.
@@ -242,6 +242,26 @@ fn frames(criterion: &mut Criterion) {
     }
 }
 
+fn payloads(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("payload");
+    for len in [256, 1024, 4096] {
+        let (payload, mut out) = (vec![0x5a; len], vec![0; len]);
+        group.throughput(Throughput::Bytes(len as u64));
+        group.bench_function(format!("{len} B copied, then summed"), |bencher| {
+            bencher.iter(|| {
+                out.copy_from_slice(black_box(&payload));
+                Icrc(0).and(black_box(&out))
+            });
+        });
+        group.bench_function(format!("{len} B copied and summed"), |bencher| {
+            bencher.iter(|| copy_summed(black_box(&payload), black_box(&mut out), Icrc(0)));
+        });
+        group.bench_function(format!("{len} B summed"), |bencher| {
+            bencher.iter(|| summed(black_box(&payload), Icrc(0)));
+        });
+    }
+}
+
 fn look_up(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("QP look-up");
     for qps in [1, 1000, 65_536] {
@@ -262,6 +282,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(300))
         .sample_size(20);
-    targets = frames, look_up, steps
+    targets = frames, payloads, look_up, steps
 }
 criterion_main!(benches);

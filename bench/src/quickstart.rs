@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A node verifies WRITE, READ, SEND, FETCH_ADD and CMP_SWAP byte for byte, then measures in
-//! rounds: each test once, the limits once. Medians of the rounds are reported, so that what else
-//! runs on the machine weighs on both alike. Over rings the rate of small messages is also taken on
-//! 1,000 queue pairs. A third process opens as many queue pairs as there can be ([`capacity`]).
+//! rounds: each test once, the limits once. Medians of the rounds are reported, and of each round's
+//! own shares, so that what else runs on the machine weighs on both alike. Over rings the rate of
+//! small messages is also taken on 1,000 queue pairs. A third process opens as many queue pairs as
+//! there can be ([`capacity`]).
 //!
 //! Invariants
 //! - `verified` is true only if every payload byte of every verified test was looked at.

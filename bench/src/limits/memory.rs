@@ -10,15 +10,17 @@ use crate::error::{BenchError, Step};
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::ops::Range;
+use uroce_engine::bench::copy_summed;
 use uroce_engine::clock::Clock;
 use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch};
-use uroce_wire::{Bth, Encap, ExtHeaders, Gid, ICRC_LEN, Mac, OpCode, emit_headers, icrc};
+use uroce_wire::{Bth, Encap, ExtHeaders, Gid, ICRC_LEN, Icrc, Mac, OpCode, emit_headers, icrc};
 
 /// Rates of one core, payload, Gb/s.
 pub(super) struct Rates {
     pub(super) copy_gbps: f64,
     pub(super) icrc_gbps: f64,
     pub(super) copy_icrc_gbps: f64,
+    pub(super) one_pass_gbps: f64,
 }
 
 /// Where the IP header and the payload of our packets start.
@@ -74,6 +76,17 @@ impl Packets {
         frame[PAYLOAD..PAYLOAD + self.mtu].copy_from_slice(&self.message[place]);
     }
 
+    /// What the engine does: payload and ICRC in one pass, behind the header.
+    #[inline]
+    fn copy_in_and_seal(&mut self, frame: &mut [u8]) {
+        let place = self.advance();
+        let (header, rest) = frame.split_at_mut(PAYLOAD);
+        // The header is one that has an ICRC.
+        let Some(sum) = Icrc::of(&header[L3..]) else { return };
+        let sum = copy_summed(&self.message[place], rest, sum);
+        rest[self.mtu..].copy_from_slice(&sum.to_bytes());
+    }
+
     /// What a sender does to a frame: header, payload, ICRC.
     #[inline]
     pub(super) fn fill(&mut self, frame: &mut [u8]) {
@@ -99,7 +112,7 @@ fn seal(frame: &mut [u8]) {
     let _ = uroce_wire::seal(&mut frame[L3..]);
 }
 
-/// Measures all three, each a third of the setting's time.
+/// Measures all four, each a quarter of the setting's time.
 pub(super) fn measure(raw: &RawPort, setting: &Setting) -> Result<Rates, BenchError> {
     let mut packets = Packets::new(setting);
     let mut frames = MbufBatch::new();
@@ -117,10 +130,11 @@ pub(super) fn measure(raw: &RawPort, setting: &Setting) -> Result<Rates, BenchEr
             packets.copy_in(frame);
             seal(frame);
         }),
+        one_pass_gbps: rate(&mut |frame| packets.copy_in_and_seal(frame)),
     })
 }
 
-/// Does `work` on frame after frame for a third of the setting's time.
+/// Does `work` on frame after frame for a quarter of the setting's time.
 fn gbps(frames: &mut [Mbuf], setting: &Setting, work: &mut dyn FnMut(&mut [u8])) -> f64 {
     let mut pass = || {
         frames.iter_mut().for_each(|frame| work(black_box(frame.as_mut_slice())));
@@ -132,7 +146,7 @@ fn gbps(frames: &mut [Mbuf], setting: &Setting, work: &mut dyn FnMut(&mut [u8]))
     });
     let clock = Clock::new();
     let (start, mut now, mut done) = (clock.now(), 0, 0);
-    let limit = (setting.time / 3).as_nanos() as u64;
+    let limit = (setting.time / 4).as_nanos() as u64;
     while now < limit {
         done += pass();
         now = clock.now() - start;
@@ -153,6 +167,10 @@ mod tests {
         let mut frame = vec![0; setting.frame()];
         for _ in 0..2 {
             source.fill(&mut frame);
+            let filled = frame.clone();
+            source.next = sink.next;
+            source.copy_in_and_seal(&mut frame);
+            assert_eq!(frame, filled);
             sink.take(&frame);
         }
         assert_eq!(sink.message[..8192], source.message[..8192]);

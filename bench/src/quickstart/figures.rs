@@ -3,7 +3,7 @@
 use super::capacity::Capacity;
 use crate::limits::Limits;
 use crate::plan::{Amount, Measure, Operation, Plan};
-use crate::stats::{Bandwidth, Quantiles};
+use crate::stats::{Bandwidth, Quantiles, median};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ const LARGE_MODERATION: u32 = 8;
 const SMALL_DEPTH: u32 = 512;
 const SMALL_MODERATION: u32 = 64;
 const SMALL_LIST: u32 = 32;
+/// The test that is set beside the roofline.
+pub(super) const WRITE: &str = "write_bw";
 /// The rate on many queue pairs beside that on one: names, queue pairs, messages posted at once.
 pub(super) const RATE_ONE: &str = "send_bw 8 B, 1 QP";
 pub(super) const RATE_MANY: &str = "send_bw 8 B, 1000 QPs";
@@ -55,6 +57,10 @@ pub(super) struct Figures {
     pub(super) latency: Vec<(String, u32, Quantiles)>,
     /// Medians.
     pub(super) limits: Limits,
+    /// WRITE's share of the roofline, and the share of one queue pair's message rate that many reach:
+    /// medians of what the rounds come to, since cores or neighbours may change from one to the next.
+    pub(super) roofline_share: f64,
+    pub(super) many_qps_share: f64,
     /// Packets sent again in all measurements.
     pub(super) retransmissions: u64,
 }
@@ -74,14 +80,6 @@ impl Figures {
     pub(super) fn typical_ns(&self, name: &str) -> f64 {
         let found = self.latency.iter().find(|(test, ..)| test == name);
         found.map_or(0.0, |(.., quantiles)| quantiles.p50)
-    }
-
-    /// The share of one queue pair's message rate that many reach.
-    pub(super) fn many_qps_share(&self) -> f64 {
-        match self.mps(RATE_ONE) {
-            0.0 => 0.0,
-            one => self.mps(RATE_MANY) / one,
-        }
     }
 
     fn bandwidth_of(&self, name: &str) -> Bandwidth {
@@ -158,7 +156,7 @@ fn usual(time: Duration) -> Vec<Test> {
     rate.plan.post_list = SMALL_LIST;
     rate.plan.rx_depth = 2 * SMALL_DEPTH;
     vec![
-        with("write_bw", Operation::Write, Measure::Bandwidth, LARGE),
+        with(WRITE, Operation::Write, Measure::Bandwidth, LARGE),
         with("read_bw", Operation::Read, Measure::Bandwidth, LARGE),
         with("send_bw", Operation::Send, Measure::Bandwidth, LARGE),
         rate,
@@ -182,9 +180,29 @@ pub(super) fn median_run<T: Copy>(runs: &[T], figure: impl Fn(&T) -> f64) -> Opt
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
+/// The median of what `parts` are of `wholes` in each round.
+pub(super) fn median_share(
+    parts: impl Iterator<Item = f64>,
+    wholes: impl Iterator<Item = f64>,
+) -> f64 {
+    let share = |(part, whole): (f64, f64)| if whole > 0.0 { part / whole } else { 0.0 };
+    median(&parts.zip(wholes).map(share).collect::<Vec<f64>>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_the_median_of_the_rounds_own() {
+        let share = |parts: &[f64], wholes: &[f64]| {
+            median_share(parts.iter().copied(), wholes.iter().copied())
+        };
+        // The machine was half as fast from the middle of the second round on.
+        assert_eq!(share(&[4.5, 4.5, 1.8], &[5.0, 2.5, 2.0]), 0.9);
+        assert_eq!(share(&[1.0], &[0.0]), 0.0);
+        assert_eq!(share(&[], &[]), 0.0);
+    }
 
     #[test]
     fn every_test_is_valid_and_named_once() {

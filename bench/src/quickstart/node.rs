@@ -1,7 +1,10 @@
 //! A node: one end, or with rings both, in a process of its own.
 
 use super::capacity;
-use super::figures::{Figures, LARGE, MTU, Note, Test, measurements, median_run, verifications};
+use super::figures::{
+    Figures, LARGE, MTU, Note, RATE_MANY, RATE_ONE, Test, WRITE, measurements, median_run,
+    median_share, verifications,
+};
 use crate::cli::{DeviceArgs, NodeArgs, NodePart};
 use crate::error::BenchError;
 use crate::exchange::Link;
@@ -160,13 +163,23 @@ impl End<'_> {
 
 /// The median run of each test.
 fn figures(tests: &[Test], rows: &[Vec<Row>], limits: &[Limits], retransmissions: u64) -> Figures {
-    let mut figures =
-        Figures { limits: Limits::median(limits), retransmissions, ..Figures::default() };
+    let figure = |row: &Row| match row {
+        Row::Bandwidth(row) => row.messages_per_second(),
+        Row::Latency(_, row) => row.p50,
+    };
+    let of = |name| {
+        let rows = tests.iter().zip(rows).filter(move |(test, _)| test.name == name);
+        rows.flat_map(|(_, rows)| rows).map(figure)
+    };
+    let rooflines = limits.iter().map(|run| run.roofline_gbps * 1e9 / f64::from(8 * LARGE));
+    let mut figures = Figures {
+        limits: Limits::median(limits),
+        roofline_share: median_share(of(WRITE), rooflines),
+        many_qps_share: median_share(of(RATE_MANY), of(RATE_ONE)),
+        retransmissions,
+        ..Figures::default()
+    };
     for (test, rows) in tests.iter().zip(rows) {
-        let figure = |row: &Row| match row {
-            Row::Bandwidth(row) => row.messages_per_second(),
-            Row::Latency(_, row) => row.p50,
-        };
         match median_run(rows, figure) {
             Some(Row::Bandwidth(row)) => figures.bandwidth.push((test.name.to_owned(), row)),
             Some(Row::Latency(size, row)) => {

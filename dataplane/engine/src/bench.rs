@@ -1,9 +1,30 @@
 //! What micro-benchmarks reach of the engine's insides. No part of its face.
 
+#![allow(unsafe_code)]
+
 use crate::key::{Numbers, Slots};
 use crate::qp_table::{Place, QpFinder, QpTable};
+use crate::sum;
 use std::sync::Arc;
-use uroce_wire::Qpn;
+use uroce_wire::{Icrc, Qpn};
+
+/// What the engine does to a large payload that it sends: copies it to the front of `out`, and gives
+/// the sum of what `sum` is of, followed by it.
+///
+/// # Panics
+/// If `out` is shorter.
+#[inline]
+pub fn copy_summed(payload: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
+    let out = &mut out[..payload.len()];
+    // SAFETY: a slice of that length, which is borrowed mutably.
+    unsafe { sum::copy_summed(payload.as_ptr(), out.as_mut_ptr(), payload.len(), sum) }
+}
+
+/// What it does to one that it receives.
+#[inline]
+pub fn summed(payload: &[u8], sum: Icrc) -> Icrc {
+    sum::summed(payload, sum, payload.as_ptr())
+}
 
 /// A QP table that is full, and one lcore's way to look numbers up in it.
 #[derive(Debug)]

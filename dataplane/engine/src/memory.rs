@@ -1,4 +1,4 @@
-//! The only copies into and out of registered memory.
+//! The only copies into and out of registered memory; those with a sum are done by [`crate::sum`].
 //!
 //! Registered memory belongs to the application, which may read and write it at any moment, and
 //! through the wire to strangers. So it is never seen as a slice: bytes are copied from and to raw

@@ -103,15 +103,16 @@ mod fold {
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     pub(super) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize, sum: Icrc) -> Icrc {
         let (lines, rest) = (len / LINE, len % LINE);
+        let done = len - rest;
         let sum = fold_lines(lines, sum, |line| {
             // SAFETY: a line of those that the `len` bytes are.
-            let bytes = unsafe { _mm512_loadu_si512(from.add(line * LINE).cast()) };
+            let bytes = unsafe { _mm512_loadu_si512(from.wrapping_add(line * LINE).cast()) };
             // SAFETY: the same.
-            unsafe { _mm512_storeu_si512(to.add(line * LINE).cast(), bytes) };
+            unsafe { _mm512_storeu_si512(to.wrapping_add(line * LINE).cast(), bytes) };
             bytes
         });
         // SAFETY: what remains of them.
-        unsafe { super::copy_summed(from.add(len - rest), to.add(len - rest), rest, sum) }
+        unsafe { super::copy_summed(from.wrapping_add(done), to.wrapping_add(done), rest, sum) }
     }
 
     /// [`summed`](super::summed), where it [can be](is_available), of at least [`LEAST`] bytes.
@@ -132,7 +133,7 @@ mod fold {
     #[inline]
     fn fold_lines(lines: usize, sum: Icrc, load: impl Fn(usize) -> __m512i) -> Icrc {
         let mut folded: [__m512i; WIDTH] = [load(0), load(1), load(2), load(3)];
-        // What came before stands in front of the first four bytes.
+        // The sum so far is added to the first four bytes.
         let before = _mm512_zextsi128_si512(_mm_cvtsi32_si128(!sum.0 as i32));
         folded[0] = _mm512_xor_si512(folded[0], before);
         let mut at = WIDTH;
