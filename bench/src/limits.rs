@@ -4,8 +4,8 @@
 //!   other counts them; nobody looks inside;
 //! - copy, ICRC, copy + ICRC: what a core needs at least for each payload byte, on the buffers that
 //!   the frames lie in;
-//! - copy + ICRC across: one side copies and seals payloads into frames and sends them, the other
-//!   checks them and copies the payloads out: the same work, but each byte travels between cores;
+//! - copy + ICRC across: one side copies and seals payloads into frames, in one pass, and sends them,
+//!   the other checks them and copies the payloads out: each byte travels between cores;
 //! - ping-pong: one small frame to and fro, half of a round trip.
 //!
 //! The roofline of bandwidth is the slower of frames and copy + ICRC: each side's core copies each

@@ -2,6 +2,7 @@
 //!
 //! The EtherType is one that IEEE 802 leaves for local experiments, the destination is everybody.
 
+use super::memory::PAYLOAD;
 use super::{RawPort, doze};
 use crate::error::{BenchError, Step};
 use crate::exchange::Link;
@@ -49,7 +50,7 @@ pub(super) fn source(
         let had = batch.len();
         if raw.pool.alloc_burst(&mut batch, usize::MAX).is_ok() {
             for mbuf in &mut batch.as_mut_slice()[had..] {
-                mbuf.set_len(frame).step("a frame")?;
+                mbuf.set_len_aligned(PAYLOAD, frame).step("a frame")?;
                 fill(mbuf.as_mut_slice());
             }
         }

@@ -1,7 +1,7 @@
 //! What the quickstart prints: perftest's rows, beside each its share of the limit; and JSON.
 
 use super::capacity::Capacity;
-use super::figures::{Figures, LARGE, MTU, verifications};
+use super::figures::{Figures, LARGE, MTU, WRITE, verifications};
 use crate::cli::QuickstartArgs;
 use crate::error::BenchError;
 use crate::machine::Machine;
@@ -140,7 +140,9 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
             true => (row.gbps(), limits.roofline_gbps, "Gb/s"),
             false => (row.messages_per_second() / 1e6, limits.small_frames_mpps, "M frames/s"),
         };
-        let share = percent(value, limit);
+        // Of WRITE the rounds' own.
+        let share = if name == WRITE { figures.roofline_share } else { value / limit };
+        let share = percent(share);
         writeln!(f, "{}     {name}: {share} of {limit:.1} {unit}", bandwidth_row(row, true))?;
     }
     writeln!(f, "{}\n{}", line(), latency_header())?;
@@ -178,8 +180,8 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
     writeln!(f, "{}\n", line())
 }
 
-fn percent(value: f64, limit: f64) -> String {
-    if limit > 0.0 { format!("{:.0} %", 100.0 * value / limit) } else { "-".to_owned() }
+fn percent(share: f64) -> String {
+    if share.is_finite() { format!("{:.0} %", 100.0 * share) } else { "-".to_owned() }
 }
 
 #[cfg(test)]

@@ -330,28 +330,30 @@ fn inline_data_are_those_of_the_post_also_when_sent_again() {
     let options = ConnectOptions { timeout: 10, ..ConnectOptions::default() };
     let (left, right) = Setup { loss, options, ..Setup::default() }.contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));
-    let init = uroce::QpInit::new(&left.cq).max_inline(200);
+    let init = uroce::QpInit::new(&left.cq).max_inline(1024);
     left.qp = left.pd.create_qp(&init).unwrap();
     common::join(&mut left, &mut right, &options);
+    // The smallest that are summed while they are copied are among them.
+    let len_of = |round: usize| [1, 8, 255, 257, 512, 1023, 1024][round % 7];
     for round in 0..100usize {
-        let len = [1, 8, 64, 199, 200][round % 5];
+        let len = len_of(round);
         let message = pattern(round as u8, len);
         left.memory.write_at(0, &message).unwrap();
         // In two pieces, and the memory changes as soon as the post is done.
         let (head, tail) = (left.memory.slice(..len / 2), left.memory.slice(len / 2..len));
         let pieces = [head.unwrap(), tail.unwrap()];
-        let target = right.memory.remote().slice(round as u64 * 256, 256).unwrap();
+        let target = right.memory.remote().slice(round as u64 * 2048, 2048).unwrap();
         post(&mut left.qp, SendWr::write(&pieces, target).inline().id(round as u64));
-        left.memory.fill(..256, 0xee).unwrap();
+        left.memory.fill(..1024, 0xee).unwrap();
     }
     (0..100).for_each(|round| assert_eq!(left.done(), round));
     assert!(left.counter("retransmitted_packets") > 0, "nothing was sent again");
     for round in 0..100usize {
-        let len = [1, 8, 64, 199, 200][round % 5];
-        assert_eq!(right.bytes(round * 256, len), pattern(round as u8, len), "round {round}");
-        assert_eq!(right.bytes(round * 256 + len, 8), [0; 8]);
+        let len = len_of(round);
+        assert_eq!(right.bytes(round * 2048, len), pattern(round as u8, len), "round {round}");
+        assert_eq!(right.bytes(round * 2048 + len, 8), [0; 8]);
     }
-    let too_long = [left.memory.slice(..201).unwrap()];
+    let too_long = [left.memory.slice(..1025).unwrap()];
     let refused = left.qp.post_send(&SendWr::send(&too_long).inline());
     assert_eq!(refused, Err(PostError::InlineTooLong));
     let read = SendWr::read(&too_long[..0], right.memory.remote()).inline();

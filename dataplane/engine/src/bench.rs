@@ -1,29 +1,25 @@
 //! What micro-benchmarks reach of the engine's insides. No part of its face.
 
-#![allow(unsafe_code)]
-
 use crate::key::{Numbers, Slots};
 use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::sum;
 use std::sync::Arc;
 use uroce_wire::{Icrc, Qpn};
 
-/// What the engine does to a large payload that it sends: copies it to the front of `out`, and gives
-/// the sum of what `sum` is of, followed by it.
+/// What the engine does to a large payload that it sends: copies it to `out`, which has its length,
+/// and gives the sum of what `sum` is of, followed by it.
 ///
 /// # Panics
-/// If `out` is shorter.
+/// If `out` has another length.
 #[inline]
 pub fn copy_summed(payload: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
-    let out = &mut out[..payload.len()];
-    // SAFETY: a slice of that length, which is borrowed mutably.
-    unsafe { sum::copy_summed(payload.as_ptr(), out.as_mut_ptr(), payload.len(), sum) }
+    sum::copy_summed(payload, out, sum)
 }
 
-/// What it does to one that it receives.
+/// What it does to one that it receives, if no other follows.
 #[inline]
 pub fn summed(payload: &[u8], sum: Icrc) -> Icrc {
-    sum::summed(payload, sum, payload.as_ptr())
+    sum::summed(payload, sum, &[])
 }
 
 /// A QP table that is full, and one lcore's way to look numbers up in it.

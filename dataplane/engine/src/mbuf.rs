@@ -139,17 +139,6 @@ impl Mbuf {
         header.pkt_len = 0;
     }
 
-    /// Moves an empty packet's start so that what follows `headers` bytes of it begins a cache line,
-    /// if `len` bytes fit then: copying and summing take a line at a time.
-    #[inline]
-    pub(crate) fn align(&mut self, headers: usize, len: usize) {
-        let start = (dpdk_sys::HEADROOM + headers).next_multiple_of(prefetch::LINE) - headers;
-        let header = self.header_mut();
-        if start + len <= usize::from(header.buf_len) {
-            header.data_off = start as u16;
-        }
-    }
-
     /// Hints that the header will be written soon, and the beginning of a packet where a mempool
     /// has it. Reads nothing of the header, which may be in another core's cache.
     #[inline]
@@ -167,6 +156,23 @@ impl Mbuf {
         let start = self.header().buf_addr.cast::<u8>();
         let hinted = dpdk_sys::HEADROOM + 2 * prefetch::LINE;
         prefetch_write(start.wrapping_add(hinted), end.saturating_sub(hinted));
+    }
+
+    /// Makes the mbuf a packet of `len` bytes of any value, where what follows the first `headers` of
+    /// them begins a cache line, if it has room for that: it is copied and summed a line at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`MbufTooSmall`] if `len` does not fit behind the usual headroom; the packet is then empty.
+    #[inline]
+    pub fn set_len_aligned(&mut self, headers: usize, len: usize) -> Result<(), MbufTooSmall> {
+        self.reset();
+        let start = (dpdk_sys::HEADROOM + headers).next_multiple_of(prefetch::LINE) - headers;
+        let header = self.header_mut();
+        if start + len <= usize::from(header.buf_len) {
+            header.data_off = start as u16;
+        }
+        self.set_len(len)
     }
 
     /// Sets the length of the packet, which starts where it did. Bytes that are new to it have

@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use crate::mr_table::{Access, MrEntry};
-use crate::sum::copy_summed;
+use crate::sum::copy_summed_from;
 use crate::sync::{AtomicU64, Ordering};
 use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
 use uroce_wire::Icrc;
@@ -52,7 +52,7 @@ impl Access<'_> {
         region: Region,
         out: &mut [u8],
     ) -> Result<(), MemoryFault> {
-        let Some(place) = self.source(by, region, out)? else { return Ok(()) };
+        let Some(place) = self.open_source(by, region, out)? else { return Ok(()) };
         // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
         // registered, hence mapped, until after this turn (`MrTable::register`'s contract); `out`
         // has that length and is mbuf memory that only we hold, so the two do not overlap. The
@@ -75,15 +75,15 @@ impl Access<'_> {
         out: &mut [u8],
         sum: Icrc,
     ) -> Result<Icrc, MemoryFault> {
-        let Some(place) = self.source(by, region, out)? else { return Ok(sum.and(out)) };
+        let Some(place) = self.open_source(by, region, out)? else { return Ok(sum.and(out)) };
         // SAFETY: as in `read`.
-        Ok(unsafe { copy_summed(place, out.as_mut_ptr(), out.len(), sum) })
+        Ok(unsafe { copy_summed_from(place, out, sum) })
     }
 
-    /// Where the region's bytes are to be copied from. `None` if there are none: `out` is then what it
-    /// is to be.
+    /// Where the region's bytes are, to be copied to `out`. `None` if there are none: `out` is then
+    /// what it is to be.
     #[inline]
-    fn source(
+    fn open_source(
         &self,
         by: Accessor,
         region: Region,

@@ -31,7 +31,7 @@ use crate::mbuf::{BATCH, Mbuf, MbufBatch};
 use crate::prefetch::prefetch_read;
 use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
-use crate::sum::summed;
+use crate::sum::{LEAST, summed};
 use crate::sync::ArrayQueue;
 use crate::tx::Lane;
 use crate::waker::Waker;
@@ -44,12 +44,13 @@ use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn, Service};
 const BURSTS: usize = 4;
 /// Packets that may wait for an lcore to which they were handed over.
 const HAND_OVER: usize = 1024;
-/// How many frames ahead the headers of one, which the sender's core still has, are fetched, and how
+/// How many frames ahead the headers of one are fetched, which the sender's core still has, and how
 /// many bytes those take at most.
 const HEADERS_AHEAD: usize = 8;
 const HEADERS: usize = 128;
-/// How many frames ahead the rest is.
+/// How many frames ahead the rest is, and the fewest bytes of a frame that takes long enough for it.
 const REST_AHEAD: usize = 2;
+const LARGE: usize = HEADERS + LEAST;
 /// Frames that may wait for the control plane, and as many to QP 1: neither kind is in the
 /// other's way.
 const SLOW_PATH: usize = 256;
@@ -217,7 +218,12 @@ impl Receiver {
                 prefetch_read(far.as_slice().as_ptr(), HEADERS.min(far.len()));
             }
             let from = From { port, lcore: self.lcore, finder: &self.finder };
-            match sort(mbuf, mbufs.get(at + REST_AHEAD), &from, shard, around) {
+            let mut ahead = mbufs.get(at + REST_AHEAD).map_or(&[][..], rest_of);
+            if mbuf.len() < LARGE {
+                prefetch_read(ahead.as_ptr(), ahead.len());
+                ahead = &[];
+            }
+            match sort(mbuf, ahead, &from, shard, around) {
                 Way::Done => {}
                 Way::Drop(reason) => shard.counters.count_drop(reason),
                 Way::Group => group::spread(mbuf, &from, &self.exits, shard, around),
@@ -276,17 +282,17 @@ impl Receiver {
     }
 }
 
-/// Where the headers of a frame end at the latest.
+/// What follows a frame's headers.
 #[inline]
-fn rest_of(mbuf: &Mbuf) -> *const u8 {
-    mbuf.as_slice().as_ptr().wrapping_add(HEADERS)
+fn rest_of(mbuf: &Mbuf) -> &[u8] {
+    mbuf.as_slice().get(HEADERS..).unwrap_or_default()
 }
 
-/// What a frame is, and whom it is for. If it is a large one, `ahead`'s rest is fetched meanwhile.
+/// What a frame is, and whom it is for. `ahead` is fetched while a large one is summed.
 #[inline]
 fn sort(
     mbuf: &Mbuf,
-    ahead: Option<&Mbuf>,
+    ahead: &[u8],
     from: &From<'_>,
     shard: &mut Shard,
     around: &mut Around<'_>,
@@ -304,8 +310,7 @@ fn sort(
         return Way::Drop(DropReason::NotForUs);
     }
     //= check E14 — a packet whose invariant CRC is wrong goes no further, and gets no answer
-    let long = |sum, bytes: &[u8]| summed(bytes, sum, ahead.map_or(bytes.as_ptr(), rest_of));
-    if !datagram.icrc_ok_with(long) {
+    if !datagram.icrc_ok_with(|sum, bytes| summed(bytes, sum, ahead)) {
         return Way::Drop(ParseError::Icrc.into());
     }
     let packet = match Packet::parse(datagram.transport) {

@@ -1,11 +1,11 @@
 //! Invariant CRCs of payloads, on the way: what is summed is copied into a packet in the same pass,
-//! or the next packet's payload is fetched meanwhile.
+//! or the payload of a packet that comes later is fetched meanwhile.
 //!
 //! A CRC is the remainder of the bytes, seen as a polynomial, by a generator. *Folding* replaces 16
 //! bytes by others some distance later that leave the same remainder, with two carry-less
-//! multiplications by powers of x. Sixteen such lanes, four lines, are folded side by side, then into
-//! one; the 16 bytes that are left are summed like any others. (Gopal et al., "Fast CRC Computation
-//! for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
+//! multiplications by powers of x. Sixteen such lanes, four lines, are folded side by side, then
+//! into one; the 16 bytes that are left are summed like any others. (Gopal et al., "Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
 //!
 //! Processors without AVX-512 and VPCLMULQDQ do one thing after the other, and so does a short
 //! payload.
@@ -14,37 +14,47 @@
 
 #![allow(unsafe_code)]
 
-use crate::prefetch::prefetch_read;
+use crate::prefetch::{LINE, prefetch_read};
 use uroce_wire::Icrc;
 
-/// Copies `len` bytes; gives the sum of what `sum` is of, followed by them as they were copied.
-///
-/// # Safety
-/// From `from` on `len` bytes may be read, and from `to` on as many written, which are initialized
-/// and only the caller's. The two don't overlap. Those from `from` on may change meanwhile.
+/// The fewest bytes that are summed in one pass with something else: four lines.
+pub(crate) const LEAST: usize = 4 * LINE;
+
+/// Copies `bytes` to `out`, which has their length; gives the sum of what `sum` is of, followed by
+/// them.
 #[inline]
-pub(crate) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize, sum: Icrc) -> Icrc {
-    #[cfg(target_arch = "x86_64")]
-    if len >= fold::LEAST && fold::is_available() {
-        // SAFETY: the processor can, and there are enough; the rest is the caller's promise.
-        return unsafe { fold::copy_summed(from, to, len, sum) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-    // SAFETY: the same.
-    sum.and(unsafe { std::slice::from_raw_parts(to, len) })
+pub(crate) fn copy_summed(bytes: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
+    assert_eq!(bytes.len(), out.len(), "as long as what is copied");
+    // SAFETY: so many bytes may be read.
+    unsafe { copy_summed_from(bytes.as_ptr(), out, sum) }
 }
 
-/// The sum of what `sum` is of, followed by `bytes`. Fetches as many bytes from `ahead` on, which
-/// will be read soon: evenly, since many lines at once would keep the bytes themselves waiting.
+/// The same from memory that may change meanwhile. What is summed is what was copied.
+///
+/// # Safety
+/// From `from` on as many bytes may be read as `out` has; none of them is `out`'s.
 #[inline]
-pub(crate) fn summed(bytes: &[u8], sum: Icrc, ahead: *const u8) -> Icrc {
+pub(crate) unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc) -> Icrc {
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= fold::LEAST && fold::is_available() {
-        // SAFETY: the processor can, and there are enough.
+    if out.len() >= LEAST && fold::is_available() {
+        // SAFETY: the processor can; the rest is the caller's promise.
+        return unsafe { fold::copy_summed_from(from, out, sum) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+    sum.and(out)
+}
+
+/// The sum of what `sum` is of, followed by `bytes`. Meanwhile `ahead`, which will be read soon, is
+/// fetched: evenly, since many lines at once would keep the bytes themselves waiting.
+#[inline]
+pub(crate) fn summed(bytes: &[u8], sum: Icrc, ahead: &[u8]) -> Icrc {
+    #[cfg(target_arch = "x86_64")]
+    if bytes.len() >= LEAST && fold::is_available() {
+        // SAFETY: the processor can.
         return unsafe { fold::summed(bytes, sum, ahead) };
     }
-    prefetch_read(ahead, bytes.len());
+    prefetch_read(ahead.as_ptr(), ahead.len());
     sum.and(bytes)
 }
 
@@ -58,9 +68,7 @@ mod fold {
     use uroce_wire::Icrc;
 
     /// Lines that are folded side by side: as many as keep the multiplier busy.
-    const WIDTH: usize = 4;
-    /// The fewest bytes.
-    pub(super) const LEAST: usize = WIDTH * LINE;
+    const WIDTH: usize = super::LEAST / LINE;
     const LINE_BITS: u32 = 8 * LINE as u32;
     const LANE_BITS: u32 = LINE_BITS / 4;
 
@@ -75,7 +83,8 @@ mod fold {
     const LANES: Keys = [keys(3 * LANE_BITS), keys(2 * LANE_BITS), keys(LANE_BITS), [0; 2]];
 
     /// To fold a lane by so many bits. Bits are in reflected order: the first half stands for powers
-    /// higher by 64 than the second, each half's product is 32 bits off its place, and one bit short.
+    /// higher by 64 than the second; each half's product is 32 bits off its place, and one bit
+    /// short.
     const fn keys(bits: u32) -> [u64; 2] {
         [power(bits + 32) << 1, power(bits - 32) << 1]
     }
@@ -96,39 +105,45 @@ mod fold {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
-    /// [`copy_summed`](super::copy_summed), where it [can be](is_available).
+    /// As [there](super::copy_summed_from), of [`LEAST`](super::LEAST) bytes or more.
     ///
     /// # Safety
-    /// The same, and `len` is at least [`LEAST`].
+    /// The same.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    pub(super) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize, sum: Icrc) -> Icrc {
-        let (lines, rest) = (len / LINE, len % LINE);
-        let done = len - rest;
-        let sum = fold_lines(lines, sum, |line| {
-            // SAFETY: a line of those that the `len` bytes are.
+    pub(super) unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc) -> Icrc {
+        let (lines, rest) = out.as_chunks_mut::<LINE>();
+        let (count, to) = (lines.len(), lines.as_mut_ptr());
+        let sum = fold_lines(count, sum, |line| {
+            // SAFETY: so many lines may be read. Each is loaded once, so that what is stored is what
+            // counts, even if it changes.
             let bytes = unsafe { _mm512_loadu_si512(from.wrapping_add(line * LINE).cast()) };
-            // SAFETY: the same.
-            unsafe { _mm512_storeu_si512(to.wrapping_add(line * LINE).cast(), bytes) };
+            // SAFETY: there are so many lines, and only we have them.
+            unsafe { _mm512_storeu_si512(to.wrapping_add(line).cast(), bytes) };
             bytes
         });
-        // SAFETY: what remains of them.
-        unsafe { super::copy_summed(from.wrapping_add(done), to.wrapping_add(done), rest, sum) }
+        // SAFETY: what follows them, less than a line.
+        unsafe { super::copy_summed_from(from.wrapping_add(count * LINE), rest, sum) }
     }
 
-    /// [`summed`](super::summed), where it [can be](is_available), of at least [`LEAST`] bytes.
+    /// As [there](super::summed), of [`LEAST`](super::LEAST) bytes or more.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    pub(super) fn summed(bytes: &[u8], sum: Icrc, ahead: *const u8) -> Icrc {
+    pub(super) fn summed(bytes: &[u8], sum: Icrc, ahead: &[u8]) -> Icrc {
         let (lines, rest) = bytes.as_chunks::<LINE>();
         let sum = fold_lines(lines.len(), sum, |line| {
-            prefetch_read(ahead.wrapping_add(line * LINE), LINE);
+            if let Some(ahead) = ahead.get(line * LINE..) {
+                prefetch_read(ahead.as_ptr(), 1);
+            }
             // SAFETY: 64 bytes that may be read.
             unsafe { _mm512_loadu_si512(lines[line].as_ptr().cast()) }
         });
+        if let Some(ahead) = ahead.get(lines.len() * LINE..) {
+            prefetch_read(ahead.as_ptr(), ahead.len());
+        }
         sum.and(rest)
     }
 
-    /// The sum of what `sum` is of, followed by `lines` lines, of which there are [`WIDTH`] or more.
-    /// `load` is asked once for each, in their order.
+    /// The sum of what `sum` is of, followed by `lines` lines, [`WIDTH`] or more. `load` is asked once
+    /// for each, in their order.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     #[inline]
     fn fold_lines(lines: usize, sum: Icrc, load: impl Fn(usize) -> __m512i) -> Icrc {
@@ -153,6 +168,7 @@ mod fold {
         }
         let (kept, moved) = (lanes(last), lanes(fold(last, &LANES, _mm512_setzero_si512())));
         let rest = moved[0] ^ moved[1] ^ moved[2] ^ kept[3];
+        // The register begins empty: what would be in it is in the bytes.
         Icrc(!0).and(&rest.to_le_bytes())
     }
 
@@ -177,23 +193,24 @@ mod fold {
 mod tests {
     use super::*;
 
+    /// Where the processor cannot fold, this shows no more than that nothing is lost.
     #[test]
     fn bytes_of_any_number_are_copied_and_summed_as_by_the_library() {
-        let bytes: Vec<u8> =
-            (0..5000u32).map(|at| (at.wrapping_mul(2654435761) >> 13) as u8).collect();
+        let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
+        let bytes: Vec<u8> = (0..5000).map(byte).collect();
         for len in (0..700).chain(4090..4110) {
             let (offset, before) = (len * 7 % 64, &bytes[..len % 41]);
             let from = &bytes[offset..offset + len];
             let sum = Icrc(0).and(before);
             let expected = Icrc(0).and(&[before, from].concat());
-            assert_eq!(summed(from, sum, bytes.as_ptr()), expected, "{len} bytes");
+            for ahead in [0, 63, 64, 300, 5000] {
+                assert_eq!(summed(from, sum, &bytes[..ahead]), expected, "{len} bytes");
+            }
 
             let mut out = vec![0xee; len + 64];
-            let (margin, place) = (len * 11 % 64, len * 11 % 64..len * 11 % 64 + len);
-            let to = out[margin..].as_mut_ptr();
-            // SAFETY: two vectors of ours, the second longer by more than its margin.
-            let copied = unsafe { copy_summed(from.as_ptr(), to, len, sum) };
-            assert_eq!((copied, &out[place.clone()]), (expected, from), "{len} bytes");
+            let place = len * 11 % 64..len * 11 % 64 + len;
+            assert_eq!(copy_summed(from, &mut out[place.clone()], sum), expected, "{len} bytes");
+            assert_eq!(out[place.clone()], *from, "{len} bytes");
             out.drain(place);
             assert!(out.iter().all(|&byte| byte == 0xee), "{len} bytes");
         }

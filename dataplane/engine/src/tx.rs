@@ -22,6 +22,7 @@ use crate::fault::Loss;
 use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use crate::mr_table::Access;
 use crate::port::QueuePair;
+use crate::sum::{LEAST, copy_summed};
 use std::collections::VecDeque;
 use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Icrc, Mac, PathMtu, emit_headers, headers_len, seal};
@@ -35,8 +36,6 @@ const SPARE: usize = BATCH / 4;
 const AHEAD: usize = 8;
 /// How many packets ahead the rest of a large packet's lines are.
 const REST_AHEAD: usize = 2;
-/// Bytes of payload that pay for summing them while they are copied.
-const LARGE: usize = 256;
 
 /// A port as one lcore has it.
 #[derive(Debug)]
@@ -327,25 +326,25 @@ fn build(
     let pad_len = usize::from(packet.bth.pad_count);
     let headers = headers_len(packet.bth.opcode).ok_or(TOO_LONG)?;
     let transport_len = headers + payload_len + pad_len + ICRC_LEN;
-    let (before, is_large) = (usize::from(template.len), payload_len >= LARGE);
-    if is_large {
-        mbuf.align(before + headers, before + transport_len);
-    }
-    mbuf.set_len(before + transport_len).map_err(|_| TOO_LONG)?;
+    let (before, is_large) = (usize::from(template.len), payload_len >= LEAST);
+    let fits = match is_large {
+        true => mbuf.set_len_aligned(before + headers, before + transport_len),
+        false => mbuf.set_len(before + transport_len),
+    };
+    fits.map_err(|_| TOO_LONG)?;
 
     let end = mbuf.headroom() + mbuf.len();
     let out = mbuf.as_mut_slice();
     let at = template.emit(out, transport_len);
     let at = at + emit_headers(&packet.bth, &packet.ext, &mut out[at..]).ok_or(TOO_LONG)?;
-    let l3 = &mut out[usize::from(template.l3_offset)..];
-    let headers = at - usize::from(template.l3_offset);
+    let l3_offset = usize::from(template.l3_offset);
+    let (l3, payload) = (&mut out[l3_offset..], at - l3_offset);
     if is_large {
-        fill_summed(l3, headers, packet, memory)?;
+        fill_summed(l3, payload, packet, memory)?;
     } else {
-        fill(&mut l3[headers..], packet, memory)?;
+        fill(&mut l3[payload..], packet, memory)?;
     }
-    // Most packets are as long as the one before. The mbuf was last in another core's hands; it
-    // comes while a small packet's invariant CRC is computed.
+    // Most packets are as long as the one before. The mbuf was last in another core's hands.
     if let Some(next) = next {
         next.prefetch_rest(end);
     }
@@ -370,14 +369,14 @@ fn fill(out: &mut [u8], packet: &Outbound<'_>, memory: &Access<'_>) -> Result<()
     Ok(())
 }
 
-/// The same behind the headers of `l3`, and the invariant CRC, all in one pass.
+/// The same at `payload` in `l3`, and the invariant CRC, all in one pass.
 fn fill_summed(
     l3: &mut [u8],
-    headers: usize,
+    payload: usize,
     packet: &Outbound<'_>,
     memory: &Access<'_>,
 ) -> Result<(), TransmitError> {
-    let (headers, out) = l3.split_at_mut(headers);
+    let (headers, out) = l3.split_at_mut(payload);
     let (mut sum, mut at) = (Icrc::of(headers).ok_or(TOO_LONG)?, 0);
     for piece in packet.payload.clone() {
         let place = &mut out[at..at + piece.len() as usize];
@@ -387,10 +386,7 @@ fn fill_summed(
                 let sum = memory.read_summed(packet.by, region, place, sum);
                 sum.map_err(TransmitError::Memory)?
             }
-            Piece::Bytes(bytes) => {
-                place.copy_from_slice(bytes);
-                sum.and(bytes)
-            }
+            Piece::Bytes(bytes) => copy_summed(bytes, place, sum),
         };
     }
     let (pad, icrc) = out[at..].split_at_mut(usize::from(packet.bth.pad_count));

@@ -142,6 +142,20 @@ fn what_does_not_fit_is_refused_by_name() {
 }
 
 #[test]
+fn a_payload_begins_a_line_where_there_is_room_for_that() {
+    let mut mbuf = pool(eal(), 255, 1600).alloc().expect("full");
+    let usual = mbuf.headroom();
+    for (headers, len, shift) in [(54, 1500, 10), (70, 1500, 58), (64, 1600, 0), (54, 1591, 0)] {
+        mbuf.set_len_aligned(headers, len).expect("room");
+        assert_eq!((mbuf.len(), mbuf.headroom()), (len, usual + shift));
+        let payload = mbuf.as_slice()[headers..].as_ptr();
+        assert_eq!(payload.addr().is_multiple_of(64), len != 1591, "{headers} of {len}");
+    }
+    assert!(mbuf.set_len_aligned(54, 1601).is_err());
+    assert_eq!((mbuf.len(), mbuf.headroom()), (0, usual));
+}
+
+#[test]
 fn a_wrong_device_has_a_named_error() {
     let eal = eal();
     let pool = pool(eal, 255, 2048);

@@ -13,7 +13,7 @@ use crate::ethernet::{EtherType, Ethernet, Vlan};
 use crate::ipv4::{self, Ipv4};
 use crate::ipv6::{self, Ipv6};
 use crate::udp::Udp;
-use crate::{Bth, Gid, Icrc, Mac, Packet, ParseError, icrc};
+use crate::{Bth, Gid, Icrc, Mac, Packet, ParseError};
 
 /// A frame, sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,14 +168,13 @@ impl<'a> Datagram<'a> {
     /// Whether the invariant CRC matches; until then no byte of the packet can be believed.
     #[inline]
     pub fn icrc_ok(&self) -> bool {
-        //= check E14 — one flipped bit that the CRC covers spoils the packet.
-        let covered = self.l3.len() - self.icrc.len();
-        icrc::icrc(&self.l3[..covered]) == Some(self.icrc)
+        self.icrc_ok_with(Icrc::and)
     }
 
     /// The same, where `long` sums what follows the headers of a packet that is not small.
     #[inline]
     pub fn icrc_ok_with(&self, long: impl FnOnce(Icrc, &[u8]) -> Icrc) -> bool {
+        //= check E14 — one flipped bit that the CRC covers spoils the packet.
         let covered = self.l3.len() - self.icrc.len();
         Icrc::of_with(&self.l3[..covered], long).map(Icrc::to_bytes) == Some(self.icrc)
     }

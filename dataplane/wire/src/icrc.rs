@@ -8,7 +8,8 @@
 //!
 //! Speed: the headers (at most 64 bytes) are masked on the stack, by a few wide ORs, and summed by
 //! tables; so is the rest of a small packet. A longer rest is summed where it lies by carry-less
-//! multiplications.
+//! multiplications, here or by who has something else to do with it in the same pass
+//! ([`Icrc::of_with`]).
 
 mod table;
 
@@ -25,7 +26,7 @@ const CRC_OF_LOCAL_HEADER: u32 = 0x2144_df1c;
 /// Bytes of the invariant CRC.
 pub const ICRC_LEN: usize = 4;
 
-/// Bytes of `l3` up to which tables are the quicker way.
+/// Bytes up to which tables are the quicker way.
 const SHORT: usize = 160;
 
 /// Bytes up to the end of BTH, and the same in whole steps of sixteen.
@@ -55,9 +56,12 @@ const fn ones<const N: usize, const BYTES: usize>(at: [usize; BYTES]) -> [u8; N]
     mask
 }
 
-/// An invariant CRC under way: the CRC-32 of the local header's ones and all of a packet so far.
+/// An invariant CRC under way: the CRC-32 of the local header's ones and a packet so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Icrc(pub u32);
+pub struct Icrc(
+    /// As zlib has it: 0 is that of no bytes, and its complement is in the register.
+    pub u32,
+);
 
 impl Icrc {
     /// Of the beginning of a packet: `l3`, from the IP header at least to the end of BTH.
@@ -227,6 +231,28 @@ mod tests {
                 bytes[at] ^= bits;
                 assert_eq!(verdict(&bytes), Some(true));
             }
+        }
+    }
+
+    #[test]
+    fn a_sum_may_be_taken_in_parts_and_by_others() {
+        for encap in encaps() {
+            let frame = plain_frame(&encap, OpCode::RC_RDMA_WRITE_MIDDLE);
+            let template = encap.template();
+            let l3 = &frame[template.l3_offset as usize..frame.len() - ICRC_LEN];
+            let headers = usize::from(template.len) - template.l3_offset as usize + Bth::LEN;
+            let whole = icrc(l3).unwrap();
+            for cut in headers..=l3.len() {
+                let sum = Icrc::of(&l3[..cut]).unwrap();
+                assert_eq!(sum.and(&l3[cut..]).to_bytes(), whole, "{cut}");
+            }
+            let by_halves = |sum: Icrc, rest: &[u8]| {
+                let (first, second) = rest.split_at(rest.len() / 2);
+                sum.and(first).and(second)
+            };
+            assert_eq!(Icrc::of_with(l3, by_halves).unwrap().to_bytes(), whole);
+            let never = |_, _: &[u8]| unreachable!("a small packet");
+            assert_eq!(Icrc::of_with(&l3[..headers], never), Icrc::of(&l3[..headers]));
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use uroce_transport::{
     Access, AccessFlags, Accessor, AtomicOp, BindMw, Key, MemoryFault, Pd, Region,
 };
-use uroce_wire::{Lkey, Qpn, Rkey, Va};
+use uroce_wire::{Icrc, Lkey, Qpn, Rkey, Va};
 
 const SLOTS: u32 = 4;
 /// Words of memory that regions are made of.
@@ -353,9 +353,12 @@ impl Siege {
             if let Ok(at) = expected {
                 self.expected[at..at + bytes.len()].copy_from_slice(&bytes);
             }
-            let mut read = vec![0; region.len as usize];
+            let (mut read, mut summed) =
+                (vec![0; region.len as usize], vec![0; region.len as usize]);
             let expected = self.answer(by, region, Access::Read);
             assert_eq!(reader.read(by, region, &mut read), expected.map(|_| ()));
+            let sum = reader.read_summed(by, region, &mut summed, Icrc(0));
+            assert_eq!((&summed, sum), (&read, expected.map(|_| Icrc(0).and(&read))));
             if let Ok(at) = expected {
                 assert_eq!(read, self.expected[at..at + read.len()]);
             }
