@@ -22,7 +22,7 @@ use uroce_engine::clock::Clock;
 /// Receive requests given back at once.
 const REPOST: u32 = 32;
 
-/// Polls in a round, for twice as many completions as a turn of the lcore makes.
+/// Polls in a round, for several times as many completions as a turn of the lcore makes.
 const POLLS: usize = 8;
 
 /// Measures one size; both ends get the client's figures (both directions' with `-b`).

@@ -40,8 +40,9 @@ use std::sync::Arc;
 use uroce_transport::{DropReason, Inbound};
 use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn, Service};
 
-/// Bursts of one port in one turn; a port that has more waits for the next.
-const BURSTS: usize = 4;
+/// Bursts of one port in one turn; a port that has more waits for the next. Packets are acknowledged
+/// when a turn ends: a peer's window should be more than a turn takes in, or each waits for the other.
+const BURSTS: usize = 2;
 /// Packets that may wait for an lcore to which they were handed over.
 const HAND_OVER: usize = 1024;
 /// How many frames ahead the headers of one are fetched, which the sender's core still has, and how
