@@ -161,7 +161,8 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
     writeln!(
         f,
         " limits here, now: frames {:.2} Mpps = {:.1} Gb/s; copy {:.1}, ICRC {:.1}, copy + ICRC \
-         {:.1} ({:.1} in one pass) Gb/s;\n roofline {:.1} Gb/s; copy + ICRC from core to core {:.1} Gb/s;\n \
+         {:.1} ({:.1} in one pass) Gb/s;\n roofline {:.1} Gb/s; copy + ICRC from core to core \
+         {:.1} Gb/s;\n \
          small frames {:.2} Mpps; a bare frame's half round trip {:.0} ns",
         limits.frames_mpps,
         limits.frames_gbps,

@@ -25,7 +25,7 @@ pub(crate) const LEAST: usize = 4 * LINE;
 #[inline]
 pub(crate) fn copy_summed(bytes: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
     assert_eq!(bytes.len(), out.len(), "as long as what is copied");
-    // SAFETY: so many bytes may be read.
+    // SAFETY: a slice of `out`'s length may be read, and one that is borrowed mutably has none of it.
     unsafe { copy_summed_from(bytes.as_ptr(), out, sum) }
 }
 
@@ -37,10 +37,10 @@ pub(crate) fn copy_summed(bytes: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
 pub(crate) unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc) -> Icrc {
     #[cfg(target_arch = "x86_64")]
     if out.len() >= LEAST && fold::is_available() {
-        // SAFETY: the processor can; the rest is the caller's promise.
+        // SAFETY: the processor can, and `out` has enough; the rest is the caller's promise.
         return unsafe { fold::copy_summed_from(from, out, sum) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise: as many bytes as `out` has, none of them `out`'s.
     unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
     sum.and(out)
 }
@@ -51,7 +51,7 @@ pub(crate) unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc
 pub(crate) fn summed(bytes: &[u8], sum: Icrc, ahead: &[u8]) -> Icrc {
     #[cfg(target_arch = "x86_64")]
     if bytes.len() >= LEAST && fold::is_available() {
-        // SAFETY: the processor can.
+        // SAFETY: the processor can, which is all that is asked for.
         return unsafe { fold::summed(bytes, sum, ahead) };
     }
     prefetch_read(ahead.as_ptr(), ahead.len());
@@ -105,23 +105,23 @@ mod fold {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
-    /// As [there](super::copy_summed_from), of [`LEAST`](super::LEAST) bytes or more.
+    /// As [there](super::copy_summed_from).
     ///
     /// # Safety
-    /// The same.
+    /// The same, and `out` has [`LEAST`](super::LEAST) bytes or more.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     pub(super) unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc) -> Icrc {
         let (lines, rest) = out.as_chunks_mut::<LINE>();
         let (count, to) = (lines.len(), lines.as_mut_ptr());
         let sum = fold_lines(count, sum, |line| {
-            // SAFETY: so many lines may be read. Each is loaded once, so that what is stored is what
-            // counts, even if it changes.
+            // SAFETY: `line` is below `count`, since `out` has at least `WIDTH` lines, and so many may
+            // be read. Each is loaded once, so that what is stored is what counts, even if it changes.
             let bytes = unsafe { _mm512_loadu_si512(from.wrapping_add(line * LINE).cast()) };
-            // SAFETY: there are so many lines, and only we have them.
+            // SAFETY: `line` is below `count`, as many as there are, which are borrowed mutably.
             unsafe { _mm512_storeu_si512(to.wrapping_add(line).cast(), bytes) };
             bytes
         });
-        // SAFETY: what follows them, less than a line.
+        // SAFETY: behind `count` lines as many bytes may be read as `rest` has, by the same promise.
         unsafe { super::copy_summed_from(from.wrapping_add(count * LINE), rest, sum) }
     }
 
@@ -133,7 +133,7 @@ mod fold {
             if let Some(ahead) = ahead.get(line * LINE..) {
                 prefetch_read(ahead.as_ptr(), 1);
             }
-            // SAFETY: 64 bytes that may be read.
+            // SAFETY: an array of 64 bytes; the load needs no alignment.
             unsafe { _mm512_loadu_si512(lines[line].as_ptr().cast()) }
         });
         if let Some(ahead) = ahead.get(lines.len() * LINE..) {
@@ -176,7 +176,7 @@ mod fold {
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     #[inline]
     fn fold(line: __m512i, keys: &Keys, there: __m512i) -> __m512i {
-        // SAFETY: 64 bytes that may be read.
+        // SAFETY: an array of 64 bytes; the load needs no alignment.
         let keys = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
         let first = _mm512_clmulepi64_epi128::<0x00>(line, keys);
         let second = _mm512_clmulepi64_epi128::<0x11>(line, keys);
@@ -184,7 +184,7 @@ mod fold {
     }
 
     fn lanes(line: __m512i) -> [u128; 4] {
-        // SAFETY: 64 bytes, of which any are four numbers.
+        // SAFETY: 64 bytes each, and any 16 bytes are a number.
         unsafe { std::mem::transmute(line) }
     }
 }
