@@ -1,7 +1,7 @@
 //! Work requests: what is posted to a queue pair.
 
 use uroce_engine::{SendBatch, SendData};
-use uroce_transport::{AccessFlags, BindMw, MAX_INLINE_DATA, PostError, SendOp};
+use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp};
 use uroce_wire::{ImmDt, Lkey, Qkey, Qpn, Rkey, Va};
 
 use crate::ah::AddressHandle;
@@ -74,14 +74,14 @@ impl<'a> SendWr<'a> {
     ) -> SendWr<'a> {
         let (rkey, new_rkey) = window.advance(Some(slice));
         let (lkey, va, len) = (slice.lkey(), slice.va(), slice.len() as u64);
-        SendWr::new(SendOp::BindMw(BindMw { rkey, new_rkey, lkey, va, len, access }), &[])
+        SendWr::new(SendOp::BindMw { rkey, new_rkey, lkey, va, len, access }, &[])
     }
 
     /// Takes a type-1 window its meaning, until it is bound again.
     pub fn unbind_mw(window: &mut MemoryWindow) -> SendWr<'a> {
         let (rkey, new_rkey) = window.advance(None);
         let (lkey, va, access) = (Lkey(0), Va(0), AccessFlags::empty());
-        SendWr::new(SendOp::BindMw(BindMw { rkey, new_rkey, lkey, va, len: 0, access }), &[])
+        SendWr::new(SendOp::BindMw { rkey, new_rkey, lkey, va, len: 0, access }, &[])
     }
 
     /// Takes the key of a type-2 window of this QP its meaning, until the window is bound again.

@@ -25,7 +25,7 @@
 #![allow(unsafe_code)]
 
 use crate::mr_table::{Access, MrEntry, offset_in};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::ptr;
 use uroce_transport::{AccessFlags, Accessor, BindMw, MemoryFault, Pd};
 use uroce_wire::{Qpn, Rkey};
@@ -80,7 +80,7 @@ pub(crate) struct Window {
     sequence: AtomicU32,
     key: AtomicU32,
     qpn: AtomicU32,
-    access: AtomicU32,
+    access: AtomicU8,
     va: AtomicU64,
     len: AtomicU64,
     base: AtomicPtr<u8>,
@@ -122,7 +122,7 @@ impl Window {
             sequence: AtomicU32::new(0),
             key: AtomicU32::new(key),
             qpn: AtomicU32::new(0),
-            access: AtomicU32::new(0),
+            access: AtomicU8::new(0),
             va: AtomicU64::new(0),
             len: AtomicU64::new(0),
             base: AtomicPtr::default(),

@@ -11,8 +11,7 @@ use uroce_engine::{
     IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue, multicast_mac,
 };
 use uroce_transport::{
-    AccessFlags, Ah, AltPath, BindMw, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
-    WcStatus,
+    AccessFlags, Ah, AltPath, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate, WcStatus,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Qkey, Qpn, Rkey};
 
@@ -210,7 +209,7 @@ fn windows(lab: &Lab, qp: &mut TestQp, region: &lab::Buffer, rounds: u64) {
     for round in 0..rounds {
         let new_rkey = Rkey(rkey.0 & !0xff | rkey.0.wrapping_add(1) & 0xff);
         let (lkey, va, access) = (region.keys.lkey, region.va(), AccessFlags::REMOTE_READ);
-        let bind = SendOp::BindMw(BindMw { rkey, new_rkey, lkey, va, len: 64, access });
+        let bind = SendOp::BindMw { rkey, new_rkey, lkey, va, len: 64, access };
         for op in [bind, SendOp::LocalInvalidate { rkey: new_rkey }] {
             qp.send(round, op, &[]);
             assert_eq!(qp.completion().status, WcStatus::Success);

@@ -50,7 +50,7 @@ bitflags! {
     /// What a peer's requests may do on a QP, or what a key opens memory for. Names are the verbs'
     /// `IBV_ACCESS_*`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-    pub struct AccessFlags: u32 {
+    pub struct AccessFlags: u8 {
         /// The application's own WRs and the receive queue may write.
         const LOCAL_WRITE = 1;
         /// RDMA WRITE.

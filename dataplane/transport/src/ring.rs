@@ -60,19 +60,19 @@ impl<T: Copy> Ring<T> {
         at
     }
 
-    /// Removes the oldest element.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    /// Removes the oldest element, which can be looked at until the next push.
+    pub(crate) fn pop(&mut self) -> Option<&T> {
         if self.is_empty() {
             return None;
         }
         let slot = self.slot(self.head);
         self.head = self.head.wrapping_add(1);
-        self.slots[slot].take()
+        self.slots[slot].as_ref()
     }
 
     /// Removes all elements.
     pub(crate) fn clear(&mut self) {
-        while self.pop().is_some() {}
+        self.head = self.tail;
     }
 
     /// The element at a position, if it is in the ring.
@@ -123,9 +123,9 @@ mod tests {
             ring.push(round + 1000);
             assert_eq!(ring[at], round);
             assert_eq!(ring.len(), 2);
-            assert_eq!(ring.pop(), Some(round));
+            assert_eq!(ring.pop(), Some(&round));
             assert_eq!(ring.get(at), None, "a popped position is gone");
-            assert_eq!(ring.pop(), Some(round + 1000));
+            assert_eq!(ring.pop(), Some(&(round + 1000)));
             assert!(ring.is_empty());
         }
     }

@@ -29,11 +29,11 @@ pub(crate) fn data_packet<'a>(
     };
     let is_last = position.is_last();
     let mut ext = ExtHeaders::default();
-    let (operation, extra, has_event) = describe(&wqe.wr.op, wqe.len, &mut ext);
+    let (operation, extra, has_event) = describe(&wqe.op, wqe.len, &mut ext);
     let opcode = opcode_of(operation, position, extra.filter(|_| is_last));
     let mut bth = context.bth(opcode.expect("posts are of the service"), psn, len);
     //= check E21 — only a message that completes something at the peer can raise an event there
-    bth.solicited = is_last && wqe.wr.solicited && has_event;
+    bth.solicited = is_last && wqe.solicited && has_event;
     let payload = sq.payload(at, wqe, offset, len);
     Outbound { path: context.path(), bth, ext, by: context.by, payload }
 }

@@ -14,7 +14,7 @@ use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::env::{Access, Accessor, Env, Memory, MemoryFault, Output, Side};
 use crate::gather::Gather;
 use crate::queue::{QpCaps, WorkQueue, check_sges, scatter};
-use crate::wqe::{PostError, SendOp, SendWqe, SendWr, Sge};
+use crate::wqe::{BindMw, PostError, SendOp, SendWqe, SendWr, Sge};
 
 #[derive(Debug)]
 pub(crate) struct SendQueue {
@@ -55,6 +55,12 @@ impl SendQueue {
     #[inline]
     pub(crate) fn get(&self, at: u32) -> Option<&SendWqe> {
         self.work.wqes.get(at)
+    }
+
+    /// The WQE at a position that is in the queue.
+    #[inline]
+    pub(crate) fn at(&self, at: u32) -> &SendWqe {
+        &self.work.wqes[at]
     }
 
     /// The WQE at a position that is in the queue.
@@ -135,8 +141,8 @@ impl SendQueue {
         by: Accessor,
         memory: &impl Memory,
     ) -> Result<(), WcStatus> {
-        let access = if wqe.wr.op.is_read_or_atomic() { Access::Write } else { Access::Read };
-        if seeded!(BadLkeyAtomic) && wqe.wr.op.is_atomic() {
+        let access = if wqe.op.is_read_or_atomic() { Access::Write } else { Access::Read };
+        if seeded!(BadLkeyAtomic) && wqe.op.is_atomic() {
             return Ok(());
         }
         check_sges(self.work.sges(at, wqe.num_sge), by, access, memory)
@@ -159,13 +165,8 @@ impl SendQueue {
 
     /// Completes the oldest WQE and removes it. Success is reported if it was asked for, an error
     /// always.
-    pub(crate) fn complete_front(
-        &mut self,
-        qpn: Qpn,
-        status: WcStatus,
-        out: &mut impl Output,
-    ) -> Option<SendWqe> {
-        let wqe = self.work.wqes.pop()?;
+    pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        let Some(wqe) = self.work.wqes.pop() else { return };
         match status {
             WcStatus::Success => out.count(Counter::SendMessages),
             WcStatus::WrFlushErr => out.count(Counter::ReqCqeFlushError),
@@ -173,26 +174,29 @@ impl SendQueue {
         }
         //= check G1 — an error completes the WQE even if no completion was asked for
         let is_error = status != WcStatus::Success;
-        if wqe.wr.signaled || is_error && !seeded!(UnsignaledErrorLost) {
-            let opcode = wc_opcode(&wqe.wr.op);
-            let byte_len = if wqe.wr.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
-            let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr.wr_id, status, opcode, qpn) };
+        if wqe.signaled || is_error && !seeded!(UnsignaledErrorLost) {
+            let opcode = wc_opcode(&wqe.op);
+            let byte_len = if wqe.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
+            let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr_id, status, opcode, qpn) };
             out.complete(Side::Send, cqe);
         }
-        Some(wqe)
     }
 
     /// Completes everything flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
-        while self.complete_front(qpn, WcStatus::WrFlushErr, out).is_some() {}
+        while self.len() > 0 {
+            self.complete_front(qpn, WcStatus::WrFlushErr, out);
+        }
     }
 }
 
 /// Carries out an operation that needs no packet.
 pub(crate) fn carry_out(op: &SendOp, by: Accessor, env: &mut impl Env) -> Result<(), MemoryFault> {
-    match op {
-        SendOp::LocalInvalidate { rkey } => env.invalidate(by, *rkey),
-        SendOp::BindMw(bind) => env.bind(by, bind),
+    match *op {
+        SendOp::LocalInvalidate { rkey } => env.invalidate(by, rkey),
+        SendOp::BindMw { rkey, new_rkey, lkey, va, len, access } => {
+            env.bind(by, &BindMw { rkey, new_rkey, lkey, va, len, access })
+        }
         _ => Ok(()),
     }
 }
@@ -207,6 +211,6 @@ fn wc_opcode(op: &SendOp) -> WcOpcode {
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
         SendOp::LocalInvalidate { .. } => WcOpcode::LocalInv,
-        SendOp::BindMw(_) => WcOpcode::BindMw,
+        SendOp::BindMw { .. } => WcOpcode::BindMw,
     }
 }

@@ -98,8 +98,29 @@ pub enum SendOp {
         /// The key.
         rkey: Rkey,
     },
-    /// Binds a memory window: nothing is sent.
-    BindMw(BindMw),
+    /// Binds a memory window as a [`BindMw`] says: nothing is sent.
+    BindMw {
+        /// The window's key as it is.
+        rkey: Rkey,
+        /// The window's key from now on.
+        new_rkey: Rkey,
+        /// The memory region.
+        lkey: Lkey,
+        /// First byte.
+        va: Va,
+        /// Bytes.
+        len: u64,
+        /// What the window grants.
+        access: AccessFlags,
+    },
+}
+
+/// The fields stand in the variant themselves, so that a [`SendOp`] is half a cache line.
+impl From<BindMw> for SendOp {
+    fn from(bind: BindMw) -> SendOp {
+        let BindMw { rkey, new_rkey, lkey, va, len, access } = bind;
+        SendOp::BindMw { rkey, new_rkey, lkey, va, len, access }
+    }
 }
 
 impl SendOp {
@@ -115,7 +136,7 @@ impl SendOp {
             SendOp::Send { .. }
             | SendOp::Write { .. }
             | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw(_) => !qp_type.is_datagram(),
+            | SendOp::BindMw { .. } => !qp_type.is_datagram(),
             _ => qp_type == QpType::Rc,
         }
     }
@@ -165,7 +186,7 @@ impl SendOp {
 
     /// Local invalidate and bind: nothing is sent, no PSN is taken.
     pub fn is_local(&self) -> bool {
-        matches!(self, SendOp::LocalInvalidate { .. } | SendOp::BindMw(_))
+        matches!(self, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
     }
 
     /// The two ATOMIC operations.
@@ -199,10 +220,13 @@ pub struct RecvWr {
 /// Longest message of a work request, in bytes.
 pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
 
-/// A send work request in the send queue.
+/// A send work request in the send queue: one cache line, since with many QPs it is in no cache
+/// when it is sent and completed.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct SendWqe {
-    pub(crate) wr: SendWr,
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
     /// Total bytes of the scatter/gather list.
     pub(crate) len: u32,
     /// PSN of the first packet; set when the message's first packet is first sent.
@@ -212,22 +236,37 @@ pub(crate) struct SendWqe {
     /// Number of the message, RC; set with `first_psn`. The first is 1.
     pub(crate) ssn: Msn,
     pub(crate) num_sge: u8,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
     /// The payload is inline data.
     pub(crate) is_inline: bool,
 }
 
+const _: () = assert!(size_of::<Option<SendWqe>>() == 64);
+
 impl SendWqe {
     /// A work request without payload and PSNs.
     pub(crate) fn new(wr: &SendWr) -> SendWqe {
+        let SendWr { wr_id, op, signaled, solicited, fence } = *wr;
         SendWqe {
-            wr: *wr,
+            wr_id,
+            op,
             len: 0,
             first_psn: Psn::default(),
             psns: 0,
             ssn: Msn::default(),
             num_sge: 0,
+            signaled,
+            solicited,
+            fence,
             is_inline: false,
         }
+    }
+
+    /// The PSN after its last, once it has any.
+    pub(crate) fn end(&self) -> Psn {
+        self.first_psn.plus(self.psns)
     }
 }
 

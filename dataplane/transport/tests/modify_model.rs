@@ -212,7 +212,7 @@ fn change(rng: &mut Rng, pair: &Pair, to: Option<QpState>, from: QpState, mask: 
         CUR_STATE cur_state if rng.u8(..10) == 0 { Init } else { from };
         PKEY pkey Pkey(rng.u16(..));
         PORT port any_port(rng);
-        ACCESS access AccessFlags::from_bits_truncate(rng.u32(..));
+        ACCESS access AccessFlags::from_bits_truncate(rng.u8(..));
         AV path any_path(rng, pair);
         ALT_PATH alt_path AltPath {
             path: any_path(rng, pair),

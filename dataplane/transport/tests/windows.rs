@@ -37,7 +37,7 @@ fn bind(pair: &mut Pair, rkey: Rkey, new_rkey: Rkey, offset: u32) -> WcStatus {
         len: u64::from(LEN),
         access: AccessFlags::REMOTE_WRITE,
     };
-    done(pair, B, SendOp::BindMw(bind), 0)
+    done(pair, B, bind.into(), 0)
 }
 
 #[test]

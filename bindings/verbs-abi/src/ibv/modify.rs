@@ -77,8 +77,8 @@ fn mtu_of(code: u32) -> Result<PathMtu, Errno> {
 }
 
 /// What a peer may do. Hints and what concerns memory only are no rights.
-pub(crate) fn access_of(flags: u32) -> AccessFlags {
-    AccessFlags::from_bits_truncate(flags)
+fn access_of(flags: u32) -> AccessFlags {
+    AccessFlags::from_bits_truncate(flags as u8)
 }
 
 /// A way as C has it. `ports` are the device's.
@@ -191,7 +191,7 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
         rq_psn: attr.rq_psn.value(),
         sq_psn: attr.sq_psn.value(),
         dest_qp_num: attr.dest_qpn.value(),
-        qp_access_flags: attr.access.bits(),
+        qp_access_flags: attr.access.bits().into(),
         cap: qp::cap_of(qp),
         ah_attr: ah_attr_of(&attr.path, attr.port, ports),
         alt_ah_attr: alt.map_or_else(empty_ah_attr, alt_ah),

@@ -102,6 +102,11 @@ impl Mr {
     }
 }
 
+/// What memory is to be open for. EINVAL for a flag that is no right.
+pub(super) fn rights_of(flags: c_uint) -> Result<AccessFlags, Errno> {
+    u8::try_from(flags).ok().and_then(AccessFlags::from_bits).ok_or(Errno::EINVAL)
+}
+
 /// The rights of a region, and whether it begins at address 0.
 struct Access {
     rights: AccessFlags,
@@ -119,7 +124,7 @@ impl Access {
         if rights & LACKING != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        let rights = AccessFlags::from_bits(rights).ok_or(Errno::EINVAL)?;
+        let rights = rights_of(rights)?;
         if rights.intersects(WRITES) && !rights.contains(AccessFlags::LOCAL_WRITE) {
             return Err(Errno::EINVAL);
         }

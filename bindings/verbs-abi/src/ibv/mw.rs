@@ -9,7 +9,7 @@
 use std::ffi::{c_int, c_uint};
 
 use uroce::raw::BindMw;
-use uroce::{AccessFlags, Lkey, MemoryWindow, MwType, Rkey, Va};
+use uroce::{Lkey, MemoryWindow, MwType, Rkey, Va};
 
 use super::context;
 use super::pd::{self, Pd};
@@ -17,7 +17,7 @@ use crate::abi::{self, ibv_mw, ibv_mw_bind_info, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Held, Object, number, object};
-use crate::ibv::mr::Mr;
+use crate::ibv::mr::{Mr, rights_of};
 use crate::runtime;
 
 /// A memory window.
@@ -83,7 +83,7 @@ pub(crate) fn binding(
     info: &ibv_mw_bind_info,
 ) -> Result<BindMw, Errno> {
     let window = Mw::registry().get(mw)?;
-    let access = AccessFlags::from_bits(info.mw_access_flags).ok_or(Errno::EINVAL)?;
+    let access = rights_of(info.mw_access_flags)?;
     let lkey = if info.length == 0 {
         0
     } else {

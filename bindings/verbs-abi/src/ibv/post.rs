@@ -147,7 +147,7 @@ unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_BIND_MW => {
             // SAFETY: the opcode says that it is this one.
             let bind = unsafe { &wr.__bindgen_anon_2.bind_mw };
-            SendOp::BindMw(mw::binding(bind.mw, bind.rkey, &bind.bind_info)?)
+            mw::binding(bind.mw, bind.rkey, &bind.bind_info)?.into()
         }
         _ => return Err(Errno::EINVAL),
     })
@@ -295,7 +295,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         // SAFETY: what programs pass is theirs or NULL.
         let bind = unsafe { entry::read(bind) }?;
         let rkey = mw::next_key_of_type_1(window)?;
-        let op = SendOp::BindMw(mw::binding(window, rkey, &bind.bind_info)?);
+        let op = mw::binding(window, rkey, &bind.bind_info)?.into();
         let request = request_of(qp, bind.wr_id, op, bind.send_flags)?;
         let nothing = SendData::Sges(&[]);
         qp.sq.with(|sq| sq.queue.batch()?.push(&request, nothing))??;

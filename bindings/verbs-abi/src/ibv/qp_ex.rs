@@ -167,7 +167,7 @@ unsafe extern "C" fn wr_bind_mw(
     begin_with(qp, || {
         // SAFETY: what programs pass is theirs or NULL.
         let info = unsafe { entry::read(info) }?;
-        mw::binding(window, rkey, &info).map(SendOp::BindMw)
+        mw::binding(window, rkey, &info).map(SendOp::from)
     });
 }
 

@@ -9,6 +9,7 @@
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
 use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
+use std::slice;
 use std::sync::Arc;
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
@@ -211,29 +212,19 @@ impl<W: Copy> RingFeed<W> {
     /// Takes up to `limit` requests in the order of their posting.
     #[inline]
     pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
-        let mut taken = 0;
-        while taken < limit {
-            let Ok(Queued { wr, num_sge, first }) = self.wrs.pop() else { break };
-            match num_sge as usize {
-                0 => take(&wr, &[]),
-                1 => take(&wr, &[first]),
-                count => take(&wr, &self.list(first, count)[..count]),
+        let taken = limit.min(self.waiting());
+        let Ok(chunk) = self.wrs.read_chunk(taken as usize) else { return 0 };
+        let (oldest, rest) = chunk.as_slices();
+        for queued in oldest.iter().chain(rest) {
+            match queued.num_sge as usize {
+                0 => take(&queued.wr, &[]),
+                1 => take(&queued.wr, slice::from_ref(&queued.first)),
+                count => take(&queued.wr, &list(queued.first, &mut self.sges, count)[..count]),
             }
-            taken += 1;
         }
+        chunk.commit_all();
         self.taken = self.taken.wrapping_add(taken);
         taken
-    }
-
-    /// The SGEs of the request that was taken last.
-    fn list(&mut self, first: Sge, count: usize) -> [Sge; MAX_SGE as usize] {
-        let mut list = [NO_SGE; MAX_SGE as usize];
-        list[0] = first;
-        for sge in &mut list[1..count] {
-            // They were put there before the request.
-            *sge = self.sges.pop().unwrap_or(NO_SGE);
-        }
-        list
     }
 
     /// Tells the application what has been retired, if the core still has `left`.
@@ -245,4 +236,15 @@ impl<W: Copy> RingFeed<W> {
             shared.publish_retired(which, retired);
         }
     }
+}
+
+/// A request's `count` SGEs: the first, and the next of those in the other ring.
+fn list(first: Sge, further: &mut Consumer<Sge>, count: usize) -> [Sge; MAX_SGE as usize] {
+    let mut list = [NO_SGE; MAX_SGE as usize];
+    list[0] = first;
+    for sge in &mut list[1..count] {
+        // They were put there before the request.
+        *sge = further.pop().unwrap_or(NO_SGE);
+    }
+    list
 }

@@ -27,7 +27,7 @@ pub(crate) struct Attributes {
     pub(crate) path_mig_state: PathMigState,
     other: PackedPath,
     pub(crate) state: QpState,
-    access: u8,
+    pub(crate) access: AccessFlags,
     pub(crate) path_mtu: PathMtu,
     pub(crate) dest_qpn: Qpn,
     pub(crate) rq_psn: Psn,
@@ -56,7 +56,7 @@ impl Default for Attributes {
             path_mig_state: PathMigState::Migrated,
             other: PackedPath::default(),
             state: QpState::Reset,
-            access: 0,
+            access: AccessFlags::empty(),
             path_mtu: PathMtu::B1024,
             dest_qpn: Qpn::default(),
             rq_psn: Psn::default(),
@@ -75,11 +75,6 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    #[inline]
-    pub(crate) fn access(&self) -> AccessFlags {
-        AccessFlags::from_bits_truncate(u32::from(self.access))
-    }
-
     /// Which of those have been given that may be given before they are needed.
     pub(crate) fn given(&self) -> AttrMask {
         let mut mask = AttrMask::empty();
@@ -143,7 +138,7 @@ impl Attributes {
             state: self.state,
             pkey: self.pkey,
             port: self.port,
-            access: self.access(),
+            access: self.access,
             path: self.primary().path,
             alt_path: self.has_alternate().then(|| self.other.unpack()),
             path_mig_state: self.path_mig_state,
@@ -177,7 +172,7 @@ impl Attributes {
         if let Some(alternate) = &change.alt_path {
             self.other = PackedPath::pack(alternate, Kind::Alternate);
         }
-        set(&mut self.access, change.access.map(|access| access.bits() as u8));
+        set(&mut self.access, change.access);
         set(&mut self.pkey, change.pkey);
         set(&mut self.port, change.port);
         set(&mut self.rate_limit, change.rate_limit);
@@ -197,8 +192,6 @@ impl Attributes {
         set(&mut self.en_sqd_async_notify, change.en_sqd_async_notify);
     }
 }
-
-const _: () = assert!(AccessFlags::all().bits() <= u8::MAX as u32);
 
 /// What a [`PackedPath`] is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -178,8 +178,8 @@ impl Requester {
         if self.acknowledge_before(psn, context, env)? == Acked::Gap {
             return Ok(());
         }
-        let Some(&wqe) = self.sq.front() else { return Ok(()) };
-        if !matches!(wqe.wr.op, SendOp::Read { .. }) {
+        let Some(wqe) = self.sq.front() else { return Ok(()) };
+        if !matches!(wqe.op, SendOp::Read { .. }) {
             return Err(WcStatus::BadRespErr);
         }
         let mtu = context.mtu();
@@ -192,7 +192,7 @@ impl Requester {
             return Err(WcStatus::LocLenErr);
         }
         let at = self.sq.head();
-        self.sq.scatter(at, &wqe, offset, packet.payload, context.by, env)?;
+        self.sq.scatter(at, wqe, offset, packet.payload, context.by, env)?;
         self.unacked_psn = psn.next();
         if is_last {
             self.succeed_front(context.by.qpn, env);
@@ -211,13 +211,13 @@ impl Requester {
         if self.acknowledge_before(psn, context, env)? == Acked::Gap {
             return Ok(());
         }
-        let Some(&wqe) = self.sq.front() else { return Ok(()) };
+        let Some(wqe) = self.sq.front() else { return Ok(()) };
         //= check C11 — an ATOMIC response to something else is an error
-        if !wqe.wr.op.is_atomic() {
+        if !wqe.op.is_atomic() {
             return Err(WcStatus::BadRespErr);
         }
         let original = packet.ext.atomic_ack.original.to_ne_bytes();
-        self.sq.scatter(self.sq.head(), &wqe, 0, &original, context.by, env)?;
+        self.sq.scatter(self.sq.head(), wqe, 0, &original, context.by, env)?;
         self.unacked_psn = psn.next();
         self.succeed_front(context.by.qpn, env);
         self.made_progress(context);
@@ -236,12 +236,12 @@ impl Requester {
         let before = self.unacked_psn;
         let mut acked = Acked::All;
         while self.unacked_psn.is_before(limit) {
-            let Some(&wqe) = self.sq.front() else { break };
-            if wqe.wr.op.is_read_or_atomic() && !seeded!(AckCompletesRead) {
+            let Some(wqe) = self.sq.front() else { break };
+            if wqe.op.is_read_or_atomic() && !seeded!(AckCompletesRead) {
                 acked = Acked::Gap;
                 break;
             }
-            let end = wqe.first_psn.plus(wqe.psns);
+            let end = wqe.end();
             if limit.is_before(end) {
                 self.unacked_psn = limit;
                 break;

@@ -140,19 +140,23 @@ impl Requester {
         if waits || self.in_flight() >= MAX_IN_FLIGHT {
             return Step::Idle;
         }
-        let Some(&wqe) = self.sq.get(self.cursor) else { return Step::Idle };
-        let wqe = match self.begin(wqe, context, env) {
-            Ok(wqe) => wqe,
-            Err(step) => return step,
-        };
-        if wqe.wr.op.is_read_or_atomic() && !self.may_ask(&wqe, context) {
+        if self.sq.get(self.cursor).is_none() {
             return Step::Idle;
         }
-        let is_probe = self.lacks_credit(&wqe);
+        if let Err(step) = self.begin(context, env) {
+            return step;
+        }
+        let wqe = self.sq.at(self.cursor);
+        let asks = wqe.op.is_read_or_atomic();
+        if asks && !self.may_ask(wqe, context) {
+            return Step::Idle;
+        }
+        let is_probe = self.lacks_credit(wqe);
         if is_probe && self.in_flight() > 0 && self.unasked == 0 {
             return Step::Idle;
         }
-        let (packet, end) = self.packet(&wqe, is_probe, context);
+        let (packet, end) = self.packet(wqe, is_probe, context);
+        let is_last = end == wqe.end();
         let ack_req = packet.bth.ack_req;
         let len = match env.transmit(&packet) {
             Ok(len) => len,
@@ -161,7 +165,20 @@ impl Requester {
                 return self.fail_in_order(WcStatus::LocProtErr);
             }
         };
-        self.advance(&wqe, end, ack_req, context, env);
+        if self.next_psn.is_before(self.end_psn) {
+            env.count(Counter::RetransmittedPackets);
+        }
+        self.next_psn = end;
+        if self.end_psn.is_before(end) {
+            self.end_psn = end;
+        }
+        if is_last {
+            self.cursor = self.cursor.wrapping_add(1);
+            self.skip_done();
+        }
+        self.rd_atomic += u8::from(asks);
+        self.unasked = if ack_req { 0 } else { self.unasked.saturating_add(1) };
+        self.retry.arm(context.attr, context.now);
         Step::Sent(len)
     }
 
@@ -181,7 +198,7 @@ impl Requester {
     /// asking for its acknowledgement and with it for credits.
     //= check A19 — without credit one packet probes
     fn lacks_credit(&self, wqe: &SendWqe) -> bool {
-        self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.wr.op.needs_receive()
+        self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.op.needs_receive()
     }
 
     /// Goes back to `psn`, which is outstanding, to send again from there.
@@ -190,11 +207,11 @@ impl Requester {
         let mut at = self.sq.head();
         let mut rd_atomic = 0;
         while let Some(wqe) = self.sq.get(at) {
-            let is_beyond = !psn.is_before(wqe.first_psn.plus(wqe.psns));
+            let is_beyond = !psn.is_before(wqe.end());
             if at == self.begun || !is_beyond {
                 break;
             }
-            rd_atomic += u8::from(wqe.wr.op.is_read_or_atomic());
+            rd_atomic += u8::from(wqe.op.is_read_or_atomic());
             at = at.wrapping_add(1);
         }
         self.cursor = at;
@@ -205,9 +222,7 @@ impl Requester {
     /// Completes the oldest WQE, and with it what needed no packet and only waited for its turn.
     pub(super) fn succeed_front(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.complete_front(qpn, WcStatus::Success, out);
-        while self.begun != self.sq.head()
-            && self.sq.front().is_some_and(|wqe| wqe.wr.op.is_local())
-        {
+        while self.begun != self.sq.head() && self.sq.front().is_some_and(|wqe| wqe.op.is_local()) {
             self.complete_front(qpn, WcStatus::Success, out);
         }
     }
@@ -215,10 +230,12 @@ impl Requester {
     /// Completes the oldest WQE with a status.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         let at = self.sq.head();
-        let Some(wqe) = self.sq.complete_front(qpn, status, out) else { return };
+        let Some(wqe) = self.sq.front() else { return };
+        let asked = wqe.op.is_read_or_atomic();
+        self.sq.complete_front(qpn, status, out);
         if self.cursor == at {
             self.cursor = at.wrapping_add(1);
-        } else if wqe.wr.op.is_read_or_atomic() {
+        } else if asked {
             self.rd_atomic -= 1;
         }
         if self.begun == at {
@@ -246,48 +263,44 @@ impl Requester {
     /// Begins the WQE at the cursor unless it was begun: it is checked and gets its PSNs, or it is
     /// carried out at once.
     #[inline]
-    fn begin(
-        &mut self,
-        wqe: SendWqe,
-        context: &Context<'_>,
-        env: &mut impl Env,
-    ) -> Result<SendWqe, Step> {
+    fn begin(&mut self, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
         if self.cursor != self.begun {
-            return Ok(wqe);
+            return Ok(());
         }
+        let wqe = self.sq.at(self.cursor);
         //= check H4 — in SQD no new message starts
         if context.attr.state != crate::QpState::Rts && !seeded!(StartsInSqd) {
             return Err(Step::Idle);
         }
         //= check C15 — behind a fence nothing starts before all READs and ATOMICs are answered
-        if wqe.wr.fence && self.rd_atomic > 0 {
+        if wqe.fence && self.rd_atomic > 0 {
             return Err(Step::Idle);
         }
-        if wqe.wr.op.is_local() {
-            return Err(self.carry_out(&wqe, context, env));
+        if wqe.op.is_local() {
+            return Err(self.carry_out(context, env));
         }
-        if wqe.wr.op.is_read_or_atomic() && context.attr.max_rd_atomic == 0 {
+        if wqe.op.is_read_or_atomic() && context.attr.max_rd_atomic == 0 {
             return Err(self.fail_in_order(WcStatus::LocQpOpErr));
         }
-        if let Err(status) = self.sq.check_memory(self.cursor, &wqe, context.by, env) {
+        if let Err(status) = self.sq.check_memory(self.cursor, wqe, context.by, env) {
             return Err(self.fail_in_order(status));
         }
         self.begun = self.cursor.wrapping_add(1);
         let (first_psn, ssn) = (self.end_psn, self.next_ssn);
         self.next_ssn = ssn.next();
-        let wqe_at_cursor = self.sq.at_mut(self.cursor);
-        wqe_at_cursor.first_psn = first_psn;
-        wqe_at_cursor.ssn = ssn;
-        Ok(*wqe_at_cursor)
+        let wqe = self.sq.at_mut(self.cursor);
+        wqe.first_psn = first_psn;
+        wqe.ssn = ssn;
+        Ok(())
     }
 
     /// Carries out the local operation at the cursor; it completes when it is the oldest.
     #[cold]
-    fn carry_out(&mut self, wqe: &SendWqe, context: &Context<'_>, env: &mut impl Env) -> Step {
-        if carry_out(&wqe.wr.op, context.by, env).is_err() {
+    fn carry_out(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let at = self.cursor;
+        if carry_out(&self.sq.at(at).op, context.by, env).is_err() {
             return self.fail_in_order(WcStatus::MwBindErr);
         }
-        let at = self.cursor;
         self.sq.at_mut(at).first_psn = self.end_psn;
         self.cursor = at.wrapping_add(1);
         self.begun = self.cursor;
@@ -309,7 +322,7 @@ impl Requester {
         is_probe: bool,
         context: &Context<'a>,
     ) -> (Outbound<'a>, Psn) {
-        match wqe.wr.op {
+        match wqe.op {
             SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
             SendOp::CompareSwap { va, rkey, compare, swap } => {
                 let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
@@ -323,7 +336,7 @@ impl Requester {
                 let psn = self.next_psn;
                 let mut packet = data_packet(&self.sq, self.cursor, wqe, psn, context, OpCode::rc);
                 let end = psn.next();
-                let is_last = end == wqe.first_psn.plus(wqe.psns);
+                let is_last = end == wqe.end();
                 //= check A16 — the last packet of a message asks for its acknowledgement
                 packet.bth.ack_req = is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1;
                 (packet, end)
@@ -369,40 +382,14 @@ impl Requester {
         context: &Context<'a>,
     ) -> (Outbound<'a>, Psn) {
         let bth = context.bth(opcode, self.next_psn, 0);
-        let end = wqe.first_psn.plus(wqe.psns);
         let (path, payload) = (context.path(), Gather::EMPTY);
-        (Outbound { path, bth, ext, by: context.by, payload }, end)
-    }
-
-    /// The packet at the cursor went out.
-    fn advance(
-        &mut self,
-        wqe: &SendWqe,
-        end: Psn,
-        ack_req: bool,
-        context: &Context<'_>,
-        out: &mut impl Output,
-    ) {
-        if self.next_psn.is_before(self.end_psn) {
-            out.count(Counter::RetransmittedPackets);
-        }
-        self.next_psn = end;
-        if self.end_psn.is_before(end) {
-            self.end_psn = end;
-        }
-        if end == wqe.first_psn.plus(wqe.psns) {
-            self.cursor = self.cursor.wrapping_add(1);
-            self.skip_done();
-        }
-        self.rd_atomic += u8::from(wqe.wr.op.is_read_or_atomic());
-        self.unasked = if ack_req { 0 } else { self.unasked.saturating_add(1) };
-        self.retry.arm(context.attr, context.now);
+        (Outbound { path, bth, ext, by: context.by, payload }, wqe.end())
     }
 
     /// Goes past local operations that were carried out before a rewind.
     fn skip_done(&mut self) {
         while self.cursor != self.begun
-            && self.sq.get(self.cursor).is_some_and(|wqe| wqe.wr.op.is_local())
+            && self.sq.get(self.cursor).is_some_and(|wqe| wqe.op.is_local())
         {
             self.cursor = self.cursor.wrapping_add(1);
         }

@@ -14,7 +14,6 @@ use crate::env::{Env, Output, TransmitError};
 use crate::queue::QpCaps;
 use crate::segment::data_packet;
 use crate::send_queue::{SendQueue, carry_out};
-use crate::wqe::SendWqe;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -51,13 +50,16 @@ impl Requester {
 
     /// Sends the next packet of the oldest WQE.
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        let Some(&wqe) = self.sq.front() else { return Step::Idle };
-        let wqe = match self.begin(wqe, context, env) {
-            Ok(wqe) => wqe,
-            Err(step) => return step,
-        };
+        if self.sq.len() == 0 {
+            return Step::Idle;
+        }
         let (at, psn) = (self.sq.head(), self.next_psn);
-        let packet = data_packet(&self.sq, at, &wqe, psn, context, OpCode::uc);
+        if let Err(step) = self.begin(at, context, env) {
+            return step;
+        }
+        let wqe = self.sq.at(at);
+        let is_last = psn.next() == wqe.end();
+        let packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::uc);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
@@ -66,40 +68,34 @@ impl Requester {
             }
         };
         self.next_psn = psn.next();
-        if self.next_psn == wqe.first_psn.plus(wqe.psns) {
+        if is_last {
             self.complete_front(context.by.qpn, WcStatus::Success, env);
         }
         Step::Sent(len)
     }
 
-    /// Begins the oldest WQE unless it was begun: it is checked and gets its PSNs, or it is carried
-    /// out at once.
-    fn begin(
-        &mut self,
-        wqe: SendWqe,
-        context: &Context<'_>,
-        env: &mut impl Env,
-    ) -> Result<SendWqe, Step> {
+    /// Begins the oldest WQE, which is at `at`, unless it was begun: it is checked and gets its
+    /// PSNs, or it is carried out at once.
+    fn begin(&mut self, at: u32, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
         if self.is_begun {
-            return Ok(wqe);
+            return Ok(());
         }
+        let wqe = self.sq.at(at);
         //= check H4 — in SQD no new message starts
         if context.attr.state != crate::QpState::Rts {
             return Err(Step::Idle);
         }
-        if wqe.wr.op.is_local() {
-            if carry_out(&wqe.wr.op, context.by, env).is_err() {
+        if wqe.op.is_local() {
+            if carry_out(&wqe.op, context.by, env).is_err() {
                 return Err(Step::Failed(WcStatus::MwBindErr));
             }
             self.complete_front(context.by.qpn, WcStatus::Success, env);
             return Err(Step::Done);
         }
-        let at = self.sq.head();
-        self.sq.check_memory(at, &wqe, context.by, env).map_err(Step::Failed)?;
+        self.sq.check_memory(at, wqe, context.by, env).map_err(Step::Failed)?;
         self.is_begun = true;
-        let wqe = self.sq.at_mut(at);
-        wqe.first_psn = self.next_psn;
-        Ok(*wqe)
+        self.sq.at_mut(at).first_psn = self.next_psn;
+        Ok(())
     }
 
     /// Completes the oldest WQE with a status.

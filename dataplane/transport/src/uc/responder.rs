@@ -93,7 +93,7 @@ impl Responder {
             return Err(MESSAGE);
         }
         let needed = access_needed(packet.op.operation);
-        if !needed.is_some_and(|needed| context.attr.access().contains(needed)) {
+        if !needed.is_some_and(|needed| context.attr.access.contains(needed)) {
             return Err(MESSAGE);
         }
         if needs_receive(packet) && !self.rq.ensure(env) {

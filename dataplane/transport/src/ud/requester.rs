@@ -63,7 +63,7 @@ impl Requester {
         if context.attr.state != crate::QpState::Rts {
             return Step::Idle;
         }
-        let SendOp::SendTo { ah, dest_qpn, qkey, imm } = wqe.wr.op else {
+        let SendOp::SendTo { ah, dest_qpn, qkey, imm } = wqe.op else {
             unreachable!("posts are of the service")
         };
         //= check L4 — a datagram longer than the path MTU is a local error
@@ -74,7 +74,7 @@ impl Requester {
             Some(_) => OpCode::UD_SEND_ONLY_WITH_IMMEDIATE,
             None => OpCode::UD_SEND_ONLY,
         };
-        let solicited = wqe.wr.solicited;
+        let solicited = wqe.solicited;
         let bth = Bth { dest_qpn, solicited, ..context.bth(opcode, self.next_psn, wqe.len) };
         let is_ours = qkey.0 & CONTROLLED != 0;
         let qkey: Qkey = if is_ours { context.attr.qkey } else { qkey };

@@ -62,7 +62,7 @@ fn what_needs_no_packet_completes_in_its_turn_and_happens_once() {
     let window = window(&mut pair);
     pair.rule(Rule::drop().from(B).nth(1));
     let first = pair.write(A, 600);
-    let bind = pair.post(A, SendOp::BindMw(window), &[]);
+    let bind = pair.post(A, window.into(), &[]);
     let second = pair.write(A, 600);
     let invalidate = pair.post(A, SendOp::LocalInvalidate { rkey: window.new_rkey }, &[]);
     let last = pair.write(A, 10);
@@ -85,7 +85,7 @@ fn what_was_done_without_a_packet_is_not_done_again_after_a_loss() {
     pair.rule(Rule::drop().from(A).psn(pair.psn(A, 0)).nth(1));
     let first = pair.write(A, 10);
     // A second bind of a bound type 2 window would fail.
-    let bind = pair.post(A, SendOp::BindMw(window), &[]);
+    let bind = pair.post(A, window.into(), &[]);
     let last = pair.write(A, 10);
     pair.run();
     assert_all_succeeded(&mut pair, A, Side::Send, &[first, bind, last]);
@@ -183,7 +183,7 @@ fn each_service_takes_its_own_operations_and_no_other() {
             (SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 }, &[Rc], 8, false),
             (SendOp::FetchAdd { va, rkey, add: 1 }, &[Rc], 8, false),
             (SendOp::LocalInvalidate { rkey }, &[Rc, Uc], 0, false),
-            (SendOp::BindMw(bind), &[Rc, Uc], 0, false),
+            (bind.into(), &[Rc, Uc], 0, false),
         ];
         let sge = pair.local(A).sge(0, 8);
         for (op, services, len, takes_inline) in ops {

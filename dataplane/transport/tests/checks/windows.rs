@@ -33,7 +33,7 @@ fn bound(kind: WindowType, change: impl FnOnce(&mut BindMw)) -> (Pair, Rkey) {
     let rkey = pair.world.node_mut(B as u16).memory.allocate_window(Pd(1), kind);
     let mut bind = binding(&pair, rkey);
     change(&mut bind);
-    pair.post(B, SendOp::BindMw(bind), &[]);
+    pair.post(B, bind.into(), &[]);
     pair.run();
     assert_eq!(only_success(&mut pair, B, Side::Send).opcode, WcOpcode::BindMw);
     assert_eq!(pair.seen(B), [], "binding sends nothing");
@@ -100,7 +100,7 @@ fn a_window_of_another_domain_can_neither_be_bound_nor_used() {
         let mut pair = Pair::rts();
         let rkey = pair.world.node_mut(B as u16).memory.allocate_window(Pd(2), kind);
         let bind = binding(&pair, rkey);
-        let wr_id = pair.post(B, SendOp::BindMw(bind), &[]);
+        let wr_id = pair.post(B, bind.into(), &[]);
         pair.run();
         assert_eq!(statuses(&mut pair, B, Side::Send), [(wr_id, WcStatus::MwBindErr)]);
 
@@ -159,7 +159,7 @@ fn a_key_of_a_former_binding_opens_nothing() {
     let (mut pair, former) = bound(WindowType::Two, |_| ());
     pair.post(B, SendOp::LocalInvalidate { rkey: former }, &[]);
     let again = BindMw { rkey: former, new_rkey: Rkey(former.0 ^ 2), ..binding(&pair, former) };
-    pair.post(B, SendOp::BindMw(again), &[]);
+    pair.post(B, again.into(), &[]);
     pair.run();
     let opcodes: Vec<WcOpcode> = pair.take(B, Side::Send).iter().map(|cqe| cqe.opcode).collect();
     assert_eq!(opcodes, [WcOpcode::LocalInv, WcOpcode::BindMw]);
@@ -254,7 +254,7 @@ fn a_bind_that_is_not_allowed_fails_the_send_queue() {
         let rkey = pair.world.node_mut(B as u16).memory.allocate_window(Pd(1), WindowType::Two);
         let mut bind = binding(&pair, rkey);
         change(&mut bind);
-        let wr_id = pair.post(B, SendOp::BindMw(bind), &[]);
+        let wr_id = pair.post(B, bind.into(), &[]);
         let behind = pair.write(B, 8);
         pair.run();
         let expected = [(wr_id, WcStatus::MwBindErr), (behind, WcStatus::WrFlushErr)];

@@ -97,3 +97,34 @@ impl<T> Consumer<T> {
         value.ok_or(())
     }
 }
+
+impl<T: Copy> Consumer<T> {
+    pub(crate) fn read_chunk(&mut self, count: usize) -> Result<ReadChunk<'_, T>, usize> {
+        let head = self.0.head.load(Relaxed);
+        let waiting = self.0.tail.load(Acquire) - head;
+        if waiting < count {
+            return Err(waiting);
+        }
+        // SAFETY: between `head` and `tail`: the consumer's.
+        let read = |at| self.0.slot(at).with(|place| unsafe { *place });
+        let values = (head..head + count).filter_map(read).collect();
+        Ok(ReadChunk { shared: &self.0, head, values })
+    }
+}
+
+/// The oldest values, whose room is the producer's again once they are committed.
+pub(crate) struct ReadChunk<'a, T> {
+    shared: &'a Shared<T>,
+    head: usize,
+    values: Vec<T>,
+}
+
+impl<T> ReadChunk<'_, T> {
+    pub(crate) fn as_slices(&self) -> (&[T], &[T]) {
+        (&self.values, &[])
+    }
+
+    pub(crate) fn commit_all(self) {
+        self.shared.head.store(self.head + self.values.len(), Release);
+    }
+}

@@ -103,7 +103,7 @@ fn ring(input: &mut Input<'_>) {
             list.push_back((next, value));
             next += 1;
         } else {
-            assert_eq!(ring.pop(), list.pop_front().map(|(_, value)| value));
+            assert_eq!(ring.pop().copied(), list.pop_front().map(|(_, value)| value));
         }
         assert_eq!((ring.len() as usize, ring.is_empty()), (list.len(), list.is_empty()));
         assert_eq!(ring.tail().wrapping_sub(ring.head()), ring.len());

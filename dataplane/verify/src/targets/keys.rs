@@ -96,7 +96,7 @@ fn accessor(input: &mut Input<'_>) -> Accessor {
 fn rights(input: &mut Input<'_>) -> AccessFlags {
     match input.u8() {
         byte if byte < 0x80 => AccessFlags::all(),
-        byte => AccessFlags::from_bits_truncate(u32::from(byte)),
+        byte => AccessFlags::from_bits_truncate(byte),
     }
 }
 

@@ -89,7 +89,7 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Verdict> {
         let needed = access_needed(packet.op.operation);
-        check(needed.is_some_and(|needed| context.attr.access().contains(needed)))
+        check(needed.is_some_and(|needed| context.attr.access.contains(needed)))
     }
 
     /// Is there a receive WQE, or a place to keep the READ or ATOMIC?
