@@ -155,9 +155,12 @@ impl Requester {
         if is_probe && self.in_flight() > 0 && self.unasked == 0 {
             return Step::Idle;
         }
-        let (packet, end) = self.packet(wqe, is_probe, context);
+        // What asks for data takes all of its PSNs at once.
+        let end = if asks { wqe.end() } else { self.next_psn.next() };
         let is_last = end == wqe.end();
-        let ack_req = packet.bth.ack_req;
+        //= check A16 — the last packet of a message asks for its acknowledgement
+        let ack_req = !asks && (is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1);
+        let packet = self.packet(wqe, ack_req, context);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
@@ -315,31 +318,24 @@ impl Requester {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
-    /// The packet at `next_psn` of `wqe`, and the PSN that follows it.
-    fn packet<'a>(
-        &'a self,
-        wqe: &SendWqe,
-        is_probe: bool,
-        context: &Context<'a>,
-    ) -> (Outbound<'a>, Psn) {
+    /// The packet at `next_psn` of `wqe`.
+    #[inline]
+    fn packet<'a>(&'a self, wqe: &SendWqe, ack_req: bool, context: &Context<'a>) -> Outbound<'a> {
         match wqe.op {
             SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
             SendOp::CompareSwap { va, rkey, compare, swap } => {
                 let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
-                self.atomic_packet(wqe, context, OpCode::RC_COMPARE_SWAP, atomic)
+                self.atomic_packet(context, OpCode::RC_COMPARE_SWAP, atomic)
             }
             SendOp::FetchAdd { va, rkey, add } => {
                 let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
-                self.atomic_packet(wqe, context, OpCode::RC_FETCH_ADD, atomic)
+                self.atomic_packet(context, OpCode::RC_FETCH_ADD, atomic)
             }
             _ => {
-                let psn = self.next_psn;
-                let mut packet = data_packet(&self.sq, self.cursor, wqe, psn, context, OpCode::rc);
-                let end = psn.next();
-                let is_last = end == wqe.end();
-                //= check A16 — the last packet of a message asks for its acknowledgement
-                packet.bth.ack_req = is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1;
-                (packet, end)
+                let (at, psn) = (self.cursor, self.next_psn);
+                let mut packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::rc);
+                packet.bth.ack_req = ack_req;
+                packet
             }
         }
     }
@@ -353,37 +349,35 @@ impl Requester {
         context: &Context<'a>,
         va: Va,
         rkey: Rkey,
-    ) -> (Outbound<'a>, Psn) {
+    ) -> Outbound<'a> {
         let offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
         let offset = offset - if seeded!(ReadResumedWrong) { offset.min(context.mtu()) } else { 0 };
         let va = Va(va.0.wrapping_add(u64::from(offset)));
         let reth = Reth { va, rkey, dma_len: wqe.len - offset };
         let ext = ExtHeaders { reth, ..ExtHeaders::default() };
         //= check C1 — a READ takes as many PSNs as it has response packets
-        self.request(wqe, OpCode::RC_RDMA_READ_REQUEST, ext, context)
+        self.request(OpCode::RC_RDMA_READ_REQUEST, ext, context)
     }
 
     fn atomic_packet<'a>(
         &'a self,
-        wqe: &SendWqe,
         context: &Context<'a>,
         opcode: OpCode,
         atomic: AtomicEth,
-    ) -> (Outbound<'a>, Psn) {
-        self.request(wqe, opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
+    ) -> Outbound<'a> {
+        self.request(opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
     }
 
     /// A packet without payload that asks for data.
     fn request<'a>(
         &'a self,
-        wqe: &SendWqe,
         opcode: OpCode,
         ext: ExtHeaders,
         context: &Context<'a>,
-    ) -> (Outbound<'a>, Psn) {
+    ) -> Outbound<'a> {
         let bth = context.bth(opcode, self.next_psn, 0);
         let (path, payload) = (context.path(), Gather::EMPTY);
-        (Outbound { path, bth, ext, by: context.by, payload }, wqe.end())
+        Outbound { path, bth, ext, by: context.by, payload }
     }
 
     /// Goes past local operations that were carried out before a rewind.
