@@ -10,6 +10,7 @@ use super::{
     Shard, Way, group,
 };
 use uroce_transport::Qp;
+use uroce_wire::Operation;
 
 /// A packet whose opcode no service has: an RC QP answers it.
 #[cold]
@@ -70,10 +71,12 @@ pub(super) fn deliver(
     around: &mut Around<'_>,
 ) -> Result<(), DropReason> {
     let now = around.now;
+    let operation = inbound.packet.op.operation;
     let result = shard.input(place.index, around, |qp, feeds, env| {
         check_place(qp, qpn)?;
         // A packet consumes one receive at most. The oldest may be in use by a message.
-        if qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
+        let may_consume = matches!(operation, Operation::Send | Operation::Write);
+        if may_consume && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.feed_rq(qp, env);
         }
         qp.handle_packet(now, inbound, env)
