@@ -198,7 +198,6 @@ struct Sender<'a> {
     /// Whether the end of the time is the end, whatever is outstanding.
     leaves: bool,
     left: bool,
-    list: Vec<SendWr<'a>>,
     timeline: Timeline,
     completed: u64,
     first_post: u64,
@@ -224,7 +223,6 @@ impl<'a> Sender<'a> {
             deadline,
             leaves,
             left: false,
-            list: Vec::with_capacity(plan.post_list as usize),
             timeline: Timeline::new(messages, !plan.no_peak),
             completed: 0,
             first_post: now,
@@ -268,12 +266,8 @@ impl<'a> Sender<'a> {
             let request = self.request(lane, first);
             qp.post_send(&request).step("posting")?;
         } else {
-            self.list.clear();
-            for number in first..first + count {
-                let request = self.request(lane, number);
-                self.list.push(request);
-            }
-            qp.post_sends(&self.list).step("posting")?;
+            let requests = (first..first + count).map(|number| self.request(lane, number));
+            qp.post_sends(requests).step("posting")?;
         }
         self.counts[lane].posted += count;
         Ok(())

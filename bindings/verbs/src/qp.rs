@@ -14,6 +14,7 @@ pub use control::QpControl;
 pub use init::QpInit;
 pub use queues::{PostListError, RecvQueue, SendQueue};
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uroce_controlplane::{AlternateVector, PathError, RequestError, random_psn};
@@ -143,7 +144,10 @@ impl QueuePair {
     ///
     /// See [`SendQueue::post_sends`].
     #[inline]
-    pub fn post_sends(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostListError> {
+    pub fn post_sends<'a>(
+        &mut self,
+        wrs: impl IntoIterator<Item = impl Borrow<SendWr<'a>>>,
+    ) -> Result<(), PostListError> {
         self.sq.post_sends(wrs)
     }
 

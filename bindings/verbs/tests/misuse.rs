@@ -147,7 +147,7 @@ fn a_full_queue_and_a_long_list_are_refused_and_change_nothing() {
         Err(PostError::AtomicLength)
     );
     // The peer has posted nothing, so nothing leaves the queue.
-    let error = qp.post_sends(&[send(1); 6]).unwrap_err();
+    let error = qp.post_sends([send(1); 6]).unwrap_err();
     assert_eq!((error.posted, error.error), (4, PostError::QueueFull));
     let error = qp.post_recvs(&[RecvWr::new(&slices[..1]); 3]).unwrap_err();
     assert_eq!((error.posted, error.error), (2, PostError::QueueFull));

@@ -373,7 +373,7 @@ fn a_fenced_send_waits_for_the_reads_before_it() {
         let (from, to) = (right.memory.remote(), right.memory.remote());
         let to = to.slice(500_000, LEN as u64).unwrap();
         let wrs = [SendWr::read(&local, from), SendWr::write(&local, to).fenced().signaled()];
-        left.qp.post_sends(&wrs).unwrap();
+        left.qp.post_sends(wrs).unwrap();
         left.done();
         assert_eq!(right.bytes(500_000, LEN), message, "round {round}");
     }

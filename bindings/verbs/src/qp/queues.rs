@@ -1,5 +1,6 @@
 //! The two halves that work requests are posted to.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uroce_engine::{RecvQueueEnd, SendQueueEnd};
@@ -57,10 +58,13 @@ impl SendQueue {
     ///
     /// The first that was refused ends the list; see [`PostListError`].
     #[inline]
-    pub fn post_sends(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostListError> {
+    pub fn post_sends<'a>(
+        &mut self,
+        wrs: impl IntoIterator<Item = impl Borrow<SendWr<'a>>>,
+    ) -> Result<(), PostListError> {
         let mut batch = self.end.batch().map_err(|error| PostListError { posted: 0, error })?;
-        for (posted, wr) in wrs.iter().enumerate() {
-            wr.push_to(&mut batch).map_err(|error| PostListError { posted, error })?;
+        for (posted, wr) in wrs.into_iter().enumerate() {
+            wr.borrow().push_to(&mut batch).map_err(|error| PostListError { posted, error })?;
         }
         Ok(())
     }

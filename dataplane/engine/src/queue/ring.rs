@@ -9,8 +9,8 @@
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
 use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
-use std::slice;
 use std::sync::Arc;
+use std::{iter, slice};
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
 
@@ -182,7 +182,8 @@ impl<W: Copy> RingEnd<W> {
         }
         let queued = Queued { wr, num_sge: sges.len() as u32, first: *first };
         // There is room: as many slots as the queue is deep, and `room` of them free.
-        self.wrs.push(queued).map_err(|_| PostError::QueueFull)?;
+        let slot = self.wrs.write_chunk_uninit(1).map_err(|_| PostError::QueueFull)?;
+        slot.fill_from_iter(iter::once(queued));
         self.posted = self.posted.wrapping_add(1);
         *room -= 1;
         Ok(())
