@@ -213,17 +213,20 @@ impl<W: Copy> RingFeed<W> {
     /// Takes up to `limit` requests in the order of their posting.
     #[inline]
     pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
-        let taken = limit.min(self.waiting());
-        let Ok(chunk) = self.wrs.read_chunk(taken as usize) else { return 0 };
-        let (oldest, rest) = chunk.as_slices();
-        for queued in oldest.iter().chain(rest) {
+        let mut taken = 0;
+        while taken < limit {
+            let Ok(chunk) = self.wrs.read_chunk(1) else { break };
+            let Some(queued) = chunk.as_slices().0.first() else { break };
             match queued.num_sge as usize {
                 0 => take(&queued.wr, &[]),
                 1 => take(&queued.wr, slice::from_ref(&queued.first)),
                 count => take(&queued.wr, &list(queued.first, &mut self.sges, count)[..count]),
             }
+            // One by one: where the core flushes, the application may be told of this request
+            // while the next one is used, and then finds its slot free.
+            chunk.commit_all();
+            taken += 1;
         }
-        chunk.commit_all();
         self.taken = self.taken.wrapping_add(taken);
         taken
     }
@@ -248,4 +251,28 @@ fn list(first: Sge, further: &mut Consumer<Sge>, count: usize) -> [Sge; MAX_SGE 
         *sge = further.pop().unwrap_or(NO_SGE);
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_left_its_slot_when_the_next_is_used() {
+        let (shared, doorbell) = (Arc::new(QpShared::new()), Arc::new(Doorbell::new(1)));
+        let spec = RingSpec { shared, doorbell, index: 0, depth: 2, max_sge: 2 };
+        let (mut end, mut feed) = ring(spec, Which::Send);
+        let sges = [NO_SGE; 2];
+        let mut room = 2;
+        (0..2).for_each(|wr| end.push(wr, &sges, &mut room).unwrap());
+        let mut used = Vec::new();
+        // The core may have told the application in the middle that the one before has left.
+        let taken = feed.take(2, |&wr: &i32, sges| {
+            used.push((wr, sges.len()));
+            let pushed = end.push(wr + 2, sges, &mut 1);
+            assert_eq!(pushed.is_ok(), wr > 0, "the slot of the one before is free, no other");
+        });
+        assert_eq!((taken, used), (2, vec![(0, 2), (1, 2)]));
+        assert_eq!(feed.waiting(), 1);
+    }
 }

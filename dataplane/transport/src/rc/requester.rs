@@ -165,6 +165,7 @@ impl Requester {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
+                self.take_back();
                 return self.fail_in_order(WcStatus::LocProtErr);
             }
         };
@@ -295,6 +296,16 @@ impl Requester {
         wqe.first_psn = first_psn;
         wqe.ssn = ssn;
         Ok(())
+    }
+
+    /// The WQE at the cursor cannot be sent: unless a packet of it was, it has not begun.
+    #[cold]
+    fn take_back(&mut self) {
+        let wqe = self.sq.at(self.cursor);
+        if wqe.first_psn == self.end_psn {
+            self.next_ssn = wqe.ssn;
+            self.begun = self.cursor;
+        }
     }
 
     /// Carries out the local operation at the cursor; it completes when it is the oldest.

@@ -324,6 +324,22 @@ fn a_draining_send_queue_finishes_what_it_began_and_begins_nothing() {
     assert_all_succeeded(&mut pair, A, Side::Send, &[second]);
 }
 
+#[test] //= check H4 test
+fn a_message_that_cannot_be_sent_has_not_begun() {
+    let mut pair = Pair::rts();
+    let first = pair.read(A, 1000);
+    let op = SendOp::Send { imm: None };
+    let bad = pair.post(A, op, &[Sge { lkey: Lkey(77), ..pair.local(A).sge(0, 8) }]);
+    let at = pair.at(A);
+    pair.world.modify(at, &QpChange::to(QpState::Sqd)).unwrap();
+    pair.run();
+    assert!(pair.qp(A).is_drained());
+    assert_all_succeeded(&mut pair, A, Side::Send, &[first]);
+    pair.world.modify(at, &QpChange::to(QpState::Rts)).unwrap();
+    pair.run();
+    assert_eq!(statuses(&mut pair, A, Side::Send), [(bad, WcStatus::LocProtErr)]);
+}
+
 #[test] //= check H6 test
 fn a_draining_send_queue_takes_new_attributes_only_once_it_is_drained() {
     let mut pair = Pair::rts();
