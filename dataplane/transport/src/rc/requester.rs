@@ -156,6 +156,7 @@ impl Requester {
             return Step::Idle;
         }
         // What asks for data takes all of its PSNs at once.
+        //= check C1 — a READ takes as many PSNs as it has response packets
         let end = if asks { wqe.end() } else { self.next_psn.next() };
         let is_last = end == wqe.end();
         //= check A16 — the last packet of a message asks for its acknowledgement
@@ -366,7 +367,6 @@ impl Requester {
         let va = Va(va.0.wrapping_add(u64::from(offset)));
         let reth = Reth { va, rkey, dma_len: wqe.len - offset };
         let ext = ExtHeaders { reth, ..ExtHeaders::default() };
-        //= check C1 — a READ takes as many PSNs as it has response packets
         self.request(OpCode::RC_RDMA_READ_REQUEST, ext, context)
     }
 
