@@ -3,7 +3,7 @@
 //! A check says yes or no; what a no means is the service's: a NAK with RC, a message dropped with
 //! UC.
 
-use uroce_wire::{OpInfo, Operation, Packet, Rkey, Va};
+use uroce_wire::{OpInfo, Operation, Packet, PathMtu, Rkey, Va};
 
 use crate::attr::AccessFlags;
 use crate::env::{Access, Accessor, Key, Memory, MemoryFault, Region};
@@ -86,14 +86,8 @@ impl Message {
 /// Does the payload's length suit the packet's place in its message?
 //= check E4 — First and Middle are full, Last is not empty, none is over the path MTU
 #[inline]
-pub(crate) fn fits_position(packet: &Packet<'_>, mtu: u32) -> bool {
-    let len = packet.payload.len() as u32;
-    let position = packet.op.position;
-    match (position.is_first(), position.is_last()) {
-        (_, false) => len == mtu,
-        (false, true) => (1..=mtu).contains(&len),
-        (true, true) => len <= mtu,
-    }
+pub(crate) fn fits_position(packet: &Packet<'_>, path_mtu: PathMtu) -> bool {
+    packet.op.payload.allows(packet.payload.len(), path_mtu)
 }
 
 /// Does the packet need a receive WQE?

@@ -84,6 +84,12 @@ impl Attributes {
         mask
     }
 
+    /// The path, or the QP itself, has a rate.
+    #[inline]
+    pub(crate) fn is_rate_limited(&self) -> bool {
+        self.rate_limit > 0 || self.rate.mbps().is_some()
+    }
+
     /// An alternate path is loaded, to which the QP has not migrated.
     pub(crate) fn has_alternate(&self) -> bool {
         self.other.label.kind() == Kind::Alternate

@@ -37,7 +37,13 @@ impl Pace {
         let own = (attr.rate_limit > 0).then_some(attr.rate_limit);
         let kbps = path.into_iter().chain(own).min().unwrap_or(0);
         if kbps != self.kbps {
-            (self.kbps, self.rest) = (kbps, 0);
+            // What the former rate has the next frame wait for is nothing to the new one.
+            *self = Pace {
+                answers: self.answers,
+                kbps,
+                is_waiting: self.is_waiting,
+                ..Pace::default()
+            };
         }
     }
 
@@ -56,6 +62,15 @@ impl Pace {
         self.next = if self.is_limited() { self.next.max(at) } else { at };
         self.is_waiting = true;
         self.is_busy = true;
+    }
+
+    /// A bare acknowledgement of so many bytes has left, which waits for nothing. What follows waits
+    /// for the time it took, but not for long: a peer that has much to be acknowledged could silence
+    /// a slow QP.
+    pub(super) fn charge_bare(&mut self, bytes: u32, now: Instant) {
+        if self.next <= now + MOST_LATE {
+            self.charge(bytes, now);
+        }
     }
 
     /// A frame of so many bytes has left.
@@ -124,6 +139,31 @@ mod tests {
             assert_eq!(on_path(rate, rate_limit).kbps, expected);
         }
         assert!(!limited(0).is_limited());
+    }
+
+    #[test]
+    fn acknowledgements_put_data_off_for_a_millisecond_and_not_for_minutes() {
+        let mut pace = limited(1000);
+        for nanos in (0..1_000_000_000).step_by(20_000) {
+            pace.charge_bare(62, at(nanos));
+        }
+        let late = pace.next().since(at(1_000_000_000));
+        assert!(late < 2 * MOST_LATE, "{late:?}");
+        assert!(late > MOST_LATE / 2, "they do count: {late:?}");
+    }
+
+    #[test]
+    fn a_new_rate_does_not_wait_for_what_the_old_one_was_owed() {
+        let mut pace = limited(1);
+        pace.charge(4154, at(0));
+        assert!(pace.next() > at(33_000_000_000));
+        let mut attr = Attributes::default();
+        attr.rate_limit = 10_000_000;
+        pace.retune(&attr);
+        assert!(pace.next() <= at(0));
+        // Nor does it earn anything by that.
+        pace.charge(1250, at(0));
+        assert_eq!(pace.next(), at(1000));
     }
 
     #[test]

@@ -182,14 +182,14 @@ impl Qp {
         self.transmit_next(now, false, env)
     }
 
-    /// As fast as the QP's rate allows: a bare acknowledgement goes at once, and what follows it
-    /// waits for the time it took too.
+    /// As fast as the QP's rate allows; a bare acknowledgement goes at once.
     #[cold]
     fn transmit_paced(&mut self, now: Instant, env: &mut impl Env) -> Step {
         let is_held = self.pace.next() > now;
         let step = self.transmit_next(now, is_held, env);
         match step {
             Step::Sent(_) if seeded!(AcksUnpaid) && is_held => {}
+            Step::Sent(bytes) if is_held => self.pace.charge_bare(bytes, now),
             Step::Sent(bytes) => self.pace.charge(bytes, now),
             Step::Idle if is_held => self.pace.wait_until(self.pace.next()),
             Step::Idle => self.pace.rest(),

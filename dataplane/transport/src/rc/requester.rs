@@ -143,7 +143,7 @@ impl Requester {
         if self.sq.get(self.cursor).is_none() {
             return Step::Idle;
         }
-        if let Err(step) = self.begin(context, env) {
+        if let Err(step) = self.prepare(context, env) {
             return step;
         }
         let wqe = self.sq.at(self.cursor);
@@ -160,18 +160,22 @@ impl Requester {
         let end = if asks { wqe.end() } else { self.next_psn.next() };
         let is_last = end == wqe.end();
         //= check A16 — the last packet of a message asks for its acknowledgement
-        let ack_req = !asks && (is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1);
+        let ack_req = !asks
+            && (is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1 || self.is_slow(context));
         let packet = self.packet(wqe, ack_req, context);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
-                self.take_back();
                 return self.fail_in_order(WcStatus::LocProtErr);
             }
         };
         if self.next_psn.is_before(self.end_psn) {
             env.count(Counter::RetransmittedPackets);
+        }
+        if self.cursor == self.begun {
+            self.begun = self.cursor.wrapping_add(1);
+            self.next_ssn = self.next_ssn.next();
         }
         self.next_psn = end;
         if self.end_psn.is_before(end) {
@@ -204,6 +208,12 @@ impl Requester {
     //= check A19 — without credit one packet probes
     fn lacks_credit(&self, wqe: &SendWqe) -> bool {
         self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.op.needs_receive()
+    }
+
+    /// Does the QP's rate keep it so long that the ACK timer would run out before the packet that asks?
+    fn is_slow(&self, context: &Context<'_>) -> bool {
+        let Context { attr, now, .. } = *context;
+        attr.is_rate_limited() && self.retry.is_pressing(attr, now)
     }
 
     /// Goes back to `psn`, which is outstanding, to send again from there.
@@ -265,10 +275,10 @@ impl Requester {
         self.retry = Retry::default();
     }
 
-    /// Begins the WQE at the cursor unless it was begun: it is checked and gets its PSNs, or it is
-    /// carried out at once.
+    /// Prepares the WQE at the cursor unless it was begun: it is checked and gets the PSNs that it
+    /// keeps once its first packet has gone out, or it is carried out at once.
     #[inline]
-    fn begin(&mut self, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
+    fn prepare(&mut self, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
         if self.cursor != self.begun {
             return Ok(());
         }
@@ -290,23 +300,11 @@ impl Requester {
         if let Err(status) = self.sq.check_memory(self.cursor, wqe, context.by, env) {
             return Err(self.fail_in_order(status));
         }
-        self.begun = self.cursor.wrapping_add(1);
         let (first_psn, ssn) = (self.end_psn, self.next_ssn);
-        self.next_ssn = ssn.next();
         let wqe = self.sq.at_mut(self.cursor);
         wqe.first_psn = first_psn;
         wqe.ssn = ssn;
         Ok(())
-    }
-
-    /// The WQE at the cursor cannot be sent: unless a packet of it was, it has not begun.
-    #[cold]
-    fn take_back(&mut self) {
-        let wqe = self.sq.at(self.cursor);
-        if wqe.first_psn == self.end_psn {
-            self.next_ssn = wqe.ssn;
-            self.begun = self.cursor;
-        }
     }
 
     /// Carries out the local operation at the cursor; it completes when it is the oldest.

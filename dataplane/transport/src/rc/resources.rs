@@ -186,6 +186,18 @@ impl Resources {
         self.cursor = None;
     }
 
+    /// Gives up an answer that cannot be given again. False: the peer has never had the whole of it.
+    pub(super) fn give_up(&mut self, reply: &Reply) -> bool {
+        let record = self.record_mut(reply.cursor.at);
+        if !record.has(Record::IS_ANSWERED) {
+            return false;
+        }
+        record.psn &= !Record::IS_OWED;
+        self.owed -= 1;
+        self.cursor = None;
+        true
+    }
+
     /// A repeated READ: answers again from `psn` on, if it lies within a kept request.
     //= check C5 — a repeated READ is answered from memory again, with the same PSNs
     //= check C6 — a larger range, a lower address or another key is not answered
@@ -203,7 +215,8 @@ impl Resources {
         }
         let (end, end_offset) = (from + packets(reth.dma_len, mtu), offset + reth.dma_len);
         let again = Cursor { at, is_fresh: true, next: from, end, end_offset };
-        self.replay(&record, again)
+        self.replay(&record, again);
+        true
     }
 
     /// A repeated ATOMIC: gives the kept result again.
@@ -213,35 +226,29 @@ impl Resources {
     pub(super) fn replay_atomic(&mut self, psn: Psn, mtu: u32) -> bool {
         let Some(at) = self.find(psn, mtu) else { return false };
         let record = *self.record(at);
-        record.has(Record::IS_ATOMIC)
-            && self.replay(&record, Cursor { at, is_fresh: true, next: 0, end: 1, end_offset: 0 })
+        if !record.has(Record::IS_ATOMIC) {
+            return false;
+        }
+        self.replay(&record, Cursor { at, is_fresh: true, next: 0, end: 1, end_offset: 0 });
+        true
     }
 
-    /// Owes the answer `again` from its beginning. False: an older one is under way, whose end the
-    /// peer has to wait for before it can ask for this one.
-    fn replay(&mut self, record: &Record, again: Cursor) -> bool {
+    /// Owes the answer `again`, or the whole it is of where an older one is to go first.
+    fn replay(&mut self, record: &Record, again: Cursor) {
         let is_owed = record.has(Record::IS_OWED);
-        match self.cursor {
-            // It will come in its turn.
-            Some(now) if now.at == again.at && now.next <= again.next && again.end <= now.end => {
-                return true;
-            }
-            Some(now) if now.at == again.at => {}
-            _ if is_owed => return true, // from its first packet on
-            Some(now) => {
-                let place = |at: u8| at.wrapping_sub(self.head);
-                if place(now.at) < place(again.at) && again.next > 0 {
-                    return false;
-                }
-            }
-            None => {}
+        let comes_anyway = match self.cursor {
+            Some(now) if now.at == again.at => now.next <= again.next && again.end <= now.end,
+            // From its first packet on, as every answer that waits for another.
+            _ => is_owed,
+        };
+        if comes_anyway {
+            return;
         }
         self.record_mut(again.at).psn |= Record::IS_OWED;
         self.owed += u8::from(!is_owed);
         if self.oldest_owed() == Some(again.at) {
             self.cursor = Some(again);
         }
-        true
     }
 
     /// A peer that keeps to its limit asks for one more only when it has the oldest answer. A

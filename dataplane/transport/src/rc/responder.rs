@@ -67,6 +67,8 @@ pub(crate) struct Responder {
     message: Message,
     /// A sequence or RNR NAK was given; silence until the expected PSN comes.
     awaits_expected: bool,
+    /// One past the newest packet that was dropped since that NAK, if it was a sequence NAK.
+    gap_end: Psn,
     resources: Resources,
     answer: Option<Answer>,
     /// The answer is the NAK that ends the connection.
@@ -81,6 +83,7 @@ impl Responder {
             msn: Msn::default(),
             message: Message::None,
             awaits_expected: false,
+            gap_end: Psn::default(),
             resources: Resources::new(),
             answer: None,
             is_refusing: false,
@@ -142,7 +145,7 @@ impl Responder {
         let verdict = match bth.psn.distance_from(self.expected_psn) {
             0 => Verdict::Nak(NakCode::InvalidRequest),
             ..0 => Verdict::Drop(DropReason::ReservedOpCode),
-            _ => self.handle_gap(env),
+            _ => self.handle_gap(bth.psn, env),
         };
         self.pass(verdict, context, env)
     }
@@ -269,6 +272,8 @@ impl Responder {
                 Step::Sent(len)
             }
             Err(TransmitError::Full | TransmitError::Paced(_)) => Step::Blocked,
+            //= check C7 — a copy that cannot be answered is dropped: the peer has had its answer
+            Err(_) if self.resources.give_up(reply) => Step::Done,
             //= check C18 — memory that is gone in the middle of a READ ends it with a NAK
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 self.resources.clear();

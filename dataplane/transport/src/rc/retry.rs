@@ -115,6 +115,12 @@ impl Retry {
         }
     }
 
+    /// Is the ACK timer yet to be started, or more than half over?
+    pub(super) fn is_pressing(&self, attr: &Attributes, now: Instant) -> bool {
+        let is_near = |timeout| self.deadline.0 <= now + timeout / 2;
+        self.deadline == Deadline::NEVER || ack_timeout(attr.timeout).is_some_and(is_near)
+    }
+
     /// Stops the ACK timer. An RNR wait goes on.
     fn stop_ack(&mut self) {
         if !self.waits_rnr {

@@ -54,7 +54,7 @@ impl Requester {
             return Step::Idle;
         }
         let (at, psn) = (self.sq.head(), self.next_psn);
-        if let Err(step) = self.begin(at, context, env) {
+        if let Err(step) = self.prepare(at, context, env) {
             return step;
         }
         let wqe = self.sq.at(at);
@@ -67,6 +67,7 @@ impl Requester {
                 return Step::Failed(WcStatus::LocProtErr);
             }
         };
+        self.is_begun = true;
         self.next_psn = psn.next();
         if is_last {
             self.complete_front(context.by.qpn, WcStatus::Success, env);
@@ -74,9 +75,9 @@ impl Requester {
         Step::Sent(len)
     }
 
-    /// Begins the oldest WQE, which is at `at`, unless it was begun: it is checked and gets its
-    /// PSNs, or it is carried out at once.
-    fn begin(&mut self, at: u32, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
+    /// Prepares the oldest WQE, which is at `at`, unless it was begun: it is checked and gets the PSNs
+    /// that it keeps once its first packet has gone out, or it is carried out at once.
+    fn prepare(&mut self, at: u32, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
         if self.is_begun {
             return Ok(());
         }
@@ -93,7 +94,6 @@ impl Requester {
             return Err(Step::Done);
         }
         self.sq.check_memory(at, wqe, context.by, env).map_err(Step::Failed)?;
-        self.is_begun = true;
         self.sq.at_mut(at).first_psn = self.next_psn;
         Ok(())
     }

@@ -130,8 +130,8 @@ impl Responder {
             out.count(Counter::RespLocalLengthError);
             return Err(MESSAGE);
         }
-        let fits =
-            fits_position(packet, context.mtu()) && (is_send || self.message.fits_write(packet));
+        let fits = fits_position(packet, context.attr.path_mtu)
+            && (is_send || self.message.fits_write(packet));
         if fits { Ok(()) } else { Err(MESSAGE) }
     }
 

@@ -59,7 +59,7 @@ impl Responder {
         if packet.ext.deth.qkey != context.attr.qkey {
             return Err(DropReason::BadQkey);
         }
-        if !fits_position(packet, context.mtu()) {
+        if !fits_position(packet, context.attr.path_mtu) {
             return Err(DropReason::Malformed);
         }
         //= check L4 — no receive WQE: dropped in silence and counted

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use uroce_transport::sim::{Pair, Rule};
-use uroce_transport::{Instant, PathAttr, QpType, Side, StaticRate};
+use uroce_transport::{Counter, Instant, PathAttr, QpChange, QpState, QpType, Side, StaticRate};
 
 use super::{A, B, assert_flawless};
 
@@ -60,6 +60,25 @@ fn every_frame_leaves_in_the_nanosecond_that_the_rate_gives_it() {
             assert_eq!(pair.take(A, Side::Send).len(), 5);
             assert_flawless(&mut pair);
         }
+    }
+}
+
+#[test]
+fn a_slow_stream_asks_for_acknowledgements_before_its_timer_runs_out() {
+    // From several timeouts a frame to some frames a timeout, which is of a millisecond.
+    for kbps in [1, 100, 1_000, 5_000, 20_000, 100_000] {
+        let mut pair = Pair::with(|terms| {
+            terms.is_tapped = true;
+            terms.half[A].retry_cnt = 0;
+        });
+        let change = QpChange { rate_limit: Some(kbps), ..QpChange::to(QpState::Rts) };
+        pair.modify(A, &change).expect("a QP in RTS");
+        pair.write(A, 30 * 256);
+        pair.run();
+        assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0, "{kbps} kbit/s");
+        assert_eq!(pair.count(A, Counter::RetransmittedPackets), 0, "{kbps} kbit/s");
+        assert_eq!(pair.take(A, Side::Send).len(), 1);
+        assert_flawless(&mut pair);
     }
 }
 

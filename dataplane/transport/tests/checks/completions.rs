@@ -340,6 +340,40 @@ fn a_message_that_cannot_be_sent_has_not_begun() {
     assert_eq!(statuses(&mut pair, A, Side::Send), [(bad, WcStatus::LocProtErr)]);
 }
 
+#[test] //= check H4 test
+fn a_read_that_waited_for_its_turn_has_not_begun() {
+    let mut pair = Pair::with(|terms| terms.half[A].max_rd_atomic = 1);
+    let (first, second) = (pair.read(A, 1000), pair.read(A, 1000));
+    pair.run_until(|pair| !pair.seen(A).is_empty());
+    let at = pair.at(A);
+    pair.world.modify(at, &QpChange::to(QpState::Sqd)).unwrap();
+    pair.run();
+    assert_eq!(pair.seen(A).len(), 1, "no request leaves that had not");
+    assert!(pair.qp(A).is_drained());
+    assert_all_succeeded(&mut pair, A, Side::Send, &[first]);
+    pair.world.modify(at, &QpChange::to(QpState::Rts)).unwrap();
+    pair.run();
+    assert_all_succeeded(&mut pair, A, Side::Send, &[second]);
+}
+
+#[test] //= check H4 test
+fn a_message_that_found_the_port_full_has_not_begun() {
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
+        pair.world.set_full_rate(1.0);
+        let wr_id = pair.write(A, 10);
+        let at = pair.at(A);
+        pair.world.modify(at, &QpChange::to(QpState::Sqd)).unwrap();
+        pair.world.set_full_rate(0.0);
+        pair.run();
+        assert_eq!(pair.seen(A).len(), 0, "{qp_type}");
+        assert!(pair.qp(A).is_drained());
+        pair.world.modify(at, &QpChange::to(QpState::Rts)).unwrap();
+        pair.run();
+        assert_all_succeeded(&mut pair, A, Side::Send, &[wr_id]);
+    }
+}
+
 #[test] //= check H6 test
 fn a_draining_send_queue_takes_new_attributes_only_once_it_is_drained() {
     let mut pair = Pair::rts();

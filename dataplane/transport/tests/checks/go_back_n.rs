@@ -201,6 +201,23 @@ fn a_nak_that_is_owed_asks_for_what_is_missing_when_it_goes_out() {
     assert_eq!(pair.responses(B).len(), 1);
 }
 
+#[test] //= check A16 test
+fn a_nak_that_is_owed_becomes_an_ack_when_all_that_was_dropped_has_come() {
+    let mut pair = owing_a_nak();
+    for index in [1, 2] {
+        let packet = write_only(&pair, index);
+        pair.deliver(A, &packet);
+    }
+    pair.world.set_full_rate(0.0);
+    pair.run();
+    assert_eq!(naks(&pair, B), [], "nobody has sent PSN 3");
+    assert_eq!(acks(&pair, B), [(pair.psn(A, 2), 3)]);
+    // The next gap is told of.
+    let packet = write_only(&pair, 4);
+    pair.deliver(A, &packet);
+    assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, 3))]);
+}
+
 #[test] //= check A14 test
 fn loss_is_repaired_where_the_psn_wraps() {
     for lost in 0..8 {

@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use uroce_transport::sim::{Crafted, Pair, Rates, Rule};
-use uroce_transport::{Counter, QpState, SendOp, Side, WcStatus, ack_timeout};
+use uroce_transport::{
+    AccessFlags, Counter, DropReason, QpChange, QpState, SendOp, Side, WcStatus, ack_timeout,
+};
 use uroce_wire::{NakCode, OpCode, Reth, Rkey, Va};
 
 use crate::scene::*;
@@ -137,6 +139,52 @@ fn a_repeated_read_is_answered_from_memory_again() {
     assert_eq!(pair.responses(B)[6].ext.aeth.msn.value(), 2);
     let counted = [("rx_read_requests", 1), ("duplicate_request", 1), ("rx_write_requests", 1)];
     assert_counted(&pair, B, &counted);
+}
+
+/// End B answers a READ once more of which a late copy of the request asks, `budget` packets a turn,
+/// until `is_enough`; then the memory is gone.
+fn repeated_read_without_memory(is_enough: impl Fn(&Pair) -> bool) -> Pair {
+    let mut pair = Pair::with(|terms| terms.settings.budget = 1);
+    pair.read(A, 20 * 256);
+    pair.run();
+    only_success(&mut pair, A, Side::Send);
+    let request = read_request(&pair, 0, 0, 20 * 256);
+    pair.deliver(A, &request);
+    pair.run_until(is_enough);
+    let mr = pair.remote(B);
+    pair.world.node_mut(1).memory.deregister(mr);
+    pair
+}
+
+#[test] //= check C7 test
+fn a_repeated_read_whose_memory_is_gone_is_dropped_and_the_connection_lives() {
+    for repeated in [0, 3] {
+        let mut pair =
+            repeated_read_without_memory(|pair| pair.responses(B).len() >= 20 + repeated);
+        let answers = pair.responses(B).len();
+        // The peer has had its answer; what it does next has nothing to do with it.
+        let recv = pair.recv(B, 10);
+        let send = pair.send(A, 10);
+        pair.run();
+        assert_eq!(naks(&pair, B), []);
+        assert_eq!(pair.responses(B).len(), answers + 1, "the SEND's acknowledgement alone");
+        assert_all_succeeded(&mut pair, A, Side::Send, &[send]);
+        assert_all_succeeded(&mut pair, B, Side::Recv, &[recv]);
+        assert_eq!(pair.take_events(B), []);
+    }
+}
+
+#[test] //= check F4 test
+fn a_repeated_read_is_dropped_once_the_qp_grants_none() {
+    let mut pair = Pair::rts();
+    let request = read_request(&pair, 0, 0, 600);
+    pair.deliver(A, &request);
+    let change = QpChange { access: Some(AccessFlags::empty()), ..QpChange::to(QpState::Rts) };
+    pair.modify(B, &change).unwrap();
+    pair.deliver(A, &request);
+    assert_eq!(pair.responses(B).len(), 3, "no byte leaves that was not granted any more");
+    assert_eq!(pair.drops(B, DropReason::OldRead), 1);
+    assert_eq!(pair.qp(B).state(), QpState::Rts);
 }
 
 #[test] //= check C6 test

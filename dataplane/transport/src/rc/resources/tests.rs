@@ -98,6 +98,32 @@ fn what_is_still_owed_comes_once_and_in_order() {
     assert_eq!(send(&mut resources, 1), []);
 }
 
+#[test] //= check C5 test
+fn the_end_of_a_read_is_answered_though_an_older_one_is_being_repeated() {
+    let mut resources = reads(&[1000, 1000]);
+    send(&mut resources, 99);
+    // A late copy of the first request, and then what was lost of the second answer.
+    assert!(again(&mut resources, 0, 0, 1000));
+    assert_eq!(send(&mut resources, 1).len(), 1);
+    assert!(again(&mut resources, 4, 6, 488));
+    let psns: Vec<u32> = send(&mut resources, 99).iter().map(|sent| sent.0).collect();
+    assert_eq!(psns, [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test] //= check C7 test
+fn what_the_peer_never_had_cannot_be_given_up() {
+    let mut resources = reads(&[1000]);
+    send(&mut resources, 2);
+    let reply = resources.next_reply(MTU).unwrap();
+    assert!(!resources.give_up(&reply));
+    send(&mut resources, 99);
+    assert!(again(&mut resources, 0, 1, 300));
+    let reply = resources.next_reply(MTU).unwrap();
+    assert!(resources.give_up(&reply));
+    assert_eq!(send(&mut resources, 99), []);
+    assert!(again(&mut resources, 0, 0, 1000), "it may be asked for again");
+}
+
 #[test]
 fn a_part_of_a_read_is_answered_as_asked() {
     let mut resources = reads(&[1000]);

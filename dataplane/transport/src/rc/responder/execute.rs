@@ -146,17 +146,18 @@ impl Responder {
     }
 
     /// Moves on to `psn`. A NAK that has not gone out yet is overtaken. A sequence NAK moves along:
-    /// what followed the gap was dropped, so the peer has to go on from here. An RNR NAK becomes an
-    /// ACK: the refused request has come again and found its receive WQE.
+    /// what followed the gap was dropped, so the peer has to go on from here. Where all of that has
+    /// come again it becomes an ACK, as an RNR NAK does: the refused request has found its receive WQE.
     fn expect(&mut self, psn: Psn) {
         self.expected_psn = psn;
         let Some(answer) = &mut self.answer else { return };
         match answer.syndrome {
-            Syndrome::Nak(NakCode::PsnSequenceError) => {
+            Syndrome::Nak(NakCode::PsnSequenceError) if psn.is_before(self.gap_end) => {
                 answer.psn = psn;
                 self.awaits_expected = true;
             }
-            Syndrome::RnrNak { .. } => {
+            //= check A16 — that it asked for is not forgotten
+            Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. } => {
                 *answer = Answer { psn: psn.minus(1), syndrome: Syndrome::UNLIMITED };
             }
             _ => {}

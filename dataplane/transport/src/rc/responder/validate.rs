@@ -2,9 +2,10 @@
 //!
 //! A check changes nothing but what it is about: the PSN check deals with duplicates.
 
-use uroce_wire::{Header, NakCode, Operation, Packet, Syndrome};
+use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 
 use super::{Responder, Verdict};
+use crate::attr::AccessFlags;
 use crate::context::Context;
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
@@ -34,17 +35,21 @@ impl Responder {
                 out.count(Counter::DuplicateRequest);
                 Err(self.handle_duplicate(context, packet))
             }
-            _ => Err(self.handle_gap(out)),
+            _ => Err(self.handle_gap(packet.bth.psn, out)),
         }
     }
 
     /// A packet ahead of the expected one.
-    pub(super) fn handle_gap(&mut self, out: &mut impl Output) -> Verdict {
+    pub(super) fn handle_gap(&mut self, psn: Psn, out: &mut impl Output) -> Verdict {
         //= check A2 — no second NAK for what was asked for
         //= check A21 — and none of another kind before that has come
         if self.awaits_expected && !seeded!(DoubleNak) {
+            if self.gap_end.is_before(psn.next()) {
+                self.gap_end = psn.next();
+            }
             return Verdict::Drop(DropReason::AfterNak);
         }
+        self.gap_end = psn.next();
         //= check A1 — exactly one NAK for the missing PSN, what follows is dropped
         out.count(Counter::OutOfSequence);
         self.awaits_expected = true;
@@ -56,8 +61,10 @@ impl Responder {
     fn handle_duplicate(&mut self, context: &Context<'_>, packet: &Packet<'_>) -> Verdict {
         let psn = packet.bth.psn;
         let is_replayed = match packet.op.operation {
+            //= check F4 — what is not granted any more is not answered again
             Operation::ReadRequest => {
-                self.resources.replay_read(psn, &packet.ext.reth, context.mtu())
+                context.attr.access.contains(AccessFlags::REMOTE_READ)
+                    && self.resources.replay_read(psn, &packet.ext.reth, context.mtu())
             }
             Operation::CompareSwap | Operation::FetchAdd => {
                 self.resources.replay_atomic(psn, context.mtu())
@@ -117,12 +124,12 @@ impl Responder {
     ) -> Result<(), Verdict> {
         match packet.op.operation {
             Operation::Send => {
-                check(fits_position(packet, context.mtu()))?;
+                check(fits_position(packet, context.attr.path_mtu))?;
                 self.check_send_length(packet, out)
             }
-            Operation::Write => {
-                check(fits_position(packet, context.mtu()) && self.message.fits_write(packet))
-            }
+            Operation::Write => check(
+                fits_position(packet, context.attr.path_mtu) && self.message.fits_write(packet),
+            ),
             //= check C17 — a READ of more than 2^31 bytes
             Operation::ReadRequest => check(packet.ext.reth.dma_len <= MAX_MESSAGE_LEN),
             _ => Ok(()),
