@@ -23,7 +23,7 @@ use crate::waker::Waker;
 use rtrb::RingBuffer;
 use std::sync::Arc;
 
-/// Frames of the control plane that may wait for lcore 0.
+/// Frames of the control plane that may wait for a port.
 const INJECTED: usize = 64;
 /// Sources of asynchronous events besides QPs and queues of their own.
 const SPARE_SOURCES: usize = 1024;
@@ -67,8 +67,8 @@ pub(crate) fn assemble(
     let port_events = port_events.collect();
     let fatal = events.admit(Subject::Device).map(|guard| Fatal::new(guard, &waker));
     let exits = Arc::new(Exits::new(count, waker));
-    let (inject, injected) = RingBuffer::new(INJECTED);
-    let mut injected = Some(injected);
+    let (inject, mut injected): (_, Vec<_>) =
+        ports.iter().map(|_| RingBuffer::new(INJECTED)).unzip();
     let clock = Clock::new();
 
     let (mut lcores, mut ways, mut counters) = (Vec::new(), Vec::new(), Vec::new());
@@ -85,12 +85,11 @@ pub(crate) fn assemble(
             lanes: lanes(number, &ports, max_qps)?,
             tables: tables.clone(),
             // The control plane's frames leave by lcore 0.
-            injected: injected.take(),
-            held: None,
+            injected: std::mem::take(&mut injected),
         };
         let reader = MrReader::new(Arc::clone(&regions), number);
         lcores.push(Lcore::new(reader, duties, fatal.clone()));
-        ways.push(LcoreLink { rings: sender, doorbell, qps: 0, stalled: false });
+        ways.push(LcoreLink { rings: sender, doorbell, qps: 0, owes_reply: false });
         counters.push(block);
     }
     let groups = GroupBook::new(Arc::clone(&tables.groups));

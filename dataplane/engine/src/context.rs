@@ -14,7 +14,7 @@ use crate::tx::Lane;
 use crate::{counters::CounterBlock, env::QpEnv};
 use std::cell::RefCell;
 use std::sync::Arc;
-use uroce_transport::{Cqe, Qp, QpState, Side, WorkQueues};
+use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
 
 /// The context of a QP in its box, and the words it shares with the application behind the two
 /// counters of an `Arc`.
@@ -91,6 +91,11 @@ pub(crate) struct Route {
     overrun: bool,
     /// The QP has another path than before.
     pub(crate) migrated: bool,
+    /// When the oldest send work request's frame may leave by its address handle, if that has a rate
+    /// and the frame has asked.
+    pub(crate) departure: Option<Instant>,
+    /// The last packet that it wanted to send in its turn went by such a handle.
+    pub(crate) is_paced: bool,
 }
 
 impl QpContext {
@@ -173,6 +178,8 @@ fn enter_state(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, publishe
     env.route.shared.publish_state(qp.state());
     RecvQueueFeed::flush_fence();
     if matches!(qp.state(), QpState::Err | QpState::Reset | QpState::Sqe) {
+        // What had a time to leave has been flushed.
+        env.route.departure = None;
         feeds.sq.feed(qp, env);
     }
     if matches!(qp.state(), QpState::Err | QpState::Reset) {
@@ -219,6 +226,8 @@ impl Route {
             received,
             overrun: false,
             migrated: false,
+            departure: None,
+            is_paced: false,
         }
     }
 

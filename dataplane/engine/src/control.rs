@@ -173,8 +173,9 @@ pub(crate) struct LcoreLink {
     pub(crate) doorbell: Arc<Doorbell>,
     /// QPs that it owns.
     pub(crate) qps: u32,
-    /// It has once not answered. A late answer would be taken for that of a later command.
-    pub(crate) stalled: bool,
+    /// It has not answered the last command in time. Until it has, a reply would be taken for that
+    /// of a later command.
+    pub(crate) owes_reply: bool,
 }
 
 /// What the control plane gets of a new engine.
@@ -186,7 +187,7 @@ pub(crate) struct ControlParts {
     pub(crate) max_qps: u32,
     pub(crate) groups: GroupBook,
     pub(crate) exits: Arc<Exits>,
-    pub(crate) inject: Producer<(usize, Mbuf)>,
+    pub(crate) inject: Vec<Producer<Mbuf>>,
     pub(crate) port_events: Vec<EventGuard>,
 }
 
@@ -210,7 +211,8 @@ pub struct Control {
     /// Of each port, where its events come from.
     port_events: Vec<EventGuard>,
     links: Links,
-    inject: Producer<(usize, Mbuf)>,
+    /// Of each port, where its frames wait for the lcore.
+    inject: Vec<Producer<Mbuf>>,
     /// The heartbeats that [`serve_adopted`](Control::serve_adopted) saw last.
     heartbeats: Vec<u64>,
     /// Last: the lcores' queue pairs go before their ports.
@@ -338,10 +340,10 @@ impl Control {
         let Record { index, lcore, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
         self.groups.forget(qpn);
-        match self.call(lcore, Command::DestroyQp { index })? {
-            Reply::Destroyed(context) => drop(context),
-            _ => return Err(ControlError::UnknownQp(qpn)),
+        if let Reply::Destroyed(context) = self.call(lcore, Command::DestroyQp { index })? {
+            drop(context);
         }
+        // Otherwise it was in a reply that came too late.
         self.drop_notices(qpn);
         self.qps.forget(index);
         self.lcores[lcore].qps -= 1;

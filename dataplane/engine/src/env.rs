@@ -1,5 +1,6 @@
 //! The surroundings of a QP on an lcore: what the core asks for, done by the engine's parts.
 
+use crate::ah_table::Handle;
 use crate::context::Route;
 use crate::counters::CounterBlock;
 use crate::mr_table::Access;
@@ -11,7 +12,7 @@ use uroce_transport::{
     Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault,
     Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
-use uroce_wire::{Gid, Qpn, Rkey, Va};
+use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
 
 /// Memory by the key table, packets by the QP's port, completions to a buffer of this turn.
 pub(crate) struct QpEnv<'a> {
@@ -90,16 +91,45 @@ impl QpEnv<'_> {
         let (pd, turn) = (packet.by.pd, self.memory.turn());
         let handle = self.tables.handles.find(ah, pd, self.port, turn);
         let handle = handle.ok_or(TransmitError::UnknownAh)?;
-        handle.pace.check(self.now).map_err(TransmitError::Paced)?;
-        let (template, memory, counters) = (&handle.template, self.memory, self.counters);
-        let len = match handle.group {
-            Some(group) if self.is_heard_here(group, packet) => {
-                self.lane.transmit_to_group(template, packet, memory, counters)?
-            }
-            _ => self.lane.transmit(template, packet, memory, counters)?,
-        };
-        handle.pace.charge(len, self.now);
+        if handle.pace.is_limited() {
+            return self.transmit_paced(handle, packet);
+        }
+        self.transmit_by(handle, packet)
+    }
+
+    /// Each frame has a time of its own, which it keeps while it waits.
+    #[cold]
+    fn transmit_paced(
+        &mut self,
+        handle: &Handle,
+        packet: &Outbound<'_>,
+    ) -> Result<u32, TransmitError> {
+        let now = self.now;
+        let reserve = || handle.pace.reserve(frame_len(handle, packet), now);
+        let departure = *self.route.departure.get_or_insert_with(reserve);
+        if departure > now {
+            self.route.is_paced = true;
+            return Err(TransmitError::Paced(departure));
+        }
+        let len = self.transmit_by(handle, packet)?;
+        self.route.departure = None;
+        self.route.is_paced = true;
         Ok(len)
+    }
+
+    #[inline]
+    fn transmit_by(
+        &mut self,
+        handle: &Handle,
+        packet: &Outbound<'_>,
+    ) -> Result<u32, TransmitError> {
+        let (template, memory, counters) = (&handle.template, self.memory, self.counters);
+        match handle.group {
+            Some(group) if self.is_heard_here(group, packet) => {
+                self.lane.transmit_to_group(template, packet, memory, counters)
+            }
+            _ => self.lane.transmit(template, packet, memory, counters),
+        }
     }
 
     /// Is the datagram for QPs of the group, and are some of them ours?
@@ -107,6 +137,14 @@ impl QpEnv<'_> {
         let members = self.tables.groups.find(group, self.memory.turn());
         packet.bth.dest_qpn == Qpn::MULTICAST && members.is_some()
     }
+}
+
+/// Bytes of a datagram's frame, from the destination MAC to the ICRC.
+fn frame_len(handle: &Handle, packet: &Outbound<'_>) -> u32 {
+    // What has no headers is refused.
+    let headers = headers_len(packet.bth.opcode).unwrap_or(0) as u32;
+    let (payload, pad) = (packet.payload.len(), u32::from(packet.bth.pad_count));
+    u32::from(handle.template.len) + headers + payload + pad + ICRC_LEN as u32
 }
 
 impl Output for QpEnv<'_> {

@@ -1,4 +1,4 @@
-//! What an lcore does when there was nothing to do.
+//! What an lcore does when there was nothing to do, or nothing that could be done.
 //!
 //! Polling is the fastest where an lcore has a core to itself. Where lcores, applications and the
 //! control plane share cores, a polling lcore starves the very thread it is waiting for.

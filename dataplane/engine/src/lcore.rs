@@ -21,6 +21,7 @@ use crate::mbuf::Mbuf;
 use crate::mr_table::{Access, MrReader};
 use crate::rx::Receiver;
 use crate::shard::{Around, Shard};
+use crate::slot::Work;
 use crate::tables::Tables;
 use crate::tx::Lane;
 use crate::waker::Waker;
@@ -62,10 +63,8 @@ pub(crate) struct Duties {
     pub(crate) shard: Shard,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) tables: Tables,
-    /// Frames of the control plane and the port, counted from 0, that each is to leave by.
-    pub(crate) injected: Option<Consumer<(usize, Mbuf)>>,
-    /// An injected frame that found its port full.
-    pub(crate) held: Option<(usize, Mbuf)>,
+    /// Frames of the control plane for each port, on the lcore that they leave by.
+    pub(crate) injected: Vec<Consumer<Mbuf>>,
 }
 
 impl Lcore {
@@ -73,8 +72,8 @@ impl Lcore {
         Lcore { regions, duties, fatal }
     }
 
-    /// One turn. Says whether there was anything to do.
-    pub(crate) fn turn(&mut self) -> bool {
+    /// One turn. Says whether there was anything to do, and whether any of it was done.
+    pub(crate) fn turn(&mut self) -> Work {
         let memory = self.regions.enter();
         let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
         let duties = &mut *turning.duties;
@@ -83,11 +82,11 @@ impl Lcore {
         busy |= duties.receive(now, &memory);
         busy |= duties.expire_timers(now, &memory);
         busy |= duties.answer_doorbells();
-        busy |= duties.transmit(now, &memory);
+        let sent = duties.transmit(now, &memory);
         duties.shard.notify();
         turning.end();
         // The end of `memory` is the quiescent point.
-        busy
+        sent.max(busy.into())
     }
 }
 
@@ -150,27 +149,27 @@ impl Duties {
         any
     }
 
-    fn transmit(&mut self, now: Instant, memory: &Access<'_>) -> bool {
-        let mut any = self.take_injected();
+    fn transmit(&mut self, now: Instant, memory: &Access<'_>) -> Work {
+        let mut work = Work::from(self.take_injected());
         let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
         for port in 0..around.lanes.len() {
-            any |= self.shard.transmit(port, &mut around);
-            any |= around.lanes[port].flush(&self.shard.counters);
+            work = work.max(self.shard.transmit(port, &mut around));
+            work = work.max(around.lanes[port].flush(now, &self.shard.counters).into());
         }
-        any
+        work
     }
 
-    /// Frames of the control plane go before those of QPs: there are few.
+    /// Frames of the control plane go before those of QPs: there are few. Those that find their port
+    /// full stay in its ring, and no other port's wait for them.
     fn take_injected(&mut self) -> bool {
-        let Some(ring) = &mut self.injected else { return false };
         let mut any = false;
-        while let Some((port, frame)) = self.held.take().or_else(|| ring.pop().ok()) {
-            let Some(lane) = self.lanes.get_mut(port) else { continue };
-            if let Err(frame) = lane.inject(frame, &self.shard.counters) {
-                self.held = Some((port, frame));
-                break;
+        for (ring, lane) in self.injected.iter_mut().zip(&mut self.lanes) {
+            while ring.peek().is_ok_and(|frame| lane.can_inject(frame))
+                && let Ok(frame) = ring.pop()
+            {
+                lane.inject(frame, &self.shard.counters);
+                any = true;
             }
-            any = true;
         }
         any
     }
@@ -237,6 +236,9 @@ fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
 }
 
 #[cfg(test)]
+pub(crate) use tests::without_ports;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::command::{CommandSender, command_rings};
@@ -264,7 +266,7 @@ mod tests {
     };
 
     /// An lcore without a port, which no engine has: a QP's first input panics.
-    fn without_ports(events: &Arc<EventChannel>) -> (Lcore, CommandSender) {
+    pub(crate) fn without_ports(events: &Arc<EventChannel>) -> (Lcore, CommandSender) {
         let numbers = Numbers::random(1).unwrap();
         let regions = Arc::new(MrTable::new(1, 1, numbers.clone()));
         let waker = Waker::new().unwrap();
@@ -284,8 +286,7 @@ mod tests {
             shard: Shard::new(0, 1, table, Arc::new(CounterBlock::new())),
             lanes: Vec::new(),
             tables,
-            injected: None,
-            held: None,
+            injected: Vec::new(),
         };
         let fatal = Fatal::new(events.admit(Subject::Device).unwrap(), &waker);
         (Lcore::new(MrReader::new(regions, 0), duties, Some(fatal)), sender)
@@ -312,7 +313,7 @@ mod tests {
         let queues = Queues { sq, rq: RefCell::new(rq) };
         let context = Box::new(QpContext::new(Qp::new(qpn, Pd(1), &init), queues, route));
         sender.commands.push(Command::CreateQp { index: 0, context }).unwrap();
-        assert!(lcore.turn());
+        assert_eq!(lcore.turn(), Work::Done);
         assert!(events.try_next().unwrap().is_none());
 
         let change = QpChange::to(QpState::Err);

@@ -94,7 +94,7 @@ pub use poller::Poller;
 pub use queue::{
     Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH,
     RecvBatch, RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqBatch,
-    SrqError,
+    SrqError, Tokens,
 };
 pub use rx::{GsiFrame, SlowFrame};
 pub use slot::{AdoptError, LcoreGuard, Turn};

@@ -18,6 +18,7 @@
 
 use crate::key::{Numbers, Recent, Slots};
 use crate::mw::{Bindings, MwType, Window};
+use crate::prefetch::prefetch_read;
 use crate::qsbr::{InTurn, Turns};
 use crate::sync::{AtomicPtr, Mutex, Ordering};
 use std::ptr;
@@ -442,6 +443,16 @@ impl Access<'_> {
         // SAFETY: an entry that was in the table during our turn is freed only after the turn
         // (`remove` waits for it), and the reference ends with `self`, which is the turn.
         unsafe { entry.as_ref() }
+    }
+
+    /// Fetches what stands where this key would, and memory that is probably at `va`.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: u32, va: Va) {
+        let index = self.recent.index_of_key(&self.table.numbers, key);
+        if let Some(entry) = self.table.entries.get(index) {
+            prefetch_read(entry.load(Ordering::Relaxed).cast(), size_of::<MrEntry>());
+        }
+        prefetch_read(va.0 as *const u8, 1);
     }
 
     /// The turn.

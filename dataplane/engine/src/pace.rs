@@ -4,9 +4,9 @@
 //! turns and threads lose their CPU, may make up for up to [`MOST_LATE`].
 //!
 //! Invariants
-//! - One word is all there is to share: lcores that send by the same handle add to it in any order,
-//!   and no frame is forgotten. Each may find room at the same moment, so as many frames may leave
-//!   together as there are lcores; the next ones wait the longer.
+//! - One word is all there is to share: each frame takes its time from it, in the order of asking.
+//! - Who has to wait keeps its frame's time, and asks for the next when it has sent. So those who
+//!   always have something to send have their turns one after the other.
 //! - A handle without limit is never written.
 //!
 //! Not here: a QP's own rate (the core's).
@@ -33,29 +33,24 @@ impl Pace {
         Pace { mbps: rate.mbps(), next: AtomicU64::new(0) }
     }
 
-    /// May a frame leave now?
-    ///
-    /// # Errors
-    /// When it may.
+    /// Is there a limit?
     #[inline]
-    pub(crate) fn check(&self, now: Instant) -> Result<(), Instant> {
-        if self.mbps.is_none() {
-            return Ok(());
-        }
-        let next = Instant::from_nanos(self.next.load(Ordering::Relaxed).div_ceil(PARTS));
-        if next <= now { Ok(()) } else { Err(next) }
+    pub(crate) fn is_limited(&self) -> bool {
+        self.mbps.is_some()
     }
 
-    /// A frame of so many bytes has left.
-    #[inline]
-    pub(crate) fn charge(&self, bytes: u32, now: Instant) {
-        let Some(mbps) = self.mbps else { return };
+    /// When the next frame may leave. The time is that frame's, of so many bytes, whether it does or
+    /// not.
+    pub(crate) fn reserve(&self, bytes: u32, now: Instant) -> Instant {
+        let Some(mbps) = self.mbps else { return now };
         // Bits by Mb/s are microseconds. Rounded, not cut: errors of many frames even out.
         let gap = (u64::from(bytes) * 8 * 1000 * PARTS + u64::from(mbps) / 2) / u64::from(mbps);
         let earliest = now.as_nanos().saturating_sub(MOST_LATE.as_nanos() as u64) * PARTS;
         let after = |next: u64| Some(next.max(earliest) + gap);
         // Never refused.
-        let _ = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+        let (Ok(next) | Err(next)) =
+            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+        Instant::from_nanos(next.max(earliest).div_ceil(PARTS))
     }
 }
 
@@ -68,11 +63,11 @@ mod tests {
         let pace = Pace::new(rate);
         // Not at the beginning of time, where nothing is late.
         let begin = 1_000_000_000;
-        let mut bytes = 0;
+        let (mut bytes, mut departure) = (0, None);
         for now in (begin..begin + 100_000_000).step_by(every as usize) {
             let now = Instant::from_nanos(now);
-            while pace.check(now).is_ok() {
-                pace.charge(frame, now);
+            while *departure.get_or_insert_with(|| pace.reserve(frame, now)) <= now {
+                departure = None;
                 bytes += u64::from(frame);
             }
         }
@@ -91,25 +86,22 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_send_is_told_when_to_the_nanosecond() {
+    fn each_frame_is_told_its_time_to_the_nanosecond() {
         let pace = Pace::new(StaticRate::from_mbps(10_000).unwrap());
         let at = Instant::from_nanos;
         // What the time before has earned is used up first.
-        while pace.check(at(1_000_000)).is_ok() {
-            pace.charge(1250, at(1_000_000));
-        }
-        let next = pace.check(at(1_000_000)).unwrap_err();
-        assert_eq!(pace.check(at(next.as_nanos() - 1)), Err(next));
-        assert_eq!(pace.check(next), Ok(()));
-        pace.charge(1250, next);
-        // A thousand bits more at ten a nanosecond.
-        assert_eq!(pace.check(next), Err(at(next.as_nanos() + 1000)));
+        while pace.reserve(1250, at(1_000_000)) < at(1_000_000) {}
+        // A thousand bits more at ten a nanosecond, whoever asks and whenever.
+        assert_eq!(pace.reserve(1250, at(1_000_000)), at(1_001_000));
+        assert_eq!(pace.reserve(125, at(1_000_500)), at(1_002_000));
+        assert_eq!(pace.reserve(1250, at(1_000_500)), at(1_002_100));
     }
 
     #[test]
     fn without_a_limit_nothing_waits() {
         let pace = Pace::new(StaticRate::MAX);
-        pace.charge(9000, Instant::ZERO);
-        assert_eq!(pace.check(Instant::ZERO), Ok(()));
+        assert!(!pace.is_limited());
+        assert_eq!(pace.reserve(9000, Instant::ZERO), Instant::ZERO);
+        assert_eq!(pace.reserve(9000, Instant::ZERO), Instant::ZERO);
     }
 }

@@ -321,10 +321,12 @@ fn link(id: u16) -> Link {
     Link { up: code == 0 && link.up != 0, speed_mbps }
 }
 
-/// Stops and starts a port whose queues nobody uses meanwhile. What fails leaves the link down.
-fn restart(id: u16) {
-    // SAFETY: the port is open and started: the caller holds the lock that closing it takes first.
-    unsafe { dpdk_sys::uroce_port_restart(id) };
+/// Stops and starts a port whose queues nobody uses meanwhile. Did it? If not, the port is stopped,
+/// and may be restarted again.
+fn restart(id: u16) -> bool {
+    // SAFETY: the port is open: the caller holds the lock that closing it takes first.
+    let code = unsafe { dpdk_sys::uroce_port_restart(id) };
+    code == 0
 }
 
 /// Where EAL keeps this process's files.

@@ -30,6 +30,7 @@ pub(crate) use ring::{QpShared, RingSpec, Which};
 pub use send::{SendBatch, SendData, SendQueueEnd};
 pub(crate) use send::{SendQueueFeed, SendSpec, send_queue};
 pub use srq::{MAX_SRQ_DEPTH, SharedReceiveQueue, SrqBatch, SrqError};
+pub use tokens::Tokens;
 
 /// Most scatter/gather elements of a work request.
 pub const MAX_SGE: u32 = 32;

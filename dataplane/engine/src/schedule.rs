@@ -1,15 +1,19 @@
 //! Whose turn it is to send: round robin over the QPs of a port that have something.
 //!
 //! Invariants
-//! - A QP sends at most [`QUANTUM`] packets before the next one's turn.
+//! - A QP sends at most [`QUANTUM`] packets before the next one's turn; by an address handle with a
+//!   rate, one: whoever shares the handle is to have as much of it.
 //! - Who finds the port full keeps its place at the front, so a busy port serves all in order; only
 //!   connections to the device itself pass it by. Who finds the way back full, which the next turn
 //!   empties, goes behind those who send elsewhere.
 //! - A turn of the lcore takes at most about [`TURN`] packets for a port, so receiving never waits
 //!   long.
 
+mod ahead;
+
 use crate::context::QpContext;
 use crate::shard::{Around, Shard};
+use crate::slot::Work;
 use uroce_transport::{Progress, QpState, QpType};
 
 /// Packets of one QP at a time.
@@ -18,22 +22,25 @@ const QUANTUM: u32 = 32;
 const TURN: u64 = 256;
 
 impl Shard {
-    /// Lets the active QPs of port `port` send. Says whether any had a turn.
-    pub(crate) fn transmit(&mut self, port: usize, around: &mut Around<'_>) -> bool {
-        let turns = around.lanes[port].active.len();
-        let end = around.lanes[port].taken + TURN;
-        for _ in 0..turns {
-            if around.lanes[port].taken >= end {
-                break;
-            }
+    /// Lets the active QPs of port `port` send. Says whether any had a turn, and whether any of them
+    /// got on.
+    pub(crate) fn transmit(&mut self, port: usize, around: &mut Around<'_>) -> Work {
+        let mut turns = around.lanes[port].active.len();
+        let begin = around.lanes[port].taken;
+        let mut work = Work::Nothing;
+        while turns > 0 && around.lanes[port].taken < begin + TURN {
+            turns -= 1;
             let Some(index) = around.lanes[port].active.pop_front() else { break };
+            self.look_ahead(&around.lanes[port].active, around.memory);
             let progress = self.visit(index, around);
-            if self.port_of(index) != Some(port) {
-                // It has migrated, and stands where it is to go on, or is gone.
-                continue;
-            }
+            let is_blocked = progress == Some(Progress::Blocked);
+            work = work.max(if is_blocked { Work::Blocked } else { Work::Done });
             match progress {
-                Some(Progress::More) => around.lanes[port].active.push_back(index),
+                Some(Progress::More) => {
+                    around.lanes[port].active.push_back(index);
+                    // After those it shares the rate with; its next packet may be due, too.
+                    turns += usize::from(self.is_paced(index));
+                }
                 Some(Progress::Blocked) if around.lanes[port].take_loop_full() => {
                     around.lanes[port].active.push_back(index);
                 }
@@ -47,7 +54,8 @@ impl Shard {
                 Some(Progress::Idle) | None => self.retire(index),
             }
         }
-        turns > 0
+        // Who is refused may have sent something before.
+        work.max((around.lanes[port].taken > begin).into())
     }
 
     /// Sends what was posted and needs no answer, of a QP that is about to go: a program that wants no
@@ -61,11 +69,19 @@ impl Shard {
         }
         // What was posted just before may not have been answered.
         self.ring(index);
-        for _ in 0..TURN / u64::from(QUANTUM) {
-            if self.visit(index, around) != Some(Progress::More) {
+        let Some(port) = self.port_of(index) else { return };
+        let end = around.lanes[port].taken + TURN;
+        for _ in 0..TURN {
+            let progress = self.visit(index, around);
+            if progress != Some(Progress::More) || around.lanes[port].taken >= end {
                 break;
             }
         }
+    }
+
+    /// Did the last packet of the QP's turn go by an address handle that has a rate?
+    fn is_paced(&self, index: u32) -> bool {
+        self.get(index).is_some_and(|context| context.route.is_paced)
     }
 
     /// The port is full: connections whose packets never reach it go on, the others keep their
@@ -79,9 +95,6 @@ impl Shard {
                 Some(_) => Some(Progress::More),
                 None => None,
             };
-            if self.port_of(index) != Some(port) {
-                continue;
-            }
             match progress {
                 Some(Progress::More | Progress::Blocked) => {
                     around.lanes[port].active.push_back(index);
@@ -93,14 +106,21 @@ impl Shard {
     }
 
     /// One QP's turn: takes what was posted, then sends.
+    ///
+    /// No QP migrates in its own turn: posts and packets sent are no reason to. So it goes back to
+    /// the list it was taken from.
     fn visit(&mut self, index: u32, around: &mut Around<'_>) -> Option<Progress> {
         let now = around.now;
-        self.input(index, around, |qp, feeds, env| {
+        let port = if cfg!(debug_assertions) { self.port_of(index) } else { None };
+        let progress = self.input(index, around, |qp, feeds, env| {
             feeds.sq.answer(qp, env);
             if qp.state() == QpState::Err {
                 feeds.feed_rq(qp, env);
             }
-            qp.poll_transmit(now, QUANTUM, env)
-        })
+            let is_paced = std::mem::take(&mut env.route.is_paced);
+            qp.poll_transmit(now, if is_paced { 1 } else { QUANTUM }, env)
+        });
+        debug_assert!(port.is_some() && port == self.port_of(index), "a QP that is there stays");
+        progress
     }
 }

@@ -25,6 +25,9 @@ use uroce_transport::{AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState
 /// packets in flight; only a flush makes more, see [`crate::context::Route::spill`].
 const PENDING: usize = 512;
 
+/// Deadlines that are met in one turn: when many QPs' come at once, receiving does not wait for all.
+const DEADLINES: usize = 256;
+
 /// A pointer, a deadline, a place among those with completions, and one in a port's active list.
 pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
     + crate::timer_wheel::BYTES_PER_INDEX
@@ -170,7 +173,6 @@ impl Shard {
         let port = context.port();
         context.rebuild(lanes);
         if std::mem::take(&mut context.active) {
-            // Where it has its turn right now it stands nowhere.
             lanes[port].active.retain(|&active| active != index);
         }
         self.activate(index, lanes);
@@ -247,12 +249,14 @@ impl Shard {
         }
     }
 
-    /// Tells the QPs whose time has come.
+    /// Tells the QPs whose time has come; where there are many, the next turn goes on. Says whether
+    /// there were any.
     #[inline]
     pub(crate) fn expire(&mut self, around: &mut Around<'_>) -> bool {
         let now = around.now;
         let mut any = false;
-        while let Some(index) = self.timers.expire(now) {
+        for _ in 0..DEADLINES {
+            let Some(index) = self.timers.expire(now) else { break };
             any = true;
             let due = self.get(index).and_then(|context| context.qp.next_timeout());
             match due {
@@ -284,5 +288,40 @@ impl Shard {
                 context.route.notify();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ah_table::AhTable;
+    use crate::key::Numbers;
+    use crate::mcast::GroupTable;
+    use crate::mr_table::{MrReader, MrTable};
+    use crate::notices::Notices;
+    use crate::waker::Waker;
+
+    #[test]
+    fn deadlines_that_come_all_at_once_are_met_in_several_turns() {
+        const QPS: u32 = 600;
+        let numbers = Numbers::random(QPS).unwrap();
+        let regions = Arc::new(MrTable::new(1, 1, numbers.clone()));
+        let tables = Tables {
+            handles: Arc::new(AhTable::new(1, Arc::clone(regions.turns()))),
+            groups: Arc::new(GroupTable::new(Arc::clone(regions.turns()))),
+            notices: Arc::new(Notices::new(1, Waker::new().unwrap())),
+        };
+        let table = Arc::new(QpTable::new(QPS, numbers));
+        let mut shard = Shard::new(0, QPS, table, Arc::new(CounterBlock::new()));
+        (0..QPS).for_each(|index| shard.timers.set(index, Instant::from_nanos(u64::from(index))));
+        let reader = MrReader::new(regions, 0);
+        let (memory, now) = (reader.enter(), Instant::from_nanos(1_000_000));
+        let mut around = Around { now, memory: &memory, tables: &tables, lanes: &mut [] };
+        for left in [344, 88, 0] {
+            assert!(shard.expire(&mut around));
+            let waiting = (0..QPS).filter(|&index| shard.timers.get(index).is_some()).count();
+            assert_eq!(waiting, left);
+        }
+        assert!(!shard.expire(&mut around));
     }
 }

@@ -63,6 +63,17 @@ pub enum Turn {
     Stopped,
 }
 
+/// What there was to do in a turn, and whether any of it was done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Work {
+    /// There was nothing to do.
+    Nothing,
+    /// All that there was found no room. Whoever makes room may need the core for it.
+    Blocked,
+    /// Some of it was done.
+    Done,
+}
+
 /// Why an lcore could not be adopted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -81,12 +92,28 @@ pub enum AdoptError {
     Eal(#[from] EalError),
 }
 
+impl From<bool> for Work {
+    /// Of a duty that is never refused.
+    #[inline]
+    fn from(any: bool) -> Work {
+        if any { Work::Done } else { Work::Nothing }
+    }
+}
+
+impl Work {
+    /// Was anything done? If not, a thread that only turns may rest.
+    #[inline]
+    fn is_done(work: impl Into<Work>) -> bool {
+        work.into() == Work::Done
+    }
+}
+
 impl Turn {
-    /// What came of a turn that says whether there was anything to do; without, there is no lcore.
-    fn of(busy: Option<bool>) -> Turn {
-        match busy {
-            Some(true) => Turn::Busy,
-            Some(false) => Turn::Idle,
+    /// What came of a turn with this work; without, there is no lcore.
+    fn of(work: Option<impl Into<Work>>) -> Turn {
+        match work.map(Into::into) {
+            Some(Work::Nothing) => Turn::Idle,
+            Some(_) => Turn::Busy,
             None => Turn::Stopped,
         }
     }
@@ -147,8 +174,7 @@ impl Slot {
         let Ok(mut held) = self.held.lock() else { return false };
         let Some(lcore) = held.lcore.as_mut() else { return false };
         while self.wanted.load(Ordering::Relaxed) == RUN {
-            let busy = lcore.turn();
-            idle.after_turn(busy);
+            idle.after_turn(Work::is_done(lcore.turn()));
         }
         true
     }
@@ -160,6 +186,13 @@ impl Slot {
             Err(TryLockError::WouldBlock) => Turn::Idle,
             Err(TryLockError::Poisoned(_)) => Turn::Stopped,
         }
+    }
+
+    /// Runs something while nobody can turn the lcore.
+    #[cfg(test)]
+    pub(crate) fn while_held(&self, run: impl FnOnce()) {
+        let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        run();
     }
 
     /// Does a guard drive it?

@@ -9,6 +9,7 @@
 //!
 //! Invariants
 //! - An index with a deadline is in the list of its slot, one without is in none.
+//! - A list is in the order of setting, so nobody who sets again passes those who wait.
 //! - No deadline is reported before its time, and none that is past is left unreported.
 //!
 //! Not here: what a deadline is about. Its owner may set one too early and set it again then.
@@ -43,6 +44,7 @@ pub(crate) struct TimerWheel {
 struct Entry {
     deadline: u64,
     next: u32,
+    /// That of a list's first is its last.
     previous: u32,
     /// The list it is in. Not always its deadline's: one that was past when set is further on.
     slot: u32,
@@ -74,11 +76,17 @@ impl TimerWheel {
         let deadline = deadline.as_nanos().min(NEVER - 1);
         // What is past already goes where the next look begins.
         let slot = slot((deadline >> TICK_SHIFT).max(self.tick));
-        let next = std::mem::replace(&mut self.heads[slot], index);
-        self.entries[index as usize] = Entry { deadline, next, previous: NIL, slot: slot as u32 };
-        if next != NIL {
-            self.entries[next as usize].previous = index;
+        let first = self.heads[slot];
+        let previous = match first {
+            NIL => index,
+            first => std::mem::replace(&mut self.entries[first as usize].previous, index),
+        };
+        if first == NIL {
+            self.heads[slot] = index;
+        } else {
+            self.entries[previous as usize].next = index;
         }
+        self.entries[index as usize] = Entry { deadline, next: NIL, previous, slot: slot as u32 };
         self.len += 1;
     }
 
@@ -88,13 +96,16 @@ impl TimerWheel {
         if deadline == NEVER {
             return;
         }
+        let first = self.heads[slot as usize];
         if next != NIL {
             self.entries[next as usize].previous = previous;
+        } else if first != index {
+            self.entries[first as usize].previous = previous;
         }
-        if previous != NIL {
-            self.entries[previous as usize].next = next;
-        } else {
+        if first == index {
             self.heads[slot as usize] = next;
+        } else {
+            self.entries[previous as usize].next = next;
         }
         self.entries[index as usize].deadline = NEVER;
         self.len -= 1;
@@ -210,6 +221,19 @@ mod tests {
             assert_eq!(expired(&mut wheel, deadline), [1]);
             assert_eq!(expired(&mut wheel, u64::MAX), []);
         }
+    }
+
+    #[test]
+    fn deadlines_of_one_tick_come_in_the_order_they_were_set() {
+        let mut wheel = TimerWheel::new(6, Instant::ZERO);
+        let at = Instant::from_nanos;
+        (0..6).for_each(|index| wheel.set(index, at(100 - u64::from(index))));
+        // The last goes, the first, one between, and one comes again.
+        [5, 0, 3].into_iter().for_each(|index| wheel.clear(index));
+        wheel.set(0, at(1));
+        wheel.set(1, at(1));
+        let order: Vec<_> = std::iter::from_fn(|| wheel.expire(at(1000))).collect();
+        assert_eq!(order, [2, 4, 0, 1]);
     }
 
     #[test]

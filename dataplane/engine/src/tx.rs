@@ -11,7 +11,8 @@
 //! Invariants
 //! - A packet that was taken is sent: what the port refuses stays at the front of the batch, and a
 //!   full batch, a full way back or an empty mempool is [`TransmitError::Full`], never a loss. Only
-//!   a port whose link is down loses what it is given; the way back is no matter of the link's.
+//!   a port whose link is down loses what it is given, and one that has taken nothing for long; the
+//!   way back is no matter of the link's.
 //! - A frame longer than an mbuf is refused; Modify QP refuses a path MTU that could make one.
 //!
 //! Not here: whose turn it is to send ([`crate::schedule`]).
@@ -24,11 +25,15 @@ use crate::mr_table::Access;
 use crate::port::QueuePair;
 use crate::sum::{LEAST, copy_summed};
 use std::collections::VecDeque;
-use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
+use std::time::Duration;
+use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Icrc, Mac, PathMtu, emit_headers, headers_len, seal};
 
 /// Why a packet has no place in an mbuf, or no invariant CRC.
 const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
+/// How long a port may take nothing before it loses what it is given. Long for a peer that runs at
+/// all, short beside what retries take.
+const STUCK: Duration = Duration::from_millis(200);
 /// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
 const SPARE: usize = BATCH / 4;
 /// How many packets ahead an mbuf's header and first lines are fetched, which another core had:
@@ -57,6 +62,8 @@ pub(crate) struct Lane {
     cut: bool,
     /// Frames on their way to the port.
     batch: MbufBatch,
+    /// Since when the port has refused everything.
+    refused_since: Option<Instant>,
     /// Frames on their way back, whole and sealed: this lcore's next turn receives them.
     pub(crate) looped: MbufBatch,
     /// Some connection on the port has, or had, its other end here.
@@ -85,6 +92,7 @@ impl Lane {
             tx_loss,
             cut: false,
             batch: MbufBatch::new(),
+            refused_since: None,
             looped: MbufBatch::new(),
             has_loopers: false,
             loop_full: false,
@@ -226,22 +234,25 @@ impl Lane {
         Some(copy)
     }
 
-    /// Queues a frame that is complete; gives it back if there is no room.
-    pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) -> Result<(), Mbuf> {
-        if frame.as_slice().starts_with(&Mac::LOOPBACK.0) {
-            self.looped.push(frame)?;
+    /// Is there room for a frame that is complete? The way back has its own.
+    pub(crate) fn can_inject(&mut self, frame: &Mbuf) -> bool {
+        match is_looped(frame) {
+            true => self.looped.room() > 0,
+            false => self.cut || self.has_room(),
+        }
+    }
+
+    /// Queues a frame that is complete, for which there is room.
+    pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) {
+        if is_looped(&frame) {
             counters.count(EngineCounter::Looped);
-            return Ok(());
-        }
-        if self.cut {
+            let _ = self.looped.push(frame);
+        } else if self.cut {
             counters.count(EngineCounter::TxLinkDown);
-            return Ok(());
+        } else {
+            counters.count(EngineCounter::TxOther);
+            let _ = self.batch.push(frame);
         }
-        if !self.has_room() {
-            return Err(frame);
-        }
-        counters.count(EngineCounter::TxOther);
-        self.batch.push(frame)
     }
 
     /// Other frames are lost from now on.
@@ -253,6 +264,7 @@ impl Lane {
     #[cold]
     pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
         self.cut = !up;
+        self.refused_since = None;
         if self.cut {
             counters.add(EngineCounter::TxLinkDown, self.batch.len() as u64);
             self.batch.clear();
@@ -268,23 +280,45 @@ impl Lane {
     /// Is there room for one more frame, perhaps after a burst?
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        self.batch.room() > 0 || self.queue.tx_burst(&mut self.batch) > 0
+        self.batch.room() > 0 || self.burst() > 0
     }
 
     /// The end of a turn: everything leaves that the port takes. Says whether anything did.
     #[inline]
-    pub(crate) fn flush(&mut self, counters: &CounterBlock) -> bool {
+    pub(crate) fn flush(&mut self, now: Instant, counters: &CounterBlock) -> bool {
         let sent = match self.batch.is_empty() {
             true => 0,
-            false => self.queue.tx_burst(&mut self.batch),
+            false => self.burst(),
         };
         if !self.batch.is_empty() {
             counters.count(EngineCounter::TxFull);
+            self.lose_if_stuck(now, counters);
         }
         if std::mem::take(&mut self.starved) {
             counters.count(EngineCounter::NoMbuf);
         }
         sent > 0
+    }
+
+    #[inline]
+    fn burst(&mut self) -> usize {
+        let sent = self.queue.tx_burst(&mut self.batch);
+        if sent > 0 {
+            self.refused_since = None;
+        }
+        sent
+    }
+
+    /// A peer that hangs while the link counts as up takes nothing, and a QP whose packets never
+    /// leave has no timer running: as behind a link that is down they are lost, each turn, until the
+    /// port takes one.
+    #[cold]
+    fn lose_if_stuck(&mut self, now: Instant, counters: &CounterBlock) {
+        let since = *self.refused_since.get_or_insert(now);
+        if now.since(since) >= STUCK {
+            counters.add(EngineCounter::TxStuck, self.batch.len() as u64);
+            self.batch.clear();
+        }
     }
 
     #[inline]
@@ -311,6 +345,11 @@ impl Lane {
         self.spare.as_mut_slice().rotate_left(had);
         filled
     }
+}
+
+/// Is a frame of the control plane addressed to the device itself?
+fn is_looped(frame: &Mbuf) -> bool {
+    frame.as_slice().starts_with(&Mac::LOOPBACK.0)
 }
 
 /// Writes the whole frame into an mbuf.

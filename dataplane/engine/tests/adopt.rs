@@ -4,7 +4,7 @@ mod lab;
 
 use lab::{Lab, LabConfig, QpWish, eventually, pattern};
 use std::time::{Duration, Instant};
-use uroce_engine::{AdoptError, LcoreGuard, Turn};
+use uroce_engine::{AdoptError, IdlePolicy, LcoreGuard, Turn};
 use uroce_transport::{AccessFlags, Cqe, QpChange, QpState, QpType, SendOp, WcStatus};
 
 const ALL: AccessFlags = AccessFlags::all();
@@ -124,6 +124,37 @@ fn what_needs_no_answer_leaves_before_its_queue_pair_goes() {
         assert_eq!(b.completion().wr_id, wr_id);
     }
     drop((local, remote));
+    lab.finish();
+}
+
+#[test]
+fn an_lcore_whose_port_takes_nothing_rests_and_still_has_something_to_do() {
+    // In which a spinning lcore makes many more turns, and a port that takes nothing loses nothing yet.
+    const TIME: Duration = Duration::from_millis(100);
+    const SPINS: u64 = 5_000;
+    let config = LabConfig { ring: 64, idle: IdlePolicy::Sleep, ..LabConfig::default() };
+    let mut lab = Lab::new(&config);
+    let (mut a, _b) = lab.connect(&QpWish { qp_type: QpType::Uc, ..QpWish::default() });
+    let local = lab.a.register(a.pd, 16 << 20, ALL);
+    // Nobody takes what is sent, but a little now and then.
+    let mut guard = lab.b.engine.adopt(0).expect("free");
+    let op = SendOp::Write { va: local.va(), rkey: local.keys.rkey, imm: None };
+    a.send(1, op, &[local.sge(0, 16 << 20)]);
+    for _ in 0..4 {
+        let before = lab.a.engine.heartbeat(0).expect("an lcore");
+        std::thread::sleep(TIME);
+        let spins = lab.a.engine.heartbeat(0).expect("an lcore") - before;
+        assert!(spins < SPINS, "{spins} turns in {TIME:?}");
+        guard.turn();
+    }
+    // What is left is no reason to give up before the time.
+    let begin = Instant::now();
+    lab.a.control.drain(TIME);
+    assert!(begin.elapsed() >= TIME);
+    assert_eq!(a.cq.poll(), Ok(None));
+    drop(guard);
+    assert_eq!(a.completion().status, WcStatus::Success);
+    drop(local);
     lab.finish();
 }
 

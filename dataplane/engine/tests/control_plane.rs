@@ -3,9 +3,10 @@
 
 mod lab;
 
-use lab::{Lab, LabConfig, Node, QpWish, eventually};
+use lab::{Lab, LabConfig, Node, QpWish, TestQp, eventually};
 use std::time::{Duration, Instant};
-use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
+use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::vdev::{self, MemifRole};
 use uroce_engine::port::{Port, PortConfig};
 use uroce_engine::{
@@ -14,8 +15,8 @@ use uroce_engine::{
 };
 use uroce_transport::{AccessFlags, DropReason, QpChange, QpState, SendOp, WcStatus};
 use uroce_wire::{
-    Bth, Deth, Encap, ExtHeaders, Frame, Gid, Mac, OpCode, Packet, Pkey, Qkey, Qpn, emit_headers,
-    seal,
+    Bth, Deth, Encap, ExtHeaders, Frame, Gid, Mac, OpCode, Packet, Pkey, Qkey, Qpn, Rkey, Va,
+    emit_headers, seal,
 };
 
 const MAD: usize = 256;
@@ -181,30 +182,42 @@ fn a_ring_taken_down_at_one_end_is_down_at_both_and_loses_everything_until_it_is
     lab.finish();
 }
 
-/// Two engines joined by memif.
-fn memif_nodes(pool: &Mempool) -> [Node; 2] {
+fn addresses_of(host: u8) -> PortAddresses {
+    let gids = vec![Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host))];
+    PortAddresses { mac: Mac([2, 0, 0, 0, 0, host]), vlan: None, gids }
+}
+
+/// An engine over a port.
+fn node(host: u8, port: Port, pool: &Mempool) -> Node {
+    let (addresses, loss) = (addresses_of(host), LossConfig::default());
+    let binding = PortBinding { port, pool: pool.clone(), addresses: addresses.clone(), loss };
+    let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
+    let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
+    Node { engine, control, addresses }
+}
+
+/// An engine over memif: the first host is the server.
+fn memif_node(host: u8, pool: &Mempool) -> Node {
     let socket = std::env::temp_dir().join(format!("uroce-links-{}.sock", std::process::id()));
-    let roles = [(1, MemifRole::Server), (2, MemifRole::Client)];
-    roles.map(|(host, role)| {
-        let device = vdev::memif(u16::from(host), role, &socket, 4200, 512);
-        let config = PortConfig { mtu: 4200, ..PortConfig::new(device) };
-        let port = Port::open(lab::eal(), &config, pool).expect("memif needs no privilege");
-        let mac = Mac([2, 0, 0, 0, 0, host]);
-        let gids = vec![Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host))];
-        let addresses = PortAddresses { mac, vlan: None, gids };
-        let (pool, loss) = (pool.clone(), LossConfig::default());
-        let binding = PortBinding { port, pool, addresses: addresses.clone(), loss };
-        let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
-        let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
-        Node { engine, control, addresses }
-    })
+    let role = if host == 1 { MemifRole::Server } else { MemifRole::Client };
+    let device = vdev::memif(u16::from(host), role, &socket, 4200, 512);
+    let config = PortConfig { mtu: 4200, ..PortConfig::new(device) };
+    let port = Port::open(lab::eal(), &config, pool).expect("memif needs no privilege");
+    node(host, port, pool)
+}
+
+/// A QP that is connected to one of another host, which need not exist.
+fn connected(node: &mut Node, peer: u8, dest: Qpn, wish: &QpWish) -> TestQp {
+    let mut qp = node.create_qp(wish);
+    node.bring_up(&mut qp, &addresses_of(peer), dest, wish);
+    qp
 }
 
 #[test]
 fn a_memif_link_tells_both_ends_when_it_is_taken_down_and_let_up_again() {
     let geometry = PoolConfig { count: 8191, cache: 64, room: 9216, ..PoolConfig::default() };
     let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
-    let mut nodes = memif_nodes(&pool);
+    let mut nodes = [1, 2].map(|host| memif_node(host, &pool));
     let wish = QpWish { timeout: 15, ..QpWish::default() };
     let [a, b] = &mut nodes;
     let [mut qp, peer] = [a.create_qp(&wish), b.create_qp(&wish)];
@@ -238,6 +251,74 @@ fn a_memif_link_tells_both_ends_when_it_is_taken_down_and_let_up_again() {
     }
     drop((local, remote));
     drop(nodes);
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+}
+
+#[test]
+fn a_link_that_is_down_from_the_start_loses_what_it_is_given_until_it_is_up() {
+    let geometry = PoolConfig { count: 8191, cache: 64, room: 9216, ..PoolConfig::default() };
+    let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
+    // 16 ms, four times; and half a second, eight times.
+    let hasty = QpWish { timeout: 12, retry_cnt: 3, ..QpWish::default() };
+    let patient = QpWish::default();
+    let mut client = memif_node(2, &pool);
+    assert_eq!(client.control.next_link_change(), None, "there is no server");
+    let nobody = Qpn::new(77);
+    let op = |va, rkey| SendOp::Write { va, rkey, imm: None };
+    let mut early = connected(&mut client, 1, nobody, &hasty);
+    early.send(1, op(Va(0), Rkey(0)), &[]);
+    assert_eq!(early.completion().status, WcStatus::RetryExcErr);
+    assert_eq!(client.engine.counters().engine(EngineCounter::TxLinkDown), 4);
+
+    let mut server = memif_node(1, &pool);
+    for node in [&mut client, &mut server] {
+        assert_eq!(next_change(node), (1, true));
+    }
+    let mut qp = client.create_qp(&patient);
+    let peer = connected(&mut server, 2, qp.qpn, &patient);
+    let remote = server.register(peer.pd, 64, AccessFlags::all());
+    client.bring_up(&mut qp, &addresses_of(1), peer.qpn, &patient);
+    qp.send(2, op(remote.va(), remote.keys.rkey), &[]);
+    assert_eq!(qp.completion().status, WcStatus::Success);
+    for node in [&client, &server] {
+        let counters = node.engine.counters();
+        assert!(counters.engine(EngineCounter::TxLinkDown) <= 4, "nothing more is lost");
+        assert_eq!(counters.engine(EngineCounter::RxLinkDown), 0);
+    }
+    drop((remote, client, server));
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+}
+
+#[test]
+fn a_peer_that_hangs_while_the_link_is_up_does_not_keep_retries_from_ending() {
+    let geometry = PoolConfig { count: 4095, cache: 64, room: 4400, ..PoolConfig::default() };
+    let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
+    let (port, hung) = ring_pair(lab::eal(), "hung", 1, 64, 4200, &pool).expect("rings");
+    let mut node = node(1, port, &pool);
+    assert_eq!(node.control.next_link_change(), Some((1, true)));
+    let wish = QpWish { timeout: 12, retry_cnt: 3, ..QpWish::default() };
+    let mut qp = connected(&mut node, 2, Qpn::new(77), &wish);
+    let local = node.register(qp.pd, 40_000, AccessFlags::all());
+    // More than the port and what waits for it can hold.
+    for id in 0..20 {
+        let op = SendOp::Write { va: Va(0), rkey: Rkey(0), imm: None };
+        qp.send(id, op, &[local.sge(0, 40_000)]);
+    }
+    assert_eq!(qp.completion().status, WcStatus::RetryExcErr);
+    assert!(node.engine.counters().engine(EngineCounter::TxStuck) > 0);
+
+    // What it held is taken in the end, and what comes then is no more lost.
+    let lost = || node.engine.counters().engine(EngineCounter::TxStuck);
+    let (before, mut batch) = (lost(), MbufBatch::new());
+    let mut queue = hung.queue_pair(0).expect("free");
+    eventually("an empty port", || {
+        batch.clear();
+        queue.rx_burst(&mut batch) == 0
+    });
+    node.control.send_frame(1, &arp()).expect("sent");
+    eventually("the frame", || queue.rx_burst(&mut batch) == 1);
+    assert_eq!(lost(), before);
+    drop((local, node, batch, queue, hung));
     assert_eq!(pool.available(), pool.count(), "mbufs leaked");
 }
 

@@ -11,8 +11,8 @@ use uroce_engine::{
     PortBinding, Subject,
 };
 use uroce_transport::{
-    AccessFlags, AltPath, PathAttr, PathMigState, QpCaps, QpChange, QpType, SendOp, StaticRate,
-    WcStatus,
+    AccessFlags, AltPath, PathAttr, PathMigState, QpCaps, QpChange, QpState, QpType, SendOp,
+    StaticRate, WcStatus,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Qkey};
 
@@ -350,5 +350,58 @@ fn what_leaves_by_an_address_handle_takes_the_time_of_its_rate_whoever_sends_it(
         assert!(!is_limited || took >= least, "{took:?} at {rate}");
     }
     drop(local);
+    rails.finish();
+}
+
+#[test]
+fn those_who_share_an_address_handle_have_the_same_share_of_its_rate() {
+    const DATAGRAMS: u64 = 500;
+    let mut rails = Rails::new(1);
+    let wish = QpWish { qp_type: QpType::Ud, cq_depth: 512, ..QpWish::default() };
+    let wish = QpWish { caps: QpCaps { max_send_wr: 512, ..wish.caps }, ..wish };
+    let pd = rails.nodes[0].engine.alloc_pd();
+    let mut senders: Vec<_> = (0..5)
+        .map(|_| {
+            let qp = rails.nodes[0].create_qp_with(pd, &wish, None);
+            rails.nodes[0].start_datagrams(&qp, Qkey(7));
+            qp
+        })
+        .collect();
+    let local = rails.nodes[0].register(pd, 4096, AccessFlags::all());
+    let ah = rails.nodes[0].engine.create_ah(pd, 1, &path(1, 1), gbps(10)).expect("a handle");
+    // Only this thread turns, so that nothing is sent before all have posted.
+    let mut guard = rails.nodes[0].engine.adopt(0).expect("free");
+    for sender in &mut senders {
+        for id in 0..DATAGRAMS {
+            let (dest_qpn, qkey) = (uroce_wire::Qpn::new(9), Qkey(7));
+            let op = SendOp::SendTo { ah, dest_qpn, qkey, imm: None };
+            sender.send(id, op, &[local.sge(0, PathMtu::B4096.bytes())]);
+        }
+    }
+    let mut sent = [0; 5];
+    let mut turn_until = |is_enough: fn(&[u64; 5]) -> bool, sent: &mut [u64; 5]| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_enough(sent) {
+            assert!(Instant::now() < deadline, "{sent:?}");
+            guard.turn();
+            for (sent, sender) in sent.iter_mut().zip(&senders) {
+                *sent +=
+                    std::iter::from_fn(|| sender.cq.poll().expect("no overrun")).count() as u64;
+            }
+        }
+    };
+    turn_until(|sent| sent.iter().sum::<u64>() >= DATAGRAMS * 3 / 2, &mut sent);
+    // What a QP may send at once before it is known to be paced is the difference.
+    let fair = 125..=175;
+    assert!(sent.iter().all(|sent| fair.contains(sent)), "{sent:?}");
+    // Two of them go, each with a time to leave that it has: nobody waits for them.
+    let control = &mut rails.nodes[0].control;
+    control.modify_qp(senders[0].qpn, &QpChange::to(QpState::Reset)).expect("Modify QP");
+    control.destroy_qp(senders[1].qpn).expect("destroys");
+    turn_until(|sent| sent[2..].iter().all(|&sent| sent == DATAGRAMS), &mut sent);
+    assert!(sent[0] < DATAGRAMS && sent[1] < DATAGRAMS, "{sent:?}");
+    // The one that was reset begins anew.
+    rails.nodes[0].start_datagrams(&senders[0], Qkey(7));
+    drop((guard, local));
     rails.finish();
 }

@@ -4,10 +4,10 @@
 mod lab;
 
 use lab::{Buffer, Node, QpWish, eventually, pattern};
-use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig};
-use uroce_engine::{PortAddresses, PortBinding};
+use uroce_engine::{PortAddresses, PortBinding, SendFrameError};
 use uroce_transport::{AccessFlags, DropReason, QpChange, QpState, SendOp, WcStatus};
 use uroce_wire::{Gid, Mac, Vlan};
 
@@ -136,7 +136,6 @@ fn a_qp_sends_by_the_port_of_its_attributes() {
 
 #[test]
 fn a_frame_longer_than_an_mbuf_is_counted_by_the_engine() {
-    use uroce_engine::mbuf::MbufBatch;
     use uroce_engine::port::vdev::{MemifRole, memif};
     use uroce_engine::port::{Port, PortConfig};
     const LONG: u16 = 4200;
@@ -176,4 +175,28 @@ fn a_frame_longer_than_an_mbuf_is_counted_by_the_engine() {
     eventually("the drops", || engine.counters().dropped(DropReason::NotLinear) == 3);
     drop((control, queue, client));
     assert_eq!(short.available(), short.count(), "mbufs leaked");
+}
+
+#[test]
+fn a_port_whose_other_end_takes_nothing_keeps_no_frame_of_another_port() {
+    const FRAME: [u8; 60] = [0xff; 60];
+    let pool = create_pool();
+    let pairs =
+        ["one", "two"].map(|name| ring_pair(lab::eal(), name, 1, 64, 4200, &pool).expect("rings"));
+    let (ports, ends): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let bindings = ports.into_iter().zip(1..).map(|(port, number)| PortBinding {
+        port,
+        pool: pool.clone(),
+        addresses: addresses(1, number),
+        loss: LossConfig::default(),
+    });
+    let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
+    let (engine, mut control) = Engine::start(config, bindings.collect()).expect("starts");
+    eventually("a full port", || control.send_frame(1, &FRAME) == Err(SendFrameError::Full));
+    control.send_frame(2, &FRAME).expect("the other port has room");
+    let mut queue = ends[1].queue_pair(0).expect("free");
+    let mut batch = MbufBatch::new();
+    eventually("the frame", || queue.rx_burst(&mut batch) == 1);
+    drop((batch, queue, control, engine, ends));
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
 }

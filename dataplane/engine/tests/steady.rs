@@ -328,13 +328,13 @@ fn trace(name: &str, traced: fn()) {
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("SKIP {name}: strace does not start: {error}");
+            eprintln!("SKIP: {name}: strace does not start: {error}");
             return;
         }
     };
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("ptrace") && said.contains("Operation not permitted") {
-        eprintln!("SKIP {name}: no ptrace here: {said}");
+        eprintln!("SKIP: {name}: no ptrace here: {said}");
         return;
     }
     let text = std::fs::read_to_string(&trace).expect("a trace");

@@ -36,6 +36,7 @@ mod engine {
     pub(crate) mod mr_table;
     pub(crate) mod mw;
     pub(crate) mod notices;
+    pub(crate) mod prefetch;
     pub(crate) mod published;
     pub(crate) mod qp_table;
     pub(crate) mod qsbr;
@@ -54,7 +55,7 @@ mod engine {
     }
 }
 
-use engine::{doorbell, events, key, mr_table, mw, notices, published, qp_table, qsbr};
+use engine::{doorbell, events, key, mr_table, mw, notices, prefetch, published, qp_table, qsbr};
 use engine::{queue, slot, waker};
 use models::{MODELS, Model};
 use std::collections::BTreeMap;

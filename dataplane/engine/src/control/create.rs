@@ -44,7 +44,7 @@ impl Control {
         let (context, sq, rq) = self.build_qp(spec, &caps, site);
         match self.call(lcore, Command::CreateQp { index, context }) {
             Ok(Reply::Done) => {}
-            // The lcore may still take it one day: the slot is lost with the lcore.
+            // The lcore may still take it one day: the slot is lost.
             result => {
                 return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
             }

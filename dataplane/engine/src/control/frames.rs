@@ -1,6 +1,6 @@
 //! Frames that are not RoCEv2: from the lcores to the control plane and back.
 
-use super::{Control, Mbuf, PoolEmpty, SlowFrame};
+use super::{Control, PoolEmpty, SlowFrame};
 
 /// Why a frame was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum SendFrameError {
     /// The port's mempool is empty.
     #[error(transparent)]
     NoMbuf(#[from] PoolEmpty),
-    /// Earlier frames still wait for the lcore.
+    /// Earlier frames of the port still wait for it.
     #[error("earlier frames have not been sent yet")]
     Full,
 }
@@ -39,10 +39,6 @@ impl Control {
             return Err(SendFrameError::Length(frame.len()));
         }
         mbuf.as_mut_slice().copy_from_slice(frame);
-        self.inject(usize::from(port) - 1, mbuf)
-    }
-
-    fn inject(&mut self, port: usize, mbuf: Mbuf) -> Result<(), SendFrameError> {
-        self.inject.push((port, mbuf)).map_err(|_| SendFrameError::Full)
+        self.inject[usize::from(port) - 1].push(mbuf).map_err(|_| SendFrameError::Full)
     }
 }

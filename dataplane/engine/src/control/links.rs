@@ -14,13 +14,15 @@ const CALM: Duration = Duration::from_millis(250);
 pub(super) struct Links {
     /// Of each port, whether it was up when last seen; not yet seen is down.
     up: Vec<bool>,
+    /// Of each port, what all lcores were told; `None` if one was not, or not yet.
+    told: Vec<Option<bool>>,
     /// When they are looked at though none has told of itself.
     due: Option<Instant>,
 }
 
 impl Links {
     pub(super) fn new(ports: usize) -> Links {
-        Links { up: vec![false; ports], due: None }
+        Links { up: vec![false; ports], told: vec![None; ports], due: None }
     }
 }
 
@@ -30,7 +32,8 @@ impl Control {
     /// no other.
     ///
     /// From then on lcores drop what would leave by a link that is down, as a NIC does, and count
-    /// it; a QP finds its packets lost and not its port full for ever.
+    /// it; a QP finds its packets lost and not its port full for ever. That holds for a link that is
+    /// down from the start as well, though nobody is told of it.
     ///
     /// To be called whenever the control plane is awake, and at least once in
     /// [`link_poll_period`](Control::link_poll_period).
@@ -43,9 +46,11 @@ impl Control {
                 continue;
             }
             let up = port.link().up;
+            if self.links.told[at] != Some(up) {
+                self.links.told[at] = self.tell_lcores(at, up).then_some(up);
+            }
             let was_up = std::mem::replace(&mut self.links.up[at], up);
             if up != was_up {
-                self.tell_lcores(at, up);
                 // At most 255 ports.
                 return Some((at as u8 + 1, up));
             }
@@ -95,10 +100,13 @@ impl Control {
         Ok(())
     }
 
-    /// An lcore that does not answer has nothing to send either.
-    fn tell_lcores(&mut self, port: usize, up: bool) {
+    /// Do all lcores know? One that is dead has nothing to send; one that is late is told again.
+    fn tell_lcores(&mut self, port: usize, up: bool) -> bool {
+        let mut all = true;
         for lcore in 0..self.lcores.len() {
-            let _ = self.call(lcore, Command::SetLink { port, up });
+            let told = self.call(lcore, Command::SetLink { port, up });
+            all &= !matches!(told, Err(ControlError::LcoreStalled(_)));
         }
+        all
     }
 }

@@ -1,6 +1,7 @@
 //! One command to one lcore, and its reply.
 
-use super::{Command, Control, ControlError, Duration, Instant, Reply};
+use super::{Command, Control, ControlError, Duration, Instant, LcoreLink, Reply};
+use crate::slot::Slot;
 
 /// Far beyond any turn. Reached only if an lcore's thread gets no CPU at all.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -14,39 +15,84 @@ impl Control {
     //= check H10 — a change takes effect once, between its call and its return
     ///
     /// # Errors
-    /// The lcore is dead or stalled. What the command carried is freed with the rings.
+    /// The lcore is dead or stalled. What the command carried is freed with the rings, or when the
+    /// lcore has answered late.
     pub(super) fn call(&mut self, lcore: usize, command: Command) -> Result<Reply, ControlError> {
-        let slot = &self.shared.slots[lcore];
-        let link = &mut self.lcores[lcore];
-        let rings = &mut link.rings;
+        let (slot, link) = (&self.shared.slots[lcore], &mut self.lcores[lcore]);
+        match call(slot, link, command, PATIENCE) {
+            Some(reply) => Ok(reply),
+            None if slot.is_dead() => Err(ControlError::LcoreDied(lcore)),
+            None => Err(ControlError::LcoreStalled(lcore)),
+        }
+    }
+}
+
+/// The reply to a command, if the lcore is alive and in time, and owes no other.
+fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration) -> Option<Reply> {
+    if slot.is_dead() || !is_settled(slot, link) {
+        return None;
+    }
+    // One command at a time, so there is room.
+    link.rings.commands.push(command).ok()?;
+    let mut since = None;
+    for round in 0u32.. {
+        if let Ok(reply) = link.rings.replies.pop() {
+            return Some(reply);
+        }
         if slot.is_dead() {
-            return Err(ControlError::LcoreDied(lcore));
+            return None;
         }
-        // One command at a time, so there is room.
-        if link.stalled || rings.commands.push(command).is_err() {
-            return Err(ControlError::LcoreStalled(lcore));
+        // An adopter may be waiting for this very call.
+        slot.try_turn();
+        match round {
+            0..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
         }
-        let mut since = None;
-        for round in 0u32.. {
-            if let Ok(reply) = rings.replies.pop() {
-                return Ok(reply);
-            }
-            if slot.is_dead() {
-                return Err(ControlError::LcoreDied(lcore));
-            }
-            // An adopter may be waiting for this very call.
-            slot.try_turn();
-            match round {
-                0..SPINS => std::hint::spin_loop(),
-                SPINS..YIELDS => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
-            let begin = *since.get_or_insert_with(Instant::now);
-            if round % 64 == 0 && begin.elapsed() > PATIENCE {
-                break;
-            }
+        let begin = *since.get_or_insert_with(Instant::now);
+        if round % 64 == 0 && begin.elapsed() > patience {
+            break;
         }
-        link.stalled = true;
-        Err(ControlError::LcoreStalled(lcore))
+    }
+    link.owes_reply = true;
+    None
+}
+
+/// Has the lcore answered everything? Replies come in order, so what is there now is the one that
+/// came too late; what it carries nobody waits for, and is freed here.
+fn is_settled(slot: &Slot, link: &mut LcoreLink) -> bool {
+    if link.owes_reply {
+        slot.try_turn();
+        link.owes_reply = link.rings.replies.pop().is_err();
+    }
+    !link.owes_reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doorbell::Doorbell;
+    use crate::events::EventChannel;
+    use crate::lcore::without_ports;
+    use std::sync::Arc;
+
+    #[test]
+    fn an_lcore_that_has_answered_late_obeys_again_and_each_command_has_its_own_reply() {
+        let events = EventChannel::new(4).expect("a descriptor");
+        let (lcore, rings) = without_ports(&events);
+        let slot = Slot::new(lcore);
+        let doorbell = Arc::new(Doorbell::new(1));
+        let mut link = LcoreLink { rings, doorbell, qps: 0, owes_reply: false };
+        let patience = Duration::from_millis(20);
+        slot.while_held(|| {
+            // The second is not even asked: its reply would be behind the first's.
+            for port in [1, 2] {
+                assert!(call(&slot, &mut link, Command::MigratePort { port }, patience).is_none());
+            }
+        });
+        let reply = call(&slot, &mut link, Command::QueryQp { index: 0 }, patience);
+        assert!(matches!(reply, Some(Reply::Unknown)), "{reply:?}");
+        let reply = call(&slot, &mut link, Command::MigratePort { port: 1 }, patience);
+        assert!(matches!(reply, Some(Reply::Migrated(0))), "{reply:?}");
     }
 }

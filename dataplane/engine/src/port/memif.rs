@@ -293,9 +293,72 @@ impl Shared {
             // The driver marks the link down before it unmaps, and long before `GRACE` is over.
             while super::link(id).up && !channel::ended(&self.end, RETRY) {}
         }
-        if !self.device.server {
-            super::restart(id);
+        drop(port);
+        if self.device.server || self.restart() {
+            self.gate.open();
         }
-        self.gate.open();
+    }
+
+    /// Has a client's driver connect again, which fails while the process has no descriptor left:
+    /// tries until it does. A port that is stopped has no queues, so the gate is closed meanwhile.
+    /// False if the port is closed before.
+    fn restart(&self) -> bool {
+        loop {
+            match *lock(&self.port) {
+                None => return false,
+                Some(id) if super::restart(id) => return true,
+                // Who closes the port waits for the lock, and not for the next try.
+                Some(_) => {}
+            }
+            if channel::ended(&self.end, RETRY) {
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eal::{Eal, EalConfig};
+    use crate::mbuf::{Mempool, PoolConfig};
+    use crate::port::vdev::{MemifRole, memif};
+    use crate::port::{Port, PortConfig, runtime_dir};
+
+    fn port(number: u16, role: MemifRole, socket: &Path, pool: &Mempool) -> Port {
+        let config = PortConfig::new(memif(number, role, socket, 1500, 64));
+        let eal = Eal::running().expect("the pool is there");
+        Port::open(eal, &config, pool).expect("memif needs no privilege")
+    }
+
+    fn wait_up(port: &Port) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !port.link().up {
+            assert!(Instant::now() < deadline, "no link");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_client_whose_driver_does_not_start_again_is_restarted_until_it_does() {
+        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
+        let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
+        let socket = std::env::temp_dir().join(format!("uroce-again-{}.sock", std::process::id()));
+        let server = port(0, MemifRole::Server, &socket, &pool);
+        let client = port(1, MemifRole::Client, &socket, &pool);
+        wait_up(&client);
+        // Without it the driver fails as it does without a descriptor.
+        let inner = runtime_dir().join("net_memif1.sock");
+        let away = inner.with_extension("away");
+        std::fs::rename(&inner, &away).expect("it is there");
+        drop(server);
+        while client.link().up {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(3 * GRACE);
+        std::fs::rename(&away, &inner).expect("ours");
+        let server = port(0, MemifRole::Server, &socket, &pool);
+        wait_up(&client);
+        wait_up(&server);
     }
 }

@@ -62,7 +62,7 @@ impl CompletionChannel {
     pub fn read(&self) -> io::Result<Arc<CompletionQueue>> {
         loop {
             self.tokens.read()?;
-            if let Some(cq) = self.pop_ready() {
+            if let Some(cq) = self.event_read() {
                 return Ok(cq);
             }
         }
@@ -74,14 +74,16 @@ impl CompletionChannel {
     /// The system fails.
     pub fn try_next(&self) -> io::Result<Option<Arc<CompletionQueue>>> {
         while self.tokens.take()? {
-            if let Some(cq) = self.pop_ready() {
+            if let Some(cq) = self.event_read() {
                 return Ok(Some(cq));
             }
         }
         Ok(None)
     }
 
-    fn pop_ready(&self) -> Option<Arc<CompletionQueue>> {
+    /// The event of a token that the caller has taken by a `read` of the descriptor. `None` if it
+    /// was one for nothing.
+    pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
         let cq = self.ready.pop()?;
         cq.has_event.store(false, Ordering::Release);
         Some(cq)
@@ -91,16 +93,18 @@ impl CompletionChannel {
     pub fn discard(&self, cq: &Arc<CompletionQueue>) {
         // One round: each queue stands there at most once.
         for _ in 0..self.ready.len() {
+            // As everybody does who takes an entry. Without one, the entries that are left are of
+            // those who have their tokens in hand.
+            if !matches!(self.tokens.take(), Ok(true)) {
+                return;
+            }
             match self.ready.pop() {
                 Some(other) if Arc::ptr_eq(&other, cq) => {
                     cq.has_event.store(false, Ordering::Release);
-                    // A token that stays wakes somebody for nothing; see the module.
-                    let _ = self.tokens.take();
                     return;
                 }
                 Some(other) => {
                     self.put_ready(other);
-                    // Somebody may have taken its token meanwhile, and found nothing.
                     self.tokens.add();
                 }
                 None => return,

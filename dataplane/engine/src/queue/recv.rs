@@ -143,12 +143,25 @@ impl RecvQueueFeed {
     /// Gives the core what was posted, as far as it fits. In ERR and RESET that is all.
     #[inline]
     pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) {
-        while self.feed_some(qp, env) > 0 && qp.recv_wrs() == 0 {}
+        if self.feed_some(IN_CORE, qp, env) > 0 && qp.recv_wrs() == 0 {
+            self.feed_rest(qp, env);
+        }
+    }
+
+    /// The state keeps none. Who posts one for each that completes would keep the lcore for ever:
+    /// what comes from now on rings for itself.
+    #[cold]
+    fn feed_rest(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        let mut left = self.ring.waiting();
+        while left > 0 && qp.recv_wrs() == 0 {
+            let taken = self.feed_some(left, qp, env);
+            left = if taken > 0 { left - taken } else { 0 };
+        }
     }
 
     #[inline]
-    fn feed_some(&mut self, qp: &mut Qp, env: &mut impl Env) -> u32 {
-        let room = self.in_core.saturating_sub(qp.recv_wrs());
+    fn feed_some(&mut self, most: u32, qp: &mut Qp, env: &mut impl Env) -> u32 {
+        let room = self.in_core.saturating_sub(qp.recv_wrs()).min(most);
         self.ring.take(room, |wr, sges| match qp.post_recv(wr, sges, env) {
             Ok(()) | Err(PostError::InvalidState) => {}
             Err(error) => debug_assert!(false, "checked by RecvQueueEnd: {error}"),
@@ -168,5 +181,117 @@ impl RecvQueueFeed {
         if self.in_core > 0 {
             self.ring.publish_retired(Which::Recv, qp.recv_wrs(), shared);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doorbell::Doorbell;
+    use std::sync::Arc;
+    use uroce_transport::{
+        Access, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault,
+        Outbound, Output, PacketSink, Pd, QpChange, QpInit, QpType, Region, SharedReceives, Side,
+        TransmitError,
+    };
+    use uroce_wire::{Qpn, Rkey, Va};
+
+    /// An application that posts a receive for each that completes, until it has done so often.
+    struct Reposter {
+        end: RecvQueueEnd,
+        shared: Arc<QpShared>,
+        completed: u32,
+    }
+
+    const OFTEN: u32 = 10_000;
+
+    impl Output for Reposter {
+        fn complete(&mut self, _: Side, _: Cqe) {
+            self.completed += 1;
+            self.shared.add_retired(Which::Recv, 1);
+            if self.completed < OFTEN {
+                // The first finds the ring full: its own request is still in its slot.
+                let _ = self.end.post_recv(&RecvWr { wr_id: 0 }, &[]);
+            }
+        }
+
+        fn count(&mut self, _: Counter) {}
+
+        fn event(&mut self, _: AsyncEvent) {}
+    }
+
+    impl SharedReceives for Reposter {
+        fn take_receive(&mut self, _: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+            false
+        }
+
+        fn receives_waiting(&self) -> u32 {
+            0
+        }
+    }
+
+    impl PacketSink for Reposter {
+        fn transmit(&mut self, _: &Outbound<'_>) -> Result<u32, TransmitError> {
+            Err(TransmitError::Full)
+        }
+    }
+
+    impl Memory for Reposter {
+        fn check(&self, _: Accessor, _: Region, _: Access) -> Result<(), MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+
+        fn write(&mut self, _: Accessor, _: Region, _: &[u8]) -> Result<(), MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+
+        fn atomic(&mut self, _: Accessor, _: Rkey, _: Va, _: AtomicOp) -> Result<u64, MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+
+        fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+
+        fn invalidate(&mut self, _: Accessor, _: Rkey) -> Result<(), MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+    }
+
+    #[test] //= check G3 test
+    fn who_reposts_each_flushed_receive_does_not_keep_the_lcore() {
+        const DEPTH: u32 = 100;
+        let (shared, doorbell) = (Arc::new(QpShared::new()), Arc::new(Doorbell::new(1)));
+        let spec = RingSpec {
+            shared: Arc::clone(&shared),
+            doorbell: Arc::clone(&doorbell),
+            index: 0,
+            depth: DEPTH,
+            max_sge: 1,
+        };
+        let (mut end, mut feed) = recv_queue(spec, false);
+        shared.publish_state(QpState::Err);
+        (0..DEPTH).for_each(|_| end.post_recv(&RecvWr { wr_id: 0 }, &[]).unwrap());
+        let mut env = Reposter { end, shared, completed: 0 };
+        let caps = QpCaps {
+            max_send_wr: 1,
+            max_recv_wr: DEPTH,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QpInit { qp_type: QpType::Rc, caps: core_caps(&caps), uses_srq: false };
+        let mut qp = Qp::new(Qpn::new(2), Pd(1), &init);
+        qp.modify(Instant::ZERO, &QpChange::to(QpState::Err), &mut env).unwrap();
+
+        feed.feed(&mut qp, &mut env);
+        let completed = env.completed;
+        assert!((DEPTH..=DEPTH + IN_CORE).contains(&completed), "{completed} at once");
+        assert!(!feed.is_empty(), "what was posted meanwhile waits for its doorbell");
+        // None is lost: one doorbell after the other, all come.
+        for _ in 0..OFTEN / DEPTH {
+            feed.feed(&mut qp, &mut env);
+        }
+        assert!(feed.is_empty());
     }
 }

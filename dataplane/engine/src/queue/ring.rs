@@ -8,9 +8,10 @@
 
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
+use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
 use std::sync::Arc;
-use std::{iter, slice};
+use std::{iter, ptr, slice};
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
 
@@ -85,6 +86,10 @@ struct Queued<W> {
     num_sge: u32,
     first: Sge,
 }
+
+/// How many posted requests are fetched ahead of a QP's turn: the processor sees by itself that it
+/// goes on so.
+const POSTED_AHEAD: usize = 16;
 
 const NO_SGE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
 
@@ -208,6 +213,27 @@ impl<W: Copy> RingFeed<W> {
     pub(crate) fn waiting(&self) -> u32 {
         // At most the queue's depth.
         self.wrs.slots() as u32
+    }
+
+    /// Fetches the ring's positions and the place of its requests.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let ring = self.wrs.buffer();
+        prefetch_read(ptr::from_ref(ring).cast(), size_of_val(ring));
+    }
+
+    /// Fetches the oldest requests.
+    #[inline]
+    pub(crate) fn prefetch_posted(&self) {
+        if let Ok(oldest) = self.wrs.peek() {
+            prefetch_read(ptr::from_ref(oldest).cast(), POSTED_AHEAD * size_of::<Queued<W>>());
+        }
+    }
+
+    /// The first SGE of the oldest request.
+    #[inline]
+    pub(crate) fn next_sge(&self) -> Option<Sge> {
+        self.wrs.peek().ok().filter(|oldest| oldest.num_sge > 0).map(|oldest| oldest.first)
     }
 
     /// Takes up to `limit` requests in the order of their posting.

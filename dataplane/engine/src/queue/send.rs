@@ -5,6 +5,7 @@
 //! - The rules checked here are the core's; the state is checked again there, where it is exact.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use crate::mr_table::Access;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
 
@@ -193,6 +194,26 @@ impl SendQueueFeed {
     /// Is nothing waiting?
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
+    }
+
+    /// Fetches where its ring has what.
+    #[inline]
+    pub(crate) fn prefetch_ring(&self) {
+        self.ring.prefetch();
+    }
+
+    /// Fetches what was posted.
+    #[inline]
+    pub(crate) fn prefetch_posted(&self) {
+        self.ring.prefetch_posted();
+    }
+
+    /// Fetches the memory that the next request names, and what is known of it.
+    #[inline]
+    pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
+        if let Some(sge) = self.ring.next_sge() {
+            memory.prefetch(sge.lkey.0, sge.va);
+        }
     }
 
     /// The doorbell was rung for it.

@@ -14,18 +14,20 @@ use std::time::Duration;
 
 /// A number of tokens, none at first.
 #[derive(Debug)]
-pub(crate) struct Tokens(OwnedFd);
+pub struct Tokens(OwnedFd);
 
 impl Tokens {
+    /// None.
+    ///
     /// # Errors
     /// The process has no file descriptor left.
-    pub(crate) fn new() -> io::Result<Tokens> {
+    pub fn new() -> io::Result<Tokens> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
         Ok(Tokens(eventfd(0, flags)?))
     }
 
     /// Adds one.
-    pub(crate) fn add(&self) {
+    pub fn add(&self) {
         // Fails only if 2^64 − 2 tokens are waiting.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -34,7 +36,7 @@ impl Tokens {
     ///
     /// # Errors
     /// The system fails.
-    pub(crate) fn take(&self) -> io::Result<bool> {
+    pub fn take(&self) -> io::Result<bool> {
         // No position: the descriptor has none.
         const HERE: u64 = u64::MAX;
         let mut count = [0; 8];
@@ -63,7 +65,7 @@ impl Tokens {
     /// # Errors
     /// There is none and the descriptor is `O_NONBLOCK`, a signal interrupted the wait, or the
     /// system fails.
-    pub(crate) fn read(&self) -> io::Result<()> {
+    pub fn read(&self) -> io::Result<()> {
         rustix::io::read(&self.0, &mut [0; 8])?;
         Ok(())
     }
@@ -72,7 +74,7 @@ impl Tokens {
     ///
     /// # Errors
     /// A signal interrupted the wait, or the system fails.
-    pub(crate) fn wait(&self) -> io::Result<()> {
+    pub fn wait(&self) -> io::Result<()> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         poll(&mut fds, None)?;
         Ok(())
@@ -82,7 +84,7 @@ impl Tokens {
     ///
     /// # Errors
     /// A signal interrupted the wait, or the system fails.
-    pub(crate) fn wait_for(&self, timeout: Duration) -> io::Result<()> {
+    pub fn wait_for(&self, timeout: Duration) -> io::Result<()> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         // Beyond what the kernel's type can say is for ever.
         let timeout = Timespec::try_from(timeout).ok();

@@ -23,7 +23,7 @@
 //!
 //! Not here: which polls these are ([`crate::poller`]).
 
-use super::{Held, RUN, Slot, Turn};
+use super::{Held, RUN, Slot, Turn, Work};
 use crate::idle::{Idle, IdlePolicy, Nap};
 use crate::lcore::Lcore;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, park_timeout};
@@ -113,8 +113,7 @@ impl Slot {
         };
         let Some(lcore) = held.lcore.as_mut() else { return Pause::Gone };
         loop {
-            let busy = lcore.turn();
-            let is_due = idle.is_due(busy);
+            let is_due = idle.is_due(Work::is_done(lcore.turn()));
             if self.polls() != before || self.wanted.load(Ordering::Relaxed) != RUN {
                 return Pause::Yield;
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 #[derive(Debug)]
-struct Shared<T> {
+pub(crate) struct Shared<T> {
     head: AtomicUsize,
     tail: AtomicUsize,
     slots: Box<[UnsafeCell<Option<T>>]>,
@@ -84,6 +84,21 @@ impl<T> Consumer<T> {
 
     pub(crate) fn slots(&self) -> usize {
         self.0.tail.load(Acquire) - self.0.head.load(Relaxed)
+    }
+
+    /// The oldest value, which nobody else takes meanwhile.
+    pub(crate) fn peek(&self) -> Result<&T, ()> {
+        let head = self.0.head.load(Relaxed);
+        if self.0.tail.load(Acquire) == head {
+            return Err(());
+        }
+        // SAFETY: between `head` and `tail`: the consumer's, who is borrowed as long.
+        self.0.slot(head).with(|place| unsafe { (*place).as_ref() }).ok_or(())
+    }
+
+    /// What both ends share.
+    pub(crate) fn buffer(&self) -> &Shared<T> {
+        &self.0
     }
 
     pub(crate) fn pop(&mut self) -> Result<T, ()> {

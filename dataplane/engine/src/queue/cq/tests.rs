@@ -1,5 +1,6 @@
 use super::*;
 use crate::sync::AtomicU64;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use uroce_transport::{WcOpcode, WcStatus};
 use uroce_wire::Qpn;
@@ -89,6 +90,24 @@ fn events_of_a_queue_that_goes_are_discarded_and_those_of_others_are_not() {
     assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), &stays));
     assert!(channel.try_next().unwrap().is_none());
     assert!(CompletionQueue::new(1, Some(&channel)).is_ok(), "its place is free");
+}
+
+#[test]
+fn a_queue_that_goes_leaves_the_descriptor_as_readable_as_there_are_events() {
+    let channel = CompletionChannel::new(2).unwrap();
+    let [stays, gone] = [(); 2].map(|()| CompletionQueue::new(1, Some(&channel)).unwrap());
+    for cq in [&stays, &gone] {
+        cq.arm(Arm::Next);
+        end_turn(cq, false);
+    }
+    channel.discard(&gone);
+    let is_readable = || {
+        let mut fds = [PollFd::new(&channel, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    assert!(is_readable());
+    assert!(Arc::ptr_eq(&channel.read().unwrap(), &stays));
+    assert!(!is_readable());
 }
 
 #[test] //= check G11 test

@@ -1,0 +1,128 @@
+//! Lines of a payload, folded into sixteen bytes.
+
+use super::line::{Keys, Line};
+use crate::prefetch::{LINE, prefetch_read};
+use uroce_wire::Icrc;
+
+const LINE_BITS: u32 = 8 * LINE as u32;
+const LANE_BITS: u32 = LINE_BITS / 4;
+
+/// To fold a line by so many lines.
+const LINES: [Keys; 5] = [
+    [[0; 2]; 4],
+    [keys(LINE_BITS); 4],
+    [keys(2 * LINE_BITS); 4],
+    [keys(3 * LINE_BITS); 4],
+    [keys(4 * LINE_BITS); 4],
+];
+/// Each lane to the place of the last, which stays out of it.
+const LANES: Keys = [keys(3 * LANE_BITS), keys(2 * LANE_BITS), keys(LANE_BITS), [0; 2]];
+
+/// To fold a lane by so many bits. Bits are in reflected order: the first half stands for powers
+/// higher by 64 than the second; each half's product is 32 bits off its place, and one bit short.
+const fn keys(bits: u32) -> [u64; 2] {
+    [power(bits + 32) << 1, power(bits - 32) << 1]
+}
+
+/// x^exponent modulo the generator; x^0 is the highest of 32 bits.
+const fn power(exponent: u32) -> u64 {
+    let (mut power, mut at) = (0x8000_0000u32, 0);
+    while at < exponent {
+        power = (power >> 1) ^ ((power & 1) * 0xedb8_8320);
+        at += 1;
+    }
+    power as u64
+}
+
+/// As [there](super::copy_summed_from), with `WIDTH` lines side by side.
+///
+/// # Safety
+/// The same; the processor has `L`, and `out` has `WIDTH` lines or more.
+#[inline(always)]
+pub(super) unsafe fn copy_summed_from<L: Line, const WIDTH: usize>(
+    from: *const u8,
+    out: &mut [u8],
+    sum: Icrc,
+) -> Icrc {
+    let (lines, rest) = out.as_chunks_mut::<LINE>();
+    let (count, to) = (lines.len(), lines.as_mut_ptr());
+    let load = |line| {
+        // SAFETY: `line` is below `count`, since `out` has at least `WIDTH` lines, and so many may be
+        // read. Each is loaded once, so that what is stored is what counts, even if it changes.
+        let bytes = unsafe { L::load(from.wrapping_add(line * LINE)) };
+        // SAFETY: `line` is below `count`, as many as there are, which are borrowed mutably.
+        unsafe { bytes.store(to.wrapping_add(line).cast()) };
+        bytes
+    };
+    // SAFETY: the processor has `L`, and there are `WIDTH` lines.
+    let sum = unsafe { fold_lines::<L, WIDTH>(count, sum, load) };
+    // SAFETY: behind `count` lines as many bytes may be read as `rest` has, by the same promise.
+    unsafe { super::copy_summed_from(from.wrapping_add(count * LINE), rest, sum) }
+}
+
+/// As [there](super::summed), with `WIDTH` lines side by side.
+///
+/// # Safety
+/// The processor has `L`, and `bytes` has `WIDTH` lines or more.
+#[inline(always)]
+pub(super) unsafe fn summed<L: Line, const WIDTH: usize>(
+    bytes: &[u8],
+    sum: Icrc,
+    ahead: &[u8],
+) -> Icrc {
+    let (lines, rest) = bytes.as_chunks::<LINE>();
+    let load = |line: usize| {
+        if let Some(ahead) = ahead.get(line * LINE..) {
+            prefetch_read(ahead.as_ptr(), 1);
+        }
+        // SAFETY: an array of 64 bytes.
+        unsafe { L::load(lines[line].as_ptr()) }
+    };
+    // SAFETY: the processor has `L`, and there are `WIDTH` lines.
+    let sum = unsafe { fold_lines::<L, WIDTH>(lines.len(), sum, load) };
+    if let Some(ahead) = ahead.get(lines.len() * LINE..) {
+        prefetch_read(ahead.as_ptr(), ahead.len());
+    }
+    sum.and(rest)
+}
+
+/// The sum of what `sum` is of, followed by `lines` lines. `load` is asked once for each, in their
+/// order.
+///
+/// # Safety
+/// The processor has `L`. There are `WIDTH` lines or more.
+#[inline(always)]
+unsafe fn fold_lines<L: Line, const WIDTH: usize>(
+    lines: usize,
+    sum: Icrc,
+    load: impl Fn(usize) -> L,
+) -> Icrc {
+    // SAFETY: the processor has `L`.
+    let plus = |one: L, other: L| unsafe { one.plus(other) };
+    // SAFETY: the same.
+    let times = |line: L, keys: &Keys| unsafe { line.times(keys) };
+    let later = |line: L, count: usize, there: L| plus(times(line, &LINES[count]), there);
+    let mut folded: [L; WIDTH] = std::array::from_fn(&load);
+    // The sum so far is added to the first four bytes.
+    let before = [u128::from(!sum.0), 0, 0, 0];
+    folded[0] = plus(folded[0], L::of(&before));
+    let mut at = WIDTH;
+    while at + WIDTH <= lines {
+        for (offset, folded) in folded.iter_mut().enumerate() {
+            *folded = later(*folded, WIDTH, load(at + offset));
+        }
+        at += WIDTH;
+    }
+    let mut last = folded[WIDTH - 1];
+    for (offset, folded) in folded[..WIDTH - 1].iter().enumerate() {
+        last = later(*folded, WIDTH - 1 - offset, last);
+    }
+    while at < lines {
+        last = later(last, 1, load(at));
+        at += 1;
+    }
+    let (kept, moved) = (last.lanes(), times(last, &LANES).lanes());
+    let rest = moved[0] ^ moved[1] ^ moved[2] ^ kept[3];
+    // The register begins empty: what would be in it is in the bytes.
+    Icrc(!0).and(&rest.to_le_bytes())
+}
