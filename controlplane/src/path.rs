@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A path to an address of the device's own, of whichever port, is known at once and never leaves
-//! the process.
+//! the process. A link-local address is its own port's only.
 //!
 //! Invariants
 //! - A path to another host is built on an address that its neighbour confirmed in the last
@@ -31,6 +31,7 @@ use uroce_wire::ethernet::Vlan;
 use uroce_wire::{Encap, Gid, Mac, Pkey, Qpn, udp_source_port};
 
 use neighbour::{Neighbours, Resolution};
+use prefix::is_link_local;
 use route::{NextHop, RouteError, Routes};
 
 /// Hop limit of a path that names none: 0 and 1 would not leave the link.
@@ -142,6 +143,8 @@ impl Route {
     ) -> Result<Self, PathError> {
         let next_hop = |routes: &Routes, dst| {
             let owner = ports.iter().map(Neighbours::routes).find(|routes| routes.is_own(dst));
+            // On another link a link-local address is somebody else's.
+            let owner = owner.filter(|_| !is_link_local(dst));
             owner.map_or_else(|| routes.next_hop(dst), |owner| Ok(owner.own_hop()))
         };
         Self::between(vector, port, ports, next_hop)
@@ -320,6 +323,22 @@ mod tests {
         }
         let absent = Route::find(&AddressVector::to(gid("192.0.2.1")), 3, &ports).unwrap_err();
         assert_eq!(absent, PathError::NoPort(3));
+    }
+
+    #[test]
+    fn a_link_local_address_of_another_port_is_a_neighbours() {
+        let port = |own: &[&str], last| {
+            let own: Vec<_> = own.iter().map(|text| text.parse().unwrap()).collect();
+            let routes = Routes::new(gid_table::GidTable::new(&own), vec![]);
+            Neighbours::new(Mac([2, 0, 0, 0, 0, last]), None, routes)
+        };
+        let mut ports = [port(&["fe80::1/64", "fe80::7/64"], 1), port(&["fe80::2/64"], 2)];
+        let vector = AddressVector::to(gid("fe80::2"));
+        let route = Route::find(&vector, 1, &ports).unwrap();
+        assert_eq!(route.resolve(Instant::ZERO, &mut ports[0]), Ok(None), "it is asked for");
+        let own = AddressVector::to(gid("fe80::7"));
+        let route = Route::find(&own, 1, &ports).unwrap();
+        assert_eq!(route.resolve(Instant::ZERO, &mut ports[0]), Ok(Some(Mac::LOOPBACK)));
     }
 
     #[test]

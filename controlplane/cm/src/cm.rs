@@ -219,9 +219,9 @@ impl Cm {
 
     /// A REJ that says we waited in vain, or do not wait any longer. The peer may not know our
     /// communication ID's counterpart, so our adapter is named beside.
-    fn send_rej_timeout(&mut self, id: ConnId) {
+    fn send_rej_timeout(&mut self, id: ConnId, data: PrivateData<148>) {
         let guid = self.config.ca_guid.0.to_be_bytes();
-        self.send_rej(id, RejectReason::TIMEOUT, &guid, PrivateData::default());
+        self.send_rej(id, RejectReason::TIMEOUT, &guid, data);
     }
 
     fn tell(&mut self, id: ConnId, event: CmEvent) {

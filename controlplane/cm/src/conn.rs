@@ -109,6 +109,12 @@ impl Conn {
             || self.former == Some(src)
     }
 
+    /// Has the peer let a REP go unanswered?
+    pub(crate) fn is_silent(&self) -> bool {
+        let left = self.repeated.as_ref().map(|repeated| repeated.left);
+        self.state == State::RepSent && left.is_some_and(|left| left < self.max_retries)
+    }
+
     /// The peer's name for the connection, or 0.
     pub(crate) fn remote_comm_or_none(&self) -> CommId {
         self.remote_comm.unwrap_or_default()

@@ -41,6 +41,8 @@ pub(crate) struct Table {
     peers: BTreeSet<(ServiceId, Gid, ConnId)>,
     timers: BTreeSet<(Instant, ConnId, Timer)>,
     half_open: BTreeSet<ConnId>,
+    /// Of these, such whose peer has let a REP go unanswered.
+    silent: BTreeSet<ConnId>,
     pub(crate) listeners: BTreeMap<ServiceId, Listener>,
     next: u64,
 }
@@ -126,6 +128,10 @@ impl Table {
         &self.half_open
     }
 
+    pub(crate) fn oldest_silent(&self) -> Option<ConnId> {
+        self.silent.first().copied()
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(at, ..)| at)
     }
@@ -143,6 +149,9 @@ impl Table {
         // Peer to peer our own consumer asked too: that is no stranger's room.
         if conn.state.is_half_open() && !conn.peer_to_peer {
             self.half_open.insert(id);
+            if conn.is_silent() {
+                self.silent.insert(id);
+            }
         }
         if let Some(listener) = self.waiting_at(conn) {
             listener.pending += 1;
@@ -157,6 +166,7 @@ impl Table {
             }
         }
         self.half_open.remove(&id);
+        self.silent.remove(&id);
         if let Some(listener) = self.waiting_at(conn) {
             listener.pending = listener.pending.saturating_sub(1);
         }

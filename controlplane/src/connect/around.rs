@@ -46,7 +46,7 @@ impl Around<'_> {
     /// The port and the headers of MADs to an address; `None` while the next hop is being asked
     /// for.
     pub(super) fn mad_path(&mut self, to: &MadAddr) -> Result<Option<(u8, Encap)>, PathError> {
-        let own = find_own(self.ports, to.src.to_ip());
+        let own = find_own(&self.ports.neighbours, to.src.to_ip(), to.port);
         let (port, sgid_index) = own.ok_or(PathError::NoPort(to.port))?;
         let vector = AddressVector {
             sgid_index,

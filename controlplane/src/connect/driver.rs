@@ -39,7 +39,7 @@ use uroce_wire::cm::{CaGuid, ServiceId};
 use uroce_wire::{Psn, Qpn};
 
 use super::around::Around;
-use super::connection::{Connection, Listener, OwnQp};
+use super::connection::{Connection, Listener, OwnQp, Stage};
 use super::outbox::{Letter, Outbox};
 use super::ports::Ports;
 use super::{CmError, CmEvent, CmEventKind, CmId, CmRequest, CmSink, ConnQp, PortSpace};
@@ -79,6 +79,8 @@ pub(crate) struct Driver {
     by_qpn: HashMap<Qpn, CmId>,
     /// Connections that wait for neighbours.
     resolving: Vec<CmId>,
+    /// Of these, such that are to be answered, with a question out.
+    replies_asking: usize,
     /// Ways that applications want to know.
     look_ups: Vec<LookUp>,
     /// When peers are asked for patience whose wishes the application has not answered by then.
@@ -101,6 +103,7 @@ impl Driver {
             by_conn: HashMap::new(),
             by_qpn: HashMap::new(),
             resolving: Vec::new(),
+            replies_asking: 0,
             look_ups: Vec::new(),
             unanswered: VecDeque::new(),
             outbox: Outbox::default(),
@@ -271,6 +274,10 @@ impl Driver {
         let former = std::mem::replace(place, Arc::clone(&channel));
         if !Arc::ptr_eq(&former, &channel) {
             former.take_of(id).into_iter().for_each(|event| channel.give(event));
+        }
+        // A request that somebody has taken is that one's, whatever becomes of its listener.
+        if self.connections.get(&id).is_some_and(|it| it.stage == Stage::Requested) {
+            self.leave_backlog(id);
         }
         Ok(())
     }

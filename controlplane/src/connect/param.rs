@@ -75,7 +75,8 @@ impl Default for ConnParam {
 /// What happens when the peer asks to load another alternate path (LAP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AlternatePolicy {
-    /// If the path leads somewhere it is loaded and armed, and the application is told.
+    /// If the path leads somewhere it is loaded and armed, and the application is told. Where the
+    /// QP is the application's to modify it is refused.
     #[default]
     Accept,
     /// The application is asked, and answers by `cm_answer_alternate`.

@@ -51,13 +51,38 @@ fn way(ports: &Ports, spec: &PathSpec, source: Source) -> Way {
     Way { port, source, vector }
 }
 
-/// The port with that address of ours, and the address's GID index.
-pub(super) fn find_own(ports: &Ports, source: IpAddr) -> Option<(u8, u8)> {
-    let mut numbered = ports.neighbours.iter().zip(1..);
-    numbered.find_map(|(neighbours, port)| Some((port, index_of(neighbours, source)?)))
+/// The port with that address of ours, and the address's GID index. Of several it is `first`, if
+/// that is one of them: link-local addresses may be the same on each link.
+pub(super) fn find_own(ports: &[Neighbours], source: IpAddr, first: u8) -> Option<(u8, u8)> {
+    let holds = |(neighbours, port): (&Neighbours, u8)| Some((port, index_of(neighbours, source)?));
+    let mut holders = ports.iter().zip(1..).filter_map(holds);
+    holders.clone().find(|(port, _)| *port == first).or_else(|| holders.next())
 }
 
 /// The GID index of a port's address.
 pub(super) fn index_of(neighbours: &Neighbours, source: IpAddr) -> Option<u8> {
     neighbours.routes().own().index(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use uroce_wire::Mac;
+
+    use super::*;
+    use crate::path::gid_table::GidTable;
+    use crate::path::route::Routes;
+
+    #[test]
+    fn of_the_ports_with_an_address_the_first_asked_for_is_taken() {
+        let port = |own: &[&str]| {
+            let own: Vec<_> = own.iter().map(|text| text.parse().unwrap()).collect();
+            Neighbours::new(Mac::default(), None, Routes::new(GidTable::new(&own), vec![]))
+        };
+        let ports = [port(&["192.0.2.1/24", "fe80::1/64"]), port(&["fe80::1/64"])];
+        let find = |text: &str, first| find_own(&ports, text.parse().unwrap(), first);
+        assert_eq!(find("fe80::1", 1), Some((1, 1)));
+        assert_eq!(find("fe80::1", 2), Some((2, 0)));
+        assert_eq!(find("192.0.2.1", 2), Some((1, 0)));
+        assert_eq!(find("192.0.2.2", 1), None);
+    }
 }

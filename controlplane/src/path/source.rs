@@ -3,7 +3,8 @@
 //! The port with the longest prefix towards the peer wins, one that is up before one that is not,
 //! then the lowest. Of its addresses that of the peer's own prefix wins, then that of the router's;
 //! a link-local peer is reached from a link-local address, others are not. An address of the
-//! device's own is reached from itself, or from whichever of its addresses is given.
+//! device's own is reached from itself, or from whichever of its addresses is given; a link-local
+//! one from those of its port.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -33,8 +34,13 @@ pub(crate) fn choose<'a>(
     let mut best = None;
     let mut refusal =
         address.map_or(PathError::Route(RouteError::Unreachable(dst)), PathError::NoAddress);
-    if ports.clone().any(|(routes, _)| routes.is_own(dst)) {
-        return holder(ports, address.unwrap_or(dst)).ok_or(refusal);
+    // From a given address a link-local one is that of the address's own link.
+    let is_own = |routes: &Routes| {
+        let is_here = |address| !is_link_local(dst) || routes.is_own(address);
+        routes.is_own(dst) && address.is_none_or(is_here)
+    };
+    if ports.clone().any(|(routes, _)| is_own(routes)) {
+        return holder(ports, dst, address.unwrap_or(dst)).ok_or(refusal);
     }
     for ((routes, up), port) in ports.zip(1..) {
         let has_it = address.is_none_or(|address| routes.is_own(address));
@@ -54,10 +60,19 @@ pub(crate) fn choose<'a>(
     Ok(Source { port: rank.2.0, sgid_index })
 }
 
-/// The port that has the address: one that is up before one that is not, then the lowest.
-fn holder<'a>(ports: impl Iterator<Item = (&'a Routes, bool)>, address: IpAddr) -> Option<Source> {
+/// The port that has the address, and `dst` as well if that is link-local: one that is up before one
+/// that is not, then the lowest.
+fn holder<'a>(
+    ports: impl Iterator<Item = (&'a Routes, bool)>,
+    dst: IpAddr,
+    address: IpAddr,
+) -> Option<Source> {
     let holds = |((routes, up), port): ((&Routes, bool), u8)| {
         let sgid_index = routes.own().index(address)?;
+        let is_here = !is_link_local(dst) || routes.is_own(dst);
+        if !is_here {
+            return None;
+        }
         Some((up, Reverse(port), sgid_index))
     };
     let (_, Reverse(port), sgid_index) = ports.zip(1..).filter_map(holds).max()?;
@@ -191,6 +206,18 @@ mod tests {
         }
         let absent = PathError::NoAddress(ip("192.0.2.4"));
         assert_eq!(from(&ports, "192.0.2.1", Some("192.0.2.4")), Err(absent));
+    }
+
+    #[test]
+    fn a_link_local_address_of_another_port_is_a_peers_on_the_given_ones_link() {
+        let ports = [port(&["fe80::1/64", "fe80::7/64"], None), port(&["fe80::2/64"], None)];
+        assert_eq!(from(&ports, "fe80::2", Some("fe80::1")), Ok((1, 0)));
+        assert_eq!(from(&ports, "fe80::1", Some("fe80::2")), Ok((2, 0)));
+        assert_eq!(from(&ports, "fe80::7", Some("fe80::1")), Ok((1, 0)));
+        assert_eq!(from(&ports, "fe80::2", None), Ok((2, 0)));
+        // Both links may have the same addresses.
+        let twins = [port(&["fe80::1/64"], None), port(&["fe80::1/64", "fe80::2/64"], None)];
+        assert_eq!(from(&twins, "fe80::2", Some("fe80::1")), Ok((2, 0)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use uroce_wire::Mac;
 use super::Thread;
 use super::requests::answer;
 use crate::path::neighbour::Neighbours;
+use crate::path::prefix::is_link_local;
 use crate::path::route::NextHop;
 use crate::path::{AddressVector, PathError, Route};
 use crate::request::{ModifyQp, Reply, RequestError};
@@ -57,12 +58,14 @@ impl Thread {
 
     /// The Ethernet address of a path's next hop; for an own address that of its port.
     pub(super) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
-        let own = |port: &&Neighbours| {
-            let routes = port.routes();
-            routes.is_own(vector.dgid.to_ip()) && routes.own_hop() == NextHop::Own
+        let dst = vector.dgid.to_ip();
+        let own = |(number, neighbours): &(u8, &Neighbours)| {
+            let routes = neighbours.routes();
+            let is_here = !is_link_local(dst) || *number == port;
+            is_here && routes.is_own(dst) && routes.own_hop() == NextHop::Own
         };
         match self.route(vector, port) {
-            Ok(_) if let Some(own) = self.ports.neighbours.iter().find(own) => {
+            Ok(_) if let Some((_, own)) = (1..).zip(&self.ports.neighbours).find(own) => {
                 answer(&reply, Ok(own.mac()));
             }
             Ok(route) => {

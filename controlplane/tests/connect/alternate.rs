@@ -6,7 +6,8 @@ use uroce_controlplane::config::{Config, DeviceConfig, PortConfig};
 use uroce_controlplane::connect::{
     AlternateFailure, AlternatePolicy, CmEventKind, CmId, ConnParam, ConnQp, ConnectSpec, PathSpec,
 };
-use uroce_transport::{PathMigState, QpChange, StaticRate};
+use uroce_transport::{PathMigState, QpChange, QpType, StaticRate};
+use uroce_wire::{PathMtu, Psn};
 
 use crate::lab::{End, Node, PORT, eventually, exchange};
 
@@ -145,4 +146,98 @@ fn the_current_path_and_what_the_policy_forbids_are_refused_with_their_status() 
     assert_eq!(right.count("cm_alternate_refused"), 1);
     assert_eq!(left.attr(one.qp.qpn).path_mig_state, PathMigState::Rearm);
     assert_eq!(right.attr(other.qp.qpn).path_mig_state, PathMigState::Rearm);
+}
+
+#[test]
+//= check I12 test
+fn no_alternate_path_is_agreed_to_for_a_qp_that_the_connection_leaves_alone() {
+    let (left, right) = nodes();
+    let (one, other) = (left.end(), right.end());
+    right.listen();
+    let spec = ConnectSpec::new(one.qp.qpn, right.socket(PORT));
+    let path = PathSpec { source: Some(ip(LEFT[0])), ..spec.path };
+    let active = left.connect_with(ConnectSpec { path, alternate: Some(second_path()), ..spec });
+    let (passive, _) = right.request();
+    let (qpn, psn) = (other.qp.qpn, Psn::new(9));
+    let foreign = ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false };
+    right.device.cm_accept(passive, foreign, ConnParam::default()).unwrap();
+    for (node, id) in [(&left, active), (&right, passive)] {
+        assert!(matches!(node.kind(id), CmEventKind::Established { .. }));
+    }
+    assert_eq!(left.attr(one.qp.qpn).path_mig_state, PathMigState::Migrated, "nothing to arm");
+
+    left.device.cm_load_alternate(active, second_path()).unwrap();
+    let refused = CmEventKind::AlternateLoaded(Err(AlternateFailure::Refused(3)));
+    assert_eq!(left.kind(active), refused);
+    assert_eq!(right.count("cm_alternate_loaded"), 0);
+}
+
+#[test]
+//= check I12 test
+fn a_path_that_was_asked_for_is_not_taken_when_the_connection_is_over() {
+    let (left, right) = nodes();
+    let (one, other) = (left.end(), right.end());
+    let (active, passive) = connect((&left, &one), (&right, &other), None, AlternatePolicy::Ask);
+    left.device.cm_load_alternate(active, second_path()).unwrap();
+    assert!(matches!(right.kind(passive), CmEventKind::AlternateRequest(_)));
+    left.device.cm_disconnect(active, &[]).unwrap();
+    assert!(matches!(right.kind(passive), CmEventKind::Disconnected { .. }));
+    right.device.cm_answer_alternate(passive, true).unwrap();
+    assert_eq!(right.kind(passive), CmEventKind::TimewaitExit);
+    assert_eq!(right.count("cm_alternate_loaded"), 0);
+}
+
+const LEFT_SLIM: &str = "198.51.100.1";
+const RIGHT_SLIM: &str = "198.51.100.2";
+
+/// Two nodes with two links, of which the second has the smaller MTU. What the left one sends to an
+/// address there may leave by the first, and what the right one sends by the second, too.
+fn nodes_with_mtus() -> (Node, Node) {
+    let port = |ring: &str, addresses: &[&str], mtu| {
+        let port = PortConfig::ring(ring).mtu(mtu);
+        addresses.iter().fold(port, |port, own| port.ip(&format!("{own}/24")).unwrap())
+    };
+    let fat = PortConfig { gateway: vec![ip(RIGHT[0])], ..port("fat", &LEFT, 4200) };
+    let left = DeviceConfig::new("left").port(fat).port(port("slim", &[LEFT_SLIM], 1500));
+    let slim = PortConfig { gateway: vec![ip(LEFT_SLIM)], ..port("slim", &[RIGHT_SLIM], 1500) };
+    let right = DeviceConfig::new("right").port(port("fat", &RIGHT[..1], 4200)).port(slim);
+    let config = Config::new().device(left).device(right);
+    (Node::open(&config, "left", LEFT[0]), Node::open(&config, "right", RIGHT[0]))
+}
+
+#[test]
+//= check I13 test
+fn the_path_mtu_is_one_that_the_alternate_path_has_too() {
+    let (left, right) = nodes_with_mtus();
+    let (mut one, mut other) = (left.end(), right.end());
+    let alternate = Some(PathSpec { source: Some(ip(LEFT_SLIM)), ..PathSpec::to(ip(RIGHT_SLIM)) });
+    connect((&left, &one), (&right, &other), alternate, AlternatePolicy::Accept);
+    exchange(&mut one, &mut other);
+    eventually(|| is_armed(&left, &one) && is_armed(&right, &other));
+    for (node, end) in [(&left, &one), (&right, &other)] {
+        assert_eq!(node.attr(end.qp.qpn).path_mtu, PathMtu::B1024);
+    }
+}
+
+#[test]
+//= check I13 test
+fn an_alternate_path_of_too_small_an_mtu_costs_the_path_and_not_the_connection() {
+    let (left, right) = nodes_with_mtus();
+    let (mut one, mut other) = (left.end(), right.end());
+    right.listen();
+    let spec = ConnectSpec::new(one.qp.qpn, right.socket(PORT));
+    let path = PathSpec { source: Some(ip(LEFT[0])), ..spec.path };
+    let alternate = Some(PathSpec { source: Some(ip(LEFT[1])), ..PathSpec::to(ip(RIGHT_SLIM)) });
+    let active = left.connect_with(ConnectSpec { path, alternate, ..spec });
+    let (passive, request) = right.request();
+    right.accept(passive, &other);
+    for (node, id) in [(&left, active), (&right, passive)] {
+        let kind = node.kind(id);
+        assert!(matches!(kind, CmEventKind::Established { .. }), "{kind:?}");
+    }
+    assert_eq!((request.path_mtu, request.has_alternate), (PathMtu::B4096, false));
+    exchange(&mut one, &mut other);
+    for (node, end) in [(&left, &one), (&right, &other)] {
+        assert_eq!(node.attr(end.qp.qpn).path_mig_state, PathMigState::Migrated);
+    }
 }

@@ -1,14 +1,16 @@
 //! Frames of strangers to QP 1: what they cost, and what they do not.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::config::{Config, DeviceConfig, PortConfig};
-use uroce_controlplane::connect::PortSpace;
+use uroce_controlplane::connect::{ConnParam, ConnQp, PortSpace};
 use uroce_controlplane::device::ring::{RingLease, RingSpec, claim};
 use uroce_engine::eal::Eal;
 use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
 use uroce_engine::port::QueuePair;
+use uroce_transport::QpType;
 use uroce_wire::cm::{
     CaGuid, CmPath, CmTimeout, CommId, Dreq, IpHeader, Lap, Message, PrivateData, Req, ServiceId,
 };
@@ -27,6 +29,8 @@ const LEFT_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 struct Stranger {
     queue: QueuePair,
     pool: Mempool,
+    /// Addresses that somebody has asked for by ARP.
+    asked: BTreeSet<[u8; 4]>,
     _lease: RingLease,
 }
 
@@ -45,7 +49,7 @@ fn nodes() -> (Node, Node, Stranger) {
     let spec = RingSpec { name: "open".into(), queue_pairs: 1, frames: 1024, mtu: 1500 };
     let (port, lease) = claim(eal, &spec, &pool).unwrap();
     let queue = port.queue_pair(0).unwrap();
-    (left, right, Stranger { queue, pool, _lease: lease })
+    (left, right, Stranger { queue, pool, asked: BTreeSet::new(), _lease: lease })
 }
 
 impl Stranger {
@@ -59,8 +63,23 @@ impl Stranger {
         while self.queue.tx_burst(&mut batch) == 0 && Instant::now() < end {
             std::thread::yield_now();
         }
-        let mut answers = MbufBatch::new();
-        self.queue.rx_burst(&mut answers);
+        self.hear();
+    }
+
+    /// Takes what has come, and answers nothing.
+    fn hear(&mut self) {
+        let mut frames = MbufBatch::new();
+        self.queue.rx_burst(&mut frames);
+        for mbuf in frames.as_mut_slice() {
+            let frame = mbuf.as_mut_slice();
+            let is_question =
+                frame.get(12..14) == Some(&[8, 6][..]) && frame.get(20..22) == Some(&[0, 1][..]);
+            // Who says its own address asks nobody.
+            let is_announced = frame.get(28..32) == frame.get(38..42);
+            if is_question && !is_announced {
+                self.asked.extend(frame.get(38..42).and_then(|ip| ip.first_chunk().copied()));
+            }
+        }
     }
 }
 
@@ -220,4 +239,32 @@ fn a_flood_of_requests_is_bounded_and_leaves_connections_alone() {
         |kind| matches!(kind, uroce_controlplane::connect::CmEventKind::Established { .. });
     assert!(established(left.kind(active)) && established(right.kind(passive)));
     exchange(&mut one, &mut other);
+}
+
+#[test]
+//= check J13 test
+fn strangers_that_are_accepted_are_asked_for_a_bounded_number_at_a_time() {
+    const COUNT: u32 = 300;
+    let (left, _right, mut stranger_end) = nodes();
+    let address = format!("{LEFT}:{PORT}").parse().unwrap();
+    left.device.cm_listen(&left.channel, PortSpace::Tcp, address, COUNT).unwrap();
+    stranger_end.asked.clear();
+    let begin = Instant::now();
+    for number in 0..COUNT {
+        stranger_end.send(&frame(stranger(number), GSI_QKEY, &request(number)));
+        let (id, _) = left.request();
+        let (qpn, psn) = (Qpn::new(0x10_0000 + number), Psn::new(number));
+        let foreign = ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false };
+        left.device.cm_accept(id, foreign, ConnParam::default()).unwrap();
+    }
+    eventually(|| {
+        stranger_end.hear();
+        stranger_end.asked.len() >= 256 && begin.elapsed() > Duration::from_secs(1)
+    });
+    assert_eq!(stranger_end.asked.len(), 256);
+    // The others are when some have been asked for in vain.
+    eventually(|| {
+        stranger_end.hear();
+        stranger_end.asked.len() == COUNT as usize
+    });
 }

@@ -337,3 +337,43 @@ fn a_peer_that_is_gone_costs_retries_and_no_more() {
     assert_eq!(of(asking), [&CmEventKind::Unreachable, &CmEventKind::TimewaitExit]);
     assert!(left.count("cm_retransmitted") >= 15);
 }
+
+#[test]
+//= check J10 test
+fn who_gives_up_before_an_answer_leaves_nothing_at_the_peer() {
+    let (left, right) = nodes();
+    right.listen();
+    for is_qp_destroyed in [false, true] {
+        let one = left.end();
+        let active = left.connect(&one, &right);
+        eventually(|| right.count("cm_connections") == 1);
+        if is_qp_destroyed {
+            left.device.destroy_qp(one.qp.qpn).unwrap();
+        }
+        left.device.cm_destroy(active).unwrap();
+        // The application there has not even seen the request.
+        eventually(|| right.count("cm_connections") == 0);
+        assert_eq!(right.channel.try_next(), None);
+        eventually(|| left.count("cm_connections") == 0);
+    }
+}
+
+#[test]
+//= check J7 test
+fn an_application_may_take_its_time_to_get_its_qp_ready() {
+    let (left, right) = nodes();
+    let (one, other) = (left.end(), right.end());
+    right.listen();
+    let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
+    let (qpn, psn) = (one.qp.qpn, Psn::new(77));
+    spec.qp = Some(ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false });
+    let active = left.connect_with(spec);
+    let (passive, _) = right.request();
+    right.accept(passive, &other);
+    assert!(matches!(left.kind(active), CmEventKind::ConnectResponse { .. }));
+    // Longer than it takes until a reply is repeated.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(right.count("cm_retransmitted"), 0);
+    left.device.cm_establish(active).unwrap();
+    assert!(matches!(right.kind(passive), CmEventKind::Established { .. }));
+}

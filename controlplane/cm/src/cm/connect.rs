@@ -139,7 +139,8 @@ impl Cm {
     }
 
     /// Rejects a request, or an acceptance. `ari` is additional information of up to 72 bytes, its
-    /// meaning by `reason`.
+    /// meaning by `reason`. A request of our own that has no answer yet is taken back, whatever the
+    /// reason: the peer has not told its communication ID, and finds the request by our adapter.
     ///
     /// # Errors
     /// An id or state without either, or too long an `ari`.
@@ -155,9 +156,14 @@ impl Cm {
         if ari.len() > 72 {
             return Err(CmError::OutOfRange("additional information"));
         }
-        //= check J5 — the consumer's rejection carries its reason, additional information and
-        //= check J5 — private data.
-        self.send_rej(id, reason, ari, private_data);
+        let is_unnamed = self.table.get(id).is_some_and(|conn| conn.remote_comm.is_none());
+        if is_unnamed || (reason == RejectReason::TIMEOUT && ari.is_empty()) {
+            self.send_rej_timeout(id, private_data);
+        } else {
+            //= check J5 — the consumer's rejection carries its reason, additional information and
+            //= check J5 — private data.
+            self.send_rej(id, reason, ari, private_data);
+        }
         self.close(now, id, Event::SendRej, CloseReason::RejectedByUs);
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Cm {
         self.table.update(id, |conn| conn.is_destroyed = true);
         match state {
             State::ReqSent | State::MraReqRcvd => {
-                self.send_rej_timeout(id);
+                self.send_rej_timeout(id, PrivateData::default());
                 self.close(now, id, Event::SendRej, CloseReason::RejectedByUs);
             }
             State::ReqRcvd

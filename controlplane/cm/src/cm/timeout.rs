@@ -1,6 +1,7 @@
 //! Deadlines: what stays unanswered is repeated, then given up.
 
 use uroce_transport::Instant;
+use uroce_wire::cm::PrivateData;
 
 use super::Cm;
 use crate::state::{Event, LapEvent, State};
@@ -48,7 +49,7 @@ impl Cm {
             Some(State::DreqSent) => CloseReason::DisconnectUnanswered,
             Some(State::SidrReqSent) => CloseReason::Unreachable,
             Some(_) => {
-                self.send_rej_timeout(id);
+                self.send_rej_timeout(id, PrivateData::default());
                 CloseReason::Unreachable
             }
             None => return,

@@ -40,6 +40,33 @@ fn a_copy_of_a_dreq_gets_a_drep_again_in_time_wait_too() {
     assert!(data.0.starts_with(b"bye too"));
 }
 
+//= check J2 test
+#[test]
+fn a_copy_of_a_dreq_gets_a_drep_when_the_connection_is_forgotten() {
+    let mut pair = pair();
+    pair.script = lose(1, Attribute::Drep, 1);
+    let ids = established(&mut pair);
+    pair.nodes[0].disconnect(pair.now, ids[0], &[]).unwrap();
+    pair.run_for(ms(1));
+    pair.nodes[1].disconnect(pair.now, ids[1], &[]).unwrap();
+    pair.run_for(INTERVAL - ms(2));
+    assert!(pair.nodes[1].is_empty(), "its TimeWait is over");
+    pair.run_for(ms(2));
+    let events = pair.events(0);
+    let disconnected = CmEvent::Closed(CloseReason::Disconnected(Some(Default::default())));
+    assert_eq!(events, [(ids[0], disconnected)]);
+    let last = pair.sent.as_ref().unwrap().iter().rev();
+    let [drep, dreq] = last.take(2).collect::<Vec<_>>()[..] else { panic!() };
+    let (Message::Drep(answer), Message::Dreq(asked)) = (drep.message, dreq.message) else {
+        panic!("{dreq:?} {drep:?}")
+    };
+    assert_eq!(answer.local_comm_id, asked.remote_comm_id);
+    assert_eq!(answer.remote_comm_id, asked.local_comm_id);
+    assert_eq!((drep.transaction, drep.addr.dst), (dreq.transaction, dreq.addr.src));
+    assert_eq!(pair.nodes[1].counters().dropped(MadDrop::UnknownId), 1);
+    assert!(pair.nodes[1].is_empty());
+}
+
 //= check J8 test
 #[test]
 fn a_dreq_with_a_wrong_id_qpn_or_source_ends_nothing() {
@@ -63,7 +90,8 @@ fn a_dreq_with_a_wrong_id_qpn_or_source_ends_nothing() {
         let dropped = pair.nodes[1].counters().dropped(verdict);
         assert_eq!(pair.nodes[1].handle_mad(pair.now, &addr, &mad), Err(verdict), "{dreq:?}");
         assert_eq!(pair.nodes[1].counters().dropped(verdict), dropped + 1);
-        assert_eq!(pair.nodes[1].poll_transmit(), None, "nothing is answered");
+        let answers = std::iter::from_fn(|| pair.nodes[1].poll_transmit()).count();
+        assert_eq!(answers, usize::from(verdict == MadDrop::UnknownId), "{dreq:?}");
     }
     assert_eq!(pair.nodes[1].state(ids[1]), Some(State::Established));
     assert_eq!(pair.events(1), []);

@@ -164,6 +164,14 @@ fn a_req_for_a_connected_queue_pair_is_refused_and_the_old_connection_torn_down(
     established(&mut pair);
 }
 
+/// A REQ as a stranger sends it, who names the adapter and queue pair of the true one.
+fn of_a_stranger(addr: MadAddr, req: Req) -> (MadAddr, Req) {
+    let stranger = std::net::Ipv4Addr::new(10, 9, 9, 9).into();
+    let primary = CmPath { local_gid: stranger, ..req.primary };
+    let local_comm_id = uroce_wire::cm::CommId(1);
+    (MadAddr { src: stranger, ..addr }, Req { local_comm_id, primary, ..req })
+}
+
 //= check J4 test
 #[test]
 fn a_stranger_cannot_have_a_connection_torn_down_by_a_req_in_the_peers_name() {
@@ -172,19 +180,68 @@ fn a_stranger_cannot_have_a_connection_torn_down_by_a_req_in_the_peers_name() {
     let Passing { addr, message: Message::Req(req), .. } = pair.sent.as_ref().unwrap()[0] else {
         panic!("no REQ")
     };
-    let stranger = std::net::Ipv4Addr::new(10, 9, 9, 9).into();
-    let forged = Req {
-        local_comm_id: uroce_wire::cm::CommId(1),
-        primary: CmPath { local_gid: stranger, ..req.primary },
-        ..req
-    };
-    let from = MadAddr { src: stranger, ..addr };
+    let (from, forged) = of_a_stranger(addr, req);
     let mad = Message::Req(forged).emit(1);
-    assert_eq!(pair.nodes[1].handle_mad(pair.now, &from, &mad), Err(MadDrop::Refused));
+    // A request of its own, for all that anybody knows.
+    assert_eq!(pair.nodes[1].handle_mad(pair.now, &from, &mad), Ok(()));
+    let (other, _) = request(&mut pair);
+    assert_ne!(other, ids[1]);
     let copy = Message::Req(req).emit(1);
     assert_eq!(pair.nodes[1].handle_mad(pair.now, &from, &copy), Err(MadDrop::Forged));
     assert_eq!(pair.nodes[1].state(ids[1]), Some(State::Established));
     assert_eq!(pair.events(1), []);
+}
+
+//= check J4 test
+#[test]
+fn a_stranger_in_a_hosts_name_does_not_keep_the_host_from_connecting() {
+    let mut pair = pair();
+    connect(&mut pair);
+    pair.flush();
+    let Passing { addr, message: Message::Req(req), .. } = pair.sent.as_ref().unwrap()[0] else {
+        panic!("no REQ")
+    };
+    // It is here before the host's own, which is on its way.
+    let (from, forged) = of_a_stranger(addr, req);
+    let mad = Message::Req(forged).emit(1);
+    assert_eq!(pair.nodes[1].handle_mad(pair.now, &from, &mad), Ok(()));
+    request(&mut pair);
+    pair.run_for(ms(1));
+    let (_, told) = request(&mut pair);
+    assert_eq!((told.addr.src, told.req), (gid(0, 1), req));
+    assert_eq!(pair.events(0), []);
+}
+
+//= check J4 test
+#[test]
+fn a_stranger_in_a_hosts_name_does_not_spoil_the_hosts_rep() {
+    let mut pair = pair();
+    let ids = answered(&mut pair);
+    let sent = pair.sent.take().unwrap();
+    let Message::Rep(rep) = sent.last().unwrap().message else { panic!("no REP") };
+    pair.nodes[0].destroy(pair.now, ids[0]).unwrap();
+    pair.run_for(ms(200));
+    assert_eq!(states(&pair, ids), [None; 2]);
+    pair.events(1);
+    // Somebody else says first that it has this queue pair.
+    pair.nodes[0].listen(SERVICE, 8).unwrap();
+    let stranger = std::net::Ipv4Addr::new(10, 9, 9, 9).into();
+    let primary =
+        CmPath { local_gid: stranger, remote_gid: gid(0, 1), ..terms().primary.to_wire() };
+    let forged = Req {
+        local_comm_id: uroce_wire::cm::CommId(1),
+        service_id: SERVICE,
+        local_ca_guid: rep.local_ca_guid,
+        local_qpn: rep.local_qpn,
+        path_mtu_code: 3,
+        primary,
+        ..Req::default()
+    };
+    let from = MadAddr { port: 1, src: stranger, dst: gid(0, 1), ..MadAddr::default() };
+    let mad = Message::Req(forged).emit(1);
+    assert_eq!(pair.nodes[0].handle_mad(pair.now, &from, &mad), Ok(()));
+    pair.events(0);
+    answered(&mut pair);
 }
 
 //= check J4 test
@@ -251,4 +308,28 @@ fn what_is_no_message_is_dropped_without_an_answer() {
     }
     assert_eq!(cm.counters().dropped(MadDrop::Malformed), 5 + 256);
     assert_eq!((cm.poll_transmit(), cm.poll_event()), (None, None));
+}
+
+//= check J5 test
+#[test]
+fn a_request_that_is_given_up_before_a_rep_is_forgotten_by_the_peer_too() {
+    for (reason, ari) in [(RejectReason::TIMEOUT, &b""[..]), (RejectReason::NO_QP, b"?")] {
+        let mut pair = pair();
+        let active = connect(&mut pair);
+        pair.run_for(ms(1));
+        let (passive, _) = request(&mut pair);
+        let data = PrivateData([0xab; 148]);
+        pair.nodes[0].reject(pair.now, active, reason, ari, data).unwrap();
+        pair.run_for(ms(1));
+        let events = pair.events(1);
+        let [(of, CmEvent::Closed(CloseReason::Rejected(rej))), (_, CmEvent::Released)] =
+            &events[..]
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!((*of, rej.reason), (passive, RejectReason::TIMEOUT));
+        assert_eq!(rej.private_data, data);
+        pair.events(0);
+        assert_quiet(&mut pair);
+    }
 }

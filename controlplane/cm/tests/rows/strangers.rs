@@ -114,3 +114,26 @@ fn a_consumer_that_does_not_listen_is_not_buried_in_events() {
     let told = pair.events(1).len();
     assert!(told <= 200 + 2, "{told} events");
 }
+
+//= check J13 test
+#[test]
+fn a_silent_peer_makes_room_though_older_ones_wait_for_the_consumer() {
+    let mut pair = Pair::new(5, limits());
+    pair.nodes[1].listen(SERVICE, 1000).unwrap();
+    for n in 1..=64 {
+        let (addr, req) = strange_req(n);
+        pair.nodes[1].handle_mad(pair.now, &addr, &Message::Req(req).emit(1)).unwrap();
+        let (id, _) = request(&mut pair);
+        if n > 20 {
+            let local_qpn = Qpn::new(0x1000 + n);
+            let params = AcceptParams { local_qpn, ..AcceptParams::default() };
+            pair.nodes[1].accept(pair.now, id, &params).unwrap();
+        }
+    }
+    pair.run_for(CmLimits::default().response_timeout.duration() + ms(100));
+    connect(&mut pair);
+    pair.run_for(ms(1));
+    let events = pair.events(1);
+    assert!(events.iter().any(|(_, event)| matches!(event, CmEvent::Request(_))), "{events:?}");
+    assert_eq!(pair.nodes[1].counters().evicted, 1);
+}

@@ -37,7 +37,7 @@ impl Driver {
         check_param(&spec.param, max)?;
         let primary = choose(around.ports, &spec.path)?;
         let alternate = spec.alternate.map(|path| choose(around.ports, &path)).transpose()?;
-        let path_mtu = path_mtu(&spec.param, primary.port, around)?;
+        let path_mtu = path_mtu(&spec.param, &primary, alternate.as_ref(), around)?;
         let qp = spec.qp.map(|qp| self.own_qp(qp, spec.space, around)).transpose()?;
         if qp.is_none() && spec.space == PortSpace::Tcp {
             return Err(CmError::NoQp.into());
@@ -135,6 +135,7 @@ impl Driver {
         if !own.is_driven {
             connection.stage = Stage::Answered;
             let private_data = std::mem::take(&mut connection.private_data);
+            self.await_application(around.now, id);
             self.tell(id, CmEventKind::ConnectResponse { agreed, private_data });
             return Ok(());
         }
@@ -244,9 +245,18 @@ pub(super) fn check_param(param: &ConnParam, max: usize) -> Result<(), CmError> 
     if fits { Ok(()) } else { Err(CmError::OutOfRange) }
 }
 
-/// The path MTU to ask for.
-fn path_mtu(param: &ConnParam, port: u8, around: &Around<'_>) -> Result<PathMtu, CmError> {
-    let max = around.path_mtu(port).ok_or(CmError::OutOfRange)?;
+/// The path MTU to ask for: one that both paths have.
+fn path_mtu(
+    param: &ConnParam,
+    primary: &Way,
+    alternate: Option<&Way>,
+    around: &Around<'_>,
+) -> Result<PathMtu, CmError> {
+    let mut max = around.path_mtu(primary.port).ok_or(CmError::OutOfRange)?;
+    if let Some(way) = alternate {
+        let other = around.path_mtu(way.port).ok_or(CmError::OutOfRange)?;
+        max = if other.bytes() < max.bytes() { other } else { max };
+    }
     let asked = param.path_mtu.unwrap_or(max);
     if asked.bytes() <= max.bytes() { Ok(asked) } else { Err(CmError::OutOfRange) }
 }

@@ -45,6 +45,11 @@ impl Driver {
     /// Goes on with another alternate path whose neighbour is known by now.
     pub(super) fn step_change(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.stage != Stage::Established {
+            // It has ended meanwhile: there is nothing to load the path into, and nobody to tell.
+            connection.change = None;
+            return;
+        }
         let (way, is_ours) = match connection.change {
             Some(Change::Proposing(way)) => (way, true),
             Some(Change::Accepting(way)) => (way, false),
@@ -111,8 +116,13 @@ impl Driver {
             Ok(way) => way,
             Err(status) => return self.refuse_alternate(id, status, around),
         };
+        let is_driven = connection.qp.is_some_and(|own| own.is_driven);
         match connection.param.alternate_policy {
             AlternatePolicy::Refuse => {
+                self.refuse_alternate(id, AprStatus::REJECTED, around);
+            }
+            // Nobody would load it.
+            AlternatePolicy::Accept if !is_driven => {
                 self.refuse_alternate(id, AprStatus::REJECTED, around);
             }
             AlternatePolicy::Ask => {
@@ -220,11 +230,12 @@ fn judge(
     proposed: &CmPath,
     around: &Around<'_>,
 ) -> Result<Way, AprStatus> {
-    let way = way_of_peer(proposed, around).map_err(|fault| match fault {
-        Fault::Gid => AprStatus::INVALID_GID,
-        Fault::Rate => AprStatus::INVALID_PACKET_RATE,
-        Fault::ServiceLevel => AprStatus::INVALID_SL,
-    })?;
+    let way =
+        way_of_peer(proposed, connection.primary.port, around).map_err(|fault| match fault {
+            Fault::Gid => AprStatus::INVALID_GID,
+            Fault::Rate => AprStatus::INVALID_PACKET_RATE,
+            Fault::ServiceLevel => AprStatus::INVALID_SL,
+        })?;
     let timeout = proposed.local_ack_timeout.code();
     let current: Path = cm_path(&connection.primary, timeout);
     if current.is_same_way(cm_path(&way, timeout)) {

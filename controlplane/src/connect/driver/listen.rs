@@ -41,7 +41,7 @@ impl Driver {
         around: &mut Around<'_>,
     ) -> Result<(CmId, SocketAddr), RequestError> {
         let ip = address.ip();
-        if !ip.is_unspecified() && find_own(around.ports, ip).is_none() {
+        if !ip.is_unspecified() && find_own(&around.ports.neighbours, ip, 1).is_none() {
             return Err(CmError::NoSuchAddress(ip).into());
         }
         let id = self.new_id()?;

@@ -52,7 +52,7 @@ impl Driver {
         let caller = self.caller(request.service_id, &req.private_data.0)?;
         let is_theirs = req.primary.local_gid.to_ip() == caller.peer.ip()
             && req.primary.remote_gid.to_ip() == caller.local.ip();
-        let Terms { qp_type, primary, alternate, agreed } = terms(req, around)?;
+        let Terms { qp_type, primary, alternate, agreed } = terms(req, request.addr.port, around)?;
         if !is_theirs {
             return Err(RejectReason::INVALID_GID);
         }
@@ -95,7 +95,7 @@ impl Driver {
     ) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let own = connection.qp.map(|own| own.qp_type);
-        let terms = terms(&request.req, around);
+        let terms = terms(&request.req, request.addr.port, around);
         let terms = terms.and_then(|terms| match Some(terms.qp_type) == own {
             true => Ok(terms),
             false => Err(RejectReason::INVALID_TRANSPORT_TYPE),
@@ -217,6 +217,9 @@ impl Driver {
             let init = qp::to_init(connection.primary.port, &connection.param);
             around.modify_qp(own.qpn, &init)?;
             connection.to_rtr(&own, &agreed, around)?;
+        } else {
+            // The application knows of no path that it could load.
+            connection.alternate = None;
         }
         let param = &connection.param;
         let accept = AcceptParams {

@@ -1,7 +1,7 @@
 //! Peers that are asked for patience: an application may take its time.
 //!
-//! A request that is answered soon costs no message more; a peer hears of one that is not before it
-//! would repeat it.
+//! A request or reply that is answered soon costs no message more; a peer hears of one that is not
+//! before it would repeat it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Driver {
     pub(super) fn ask_for_patience(&mut self, around: &Around<'_>) {
         while let Some((_, id)) = self.unanswered.pop_front_if(|(due, _)| *due <= around.now) {
             let Some(connection) = self.connections.get(&id) else { continue };
-            let waits = connection.stage == Stage::Requested
+            let waits = matches!(connection.stage, Stage::Requested | Stage::Answered)
                 || matches!(connection.change, Some(Change::Asked(_)));
             if let Some(conn) = connection.conn
                 && waits

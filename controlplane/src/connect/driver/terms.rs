@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use uroce_cm::MadAddr;
 use uroce_transport::{QpType, StaticRate};
+use uroce_wire::PathMtu;
 use uroce_wire::cm::{CmPath, RejectReason, Req, TransportService};
 
 use crate::connect::around::Around;
@@ -22,18 +23,22 @@ pub(super) struct Terms {
     pub(super) agreed: Agreed,
 }
 
-pub(super) fn terms(req: &Req, around: &Around<'_>) -> Result<Terms, RejectReason> {
+/// By `port` the REQ came.
+pub(super) fn terms(req: &Req, port: u8, around: &Around<'_>) -> Result<Terms, RejectReason> {
     let qp_type = match req.transport_service {
         TransportService::Rc => QpType::Rc,
         TransportService::Uc => QpType::Uc,
         _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
     };
-    let primary = way_of_peer(&req.primary, around).map_err(Fault::of_primary)?;
+    let primary = way_of_peer(&req.primary, port, around).map_err(Fault::of_primary)?;
     let max = around.path_mtu(primary.port).ok_or(RejectReason::INVALID_PATH_MTU)?;
     let path_mtu = req.path_mtu().filter(|asked| asked.bytes() <= max.bytes());
     let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
     let alternate = req.alternate.is_present().then_some(&req.alternate);
-    let alternate = alternate.and_then(|path| way_of_peer(path, around).ok());
+    let alternate = alternate.and_then(|path| way_of_peer(path, port, around).ok());
+    // The QP has one path MTU: a port that cannot carry it is no alternate.
+    let carries = |max: PathMtu| path_mtu.bytes() <= max.bytes();
+    let alternate = alternate.filter(|way| around.path_mtu(way.port).is_some_and(carries));
     let agreed = Agreed {
         peer_qpn: req.local_qpn,
         rq_psn: uroce_wire::Psn::default(),
@@ -82,10 +87,11 @@ impl Fault {
     }
 }
 
-/// A path as the peer describes it, turned round.
-pub(super) fn way_of_peer(path: &CmPath, around: &Around<'_>) -> Result<Way, Fault> {
+/// A path as the peer describes it in a message that came by `port`, turned round.
+pub(super) fn way_of_peer(path: &CmPath, port: u8, around: &Around<'_>) -> Result<Way, Fault> {
     let source: IpAddr = path.remote_gid.to_ip();
-    let (port, sgid_index) = find_own(around.ports, source).ok_or(Fault::Gid)?;
+    let own = find_own(&around.ports.neighbours, source, port);
+    let (port, sgid_index) = own.ok_or(Fault::Gid)?;
     if path.sl > 7 {
         return Err(Fault::ServiceLevel);
     }
@@ -103,7 +109,8 @@ pub(super) fn way_of_peer(path: &CmPath, around: &Around<'_>) -> Result<Way, Fau
 
 /// The way back to where a MAD came from.
 pub(super) fn way_back(from: &MadAddr, around: &Around<'_>) -> Result<Way, Fault> {
-    let (port, sgid_index) = find_own(around.ports, from.dst.to_ip()).ok_or(Fault::Gid)?;
+    let own = find_own(&around.ports.neighbours, from.dst.to_ip(), from.port);
+    let (port, sgid_index) = own.ok_or(Fault::Gid)?;
     let vector = AddressVector { sgid_index, ..AddressVector::to(from.src) };
     Ok(Way { port, source: from.dst, vector })
 }

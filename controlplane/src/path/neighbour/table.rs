@@ -180,11 +180,13 @@ impl Table {
         if entry.mac.is_some() && now < entry.updated + LOCK {
             return;
         }
-        entry.mac = Some(mac);
+        let is_first = entry.mac.replace(mac).is_none();
         entry.updated = now;
         entry.state = match entry.state {
-            // Asked there at once, from the first question on.
-            State::Asking { .. } => State::Asking { tries: 0, due: now },
+            // Asked there at once. Only from nowhere to somewhere the questions begin again: else a
+            // hint each second would have them go on for ever.
+            State::Asking { .. } if is_first => State::Asking { tries: 0, due: now },
+            State::Asking { tries, .. } => State::Asking { tries, due: now },
             _ => State::Known { confirmed: None },
         };
     }
@@ -331,6 +333,31 @@ mod tests {
         let mut table = Table::default();
         table.hint(at(0), ip(1), A, false);
         assert_eq!(table.mac(ip(1)), None);
+    }
+
+    #[test]
+    fn hints_do_not_keep_a_question_alive_for_ever() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        for (second, mac) in [A, B, A, B, A, B].into_iter().enumerate() {
+            let now = second as u64 * 1000;
+            table.hint(at(now), ip(1), mac, false);
+            while let Some(due) = table.next_timeout().filter(|due| *due < at(now + 1000)) {
+                table.questions(due);
+            }
+        }
+        assert!(!table.is_asking(ip(1)));
+    }
+
+    #[test]
+    fn a_hint_where_nothing_was_known_is_followed_from_the_first_question_on() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        (0..4).for_each(|n| assert_eq!(table.questions(at((1 << n) * 100 - 100)).len(), 1));
+        table.hint(at(800), ip(1), A, false);
+        for now in [800, 900] {
+            assert_eq!(table.questions(at(now)), [Question { ip: ip(1), mac: Some(A) }]);
+        }
     }
 
     #[test]

@@ -16,7 +16,15 @@ impl Cm {
         transaction: u64,
         dreq: &Dreq,
     ) -> Result<(), MadDrop> {
-        let (id, conn) = self.named(addr, dreq.remote_comm_id, dreq.local_comm_id)?;
+        let (id, conn) = match self.named(addr, dreq.remote_comm_id, dreq.local_comm_id) {
+            Ok(found) => found,
+            Err(reason) => {
+                if reason == MadDrop::UnknownId {
+                    self.send_drep_to_stranger(addr, transaction, dreq);
+                }
+                return Err(reason);
+            }
+        };
         //= check J8 — a DREQ for another queue pair than the connection's ends nothing.
         if conn.local_qpn != Some(dreq.remote_qpn) {
             return Err(MadDrop::Forged);
@@ -40,6 +48,14 @@ impl Cm {
         });
         self.tell(id, CmEvent::DisconnectRequested(Box::new(dreq.private_data)));
         Ok(())
+    }
+
+    //= check J2 — a copy of a DREQ gets a DREP when its connection is forgotten, too: else the peer
+    //= check J2 — whose first DREP was lost would wait until its retries are used up.
+    fn send_drep_to_stranger(&mut self, addr: &MadAddr, transaction: u64, dreq: &Dreq) {
+        let (local_comm_id, remote_comm_id) = (dreq.remote_comm_id, dreq.local_comm_id);
+        let drep = Drep { local_comm_id, remote_comm_id, private_data: PrivateData::default() };
+        self.send(addr.reversed(), &Message::Drep(drep), transaction);
     }
 
     //= check J2 — a copy of a DREQ gets a DREP, in TimeWait too; nothing is told again.

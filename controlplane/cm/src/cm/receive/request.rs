@@ -1,10 +1,11 @@
 //! REQ: duplicates, faults, crossing, stale connections, listeners, in this order.
 
 use uroce_transport::Instant;
-use uroce_wire::PathMtu;
 use uroce_wire::cm::{
-    CommId, Dreq, Message, MessageRejected, PrivateData, RejectReason, Req, TransportService,
+    CaGuid, CommId, Dreq, Message, MessageRejected, PrivateData, RejectReason, Req,
+    TransportService,
 };
+use uroce_wire::{Gid, PathMtu, Qpn};
 
 use super::Cm;
 use crate::cm::clamped;
@@ -12,9 +13,6 @@ use crate::cm::connect::is_connectable;
 use crate::conn::Conn;
 use crate::state::{Event, State};
 use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop, Path, Request};
-
-/// Half-open connections that are looked at for one to give up.
-const EVICTION_CANDIDATES: usize = 8;
 
 impl Cm {
     pub(super) fn on_req(
@@ -104,15 +102,20 @@ impl Cm {
 
     //= check J4 — a REQ for a queue pair that is in a connection with us says that the connection
     //= check J4 — is no more: it is torn down, and the REQ refused until its TimeWait is over.
+    //= check J4 — From where that connection's peer is not it proves nothing, about either: one of
+    //= check J4 — the two is a stranger who names another's adapter, and neither harms the other.
     fn check_stale(&mut self, now: Instant, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
-        let Some(old) = self.table.by_remote_qp(req.local_ca_guid, req.local_qpn) else {
+        let Some(old) = self.stale(req.local_ca_guid, req.local_qpn, addr.src) else {
             return Ok(());
         };
-        // From elsewhere it may be a stranger who wants the connection away.
-        if self.table.get(old).is_some_and(|conn| conn.knows(addr.src)) {
-            self.tear_down(now, old);
-        }
+        self.tear_down(now, old);
         Err(RejectReason::STALE_CONNECTION)
+    }
+
+    /// The connection with that queue pair, if its peer is at that address.
+    pub(super) fn stale(&self, guid: CaGuid, qpn: Qpn, at: Gid) -> Option<ConnId> {
+        let old = self.table.by_remote_qp(guid, qpn)?;
+        self.table.get(old).filter(|conn| conn.knows(at)).map(|_| old)
     }
 
     /// Ends a connection of which the peer knows nothing any more.
@@ -187,14 +190,7 @@ impl Cm {
 
     /// Gives up the oldest half-open connection whose peer has let a REP go unanswered.
     fn evict(&mut self, now: Instant) {
-        let oldest = self.table.half_open().iter().take(EVICTION_CANDIDATES).copied();
-        let is_silent = |id: &ConnId| {
-            self.table.get(*id).is_some_and(|conn| {
-                let left = conn.repeated.as_ref().map(|repeated| repeated.left);
-                conn.state == State::RepSent && left.is_some_and(|left| left < conn.max_retries)
-            })
-        };
-        if let Some(id) = oldest.into_iter().find(is_silent) {
+        if let Some(id) = self.table.oldest_silent() {
             self.counters.evicted += 1;
             self.give_up(now, id);
         }

@@ -36,8 +36,8 @@ impl Cm {
         if !is_connectable(rep.local_qpn) {
             return Err(MadDrop::Malformed);
         }
-        let old = self.table.by_remote_qp(rep.local_ca_guid, rep.local_qpn);
-        if let Some(old) = old {
+        let peer = conn.addr.dst;
+        if let Some(old) = self.stale(rep.local_ca_guid, rep.local_qpn, peer) {
             return Err(self.refuse_stale_rep(now, id, old, rep));
         }
         self.table.update(id, |conn| {
@@ -63,18 +63,11 @@ impl Cm {
 
     /// The peer offers a queue pair that is in another connection with us: neither is good.
     fn refuse_stale_rep(&mut self, now: Instant, id: ConnId, old: ConnId, rep: &Rep) -> MadDrop {
-        let knows = |conn: &crate::conn::Conn| conn.knows(self.addr_of(id));
-        if self.table.get(old).is_some_and(knows) {
-            self.tear_down(now, old);
-        }
+        self.tear_down(now, old);
         self.table.update(id, |conn| conn.remote_comm = Some(rep.local_comm_id));
         self.send_rej(id, RejectReason::STALE_CONNECTION, &[], PrivateData::default());
         self.close(now, id, Event::SendRej, CloseReason::Stale);
         MadDrop::Refused
-    }
-
-    fn addr_of(&self, id: ConnId) -> uroce_wire::Gid {
-        self.table.get(id).map_or_else(Default::default, |conn| conn.addr.dst)
     }
 
     pub(super) fn on_rtu(&mut self, addr: &MadAddr, rtu: &Rtu) -> Result<(), MadDrop> {
