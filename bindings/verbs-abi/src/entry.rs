@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
@@ -37,6 +38,65 @@ pub(crate) fn number(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
 /// Gives 0, or -1 and `errno`.
 pub(crate) fn minus_one(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     number(|| body().map(|()| 0))
+}
+
+/// What ends a thread that is cancelled: it unwinds, which the `libc` crate does not say.
+mod cancellable {
+    use std::ffi::{c_int, c_void};
+
+    pub(super) const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+    unsafe extern "C-unwind" {
+        pub(super) fn read(fd: c_int, place: *mut c_void, len: usize) -> isize;
+        pub(super) fn pthread_setcancelstate(state: c_int, former: *mut c_int) -> c_int;
+    }
+}
+
+/// Reads a descriptor that `find` gives, as the program has it block or not, and `take`s what it was
+/// read for; again if that says that it was for nothing. Gives 0, or -1 and `errno`.
+///
+/// While it reads the thread may be cancelled (`pthread_cancel`), and at no other time. Then libc
+/// unwinds the stack, as an exception that Rust must neither catch nor clean up after: this function
+/// and its callers, which are `extern "C-unwind"`, have nothing to drop. So nothing keeps the
+/// descriptor open meanwhile, as in any libibverbs: what a thread waits for is not to be destroyed.
+pub(crate) fn waiting(
+    find: impl FnOnce() -> Result<RawFd, Errno> + Copy,
+    take: impl FnOnce() -> Result<bool, Errno> + Copy,
+) -> c_int {
+    let fd = match uncancelled(find) {
+        Ok(fd) => fd,
+        Err(error) => return failed(error),
+    };
+    loop {
+        let mut count = 0u64;
+        // SAFETY: the place has so many bytes. Unwinding passes nothing that is to be dropped.
+        if unsafe { cancellable::read(fd, (&raw mut count).cast(), size_of::<u64>()) } < 0 {
+            return -1;
+        }
+        match uncancelled(take) {
+            Ok(true) => return 0,
+            Ok(false) => {}
+            Err(error) => return failed(error),
+        }
+    }
+}
+
+fn failed(error: Errno) -> c_int {
+    error.set();
+    -1
+}
+
+/// Runs a part of an entry in which the thread is not cancelled.
+fn uncancelled<R: Copy>(body: impl FnOnce() -> Result<R, Errno> + Copy) -> Result<R, Errno> {
+    use cancellable::{PTHREAD_CANCEL_DISABLE, pthread_setcancelstate};
+
+    let mut former = PTHREAD_CANCEL_DISABLE;
+    // SAFETY: a place of ours.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut former) };
+    let result = run(body);
+    // SAFETY: NULL says that nobody wants to know. Unwinding passes nothing that is to be dropped.
+    unsafe { pthread_setcancelstate(former, std::ptr::null_mut()) };
+    result
 }
 
 /// Gives a pointer, or NULL and `errno`.

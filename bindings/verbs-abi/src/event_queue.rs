@@ -1,22 +1,20 @@
 //! Events that wait for a program, and the descriptor that tells it.
 //!
-//! Invariant: the descriptor, an eventfd, counts the events in the queue. Who takes one reads the
-//! eventfd first, without our setting its flags; so it blocks, is interrupted or says EAGAIN as the
-//! program has it.
+//! Invariant: the descriptor counts the events in the queue ([`Tokens`]). Who takes one reads it
+//! first, without our setting its flags; so it blocks, is interrupted or says EAGAIN as the program
+//! has it.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::ReadWriteFlags;
+use uroce::raw::Tokens;
 
 use crate::errno::Errno;
 
 /// A queue of events.
 pub(crate) struct EventQueue<T> {
-    fd: OwnedFd,
+    tokens: Tokens,
     waiting: Mutex<VecDeque<T>>,
 }
 
@@ -27,13 +25,12 @@ impl<T> EventQueue<T> {
     ///
     /// The process has no file descriptor left.
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?;
-        Ok(EventQueue { fd, waiting: Mutex::default() })
+        Ok(EventQueue { tokens: Tokens::new()?, waiting: Mutex::default() })
     }
 
     /// The descriptor, which is the program's to wait on.
     pub(crate) fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.tokens.as_fd().as_raw_fd()
     }
 
     /// Takes the oldest event; waits for one unless the program has made the descriptor
@@ -44,20 +41,23 @@ impl<T> EventQueue<T> {
     /// EAGAIN, EINTR.
     pub(crate) fn take(&self) -> Result<T, Errno> {
         loop {
-            rustix::io::read(&self.fd, &mut [0; 8])?;
-            if let Some(event) = self.lock().pop_front() {
+            self.tokens.read()?;
+            if let Some(event) = self.taken() {
                 return Ok(event);
             }
-            // It was taken back meanwhile.
         }
+    }
+
+    /// The event that the descriptor was read for; none if it was taken back meanwhile.
+    pub(crate) fn taken(&self) -> Option<T> {
+        self.lock().pop_front()
     }
 
     /// Adds an event.
     pub(crate) fn push(&self, event: T) {
         let mut waiting = self.lock();
         waiting.push_back(event);
-        // Far from what an eventfd can count.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        self.tokens.add();
     }
 
     /// Takes events back that wait.
@@ -66,10 +66,8 @@ impl<T> EventQueue<T> {
         let (taken, left): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_one);
         *waiting = left.into();
         for _ in &taken {
-            let mut count = [0; 8];
-            let place = &mut [IoSliceMut::new(&mut count)];
-            // Who has read it already finds nothing in the queue, and reads on. It must not block.
-            let _ = rustix::io::preadv2(&self.fd, place, u64::MAX, ReadWriteFlags::NOWAIT);
+            // Who has read it already finds nothing in the queue, and reads on.
+            let _ = self.tokens.take();
         }
         taken
     }
@@ -91,10 +89,47 @@ mod tests {
     #[test]
     fn the_descriptor_is_readable_while_an_event_waits() {
         let queue = EventQueue::new().unwrap();
-        rustix::io::ioctl_fionbio(&queue.fd, true).unwrap();
+        rustix::io::ioctl_fionbio(&queue.tokens, true).unwrap();
         assert_eq!(queue.take(), Err(Errno::EAGAIN));
         [1, 2, 3].into_iter().for_each(|event| queue.push(event));
         assert_eq!(queue.take_back(|event| event % 2 == 1), [1, 3]);
         assert_eq!((queue.take(), queue.take()), (Ok(2), Err(Errno::EAGAIN)));
+    }
+
+    /// Linux before 5.8: `preadv2` cannot say at once that an eventfd has nothing.
+    fn become_an_older_kernel() {
+        let step = |code, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let (load, compare) = (
+            libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        );
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP.cast_unsigned();
+        let mut steps = [
+            step(load, 0, 0, 0),
+            step(compare, 0, 1, libc::SYS_preadv2 as u32),
+            step(libc::BPF_RET, 0, 0, refuse),
+            step(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: a program of ours, for this thread alone.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            let mode = libc::SECCOMP_MODE_FILTER;
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+        }
+    }
+
+    #[test]
+    fn an_older_kernel_counts_what_is_taken_back_too() {
+        let one = std::thread::spawn(|| {
+            become_an_older_kernel();
+            let queue = EventQueue::new().unwrap();
+            queue.push(1);
+            assert_eq!(queue.take_back(|_| true), [1]);
+            let mut readable = libc::pollfd { fd: queue.fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: a place of ours.
+            assert_eq!(unsafe { libc::poll(&raw mut readable, 1, 0) }, 0);
+        });
+        one.join().unwrap();
     }
 }

@@ -54,14 +54,10 @@ impl CompletionChannel {
         wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
     }
 
-    /// Takes an event as a `read` of the descriptor does it: waits for one, unless the application
-    /// has made the descriptor `O_NONBLOCK`.
-    ///
-    /// # Errors
-    ///
-    /// The system's: also that there is none now, or that a signal interrupted the wait.
-    pub fn read_event(&self) -> io::Result<CqId> {
-        self.channel.read().map(|cq| CqId::of(&cq))
+    /// The event that the caller has read the descriptor for: 8 bytes an event. `None` if that was
+    /// for nothing: there may be another.
+    pub fn event_read(&self) -> Option<CqId> {
+        self.channel.event_read().map(|cq| CqId::of(&cq))
     }
 }
 

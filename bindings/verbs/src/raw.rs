@@ -8,7 +8,7 @@ mod memory;
 
 pub use memory::{Memory, Registration};
 
-pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch};
+pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch, Tokens};
 pub use uroce_transport::{
     Ah, BindMw, Cqe, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,
 };

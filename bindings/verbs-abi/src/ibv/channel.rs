@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use uroce::{CompletionChannel, CqId};
@@ -39,15 +39,16 @@ impl Channel {
         self.lock().remove(&cq.cq.id());
     }
 
-    /// Waits as the descriptor says. What was about a queue that is gone does not count.
-    fn next(&self) -> Result<Arc<Entry<Cq>>, Errno> {
-        loop {
-            let id = self.channel.read_event()?;
-            let cq = self.lock().get(&id).and_then(Weak::upgrade);
-            if let Some(cq) = cq.filter(|cq| cq.events.deliver()) {
-                return Ok(cq);
-            }
-        }
+    /// The descriptor that the program waits for.
+    fn fd(&self) -> RawFd {
+        self.channel.as_fd().as_raw_fd()
+    }
+
+    /// Whose event the descriptor was read for. What was about a queue that is gone does not count.
+    fn taken(&self) -> Option<Arc<Entry<Cq>>> {
+        let id = self.channel.event_read()?;
+        let cq = self.lock().get(&id).and_then(Weak::upgrade);
+        cq.filter(|cq| cq.events.deliver())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CqId, Weak<Entry<Cq>>>> {
@@ -61,9 +62,8 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
     entry::object(|| {
         let held = context::hold(context)?;
         let channel = CompletionChannel::new()?;
-        let fd = channel.as_fd().as_raw_fd();
-        let public = ibv_comp_channel { context, fd, refcnt: 0 };
         let value = Channel { channel, cqs: Mutex::default(), _context: held };
+        let public = ibv_comp_channel { context, fd: value.fd(), refcnt: 0 };
         Ok(Channel::registry().insert(public, value).public())
     })
 }
@@ -72,25 +72,28 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     entry::code(|| Channel::registry().remove(channel).map(|_| ()))
 }
 
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    entry::minus_one(|| {
-        if cq.is_null() || cq_context.is_null() {
-            return Err(Errno::EINVAL);
-        }
-        let channel = Channel::registry().get(channel).inspect_err(|_| runtime::hold_up())?;
-        let ready = channel.next()?;
+    let found = || Channel::registry().get(channel).inspect_err(|_| runtime::hold_up());
+    let find = || match cq.is_null() || cq_context.is_null() {
+        true => Err(Errno::EINVAL),
+        false => Ok(found()?.fd()),
+    };
+    let take = || {
+        let Some(ready) = found()?.taken() else { return Ok(false) };
         let public = ready.public();
         // SAFETY: a slot of ours, which is never freed, and this field is not written after creation.
         let its_context = unsafe { (*public).cq_context };
         // SAFETY: not NULL, so the caller's place for a pointer.
         unsafe { entry::write(cq, public.cast()) }?;
         // SAFETY: as above.
-        unsafe { entry::write(cq_context, its_context) }
-    })
+        unsafe { entry::write(cq_context, its_context) }?;
+        Ok(true)
+    };
+    entry::waiting(find, take)
 }
 
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: u32) {

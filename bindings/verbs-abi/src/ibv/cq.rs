@@ -47,6 +47,41 @@ struct Kept {
     list: Mutex<VecDeque<Cqe>>,
 }
 
+impl Kept {
+    /// The oldest of them, or what the queue gives. Where that is nothing they are looked at once
+    /// more: a thread may have emptied the queue meanwhile, and this one may be about to sleep.
+    #[inline]
+    fn first_or(
+        &self,
+        poll: impl FnOnce() -> Result<Option<Cqe>, CqError>,
+    ) -> Result<Option<Cqe>, CqError> {
+        if let Some(cqe) = self.first() {
+            return Ok(Some(cqe));
+        }
+        match poll() {
+            Ok(Some(cqe)) => Ok(Some(cqe)),
+            nothing => self.first().map_or(nothing, |cqe| Ok(Some(cqe))),
+        }
+    }
+
+    #[inline]
+    fn first(&self) -> Option<Cqe> {
+        if self.any.load(Ordering::Acquire) { self.pop() } else { None }
+    }
+
+    #[cold]
+    fn pop(&self) -> Option<Cqe> {
+        let mut list = self.lock();
+        let cqe = list.pop_front();
+        self.any.store(!list.is_empty(), Ordering::Release);
+        cqe
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Cqe>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What a completion queue is created with.
 pub(crate) struct Spec {
     pub(crate) context: *mut ibv_context,
@@ -122,12 +157,7 @@ impl Cq {
     /// Takes the oldest completion.
     #[inline]
     pub(crate) fn take(&self) -> Result<Option<Cqe>, CqError> {
-        if self.kept.any.load(Ordering::Acquire)
-            && let Some(cqe) = self.take_kept()
-        {
-            return Ok(Some(cqe));
-        }
-        self.cq.poll_raw()
+        self.kept.first_or(|| self.cq.poll_raw())
     }
 
     /// Does the engine's work where pollers drive, unless it is a parent's; says whether they do.
@@ -144,21 +174,13 @@ impl Cq {
         }
     }
 
-    #[cold]
-    fn take_kept(&self) -> Option<Cqe> {
-        let mut list = self.kept();
-        let cqe = list.pop_front();
-        self.kept.any.store(!list.is_empty(), Ordering::Release);
-        cqe
-    }
-
     /// Takes a queue pair's completions away: it was reset or is gone, and its number may be
     /// another's soon. Nothing is put in for it any more.
     ///
     /// The others stay in order, also for a thread that polls meanwhile, unless it has just looked
     /// whether this goes on.
     pub(crate) fn purge(&self, qpn: Qpn) {
-        let mut list = self.kept();
+        let mut list = self.kept.lock();
         self.kept.any.store(true, Ordering::Release);
         list.retain(|cqe| cqe.qpn != qpn);
         // As many as were there when this began, at most.
@@ -172,15 +194,11 @@ impl Cq {
         }
         self.kept.any.store(!list.is_empty(), Ordering::Release);
     }
-
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Cqe>> {
-        self.kept.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
     runtime::usable()?;
-    let kept = cq.kept().len();
+    let kept = cq.kept.lock().len();
     if cqe == 0 || cqe > MAX_CQE || kept > cqe as usize {
         return Err(Errno::EINVAL);
     }
@@ -235,4 +253,27 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         }
         removed.map(|_| ())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use uroce::WcStatus;
+
+    use super::*;
+
+    #[test]
+    fn what_a_thread_takes_away_to_look_at_is_found_by_who_finds_the_queue_empty() {
+        let kept = Kept::default();
+        let cqe = Cqe::new(7, WcStatus::Success, WcOpcode::Send, Qpn::new(1));
+        for found in [Ok(None), Err(CqError::Overrun)] {
+            let taken = kept.first_or(|| {
+                // As a thread does it that purges meanwhile.
+                kept.lock().push_back(cqe);
+                kept.any.store(true, Ordering::Release);
+                found
+            });
+            assert_eq!(taken.unwrap().map(|cqe| cqe.wr_id), Some(7));
+        }
+        assert!(matches!(kept.first_or(|| Ok(None)), Ok(None)));
+    }
 }

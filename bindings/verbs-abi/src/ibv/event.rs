@@ -155,14 +155,10 @@ pub(crate) fn forget<T: Object>(context: &Context, object: *const T::Public) {
     });
 }
 
-/// Waits as the descriptor says. What was about an object that is gone does not count.
-fn next(context: &Context) -> Result<ibv_async_event, Errno> {
-    loop {
-        let (element, event_type) = context.events.take()?;
-        if element.deliver() {
-            return Ok(ibv_async_event { element: element.public(), event_type });
-        }
-    }
+/// The event that the descriptor was read for. What was about an object that is gone does not count.
+fn taken(context: &Context) -> Option<ibv_async_event> {
+    let (element, event_type) = context.events.taken()?;
+    element.deliver().then(|| ibv_async_event { element: element.public(), event_type })
 }
 
 /// Counts an event as acknowledged by its object.
@@ -210,18 +206,19 @@ fn start(device: &'static Device, engine: &uroce::Context) {
     }
 }
 
-pub(crate) unsafe extern "C" fn ibv_get_async_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    entry::minus_one(|| {
-        if event.is_null() {
-            return Err(Errno::EINVAL);
-        }
-        let context = context::get(context).inspect_err(|_| runtime::hold_up())?;
+    let found = || context::get(context).inspect_err(|_| runtime::hold_up());
+    let find = || if event.is_null() { Err(Errno::EINVAL) } else { Ok(found()?.events.fd()) };
+    let take = || {
+        let Some(it) = taken(&*found()?) else { return Ok(false) };
         // SAFETY: not NULL, so the caller's place for it.
-        unsafe { entry::write(event, next(&context)?) }
-    })
+        unsafe { entry::write(event, it) }?;
+        Ok(true)
+    };
+    entry::waiting(find, take)
 }
 
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {

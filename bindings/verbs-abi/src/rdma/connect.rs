@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_void};
 use uroce::cm::Agreed;
 use uroce::cm::RejectReason;
 use uroce::cm::raw::{
-    ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec, PortSpace,
+    CmError, ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec, PortSpace,
 };
-use uroce::{AccessFlags, QpType, Qpn};
+use uroce::{AccessFlags, QpType, Qpn, RequestError};
 
 use super::id::{self, Id, Stage, State};
 use super::{qp, sync};
@@ -172,7 +172,12 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
         ConnQp::Begun(_) if id.space == PortSpace::Tcp => qp::begin(id, &state)?,
         other => other,
     };
-    manager.accept(cm, qp, brought)?;
+    manager.accept(cm, qp, brought).inspect_err(|_| {
+        // It has begun for nothing. A queue pair of datagrams may serve others.
+        if id.space == PortSpace::Tcp {
+            id.stop_qp();
+        }
+    })?;
     // A question for a UD queue pair is answered then.
     state.stage = match id.space {
         PortSpace::Tcp => Stage::Accepted,
@@ -215,8 +220,14 @@ pub(crate) unsafe extern "C" fn rdma_accept(
         let param = unsafe { given(conn_param) }?;
         // SAFETY: its private data is the program's, too.
         unsafe { accept(&id, param.as_ref()) }?;
-        // A question for a UD queue pair has no further event.
-        if id.space == PortSpace::Udp { Ok(()) } else { sync::complete(&id) }
+        if id.space == PortSpace::Tcp {
+            return sync::complete(&id);
+        }
+        // A question for a UD queue pair has no further event; the request is answered.
+        if id.state().is_sync {
+            id::release_event(&id);
+        }
+        Ok(())
     })
 }
 
@@ -295,8 +306,13 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         {
             let state = id.state();
             let (manager, cm) = state.connection()?;
-            manager.disconnect(cm, &[])?;
+            // Whatever the connection has come to: what the program has posted is flushed.
             id.stop_qp();
+            match manager.disconnect(cm, &[]) {
+                // There is nobody to tell, and no event.
+                Err(RequestError::Connection(CmError::WrongState)) => return Ok(()),
+                told => told?,
+            }
             if state.stage == Stage::Ended {
                 return Ok(());
             }

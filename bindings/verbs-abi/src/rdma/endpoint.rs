@@ -25,10 +25,7 @@ const TIMEOUT: c_int = 2000;
 
 /// What queue pairs of a passive endpoint's requests are made with.
 #[derive(Clone, Copy)]
-pub(crate) struct Passive {
-    pd: *mut ibv_pd,
-    qp: Option<ibv_qp_init_attr>,
-}
+pub(crate) struct Passive(ibv_qp_init_attr);
 
 // SAFETY: the pointers are the program's; they are only handed on to the call that checks them.
 unsafe impl Send for Passive {}
@@ -55,12 +52,15 @@ unsafe fn set_up(
     if info.ai_flags.cast_unsigned() & RAI_PASSIVE != 0 {
         // SAFETY: by the caller's promise.
         check(unsafe { rdma_bind_addr(id, info.ai_src_addr) })?;
-        let qp = match qp.is_null() {
-            true => None,
+        let id = id::get(id)?;
+        if !pd.is_null() {
+            id.update(|c| c.pd = pd);
+        }
+        if !qp.is_null() {
             // SAFETY: not NULL, so by the caller's promise.
-            false => Some(ibv_qp_init_attr { qp_type, ..unsafe { entry::read(qp) }? }),
-        };
-        id::get(id)?.state().passive = Some(Passive { pd, qp });
+            let attr = ibv_qp_init_attr { qp_type, ..unsafe { entry::read(qp) }? };
+            id.state().passive = Some(Passive(attr));
+        }
         return Ok(());
     }
     // SAFETY: by the caller's promise.
@@ -141,9 +141,9 @@ fn get_request(listen: *const rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
     }
     // It is acknowledged when the request is answered.
     id::get(id)?.update(|c| c.event = event);
-    if let Some(Passive { pd, qp: Some(mut qp) }) = passive {
+    if let Some(Passive(mut qp)) = passive {
         // SAFETY: an id and attributes; the rest is checked there.
-        let made = check(unsafe { rdma_create_qp(id, pd, &raw mut qp) });
+        let made = check(unsafe { rdma_create_qp(id, listener.view().pd, &raw mut qp) });
         made.inspect_err(|_| destroy(id))?;
     }
     Ok(id)

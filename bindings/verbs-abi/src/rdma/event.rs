@@ -163,17 +163,19 @@ impl From<&Datagrams> for Ud {
     }
 }
 
-/// Takes the channel's next event; what it means to its id is done then.
+/// Takes the channel's next event, for which it waits.
 pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
     loop {
-        let Waiting { id, what } = channel.take()?;
-        // Whose id is gone meanwhile concerns nobody.
-        if let Some(id) = id.upgrade()
-            && let Some(event) = deliver(&id, what)
-        {
+        if let Some(event) = tell(channel.take()?) {
             return Ok(event);
         }
     }
+}
+
+/// Gives the program an event; what it means to its id is done then. That of an id which is gone
+/// meanwhile concerns nobody.
+fn tell(Waiting { id, what }: Waiting) -> Option<*mut rdma_cm_event> {
+    deliver(&id.upgrade()?, what)
 }
 
 fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
@@ -193,6 +195,12 @@ fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
 /// What an event of a connection means to its id.
 fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<Draft> {
     let mut state = id.state();
+    if state.is_passive && state.stage == Stage::Requested {
+        // The program may not know the id yet: it still has its listener's context. As the kernel
+        // has it, nothing is told before it accepts, which fails then.
+        ended(id, &mut state);
+        return None;
+    }
     Some(match kind {
         CmEventKind::AddressResolved(path) => address_resolved(id, &mut state, device, path),
         CmEventKind::AddressError(error) => {
@@ -382,19 +390,19 @@ pub(crate) fn acknowledge(event: *const rdma_cm_event) -> Result<(), Errno> {
     Event::registry().remove(event.cast()).map(|_| ())
 }
 
-pub(crate) unsafe extern "C" fn rdma_get_cm_event(
+pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    entry::minus_one(|| {
-        if event.is_null() {
-            return Err(Errno::EINVAL);
-        }
-        let channel = Channel::registry().get(channel).inspect_err(|_| runtime::hold_up())?;
-        let next = next(&channel)?;
+    let found = || Channel::registry().get(channel).inspect_err(|_| runtime::hold_up());
+    let find = || if event.is_null() { Err(Errno::EINVAL) } else { Ok(found()?.fd()) };
+    let take = || {
+        let Some(next) = found()?.taken().and_then(tell) else { return Ok(false) };
         // SAFETY: not NULL, so the caller's place for a pointer.
-        unsafe { entry::write(event, next) }
-    })
+        unsafe { entry::write(event, next) }?;
+        Ok(true)
+    };
+    entry::waiting(find, take)
 }
 
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {

@@ -100,7 +100,7 @@ pub(crate) struct State {
     pub(crate) is_passive: bool,
     pub(crate) was_connected: bool,
     pub(crate) groups: Groups,
-    /// It is a passive endpoint.
+    /// It is a passive endpoint with attributes of queue pairs.
     pub(crate) passive: Option<Passive>,
 }
 

@@ -1,6 +1,7 @@
-/* How the programs of the claims fail: by a line on stderr and status 1. */
+/* What the programs of the claims have in common: they fail by a line on stderr and status 1. */
 
 #include <errno.h>
+#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,16 @@ static void same(int got, int expected, const char *claim, int line)
 		fprintf(stderr, "line %d: %d, not %d: %s\n", line, got, expected, claim);
 		exit(1);
 	}
+}
+
+static inline struct ibv_context *open_first(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	CHECK(list && list[0]);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	CHECK(context);
+	ibv_free_device_list(list);
+	return context;
 }
 
 /* What a program can be asked to prove, one claim a run: each process has an engine of its own. */

@@ -14,16 +14,6 @@
 
 #include "checks.h"
 
-static struct ibv_context *open_first(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	CHECK(list && list[0]);
-	struct ibv_context *context = ibv_open_device(list[0]);
-	CHECK(context);
-	ibv_free_device_list(list);
-	return context;
-}
-
 static struct ibv_pd *domain(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(open_first());

@@ -32,16 +32,6 @@ struct end {
 	char *memory;
 };
 
-static struct ibv_context *open_first(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	CHECK(list && list[0]);
-	struct ibv_context *context = ibv_open_device(list[0]);
-	CHECK(context);
-	ibv_free_device_list(list);
-	return context;
-}
-
 static struct ibv_qp_init_attr plain(struct ibv_cq *cq, enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = type };

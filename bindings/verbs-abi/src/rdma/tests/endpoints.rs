@@ -4,9 +4,10 @@ use std::ptr::null_mut;
 
 use super::lab::{bind, channel, close, destroy, errno, id};
 use crate::abi::{
-    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_PS_TCP, ibv_ece, ibv_qp_init_attr,
-    ibv_srq_init_attr, rdma_addrinfo, rdma_cm_id,
+    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_pd,
+    ibv_qp_init_attr, ibv_srq_init_attr, rdma_addrinfo, rdma_cm_id, rdma_port_space,
 };
+use crate::ibv::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::rdma::addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 use crate::rdma::connect::{rdma_accept, rdma_connect, rdma_disconnect};
 use crate::rdma::devices::{rdma_free_devices, rdma_get_devices};
@@ -20,11 +21,16 @@ const SERVICE: &std::ffi::CStr = c"7471";
 
 /// That address, to listen at or to connect to.
 fn info(passive: bool) -> *mut rdma_addrinfo {
+    info_in(RDMA_PS_TCP, passive)
+}
+
+/// The same in a port space.
+fn info_in(space: rdma_port_space, passive: bool) -> *mut rdma_addrinfo {
     // So that there is a configuration.
     close(channel());
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
     let mut hints: rdma_addrinfo = unsafe { std::mem::zeroed() };
-    hints.ai_port_space = RDMA_PS_TCP.cast_signed();
+    hints.ai_port_space = space.cast_signed();
     hints.ai_flags = if passive { RAI_PASSIVE.cast_signed() } else { 0 };
     let mut info = null_mut();
     // SAFETY: strings, hints and a place of ours.
@@ -47,10 +53,15 @@ fn attributes() -> ibv_qp_init_attr {
 
 /// An endpoint, with attributes of queue pairs.
 fn endpoint(passive: bool) -> *mut rdma_cm_id {
-    let (info, mut init, mut id) = (info(passive), attributes(), null_mut());
+    endpoint_of(info(passive), null_mut())
+}
+
+/// The same with a domain.
+fn endpoint_of(info: *mut rdma_addrinfo, pd: *mut ibv_pd) -> *mut rdma_cm_id {
+    let (mut init, mut id) = (attributes(), null_mut());
     // SAFETY: all of it is ours.
     unsafe {
-        let result = rdma_create_ep(&raw mut id, info, null_mut(), &raw mut init);
+        let result = rdma_create_ep(&raw mut id, info, pd, &raw mut init);
         assert_eq!(result, 0, "{}", errno());
         rdma_freeaddrinfo(info);
     }
@@ -86,6 +97,67 @@ fn two_endpoints_connect_with_queue_pairs_of_their_own() {
         assert_eq!(rdma_disconnect(request), 0);
         rdma_destroy_ep(request);
         rdma_destroy_ep(server);
+    }
+}
+
+#[test]
+fn requests_of_an_endpoint_have_its_domain() {
+    let near = channel();
+    let of_device = id(near);
+    assert_eq!(bind(of_device, "192.0.2.2:0"), 0);
+    // SAFETY: ids and places of ours, in all of this test.
+    let pd = unsafe { ibv_alloc_pd((*of_device).verbs) };
+    assert!(!pd.is_null());
+    let server = endpoint_of(info(true), pd);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!((*server).pd, pd);
+        assert_eq!(rdma_listen(server, 1), 0);
+    }
+    let far = std::thread::spawn(|| {
+        let client = endpoint(false);
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!((rdma_connect(client, null_mut()), errno()), (-1, libc::ECONNREFUSED));
+            rdma_destroy_ep(client);
+        }
+    });
+    // SAFETY: as above.
+    unsafe {
+        let mut request = null_mut();
+        assert_eq!(rdma_get_request(server, &raw mut request), 0, "{}", errno());
+        assert_eq!(((*(*request).qp).pd, (*request).pd), (pd, pd));
+        rdma_destroy_ep(request);
+        rdma_destroy_ep(server);
+        far.join().unwrap();
+        assert_eq!(ibv_dealloc_pd(pd), 0);
+    }
+    destroy(of_device);
+    close(near);
+}
+
+#[test]
+fn a_listener_of_datagrams_ends_before_what_it_has_accepted() {
+    let server = endpoint_of(info_in(RDMA_PS_UDP, true), null_mut());
+    // SAFETY: ids and places of ours, in all of this test.
+    unsafe { assert_eq!(rdma_listen(server, 1), 0) };
+    let far = std::thread::spawn(|| {
+        let client = endpoint_of(info_in(RDMA_PS_UDP, false), null_mut());
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(rdma_connect(client, null_mut()), 0, "{}", errno());
+            rdma_destroy_ep(client);
+        }
+    });
+    // SAFETY: as above.
+    unsafe {
+        let mut request = null_mut();
+        assert_eq!(rdma_get_request(server, &raw mut request), 0, "{}", errno());
+        assert_eq!(rdma_accept(request, null_mut()), 0, "{}", errno());
+        assert!((*request).event.is_null(), "it is acknowledged");
+        far.join().unwrap();
+        rdma_destroy_ep(server);
+        rdma_destroy_ep(request);
     }
 }
 

@@ -85,10 +85,19 @@ pub(super) fn bind(id: *mut rdma_cm_id, at: &str) -> i32 {
 }
 
 pub(super) fn listener(channel: *mut rdma_event_channel, at: &str) -> *mut rdma_cm_id {
+    backlogged(channel, at, 8)
+}
+
+/// A listener with so much of a backlog.
+pub(super) fn backlogged(
+    channel: *mut rdma_event_channel,
+    at: &str,
+    backlog: i32,
+) -> *mut rdma_cm_id {
     let id = id(channel);
     assert_eq!(bind(id, at), 0, "{}", errno());
     // SAFETY: one of ours.
-    assert_eq!(unsafe { rdma_listen(id, 8) }, 0);
+    assert_eq!(unsafe { rdma_listen(id, backlog) }, 0);
     id
 }
 
@@ -104,6 +113,24 @@ pub(super) fn next(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
     // SAFETY: one of ours, and a place of ours.
     assert_eq!(unsafe { rdma_get_cm_event(channel, &mut event) }, 0, "{}", errno());
     event
+}
+
+/// Waits until an event waits in the channel.
+pub(super) fn await_one(channel: *mut rdma_event_channel) {
+    // SAFETY: one of ours.
+    let fd = unsafe { (*channel).fd };
+    let mut readable = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: a place of ours.
+    assert_eq!(unsafe { libc::poll(&raw mut readable, 1, SOON) }, 1);
+}
+
+/// The channel, which does not block from now on, has no event for the program.
+pub(super) fn expect_nothing(channel: *mut rdma_event_channel) {
+    // SAFETY: one of ours, and a place of ours.
+    unsafe {
+        assert_eq!(libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        assert_eq!((rdma_get_cm_event(channel, &mut null_mut()), errno()), (-1, libc::EAGAIN));
+    }
 }
 
 /// A copy of an event.

@@ -1,10 +1,12 @@
 //! Connections of queue pairs that the program keeps to itself, from end to end.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null;
+
+use uroce::cm::raw::{CmEvent, CmEventKind};
 
 use super::lab::{
-    SOON, ack, bind, channel, close, data, destroy, errno, expect, id, listener, next, param, read,
-    resolve_addr, routed,
+    ack, await_one, backlogged, bind, channel, close, data, destroy, errno, expect, expect_nothing,
+    id, listener, next, param, read, resolve_addr, routed,
 };
 use crate::abi::{
     IBV_EVENT_COMM_EST, IBV_QP_PATH_MTU, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
@@ -14,11 +16,11 @@ use crate::abi::{
     RDMA_OPTION_ID_ACK_TIMEOUT, ibv_ece, ibv_qp_attr, rdma_cm_id,
 };
 use crate::rdma::attr::rdma_init_qp_attr;
+use crate::rdma::channel::Happening;
 use crate::rdma::connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
 };
 use crate::rdma::ece::{rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece};
-use crate::rdma::event::rdma_get_cm_event;
 use crate::rdma::id::{rdma_get_dst_port, rdma_get_src_port};
 use crate::rdma::migrate::rdma_migrate_id;
 use crate::rdma::option::rdma_set_option;
@@ -169,14 +171,10 @@ fn a_request_whose_listener_is_ending_is_rejected() {
     let client = routed(near, SERVER);
     // As a thread has it that destroys the listener while this one takes its event.
     crate::rdma::id::get(server).unwrap().acks.close().unwrap();
-    // SAFETY: ids and places of ours.
-    unsafe {
-        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
-        let mut readable = libc::pollfd { fd: (*far).fd, events: libc::POLLIN, revents: 0 };
-        assert_eq!(libc::poll(&raw mut readable, 1, SOON), 1);
-        assert_eq!(libc::fcntl((*far).fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
-        assert_eq!((rdma_get_cm_event(far, &mut null_mut()), errno()), (-1, libc::EAGAIN));
-    }
+    // SAFETY: an id of ours.
+    assert_eq!(unsafe { rdma_connect(client, &mut param(1000, b"")) }, 0);
+    await_one(far);
+    expect_nothing(far);
     let event = next(near);
     assert_eq!(read(event).event, RDMA_CM_EVENT_REJECTED);
     ack(event);
@@ -266,5 +264,48 @@ fn an_ack_timeout_is_what_modify_qp_takes() {
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
         assert_eq!(attr(peer, IBV_QPS_RTS).0.timeout, 21);
         [client, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn whose_peer_gives_up_first_is_not_told_but_cannot_accept() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, SERVER);
+    let client = routed(near, SERVER);
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        // A program that does not know the id yet takes its context for the listener's.
+        let one = crate::rdma::id::get(peer).unwrap();
+        let device = one.state().device.unwrap();
+        let (_, id) = one.state().connection().unwrap();
+        let kind = CmEventKind::Rejected { reason: 4, private_data: Vec::new() };
+        one.mailbox.send(Happening::Cm(device, CmEvent { id, kind }));
+        expect_nothing(far);
+        assert_eq!((rdma_accept(peer, &mut param(1001, b"")), errno()), (-1, libc::EINVAL));
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn a_request_that_is_taken_is_its_listeners_no_more() {
+    let (near, far) = (channel(), channel());
+    let server = backlogged(far, SERVER, 1);
+    let (first, second) = (routed(near, SERVER), routed(near, SERVER));
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(first, &mut param(1000, b"")), 0);
+        let one = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        assert_eq!(rdma_connect(second, &mut param(1001, b"")), 0);
+        let other = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        destroy(server);
+        for (client, peer, qpn) in [(first, one, 1002), (second, other, 1003)] {
+            assert_eq!(rdma_accept(peer, &mut param(qpn, b"")), 0, "{}", errno());
+            assert_eq!(expect(near, RDMA_CM_EVENT_CONNECT_RESPONSE), client);
+            assert_eq!(rdma_establish(client), 0);
+            assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
+        }
+        [first, second, one, other].into_iter().for_each(destroy);
     }
 }

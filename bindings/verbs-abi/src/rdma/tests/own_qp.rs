@@ -99,3 +99,43 @@ fn a_queue_pair_needs_a_device_and_is_the_only_one() {
     destroy(unbound);
     destroy(bound);
 }
+
+#[test]
+fn who_disconnects_before_the_connection_is_there_stops_the_queue_pair() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, "192.0.2.2:7471");
+    let client = routed(near, "192.0.2.2:7471");
+    create_qp(client);
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(0, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        create_qp(peer);
+        for id in [client, peer] {
+            assert_eq!(rdma_disconnect(id), 0, "{}", errno());
+            assert_eq!((state(id), queried(id)), (IBV_QPS_ERR, IBV_QPS_ERR));
+            rdma_destroy_qp(id);
+        }
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}
+
+#[test]
+fn who_accepts_too_late_has_a_queue_pair_that_is_stopped() {
+    let (near, far) = (channel(), channel());
+    let server = listener(far, "192.0.2.2:7471");
+    let client = routed(near, "192.0.2.2:7471");
+    // SAFETY: ids of ours.
+    unsafe {
+        assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
+        let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+        create_qp(peer);
+        // As if its listener were gone, or the peer.
+        let (manager, cm) = crate::rdma::id::get(peer).unwrap().state().connection().unwrap();
+        manager.destroy(cm).unwrap();
+        assert_eq!((rdma_accept(peer, null_mut()), errno()), (-1, libc::EINVAL));
+        assert_eq!((state(peer), queried(peer)), (IBV_QPS_ERR, IBV_QPS_ERR));
+        rdma_destroy_qp(peer);
+        [client, peer, server].into_iter().for_each(destroy);
+    }
+}

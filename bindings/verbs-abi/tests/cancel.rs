@@ -1,0 +1,13 @@
+//! Threads that wait for events and are cancelled (`pthread_cancel`), as C programs end them. The
+//! claims are functions of tests/c/cancel.c.
+
+mod common;
+
+use common::claims;
+
+claims! {
+    "cancel.c":
+    who_waits_for_an_asynchronous_event_can_be_cancelled
+    who_waits_for_a_completion_event_can_be_cancelled
+    who_waits_for_a_connection_event_can_be_cancelled
+}
