@@ -292,7 +292,7 @@ pub(crate) struct QuickstartArgs {
     /// Runs of each measurement; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) runs: u32,
-    /// Milliseconds that each measurement takes
+    /// Milliseconds that each measurement takes, at most 10000
     #[arg(long, default_value_t = 200, value_name = "MS")]
     pub(crate) time_ms: u64,
 }

@@ -15,6 +15,7 @@ use crate::machine::Machine;
 use crate::node::Node;
 use crate::pin::Side;
 use crate::stats::{Latency, Quantiles, median};
+use crate::under_way::{is_established, take_done};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -187,11 +188,11 @@ fn round(
             under_way.push_back((begin, connection.step("connecting")?));
             begun += 1;
         }
-        if let Some((begin, connection)) = under_way.pop_front() {
-            connection.wait_established(PATIENCE).step("connecting")?;
+        let is_done = |(_, connection): &(_, Connection), wait| is_established(connection, wait);
+        take_done(&mut under_way, PATIENCE, is_done, |(begin, connection)| {
             latency.record(begin.elapsed().as_nanos() as u64);
             made.push(connection);
-        }
+        })?;
     }
     Ok(made)
 }

@@ -20,7 +20,6 @@ use crate::exchange::Link;
 use crate::limits::{RawPort, Setting};
 use crate::machine::Machine;
 use crate::node::Node;
-use crate::perf::first_cause;
 use crate::plan::{Amount, Measure, Operation, Plan};
 use crate::quickstart::Folder;
 use crate::report::Row;
@@ -101,6 +100,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), BenchError> {
     let raw =
         RawPort::open_on(eal, memif(2, MemifRole::Client, &socket, PORT_MTU, RING), &setting)?;
     raw.wait_for_link()?;
+    folder.remove();
     let aim = Aim::at(&server.context)?;
     let (frames, batch) = (Vec::new(), MbufBatch::new());
     let flood = Flood { raw, frames, next: 0, batch, open: false, sent: 0 };
@@ -108,23 +108,18 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), BenchError> {
     client.beside = Some(Arc::clone(&flood));
     let counters = server.context.clone();
     let (mut far, mut near) = Link::pair()?;
-    let plans = plans(args);
-    let report = std::thread::scope(|scope| {
-        let plans = &plans;
-        let server = scope.spawn(move || {
-            plans.iter().try_for_each(|(plan, _)| {
-                session::run(&server, &mut far, plan, &mut |_| ()).map(|_| ())
-            })
-        });
-        let client = scope.spawn(move || {
-            let mut test = Test { client, aim, flood, counters, report: Report::default() };
-            plans.iter().try_for_each(|(plan, open)| test.run(&mut near, plan, *open))?;
-            Ok(test.report)
-        });
-        let (client, server) = (crate::joined(client), crate::joined(server));
-        let mut report = Report::default();
-        first_cause(client.map(|done| report = done), server).map(|()| report)
-    })?;
+    let plans = &plans(args);
+    let serve = move || {
+        plans.iter().try_for_each(|(plan, _)| {
+            session::run(&server, &mut far, plan, &mut |_| ()).map(|_| ())
+        })
+    };
+    let ask = move || {
+        let mut test = Test { client, aim, flood, counters, report: Report::default() };
+        plans.iter().try_for_each(|(plan, open)| test.run(&mut near, plan, *open))?;
+        Ok(test.report)
+    };
+    let report = crate::both_ends(serve, ask)?;
     report.print(args);
     report.verdict()
 }
@@ -134,7 +129,7 @@ fn plans(args: &FloodArgs) -> Vec<(Plan, bool)> {
     let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
     plan.sizes = vec![args.size];
     plan.tx_depth = 32;
-    plan.cq_mod = 8;
+    plan.cq_mod = Some(8);
     plan.amount = Amount::Duration(Duration::from_millis(args.time_ms));
     let verified = Plan { verify: true, amount: Amount::Iterations(VERIFIED), ..plan.clone() };
     let round = [(plan.clone(), false), (plan, true)];
@@ -156,19 +151,22 @@ impl Test {
     fn run(&mut self, link: &mut Link, plan: &Plan, open: bool) -> Result<(), BenchError> {
         let (flood, aim, dropped) = (&self.flood, &self.aim, dropped(&self.counters)?);
         let mut lock = flood.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, begin) = (lock.sent, Instant::now());
+        let before = lock.sent;
         drop(lock);
+        // While the flood may be open.
+        let (mut begin, mut elapsed) = (Instant::now(), 0.0);
         let outcome = session::run(&self.client, link, plan, &mut |event| match event {
             Event::Connected(connected) => {
                 let mut flood = flood.lock().unwrap_or_else(PoisonError::into_inner);
                 flood.frames = frames::all(aim, &connected.remote[0]);
                 flood.open = open;
+                begin = Instant::now();
             }
             Event::Row(_) => {
+                elapsed = begin.elapsed().as_secs_f64();
                 flood.lock().unwrap_or_else(PoisonError::into_inner).open = false;
             }
         })?;
-        let elapsed = begin.elapsed().as_secs_f64();
         lock = flood.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = lock.sent - before;
         drop(lock);

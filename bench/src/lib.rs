@@ -11,7 +11,7 @@
 //!   modify             Modify QP's round trip
 //!   rate               how exactly rates are kept to
 //!   failover           a link that is cut, and what path migration makes of it
-//!   connect            connection set-ups per second
+//!   connect            connection set-ups per second; under_way: each taken when it is there
 //!   flood              a healthy queue pair beside bad frames
 //!   quickstart         all of it, between processes that it starts
 //! ```
@@ -45,6 +45,7 @@ mod rate;
 mod report;
 mod session;
 mod stats;
+mod under_way;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -98,10 +99,49 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
     }
 }
 
+/// Runs both ends, each on a thread of its own; what the client comes to.
+fn both_ends<S: Send, C: Send>(
+    server: impl FnOnce() -> Result<S, BenchError> + Send,
+    client: impl FnOnce() -> Result<C, BenchError> + Send,
+) -> Result<C, BenchError> {
+    std::thread::scope(|scope| {
+        let (server, client) = (scope.spawn(server), scope.spawn(client));
+        first_cause(joined(client), joined(server))
+    })
+}
+
+/// The client's result, unless there are errors: then the first that is not about the other end.
+fn first_cause<S, C>(
+    client: Result<C, BenchError>,
+    server: Result<S, BenchError>,
+) -> Result<C, BenchError> {
+    match (client, server) {
+        (Err(BenchError::Peer(_) | BenchError::PeerGone) | Ok(_), Err(cause)) => Err(cause),
+        (client, _) => client,
+    }
+}
+
 /// A thread's result; its panic is ours.
 fn joined<T>(handle: ScopedJoinHandle<'_, T>) -> T {
     match handle.join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_named_not_its_echo() {
+        let echo = || Err::<(), _>(BenchError::PeerGone);
+        let cause = || Err::<(), _>(BenchError::usage("cause"));
+        let text = |client, server| first_cause(client, server).expect_err("one").to_string();
+        assert_eq!(text(echo(), cause()), "cause");
+        assert_eq!(text(cause(), echo()), "cause");
+        assert_eq!(text(Ok(()), cause()), "cause");
+        assert_eq!(text(cause(), Ok(())), "cause");
+        assert_eq!(both_ends(|| Ok("server"), || Ok("client")).expect("both end well"), "client");
     }
 }

@@ -179,21 +179,18 @@ fn pin_side(side: Side, args: &LimitsArgs) {
 fn both(args: &LimitsArgs, setting: &Setting) -> Result<(), BenchError> {
     let (mut ours, mut theirs) = RawPort::ring_pair("limits", setting)?;
     let (mut link, mut far_link) = Link::pair()?;
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| {
-            pin_side(Side::Server, args);
-            let result = server_runs(args, &mut theirs, &mut far_link, setting);
-            result.inspect_err(|error| far_link.send_failure(error))
-        });
-        // A thread too, so that pinning it does not pin the caller.
-        let client = scope.spawn(|| {
-            pin_side(Side::Client, args);
-            let result = client_runs(args, &mut ours, &mut link, setting);
-            result.inspect_err(|error| link.send_failure(error))
-        });
-        let (client, server) = (crate::joined(client), crate::joined(server));
-        client.and(server)
-    })
+    let serve = || {
+        pin_side(Side::Server, args);
+        let result = server_runs(args, &mut theirs, &mut far_link, setting);
+        result.inspect_err(|error| far_link.send_failure(error))
+    };
+    // On a thread too, so that pinning it does not pin the caller.
+    let ask = || {
+        pin_side(Side::Client, args);
+        let result = client_runs(args, &mut ours, &mut link, setting);
+        result.inspect_err(|error| link.send_failure(error))
+    };
+    crate::both_ends(serve, ask)
 }
 
 fn client_runs(

@@ -64,24 +64,8 @@ fn both(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
     let [server, client] = Node::open_both(&common.device, args.plan.mtu, common.gid_index)?;
     let (far, near) = Channel::pair()?;
-    std::thread::scope(|scope| {
-        let server = scope.spawn(move || session(args, &server, far, &mut |_| ()));
-        let client = scope.spawn(move || one(args, &client, near));
-        let (client, server) = (crate::joined(client), crate::joined(server));
-        first_cause(client, server.map(|_| ()))
-    })
-}
-
-/// Of two ends' errors the one that is not about the other end.
-pub(crate) fn first_cause(
-    client: Result<(), BenchError>,
-    server: Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    match (client, server) {
-        (Err(BenchError::Peer(_) | BenchError::PeerGone), Err(cause)) => Err(cause),
-        (Err(cause), _) | (Ok(()), Err(cause)) => Err(cause),
-        (Ok(()), Ok(())) => Ok(()),
-    }
+    let serving = move || session(args, &server, far, &mut |_| ());
+    crate::both_ends(serving, move || one(args, &client, near))
 }
 
 /// Prints a session as it goes on.
@@ -173,20 +157,5 @@ fn connection(side: &'static str, end: &End, plan: &Plan) -> Connection {
         psn: end.psn,
         memory: one_sided.then_some((end.rkey, end.va)),
         gid: Gid(end.gid),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cause_is_named_not_its_echo() {
-        let echo = || Err(BenchError::PeerGone);
-        let cause = || Err(BenchError::usage("cause"));
-        assert_eq!(first_cause(echo(), cause()).expect_err("both").to_string(), "cause");
-        assert_eq!(first_cause(cause(), echo()).expect_err("both").to_string(), "cause");
-        assert!(first_cause(Ok(()), Ok(())).is_ok());
-        assert!(first_cause(Ok(()), cause()).is_err());
     }
 }

@@ -11,6 +11,11 @@ const SWEEP_MAX_LOG2: u32 = 23;
 /// Largest message that RC knows.
 pub(crate) const MESSAGE_MAX: u32 = 1 << 31;
 
+/// Single messages of more have a completion each, as in perftest.
+const MODERATED_MAX: u32 = 8192;
+/// One of so many smaller messages has one, as in perftest.
+const MODERATION: u32 = 100;
+
 /// Most bytes that a work request holds itself.
 const INLINE_MAX: u32 = 1024;
 
@@ -197,8 +202,8 @@ pub(crate) struct Plan {
     pub(crate) tx_depth: u32,
     /// Receive requests posted on a queue pair.
     pub(crate) rx_depth: u32,
-    /// One of so many send requests is signaled.
-    pub(crate) cq_mod: u32,
+    /// One of so many send requests is to be signaled; [`Plan::moderation`] is what comes of it.
+    pub(crate) cq_mod: Option<u32>,
     /// Work requests posted at once.
     pub(crate) post_list: u32,
     /// Queue pairs.
@@ -241,7 +246,7 @@ impl Plan {
             amount: Amount::Iterations(iterations),
             tx_depth: if latency { 1 } else { 128 },
             rx_depth: 512,
-            cq_mod: if latency { 1 } else { 100 },
+            cq_mod: None,
             post_list: 1,
             qps: 1,
             mtu: None,
@@ -264,6 +269,23 @@ impl Plan {
     /// Whether messages can be lost.
     pub(crate) fn is_lossy(&self) -> bool {
         self.service != Service::Rc
+    }
+
+    /// One of so many send requests is signaled: as asked for, else as in perftest.
+    ///
+    /// Without a completion nothing gives room in the send queue back. So either every list ends
+    /// with a signaled request, or there is room for a list beside all that wait for one.
+    pub(crate) fn moderation(&self) -> u32 {
+        let default = match (&self.sizes[..], self.post_list) {
+            (_, list @ 2..) => list,
+            ([size], _) if *size > MODERATED_MAX && self.service != Service::Ud => 1,
+            _ => MODERATION,
+        };
+        let wanted = self.cq_mod.unwrap_or(default);
+        if self.post_list.is_multiple_of(wanted) {
+            return wanted;
+        }
+        wanted.min(self.tx_depth + 1 - self.post_list)
     }
 
     /// The sizes on a path: a datagram is one packet, so longer ones are cut to it, or in a sweep
@@ -300,7 +322,7 @@ impl Plan {
         }
         range("-t", u64::from(self.tx_depth), 1, 16384)?;
         range("-r", u64::from(self.rx_depth), 1, 16384)?;
-        range("-Q", u64::from(self.cq_mod), 1, 16384)?;
+        range("-Q", u64::from(self.cq_mod.unwrap_or(1)), 1, 16384)?;
         range("-q", u64::from(self.qps), 1, 1024)?;
         range("-l", u64::from(self.post_list), 1, u64::from(self.tx_depth))?;
         range("-u", u64::from(self.qp_timeout), 0, 31)?;
@@ -319,7 +341,8 @@ impl Plan {
         if self.verify && self.bidirectional {
             return Err(BenchError::usage("--verify checks one direction: leave out -b"));
         }
-        self.cq_mod = self.cq_mod.min(self.tx_depth);
+        // Both ends have the same then, asked for or not.
+        self.cq_mod = Some(self.moderation());
         Ok(self)
     }
 
@@ -350,7 +373,7 @@ mod tests {
         let write = Plan::new(Operation::Write, Measure::Bandwidth);
         assert_eq!(write.sizes, [65536]);
         assert_eq!(write.amount, Amount::Iterations(5000));
-        assert_eq!((write.tx_depth, write.cq_mod, write.rx_depth), (128, 100, 512));
+        assert_eq!((write.tx_depth, write.rx_depth), (128, 512));
         let send = Plan::new(Operation::Send, Measure::Latency);
         assert_eq!((send.sizes[0], send.amount), (2, Amount::Iterations(1000)));
         assert_eq!(send.tx_depth, 1);
@@ -364,10 +387,55 @@ mod tests {
     }
 
     #[test]
-    fn moderation_is_at_most_the_depth() {
-        let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
-        plan.tx_depth = 16;
-        assert_eq!(plan.checked().expect("valid").cq_mod, 16);
+    fn moderation_is_perftests() {
+        let large = Plan::new(Operation::Send, Measure::Bandwidth);
+        let moderation = |plan: Plan| plan.checked().expect("valid").cq_mod.expect("decided");
+        assert_eq!(moderation(large.clone()), 1);
+        assert_eq!(moderation(Plan { sizes: vec![8192], ..large.clone() }), 100);
+        assert_eq!(moderation(Plan { sizes: Plan::sweep(), ..large.clone() }), 100);
+        assert_eq!(moderation(Plan { service: Service::Ud, ..large.clone() }), 100);
+        assert_eq!(moderation(Plan { post_list: 16, ..large.clone() }), 16);
+        assert_eq!(moderation(Plan { post_list: 128, ..large.clone() }), 128);
+        assert_eq!(moderation(Plan { cq_mod: Some(50), ..large.clone() }), 50);
+        assert_eq!(moderation(Plan { cq_mod: Some(100), tx_depth: 16, ..large }), 16);
+        assert_eq!(moderation(Plan::new(Operation::Send, Measure::Latency)), 1);
+    }
+
+    /// Posts on one queue pair as the sender does, completed at once; whether all is sent.
+    fn ends(plan: &Plan, messages: u64) -> bool {
+        let (depth, list) = (u64::from(plan.tx_depth), u64::from(plan.post_list));
+        let moderation = u64::from(plan.moderation());
+        let (mut posted, mut completed) = (0, 0);
+        while completed < messages {
+            let count = list.min(messages - posted);
+            if count > 0 && posted - completed + count <= depth {
+                posted += count;
+                continue;
+            }
+            let signaled = if count == 0 { posted } else { posted / moderation * moderation };
+            if signaled == completed {
+                return false;
+            }
+            completed = signaled;
+        }
+        true
+    }
+
+    #[test]
+    fn there_is_always_room_again() {
+        let new = || Plan::new(Operation::Write, Measure::Bandwidth);
+        for (tx_depth, asked) in
+            (1..=20).flat_map(|depth| (0..=25).map(move |asked| (depth, asked)))
+        {
+            for post_list in 1..=tx_depth {
+                let cq_mod = (asked > 0).then_some(asked);
+                let plan = Plan { tx_depth, post_list, cq_mod, ..new() };
+                for messages in [5, 64, 97, 1000] {
+                    assert!(ends(&plan, messages), "-t {tx_depth} -l {post_list} -Q {cq_mod:?}");
+                }
+            }
+        }
+        assert!(ends(&Plan { post_list: 64, ..new() }, 5000));
     }
 
     #[test]

@@ -37,7 +37,10 @@ use child::Child;
 use figures::{Figures, Note};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::Path;
+
+/// Milliseconds of a measurement, at most: one end may wait so long for the other's next word, and
+/// its patience is longer.
+const TIME_MAX_MS: u64 = 10_000;
 
 /// What a node has found out.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +52,9 @@ struct Findings {
 
 /// The subcommand.
 pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
-    if args.runs == 0 || args.time_ms == 0 {
-        return Err(BenchError::usage("--runs and --time-ms must be at least 1"));
+    if args.runs == 0 || !(1..=TIME_MAX_MS).contains(&args.time_ms) {
+        let text = format!("--runs must be at least 1, --time-ms 1 to {TIME_MAX_MS}");
+        return Err(BenchError::usage(text));
     }
     let say = |text: &str| match args.json {
         true => eprintln!("{text}"),
@@ -60,8 +64,8 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
     say(&summary::greeting(&machine, args));
     let folder = Folder::new()?;
     let bar = progress(args);
-    let memif = memif(args, folder.path(), &bar);
-    let one = |what| part(args, what, folder.path(), &bar);
+    let memif = memif(args, &folder, &bar);
+    let one = |what| part(args, what, &folder, &bar);
     let all = memif.and_then(|memif| Ok((memif, one(NodePart::Ring)?, one(NodePart::Qps)?)));
     bar.finish_and_clear();
     let (memif, ring, qps) = all?;
@@ -93,8 +97,12 @@ fn progress(args: &QuickstartArgs) -> ProgressBar {
 }
 
 /// Two processes; the client reports.
-fn memif(args: &QuickstartArgs, folder: &Path, bar: &ProgressBar) -> Result<Findings, BenchError> {
-    let mut server = Child::start(args, NodePart::MemifServer, folder)?;
+fn memif(
+    args: &QuickstartArgs,
+    folder: &Folder,
+    bar: &ProgressBar,
+) -> Result<Findings, BenchError> {
+    let mut server = Child::start(args, NodePart::MemifServer, folder.path())?;
     let findings = part(args, NodePart::MemifClient, folder, bar);
     match findings {
         Ok(findings) => server.finish().map(|()| findings),
@@ -107,16 +115,18 @@ fn memif(args: &QuickstartArgs, folder: &Path, bar: &ProgressBar) -> Result<Find
 fn part(
     args: &QuickstartArgs,
     part: NodePart,
-    folder: &Path,
+    folder: &Folder,
     bar: &ProgressBar,
 ) -> Result<Findings, BenchError> {
-    let mut node = Child::start(args, part, folder)?;
+    let mut node = Child::start(args, part, folder.path())?;
     let mut findings = Findings::default();
     while let Some(note) = node.next_note()? {
         match note {
             Note::Begin(text) => bar.set_message(text),
             Note::Measured => bar.inc(1),
             Note::Verified { bytes } => {
+                // Both ends are connected by then.
+                folder.remove();
                 findings.verified_bytes += bytes;
                 bar.inc(1);
             }

@@ -13,7 +13,6 @@ use crate::error::BenchError;
 use crate::exchange::Link;
 use crate::machine::Machine;
 use crate::node::Node;
-use crate::perf::first_cause;
 use crate::plan::{Amount, Measure, Operation, Plan, Rate, Service};
 use crate::report::Row;
 use crate::session;
@@ -45,23 +44,14 @@ pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
     let [server, client] = Node::open_both(&args.device, None, 0)?;
     let plans: Vec<Plan> = plans(args).collect();
     let (mut far, mut near) = Link::pair()?;
-    let measured = std::thread::scope(|scope| {
-        let plans = &plans;
-        let server = scope.spawn(move || {
-            plans
-                .iter()
-                .try_for_each(|plan| session::run(&server, &mut far, plan, &mut |_| ()).map(|_| ()))
-        });
-        let client = scope.spawn(move || {
-            plans
-                .iter()
-                .map(|plan| measure(&client, &mut near, plan))
-                .collect::<Result<Vec<_>, _>>()
-        });
-        let (client, server) = (crate::joined(client), crate::joined(server));
-        let mut measured = Vec::new();
-        first_cause(client.map(|done| measured = done), server).map(|()| measured)
-    })?;
+    let (served, asked) = (plans.iter(), plans.iter());
+    let serve = move || {
+        served
+            .map(|plan| session::run(&server, &mut far, plan, &mut |_| ()))
+            .try_for_each(|outcome| outcome.map(|_| ()))
+    };
+    let ask = move || asked.map(|plan| measure(&client, &mut near, plan)).collect();
+    let measured: Vec<f64> = crate::both_ends(serve, ask)?;
     let rows = rows(args, &plans, &measured);
     report(args, &rows, &measured);
     match rows.iter().find(|row| row.is_reached() && row.error().abs() > TOLERANCE) {
@@ -86,7 +76,7 @@ fn plans(args: &RateArgs) -> impl Iterator<Item = Plan> + '_ {
         sizes: vec![size],
         amount: Amount::Duration(Duration::from_millis(args.time_ms)),
         tx_depth: depth,
-        cq_mod: 1,
+        cq_mod: Some(1),
         mtu: Some(MTU),
         rate,
         no_peak: true,

@@ -111,9 +111,10 @@ pub(crate) struct BandwidthArgs {
     /// Send requests outstanding per queue pair
     #[arg(short = 't', long, default_value_t = 128, value_name = "N")]
     tx_depth: u32,
-    /// One of so many send requests makes a completion
-    #[arg(short = 'Q', long, default_value_t = 100, value_name = "N")]
-    cq_mod: u32,
+    /// One of so many send requests makes a completion [default: the list of -l, else 1 for a size
+    /// above 8192 bytes, else 100]
+    #[arg(short = 'Q', long, value_name = "N")]
+    cq_mod: Option<u32>,
     /// Queue pairs
     #[arg(short = 'q', long = "qp", default_value_t = 1, value_name = "N")]
     qps: u32,

@@ -4,11 +4,13 @@
 //! program does; with `--one-by-one` one connection through all steps, then the next one. No message
 //! is sent over them.
 
-use super::{SETUP, destination, init, linger, open, param, place, report, wait_until_ended};
+use super::{SETUP, destination, ends_within, init, linger, open, param, place, report};
 use crate::cli::CmtimeArgs;
 use crate::error::{BenchError, Step};
 use crate::pin::Side;
+use crate::under_way::{is_established, take_done};
 use serde_json::json;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use uroce::cm::{Connection, ConnectionEvent, Listener};
@@ -28,6 +30,9 @@ pub(crate) fn run(args: &CmtimeArgs) -> Result<(), BenchError> {
         None => serve(args),
     }
 }
+
+/// A connection and its queue pair.
+type Both = (Connection, QueuePair);
 
 /// How long a step took.
 struct Row {
@@ -97,31 +102,43 @@ fn steps(
         qps.push(queue_pair(pd, cq)?);
         Ok(())
     })?;
-    let (begin, mut connections) = (Instant::now(), Vec::new());
-    for qp in &qps {
-        let begun = Instant::now();
-        let connection = Connection::begin(qp, to, &param()).step("connecting")?;
-        connections.push((connection, begun));
-    }
-    for (connection, begun) in &connections {
-        connection.wait_established(SETUP).step("connecting")?;
-        connect.count(begun.elapsed());
-    }
-    connect.total += begin.elapsed();
     let begin = Instant::now();
-    for (connection, begun) in &mut connections {
-        *begun = Instant::now();
-        connection.disconnect().step("disconnecting")?;
-    }
-    for (connection, begun) in &connections {
-        wait_until_ended(connection)?;
-        disconnect.count(begun.elapsed());
-    }
-    disconnect.total += begin.elapsed();
-    for_each(destroy, connections.into_iter().zip(qps), |both| {
+    let begun = qps.into_iter().map(|qp| {
+        let begun = Instant::now();
+        Ok(((Connection::begin(&qp, to, &param()).step("connecting")?, qp), begun))
+    });
+    let connections = await_all(connect, begin, begun, is_established)?;
+    let begin = Instant::now();
+    let begun = connections.into_iter().map(|both| {
+        let begun = Instant::now();
+        both.0.disconnect().step("disconnecting")?;
+        Ok((both, begun))
+    });
+    let connections = await_all(disconnect, begin, begun, ends_within)?;
+    for_each(destroy, connections, |both| {
         drop(both);
         Ok(())
     })
+}
+
+/// Takes a step that was begun for each to its end, and notes how long it took.
+fn await_all(
+    row: &mut Row,
+    begin: Instant,
+    begun: impl Iterator<Item = Result<(Both, Instant), BenchError>>,
+    is_done: impl Fn(&Connection, Duration) -> Result<bool, BenchError>,
+) -> Result<Vec<Both>, BenchError> {
+    let mut under_way = begun.collect::<Result<VecDeque<_>, _>>()?;
+    let mut done = Vec::with_capacity(under_way.len());
+    while !under_way.is_empty() {
+        let is_done = |(both, _): &(Both, _), wait| is_done(&both.0, wait);
+        take_done(&mut under_way, SETUP, is_done, |(both, begun)| {
+            row.count(begun.elapsed());
+            done.push(both);
+        })?;
+    }
+    row.total += begin.elapsed();
+    Ok(done)
 }
 
 /// Does a step for each, and notes how long it takes.

@@ -73,14 +73,22 @@ pub(crate) fn connect(host: &str, port: u16) -> Result<TcpStream, BenchError> {
 }
 
 fn try_connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+    let addresses = (host, port).to_socket_addrs()?;
+    first(addresses.map(|address| TcpStream::connect_timeout(&address, CONNECT_PATIENCE)))
+}
+
+/// The first that succeeds; of the errors a refusal counts most: there the server may be just
+/// starting, whatever is wrong with a host's other addresses.
+fn first<T>(attempts: impl Iterator<Item = io::Result<T>>) -> io::Result<T> {
+    let mut cause = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for attempt in attempts {
+        match attempt {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+            Err(error) if cause.kind() != io::ErrorKind::ConnectionRefused => cause = error,
+            Err(_) => (),
         }
     }
-    Err(last)
+    Err(cause)
 }
 
 fn no_delay(stream: &TcpStream) -> Result<(), BenchError> {
@@ -199,5 +207,24 @@ fn broken(error: io::Error) -> BenchError {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => BenchError::PeerGone,
         _ => BenchError::io("the exchange with the other end", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_outweighs_what_is_wrong_with_other_addresses() {
+        use io::ErrorKind::{ConnectionRefused, NetworkUnreachable, NotFound};
+        let of = |kinds: &[io::ErrorKind]| {
+            first::<()>(kinds.iter().map(|&kind| Err(kind.into()))).expect_err("none").kind()
+        };
+        assert_eq!(of(&[]), NotFound);
+        assert_eq!(of(&[NetworkUnreachable]), NetworkUnreachable);
+        assert_eq!(of(&[ConnectionRefused, NetworkUnreachable]), ConnectionRefused);
+        assert_eq!(of(&[NetworkUnreachable, ConnectionRefused]), ConnectionRefused);
+        let found = first([Err(ConnectionRefused.into()), Ok(7)].into_iter());
+        assert_eq!(found.expect("connects"), 7);
     }
 }

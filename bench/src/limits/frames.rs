@@ -8,12 +8,15 @@ use crate::error::{BenchError, Step};
 use crate::exchange::Link;
 use crate::stats::Latency;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use uroce_engine::clock::Clock;
 use uroce_engine::mbuf::MbufBatch;
 
 /// Broadcast, a local source, EtherType 0x88b5.
 const HEADER: [u8; 14] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
+/// Where the number of a frame that goes to and fro stands.
+const NUMBER: Range<usize> = HEADER.len()..HEADER.len() + size_of::<u64>();
 /// A frame that does not come back within this time is lost.
 const LOST: Duration = Duration::from_millis(100);
 /// So many lost in a row: nobody is there.
@@ -129,7 +132,7 @@ pub(super) fn ping(
     let begin = clock.now();
     let (half, end) = (begin + time.as_nanos() as u64 / 2, begin + time.as_nanos() as u64);
     let (mut done, mut lost) = (0, 0);
-    loop {
+    for number in 0u64.. {
         if batch.is_empty() {
             let mut mbuf = raw.pool.alloc().step("a frame")?;
             mbuf.set_len(frame).step("a frame")?;
@@ -137,12 +140,15 @@ pub(super) fn ping(
             // An empty batch takes one.
             drop(batch.push(mbuf));
         }
+        if let [mbuf, ..] = batch.as_mut_slice() {
+            mbuf.as_mut_slice()[NUMBER].copy_from_slice(&number.to_be_bytes());
+        }
         let sent = clock.now();
         // On a crowded machine one round trip may take longer than the time.
         if sent > end && latency.count() > 0 {
             break;
         }
-        match round_trip(raw, &mut batch, &clock, sent) {
+        match round_trip(raw, &mut batch, number, &clock, sent) {
             Some(back) => {
                 lost = 0;
                 done += 1;
@@ -160,18 +166,42 @@ pub(super) fn ping(
     Ok(latency.quantiles(2.0).p50)
 }
 
-/// Sends the batch and waits until it is back; `None` if it is lost.
+/// Sends the batch's one frame and waits until it is back; `None` if it is lost. What was given up
+/// before may come first, and is no answer to this one.
 #[inline]
-fn round_trip(raw: &mut RawPort, batch: &mut MbufBatch, clock: &Clock, sent: u64) -> Option<u64> {
-    raw.queue.tx_burst(batch);
+fn round_trip(
+    raw: &mut RawPort,
+    batch: &mut MbufBatch,
+    number: u64,
+    clock: &Clock,
+    sent: u64,
+) -> Option<u64> {
+    let mut is_out = false;
     loop {
-        if raw.queue.rx_burst(batch) > 0 {
-            return Some(clock.now());
+        if !is_out {
+            is_out = raw.queue.tx_burst(batch) > 0;
+        } else if raw.queue.rx_burst(batch) > 0 {
+            let back = clock.now();
+            if keep(batch, number) {
+                return Some(back);
+            }
         }
         if clock.now() - sent > LOST.as_nanos() as u64 {
             return None;
         }
     }
+}
+
+/// Drops all but the frame of this number; whether it is there.
+#[inline]
+fn keep(batch: &mut MbufBatch, number: u64) -> bool {
+    while let Some(mbuf) = batch.pop() {
+        if mbuf.as_slice().get(NUMBER) == Some(&number.to_be_bytes()[..]) {
+            batch.clear();
+            return batch.push(mbuf).is_ok();
+        }
+    }
+    false
 }
 
 /// Sends back what comes until the other end says that it has stopped.
@@ -207,5 +237,32 @@ fn drain(raw: &mut RawPort) {
     let deadline = Instant::now() + SETTLE;
     while raw.queue.rx_burst(&mut batch) > 0 && Instant::now() < deadline {
         batch.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Setting;
+
+    #[test]
+    fn a_late_frame_is_no_answer() {
+        let setting = Setting { size: 4096, mtu: 4096, time: Duration::ZERO };
+        let (raw, _far) = RawPort::ring_pair("late", &setting).expect("ports");
+        let mut batch = MbufBatch::new();
+        let fill = |batch: &mut MbufBatch, numbers: &[u64]| {
+            for number in numbers {
+                let mut mbuf = raw.pool.alloc().expect("a frame");
+                mbuf.set_len(64).expect("a frame");
+                mbuf.as_mut_slice()[NUMBER].copy_from_slice(&number.to_be_bytes());
+                batch.push(mbuf).expect("room");
+            }
+        };
+        fill(&mut batch, &[6]);
+        assert!(!keep(&mut batch, 7) && batch.is_empty());
+        fill(&mut batch, &[5, 7, 6]);
+        assert!(keep(&mut batch, 7));
+        assert_eq!(batch.len(), 1);
+        assert_eq!(batch.as_slice()[0].as_slice()[NUMBER], 7u64.to_be_bytes());
     }
 }

@@ -152,12 +152,18 @@ impl Folder {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+
+    /// Removes it: what is connected needs its sockets no more, and a process that is ended by a
+    /// signal has no time to.
+    pub(crate) fn remove(&self) {
+        // Failing to remove it harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Sockets that remain are of no use to anybody; failing to remove them harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.remove();
     }
 }
 
@@ -173,5 +179,7 @@ mod tests {
         std::fs::write(path.join("x"), "x").expect("it is ours");
         drop(one);
         assert!(!path.exists());
+        two.remove();
+        assert!(!two.path().exists());
     }
 }

@@ -131,7 +131,7 @@ fn rate(name: &'static str, qps: u32, depth: u32, time: Duration) -> Test {
     plan.mtu = Some(MTU);
     plan.qps = qps;
     plan.tx_depth = depth;
-    plan.cq_mod = MANY_LIST;
+    plan.cq_mod = Some(MANY_LIST);
     plan.post_list = MANY_LIST;
     plan.rx_depth = 2 * depth;
     Test { name, plan }
@@ -146,13 +146,13 @@ fn usual(time: Duration) -> Vec<Test> {
         plan.mtu = Some(MTU);
         if measure == Measure::Bandwidth {
             plan.tx_depth = LARGE_DEPTH;
-            plan.cq_mod = LARGE_MODERATION;
+            plan.cq_mod = Some(LARGE_MODERATION);
         }
         Test { name, plan }
     };
     let mut rate = with("send_bw 8 B", Operation::Send, Measure::Bandwidth, SMALL);
     rate.plan.tx_depth = SMALL_DEPTH;
-    rate.plan.cq_mod = SMALL_MODERATION;
+    rate.plan.cq_mod = Some(SMALL_MODERATION);
     rate.plan.post_list = SMALL_LIST;
     rate.plan.rx_depth = 2 * SMALL_DEPTH;
     vec![

@@ -10,7 +10,6 @@ use crate::error::BenchError;
 use crate::exchange::Link;
 use crate::limits::{self, Limits, RawPort, Setting};
 use crate::node::Node;
-use crate::perf::first_cause;
 use crate::pin::Side;
 use crate::report::Row;
 use crate::session;
@@ -56,18 +55,15 @@ fn ring(args: &NodeArgs) -> Result<(), BenchError> {
     let [server, client] = Node::open_both(&DeviceArgs::default(), Some(MTU), 0)?;
     let (raw_client, raw_server) = RawPort::ring_pair("limits", &setting(args))?;
     let (mut far, mut near) = Link::pair()?;
-    std::thread::scope(|scope| {
-        let server = scope.spawn(move || {
-            let mut end = End { node: server, raw: raw_server, link: &mut far, many: true };
-            end.serve(args)
-        });
-        let client = scope.spawn(move || {
-            let mut end = End { node: client, raw: raw_client, link: &mut near, many: true };
-            end.report(args, "ring")
-        });
-        let (client, server) = (crate::joined(client), crate::joined(server));
-        first_cause(client, server)
-    })
+    let serve = move || {
+        let mut end = End { node: server, raw: raw_server, link: &mut far, many: true };
+        end.serve(args)
+    };
+    let report = move || {
+        let mut end = End { node: client, raw: raw_client, link: &mut near, many: true };
+        end.report(args, "ring")
+    };
+    crate::both_ends(serve, report)
 }
 
 /// One of two processes.

@@ -99,7 +99,7 @@ impl Report<'_> {
         put("Using_SRQ", "OFF".into());
         put("TX_depth", plan.tx_depth.into());
         if plan.measure == Measure::Bandwidth {
-            put("CQ_Moderation", plan.cq_mod.into());
+            put("CQ_Moderation", plan.moderation().into());
         }
         put("Mtu", self.title.mtu.into());
         put("Link_type", "Ethernet".into());
@@ -146,7 +146,7 @@ mod tests {
         };
         let value = report.value();
         assert_eq!(value["test_info"]["test"], "RDMA_Write_BW_Test");
-        assert_eq!(value["test_info"]["CQ_Moderation"], 100);
+        assert_eq!(value["test_info"]["CQ_Moderation"], 1);
         assert_eq!(value["results"]["MsgSize"], 128);
         assert_eq!(value["results"]["BW_average"], 10.24);
         assert_eq!(value["results"]["MsgRate"], 10.0);

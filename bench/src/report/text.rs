@@ -5,7 +5,7 @@ use crate::stats::{Bandwidth, Quantiles};
 use std::fmt;
 use uroce::Gid;
 
-/// Below this bandwidth perftest prints six digits.
+/// Below this bandwidth perftest prints six digits, of Gb/s only.
 const SMALL_GBPS: f64 = 0.1;
 
 /// The dashes between blocks.
@@ -47,7 +47,7 @@ impl fmt::Display for Title<'_> {
         writeln!(f, " Connection type : {}\t\tUsing SRQ      : OFF", plan.service.name())?;
         writeln!(f, " TX depth        : {}", plan.tx_depth)?;
         if plan.measure == Measure::Bandwidth {
-            writeln!(f, " CQ Moderation   : {}", plan.cq_mod)?;
+            writeln!(f, " CQ Moderation   : {}", plan.moderation())?;
         }
         writeln!(f, " Mtu             : {}[B]", self.mtu)?;
         writeln!(f, " Link type       : Ethernet")?;
@@ -110,7 +110,7 @@ pub(crate) fn bandwidth_row(row: &Bandwidth, gbits: bool) -> String {
     let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
     let (peak, average) = (row.peak_bytes_per_second() / unit, row.bytes_per_second() / unit);
     let rate = row.messages_per_second() / 1e6;
-    let digits = if row.gbps() < SMALL_GBPS { 6 } else { 2 };
+    let digits = if gbits && row.gbps() < SMALL_GBPS { 6 } else { 2 };
     format!(
         " {:<7}    {:<10}       {peak:<7.digits$}            {average:<7.digits$}\t\t     \
          {rate:<7.6}",

@@ -185,6 +185,8 @@ struct Count {
 /// The sending half of an end.
 struct Sender<'a> {
     plan: &'a Plan,
+    /// One of so many messages is signaled.
+    moderation: u64,
     clock: Clock,
     /// One for each queue pair.
     requests: Vec<SendWr<'a>>,
@@ -215,6 +217,7 @@ impl<'a> Sender<'a> {
         let messages = plan.amount.iterations().map(|count| count * u64::from(plan.qps));
         Self {
             plan,
+            moderation: plan.moderation().into(),
             clock: *clock,
             requests,
             counts: vec![Count::default(); lanes],
@@ -278,7 +281,7 @@ impl<'a> Sender<'a> {
     #[inline]
     fn request(&self, lane: usize, number: u64) -> SendWr<'a> {
         let request = self.requests[lane].id(number << 16 | lane as u64);
-        let moderated = number.is_multiple_of(u64::from(self.plan.cq_mod));
+        let moderated = number.is_multiple_of(self.moderation);
         if moderated || number == self.limit { request.signaled() } else { request }
     }
 
@@ -313,7 +316,7 @@ impl<'a> Sender<'a> {
     fn finish(&mut self) {
         self.deadline = u64::MAX;
         self.left = self.leaves;
-        let moderation = u64::from(self.plan.cq_mod);
+        let moderation = self.moderation;
         let most = self.counts.iter().map(|count| count.posted).max().unwrap_or(0);
         // All queue pairs go on to the same number, which has a completion in any case.
         self.limit = most.next_multiple_of(moderation).max(moderation);
@@ -347,6 +350,7 @@ struct Receiver<'a> {
     repost: u32,
     clock: Clock,
     received: u64,
+    begin: u64,
     /// When the first completions were taken, and how many; then when the last were.
     first: Option<(u64, u64)>,
     last: u64,
@@ -368,6 +372,7 @@ impl<'a> Receiver<'a> {
             repost: REPOST.min(plan.rx_depth.div_ceil(2)),
             clock: *clock,
             received: 0,
+            begin: clock.now(),
             first: None,
             last: 0,
         }
@@ -414,10 +419,13 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// All that was received, at the rate of what came after the first.
+    /// All that was received, at the rate of what came after the first; if all came at once, since
+    /// the beginning.
     fn sample(&self, size: u32) -> Bandwidth {
-        let Some((begin, at_begin)) = self.first else { return Bandwidth::default() };
-        let measured = (self.received - at_begin).max(1) as f64;
+        let Some((first, at_first)) = self.first else { return Bandwidth::default() };
+        let (begin, before) =
+            if at_first < self.received { (first, at_first) } else { (self.begin, 0) };
+        let measured = (self.received - before) as f64;
         let elapsed = (self.last - begin) as f64 * self.received as f64 / measured;
         Bandwidth {
             messages: self.received,
@@ -425,5 +433,23 @@ impl<'a> Receiver<'a> {
             elapsed_ns: elapsed as u64,
             peak_rate: 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measure;
+
+    #[test]
+    fn what_is_received_at_once_took_the_time_since_the_beginning() {
+        let plan = Plan::new(Operation::Send, Measure::Bandwidth);
+        let mut receiver = Receiver::new(&plan, &Clock::new(), &[], &mut []);
+        assert_eq!(receiver.sample(8), Bandwidth::default());
+        (receiver.received, receiver.first) = (40, Some((receiver.begin + 5000, 40)));
+        receiver.last = receiver.begin + 5000;
+        assert_eq!(receiver.sample(8).elapsed_ns, 5000);
+        (receiver.received, receiver.last) = (80, receiver.begin + 8000);
+        assert_eq!(receiver.sample(8).elapsed_ns, 6000);
     }
 }

@@ -26,7 +26,7 @@ const SLOTS_MAX: u32 = 64;
 const SLOT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
-/// A slot is a page at least: perftest's programs go round in one with messages of less.
+/// A slot is whole pages.
 const SLOT_ALIGN: usize = 4096;
 /// Work requests that a latency test may have outstanding: those without a completion of their
 /// own still take places in the send queue.
@@ -93,12 +93,15 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    fn new(plan: &Plan) -> Self {
+    /// Of slots of `least` bytes or more.
+    fn new(plan: &Plan, least: u32) -> Self {
         let head = if plan.service == Service::Ud { GRH_LEN } else { 0 };
-        let stride = (plan.size_max() as usize + head).next_multiple_of(SLOT_ALIGN);
+        let stride = (plan.size_max().max(least) as usize + head).next_multiple_of(SLOT_ALIGN);
         let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
-        let slots =
-            if plan.verify { fit.min(plan.tx_depth.max(16)).clamp(1, SLOTS_MAX) } else { 1 };
+        // A round's SENDs have their receive requests posted before it.
+        let received = if plan.operation == Operation::Send { plan.rx_depth } else { u32::MAX };
+        let wanted = plan.tx_depth.max(16).min(received);
+        let slots = if plan.verify { fit.min(wanted).clamp(1, SLOTS_MAX) } else { 1 };
         Self { slots, stride, head }
     }
 
@@ -155,10 +158,10 @@ pub(super) struct Way {
 }
 
 impl Lanes {
-    /// Makes this end's queue pairs and memory.
-    pub(super) fn create(node: &Node, plan: &Plan) -> Result<Self, BenchError> {
+    /// Makes this end's queue pairs and memory, in slots of `least` bytes or more.
+    pub(super) fn create(node: &Node, plan: &Plan, least: u32) -> Result<Self, BenchError> {
         let context = &node.context;
-        let layout = Layout::new(plan);
+        let layout = Layout::new(plan, least);
         let lanes = plan.qps as usize;
         if layout.bytes().saturating_mul(lanes) > MEMORY_MAX {
             return Err(BenchError::usage("the messages of all queue pairs take over 4 GiB"));
@@ -255,7 +258,7 @@ impl<'a> Bench<'a, Link> {
         link: &'a mut Link,
         plan: &'a Plan,
     ) -> Result<Self, BenchError> {
-        let mut lanes = Lanes::create(node, plan)?;
+        let mut lanes = Lanes::create(node, plan, 0)?;
         let connected = exchange(node, link, plan, &lanes.ends)?;
         lanes.connect(node, plan, &connected)?;
         Self::new(node, link, plan, lanes, connected)
@@ -348,14 +351,18 @@ impl<'a, P: Peer> Bench<'a, P> {
         Ok(())
     }
 
-    /// Takes completions of the send queues until `count` have come.
+    /// Takes completions of the send queues until `count` have come, and no more: those that come
+    /// after are waited for later.
     pub(super) fn await_sends(&mut self, count: u64) -> Result<(), BenchError> {
         let mut done = 0;
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
         let deadline = self.clock.now() + PATIENCE.as_nanos() as u64;
         while done < count {
             self.drive.turn();
-            done += poll(&self.send_cq, &mut completions, self.plan.operation)?.len() as u64;
+            let left =
+                usize::try_from(count - done).map_or(POLL_BATCH, |left| left.min(POLL_BATCH));
+            let polled = poll(&self.send_cq, &mut completions[..left], self.plan.operation)?;
+            done += polled.len() as u64;
             if self.clock.now() > deadline {
                 let waiting = "waiting for completions";
                 return Err(BenchError::TimedOut { waiting, limit: PATIENCE });
@@ -466,7 +473,7 @@ mod tests {
     #[test]
     fn slots_do_not_overlap() {
         let plan = Plan { verify: true, ..Plan::new(Operation::Write, Measure::Bandwidth) };
-        let layout = Layout::new(&plan);
+        let layout = Layout::new(&plan, 0);
         let mut ranges: Vec<_> = (0..layout.slots)
             .flat_map(|slot| [layout.local(slot, 65536), layout.target(slot, 65536)])
             .collect();
@@ -479,10 +486,20 @@ mod tests {
     #[test]
     fn only_verification_has_many_slots_and_few_large_ones() {
         let plan = Plan::new(Operation::Write, Measure::Bandwidth);
-        assert_eq!(Layout::new(&plan).slots, 1);
+        assert_eq!(Layout::new(&plan, 0).slots, 1);
         let large = Plan { verify: true, sizes: vec![16 << 20], ..plan.clone() };
-        assert_eq!(Layout::new(&large).slots, 2);
+        assert_eq!(Layout::new(&large, 0).slots, 2);
         let huge = Plan { verify: true, sizes: vec![512 << 20], ..plan };
-        assert_eq!(Layout::new(&huge).slots, 1);
+        assert_eq!(Layout::new(&huge, 0).slots, 1);
+        let send = Plan::new(Operation::Send, Measure::Bandwidth);
+        let few = Plan { verify: true, rx_depth: 3, ..send };
+        assert_eq!(Layout::new(&few, 0).slots, 3);
+    }
+
+    #[test]
+    fn a_slot_holds_the_buffer_that_perftests_programs_go_round_in() {
+        let plan = Plan { sizes: vec![64], ..Plan::new(Operation::Write, Measure::Bandwidth) };
+        assert_eq!(Layout::new(&plan, 0).bytes(), 2 * 4096);
+        assert_eq!(Layout::new(&plan, 65536).bytes(), 2 * 65536);
     }
 }

@@ -54,8 +54,9 @@ pub(crate) fn run(
     }
     let before = node.retransmissions()?;
     let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
-    let (mtu, _) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
-    let mut lanes = Lanes::create(node, plan)?;
+    let (mtu, cycle) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
+    // With shorter messages its program goes round in so much of our memory.
+    let mut lanes = Lanes::create(node, plan, cycle)?;
     let connected = connect(node, &mut stock, plan, mtu, &mut lanes)?;
     event(Event::Connected(&connected));
     let key = key(plan, &connected.local[0]);

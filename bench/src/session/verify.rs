@@ -169,10 +169,12 @@ fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
     loop {
         match bench.hear("waiting for the other end's next round")? {
             Word::Prepare { first, count } => {
+                check_range(bench.layout.slots, total, first, count)?;
                 prepare(bench, size, first, count)?;
                 bench.link.send(&Word::Checked { fault: None })?;
             }
             Word::Check { first, count, words } => {
+                check_range(bench.layout.slots, total, first, count)?;
                 receive_round(bench, size, count)?;
                 if bench.plan.is_lossy() {
                     // An unreliable WRITE is done for its sender when it has left; it may still
@@ -190,6 +192,15 @@ fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
             _ => return Err(out_of_step()),
         }
     }
+}
+
+/// Refuses messages that are no round of this test: whoever is at the other end says which.
+fn check_range(slots: u32, total: u64, first: u64, count: u64) -> Result<(), BenchError> {
+    let end = first.checked_add(count).filter(|&end| end <= total);
+    if end.is_some() && (1..=u64::from(slots)).contains(&count) {
+        return Ok(());
+    }
+    Err(BenchError::Peer(format!("it speaks of {count} messages from {first} on, of {total}")))
 }
 
 /// Lays out messages for the client to read.
@@ -375,6 +386,15 @@ impl Algebra {
 mod tests {
     use super::*;
     use crate::plan::Measure;
+
+    #[test]
+    fn a_round_is_of_the_test_and_fits_the_slots() {
+        let good = |first, count| check_range(16, 100, first, count).is_ok();
+        assert!(good(0, 16) && good(96, 4) && good(99, 1));
+        for (first, count) in [(0, 0), (0, 17), (97, 4), (100, 1), (u64::MAX, 1), (0, 1 << 62)] {
+            assert!(!good(first, count), "{first} {count}");
+        }
+    }
 
     #[test]
     fn added_values_sum_up() {

@@ -39,17 +39,15 @@ impl Bandwidth {
         self.bytes_per_second() * 8.0 / 1e9
     }
 
-    /// Both directions together, as perftest reports them.
+    /// Both directions together, as perftest reports them: our messages, and the sums of the rates
+    /// and peaks.
     pub(crate) fn plus(&self, other: &Bandwidth) -> Bandwidth {
-        // Of unequal times the longer counts.
-        let elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
-        let scale = |one: &Bandwidth| {
-            one.messages as f64 * (elapsed_ns.max(1) as f64 / one.elapsed_ns.max(1) as f64)
-        };
+        let rate = self.messages_per_second() + other.messages_per_second();
+        let elapsed = self.messages as f64 * 1e9 / rate.max(f64::MIN_POSITIVE);
         Bandwidth {
-            messages: (scale(self) + scale(other)).round() as u64,
+            messages: self.messages,
             size: self.size,
-            elapsed_ns,
+            elapsed_ns: elapsed.round() as u64,
             peak_rate: self.peak_rate + other.peak_rate,
         }
     }
@@ -202,10 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn two_directions_add_up() {
-        let one = Bandwidth { messages: 100, size: 8, elapsed_ns: 1000, peak_rate: 0.1 };
-        let two = Bandwidth { messages: 100, size: 8, elapsed_ns: 2000, peak_rate: 0.1 };
-        let sum = one.plus(&two).bytes_per_second();
-        assert!((sum - one.bytes_per_second() - two.bytes_per_second()).abs() < 1.0);
+    fn the_rates_of_two_directions_add_up_and_the_messages_are_ours() {
+        let of = |messages, elapsed_ns| Bandwidth { messages, size: 8, elapsed_ns, peak_rate: 0.1 };
+        for (one, two) in [(of(100, 10_000), of(100, 20_000)), (of(300, 10_000), of(100, 30_000))] {
+            let sum = one.plus(&two);
+            assert_eq!((sum.messages, sum.peak_rate), (one.messages, 0.2));
+            let rates = one.bytes_per_second() + two.bytes_per_second();
+            assert!((sum.bytes_per_second() / rates - 1.0).abs() < 1e-3, "{sum:?}");
+        }
+        let nothing = Bandwidth::default();
+        assert_eq!(nothing.plus(&nothing), nothing);
     }
 }

@@ -127,6 +127,11 @@ impl Memif {
         &self.folder
     }
 
+    /// The TCP port of the exchange, as text.
+    pub(crate) fn port(&self) -> &str {
+        &self.port
+    }
+
     /// Starts one end of a test: the server without a host, the client with it.
     pub(crate) fn start(&self, role: &str, args: &[&str]) -> Run {
         let mut all = args.to_vec();

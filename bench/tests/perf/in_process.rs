@@ -23,6 +23,17 @@ fn every_operation_is_verified_over_one_byte_and_over_many_packets() {
 }
 
 #[test]
+fn verification_needs_no_deep_queues() {
+    for depth in [1, 2, 15] {
+        verified(&format!("write_bw -n 100 -s 64 -t {depth}"), 6400);
+        verified(&format!("read_bw -n 100 -s 64 -q 2 -t {depth}"), 12800);
+    }
+    for depth in [1, 3, 32] {
+        verified(&format!("send_bw -n 100 -s 64 -r {depth}"), 6400);
+    }
+}
+
+#[test]
 fn every_latency_test_is_verified() {
     for words in ["write_lat", "read_lat", "send_lat"] {
         verified(&format!("{words} -n 50 -s 1"), 50);
@@ -58,6 +69,11 @@ fn several_queue_pairs_and_posts_at_once() {
     let words = "write_bw --in-process -n 1000 -q 3 -l 4 -t 16 -Q 5 -s 64 --report_gbits";
     let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();
     assert!(output.stdout.contains("\n 64         3000 "), "{output:?}");
+    // A list that two of fill the send queue.
+    let output = run(&["write_bw", "--in-process", "-l", "64", "-n", "500"]).succeeded();
+    assert!(output.stdout.contains(" CQ Moderation   : 64\n"), "{output:?}");
+    // No list ends with the request that is signaled.
+    run(&["write_bw", "--in-process", "-l", "64", "-Q", "100", "-n", "500"]).succeeded();
 }
 
 #[test]
@@ -72,6 +88,8 @@ fn both_directions_at_once() {
     for test in ["write_bw", "read_bw", "send_bw"] {
         let output = run(&[test, "--in-process", "-b", "-n", "500", "-s", "4096"]).succeeded();
         assert!(output.stdout.contains("Bidirectional BW Test"), "{output:?}");
+        // Each end's own messages, although the rates are sums.
+        assert!(output.stdout.contains("\n 4096       500 "), "{output:?}");
     }
 }
 
@@ -163,5 +181,6 @@ fn a_wrong_command_line_says_what_is_wrong() {
     assert!(error(&["write_bw", "-c", "UD"]).contains("UD has no RDMA WRITE"));
     assert!(error(&["write_bw"]).contains("say which device"));
     assert!(error(&["write_bw", "--in-process", "-m", "1500"]).contains("-m must be 256"));
+    assert!(error(&["quickstart", "--time-ms", "10001"]).contains("--time-ms 1 to 10000"));
     assert!(error(&["limits"]).contains("--vdev, --pci or --in-process"));
 }

@@ -27,8 +27,7 @@ fn one_way() {
 fn both_ways() {
     for test in ["write_bw -s 64", "read_bw -s 64", "send_bw -s 64", "atomic_bw"] {
         let rows = rows(&format!("{test} -n 300 -b"));
-        // The sum of both, scaled to the time of the slower one.
-        assert!(matches!(rows[..], [(8 | 64, 300..)]), "{test}: {rows:?}");
+        assert!(matches!(rows[..], [(8 | 64, 300)]), "{test}: {rows:?}");
     }
 }
 
@@ -63,7 +62,7 @@ fn by_time() {
 fn unreliable_services() {
     for test in ["write_bw -c UC", "send_bw -c UC", "send_bw -c UC -b", "send_bw -c UD -b"] {
         let rows = rows(&format!("{test} -n 100 -s 64"));
-        assert!(matches!(rows[..], [(64, 100..)]), "{test}: {rows:?}");
+        assert_eq!(rows, [(64, 100)], "{test}");
     }
     for test in ["write_lat -c UC", "send_lat -c UC", "send_lat -c UD"] {
         let rows = rows(&format!("{test} -n 100"));

@@ -1,7 +1,8 @@
 //! Client and server as two processes joined by memif, and what happens when one of them fails.
 
 use super::common::{Memif, Output, run};
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 
 /// Both ends of a test.
 fn pair(name: &str, server: &[&str], client: &[&str]) -> (Output, Output) {
@@ -102,12 +103,44 @@ fn a_killed_peer_ends_the_other_with_a_reason() {
         let memif = Memif::new(victim);
         let args = ["write_bw", "-D", "30"];
         let mut runs = [memif.start("server", &args), memif.start("client", &args)];
-        std::thread::sleep(Duration::from_secs(2));
+        // Both are connected then; what follows lasts for half a minute.
+        runs.iter_mut().for_each(|run| run.until(" #bytes "));
         runs[usize::from(victim == "client")].kill();
         let [server, client] = runs;
         let survivor = if victim == "client" { server } else { client }.finish();
         assert_eq!(survivor.code, Some(1), "{survivor:?}");
         assert!(survivor.stderr.contains("the other end is gone"), "{survivor:?}");
+    }
+}
+
+/// Says to a server all that it says, until both are ready; then this.
+fn deceive(port: &str, word: &str) {
+    let mut stream = TcpStream::connect(format!("localhost:{port}")).expect("it listens");
+    stream.write_all(b"6.06\0uroce1\0\0\0\0\0").expect("writes");
+    stream.read_exact(&mut [0; 16]).expect("a version");
+    let mut said = BufReader::new(stream.try_clone().expect("a stream"));
+    let mut line = String::new();
+    while !line.contains("Ready") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("a line") > 0, "it has left");
+        stream.write_all(line.as_bytes()).expect("writes");
+    }
+    writeln!(stream, "{{\"Value\":{word}}}").expect("writes");
+}
+
+#[test]
+fn a_peer_that_speaks_of_messages_beyond_the_test_is_refused() {
+    for (test, word) in [
+        ("read_bw", r#"{"Prepare":{"first":0,"count":4611686018427387904}}"#),
+        ("write_bw", r#"{"Check":{"first":18446744073709551615,"count":1,"words":[]}}"#),
+    ] {
+        let memif = Memif::new(test);
+        let mut server = memif.start("server", &[test, "--verify", "-n", "100"]);
+        server.until("Waiting for client");
+        deceive(memif.port(), word);
+        let output = server.finish();
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains("it speaks of "), "{output:?}");
     }
 }
 

@@ -22,7 +22,7 @@ fn short_forms_and_names_are_perftests() {
     assert_eq!((short.common.port, long.common.port), (1, 1));
     let plan = short.plan;
     assert_eq!((plan.sizes, plan.amount), (vec![8], Amount::Iterations(10)));
-    assert_eq!((plan.tx_depth, plan.cq_mod, plan.qps, plan.post_list), (4, 2, 3, 2));
+    assert_eq!((plan.tx_depth, plan.cq_mod, plan.qps, plan.post_list), (4, Some(2), 3, 2));
     assert_eq!((plan.mtu, plan.qp_timeout), (Some(1024), 10));
     assert!(plan.no_peak && plan.bidirectional);
 }
@@ -39,6 +39,7 @@ fn without_options_the_plan_is_perftests() {
         ("send_lat", Plan::new(Operation::Send, Measure::Latency)),
         ("atomic_lat -A CMP_AND_SWAP", Plan::new(Operation::CompareSwap, Measure::Latency)),
     ] {
+        let plan = plan.checked().expect("valid");
         assert_eq!(parse(line).expect("valid").plan, plan, "{line}");
     }
 }

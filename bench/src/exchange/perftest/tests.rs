@@ -32,8 +32,18 @@ fn stock(mut stream: TcpStream, script: &[(bool, &[u8])]) {
 
 /// What Debian 12's `ib_write_bw -n 20 -s 1024` wrote, in either role, up to its key.
 fn script<'a>(client: bool, ours: &'a [u8], key: &'a [u8]) -> Vec<(bool, &'a [u8])> {
+    script_of_pages(client, b"\0\0\x10\0", ours, key)
+}
+
+/// The same on a machine with pages of that size.
+fn script_of_pages<'a>(
+    client: bool,
+    page: &'a [u8],
+    ours: &'a [u8],
+    key: &'a [u8],
+) -> Vec<(bool, &'a [u8])> {
     const VERSION: &[u8] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
-    let theirs: [&[u8]; 4] = [VERSION, b"\0\0\x10\0", b"\0\0\0@", b"5\0"];
+    let theirs: [&[u8]; 4] = [VERSION, page, b"\0\0\0@", b"5\0"];
     let ours: [&[u8]; 4] = [b"6.06\0uroce1\0\0\0\0\0", b"\0\0\x10\0", b"\0\0\0@", ours];
     let our_key: &[u8] = if client { SERVER } else { CLIENT };
     let swaps = theirs.into_iter().zip(ours).chain([(key, our_key)]);
@@ -44,32 +54,42 @@ fn script<'a>(client: bool, ours: &'a [u8], key: &'a [u8]) -> Vec<(bool, &'a [u8
     swaps.flat_map(order).collect()
 }
 
-/// Our part of it.
-fn talk(channel: Channel, side: Side, mtu: u32, key: &[u8; 108]) -> (u32, Key) {
+/// Our part of it; the path MTU, the buffer's length and the key.
+fn talk(channel: Channel, side: Side, mtu: u32, key: &[u8; 108]) -> (u32, u32, Key) {
     let Partner::Perftest(mut talk) = greet(channel, side, false).expect("a stock program") else {
         panic!("a stock program is taken for uroce");
     };
     let (mtu, cycle) = talk.agree(mtu).expect("a path MTU");
-    assert_eq!(cycle, 4096);
     let key = Key::parse(key).expect("a key");
     let theirs = talk.swap_key(&key, PATIENCE, std::thread::yield_now).expect("a key");
-    (mtu, theirs)
+    (mtu, cycle, theirs)
 }
 
 #[test]
 fn a_stock_client_is_served() {
     let (ours, stream) = sockets();
     let client = std::thread::spawn(move || stock(stream, &script(true, b"3\0", CLIENT)));
-    let (mtu, key) = talk(ours, Side::Server, 1024, SERVER);
+    let (mtu, cycle, key) = talk(ours, Side::Server, 1024, SERVER);
     client.join().expect("the stock program had what it expects");
-    assert_eq!((mtu, key.qpn, key.rkey), (1024, 0x11, 0x24a));
+    assert_eq!((mtu, cycle, key.qpn, key.rkey), (1024, 4096, 0x11, 0x24a));
+}
+
+#[test]
+fn the_larger_page_of_both_is_what_programs_go_round_in() {
+    let (ours, stream) = sockets();
+    let pages = b"\0\x01\0\0";
+    let client =
+        std::thread::spawn(move || stock(stream, &script_of_pages(true, pages, b"3\0", CLIENT)));
+    let (_, cycle, _) = talk(ours, Side::Server, 1024, SERVER);
+    client.join().expect("the stock program had what it expects");
+    assert_eq!(cycle, 65536);
 }
 
 #[test]
 fn a_stock_server_is_used() {
     let (ours, stream) = sockets();
     let server = std::thread::spawn(move || stock(stream, &script(false, b"5\0", SERVER)));
-    let (mtu, key) = talk(ours, Side::Client, 4096, CLIENT);
+    let (mtu, _, key) = talk(ours, Side::Client, 4096, CLIENT);
     server.join().expect("the stock program had what it expects");
     assert_eq!((mtu, key.qpn, key.va), (4096, 0x13, 0x5587_6647_1000));
 }

@@ -33,10 +33,16 @@ fn a_bandwidth_table() {
 }
 
 #[test]
-fn a_small_bandwidth_has_six_digits() {
+fn a_small_bandwidth_has_six_digits_in_gigabits() {
     // 1000 messages of 2 bytes in 1 ms: 0.016 Gb/s.
-    let row = bandwidth_row(&sample(2, 1000, 1_000_000), true).replace('\t', "\\t");
-    assert_eq!(row, " 2          1000             0.016000            0.016000\\t\\t     1.000000");
+    let row = |gbits| bandwidth_row(&sample(2, 1000, 1_000_000), gbits).replace('\t', "\\t");
+    assert_eq!(
+        [row(true), row(false)],
+        [
+            " 2          1000             0.016000            0.016000\\t\\t     1.000000",
+            " 2          1000             1.91               1.91   \\t\\t     1.000000",
+        ]
+    );
 }
 
 #[test]
@@ -91,7 +97,7 @@ fn a_title() {
             " Number of qps   : 1\\t\\tTransport type : IB",
             " Connection type : RC\\t\\tUsing SRQ      : OFF",
             " TX depth        : 128",
-            " CQ Moderation   : 100",
+            " CQ Moderation   : 1",
             " Mtu             : 4096[B]",
             " Link type       : Ethernet",
             " GID index       : 3",

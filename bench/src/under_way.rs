@@ -1,0 +1,80 @@
+//! What several connections have under way, each taken when it is there.
+//!
+//! Whoever waits for them in the order in which they began measures the position in that order.
+
+use crate::error::{BenchError, Step};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use uroce::cm::{CmError, Connection};
+
+/// How long the oldest is waited for before the others are looked at again.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Takes all that are done, after waiting for one to be. `is_done` may wait for as long as it is
+/// told.
+pub(crate) fn take_done<T>(
+    under_way: &mut VecDeque<T>,
+    limit: Duration,
+    mut is_done: impl FnMut(&T, Duration) -> Result<bool, BenchError>,
+    mut take: impl FnMut(T),
+) -> Result<(), BenchError> {
+    let (begin, many) = (Instant::now(), under_way.len());
+    loop {
+        let mut index = 0;
+        while let Some(one) = under_way.get(index) {
+            if !is_done(one, Duration::ZERO)? {
+                index += 1;
+            } else if let Some(done) = under_way.remove(index) {
+                take(done);
+            }
+        }
+        if under_way.is_empty() || under_way.len() < many {
+            return Ok(());
+        }
+        // Most are done in the order in which they began.
+        if is_done(&under_way[0], LOOK)? {
+            under_way.drain(..1).for_each(take);
+            return Ok(());
+        }
+        if begin.elapsed() > limit {
+            return Err(BenchError::TimedOut { waiting: "waiting for a connection", limit });
+        }
+    }
+}
+
+/// Whether a connection is established within so long.
+pub(crate) fn is_established(connection: &Connection, wait: Duration) -> Result<bool, BenchError> {
+    match connection.wait_established(wait) {
+        Err(CmError::TimedOut) => Ok(false),
+        result => result.step("connecting").map(|()| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_taken_when_it_is_done_whoever_began_first() {
+        let mut under_way: VecDeque<u32> = (0..6).collect();
+        let mut looks = 0;
+        // Odd ones are done from the second look at each on.
+        let is_done = |number: &u32, _| {
+            looks += 1;
+            Ok(looks > 7 && number % 2 == 1)
+        };
+        let mut taken = Vec::new();
+        let limit = Duration::from_secs(5);
+        take_done(&mut under_way, limit, is_done, |one| taken.push(one)).expect("some are");
+        assert_eq!((taken, under_way), (vec![1, 3, 5], VecDeque::from([0, 2, 4])));
+    }
+
+    #[test]
+    fn what_is_never_done_is_given_up_and_nothing_is_not_waited_for() {
+        let mut under_way = VecDeque::from([1]);
+        let limit = Duration::from_millis(1);
+        let error = take_done(&mut under_way, limit, |_, _| Ok(false), |_| ()).expect_err("late");
+        assert!(matches!(error, BenchError::TimedOut { .. }), "{error}");
+        take_done(&mut VecDeque::<u32>::new(), limit, |_, _| Ok(false), |_| ()).expect("nothing");
+    }
+}
