@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -26,6 +27,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import network
 
 ROOT = Path(__file__).resolve().parents[2]
 # Most that a run may take.
@@ -125,18 +128,18 @@ class Bench:
         return [self.build / "uroce-run", "--config", self.configs[end], "--", *words]
 
     def start(self, words):
-        """Starts a program."""
-        words = [str(word) for word in words]
+        """Starts a program, which does not outlive this one."""
+        words = ["setpriv", "--pdeathsig", "KILL", *map(str, words)]
         if self.verbose:
             print("+", *words, file=sys.stderr)
         return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True)
 
-    def pair(self, server, client):
-        """What the client of two programs prints."""
+    def pair(self, port, server, client):
+        """What the client of two programs prints, whose server listens at a TCP port."""
         serving = self.start(server)
         try:
-            time.sleep(1)
+            await_listening(serving, port)
             asking = self.start(client)
             try:
                 text = asking.communicate(timeout=PATIENCE)[0]
@@ -154,14 +157,14 @@ class Bench:
 
     def figure(self, test, is_perftest):
         """One run of one program."""
-        port = ("-p", str(free_port()))
+        port = free_port()
         if is_perftest:
-            words = (f"ib_{test.name}", "-F", *test.words, *port)
+            words = (f"ib_{test.name}", "-F", *test.words, "-p", str(port))
             ends = [self.unmodified(end, words) for end in (0, 1)]
         else:
-            words = (test.name, *test.words, *port)
+            words = (test.name, *test.words, "-p", str(port))
             ends = [self.uroce_perf(end, words) for end in (0, 1)]
-        text = self.pair(ends[0], [*ends[1], "127.0.0.1"])
+        text = self.pair(port, ends[0], [*ends[1], "127.0.0.1"])
         for line in text.splitlines():
             if re.match(r"\s*\d+\s+\d+\s+[\d.]+", line):
                 return float(line.split()[test.column])
@@ -169,13 +172,13 @@ class Bench:
 
     def system_calls(self, test, messages):
         """How often the thread that posts and polls entered the kernel."""
-        port = ("-p", str(free_port()))
+        port = free_port()
         size = [word for word in test.words[:test.words.index("-n")]]
-        words = (f"ib_{test.name}", "-F", *size, "-n", str(messages), *port)
+        words = (f"ib_{test.name}", "-F", *size, "-n", str(messages), "-p", str(port))
         log = self.directory / "strace.log"
         # Without -f: this thread alone, from the loader's first call to the end.
         traced = ["strace", "-o", log, *self.unmodified(1, words), "127.0.0.1"]
-        self.pair(self.unmodified(0, words), traced)
+        self.pair(port, self.unmodified(0, words), traced)
         return len(log.read_text(encoding="utf-8", errors="replace").splitlines())
 
     def registration(self):
@@ -186,6 +189,18 @@ class Bench:
         if not found:
             raise RuntimeError(f"no registration:\n{text}")
         return float(found[1])
+
+
+def await_listening(server, port):
+    """Returns once a server listens at a TCP port."""
+    deadline = time.monotonic() + PATIENCE
+    while not network.listening(port):
+        if server.poll() is not None:
+            raise RuntimeError(f"the server ended with status {server.returncode}\n"
+                               f"{server.stdout.read()}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the server does not listen at TCP port {port}")
+        time.sleep(0.02)
 
 
 def free_port():
@@ -239,6 +254,7 @@ def kernel_entries(bench, test):
 
 def main():
     """The command."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(prog="deploy/unmodified", description=(
         "Debian's perftest, unmodified over uroce's libibverbs.so.1, beside uroce-perf on the same "
         "port in the same run; the time that registering 1 GiB takes; and whether posting and "
