@@ -27,7 +27,7 @@ uroce_transport::counted! {
         TxLost "tx_injected_loss" "A frame to be sent dropped by the configured loss."
         RxLinkDown "rx_link_down" "A frame dropped that came in by a port whose link is down."
         TxLinkDown "tx_link_down" "A frame dropped that was to leave by a port whose link is down."
-        TxStuck "tx_stuck" "A frame dropped since its port had taken none for 200 ms."
+        TxStuck "tx_stuck" "A frame dropped since its port had taken none for 200 ms, or a second before its link came up."
         CqOverrun "cq_overrun" "A completion that found its completion queue full."
     }
 }

@@ -17,6 +17,8 @@
 //!
 //! Not here: whose turn it is to send ([`crate::schedule`]).
 
+mod patience;
+
 use crate::config::{PortAddresses, PortBinding, path_mtu_of};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::fault::Loss;
@@ -24,16 +26,13 @@ use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use crate::mr_table::Access;
 use crate::port::QueuePair;
 use crate::sum::{LEAST, copy_summed};
+use patience::Patience;
 use std::collections::VecDeque;
-use std::time::Duration;
 use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Icrc, Mac, PathMtu, emit_headers, headers_len, seal};
 
 /// Why a packet has no place in an mbuf, or no invariant CRC.
 const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
-/// How long a port may take nothing before it loses what it is given. Long for a peer that runs at
-/// all, short beside what retries take.
-const STUCK: Duration = Duration::from_millis(200);
 /// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
 const SPARE: usize = BATCH / 4;
 /// How many packets ahead an mbuf's header and first lines are fetched, which another core had:
@@ -62,8 +61,8 @@ pub(crate) struct Lane {
     cut: bool,
     /// Frames on their way to the port.
     batch: MbufBatch,
-    /// Since when the port has refused everything.
-    refused_since: Option<Instant>,
+    /// With a port that takes nothing.
+    patience: Patience,
     /// Frames on their way back, whole and sealed: this lcore's next turn receives them.
     pub(crate) looped: MbufBatch,
     /// Some connection on the port has, or had, its other end here.
@@ -92,7 +91,7 @@ impl Lane {
             tx_loss,
             cut: false,
             batch: MbufBatch::new(),
-            refused_since: None,
+            patience: Patience::new(),
             looped: MbufBatch::new(),
             has_loopers: false,
             loop_full: false,
@@ -264,7 +263,7 @@ impl Lane {
     #[cold]
     pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
         self.cut = !up;
-        self.refused_since = None;
+        self.patience.link_moved();
         if self.cut {
             counters.add(EngineCounter::TxLinkDown, self.batch.len() as u64);
             self.batch.clear();
@@ -304,18 +303,15 @@ impl Lane {
     fn burst(&mut self) -> usize {
         let sent = self.queue.tx_burst(&mut self.batch);
         if sent > 0 {
-            self.refused_since = None;
+            self.patience.renew();
         }
         sent
     }
 
-    /// A peer that hangs while the link counts as up takes nothing, and a QP whose packets never
-    /// leave has no timer running: as behind a link that is down they are lost, each turn, until the
-    /// port takes one.
+    /// As behind a link that is down, frames that a port does not take are lost in the end.
     #[cold]
     fn lose_if_stuck(&mut self, now: Instant, counters: &CounterBlock) {
-        let since = *self.refused_since.get_or_insert(now);
-        if now.since(since) >= STUCK {
+        if self.patience.is_over(now) {
             counters.add(EngineCounter::TxStuck, self.batch.len() as u64);
             self.batch.clear();
         }

@@ -14,15 +14,15 @@ const CALM: Duration = Duration::from_millis(250);
 pub(super) struct Links {
     /// Of each port, whether it was up when last seen; not yet seen is down.
     up: Vec<bool>,
-    /// Of each port, what all lcores were told; `None` if one was not, or not yet.
-    told: Vec<Option<bool>>,
+    /// Of each port, whether some lcore is yet to be told of the last change.
+    untold: Vec<bool>,
     /// When they are looked at though none has told of itself.
     due: Option<Instant>,
 }
 
 impl Links {
     pub(super) fn new(ports: usize) -> Links {
-        Links { up: vec![false; ports], told: vec![None; ports], due: None }
+        Links { up: vec![false; ports], untold: vec![false; ports], due: None }
     }
 }
 
@@ -32,8 +32,8 @@ impl Control {
     /// no other.
     ///
     /// From then on lcores drop what would leave by a link that is down, as a NIC does, and count
-    /// it; a QP finds its packets lost and not its port full for ever. That holds for a link that is
-    /// down from the start as well, though nobody is told of it.
+    /// it; a QP finds its packets lost and not its port full for ever. A link that has not come up yet
+    /// has a second from the first frame that its port refuses.
     ///
     /// To be called whenever the control plane is awake, and at least once in
     /// [`link_poll_period`](Control::link_poll_period).
@@ -46,10 +46,10 @@ impl Control {
                 continue;
             }
             let up = port.link().up;
-            if self.links.told[at] != Some(up) {
-                self.links.told[at] = self.tell_lcores(at, up).then_some(up);
-            }
             let was_up = std::mem::replace(&mut self.links.up[at], up);
+            if up != was_up || self.links.untold[at] {
+                self.links.untold[at] = !self.tell_lcores(at, up);
+            }
             if up != was_up {
                 // At most 255 ports.
                 return Some((at as u8 + 1, up));
