@@ -19,8 +19,9 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
 
-/// Minimum RNR NAK timer code: 0.64 ms.
-const MIN_RNR_TIMER: u8 = 12;
+/// Minimum RNR NAK timer code of Linux's connection manager: 655 ms. A program that lets its peer try a
+/// few times counts on that: it may be late with its receives.
+pub(super) const LINUX_RNR_TIMER: u8 = 0;
 
 /// Fills in what Modify QP takes on the way to the state that `attr` names.
 pub(crate) fn init_attr(
@@ -78,7 +79,7 @@ fn to_rtr(
     let is_ours = state.is_passive || id.qp().is_null();
     attr.rq_psn = if is_ours { id.psn.value() } else { agreed.rq_psn.value() };
     attr.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(MAX_RD_ATOMIC);
-    attr.min_rnr_timer = MIN_RNR_TIMER;
+    attr.min_rnr_timer = state.min_rnr_timer;
     Ok(IBV_QP_STATE
         | IBV_QP_AV
         | IBV_QP_PATH_MTU

@@ -9,6 +9,7 @@ use uroce::cm::raw::{
 };
 use uroce::{AccessFlags, QpType, Qpn, RequestError};
 
+use super::attr::LINUX_RNR_TIMER;
 use super::id::{self, Id, Stage, State};
 use super::{qp, sync};
 use crate::abi::{IBV_EVENT_COMM_EST, ibv_event_type, rdma_cm_id, rdma_conn_param};
@@ -19,7 +20,7 @@ use crate::runtime::Device;
 
 /// Says "as many as possible".
 const ANY_DEPTH: u8 = 0xff;
-/// Retries where a program says nothing.
+/// Retries where a program says nothing; of a receiver that is not ready, without end.
 const RETRIES: u8 = 7;
 /// Bytes for the peer's program at most: in a REQ, REP, REJ, and in a SIDR_REQ and SIDR_REP.
 const REQ_DATA: usize = 56;
@@ -86,6 +87,9 @@ unsafe fn conn_param(
     brought.flow_control = param.flow_control != 0;
     brought.retry_count = param.retry_count.min(RETRIES);
     brought.rnr_retry_count = param.rnr_retry_count.min(RETRIES);
+    if brought.rnr_retry_count < RETRIES {
+        brought.min_rnr_timer = LINUX_RNR_TIMER;
+    }
     if brought.responder_resources == 0 {
         brought.access = AccessFlags::REMOTE_WRITE;
     }
@@ -163,6 +167,7 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     // SAFETY: by the caller's promise.
     let brought = unsafe { conn_param(param, &state, max) }?;
     // What both sides bring.
+    state.min_rnr_timer = brought.min_rnr_timer;
     state.agreed = state.agreed.map(|agreed| Agreed {
         max_dest_rd_atomic: agreed.max_dest_rd_atomic.min(brought.responder_resources),
         max_rd_atomic: agreed.max_rd_atomic.min(brought.initiator_depth),

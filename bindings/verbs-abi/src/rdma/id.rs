@@ -10,6 +10,7 @@ use uroce::cm::Agreed;
 use uroce::cm::raw::{CmId, ConnectRequest, Manager, PortSpace, ResolvedPath, random_psn};
 
 use super::address;
+use super::attr::LINUX_RNR_TIMER;
 use super::channel::{Channel, Mailbox, Post};
 use super::endpoint::Passive;
 use super::event;
@@ -96,6 +97,8 @@ pub(crate) struct State {
     pub(crate) connection: Option<(Manager, CmId)>,
     /// What Modify QP takes.
     pub(crate) agreed: Option<Agreed>,
+    /// The same, and until the program lets the peer retry for ever Linux's.
+    pub(crate) min_rnr_timer: u8,
     /// It is of a peer's request.
     pub(crate) is_passive: bool,
     pub(crate) was_connected: bool,
@@ -119,6 +122,7 @@ impl State {
             path: None,
             connection: None,
             agreed: None,
+            min_rnr_timer: LINUX_RNR_TIMER,
             is_passive: false,
             was_connected: false,
             groups: Groups::default(),

@@ -15,7 +15,7 @@ use crate::abi::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_OPTION_ID,
     RDMA_OPTION_ID_ACK_TIMEOUT, ibv_ece, ibv_qp_attr, rdma_cm_id,
 };
-use crate::rdma::attr::rdma_init_qp_attr;
+use crate::rdma::attr::{LINUX_RNR_TIMER, rdma_init_qp_attr};
 use crate::rdma::channel::Happening;
 use crate::rdma::connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
@@ -70,6 +70,7 @@ fn two_ids_connect_with_queue_pairs_of_their_programs_and_part() {
     let (rtr, mask) = attr(peer, IBV_QPS_RTR);
     assert_eq!((rtr.dest_qp_num, mask & IBV_QP_PATH_MTU), (0x1234, IBV_QP_PATH_MTU));
     assert_eq!((rtr.max_dest_rd_atomic, attr(peer, IBV_QPS_RTS).0.max_rd_atomic), (3, 4));
+    assert_eq!(rtr.min_rnr_timer, LINUX_RNR_TIMER);
     // SAFETY: an id of ours.
     assert_eq!(unsafe { rdma_accept(peer, &mut param(0x5678, b"welcome")) }, 0);
 

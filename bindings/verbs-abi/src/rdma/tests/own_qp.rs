@@ -6,9 +6,10 @@ use super::lab::{channel, destroy, errno, expect, id, listener, param, routed};
 use crate::abi::{
     IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTS, IBV_QPT_RC,
     RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    ibv_qp_init_attr, rdma_cm_id,
+    ibv_qp_attr, ibv_qp_init_attr, rdma_cm_id,
 };
 use crate::ibv::modify::ibv_query_qp;
+use crate::rdma::attr::LINUX_RNR_TIMER;
 use crate::rdma::connect::{rdma_accept, rdma_connect, rdma_disconnect};
 use crate::rdma::qp::{rdma_create_qp, rdma_destroy_qp};
 
@@ -41,13 +42,13 @@ fn state(id: *mut rdma_cm_id) -> u32 {
 }
 
 /// What the queue pair itself says.
-fn queried(id: *mut rdma_cm_id) -> u32 {
+fn queried(id: *mut rdma_cm_id) -> ibv_qp_attr {
     // SAFETY: C structures of numbers and of pointers that may be NULL.
     let (mut attr, mut init) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     let mask = IBV_QP_STATE.cast_signed();
     // SAFETY: an id of ours, with a queue pair, and places of ours.
     assert_eq!(unsafe { ibv_query_qp((*id).qp, &raw mut attr, mask, &raw mut init) }, 0);
-    attr.qp_state
+    attr
 }
 
 #[test]
@@ -66,12 +67,19 @@ fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
         assert_eq!(expect(near, RDMA_CM_EVENT_ESTABLISHED), client);
         assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
         assert_eq!((state(client), state(peer)), (IBV_QPS_RTS, IBV_QPS_RTS));
+        // The client lets its peer try six times, the peer for ever.
+        let timers = [queried(client).min_rnr_timer, queried(peer).min_rnr_timer];
+        assert_eq!(timers, [LINUX_RNR_TIMER, 12]);
         assert_eq!(rdma_disconnect(peer), 0);
         assert_eq!(state(peer), IBV_QPS_ERR);
         assert_eq!(expect(near, RDMA_CM_EVENT_DISCONNECTED), client);
-        assert_eq!(queried(client), IBV_QPS_RTS, "what has come is not flushed by the peer's wish");
+        assert_eq!(
+            queried(client).qp_state,
+            IBV_QPS_RTS,
+            "what has come is not flushed by the peer's wish"
+        );
         assert_eq!(rdma_disconnect(client), 0);
-        assert_eq!((state(client), queried(client)), (IBV_QPS_ERR, IBV_QPS_ERR));
+        assert_eq!((state(client), queried(client).qp_state), (IBV_QPS_ERR, IBV_QPS_ERR));
         for id in [client, peer] {
             rdma_destroy_qp(id);
             assert!((*id).qp.is_null() && (*id).send_cq.is_null());
@@ -113,7 +121,7 @@ fn who_disconnects_before_the_connection_is_there_stops_the_queue_pair() {
         create_qp(peer);
         for id in [client, peer] {
             assert_eq!(rdma_disconnect(id), 0, "{}", errno());
-            assert_eq!((state(id), queried(id)), (IBV_QPS_ERR, IBV_QPS_ERR));
+            assert_eq!((state(id), queried(id).qp_state), (IBV_QPS_ERR, IBV_QPS_ERR));
             rdma_destroy_qp(id);
         }
         [client, peer, server].into_iter().for_each(destroy);
@@ -134,7 +142,7 @@ fn who_accepts_too_late_has_a_queue_pair_that_is_stopped() {
         let (manager, cm) = crate::rdma::id::get(peer).unwrap().state().connection().unwrap();
         manager.destroy(cm).unwrap();
         assert_eq!((rdma_accept(peer, null_mut()), errno()), (-1, libc::EINVAL));
-        assert_eq!((state(peer), queried(peer)), (IBV_QPS_ERR, IBV_QPS_ERR));
+        assert_eq!((state(peer), queried(peer).qp_state), (IBV_QPS_ERR, IBV_QPS_ERR));
         rdma_destroy_qp(peer);
         [client, peer, server].into_iter().for_each(destroy);
     }
