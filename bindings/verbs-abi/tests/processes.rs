@@ -65,12 +65,7 @@ impl Runtime {
 
     /// Starts a program and waits for its first line.
     fn start(&self, script: &str) -> Running {
-        let mut command = self.command(&[], script);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        lines.read_line(&mut first).unwrap();
-        Running { child, lines, first }
+        Running::of(self.command(&[], script))
     }
 }
 
@@ -88,6 +83,14 @@ struct Running {
 }
 
 impl Running {
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        lines.read_line(&mut first).unwrap();
+        Self { child, lines, first }
+    }
+
     fn rest(mut self) -> String {
         drop(self.child.stdin.take());
         let mut rest = String::new();
@@ -126,6 +129,43 @@ fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
     drop(one);
     assert_eq!(runtime.start(script).first, "192.0.2.1 started\n");
     assert_eq!(two.rest(), "");
+}
+
+/// Both ends of a link have one address, as a program expects that connects to its own.
+#[test]
+fn twins_bind_the_address_that_they_share_and_a_third_is_told_who_has_it() {
+    let runtime = Runtime::new("twins");
+    let macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
+    let mut configs = Vec::new();
+    for (role, mac, twin) in [("server", macs[0], macs[1]), ("client", macs[1], macs[0])] {
+        let (run, path) = (runtime.0.display(), runtime.0.join(format!("{role}.toml")));
+        let vdev =
+            format!("net_memif0,role={role},socket={run}/m.sock,socket-abstract=no,mac={mac}");
+        let port = format!("ip = [\"192.0.2.1/24\"]\nmac = \"{mac}\"\ntwin = \"{twin}\"\n");
+        let device = "[[device]]\nname = \"uroce0\"\n[[device.port]]\n";
+        let text = format!("{device}ethdev = {{ vdev = \"{vdev}\" }}\n{port}");
+        std::fs::write(&path, text).unwrap();
+        configs.push(path);
+    }
+    let script = "
+import struct
+m = ctypes.CDLL('librdmacm.so.1', use_errno=True)
+m.rdma_create_event_channel.restype = p
+channel, cm = p(m.rdma_create_event_channel()), p()
+assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
+address = struct.pack('=H', 2) + bytes([0x1d, 0x2f, 192, 0, 2, 1]) + bytes(8)
+bound = m.rdma_bind_addr(cm, ctypes.create_string_buffer(address))
+say('bound' if bound == 0 else os.strerror(ctypes.get_errno()))
+wait()
+";
+    let start = || {
+        let mut command = runtime.command(&[], script);
+        command.env("UROCE_CONFIG", std::env::join_paths(&configs).unwrap());
+        Running::of(command)
+    };
+    let (one, two) = (start(), start());
+    assert_eq!((&*one.first, &*two.first), ("bound\n", "bound\n"));
+    assert_eq!(start().first, "Address already in use\n");
 }
 
 #[test]

@@ -163,11 +163,13 @@ impl Process {
         if self.engine.is_some() || is_orphaned() {
             return Ok(());
         }
-        if let Some(wanted) = prefer.and_then(|address| self.who_has(address)) {
-            return self.become_wanted(wanted);
+        let wanted = prefer.map_or(Vec::new(), |address| self.all_with(address));
+        if !wanted.is_empty() {
+            return self.become_one_of(&wanted);
         }
         let is_open = self.chosen.is_none() || self.inherited;
-        if let Some(other) = avoid.and_then(|address| self.who_has(address)).filter(|_| is_open) {
+        let others = avoid.map_or(Vec::new(), |address| self.all_with(address));
+        if let Some(&other) = others.first().filter(|_| is_open) {
             for at in self.all_but(other) {
                 if self.try_claim(at)?.is_ok() {
                     return Ok(());
@@ -177,29 +179,33 @@ impl Process {
         Ok(())
     }
 
-    fn become_wanted(&mut self, wanted: usize) -> Result<(), Errno> {
-        if self.chosen == Some(wanted) && self.claim.is_some() {
+    fn become_one_of(&mut self, wanted: &[usize]) -> Result<(), Errno> {
+        let is_wanted = self.chosen.is_some_and(|chosen| wanted.contains(&chosen));
+        if is_wanted && self.claim.is_some() {
             return Ok(());
         }
-        match self.try_claim(wanted)? {
-            Ok(()) => Ok(()),
-            Err(holder) => {
-                let address = self.addresses(wanted);
-                say(&format!("{address} is the address of {holder}; this process has another."));
-                Err(Errno::EADDRINUSE)
+        let mut holders = Vec::new();
+        for &at in wanted {
+            match self.try_claim(at)? {
+                Ok(()) => return Ok(()),
+                Err(holder) => holders.push(holder.to_string()),
             }
         }
+        let (address, holders) = (self.addresses(wanted[0]), holders.join(", "));
+        say(&format!("{address} is the address of {holders}; this process has another."));
+        Err(Errno::EADDRINUSE)
     }
 
-    /// The identity that has this address.
-    fn who_has(&self, address: IpAddr) -> Option<usize> {
+    /// The identities that have this address: twins are two.
+    fn all_with(&self, address: IpAddr) -> Vec<usize> {
         let gid = Gid::from(address);
-        self.identities.iter().position(|identity| {
+        let has_it = |identity: &Identity| {
             let devices = identity.config.devices.iter();
             let preview = |device: &DeviceConfig| Context::preview(&identity.config, &device.name);
             let ports = devices.filter_map(|device| preview(device).ok().flatten()).flatten();
             ports.flat_map(|port| port.gids).any(|own| own == gid)
-        })
+        };
+        (0..self.identities.len()).filter(|&at| has_it(&self.identities[at])).collect()
     }
 
     /// Settles which identity's addresses are told: the first that is free, and if none is, the
