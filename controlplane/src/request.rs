@@ -141,6 +141,10 @@ pub(crate) enum Request {
         reply: Reply<()>,
     },
     Connection(CmRequest),
+    /// Is answered when what connections have said has left.
+    SeeOff {
+        reply: Reply<()>,
+    },
     Counts {
         reply: Reply<Vec<Count>>,
     },

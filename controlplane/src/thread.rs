@@ -21,6 +21,7 @@ mod connections;
 mod counts;
 mod frames;
 mod groups;
+mod last_words;
 mod ports;
 mod requests;
 mod waiting;
@@ -40,6 +41,7 @@ use crate::port_watch::Ports;
 use crate::request::Request;
 use counts::Counts;
 use groups::Members;
+use last_words::LastWord;
 use waiting::Waiting;
 
 /// Between two looks at adopted lcores, and the longest sleep.
@@ -79,6 +81,7 @@ pub(crate) fn start(
             gsi,
             driver,
             waiting: Vec::new(),
+            last_words: Vec::new(),
             members: Members::new(),
             counts: Counts::default(),
             epoch: std::time::Instant::now(),
@@ -113,6 +116,7 @@ struct Thread {
     gsi: Gsi,
     driver: Driver,
     waiting: Vec<Waiting>,
+    last_words: Vec<LastWord>,
     members: Members,
     counts: Counts,
     epoch: std::time::Instant,
@@ -163,6 +167,7 @@ impl Thread {
         self.run_connections(now);
         self.ask_neighbours();
         self.resume();
+        self.answer_last_words(now);
         busy
     }
 
@@ -176,7 +181,10 @@ impl Thread {
         let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());
         let due = timers.chain(self.driver.next_timeout()).min();
         let until_due = due.map_or(QUIET, |due| due.since(now));
-        let pause = QUIET.min(until_due).min(self.control.link_poll_period());
+        let mut pause = QUIET.min(until_due).min(self.control.link_poll_period());
+        if !self.last_words.is_empty() {
+            pause = pause.min(last_words::LOOK);
+        }
         let mut came = None;
         self.control.sleep(pause, || match requests.try_recv() {
             Err(TryRecvError::Empty) => false,

@@ -229,6 +229,48 @@ c.exit(0)
     assert_eq!(runtime.prints(script), "started\n");
 }
 
+/// The kernel would send it for a process that is gone.
+#[test]
+fn what_a_process_says_last_is_heard_even_if_it_ends_at_once() {
+    let runtime = Runtime::new("last");
+    let cm = "
+import struct
+m = ctypes.CDLL('librdmacm.so.1', use_errno=True)
+m.rdma_create_event_channel.restype = p
+channel, cm = p(m.rdma_create_event_channel()), p()
+assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
+address = struct.pack('=H', 2) + bytes([0x1d, 0x2f, 192, 0, 2, 1]) + bytes(8)
+param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
+def event():
+    e = ctypes.POINTER(p)()
+    assert m.rdma_get_cm_event(channel, ctypes.byref(e)) == 0
+    return p(e[0]), ctypes.cast(e, ctypes.POINTER(ctypes.c_int))[4]
+";
+    // One CPU for both, so that whoever is to send has to wait for it.
+    let run = |script: &str| {
+        let mut command = runtime.command(&["taskset", "-c", "0"], &format!("{cm}{script}"));
+        command.stderr(Stdio::inherit());
+        Running::of(command)
+    };
+    for _ in 0..8 {
+        let server = run("
+assert m.rdma_bind_addr(cm, address) == 0 and m.rdma_listen(cm, 4) == 0
+say('listens')
+asks, what = event()
+m.rdma_reject(asks, None, 0)
+os._exit(0)
+");
+        assert_eq!(server.first, "listens\n");
+        let client = run("
+assert m.rdma_resolve_addr(cm, None, address, 2000) == 0 and event()[1] == 0
+assert m.rdma_resolve_route(cm, 2000) == 0 and event()[1] == 2
+assert m.rdma_connect(cm, param) == 0
+say(event()[1])
+");
+        assert_eq!(client.first, "8\n", "RDMA_CM_EVENT_REJECTED");
+    }
+}
+
 #[test]
 fn children_forked_before_the_start_have_engines_of_their_own() {
     let runtime = Runtime::new("fork");

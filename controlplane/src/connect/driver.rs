@@ -207,6 +207,11 @@ impl Driver {
         self.by_conn.keys().any(waits)
     }
 
+    /// Do messages wait, for their neighbours' addresses or for a port?
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     /// Sends a MAD back to where it came from.
     pub(crate) fn answer_mad(&mut self, arrived: &Arrived, around: &mut Around<'_>) {
         let addr = from(arrived).reversed();

@@ -67,6 +67,11 @@ impl Outbox {
         }
     }
 
+    /// Does none wait?
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     fn send(&mut self, letter: &Letter, around: &mut Around<'_>) -> Fate {
         use crate::path::PathError::NoAnswer;
         let (port, path) = match around.mad_path(&letter.addr) {

@@ -136,7 +136,9 @@ impl Device {
         private_data: &[u8],
     ) -> Result<(), RequestError> {
         let private_data = private_data.to_vec();
-        self.cm(|reply| CmRequest::Reject { id, reason, private_data, reply })
+        self.cm(|reply| CmRequest::Reject { id, reason, private_data, reply })?;
+        self.see_off();
+        Ok(())
     }
 
     /// Says that the [foreign](ConnQp::Foreign) QP of a connection is in RTS, after
@@ -159,7 +161,9 @@ impl Device {
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_disconnect(&self, id: CmId, private_data: &[u8]) -> Result<(), RequestError> {
         let private_data = private_data.to_vec();
-        self.cm(|reply| CmRequest::Disconnect { id, private_data, reply })
+        self.cm(|reply| CmRequest::Disconnect { id, private_data, reply })?;
+        self.see_off();
+        Ok(())
     }
 
     /// Has both ends load another alternate path, and arms the QP with it once the peer agrees.
@@ -204,6 +208,11 @@ impl Device {
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_destroy(&self, id: CmId) -> Result<(), RequestError> {
         self.cm(|reply| CmRequest::Destroy { id, reply })
+    }
+
+    /// Returns when a last word has left, or late enough: it has been said.
+    fn see_off(&self) {
+        let _ = self.ask(|reply| Request::SeeOff { reply });
     }
 
     fn cm<T>(&self, request: impl FnOnce(Reply<T>) -> CmRequest) -> Result<T, RequestError> {

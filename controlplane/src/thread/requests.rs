@@ -68,6 +68,7 @@ impl Thread {
                 answer(&reply, self.control.set_link(port, up).map_err(RequestError::from));
             }
             Request::Connection(request) => self.serve_connection(request),
+            Request::SeeOff { reply } => self.see_off(reply),
             Request::Counts { reply } => answer(&reply, Ok(self.count())),
             Request::Shutdown { patience } => {
                 self.patience = patience;

@@ -172,6 +172,9 @@ impl Thread {
         for waiting in self.waiting.drain(..) {
             waiting.then.refuse(RequestError::Gone);
         }
+        for word in self.last_words.drain(..) {
+            word.refuse();
+        }
     }
 }
 

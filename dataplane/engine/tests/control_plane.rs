@@ -291,6 +291,21 @@ fn a_link_that_does_not_come_up_loses_what_it_is_given_until_it_does() {
 }
 
 #[test]
+fn frames_that_have_left_are_with_the_port() {
+    let pool = Mempool::create(lab::eal(), &PoolConfig::default()).expect("mempool");
+    let (port, far) = ring_pair(lab::eal(), "flush", 1, 64, 4200, &pool).expect("rings");
+    let mut node = node(1, port, &pool);
+    let mut queue = far.queue_pair(0).expect("free");
+    let mut batch = MbufBatch::new();
+    for _ in 0..200 {
+        node.control.send_frame(1, &arp()).expect("sent");
+        eventually("the frame has left", || node.control.frames_have_left());
+        assert_eq!(queue.rx_burst(&mut batch), 1);
+        batch.clear();
+    }
+}
+
+#[test]
 fn what_is_sent_while_a_link_comes_up_is_not_lost() {
     let geometry = PoolConfig { count: 8191, cache: 64, room: 9216, ..PoolConfig::default() };
     let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");

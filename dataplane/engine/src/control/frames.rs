@@ -1,6 +1,10 @@
 //! Frames that are not RoCEv2: from the lcores to the control plane and back.
 
 use super::{Control, PoolEmpty, SlowFrame};
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether frames have left; an lcore takes them within microseconds.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// Why a frame was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -40,5 +44,31 @@ impl Control {
         }
         mbuf.as_mut_slice().copy_from_slice(frame);
         self.inject[usize::from(port) - 1].push(mbuf).map_err(|_| SendFrameError::Full)
+    }
+
+    /// Are the frames that were sent with their ports?
+    pub fn frames_have_left(&self) -> bool {
+        let mut rings = self.inject.iter();
+        let taken = rings.all(|ring| ring.slots() == ring.buffer().capacity());
+        if taken {
+            // What an lcore has taken is with the port when its turn ends.
+            self.shared.regions.turns().wait();
+        }
+        taken
+    }
+
+    /// Waits until the frames sent so far are with their ports, `patience` at most: whoever has said
+    /// its last word may end the process next.
+    pub fn flush_frames(&mut self, patience: Duration) {
+        let end = Instant::now() + patience;
+        while self.inject.iter().any(|ring| ring.slots() < ring.buffer().capacity()) {
+            if Instant::now() >= end {
+                return;
+            }
+            self.serve_adopted();
+            std::thread::sleep(LOOK);
+        }
+        // What an lcore has taken is with the port when its turn ends.
+        self.shared.regions.turns().wait();
     }
 }
