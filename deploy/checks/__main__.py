@@ -71,18 +71,17 @@ def one_sided(found, titles):
 def verdicts_of(found, wanted, captures):
     """Of each row its tests and whether they passed; and citations at what is no test."""
     verdicts = collections.defaultdict(dict)
-    unresolved = {citation for citation in found if citation.is_test and citation.row in wanted}
-    for group in results.GROUPS:
-        tests = results.listed(REPOSITORY, group)
-        cited = {citation: results.resolve(citation, tests, REPOSITORY) for citation in unresolved}
-        unresolved -= {citation for citation, tests in cited.items() if tests}
-        chosen = {test for tests in cited.values() for test in tests}
-        passed = results.run(REPOSITORY, group, chosen, captures) if chosen else {}
-        for citation, tests in cited.items():
-            for test in tests:
-                verdicts[citation.row][test] = passed.get(test, False)
-    lost = [f"{citation} cites {citation.row} at no test that runs"
-            for citation in sorted(unresolved, key=str)]
+    tests = results.listed(REPOSITORY)
+    cited = {
+        citation: results.resolve(citation, tests, REPOSITORY)
+        for citation in found if citation.is_test and citation.row in wanted
+    }
+    passed = results.run(REPOSITORY, {test for tests in cited.values() for test in tests}, captures)
+    for citation, tests in cited.items():
+        for test in tests:
+            verdicts[citation.row][test] = passed.get(test, False)
+    unresolved = sorted((citation for citation, tests in cited.items() if not tests), key=str)
+    lost = [f"{citation} cites {citation.row} at no test that runs" for citation in unresolved]
     return verdicts, lost
 
 

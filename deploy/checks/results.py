@@ -7,12 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-# Packages built together, as elsewhere in deploy/test; the last group links DPDK.
-GROUPS = (
-    (("uroce-wire", "uroce-transport", "uroce-cm"), ("--all-features",)),
-    (("uroce-verify",), ()),
-    (("uroce-engine", "uroce-controlplane", "uroce"), ()),
-)
+# All packages at once, as `deploy/test all` builds them.
+BUILD = ("--workspace", "--all-features")
 PROFILE = "checks"
 # Where .config/nextest.toml has this profile's report; CARGO_TARGET_DIR does not move it.
 JUNIT = f"target/nextest/{PROFILE}/junit.xml"
@@ -34,15 +30,9 @@ class CheckFailure(Exception):
     """Carries a sentence for the person at the terminal."""
 
 
-def arguments(group):
-    """Of nextest, for a group of packages."""
-    packages, options = group
-    return [word for package in packages for word in ("-p", package)] + list(options)
-
-
-def listed(repository, group):
-    """All tests of a group that are not ignored."""
-    command = ["cargo", "nextest", "list", "--message-format", "json", *arguments(group)]
+def listed(repository):
+    """All tests that are not ignored."""
+    command = ["cargo", "nextest", "list", "--message-format", "json", *BUILD]
     done = subprocess.run(command, cwd=repository, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise CheckFailure("the tests do not build, see above")
@@ -84,7 +74,7 @@ def place(path, repository):
     return package, binary, "".join(f"{part}::" for part in parts)
 
 
-def run(repository, group, tests, captures):
+def run(repository, tests, captures):
     """Runs these tests and tells of each whether it passed."""
     junit = repository / JUNIT
     junit.unlink(missing_ok=True)
@@ -92,7 +82,7 @@ def run(repository, group, tests, captures):
     if captures:
         environment[CAPTURE_DIR] = str(captures)
     command = ["cargo", "nextest", "run", "--profile", PROFILE, "--no-fail-fast",
-               "--status-level", "fail", "--final-status-level", "fail", *arguments(group)]
+               "--status-level", "fail", "--final-status-level", "fail", *BUILD]
     for binary in sorted({test.binary for test in tests}):
         names = sorted(test.name for test in tests if test.binary == binary)
         some = " | ".join(f"test(={name})" for name in names)
