@@ -11,7 +11,7 @@ use super::requests::answer;
 use crate::request::{Reply, RequestError};
 
 /// How long a word may take, the look-up of a neighbour and an lcore that waits for its CPU included.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(200);
 /// Between two looks meanwhile.
 pub(super) const LOOK: Duration = Duration::from_micros(20);
 

@@ -151,20 +151,30 @@ impl Requester {
         timer: u8,
         env: &mut impl Env,
     ) -> Result<(), WcStatus> {
-        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
+        let is_current = psn.is_before(self.next_psn);
+        let acked = self.acknowledge_before(psn, context, env)?;
+        //= check B13 — a repetition while waiting, or before anything was sent again, is ignored
+        if self.retry.waits_for_receiver() || !is_current {
             return Ok(());
         }
-        //= check B13 — a repetition while waiting, or before anything was sent again, is ignored
-        if self.retry.waits_for_receiver() || self.next_psn == psn {
+        // What lacks its response was asked for again before; its timer must not be put off.
+        if acked == Acked::Gap && self.next_psn != self.unacked_psn {
             return Ok(());
         }
         env.count(Counter::RnrNakRetryErr);
         if !self.retry.begin_rnr_wait(context.attr, context.now, timer) {
+            // The oldest WQE is the one that lacks its response; the one refused has its turn.
+            if acked == Acked::Gap {
+                return Ok(());
+            }
             env.count(Counter::RnrRetriesExceeded);
             return Err(WcStatus::RnrRetryExcErr);
         }
+        //= check B6 — behind a missing response, too: what is asked for again waits as long
         //= check B8 — the refused message is sent again from its PSN, with all that followed it
-        self.rewind(psn);
+        if acked == Acked::All {
+            self.rewind(psn);
+        }
         Ok(())
     }
 

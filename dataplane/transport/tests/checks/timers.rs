@@ -164,6 +164,32 @@ fn an_rnr_nak_is_waited_for_as_long_as_its_code_says() {
     }
 }
 
+#[test] //= check B6 test
+fn an_rnr_nak_behind_a_read_whose_response_was_lost_is_waited_for_as_well() {
+    let mut pair = Pair::with(|terms| terms.half[B].min_rnr_timer = 20);
+    pair.rule(Rule::drop().from(B).opcode(OpCode::RC_RDMA_READ_RESPONSE_ONLY).nth(1));
+    let (read, send) = (pair.read(A, 10), pair.send(A, 10));
+    pair.run_until(|pair| !rnr_naks(pair, B).is_empty());
+    pair.recv(B, 10);
+    pair.run();
+    assert_eq!(pair.sequence(A), [0, 1, 0, 1], "the READ first");
+    let waited = pair.seen(A)[3].at.since(rnr_naks(&pair, B)[0].at);
+    let said = Duration::from_micros(RNR_MICROS[20]);
+    assert!((said..said + SHORTLY).contains(&waited), "{waited:?}");
+    assert_all_succeeded(&mut pair, A, Side::Send, &[read, send]);
+    only_success(&mut pair, B, Side::Recv);
+}
+
+#[test] //= check B7 test
+fn a_send_behind_a_lost_response_is_given_up_and_not_the_read() {
+    let mut pair = Pair::with(|terms| terms.half[A].rnr_retry = 0);
+    pair.rule(Rule::drop().from(B).opcode(OpCode::RC_RDMA_READ_RESPONSE_ONLY).nth(1));
+    let (read, send) = (pair.read(A, 10), pair.send(A, 10));
+    pair.run();
+    let expected = [(read, WcStatus::Success), (send, WcStatus::RnrRetryExcErr)];
+    assert_eq!(statuses(&mut pair, A, Side::Send), expected);
+}
+
 #[test] //= check B7 test
 fn after_rnr_retry_attempts_more_a_send_is_given_up() {
     for rnr_retry in 0..7 {
