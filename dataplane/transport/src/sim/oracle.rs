@@ -155,11 +155,14 @@ impl Traffic {
         }
         let peer = me.peer;
         let excuses = &me.excuses;
+        let is_read = matches!(posted.work, Work::Read { .. });
         let is_peer_down = self.world.qp(self.ends[peer].at).state() != QpState::Rts;
         match status {
             // Its QP went to ERR for a reason that is none of its sends'.
             WcStatus::WrFlushErr if excuses.is_struck && self.is_in_error(index) => {}
             WcStatus::RetryExcErr if is_peer_down => {}
+            // The answer was lost before the key was gone, and its copy is given no other.
+            WcStatus::RetryExcErr if is_read && excuses.send == Some(WcStatus::RemAccessErr) => {}
             WcStatus::RetryExcErr => self.explain(index)?,
             _ if excuses.doomed == Some((posted.wr_id, status)) => self.judge_doomed(index)?,
             _ if excuses.send == Some(status) => {}
