@@ -30,6 +30,16 @@ def start():
 def wait(): sys.stdin.readline()
 "#;
 
+/// What those begin with that connect: an id, and an address with a port.
+const CONNECTS: &str = r#"
+import struct
+m = ctypes.CDLL('librdmacm.so.1', use_errno=True)
+m.rdma_create_event_channel.restype = p
+channel, cm = p(m.rdma_create_event_channel()), p()
+assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
+address = struct.pack('=H', 2) + bytes([0x1d, 0x2f, 192, 0, 2, 1]) + bytes(8)
+"#;
+
 /// A run directory of its own, removed again when this is dropped.
 struct Runtime(PathBuf);
 
@@ -148,18 +158,12 @@ fn twins_bind_the_address_that_they_share_and_a_third_is_told_who_has_it() {
         configs.push(path);
     }
     let script = "
-import struct
-m = ctypes.CDLL('librdmacm.so.1', use_errno=True)
-m.rdma_create_event_channel.restype = p
-channel, cm = p(m.rdma_create_event_channel()), p()
-assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
-address = struct.pack('=H', 2) + bytes([0x1d, 0x2f, 192, 0, 2, 1]) + bytes(8)
 bound = m.rdma_bind_addr(cm, ctypes.create_string_buffer(address))
 say('bound' if bound == 0 else os.strerror(ctypes.get_errno()))
 wait()
 ";
     let start = || {
-        let mut command = runtime.command(&[], script);
+        let mut command = runtime.command(&[], &format!("{CONNECTS}{script}"));
         command.env("UROCE_CONFIG", std::env::join_paths(&configs).unwrap());
         Running::of(command)
     };
@@ -233,13 +237,7 @@ c.exit(0)
 #[test]
 fn what_a_process_says_last_is_heard_even_if_it_ends_at_once() {
     let runtime = Runtime::new("last");
-    let cm = "
-import struct
-m = ctypes.CDLL('librdmacm.so.1', use_errno=True)
-m.rdma_create_event_channel.restype = p
-channel, cm = p(m.rdma_create_event_channel()), p()
-assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
-address = struct.pack('=H', 2) + bytes([0x1d, 0x2f, 192, 0, 2, 1]) + bytes(8)
+    let event = "
 param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
 def event():
     e = ctypes.POINTER(p)()
@@ -248,7 +246,8 @@ def event():
 ";
     // One CPU for both, so that whoever is to send has to wait for it.
     let run = |script: &str| {
-        let mut command = runtime.command(&["taskset", "-c", "0"], &format!("{cm}{script}"));
+        let mut command =
+            runtime.command(&["taskset", "-c", "0"], &format!("{CONNECTS}{event}{script}"));
         command.stderr(Stdio::inherit());
         Running::of(command)
     };
