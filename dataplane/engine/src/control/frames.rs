@@ -1,10 +1,6 @@
 //! Frames that are not RoCEv2: from the lcores to the control plane and back.
 
 use super::{Control, PoolEmpty, SlowFrame};
-use std::time::{Duration, Instant};
-
-/// Between two looks at whether frames have left; an lcore takes them within microseconds.
-const LOOK: Duration = Duration::from_micros(20);
 
 /// Why a frame was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,20 +51,5 @@ impl Control {
             self.shared.regions.turns().wait();
         }
         taken
-    }
-
-    /// Waits until the frames sent so far are with their ports, `patience` at most: whoever has said
-    /// its last word may end the process next.
-    pub fn flush_frames(&mut self, patience: Duration) {
-        let end = Instant::now() + patience;
-        while self.inject.iter().any(|ring| ring.slots() < ring.buffer().capacity()) {
-            if Instant::now() >= end {
-                return;
-            }
-            self.serve_adopted();
-            std::thread::sleep(LOOK);
-        }
-        // What an lcore has taken is with the port when its turn ends.
-        self.shared.regions.turns().wait();
     }
 }
