@@ -7,6 +7,8 @@
 
 #![allow(unsafe_code)]
 
+use std::ptr;
+
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
@@ -24,6 +26,18 @@ pub(crate) fn prefetch_read(start: *const u8, bytes: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (start, bytes);
+}
+
+/// Hints that a value, or a slice of them, will be read soon.
+#[inline(always)]
+pub(crate) fn prefetch_value<T: ?Sized>(value: &T) {
+    prefetch_read(ptr::from_ref(value).cast(), size_of_val(value));
+}
+
+/// Hints that values will be written soon.
+#[inline(always)]
+pub(crate) fn prefetch_slots<T>(slots: &[T]) {
+    prefetch_write(slots.as_ptr().cast(), size_of_val(slots));
 }
 
 /// Hints that so many bytes from `start` on will be written soon: their lines come with the right

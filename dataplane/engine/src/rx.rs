@@ -21,6 +21,7 @@
 //!
 //! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
 
+mod ahead;
 mod deliver;
 mod group;
 mod looped;
@@ -35,6 +36,7 @@ use crate::sum::{LEAST, summed};
 use crate::sync::ArrayQueue;
 use crate::tx::Lane;
 use crate::waker::Waker;
+use ahead::Ahead;
 use deliver::{deliver, deliver_verified, sort_reserved};
 use std::sync::Arc;
 use uroce_transport::{DropReason, Inbound};
@@ -107,6 +109,7 @@ impl Exits {
 pub(crate) struct Receiver {
     lcore: usize,
     finder: QpFinder,
+    ahead: Ahead,
     exits: Arc<Exits>,
     burst: MbufBatch,
     /// Frames that are dealt with, to be freed together.
@@ -144,12 +147,19 @@ impl From<'_> {
         const _: () = assert!(crate::config::MAX_PORTS <= u8::MAX as usize);
         self.port as u8 + 1
     }
+
+    /// The slot of the QP of this number, if that is an own one.
+    fn find_own(&self, qpn: Qpn) -> Option<u32> {
+        let place = self.finder.find(qpn).filter(|place| place.owner == self.lcore)?;
+        Some(place.index)
+    }
 }
 
 impl Receiver {
     pub(crate) fn new(lcore: usize, table: Arc<QpTable>, exits: Arc<Exits>) -> Receiver {
         let (burst, done) = (MbufBatch::new(), MbufBatch::new());
-        Receiver { lcore, finder: QpFinder::new(table), exits, burst, done }
+        let (finder, ahead) = (QpFinder::new(table), Ahead::new());
+        Receiver { lcore, finder, ahead, exits, burst, done }
     }
 
     /// Takes what has come in at port `port`. Says whether anything had.
@@ -219,6 +229,7 @@ impl Receiver {
                 prefetch_read(far.as_slice().as_ptr(), HEADERS.min(far.len()));
             }
             let from = From { port, lcore: self.lcore, finder: &self.finder };
+            self.ahead.come_to(at, mbufs, &from, shard, around.memory);
             let mut ahead = mbufs.get(at + REST_AHEAD).map_or(&[][..], rest_of);
             if mbuf.len() < LARGE {
                 prefetch_read(ahead.as_ptr(), ahead.len());
@@ -234,6 +245,7 @@ impl Receiver {
                 }
             }
         }
+        self.ahead.end(mbufs.last().map(Mbuf::as_slice));
         if leaving != 0 {
             self.send_off(port, leaving, &ways, shard);
         }

@@ -104,6 +104,19 @@ impl Qp {
         self.service.send_depth()
     }
 
+    /// What posting the next `count` send work requests will write, as far as it lies in one piece:
+    /// for who wants it to be in a cache by then.
+    #[inline]
+    pub fn next_send_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
+        self.service.sq().next_slots(count)
+    }
+
+    /// The same of receive work requests.
+    #[inline]
+    pub fn next_recv_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
+        self.service.rq().next_slots(count)
+    }
+
     /// Receive work requests in the queue. With an SRQ: those taken from it and not completed.
     #[inline]
     pub fn recv_wrs(&self) -> u32 {

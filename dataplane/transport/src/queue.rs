@@ -73,6 +73,15 @@ impl<W: Copy> WorkQueue<W> {
         self.sges[first..][..sges.len()].copy_from_slice(sges);
     }
 
+    /// Where the next `count` WQEs and their elements will be, as far as they lie in one piece.
+    #[inline]
+    pub(crate) fn next_slots(&self, count: usize) -> (&[Option<W>], &[Sge]) {
+        let wqes = self.wqes.next_slots(count);
+        let (first, len) = (self.wqes.slot(self.wqes.tail()), wqes.len());
+        let max_sge = usize::from(self.max_sge);
+        (wqes, &self.sges[first * max_sge..][..len * max_sge])
+    }
+
     /// The first `count` elements of the WQE at a position.
     #[inline]
     pub(crate) fn sges(&self, at: u32, count: u8) -> &[Sge] {

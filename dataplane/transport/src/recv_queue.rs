@@ -32,6 +32,12 @@ impl RecvQueue {
         self.work.wqes.len()
     }
 
+    /// Where the next `count` WQEs will be, and their scatter lists.
+    #[inline]
+    pub(crate) fn next_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
+        self.work.next_slots(count)
+    }
+
     pub(crate) fn post(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
         if self.work.is_shared {
             return Err(PostError::HasSrq);

@@ -50,6 +50,12 @@ impl<T: Copy> Ring<T> {
         self.slots.len()
     }
 
+    /// The slots that the next `count` elements will have, as far as they lie in one piece.
+    pub(crate) fn next_slots(&self, count: usize) -> &[Option<T>] {
+        let slots = &self.slots[self.slot(self.tail)..];
+        &slots[..count.min(slots.len())]
+    }
+
     /// Appends and returns the position. The caller has seen that there is room.
     pub(crate) fn push(&mut self, value: T) -> u32 {
         assert!((self.len() as usize) < self.slots.len(), "push to a full ring");
@@ -128,6 +134,20 @@ mod tests {
             assert_eq!(ring.pop(), Some(&(round + 1000)));
             assert!(ring.is_empty());
         }
+    }
+
+    #[test]
+    fn the_next_slots_are_those_that_are_pushed_to() {
+        let mut ring = Ring::new(4);
+        for (pushed, left) in [4, 3, 2, 1, 4].into_iter().enumerate() {
+            let next = ring.next_slots(8);
+            assert_eq!(next.len(), left, "to the end of the slots");
+            let place = next.as_ptr();
+            let at = ring.push(pushed);
+            assert!(std::ptr::eq(place, &raw const ring.slots[ring.slot(at)]));
+            ring.pop();
+        }
+        assert_eq!(ring.next_slots(2).len(), 2);
     }
 
     #[test]

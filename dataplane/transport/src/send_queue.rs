@@ -47,6 +47,12 @@ impl SendQueue {
         self.work.wqes.len()
     }
 
+    /// Where the next `count` WQEs will be, and their scatter/gather lists.
+    #[inline]
+    pub(crate) fn next_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
+        self.work.next_slots(count)
+    }
+
     #[inline]
     pub(crate) fn front(&self) -> Option<&SendWqe> {
         self.work.wqes.front()

@@ -13,7 +13,7 @@ use crate::ethernet::{EtherType, Ethernet, Vlan};
 use crate::ipv4::{self, Ipv4};
 use crate::ipv6::{self, Ipv6};
 use crate::udp::Udp;
-use crate::{Bth, Gid, Icrc, Mac, Packet, ParseError};
+use crate::{Bth, Gid, Icrc, Mac, Packet, ParseError, Qpn};
 
 /// A frame, sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,20 @@ impl<'a> Frame<'a> {
             EtherType::IPV6 => parse_ipv6(&ethernet, l3),
             other => Ok(Frame::Other(Other::EtherType(other))),
         }
+    }
+
+    /// The number of the QP that a frame would be for if it were a sound RoCEv2 packet: a guess
+    /// before its turn comes to be parsed, from the few bytes that tell.
+    #[inline]
+    pub fn likely_dest_qpn(frame: &[u8]) -> Option<Qpn> {
+        let (ethernet, l3) = Ethernet::parse(frame).ok()?;
+        let ip_len = match ethernet.ether_type {
+            EtherType::IPV4 => Ipv4::LEN,
+            EtherType::IPV6 => Ipv6::LEN,
+            _ => return None,
+        };
+        let bth = l3.get(ip_len + Udp::LEN..)?.first_chunk()?;
+        Bth::parse(bth).ok().map(|bth| bth.dest_qpn)
     }
 }
 

@@ -7,6 +7,8 @@
 //! that is in no cache when its turn comes.
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use crate::mr_table::Access;
+use crate::prefetch::prefetch_slots;
 use crate::sync::{Ordering, fence};
 use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
 
@@ -128,6 +130,27 @@ impl Drop for RecvBatch<'_> {
 }
 
 impl RecvQueueFeed {
+    /// Fetches where its ring has what.
+    #[inline]
+    pub(crate) fn prefetch_ring(&self) {
+        self.ring.prefetch();
+    }
+
+    /// Fetches what was posted, and where the QP will have it.
+    #[inline]
+    pub(crate) fn prefetch_posted(&self, qp: &Qp) {
+        self.ring.prefetch_posted();
+        let (wqes, sges) = qp.next_recv_slots(IN_CORE as usize);
+        prefetch_slots(wqes);
+        prefetch_slots(sges);
+    }
+
+    /// Fetches the memory that the next receive names, and what is known of it.
+    #[inline]
+    pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
+        self.ring.prefetch_memory(memory);
+    }
+
     /// Is nothing waiting?
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

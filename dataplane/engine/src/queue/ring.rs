@@ -8,7 +8,8 @@
 
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
-use crate::prefetch::prefetch_read;
+use crate::mr_table::Access;
+use crate::prefetch::{prefetch_read, prefetch_value};
 use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
 use std::sync::Arc;
 use std::{iter, ptr, slice};
@@ -89,7 +90,7 @@ struct Queued<W> {
 
 /// How many posted requests are fetched ahead of a QP's turn: the processor sees by itself that it
 /// goes on so.
-const POSTED_AHEAD: usize = 16;
+pub(crate) const POSTED_AHEAD: usize = 16;
 
 const NO_SGE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
 
@@ -218,8 +219,7 @@ impl<W: Copy> RingFeed<W> {
     /// Fetches the ring's positions and the place of its requests.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let ring = self.wrs.buffer();
-        prefetch_read(ptr::from_ref(ring).cast(), size_of_val(ring));
+        prefetch_value(self.wrs.buffer());
     }
 
     /// Fetches the oldest requests.
@@ -230,10 +230,12 @@ impl<W: Copy> RingFeed<W> {
         }
     }
 
-    /// The first SGE of the oldest request.
+    /// Fetches the first memory that the oldest request names, and what is known of it.
     #[inline]
-    pub(crate) fn next_sge(&self) -> Option<Sge> {
-        self.wrs.peek().ok().filter(|oldest| oldest.num_sge > 0).map(|oldest| oldest.first)
+    pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
+        if let Ok(Queued { num_sge: 1.., first, .. }) = self.wrs.peek() {
+            memory.prefetch(first.lkey.0, first.va);
+        }
     }
 
     /// Takes up to `limit` requests in the order of their posting.

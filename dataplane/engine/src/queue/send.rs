@@ -4,8 +4,9 @@
 //! - A refused post changes nothing.
 //! - The rules checked here are the core's; the state is checked again there, where it is exact.
 
-use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use super::ring::{POSTED_AHEAD, QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;
+use crate::prefetch::prefetch_slots;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
 
@@ -202,18 +203,19 @@ impl SendQueueFeed {
         self.ring.prefetch();
     }
 
-    /// Fetches what was posted.
+    /// Fetches what was posted, and where the QP will have it.
     #[inline]
-    pub(crate) fn prefetch_posted(&self) {
+    pub(crate) fn prefetch_posted(&self, qp: &Qp) {
         self.ring.prefetch_posted();
+        let (wqes, sges) = qp.next_send_slots(POSTED_AHEAD);
+        prefetch_slots(wqes);
+        prefetch_slots(sges);
     }
 
     /// Fetches the memory that the next request names, and what is known of it.
     #[inline]
     pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
-        if let Some(sge) = self.ring.next_sge() {
-            memory.prefetch(sge.lkey.0, sge.va);
-        }
+        self.ring.prefetch_memory(memory);
     }
 
     /// The doorbell was rung for it.

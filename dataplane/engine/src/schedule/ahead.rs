@@ -4,11 +4,10 @@
 //! the one before: the context, the ring of what was posted, the requests in it, their memory. So
 //! each is fetched a turn after the one that it is found by.
 //!
-//! Not here: what a QP needs for a packet that comes ([`crate::rx`]).
+//! Not here: what QPs need for the packets that come (`rx::ahead`).
 
-use crate::context::QpContext;
 use crate::mr_table::Access;
-use crate::prefetch::prefetch_read;
+use crate::prefetch::prefetch_value;
 use crate::shard::Shard;
 use std::collections::VecDeque;
 
@@ -18,13 +17,13 @@ impl Shard {
     pub(super) fn look_ahead(&self, active: &VecDeque<u32>, memory: &Access<'_>) {
         let ahead = |turns: usize| active.get(turns - 1).and_then(|&index| self.get(index));
         if let Some(context) = ahead(4) {
-            prefetch_read(std::ptr::from_ref(context).cast(), size_of::<QpContext>());
+            prefetch_value(context);
         }
         if let Some(context) = ahead(3) {
             context.queues.sq.prefetch_ring();
         }
         if let Some(context) = ahead(2) {
-            context.queues.sq.prefetch_posted();
+            context.queues.sq.prefetch_posted(&context.qp);
         }
         if let Some(context) = ahead(1) {
             context.queues.sq.prefetch_memory(memory);

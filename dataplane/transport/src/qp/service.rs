@@ -7,6 +7,7 @@ use crate::env::{Env, Output};
 use crate::queue::QpCaps;
 use crate::rc::{self, Rc};
 use crate::recv_queue::RecvQueue;
+use crate::send_queue::SendQueue;
 use crate::time::Instant;
 use crate::uc::{self, Uc};
 use crate::ud::{self, Ud};
@@ -70,6 +71,11 @@ impl Service {
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         each!(self, roles => roles.requester.is_quiet())
+    }
+
+    #[inline]
+    pub(super) fn sq(&self) -> &SendQueue {
+        each!(self, roles => &roles.requester.sq)
     }
 
     #[inline]

@@ -33,6 +33,7 @@ fn every_opcode_on_every_path_is_sorted_and_read() {
             assert!(datagram.icrc_ok());
             let packet = datagram.packet().unwrap();
             assert_eq!(packet.bth.opcode, opcode);
+            assert_eq!(Frame::likely_dest_qpn(&bytes), Some(packet.bth.dest_qpn));
             assert!((1..).zip(packet.payload).all(|(n, byte)| n as u8 == *byte));
             assert_eq!(datagram.l3.len(), bytes.len() - encap.template().l3_offset as usize);
         }
@@ -44,8 +45,11 @@ fn a_frame_cut_anywhere_is_an_error() {
     for encap in encaps() {
         for opcode in opcodes() {
             let bytes = plain_frame(&encap, opcode);
+            let whole = Frame::likely_dest_qpn(&bytes);
             for len in 0..bytes.len() {
                 assert!(Frame::parse(&bytes[..len]).is_err(), "{opcode} at {len}");
+                let guess = Frame::likely_dest_qpn(&bytes[..len]);
+                assert!(guess.is_none() || guess == whole, "{opcode} at {len}");
             }
         }
     }

@@ -1,0 +1,155 @@
+//! What the QPs of the next frames will need, fetched while the frames before are dealt with.
+//!
+//! As before a turn to send (`schedule::ahead`) each piece is found by way of the one before, so it
+//! is fetched some frames after that one. A QP's frames mostly stand together: only the first of
+//! them is looked at, and none where all are one QP's.
+//!
+//! Not here: the frames themselves ([`super`]).
+
+use super::{BATCH, Frame, From, Mbuf, Qpn, Shard};
+use crate::mr_table::Access;
+use crate::prefetch::prefetch_value;
+
+/// How many frames ahead a QP's context is fetched; the frame's own first line was before.
+const CONTEXT: usize = 6;
+/// How many frames after the context it is fetched where the QP's receives are.
+const RING: usize = 2;
+/// The same of the receives.
+const POSTED: usize = 3;
+/// The same of the memory of the first.
+const MEMORY: usize = 5;
+
+/// Which QPs the frames of a burst are for.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// The last two bursts ended with frames for different QPs.
+    many: bool,
+    /// For which the last burst ended.
+    end: Option<Qpn>,
+    /// For which the frame is that was looked at last.
+    last: Option<Qpn>,
+    /// The slot of each frame's QP, unless the frame before is for the same.
+    fresh: [Option<u32>; BATCH],
+}
+
+impl Ahead {
+    pub(super) fn new() -> Ahead {
+        Ahead { many: false, end: None, last: None, fresh: [None; BATCH] }
+    }
+
+    /// The frame at a place of the burst is about to be dealt with.
+    #[inline]
+    pub(super) fn come_to(
+        &mut self,
+        at: usize,
+        burst: &[Mbuf],
+        from: &From<'_>,
+        shard: &Shard,
+        memory: &Access<'_>,
+    ) {
+        if !self.many {
+            return;
+        }
+        let begin = if at == 0 { 0 } else { at + CONTEXT };
+        for at in begin..=at + CONTEXT {
+            self.look_at(at, burst, from, shard, memory);
+        }
+    }
+
+    /// All of the burst is dealt with, of which this was the last frame.
+    #[inline]
+    pub(super) fn end(&mut self, last: Option<&[u8]>) {
+        let end = last.and_then(Frame::likely_dest_qpn);
+        self.many = end != self.end;
+        (self.end, self.last) = (end, end);
+    }
+
+    /// Fetches the first piece for the frame at this place, and the others for those before it.
+    #[inline]
+    fn look_at(
+        &mut self,
+        at: usize,
+        burst: &[Mbuf],
+        from: &From<'_>,
+        shard: &Shard,
+        memory: &Access<'_>,
+    ) {
+        self.find(at, burst.get(at).map(Mbuf::as_slice), from);
+        let before = |frames: usize| {
+            let fresh = self.fresh.get(at.checked_sub(frames)?)?;
+            shard.get((*fresh)?)
+        };
+        if let Some(context) = before(0) {
+            prefetch_value(context);
+        }
+        if let Some(context) = before(RING) {
+            context.queues.rq.borrow().prefetch_ring();
+        }
+        if let Some(context) = before(POSTED) {
+            context.queues.rq.borrow().prefetch_posted(&context.qp);
+        }
+        if let Some(context) = before(MEMORY) {
+            context.queues.rq.borrow().prefetch_memory(memory);
+        }
+    }
+
+    /// Looks whom the frame at this place is for.
+    #[inline]
+    fn find(&mut self, at: usize, frame: Option<&[u8]>, from: &From<'_>) {
+        let Some(fresh) = self.fresh.get_mut(at) else { return };
+        let qpn = frame.and_then(Frame::likely_dest_qpn);
+        *fresh = qpn.filter(|_| qpn != self.last).and_then(|qpn| from.find_own(qpn));
+        self.last = qpn;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Numbers;
+    use crate::qp_table::{Place, QpFinder, QpTable};
+    use std::sync::Arc;
+
+    /// As much of a frame as tells whom it is for.
+    fn frame(qpn: Qpn) -> [u8; 54] {
+        let mut frame = [0; 54];
+        frame[12] = 0x08;
+        frame[46..50].copy_from_slice(&qpn.value().to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn the_first_frame_of_each_run_for_an_own_qp_is_looked_at() {
+        let numbers = Numbers::random(8).unwrap();
+        let table = QpTable::new(8, numbers.clone());
+        let qpns = [0, 1, 2].map(|index| Qpn::new(numbers.qpn(index, 0)));
+        for (index, owner) in [(0, 0), (1, 0), (2, 1)] {
+            table.publish(qpns[index as usize], Place { index, owner });
+        }
+        let finder = QpFinder::new(Arc::new(table));
+        let from = From { port: 0, lcore: 0, finder: &finder };
+        let [a, b, elsewhere] = qpns.map(frame);
+        let mut ahead = Ahead::new();
+        let found = |ahead: &mut Ahead, frames: &[&[u8]]| {
+            (0..=frames.len()).for_each(|at| ahead.find(at, frames.get(at).copied(), &from));
+            ahead.fresh[..=frames.len()].to_vec()
+        };
+        let frames: [&[u8]; 7] = [&a, &a, &b, &elsewhere, &b, b"ARP", &b];
+        let first = [Some(0), None, Some(1), None, Some(1), None, Some(1), None];
+        assert_eq!(found(&mut ahead, &frames), first);
+        ahead.end(Some(&b));
+        // Nothing is left of the longer burst before, whose last frame's QP is still near.
+        assert_eq!(found(&mut ahead, &[&b, &a]), [None, Some(0), None]);
+    }
+
+    #[test]
+    fn nothing_is_looked_at_while_all_bursts_end_with_one_qp() {
+        let [a, b] = [Qpn::new(5), Qpn::new(6)].map(frame);
+        let mut ahead = Ahead::new();
+        let ends = [&a, &a, &b, &a, &a].map(|last| {
+            ahead.end(Some(last));
+            ahead.many
+        });
+        assert_eq!(ends, [true, false, true, true, false]);
+    }
+}
