@@ -13,9 +13,9 @@
 //! ([`looped`]).
 //!
 //! Invariants
-//! - No byte of a packet is believed before its invariant CRC is verified. A packet that was handed
-//!   over has been verified by who handed it over, and one that has not left has nothing to be
-//!   verified.
+//! - No byte of a packet is believed before its invariant CRC is verified: until then it is only
+//!   guessed from them what to fetch ([`ahead`]). A packet that was handed over has been verified by
+//!   who handed it over, and one that has not left has nothing to be verified.
 //! - An early exit has a [`DropReason`], which is counted. A frame is freed by who drops it, all of
 //!   a burst at once.
 //!

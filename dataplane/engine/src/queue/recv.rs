@@ -8,7 +8,6 @@
 
 use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;
-use crate::prefetch::prefetch_slots;
 use crate::sync::{Ordering, fence};
 use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
 
@@ -139,10 +138,7 @@ impl RecvQueueFeed {
     /// Fetches what was posted, and where the QP will have it.
     #[inline]
     pub(crate) fn prefetch_posted(&self, qp: &Qp) {
-        self.ring.prefetch_posted();
-        let (wqes, sges) = qp.next_recv_slots(IN_CORE as usize);
-        prefetch_slots(wqes);
-        prefetch_slots(sges);
+        self.ring.prefetch_posted(qp.next_recv_slots(IN_CORE as usize));
     }
 
     /// Fetches the memory that the next receive names, and what is known of it.

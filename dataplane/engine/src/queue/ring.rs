@@ -9,7 +9,7 @@
 use super::MAX_SGE;
 use crate::doorbell::Doorbell;
 use crate::mr_table::Access;
-use crate::prefetch::{prefetch_read, prefetch_value};
+use crate::prefetch::{prefetch_read, prefetch_slots, prefetch_value};
 use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
 use std::sync::Arc;
 use std::{iter, ptr, slice};
@@ -222,9 +222,11 @@ impl<W: Copy> RingFeed<W> {
         prefetch_value(self.wrs.buffer());
     }
 
-    /// Fetches the oldest requests.
+    /// Fetches the oldest requests, and where the core will have them.
     #[inline]
-    pub(crate) fn prefetch_posted(&self) {
+    pub(crate) fn prefetch_posted(&self, (wqes, sges): (&[impl Sized], &[Sge])) {
+        prefetch_slots(wqes);
+        prefetch_slots(sges);
         if let Ok(oldest) = self.wrs.peek() {
             prefetch_read(ptr::from_ref(oldest).cast(), POSTED_AHEAD * size_of::<Queued<W>>());
         }

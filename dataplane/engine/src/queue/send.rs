@@ -6,7 +6,6 @@
 
 use super::ring::{POSTED_AHEAD, QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;
-use crate::prefetch::prefetch_slots;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
 
@@ -206,10 +205,7 @@ impl SendQueueFeed {
     /// Fetches what was posted, and where the QP will have it.
     #[inline]
     pub(crate) fn prefetch_posted(&self, qp: &Qp) {
-        self.ring.prefetch_posted();
-        let (wqes, sges) = qp.next_send_slots(POSTED_AHEAD);
-        prefetch_slots(wqes);
-        prefetch_slots(sges);
+        self.ring.prefetch_posted(qp.next_send_slots(POSTED_AHEAD));
     }
 
     /// Fetches the memory that the next request names, and what is known of it.
