@@ -37,7 +37,8 @@ impl Ahead {
         Ahead { many: false, end: None, last: None, fresh: [None; BATCH] }
     }
 
-    /// The frame at a place of the burst is about to be dealt with.
+    /// The frame at a place of the burst is about to be dealt with. Fetches the first piece for the
+    /// one that is so far ahead, and the others for those between.
     #[inline]
     pub(super) fn come_to(
         &mut self,
@@ -52,7 +53,23 @@ impl Ahead {
         }
         let begin = if at == 0 { 0 } else { at + CONTEXT };
         for at in begin..=at + CONTEXT {
-            self.look_at(at, burst, from, shard, memory);
+            self.find(at, burst.get(at).map(Mbuf::as_slice), from);
+            let before = |frames: usize| {
+                let fresh = self.fresh.get(at.checked_sub(frames)?)?;
+                shard.get((*fresh)?)
+            };
+            if let Some(context) = before(0) {
+                prefetch_value(context);
+            }
+            if let Some(context) = before(RING) {
+                context.queues.rq.borrow().prefetch_ring();
+            }
+            if let Some(context) = before(POSTED) {
+                context.queues.rq.borrow().prefetch_posted(&context.qp);
+            }
+            if let Some(context) = before(MEMORY) {
+                context.queues.rq.borrow().prefetch_memory(memory);
+            }
         }
     }
 
@@ -62,35 +79,6 @@ impl Ahead {
         let end = last.and_then(Frame::likely_dest_qpn);
         self.many = end != self.end;
         (self.end, self.last) = (end, end);
-    }
-
-    /// Fetches the first piece for the frame at this place, and the others for those before it.
-    #[inline]
-    fn look_at(
-        &mut self,
-        at: usize,
-        burst: &[Mbuf],
-        from: &From<'_>,
-        shard: &Shard,
-        memory: &Access<'_>,
-    ) {
-        self.find(at, burst.get(at).map(Mbuf::as_slice), from);
-        let before = |frames: usize| {
-            let fresh = self.fresh.get(at.checked_sub(frames)?)?;
-            shard.get((*fresh)?)
-        };
-        if let Some(context) = before(0) {
-            prefetch_value(context);
-        }
-        if let Some(context) = before(RING) {
-            context.queues.rq.borrow().prefetch_ring();
-        }
-        if let Some(context) = before(POSTED) {
-            context.queues.rq.borrow().prefetch_posted(&context.qp);
-        }
-        if let Some(context) = before(MEMORY) {
-            context.queues.rq.borrow().prefetch_memory(memory);
-        }
     }
 
     /// Looks whom the frame at this place is for.
