@@ -6,7 +6,7 @@ use crate::command::command_rings;
 use crate::config::{EngineConfig, PortBinding};
 use crate::control::{ControlParts, LcoreLink};
 use crate::counters::CounterBlock;
-use crate::doorbell::Doorbell;
+use crate::doorbell::{Doorbell, DoorbellReader};
 use crate::engine::EngineError;
 use crate::events::{EventChannel, Subject};
 use crate::key::Numbers;
@@ -80,7 +80,7 @@ pub(crate) fn assemble(
             clock,
             commands: receiver,
             receiver: Receiver::new(number, Arc::clone(&table), Arc::clone(&exits)),
-            doorbell: Arc::clone(&doorbell),
+            doorbell: DoorbellReader::new(Arc::clone(&doorbell)),
             shard: Shard::new(number, max_qps, Arc::clone(&table), Arc::clone(&block)),
             lanes: lanes(number, &ports, max_qps)?,
             tables: tables.clone(),

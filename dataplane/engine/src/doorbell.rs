@@ -1,49 +1,104 @@
-//! How a post wakes an lcore: the lcore looks at one queue of QP indices, not at all its QPs.
+//! How a post wakes an lcore: the lcore looks at one list of QP indices, not at all its QPs.
+//!
+//! ```text
+//!   ring:  newest ─▶ QP ─▶ QP ─▶ QP        each QP has its place, so nothing is allocated
+//!   next:  takes the list as it is, turns it round, and gives the oldest first
+//! ```
 //!
 //! Invariants
-//! - A QP is in the queue at most once, by its flag; so a queue as long as there are QPs never
-//!   overflows.
-//! - What was posted before a ring is seen by the lcore when it takes the QP from the queue after
+//! - A QP is in a list at most once, by its flag.
+//! - A list is whole at any time, and the lcore takes all of it at once: it never waits for a thread
+//!   that was stopped in the middle of a ring, and nobody's ring behind that is kept waiting.
+//! - What was posted before a ring is seen by the lcore when it takes the QP from the list after
 //!   it: either the ring put the QP there, or it found the flag up, and then the QP is still to be
 //!   taken. The flag's read-modify-writes order the two.
 
-use crate::sync::{ArrayQueue, AtomicBool, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
 
-/// A flag, and a place in the queue: an index and a stamp of a word.
-pub(crate) const BYTES_PER_QP: usize = size_of::<AtomicBool>() + 2 * size_of::<usize>();
+/// What each QP takes.
+pub(crate) const BYTES_PER_QP: usize = size_of::<Bell>();
+
+/// No QP: there are fewer.
+const NOBODY: u32 = u32::MAX;
 
 /// The QPs of one lcore that have something new in their queues.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    queue: ArrayQueue<u32>,
-    rung: Box<[AtomicBool]>,
+    /// The QP that was rung for last, of those that the lcore has not taken.
+    newest: AtomicU32,
+    bells: Box<[Bell]>,
+}
+
+/// A QP's place.
+#[derive(Debug)]
+struct Bell {
+    is_rung: AtomicBool,
+    /// The next in the list, which is written by who is in a ring of this QP, then by the lcore.
+    next: AtomicU32,
+}
+
+/// The lcore's end.
+#[derive(Debug)]
+pub(crate) struct DoorbellReader {
+    doorbell: Arc<Doorbell>,
+    /// The first of those that were taken and not yet given.
+    oldest: u32,
 }
 
 impl Doorbell {
     /// For QP indices 0 to `qps − 1`.
     pub(crate) fn new(qps: u32) -> Doorbell {
-        let rung = (0..qps).map(|_| AtomicBool::new(false)).collect();
-        Doorbell { queue: ArrayQueue::new(qps.max(1) as usize), rung }
+        let bell = |_| Bell { is_rung: AtomicBool::new(false), next: AtomicU32::new(NOBODY) };
+        Doorbell { newest: AtomicU32::new(NOBODY), bells: (0..qps).map(bell).collect() }
     }
 
     /// Tells the lcore to look at QP `index`. Any thread may.
     #[inline]
     pub(crate) fn ring(&self, index: u32) {
-        if !self.rung[index as usize].swap(true, Ordering::AcqRel) {
-            let pushed = self.queue.push(index);
-            debug_assert!(pushed.is_ok(), "each index is in the queue at most once");
+        let bell = &self.bells[index as usize];
+        if bell.is_rung.swap(true, Ordering::AcqRel) {
+            return;
         }
+        // Pairs with `take`: who takes the list finds where it goes on.
+        let _ = self.newest.fetch_update(Ordering::Release, Ordering::Relaxed, |newest| {
+            bell.next.store(newest, Ordering::Relaxed);
+            Some(index)
+        });
+    }
+}
+
+impl DoorbellReader {
+    /// The only one of that doorbell.
+    pub(crate) fn new(doorbell: Arc<Doorbell>) -> DoorbellReader {
+        DoorbellReader { doorbell, oldest: NOBODY }
     }
 
-    /// The next QP to look at. Only the lcore calls it.
+    /// The next QP to look at.
     #[inline]
-    pub(crate) fn next(&self) -> Option<u32> {
-        if self.queue.is_empty() {
-            return None;
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        if self.oldest == NOBODY {
+            self.take();
         }
-        let index = self.queue.pop()?;
-        self.rung[index as usize].swap(false, Ordering::AcqRel);
+        let index = self.oldest;
+        let bell = self.doorbell.bells.get(index as usize)?;
+        self.oldest = bell.next.load(Ordering::Relaxed);
+        bell.is_rung.swap(false, Ordering::AcqRel);
         Some(index)
+    }
+
+    /// Takes the list and turns it round.
+    fn take(&mut self) {
+        let Doorbell { newest, bells } = &*self.doorbell;
+        if newest.load(Ordering::Relaxed) == NOBODY {
+            return;
+        }
+        let mut newest = newest.swap(NOBODY, Ordering::Acquire);
+        while let Some(bell) = bells.get(newest as usize) {
+            let next = bell.next.load(Ordering::Relaxed);
+            bell.next.store(self.oldest, Ordering::Relaxed);
+            (self.oldest, newest) = (newest, next);
+        }
     }
 }
 
@@ -51,16 +106,41 @@ impl Doorbell {
 mod tests {
     use super::*;
     use crate::sync::AtomicU64;
-    use std::sync::Arc;
 
     #[test]
     fn rings_before_the_lcore_looks_are_one() {
-        let doorbell = Doorbell::new(8);
+        let doorbell = Arc::new(Doorbell::new(8));
+        let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
+        assert_eq!(reader.next(), None);
         (0..3).for_each(|_| doorbell.ring(5));
         doorbell.ring(2);
-        assert_eq!([doorbell.next(), doorbell.next(), doorbell.next()], [Some(5), Some(2), None]);
+        assert_eq!([reader.next(), reader.next(), reader.next()], [Some(5), Some(2), None]);
         doorbell.ring(5);
-        assert_eq!(doorbell.next(), Some(5));
+        assert_eq!(reader.next(), Some(5));
+    }
+
+    #[test]
+    fn who_rings_again_comes_behind_those_who_wait() {
+        let doorbell = Arc::new(Doorbell::new(8));
+        let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
+        (0..4).for_each(|index| doorbell.ring(index));
+        let mut given = Vec::new();
+        for _ in 0..6 {
+            given.extend(reader.next());
+            doorbell.ring(given[0]);
+        }
+        assert_eq!(given, [0, 1, 2, 3, 0, 0], "in the order of their rings");
+    }
+
+    /// The flag is up, and the QP in no list yet: there the ringing thread was stopped.
+    #[test]
+    fn a_ring_that_stopped_in_the_middle_keeps_nobody_waiting() {
+        let doorbell = Arc::new(Doorbell::new(3));
+        let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
+        doorbell.ring(0);
+        doorbell.bells[1].is_rung.store(true, Ordering::Relaxed);
+        doorbell.ring(2);
+        assert_eq!([reader.next(), reader.next(), reader.next()], [Some(0), Some(2), None]);
     }
 
     /// Producers post (count up) and ring; the lcore takes everything posted when it is rung. At
@@ -70,6 +150,7 @@ mod tests {
         const QPS: u32 = 4;
         const POSTS: u64 = 100_000;
         let doorbell = Arc::new(Doorbell::new(QPS));
+        let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         let posted: Arc<Vec<AtomicU64>> = Arc::new((0..QPS).map(|_| AtomicU64::new(0)).collect());
         let producers: Vec<_> = (0..QPS)
             .map(|index| {
@@ -84,7 +165,7 @@ mod tests {
             .collect();
         let mut taken = [0; QPS as usize];
         let mut look = || {
-            while let Some(index) = doorbell.next() {
+            while let Some(index) = reader.next() {
                 taken[index as usize] = posted[index as usize].load(Ordering::Acquire);
             }
         };

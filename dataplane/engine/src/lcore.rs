@@ -15,7 +15,7 @@
 
 use crate::clock::Clock;
 use crate::command::{Command, CommandReceiver, Reply};
-use crate::doorbell::Doorbell;
+use crate::doorbell::DoorbellReader;
 use crate::events::{EventGuard, EventKind};
 use crate::mbuf::Mbuf;
 use crate::mr_table::{Access, MrReader};
@@ -59,7 +59,7 @@ pub(crate) struct Duties {
     pub(crate) clock: Clock,
     pub(crate) commands: CommandReceiver,
     pub(crate) receiver: Receiver,
-    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) doorbell: DoorbellReader,
     pub(crate) shard: Shard,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) tables: Tables,
@@ -244,6 +244,7 @@ mod tests {
     use crate::command::{CommandSender, command_rings};
     use crate::context::{QpContext, Queues, Route};
     use crate::counters::CounterBlock;
+    use crate::doorbell::Doorbell;
     use crate::events::{EventChannel, Subject};
     use crate::key::Numbers;
     use crate::mr_table::MrTable;
@@ -282,7 +283,7 @@ mod tests {
             clock: Clock::new(),
             commands,
             receiver: Receiver::new(0, Arc::clone(&table), exits),
-            doorbell: Arc::new(Doorbell::new(1)),
+            doorbell: DoorbellReader::new(Arc::new(Doorbell::new(1))),
             shard: Shard::new(0, 1, table, Arc::new(CounterBlock::new())),
             lanes: Vec::new(),
             tables,
@@ -302,7 +303,7 @@ mod tests {
         let srq = Arc::new(SharedReceiveQueue::new(Pd(1), 1, 1, srq).unwrap());
         let cq = CompletionQueue::new(1, None).unwrap();
         let shared = Arc::new(QpShared::new());
-        let doorbell = Arc::clone(&lcore.duties.doorbell);
+        let doorbell = Arc::new(Doorbell::new(1));
         let ring =
             RingSpec { shared: Arc::clone(&shared), doorbell, index: 0, depth: 1, max_sge: 1 };
         let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });
