@@ -22,7 +22,7 @@ SECOND_END_SECONDS = 10
 STARVED_SECONDS = 0.4
 # perftest's server listens anew once all is agreed, and its client does not wait for that: within a
 # millisecond or two it connects, and gives up or crashes if it is refused, on Soft-RoCE as well.
-MANAGED_ATTEMPTS = 10
+MANAGED_ATTEMPTS = 30
 SERVER, CLIENT = "server", "client"
 LOOPBACK = "127.0.0.1"
 
