@@ -99,7 +99,8 @@ impl Packets {
     #[inline]
     pub(super) fn take(&mut self, frame: &[u8]) {
         let Some((covered, sum)) = frame[L3..].split_last_chunk::<ICRC_LEN>() else { return };
-        let icrc = Icrc::of_with(covered, |sum, payload| summed(payload, sum));
+        let Some((headers, payload)) = covered.split_at_checked(PAYLOAD - L3) else { return };
+        let icrc = Icrc::of(headers).map(|sum| summed(payload, sum));
         if frame.len() == PACKET_OVERHEAD + self.mtu && icrc.map(Icrc::to_bytes) == Some(*sum) {
             let place = self.advance();
             self.message[place].copy_from_slice(&frame[PAYLOAD..PAYLOAD + self.mtu]);

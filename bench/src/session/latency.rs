@@ -84,7 +84,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
 
     /// The server of SEND and WRITE.
     fn follow_and_hear(&mut self) -> Result<Quantiles, BenchError> {
-        let (messages, _) = self.follow(u64::MAX)?;
+        let messages = self.follow(u64::MAX, || ())?;
         match self.finished {
             Some(finished) if finished == messages => self.hear_report(),
             _ => Err(out_of_step()),
@@ -186,26 +186,26 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok((number, latency))
     }
 
-    /// Answers `limit` messages, or until the other end has finished; the messages each way, and
-    /// the round trips as seen from here.
-    pub(super) fn follow(&mut self, limit: u64) -> Result<(u64, Latency), BenchError> {
-        let (clock, mut latency, mut number) = (self.bench.clock, Latency::new(), 0);
-        let mut begin = None;
+    /// Answers `limit` messages, or until the other end has finished; the messages each way. Each
+    /// answer leaves after `answering`.
+    pub(super) fn follow(
+        &mut self,
+        limit: u64,
+        mut answering: impl FnMut(),
+    ) -> Result<u64, BenchError> {
+        let mut number = 0;
         while number < limit && self.await_message(number, false)? {
-            if let Some(begin) = begin {
-                latency.record(clock.now() - begin);
-            }
             if self.bench.plan.verify {
                 self.check_incoming(number)?;
             }
             // Not before: the message that has come tells that our last one has left.
             self.lay_out(number)?;
-            begin = Some(clock.now());
+            answering();
             self.post(number, 0, Operands::default())?;
             self.repost()?;
             number += 1;
         }
-        Ok((number, latency))
+        Ok(number)
     }
 
     /// Asks the other end's stack; the messages, their round trips, and the word that atomic

@@ -28,7 +28,7 @@ use crate::node::Node;
 use crate::pin::Side;
 use crate::plan::{Measure, Operation, Plan};
 use crate::report::Row;
-use crate::stats::Bandwidth;
+use crate::stats::{Bandwidth, Latency};
 use std::time::{Duration, Instant};
 
 /// The other end is measuring, for as long as it likes; that it leaves is noticed.
@@ -249,11 +249,21 @@ impl Test<'_, '_> {
             _ => Side::Client,
         };
         let (leads, asks) = (self.bench.side == leader, plan.operation.is_answered_by_stack());
+        let clock = self.bench.clock;
         let mut end = PingPong::new(&mut self.bench, size);
         let (latency, parts) = match (asks, leads) {
             (true, _) => (end.ask()?.1, 1.0),
             (false, true) => (end.lead()?.1, 2.0),
-            (false, false) => (end.follow(plan.amount.iterations().unwrap_or(u64::MAX))?.1, 2.0),
+            (false, false) => {
+                let (mut latency, mut last) = (Latency::new(), None);
+                end.follow(plan.amount.iterations().unwrap_or(u64::MAX), || {
+                    let now = clock.now();
+                    if let Some(last) = last.replace(now) {
+                        latency.record(now - last);
+                    }
+                })?;
+                (latency, 2.0)
+            }
         };
         // By time, the other end may have left before it acknowledged.
         if plan.amount.iterations().is_some() {

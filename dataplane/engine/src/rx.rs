@@ -40,7 +40,7 @@ use ahead::Ahead;
 use deliver::{deliver, deliver_verified, sort_reserved};
 use std::sync::Arc;
 use uroce_transport::{DropReason, Inbound};
-use uroce_wire::{Bth, Datagram, Frame, Packet, ParseError, Qpn, Service};
+use uroce_wire::{Bth, Datagram, Frame, OuterSums, Packet, ParseError, Qpn, Service};
 
 /// Bursts of one port in one turn; a port that has more waits for the next. Packets are acknowledged
 /// when a turn ends: a peer's window should be more than a turn takes in, or each waits for the other.
@@ -110,6 +110,7 @@ pub(crate) struct Receiver {
     lcore: usize,
     finder: QpFinder,
     ahead: Ahead,
+    sums: OuterSums,
     exits: Arc<Exits>,
     burst: MbufBatch,
     /// Frames that are dealt with, to be freed together.
@@ -158,8 +159,8 @@ impl From<'_> {
 impl Receiver {
     pub(crate) fn new(lcore: usize, table: Arc<QpTable>, exits: Arc<Exits>) -> Receiver {
         let (burst, done) = (MbufBatch::new(), MbufBatch::new());
-        let (finder, ahead) = (QpFinder::new(table), Ahead::new());
-        Receiver { lcore, finder, ahead, exits, burst, done }
+        let (finder, ahead, sums) = (QpFinder::new(table), Ahead::new(), OuterSums::new());
+        Receiver { lcore, finder, ahead, sums, exits, burst, done }
     }
 
     /// Takes what has come in at port `port`. Says whether anything had.
@@ -235,7 +236,7 @@ impl Receiver {
                 prefetch_read(ahead.as_ptr(), ahead.len());
                 ahead = &[];
             }
-            match sort(mbuf, ahead, &from, shard, around) {
+            match sort(mbuf, ahead, &mut self.sums, &from, shard, around) {
                 Way::Done => {}
                 Way::Drop(reason) => shard.counters.count_drop(reason),
                 Way::Group => group::spread(mbuf, &from, &self.exits, shard, around),
@@ -306,6 +307,7 @@ fn rest_of(mbuf: &Mbuf) -> &[u8] {
 fn sort(
     mbuf: &Mbuf,
     ahead: &[u8],
+    sums: &mut OuterSums,
     from: &From<'_>,
     shard: &mut Shard,
     around: &mut Around<'_>,
@@ -323,7 +325,8 @@ fn sort(
         return Way::Drop(DropReason::NotForUs);
     }
     //= check E14 — a packet whose invariant CRC is wrong goes no further, and gets no answer
-    if !datagram.icrc_ok_with(|sum, bytes| summed(bytes, sum, ahead)) {
+    let sum = |covered: &_| sums.of_with(covered, |sum, bytes| summed(bytes, sum, ahead));
+    if !datagram.icrc_ok_by(sum) {
         return Way::Drop(ParseError::Icrc.into());
     }
     let packet = match Packet::parse(datagram.transport) {

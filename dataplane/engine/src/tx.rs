@@ -29,7 +29,7 @@ use crate::sum::{LEAST, copy_summed};
 use patience::Patience;
 use std::collections::VecDeque;
 use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
-use uroce_wire::{HeaderTemplate, ICRC_LEN, Icrc, Mac, PathMtu, emit_headers, headers_len, seal};
+use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, OuterSums, PathMtu, emit_headers, headers_len};
 
 /// Why a packet has no place in an mbuf, or no invariant CRC.
 const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
@@ -57,6 +57,7 @@ pub(crate) struct Lane {
     pub(crate) taken: u64,
     pool: Mempool,
     tx_loss: Loss,
+    sums: OuterSums,
     /// The link is down.
     cut: bool,
     /// Frames on their way to the port.
@@ -89,6 +90,7 @@ impl Lane {
             taken: 0,
             pool: binding.pool.clone(),
             tx_loss,
+            sums: OuterSums::new(),
             cut: false,
             batch: MbufBatch::new(),
             patience: Patience::new(),
@@ -196,7 +198,7 @@ impl Lane {
     ) -> Result<(u32, Option<Mbuf>), TransmitError> {
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
         let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
-        let built = build(&mut mbuf, template, packet, memory, next);
+        let built = build(&mut mbuf, template, packet, memory, &mut self.sums, next);
         let len = mbuf.len();
         if built.is_err() || cut || self.tx_loss.loses() {
             // The batch had room for it before it was taken.
@@ -355,6 +357,7 @@ fn build(
     template: &HeaderTemplate,
     packet: &Outbound<'_>,
     memory: &Access<'_>,
+    sums: &mut OuterSums,
     next: Option<&Mbuf>,
 ) -> Result<(), TransmitError> {
     let payload_len = packet.payload.len() as usize;
@@ -375,7 +378,7 @@ fn build(
     let l3_offset = usize::from(template.l3_offset);
     let (l3, payload) = (&mut out[l3_offset..], at - l3_offset);
     if is_large {
-        fill_summed(l3, payload, packet, memory)?;
+        fill_summed(l3, payload, packet, memory, sums)?;
     } else {
         fill(&mut l3[payload..], packet, memory)?;
     }
@@ -383,7 +386,7 @@ fn build(
     if let Some(next) = next {
         next.prefetch_rest(end);
     }
-    if is_large { Ok(()) } else { seal(l3).ok_or(TOO_LONG) }
+    if is_large { Ok(()) } else { sums.seal(l3).ok_or(TOO_LONG) }
 }
 
 /// Gathers the payload and pads it.
@@ -410,9 +413,10 @@ fn fill_summed(
     payload: usize,
     packet: &Outbound<'_>,
     memory: &Access<'_>,
+    sums: &mut OuterSums,
 ) -> Result<(), TransmitError> {
     let (headers, out) = l3.split_at_mut(payload);
-    let (mut sum, mut at) = (Icrc::of(headers).ok_or(TOO_LONG)?, 0);
+    let (mut sum, mut at) = (sums.of(headers).ok_or(TOO_LONG)?, 0);
     for piece in packet.payload.clone() {
         let place = &mut out[at..at + piece.len() as usize];
         at += place.len();

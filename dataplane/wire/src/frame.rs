@@ -182,15 +182,15 @@ impl<'a> Datagram<'a> {
     /// Whether the invariant CRC matches; until then no byte of the packet can be believed.
     #[inline]
     pub fn icrc_ok(&self) -> bool {
-        self.icrc_ok_with(Icrc::and)
+        self.icrc_ok_by(Icrc::of)
     }
 
-    /// The same, where `long` sums what follows the headers of a packet that is not small.
+    /// The same, where `sum` is how what the CRC covers is summed.
     #[inline]
-    pub fn icrc_ok_with(&self, long: impl FnOnce(Icrc, &[u8]) -> Icrc) -> bool {
+    pub fn icrc_ok_by(&self, sum: impl FnOnce(&[u8]) -> Option<Icrc>) -> bool {
         //= check E14 — one flipped bit that the CRC covers spoils the packet.
         let covered = self.l3.len() - self.icrc.len();
-        Icrc::of_with(&self.l3[..covered], long).map(Icrc::to_bytes) == Some(self.icrc)
+        sum(&self.l3[..covered]).map(Icrc::to_bytes) == Some(self.icrc)
     }
 
     /// The packet, after its invariant CRC is verified.

@@ -8,10 +8,13 @@
 //!
 //! Speed: the headers (at most 64 bytes) are masked on the stack, by a few wide ORs, and summed by
 //! tables; so is the rest of a small packet. A longer rest is summed where it lies by carry-less
-//! multiplications, here or by who has something else to do with it in the same pass
-//! ([`Icrc::of_with`]).
+//! multiplications, here or by who has something else to do with it in the same pass. IP and UDP
+//! header are mostly those of a packet before ([`OuterSums`]).
 
+mod outer;
 mod table;
+
+pub use outer::OuterSums;
 
 use crc32fast::Hasher;
 
@@ -21,7 +24,7 @@ use crate::ipv6::Ipv6;
 use crate::udp::Udp;
 
 /// CRC-32 of eight bytes of ones.
-const CRC_OF_LOCAL_HEADER: u32 = 0x2144_df1c;
+const OF_LOCAL_HEADER: Icrc = Icrc(0x2144_df1c);
 
 /// Bytes of the invariant CRC.
 pub const ICRC_LEN: usize = 4;
@@ -29,19 +32,17 @@ pub const ICRC_LEN: usize = 4;
 /// Bytes up to which tables are the quicker way.
 const SHORT: usize = 160;
 
-/// Bytes up to the end of BTH, and the same in whole steps of sixteen.
-const LEN_V4: usize = Ipv4::LEN + Udp::LEN + Bth::LEN;
-const LEN_V6: usize = Ipv6::LEN + Udp::LEN + Bth::LEN;
-const STEPS_V4: usize = LEN_V4.next_multiple_of(16);
-const STEPS_V6: usize = LEN_V6.next_multiple_of(16);
+/// Bytes of IP and UDP header.
+const OUTER_V4: usize = Ipv4::LEN + Udp::LEN;
+const OUTER_V6: usize = Ipv6::LEN + Udp::LEN;
 
 /// IPv4 (TOS, TTL, checksum), UDP (checksum) and BTH (FECN, BECN): ones where the CRC reads ones.
-const MASK_V4: [u8; STEPS_V4] =
-    ones([1, 8, 10, 11, Ipv4::LEN + 6, Ipv4::LEN + 7, Ipv4::LEN + Udp::LEN + 4]);
+const MASK_V4: [u8; OUTER_V4 + Bth::LEN] =
+    ones([1, 8, 10, 11, Ipv4::LEN + 6, Ipv4::LEN + 7, OUTER_V4 + 4]);
 
 /// The same for IPv6, whose traffic class and flow label begin within the first byte.
-const MASK_V6: [u8; STEPS_V6] = {
-    let mut mask = ones([1, 2, 3, 7, Ipv6::LEN + 6, Ipv6::LEN + 7, Ipv6::LEN + Udp::LEN + 4]);
+const MASK_V6: [u8; OUTER_V6 + Bth::LEN] = {
+    let mut mask = ones([1, 2, 3, 7, Ipv6::LEN + 6, Ipv6::LEN + 7, OUTER_V6 + 4]);
     mask[0] = 0x0f;
     mask
 };
@@ -69,23 +70,25 @@ impl Icrc {
     /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
     #[inline]
     pub fn of(l3: &[u8]) -> Option<Icrc> {
-        Icrc::of_with(l3, Icrc::and)
+        let (sum, rest) = match l3.first()? {
+            0x45 => OF_LOCAL_HEADER.and_masked(l3, &MASK_V4)?,
+            0x60..=0x6f => OF_LOCAL_HEADER.and_masked(l3, &MASK_V6)?,
+            _ => return None,
+        };
+        Some(sum.and(rest))
     }
 
-    /// The same, where `long` sums what follows the headers of a packet that is not small.
-    #[inline]
-    pub fn of_with(l3: &[u8], long: impl FnOnce(Icrc, &[u8]) -> Icrc) -> Option<Icrc> {
-        let is_small = l3.len() <= SHORT;
-        let (sum, rest) = match (l3.first()?, is_small) {
-            (0x45, true) => masked::<STEPS_V4>(l3, &MASK_V4)
-                .or_else(|| masked::<LEN_V4>(l3, MASK_V4.first_chunk()?)),
-            (0x45, false) => masked::<LEN_V4>(l3, MASK_V4.first_chunk()?),
-            (0x60..=0x6f, true) => masked::<STEPS_V6>(l3, &MASK_V6)
-                .or_else(|| masked::<LEN_V6>(l3, MASK_V6.first_chunk()?)),
-            (0x60..=0x6f, false) => masked::<LEN_V6>(l3, MASK_V6.first_chunk()?),
-            _ => None,
-        }?;
-        Some(if is_small { sum.and(rest) } else { long(sum, rest) })
+    /// Followed by the first `N` bytes of `bytes`, masked; and the rest. `None` if there are fewer.
+    #[inline(always)]
+    fn and_masked<'a, const N: usize>(
+        self,
+        bytes: &'a [u8],
+        mask: &[u8; N],
+    ) -> Option<(Icrc, &'a [u8])> {
+        //= check E15 — what a router may rewrite does not count.
+        let (headers, rest) = bytes.split_first_chunk::<N>()?;
+        let masked: [u8; N] = core::array::from_fn(|i| headers[i] | mask[i]);
+        Some((Icrc(table::update(self.0, &masked)), rest))
     }
 
     /// Followed by `bytes`.
@@ -113,15 +116,6 @@ impl Icrc {
 #[inline]
 pub fn icrc(l3: &[u8]) -> Option<[u8; ICRC_LEN]> {
     Icrc::of(l3).map(Icrc::to_bytes)
-}
-
-/// The sum of the first `N` bytes of `l3`, masked, and the rest; `None` if it is shorter.
-#[inline(always)]
-fn masked<'a, const N: usize>(l3: &'a [u8], mask: &[u8; N]) -> Option<(Icrc, &'a [u8])> {
-    //= check E15 — what a router may rewrite does not count.
-    let (headers, rest) = l3.split_first_chunk::<N>()?;
-    let masked: [u8; N] = core::array::from_fn(|i| headers[i] | mask[i]);
-    Some((Icrc(table::update(CRC_OF_LOCAL_HEADER, &masked)), rest))
 }
 
 /// Computes the invariant CRC of `l3`, IP header to end of CRC, into its last four bytes.
@@ -158,8 +152,8 @@ mod tests {
 
     #[test]
     fn the_local_header_of_ones_is_summed_in_advance() {
-        assert_eq!(CRC_OF_LOCAL_HEADER, slow_crc32([0xff; 8].into_iter()));
-        assert_eq!(CRC_OF_LOCAL_HEADER, !0xdebb_20e3);
+        assert_eq!(OF_LOCAL_HEADER.0, slow_crc32([0xff; 8].into_iter()));
+        assert_eq!(OF_LOCAL_HEADER.0, !0xdebb_20e3);
     }
 
     #[test]
@@ -235,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_may_be_taken_in_parts_and_by_others() {
+    fn a_sum_may_be_taken_in_parts() {
         for encap in encaps() {
             let frame = plain_frame(&encap, OpCode::RC_RDMA_WRITE_MIDDLE);
             let template = encap.template();
@@ -246,13 +240,6 @@ mod tests {
                 let sum = Icrc::of(&l3[..cut]).unwrap();
                 assert_eq!(sum.and(&l3[cut..]).to_bytes(), whole, "{cut}");
             }
-            let by_halves = |sum: Icrc, rest: &[u8]| {
-                let (first, second) = rest.split_at(rest.len() / 2);
-                sum.and(first).and(second)
-            };
-            assert_eq!(Icrc::of_with(l3, by_halves).unwrap().to_bytes(), whole);
-            let never = |_, _: &[u8]| unreachable!("a small packet");
-            assert_eq!(Icrc::of_with(&l3[..headers], never), Icrc::of(&l3[..headers]));
         }
     }
 

@@ -30,11 +30,16 @@ pub(super) struct Ahead {
     last: Option<Qpn>,
     /// The slot of each frame's QP, unless the frame before is for the same.
     fresh: [Option<u32>; BATCH],
+    /// Bit *n*: there is one for the frame that stands *n* before the last that was looked at.
+    near: u32,
 }
+
+/// The distances at which there is something to fetch.
+const DISTANCES: u32 = 1 | 1 << RING | 1 << POSTED | 1 << MEMORY;
 
 impl Ahead {
     pub(super) fn new() -> Ahead {
-        Ahead { many: false, end: None, last: None, fresh: [None; BATCH] }
+        Ahead { many: false, end: None, last: None, fresh: [None; BATCH], near: 0 }
     }
 
     /// The frame at a place of the burst is about to be dealt with. Fetches the first piece for the
@@ -54,6 +59,9 @@ impl Ahead {
         let begin = if at == 0 { 0 } else { at + CONTEXT };
         for at in begin..=at + CONTEXT {
             self.find(at, burst.get(at).map(Mbuf::as_slice), from);
+            if self.near & DISTANCES == 0 {
+                continue;
+            }
             let before = |frames: usize| {
                 let fresh = self.fresh.get(at.checked_sub(frames)?)?;
                 shard.get((*fresh)?)
@@ -84,9 +92,11 @@ impl Ahead {
     /// Looks whom the frame at this place is for.
     #[inline]
     fn find(&mut self, at: usize, frame: Option<&[u8]>, from: &From<'_>) {
+        self.near <<= 1;
         let Some(fresh) = self.fresh.get_mut(at) else { return };
         let qpn = frame.and_then(Frame::likely_dest_qpn);
         *fresh = qpn.filter(|_| qpn != self.last).and_then(|qpn| from.find_own(qpn));
+        self.near |= u32::from(fresh.is_some());
         self.last = qpn;
     }
 }
