@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <rte_cycles.h>
 #include <rte_dev.h>
@@ -183,8 +184,62 @@ void uroce_thread_restore(const struct uroce_bearer *before)
 
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
+static void unmap(struct rte_mempool_memhdr *memory, void *unused)
+{
+	RTE_SET_USED(unused);
+	munmap(memory->addr, memory->len);
+}
+
+/* Memory that the kernel backs with transparent huge pages, where it has them; NULL if there is
+ * none. */
+static void *huge_memory(size_t len)
+{
+	const size_t huge = RTE_PGSIZE_2M;
+	char *const begin = mmap(NULL, len + huge, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *memory;
+
+	if (begin == MAP_FAILED)
+		return NULL;
+	memory = RTE_PTR_ALIGN_CEIL(begin, huge);
+	if (memory != begin)
+		munmap(begin, memory - begin);
+	if (memory != begin + huge)
+		munmap(memory + len, begin + huge - memory);
+	madvise(memory, len, MADV_HUGEPAGE);
+	return memory;
+}
+
+/* As rte_pktmbuf_pool_create, in memory that is not EAL's. `room` counts the headroom. */
+static struct rte_mempool *pool_apart(const char *name, uint32_t count, uint32_t cache,
+				      uint16_t room, int socket)
+{
+	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = room };
+	struct rte_mempool *pool = rte_mempool_create_empty(
+		name, count, sizeof(struct rte_mbuf) + room, cache, sizeof(private), socket, 0);
+	void *memory = NULL;
+	size_t len;
+
+	if (pool == NULL)
+		return NULL;
+	rte_pktmbuf_pool_init(pool, &private);
+	len = rte_mempool_calc_obj_size(pool->elt_size, pool->flags, NULL);
+	len = RTE_ALIGN_CEIL(len * count + RTE_MEMPOOL_ALIGN, RTE_PGSIZE_4K);
+	memory = huge_memory(len);
+	if (memory != NULL && rte_mempool_populate_iova(pool, memory, (uintptr_t)memory, len, unmap,
+							NULL) == (int)count) {
+		rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+		return pool;
+	}
+	if (memory != NULL && pool->nb_mem_chunks == 0)
+		munmap(memory, len);
+	rte_mempool_free(pool);
+	rte_errno = ENOMEM;
+	return NULL;
+}
+
 struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t cache,
-				      uint16_t room, int socket, int *error)
+				      uint16_t room, int socket, int apart, int *error)
 {
 	struct rte_mempool *pool;
 
@@ -192,8 +247,10 @@ struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t
 		*error = -EINVAL;
 		return NULL;
 	}
-	pool = rte_pktmbuf_pool_create(name, count, cache, 0,
-				       (uint16_t)(room + RTE_PKTMBUF_HEADROOM), socket);
+	room += RTE_PKTMBUF_HEADROOM;
+	pool = apart && !rte_eal_has_hugepages() ?
+		pool_apart(name, count, cache, room, socket) :
+		rte_pktmbuf_pool_create(name, count, cache, 0, room, socket);
 	*error = pool != NULL ? 0 : failure();
 	return pool;
 }

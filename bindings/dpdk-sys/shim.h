@@ -47,9 +47,10 @@ void uroce_thread_restore(const struct uroce_bearer *before);
 
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
-/* `room` is data bytes per mbuf without the headroom. NULL on failure, with *error set. */
+/* `room` is data bytes per mbuf without the headroom. With `apart` the mbufs are not in EAL's memory
+ * if that is without hugepages. NULL on failure, with *error set. */
 struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t cache,
-				      uint16_t room, int socket, int *error);
+				      uint16_t room, int socket, int apart, int *error);
 /* Mbufs not handed out, those in per-lcore caches included. */
 uint32_t uroce_pool_available(const struct rte_mempool *pool);
 /* All `count` or none. */

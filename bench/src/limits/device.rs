@@ -47,7 +47,7 @@ impl RawPort {
         device: String,
         setting: &Setting,
     ) -> Result<Self, BenchError> {
-        let pool = pool(eal, setting, POOL)?;
+        let pool = pool(eal, setting, POOL, device.starts_with("net_memif"))?;
         let config = PortConfig { mtu: port_mtu(setting), ..PortConfig::new(device) };
         let port = Port::open(eal, &config, &pool).step("opening the device")?;
         Self::on(eal, port, pool)
@@ -59,7 +59,7 @@ impl RawPort {
             Some(eal) => eal,
             None => Eal::init(&EalConfig::default()).step("starting DPDK")?,
         };
-        let pool = pool(eal, setting, RING_POOL)?;
+        let pool = pool(eal, setting, RING_POOL, true)?;
         let (left, right) =
             ring_pair(eal, name, 1, RING, port_mtu(setting), &pool).step("making a ring pair")?;
         Ok((Self::on(eal, left, pool.clone())?, Self::on(eal, right, pool)?))
@@ -105,8 +105,9 @@ fn pool(
     eal: &'static Eal,
     setting: &Setting,
     (count, cache): (u32, u32),
+    apart: bool,
 ) -> Result<Mempool, BenchError> {
     let room = port_mtu(setting).next_multiple_of(256) + 256;
-    let config = PoolConfig { name: "limits".into(), count, cache, room };
+    let config = PoolConfig { name: "limits".into(), count, cache, room, apart };
     Mempool::create(eal, &config).step("making a mempool")
 }

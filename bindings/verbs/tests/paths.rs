@@ -43,7 +43,7 @@ impl Wire {
         let config = Config::new().device(DeviceConfig::new("left").port(port));
         let context = Context::open(&config, "left").unwrap();
         let eal = Eal::running().expect("the context runs");
-        let pool = PoolConfig { name: "wire".into(), count: 4095, cache: 32, room: 2048 };
+        let pool = PoolConfig { count: 4095, cache: 32, room: 2048, ..PoolConfig::default() };
         let pool = Mempool::create(eal, &pool).unwrap();
         let spec = RingSpec { name: "wire".into(), queue_pairs: 1, frames: 1024, mtu: 1500 };
         let (port, lease) = claim(eal, &spec, &pool).unwrap();

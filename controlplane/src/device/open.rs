@@ -226,11 +226,14 @@ fn create_pool(
     port: &PortConfig,
 ) -> Result<Mempool, PoolError> {
     // Only hardware has a buffer behind each receive descriptor, and net_tap, which has enough
-    // with what is here for caches.
-    let (received, cache) = match &port.ethdev {
-        Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE),
-        Ethdev::Vdev(_) => (0, POOL_CACHE),
-        Ethdev::Ring(_) => (0, RING_POOL_CACHE),
+    // with what is here for caches. Rings hand mbufs from thread to thread, and net_memif copies,
+    // unless it is told not to; others may want EAL's memory.
+    let (received, cache, apart) = match &port.ethdev {
+        Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
+        Ethdev::Vdev(args) => {
+            (0, POOL_CACHE, args.starts_with("net_memif") && !args.contains("zero-copy"))
+        }
+        Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
     // Those of two threads, each of which may hold half as many again.
@@ -242,6 +245,7 @@ fn create_pool(
         count: port.mbufs.unwrap_or(enough),
         cache,
         room: MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64)),
+        apart,
     };
     Mempool::create(eal, &config)
 }

@@ -44,7 +44,7 @@ fn nodes() -> (Node, Node, Stranger) {
     let left = Node::open(&config, "left", "198.51.100.1");
     let right = Node::open(&config, "right", "198.51.100.2");
     let eal = Eal::running().expect("a device runs");
-    let pool = PoolConfig { name: "open".into(), count: 4095, cache: 32, room: 2048 };
+    let pool = PoolConfig { count: 4095, cache: 32, room: 2048, ..PoolConfig::default() };
     let pool = Mempool::create(eal, &pool).unwrap();
     let spec = RingSpec { name: "open".into(), queue_pairs: 1, frames: 1024, mtu: 1500 };
     let (port, lease) = claim(eal, &spec, &pool).unwrap();

@@ -5,7 +5,7 @@ mod common;
 use common::{LONG, Peer, eal, eventually, memif_port, pool, read_frame, send, socket_path};
 use std::time::{Duration, Instant};
 use uroce_engine::eal::{Eal, EalConfig, EalError, Memory};
-use uroce_engine::mbuf::{BATCH, MbufBatch, Mempool, PoolConfig, PoolEmpty, PoolError};
+use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch, Mempool, PoolConfig, PoolEmpty, PoolError};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::vdev::MemifRole;
 use uroce_engine::port::{Port, PortConfig, PortError, QueueError};
@@ -58,6 +58,26 @@ fn an_empty_mempool_says_so_and_recovers() {
     drop(mbuf);
     drop(batches);
     assert_eq!(pool.available(), pool.count());
+}
+
+#[test]
+fn mbufs_apart_from_the_memory_of_eal_are_as_many_and_as_large() {
+    const ROOM: u16 = 9216;
+    let config = PoolConfig { count: 511, cache: 0, room: ROOM, ..PoolConfig::default() };
+    let inside = Mempool::create(eal(), &config).expect("EAL's memory suffices");
+    let apart = Mempool::create(eal(), &PoolConfig { apart: true, ..config }).expect("memory");
+    let all = |pool: &Mempool| -> Vec<Mbuf> { std::iter::from_fn(|| pool.alloc().ok()).collect() };
+    let mut mbufs = all(&apart);
+    assert_eq!((mbufs.len(), all(&inside).len()), (511, 511));
+    for (number, mbuf) in mbufs.iter_mut().enumerate() {
+        mbuf.set_len(ROOM.into()).expect("the pool's room");
+        mbuf.as_mut_slice().fill(number as u8);
+    }
+    for (number, mbuf) in mbufs.iter().enumerate() {
+        assert!(mbuf.as_slice().iter().all(|&byte| byte == number as u8), "mbuf {number}");
+    }
+    drop(mbufs);
+    assert_eq!((apart.available(), inside.available()), (511, 511));
 }
 
 #[test]

@@ -18,12 +18,16 @@ pub struct PoolConfig {
     pub cache: u32,
     /// Data bytes of an mbuf, headroom not included: a whole frame must fit.
     pub room: u16,
+    /// No device reads or writes the mbufs and no driver shares them: they need not lie in EAL's
+    /// memory. Where that is without hugepages they have memory of their own, for which the kernel
+    /// is asked for transparent ones: an mbuf in a small page of its own misses the TLB.
+    pub apart: bool,
 }
 
 impl Default for PoolConfig {
     /// 8191 mbufs for frames of up to 9216 bytes: about 100 MB without hugepages.
     fn default() -> Self {
-        Self { name: "uroce".into(), count: 8191, cache: 256, room: 9216 }
+        Self { name: "uroce".into(), count: 8191, cache: 256, room: 9216, apart: false }
     }
 }
 
@@ -107,13 +111,14 @@ impl Mempool {
         let name: String = config.name.chars().filter(char::is_ascii).take(20).collect();
         let name = c_string(&format!("{name}-{}", retired.made));
         retired.made += 1;
-        let &PoolConfig { count, cache, room, .. } = config;
+        let &PoolConfig { count, cache, room, apart, .. } = config;
         let mut error = 0;
         take_log();
         // SAFETY: EAL runs (`eal` proves it); `name` is terminated and copied by DPDK; pools are
         // made one at a time, under the lock of `retired_pools`.
         let raw = unsafe {
-            dpdk_sys::uroce_pool_create(name.as_ptr(), count, cache, room, -1, &mut error)
+            let apart = apart.into();
+            dpdk_sys::uroce_pool_create(name.as_ptr(), count, cache, room, -1, apart, &mut error)
         };
         let raw = NonNull::new(raw).ok_or_else(|| explain(-error, config))?;
         let pool = Pool { raw, config: config.clone() };
