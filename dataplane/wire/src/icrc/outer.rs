@@ -3,13 +3,13 @@
 //! Invariants
 //! - What is remembered is used for the very same bytes only, so a sum is right whatever came before.
 
-use super::{Icrc, MASK_V4, MASK_V6, OF_LOCAL_HEADER, OUTER_V4, OUTER_V6, SHORT};
+use super::{Icrc, MASK_V4, MASK_V6, OF_LOCAL_HEADER, OUTER_V4, OUTER_V6, SHORT, ones};
 use crate::{Bth, ICRC_LEN};
 
 /// Headers that are remembered, of each version of IP; a power of two.
 const PLACES: usize = 8;
-/// What BTH and the next word are summed in: a step of the tables.
-const STEP: usize = 16;
+/// BTH (FECN, BECN) and the next word, which the tables take in one step.
+const MASK_BTH: [u8; 16] = ones([4]);
 
 /// Computes invariant CRCs as [`Icrc::of`] does, and remembers the sums of the last packets' IP and
 /// UDP headers.
@@ -43,30 +43,27 @@ impl OuterSums {
     /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
     #[inline]
     pub fn of_with(&mut self, l3: &[u8], long: impl FnOnce(Icrc, &[u8]) -> Icrc) -> Option<Icrc> {
-        let (sum, rest, mask) = match l3.first()? {
+        let (sum, rest) = match l3.first()? {
             0x45 => {
                 let (outer, rest) = l3.split_first_chunk()?;
-                let (mask, of_bth) = MASK_V4.split_first_chunk()?;
                 // The low byte of the length, and that of the UDP source port.
                 let place = &mut self.v4[place(outer[3], outer[21])];
-                (place.sum_of(outer, mask)?, rest, of_bth)
+                (place.sum_of(outer, MASK_V4.first_chunk()?)?, rest)
             }
             0x60..=0x6f => {
                 let (outer, rest) = l3.split_first_chunk()?;
-                let (mask, of_bth) = MASK_V6.split_first_chunk()?;
                 let place = &mut self.v6[place(outer[5], outer[41])];
-                (place.sum_of(outer, mask)?, rest, of_bth)
+                (place.sum_of(outer, MASK_V6.first_chunk()?)?, rest)
             }
             _ => return None,
         };
-        let mask: &[u8; Bth::LEN] = mask.first_chunk()?;
+        let of_bth: &[u8; Bth::LEN] = MASK_BTH.first_chunk()?;
         if l3.len() > SHORT {
-            let (sum, rest) = sum.and_masked(rest, mask)?;
+            let (sum, rest) = sum.and_masked(rest, of_bth)?;
             return Some(long(sum, rest));
         }
-        let mut step = [0; STEP];
-        step[..Bth::LEN].copy_from_slice(mask);
-        let (sum, rest) = sum.and_masked(rest, &step).or_else(|| sum.and_masked(rest, mask))?;
+        let step = sum.and_masked(rest, &MASK_BTH);
+        let (sum, rest) = step.or_else(|| sum.and_masked(rest, of_bth))?;
         Some(sum.and(rest))
     }
 
