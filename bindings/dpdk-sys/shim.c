@@ -210,7 +210,8 @@ static void *huge_memory(size_t len)
 	return memory;
 }
 
-/* As rte_pktmbuf_pool_create, in memory that is not EAL's. `room` counts the headroom. */
+/* As rte_pktmbuf_pool_create, in memory that is not EAL's, but no more than EAL was given. `room`
+ * counts the headroom. */
 static struct rte_mempool *pool_apart(const char *name, uint32_t count, uint32_t cache,
 				      uint16_t room, int socket)
 {
@@ -225,7 +226,8 @@ static struct rte_mempool *pool_apart(const char *name, uint32_t count, uint32_t
 	rte_pktmbuf_pool_init(pool, &private);
 	len = rte_mempool_calc_obj_size(pool->elt_size, pool->flags, NULL);
 	len = RTE_ALIGN_CEIL(len * count + RTE_MEMPOOL_ALIGN, RTE_PGSIZE_4K);
-	memory = huge_memory(len);
+	if (len <= rte_eal_get_physmem_size())
+		memory = huge_memory(len);
 	if (memory != NULL && rte_mempool_populate_iova(pool, memory, (uintptr_t)memory, len, unmap,
 							NULL) == (int)count) {
 		rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
