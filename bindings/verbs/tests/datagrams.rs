@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{SOON, Setup, pattern};
+use common::{SOON, Setup, eventually, pattern};
 use std::time::Duration;
 use uroce::{
     AccessFlags, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Context,
@@ -64,14 +64,6 @@ fn gid(context: &Context) -> Gid {
 fn count(context: &Context, name: &str) -> u64 {
     let counters = context.counters().expect("the control plane runs");
     counters.iter().find(|(n, ..)| *n == name).expect("a counter of that name").2
-}
-
-fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !check() {
-        assert!(begin.elapsed() < SOON, "{what} did not come");
-        std::thread::yield_now();
-    }
 }
 
 #[test] //= check L3 test

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uroce::config::{DeviceConfig, LossConfig, PortConfig};
 use uroce::{
@@ -140,4 +140,13 @@ pub fn post(qp: &mut QueuePair, wr: SendWr<'_>) {
 /// Bytes that differ from place to place and from seed to seed.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
+}
+
+/// Waits for something that others do.
+pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !check() {
+        assert!(begin.elapsed() < SOON, "{what} did not come");
+        std::thread::yield_now();
+    }
 }
