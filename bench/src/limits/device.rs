@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use uroce_engine::eal::{Eal, EalConfig, ThreadGuard};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
-use uroce_engine::port::{Port, PortConfig, QueuePair};
+use uroce_engine::port::{Port, PortConfig, QueuePair, vdev};
 
 /// Mbufs of a port, two full queues and what the thread holds, and how many it keeps for itself.
 const POOL: (u32, u32) = (4095, 256);
@@ -47,7 +47,7 @@ impl RawPort {
         device: String,
         setting: &Setting,
     ) -> Result<Self, BenchError> {
-        let pool = pool(eal, setting, POOL, device.starts_with("net_memif"))?;
+        let pool = pool(eal, setting, POOL, vdev::copies(&device))?;
         let config = PortConfig { mtu: port_mtu(setting), ..PortConfig::new(device) };
         let port = Port::open(eal, &config, &pool).step("opening the device")?;
         Self::on(eal, port, pool)

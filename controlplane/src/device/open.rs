@@ -226,13 +226,10 @@ fn create_pool(
     port: &PortConfig,
 ) -> Result<Mempool, PoolError> {
     // Only hardware has a buffer behind each receive descriptor, and net_tap, which has enough
-    // with what is here for caches. Rings hand mbufs from thread to thread, and net_memif copies,
-    // unless it is told not to; others may want EAL's memory.
+    // with what is here for caches. Rings hand mbufs from thread to thread only.
     let (received, cache, apart) = match &port.ethdev {
         Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
-        Ethdev::Vdev(args) => {
-            (0, POOL_CACHE, args.starts_with("net_memif") && !args.contains("zero-copy"))
-        }
+        Ethdev::Vdev(device) => (0, POOL_CACHE, port::vdev::copies(device)),
         Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);

@@ -83,6 +83,12 @@ pub fn virtio_user(
     device
 }
 
+/// Does a device copy frames into and out of mbufs, so that these may lie
+/// [apart](crate::mbuf::PoolConfig::apart) from EAL's memory? net_memif does, unless it is told not to.
+pub fn copies(device: &str) -> bool {
+    device.starts_with("net_memif") && !device.contains("zero-copy")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
