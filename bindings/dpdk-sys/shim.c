@@ -20,6 +20,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_ring.h>
 #include <rte_version.h>
 
@@ -184,23 +185,34 @@ void uroce_thread_restore(const struct uroce_bearer *before)
 
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
-static void unmap(struct rte_mempool_memhdr *memory, void *unused)
+/* Bytes of all memory apart from EAL's. Mempools are made one at a time. */
+static size_t bytes_apart;
+
+static void give_back(void *memory, size_t len)
 {
-	RTE_SET_USED(unused);
-	munmap(memory->addr, memory->len);
+	bytes_apart -= len;
+	munmap(memory, len);
 }
 
-/* Memory that the kernel backs with transparent huge pages, where it has them; NULL if there is
- * none. */
+static void give_back_chunk(struct rte_mempool_memhdr *chunk, void *unused)
+{
+	RTE_SET_USED(unused);
+	give_back(chunk->addr, chunk->len);
+}
+
+/* Memory apart from EAL's, in all no more than EAL was given, that the kernel backs with transparent
+ * huge pages, where it has them; NULL if there is none. */
 static void *huge_memory(size_t len)
 {
 	const size_t huge = RTE_PGSIZE_2M;
-	char *const begin = mmap(NULL, len + huge, PROT_READ | PROT_WRITE,
-				 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	char *memory;
+	char *begin, *memory;
 
+	if (len > rte_eal_get_physmem_size() - bytes_apart)
+		return NULL;
+	begin = mmap(NULL, len + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (begin == MAP_FAILED)
 		return NULL;
+	bytes_apart += len;
 	memory = RTE_PTR_ALIGN_CEIL(begin, huge);
 	if (memory != begin)
 		munmap(begin, memory - begin);
@@ -210,31 +222,30 @@ static void *huge_memory(size_t len)
 	return memory;
 }
 
-/* As rte_pktmbuf_pool_create, in memory that is not EAL's, but no more than EAL was given. `room`
- * counts the headroom. */
+/* As rte_pktmbuf_pool_create, in memory that is not EAL's. `room` counts the headroom. */
 static struct rte_mempool *pool_apart(const char *name, uint32_t count, uint32_t cache,
 				      uint16_t room, int socket)
 {
 	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = room };
 	struct rte_mempool *pool = rte_mempool_create_empty(
 		name, count, sizeof(struct rte_mbuf) + room, cache, sizeof(private), socket, 0);
-	void *memory = NULL;
+	void *memory;
 	size_t len;
 
 	if (pool == NULL)
 		return NULL;
+	rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
 	rte_pktmbuf_pool_init(pool, &private);
 	len = rte_mempool_calc_obj_size(pool->elt_size, pool->flags, NULL);
 	len = RTE_ALIGN_CEIL(len * count + RTE_MEMPOOL_ALIGN, RTE_PGSIZE_4K);
-	if (len <= rte_eal_get_physmem_size())
-		memory = huge_memory(len);
-	if (memory != NULL && rte_mempool_populate_iova(pool, memory, (uintptr_t)memory, len, unmap,
-							NULL) == (int)count) {
+	memory = huge_memory(len);
+	if (memory != NULL && rte_mempool_populate_iova(pool, memory, (uintptr_t)memory, len,
+							give_back_chunk, NULL) == (int)count) {
 		rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
 		return pool;
 	}
 	if (memory != NULL && pool->nb_mem_chunks == 0)
-		munmap(memory, len);
+		give_back(memory, len);
 	rte_mempool_free(pool);
 	rte_errno = ENOMEM;
 	return NULL;

@@ -81,6 +81,17 @@ fn mbufs_apart_from_the_memory_of_eal_are_as_many_and_as_large() {
 }
 
 #[test]
+fn mempools_apart_from_the_memory_of_eal_have_no_more_than_that_together() {
+    // 157 MB each, of 512.
+    let config = PoolConfig { count: 16_383, cache: 0, apart: true, ..PoolConfig::default() };
+    let create = || Mempool::create(eal(), &config);
+    let mut pools: Vec<Mempool> = (0..3).map(|_| create().expect("a third at most")).collect();
+    assert!(matches!(create(), Err(PoolError::NoMemory { count: 16_383, .. })));
+    drop(pools.pop());
+    assert_eq!(create().expect("one came back").available(), 16_383);
+}
+
+#[test]
 fn a_full_transmit_ring_keeps_the_tail_in_order() {
     let eal = eal();
     let pool = pool(eal, 511, 2048);

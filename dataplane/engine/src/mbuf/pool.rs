@@ -19,9 +19,9 @@ pub struct PoolConfig {
     /// Data bytes of an mbuf, headroom not included: a whole frame must fit.
     pub room: u16,
     /// No device reads or writes the mbufs and no driver shares them: they need not lie in EAL's
-    /// memory. Where that is without hugepages they have memory of their own, at most as much again,
-    /// for which the kernel is asked for transparent ones: an mbuf in a small page of its own misses
-    /// the TLB.
+    /// memory. Where that is without hugepages they have memory of their own, all such mempools
+    /// together at most as much again, for which the kernel is asked for transparent ones: an mbuf
+    /// in a small page of its own misses the TLB.
     pub apart: bool,
 }
 
