@@ -391,9 +391,10 @@ fn those_who_share_an_address_handle_have_the_same_share_of_its_rate() {
         }
     };
     turn_until(|sent| sent.iter().sum::<u64>() >= DATAGRAMS * 3 / 2, &mut sent);
-    // What a QP may send at once before it is known to be paced is the difference.
-    let fair = 125..=175;
-    assert!(sent.iter().all(|sent| fair.contains(sent)), "{sent:?}");
+    // What a QP may send at once before it is known to be paced is the difference. How many it is in
+    // all depends on how late the last turn was: it makes up for that.
+    let mean = sent.iter().sum::<u64>() / 5;
+    assert!(sent.iter().all(|sent| sent.abs_diff(mean) <= 25), "{sent:?}");
     // Two of them go, each with a time to leave that it has: nobody waits for them.
     let control = &mut rails.nodes[0].control;
     control.modify_qp(senders[0].qpn, &QpChange::to(QpState::Reset)).expect("Modify QP");
