@@ -20,6 +20,9 @@ OURS = cmends.OURS
 THREADS = ("uroce", "dpdk", "eal", "rte", "telemetry", "lcore")
 # read, poll, select, epoll_wait, pselect6, ppoll, epoll_pwait of x86-64: what waits for an event.
 WAITS_FOR_EVENT = {0: 1, 7: 0, 23: 0, 232: 1, 270: 0, 271: 0, 281: 1}
+# futex there, and what sem_wait asks of it: FUTEX_WAIT_BITSET, private, by the clock of the day.
+# The library waits by another clock, and for threads that end not privately.
+FUTEX, SEM_WAIT = 202, 9 | 128 | 256
 
 
 class Place:
@@ -153,11 +156,14 @@ class Ours(cmends.Ours):
     """A program over uroce."""
 
     def is_listening(self, port):
-        """By TCP; or a thread of its own waits for an event."""
+        """By TCP; or its first thread waits for an event, or for another thread that does.
+
+        rping's thread of events waits before the first one listens, and that one then for a
+        semaphore.
+        """
         if port:
             return network.listening(port)
-        return any(waits_for_event(task) for process in family(self.process.pid)
-                   for task in tasks(process))
+        return any(waits_to_be_called(process) for process in family(self.process.pid))
 
     def kill(self, number=signal.SIGKILL):
         """Ends it and what it has forked, which fio puts into sessions of their own; the ending."""
@@ -180,6 +186,19 @@ def tasks(pid):
     """The threads of a process that are not the library's."""
     return [task for task in Path(f"/proc/{pid}/task").glob("*")
             if not read(task / "comm").startswith(THREADS)]
+
+
+def waits_to_be_called(process):
+    """Whether nothing of a process of one or more threads goes on without an event."""
+    first = Path(f"/proc/{process}/task/{process}")
+    return waits_for_event(first) or (
+        waits_for_semaphore(first) and any(waits_for_event(task) for task in tasks(process)))
+
+
+def waits_for_semaphore(task):
+    """Whether a thread is in sem_wait."""
+    words = read(task / "syscall").split()
+    return len(words) > 2 and words[0] == str(FUTEX) and int(words[2], 16) == SEM_WAIT
 
 
 def waits_for_event(task):
