@@ -27,9 +27,9 @@ pub(super) const RATE_ONE: &str = "send_bw 8 B, 1 QP";
 pub(super) const RATE_MANY: &str = "send_bw 8 B, 1000 QPs";
 const MANY: u32 = 1000;
 const MANY_LIST: u32 = 16;
-/// Messages under way, on one queue pair and on each of many.
+/// Messages under way, on one queue pair and, by perftest's default, on each of many.
 const ONE_DEPTH: u32 = 256;
-const MANY_DEPTH: u32 = 32;
+const MANY_DEPTH: u32 = 128;
 
 /// What a node says, one a line.
 #[derive(Clone, Debug, Serialize, Deserialize)]

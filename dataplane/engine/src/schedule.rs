@@ -1,8 +1,9 @@
 //! Whose turn it is to send: round robin over the QPs of a port that have something.
 //!
 //! Invariants
-//! - A QP sends at most [`QUANTUM`] packets before the next one's turn; by an address handle with a
-//!   rate, one: whoever shares the handle is to have as much of it.
+//! - A QP sends at most [`QUANTUM`] packets before the next one's turn, of small ones [`QUANTA`] times
+//!   as many; by an address handle with a rate, one: whoever shares the handle is to have as much of
+//!   it.
 //! - Who finds the port full keeps its place at the front, so a busy port serves all in order; only
 //!   connections to the device itself pass it by. Who finds the way back full, which the next turn
 //!   empties, goes behind those who send elsewhere.
@@ -18,6 +19,11 @@ use uroce_transport::{Progress, QpState, QpType};
 
 /// Packets of one QP at a time.
 const QUANTUM: u32 = 32;
+/// A QP that has sent fewer bytes than this may go on, so often in all. What a QP needs is in no near
+/// cache when it is one of many, and fetching it is paid once a turn by either end; the others wait
+/// for the bytes, of which this is no more than two large packets have.
+const SMALL_TURN: u64 = 8192;
+const QUANTA: u32 = 4;
 /// Packets of one port in one turn of the lcore.
 const TURN: u64 = 256;
 
@@ -117,8 +123,18 @@ impl Shard {
             if qp.state() == QpState::Err {
                 feeds.feed_rq(qp, env);
             }
-            let is_paced = std::mem::take(&mut env.route.is_paced);
-            qp.poll_transmit(now, if is_paced { 1 } else { QUANTUM }, env)
+            if std::mem::take(&mut env.route.is_paced) {
+                return qp.poll_transmit(now, 1, env);
+            }
+            let end = env.lane.taken_bytes + SMALL_TURN;
+            for _ in 1..QUANTA {
+                let progress = qp.poll_transmit(now, QUANTUM, env);
+                let is_long = env.lane.taken_bytes >= end || env.route.is_paced;
+                if is_long || progress != Progress::More {
+                    return progress;
+                }
+            }
+            qp.poll_transmit(now, QUANTUM, env)
         });
         debug_assert!(port.is_some() && port == self.port_of(index), "a QP that is there stays");
         progress

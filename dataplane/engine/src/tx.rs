@@ -53,8 +53,9 @@ pub(crate) struct Lane {
     pub(crate) active: VecDeque<u32>,
     /// Frames that the port could not make linear, as far as they have been counted.
     pub(crate) not_linear: u64,
-    /// Packets taken since the start; the scheduler measures a QP's turn by it.
+    /// Packets taken since the start, and bytes of their frames; the scheduler measures turns by them.
     pub(crate) taken: u64,
+    pub(crate) taken_bytes: u64,
     pool: Mempool,
     tx_loss: Loss,
     sums: OuterSums,
@@ -88,6 +89,7 @@ impl Lane {
             active: VecDeque::with_capacity(max_qps as usize),
             not_linear: 0,
             taken: 0,
+            taken_bytes: 0,
             pool: binding.pool.clone(),
             tx_loss,
             sums: OuterSums::new(),
@@ -206,13 +208,19 @@ impl Lane {
             built?;
             let cut = if cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
             counters.count(cut);
-            self.taken += 1;
+            self.count_taken(len);
             return Ok((len as u32, None));
         }
         counters.count(EngineCounter::TxPackets);
         counters.add(EngineCounter::TxBytes, len as u64);
-        self.taken += 1;
+        self.count_taken(len);
         Ok((len as u32, Some(mbuf)))
+    }
+
+    #[inline]
+    fn count_taken(&mut self, len: usize) {
+        self.taken += 1;
+        self.taken_bytes += len as u64;
     }
 
     /// Is there room for one more frame on the way back?
