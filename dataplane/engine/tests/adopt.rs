@@ -5,7 +5,7 @@ mod lab;
 use lab::{Lab, LabConfig, QpWish, eventually, pattern};
 use std::time::{Duration, Instant};
 use uroce_engine::{AdoptError, IdlePolicy, LcoreGuard, Turn};
-use uroce_transport::{AccessFlags, Cqe, QpChange, QpState, QpType, SendOp, WcStatus};
+use uroce_transport::{AccessFlags, Cqe, QpCaps, QpChange, QpState, QpType, SendOp, WcStatus};
 
 const ALL: AccessFlags = AccessFlags::all();
 
@@ -38,6 +38,41 @@ fn one_thread_drives_two_engines_to_completion() {
         assert_eq!(remote.bytes(), pattern(round, 1 << 20));
     }
     drop((guards, local, remote));
+    lab.finish();
+}
+
+#[test]
+fn qps_take_turns_of_so_many_packets_or_of_more_if_they_are_small() {
+    const MESSAGES: u64 = 200;
+    let mut lab = Lab::new(&LabConfig::default());
+    let wish = QpWish { qp_type: QpType::Uc, ..QpWish::default() };
+    let caps = QpCaps { max_send_wr: MESSAGES as u32, ..wish.caps };
+    let wish = QpWish { caps, ..wish };
+    let [(mut first, far), (mut second, other)] = [(); 2].map(|()| lab.connect(&wish));
+    let locals = [&first, &second].map(|qp| lab.a.register(qp.pd, 4096, ALL));
+    let remotes = [&far, &other].map(|qp| lab.b.register(qp.pd, 4096, ALL));
+    // Only this thread turns, so that nothing is sent before both have posted.
+    let mut guard = lab.a.engine.adopt(0).expect("free");
+    let completed =
+        |qp: &lab::TestQp| std::iter::from_fn(|| qp.cq.poll().expect("no overrun")).count() as u64;
+    // Frames of 82, 174 and 4170 bytes, of which a turn is to have 8 KiB.
+    for (len, turn) in [(8, 128), (100, 64), (4096, 32)] {
+        for (qp, (local, remote)) in
+            [&mut first, &mut second].into_iter().zip(locals.iter().zip(&remotes))
+        {
+            let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+            (0..MESSAGES).for_each(|id| qp.send(id, op, &[local.sge(0, len)]));
+        }
+        guard.turn();
+        assert_eq!([completed(&first), completed(&second)], [turn; 2], "{len} bytes");
+        let mut left = 2 * (MESSAGES - turn);
+        eventually("the others", || {
+            guard.turn();
+            left -= completed(&first) + completed(&second);
+            left == 0
+        });
+    }
+    drop((guard, locals, remotes));
     lab.finish();
 }
 
