@@ -1,8 +1,10 @@
 //! A byte stream to the other end, read without blocking, and how it comes to be.
 
 use crate::error::BenchError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,10 +15,12 @@ use super::PATIENCE;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Calls of the caller's function between two looks at the socket.
 const TURNS_PER_LOOK: u32 = 64;
+/// How long a thread sleeps at most before it looks whether the other end is silent for too long.
+const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A byte stream to the other end.
-trait Stream: Read + Write + Send {}
-impl<T: Read + Write + Send> Stream for T {}
+trait Stream: Read + Write + AsFd + Send {}
+impl<T: Read + Write + AsFd + Send> Stream for T {}
 
 /// One end's stream, and what has been read ahead of what was taken.
 pub(crate) struct Channel {
@@ -177,6 +181,15 @@ impl Channel {
             }
         }
         Ok(true)
+    }
+
+    /// Sleeps until there is something to read, or a moment has passed.
+    pub(super) fn sleep(&self) -> Result<(), BenchError> {
+        let mut readable = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut readable, Some(&SLEEP)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(broken(error.into())),
+        }
     }
 }
 

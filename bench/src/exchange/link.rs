@@ -3,16 +3,21 @@
 use super::PATIENCE;
 use super::channel::{Channel, wait_for};
 use crate::error::BenchError;
+use crate::pin::Side;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::TcpStream;
 use std::path::Path;
 
 /// A longer line is no exchange of ours.
 const LINE_MAX: usize = 1 << 20;
+/// How often two ends on one machine wake each other: for 0.1 s where a virtual CPU has to be woken.
+const WAKES: u32 = 1500;
 
 /// One end of the exchange.
 pub(crate) struct Link {
     channel: Channel,
+    /// Which end it is where both are certainly on this machine.
+    beside: Option<Side>,
 }
 
 /// A line: a value, or why there is none.
@@ -24,30 +29,34 @@ enum Line<T> {
 
 impl From<Channel> for Link {
     fn from(channel: Channel) -> Self {
-        Self { channel }
+        Self { channel, beside: None }
     }
 }
 
 impl Link {
+    fn beside(channel: Channel, side: Side) -> Self {
+        Self { channel, beside: Some(side) }
+    }
+
     /// Over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> Result<Self, BenchError> {
         Channel::tcp(stream).map(Self::from)
     }
 
-    /// Two ends inside one process.
+    /// Two ends inside one process, the server's first.
     pub(crate) fn pair() -> Result<(Self, Self), BenchError> {
-        let (left, right) = Channel::pair()?;
-        Ok((left.into(), right.into()))
+        let (server, client) = Channel::pair()?;
+        Ok((Self::beside(server, Side::Server), Self::beside(client, Side::Client)))
     }
 
     /// Waits for a client at a socket in the file system.
     pub(crate) fn accept_at(path: &Path) -> Result<Self, BenchError> {
-        Channel::accept_at(path).map(Self::from)
+        Ok(Self::beside(Channel::accept_at(path)?, Side::Server))
     }
 
     /// Connects to a socket in the file system, which may be just being made.
     pub(crate) fn connect_to(path: &Path) -> Result<Self, BenchError> {
-        Channel::connect_to(path).map(Self::from)
+        Ok(Self::beside(Channel::connect_to(path)?, Side::Client))
     }
 
     /// Says something.
@@ -77,6 +86,39 @@ impl Link {
         turn: impl FnMut(),
     ) -> Result<T, BenchError> {
         wait_for(waiting, PATIENCE, turn, || self.try_receive())
+    }
+
+    /// Two ends on one machine wake each other, again and again; others do nothing. To be called by
+    /// both, by the threads that measure, when nothing else is on its way.
+    ///
+    /// A hypervisor moves virtual CPUs as it likes, and those that share no cache pass lines five
+    /// times as slowly as those that do. One that another wakes it places near that one; while both
+    /// are busy it leaves them where they are. So this brings them together, for as long as a
+    /// measurement takes. Where each has its place it takes some milliseconds, and changes nothing.
+    pub(crate) fn wake_each_other(&mut self) -> Result<(), BenchError> {
+        let Some(side) = self.beside else { return Ok(()) };
+        for _ in 0..WAKES {
+            if side == Side::Client {
+                self.send(&())?;
+            }
+            self.receive_asleep()?;
+            if side == Side::Server {
+                self.send(&())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_asleep(&mut self) -> Result<(), BenchError> {
+        wait_for(
+            "waiting to be woken",
+            PATIENCE,
+            || (),
+            || match self.try_receive()? {
+                None => self.channel.sleep().map(|()| None),
+                woken => Ok(woken),
+            },
+        )
     }
 
     /// What the other end said, if it has. Also notices that it is gone.
@@ -166,6 +208,27 @@ mod tests {
         drop(right);
         assert_eq!(left.receive::<u32>("the last word", || ()).expect("receives"), 7);
         assert!(matches!(left.try_receive::<u32>(), Err(BenchError::PeerGone)));
+    }
+
+    #[test]
+    fn ends_on_one_machine_wake_each_other_and_are_in_step_after_it() {
+        let (mut server, mut client) = Link::pair().expect("pair");
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.wake_each_other().expect("wakes"));
+            client.wake_each_other().expect("wakes");
+        });
+        for link in [&mut server, &mut client] {
+            assert!(matches!(link.try_receive::<()>(), Ok(None)));
+        }
+        drop(server);
+        assert!(matches!(client.wake_each_other(), Err(BenchError::PeerGone)));
+    }
+
+    #[test]
+    fn ends_that_may_be_on_two_machines_do_not_wait_for_each_other() {
+        let (mut server, mut client) = tcp_pair();
+        server.wake_each_other().expect("nothing to do");
+        assert!(matches!(client.try_receive::<()>(), Ok(None)));
     }
 
     #[test]

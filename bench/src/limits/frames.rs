@@ -86,8 +86,7 @@ pub(super) fn sink(
     mut take: impl FnMut(&[u8]),
 ) -> Result<(), BenchError> {
     let _registered = raw.register_thread()?;
-    drain(raw);
-    link.send(&Word::Ready)?;
+    be_ready(raw, link)?;
     let (clock, mut batch) = (Clock::new(), MbufBatch::new());
     let (mut frames, mut first, mut last, mut look) = (0u64, 0, 0, 0);
     let mut stopped = None;
@@ -207,8 +206,7 @@ fn keep(batch: &mut MbufBatch, number: u64) -> bool {
 /// Sends back what comes until the other end says that it has stopped.
 pub(super) fn echo(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
     let _registered = raw.register_thread()?;
-    drain(raw);
-    link.send(&Word::Ready)?;
+    be_ready(raw, link)?;
     let mut batch = MbufBatch::new();
     let mut idle = 0u32;
     loop {
@@ -226,9 +224,15 @@ pub(super) fn echo(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError>
 
 fn wait_ready(link: &mut Link) -> Result<(), BenchError> {
     match link.receive("waiting for the other end to poll", doze)? {
-        Word::Ready => Ok(()),
+        Word::Ready => link.wake_each_other(),
         _ => Err(BenchError::Peer("it is out of step".to_owned())),
     }
+}
+
+fn be_ready(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
+    drain(raw);
+    link.send(&Word::Ready)?;
+    link.wake_each_other()
 }
 
 /// Frees what is left from before.

@@ -33,7 +33,7 @@ pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, B
     if flow.receives {
         bench.post_receives()?;
     }
-    bench.barrier()?;
+    bench.start()?;
     // The end that never sends (a server without -b) has a peer that says when it is done.
     let expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
     let done = transfer(bench, size, flow, expected)?;

@@ -273,6 +273,12 @@ impl<'a> Bench<'a, Link> {
         }
     }
 
+    /// The same before a measurement.
+    pub(super) fn start(&mut self) -> Result<(), BenchError> {
+        self.barrier()?;
+        self.link.wake_each_other()
+    }
+
     /// What the other end says next; the lcore is driven meanwhile.
     pub(super) fn hear(&mut self, waiting: &'static str) -> Result<Word, BenchError> {
         let Self { link, drive, .. } = self;

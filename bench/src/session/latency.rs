@@ -32,7 +32,7 @@ pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Quantiles, B
     }
     let mut end = PingPong::new(bench, size);
     end.prepare()?;
-    end.bench.barrier()?;
+    end.bench.start()?;
     match (end.bench.side, end.bench.plan.operation.is_answered_by_stack()) {
         (Side::Client, true) => end.ask_and_report(),
         (Side::Client, false) => end.lead_and_report(),
