@@ -79,7 +79,7 @@ pub(crate) fn assemble(
         let duties = Duties {
             clock,
             commands: receiver,
-            receiver: Receiver::new(number, Arc::clone(&table), Arc::clone(&exits)),
+            receiver: Receiver::new(number, ports.len(), Arc::clone(&table), Arc::clone(&exits)),
             doorbell: DoorbellReader::new(Arc::clone(&doorbell)),
             shard: Shard::new(number, max_qps, Arc::clone(&table), Arc::clone(&block)),
             lanes: lanes(number, &ports, max_qps)?,

@@ -282,7 +282,7 @@ mod tests {
         let duties = Duties {
             clock: Clock::new(),
             commands,
-            receiver: Receiver::new(0, Arc::clone(&table), exits),
+            receiver: Receiver::new(0, 0, Arc::clone(&table), exits),
             doorbell: DoorbellReader::new(Arc::new(Doorbell::new(1))),
             shard: Shard::new(0, 1, table, Arc::new(CounterBlock::new())),
             lanes: Vec::new(),

@@ -49,7 +49,7 @@ const BURSTS: usize = 2;
 const HAND_OVER: usize = 1024;
 /// How many frames ahead the headers of one are fetched, which the sender's core still has, and how
 /// many bytes those take at most.
-const HEADERS_AHEAD: usize = 8;
+const HEADERS_AHEAD: usize = 12;
 const HEADERS: usize = 128;
 /// How many frames ahead the rest is, and the fewest bytes of a frame that takes long enough for it.
 const REST_AHEAD: usize = 2;
@@ -112,9 +112,36 @@ pub(crate) struct Receiver {
     ahead: Ahead,
     sums: OuterSums,
     exits: Arc<Exits>,
+    /// The frames that are being dealt with.
     burst: MbufBatch,
+    /// Of each port, those that come after them, taken already to look ahead into: their turn may
+    /// be the lcore's next one.
+    next: Box<[MbufBatch]>,
     /// Frames that are dealt with, to be freed together.
     done: MbufBatch,
+}
+
+/// Frames in the order in which they came: a burst, and what has been taken of those after it.
+#[derive(Clone, Copy)]
+struct Frames<'a> {
+    burst: &'a [Mbuf],
+    next: &'a [Mbuf],
+}
+
+impl<'a> Frames<'a> {
+    /// The frame at a place counted from the burst's first.
+    #[inline]
+    fn get(self, at: usize) -> Option<&'a Mbuf> {
+        self.burst.get(at).or_else(|| self.next.get(at - self.burst.len()))
+    }
+
+    /// Fetches the headers of the frame at this place.
+    #[inline]
+    fn prefetch_headers(self, at: usize) {
+        if let Some(mbuf) = self.get(at) {
+            prefetch_read(mbuf.as_slice().as_ptr(), HEADERS.min(mbuf.len()));
+        }
+    }
 }
 
 /// Where a frame goes.
@@ -157,10 +184,17 @@ impl From<'_> {
 }
 
 impl Receiver {
-    pub(crate) fn new(lcore: usize, table: Arc<QpTable>, exits: Arc<Exits>) -> Receiver {
+    /// Of an lcore that has so many ports.
+    pub(crate) fn new(
+        lcore: usize,
+        ports: usize,
+        table: Arc<QpTable>,
+        exits: Arc<Exits>,
+    ) -> Receiver {
         let (burst, done) = (MbufBatch::new(), MbufBatch::new());
+        let next = (0..ports).map(|_| MbufBatch::new()).collect();
         let (finder, ahead, sums) = (QpFinder::new(table), Ahead::new(), OuterSums::new());
-        Receiver { lcore, finder, ahead, sums, exits, burst, done }
+        Receiver { lcore, finder, ahead, sums, exits, burst, next, done }
     }
 
     /// Takes what has come in at port `port`. Says whether anything had.
@@ -175,23 +209,35 @@ impl Receiver {
             self.receive_looped(port, shard, around);
         }
         for _ in 0..BURSTS {
-            let lane = &mut around.lanes[port];
-            lane.queue.rx_burst(&mut self.burst);
-            if lane.queue.multi_segment_drops() != lane.not_linear {
-                count_not_linear(lane, &shard.counters);
+            if self.next[port].is_empty() {
+                any |= self.take_burst(port, shard, around);
             }
+            std::mem::swap(&mut self.burst, &mut self.next[port]);
             if self.burst.is_empty() {
                 break;
             }
             any = true;
-            let full = self.burst.room() == 0;
-            if around.lanes[port].is_cut() || around.lanes[port].rx_loss.is_on() {
-                self.lose(port, shard, around);
+            let is_full = self.burst.room() == 0;
+            if is_full && self.ahead.is_looking() {
+                self.take_burst(port, shard, around);
             }
             self.sort_burst(port, shard, around);
-            if !full {
+            if !is_full {
                 break;
             }
+        }
+        any
+    }
+
+    /// Takes the next frames from the port. Says whether there were any, whatever becomes of them.
+    fn take_burst(&mut self, port: usize, shard: &Shard, around: &mut Around<'_>) -> bool {
+        let (lane, next) = (&mut around.lanes[port], &mut self.next[port]);
+        let any = lane.queue.rx_burst(next) > 0;
+        if lane.queue.multi_segment_drops() != lane.not_linear {
+            count_not_linear(lane, &shard.counters);
+        }
+        if any && (lane.is_cut() || lane.rx_loss.is_on()) {
+            lose(next, lane, shard);
         }
         any
     }
@@ -221,17 +267,13 @@ impl Receiver {
         // Which frames leave for somebody else, and where to; most often none.
         let mut leaving = 0u64;
         let mut ways = [0; BATCH];
-        let mbufs = self.burst.as_slice();
-        for mbuf in &mbufs[..mbufs.len().min(HEADERS_AHEAD)] {
-            prefetch_read(mbuf.as_slice().as_ptr(), HEADERS.min(mbuf.len()));
-        }
-        for (at, mbuf) in mbufs.iter().enumerate() {
-            if let Some(far) = mbufs.get(at + HEADERS_AHEAD) {
-                prefetch_read(far.as_slice().as_ptr(), HEADERS.min(far.len()));
-            }
+        let frames = Frames { burst: self.burst.as_slice(), next: self.next[port].as_slice() };
+        (0..HEADERS_AHEAD).for_each(|at| frames.prefetch_headers(at));
+        for (at, mbuf) in frames.burst.iter().enumerate() {
+            frames.prefetch_headers(at + HEADERS_AHEAD);
             let from = From { port, lcore: self.lcore, finder: &self.finder };
-            self.ahead.come_to(at, mbufs, &from, shard, around.memory);
-            let mut ahead = mbufs.get(at + REST_AHEAD).map_or(&[][..], rest_of);
+            self.ahead.come_to(at, frames, &from, shard, around.memory);
+            let mut ahead = frames.get(at + REST_AHEAD).map_or(&[][..], rest_of);
             if mbuf.len() < LARGE {
                 prefetch_read(ahead.as_ptr(), ahead.len());
                 ahead = &[];
@@ -246,7 +288,7 @@ impl Receiver {
                 }
             }
         }
-        self.ahead.end(mbufs.last().map(Mbuf::as_slice));
+        self.ahead.end(frames.burst.last().map(Mbuf::as_slice));
         if leaving != 0 {
             self.send_off(port, leaving, &ways, shard);
         }
@@ -274,26 +316,25 @@ impl Receiver {
             self.exits.waker.wake();
         }
     }
+}
 
-    /// Injected loss thins the burst out; a link that is down has no frames.
-    #[cold]
-    fn lose(&mut self, port: usize, shard: &Shard, around: &mut Around<'_>) {
-        if around.lanes[port].is_cut() {
-            shard.counters.add(EngineCounter::RxLinkDown, self.burst.len() as u64);
-            return self.burst.clear();
-        }
-        let loss = &mut around.lanes[port].rx_loss;
-        let mut kept = MbufBatch::new();
-        for mbuf in self.burst.drain() {
-            let is_roce = matches!(Frame::parse(mbuf.as_slice()), Ok(Frame::Roce(_)));
-            if is_roce && loss.loses() {
-                shard.counters.count(EngineCounter::RxLost);
-            } else {
-                let _ = kept.push(mbuf);
-            }
-        }
-        self.burst = kept;
+/// Injected loss thins a burst out; a link that is down has no frames.
+#[cold]
+fn lose(burst: &mut MbufBatch, lane: &mut Lane, shard: &Shard) {
+    if lane.is_cut() {
+        shard.counters.add(EngineCounter::RxLinkDown, burst.len() as u64);
+        return burst.clear();
     }
+    let mut kept = MbufBatch::new();
+    for mbuf in burst.drain() {
+        let is_roce = matches!(Frame::parse(mbuf.as_slice()), Ok(Frame::Roce(_)));
+        if is_roce && lane.rx_loss.loses() {
+            shard.counters.count(EngineCounter::RxLost);
+        } else {
+            let _ = kept.push(mbuf);
+        }
+    }
+    *burst = kept;
 }
 
 /// What follows a frame's headers.

@@ -77,6 +77,37 @@ fn qps_take_turns_of_so_many_packets_or_of_more_if_they_are_small() {
 }
 
 #[test]
+fn what_a_turn_takes_in_beyond_its_bursts_is_dealt_with_in_the_next() {
+    const MESSAGES: u64 = 256;
+    let mut lab = Lab::new(&LabConfig::default());
+    let wish = QpWish { qp_type: QpType::Uc, cq_depth: MESSAGES as u32, ..QpWish::default() };
+    let caps = QpCaps { max_send_wr: MESSAGES as u32, max_recv_wr: MESSAGES as u32, ..wish.caps };
+    let wish = QpWish { caps, ..wish };
+    let mut pairs = [(); 2].map(|()| lab.connect(&wish));
+    let mut guards = [lab.a.engine.adopt(0).expect("free"), lab.b.engine.adopt(0).expect("free")];
+    for (sender, receiver) in &mut pairs {
+        (0..MESSAGES).for_each(|id| receiver.recv(id, &[]));
+        (0..MESSAGES).for_each(|id| sender.send(id, SendOp::Send { imm: None }, &[]));
+    }
+    eventually("all is sent", || guards[0].turn() == Turn::Idle);
+    // Bursts of one QP, then of the other: so from the second on the next is taken before its turn.
+    let mut received = [Vec::new(), Vec::new()];
+    for turn in 1..=4 {
+        assert_eq!(guards[1].turn(), Turn::Busy);
+        for ((_, receiver), received) in pairs.iter().zip(&mut received) {
+            let polled = std::iter::from_fn(|| receiver.cq.poll().expect("no overrun"));
+            received.extend(polled.map(|cqe| cqe.wr_id));
+        }
+        let count: usize = received.iter().map(Vec::len).sum();
+        assert_eq!(count, turn * 128, "as many packets a turn as ever");
+    }
+    assert!(received.iter().all(|ids| ids.iter().copied().eq(0..MESSAGES)), "{received:?}");
+    assert_eq!(guards[1].turn(), Turn::Idle);
+    drop(guards);
+    lab.finish();
+}
+
+#[test]
 fn an_adopted_lcore_does_nothing_by_itself_and_works_again_when_given_back() {
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, b) = lab.connect(&QpWish::default());
