@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// A longer line is no exchange of ours.
 const LINE_MAX: usize = 1 << 20;
-/// How often two ends on one machine wake each other: for 0.1 s where a virtual CPU has to be woken.
-const WAKES: u32 = 1500;
+/// How often two ends on one machine wake each other: for 0.2 s where a virtual CPU has to be woken.
+const WAKES: u32 = 3000;
 
 /// One end of the exchange.
 pub(crate) struct Link {

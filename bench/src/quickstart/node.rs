@@ -157,16 +157,17 @@ impl End<'_> {
     }
 }
 
-/// The median run of each test.
+/// The median run of each test, by name.
 fn figures(tests: &[Test], rows: &[Vec<Row>], limits: &[Limits], retransmissions: u64) -> Figures {
     let figure = |row: &Row| match row {
         Row::Bandwidth(row) => row.messages_per_second(),
         Row::Latency(_, row) => row.p50,
     };
-    let of = |name| {
+    let rows_of = |name| {
         let rows = tests.iter().zip(rows).filter(move |(test, _)| test.name == name);
-        rows.flat_map(|(_, rows)| rows).map(figure)
+        rows.flat_map(|(_, rows)| rows)
     };
+    let of = |name| rows_of(name).map(figure);
     let rooflines = limits.iter().map(|run| run.roofline_gbps * 1e9 / f64::from(8 * LARGE));
     let mut figures = Figures {
         limits: Limits::median(limits),
@@ -175,14 +176,24 @@ fn figures(tests: &[Test], rows: &[Vec<Row>], limits: &[Limits], retransmissions
         retransmissions,
         ..Figures::default()
     };
-    for (test, rows) in tests.iter().zip(rows) {
-        match median_run(rows, figure) {
-            Some(Row::Bandwidth(row)) => figures.bandwidth.push((test.name.to_owned(), row)),
-            Some(Row::Latency(size, row)) => {
-                figures.latency.push((test.name.to_owned(), size, row));
-            }
+    for name in names(tests) {
+        let rows: Vec<Row> = rows_of(name).copied().collect();
+        match median_run(&rows, figure) {
+            Some(Row::Bandwidth(row)) => figures.bandwidth.push((name.to_owned(), row)),
+            Some(Row::Latency(size, row)) => figures.latency.push((name.to_owned(), size, row)),
             None => (),
         }
     }
     figures
+}
+
+/// Each name once, in the order of the tests.
+fn names(tests: &[Test]) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for test in tests {
+        if !names.contains(&test.name) {
+            names.push(test.name);
+        }
+    }
+    names
 }
