@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+/// By which glibc is told to ask for huge pages, where the kernel gives them to who asks.
+const TUNABLES: &str = "GLIBC_TUNABLES";
 /// A node says something at least so often, beside the time of its measurements.
 const SILENCE: Duration = Duration::from_secs(60);
 /// A node that has said its last word ends within this time.
@@ -32,7 +34,13 @@ impl Child {
     ) -> Result<Self, BenchError> {
         let what = |error| BenchError::io("starting a node", error);
         let name = part.to_possible_value().map(|value| value.get_name().to_owned());
-        let mut process = Command::new(std::env::current_exe().map_err(what)?)
+        let mut command = Command::new(std::env::current_exe().map_err(what)?);
+        // What is measured is not how many small pages a TLB holds; and what a queue pair's memory
+        // comes to shows only in small pages.
+        if !matches!(part, NodePart::Qps) && std::env::var_os(TUNABLES).is_none() {
+            command.env(TUNABLES, "glibc.malloc.hugetlb=1");
+        }
+        let mut process = command
             .arg("quickstart-node")
             .arg(name.unwrap_or_default())
             .arg("--folder")
