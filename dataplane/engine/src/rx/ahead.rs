@@ -20,7 +20,7 @@ const POSTED: usize = 3;
 /// The same of the memory of the first.
 const MEMORY: usize = 5;
 
-/// Of frames that stand together every so-manieth is looked at: to look at each costs as much as is
+/// Of frames that stand together one in so many is looked at: to look at each costs as much as is
 /// saved.
 const STRIDE: usize = 4;
 /// How many frames are looked at: all of a burst, and as far ahead of its last as of any.
