@@ -30,14 +30,36 @@ pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Quantiles, B
     if bench.plan.operation == Operation::Send {
         bench.post_receives()?;
     }
+    if bench.plan.operation == Operation::Read && bench.side == Side::Server {
+        lay_out_answers(bench, size)?;
+    }
+    bench.start()?;
     let mut end = PingPong::new(bench, size);
-    end.prepare()?;
-    end.bench.start()?;
     match (end.bench.side, end.bench.plan.operation.is_answered_by_stack()) {
         (Side::Client, true) => end.ask_and_report(),
         (Side::Client, false) => end.lead_and_report(),
         (Side::Server, true) => end.serve(),
         (Side::Server, false) => end.follow_and_hear(),
+    }
+}
+
+/// Lays out what READs fetch: a message in each slot.
+fn lay_out_answers(bench: &Bench<'_, Link>, size: u32) -> Result<(), BenchError> {
+    let [outgoing, _] = patterns(bench.side);
+    let mut message = vec![0; size as usize];
+    for slot in 0..bench.layout.slots {
+        outgoing.fill(u64::from(slot), &mut message);
+        let place = bench.layout.target(slot, size).start;
+        bench.regions[0].write_at(place, &message).step("filling memory")?;
+    }
+    Ok(())
+}
+
+/// Of what an end sends, and of what comes to it.
+fn patterns(side: Side) -> [Pattern; 2] {
+    match side {
+        Side::Client => [Pattern::new(1), Pattern::new(2)],
+        Side::Server => [Pattern::new(2), Pattern::new(1)],
     }
 }
 
@@ -60,19 +82,6 @@ pub(super) struct PingPong<'b, 'a, P> {
 }
 
 impl<'b, 'a> PingPong<'b, 'a, Link> {
-    /// For READ: lays out a message in each slot.
-    fn prepare(&mut self) -> Result<(), BenchError> {
-        if self.bench.plan.operation != Operation::Read || self.bench.side == Side::Client {
-            return Ok(());
-        }
-        for slot in 0..self.bench.layout.slots {
-            self.outgoing.fill(u64::from(slot), &mut self.buffer);
-            let place = self.bench.layout.target(slot, self.size).start;
-            self.bench.regions[0].write_at(place, &self.buffer).step("filling memory")?;
-        }
-        Ok(())
-    }
-
     /// The client of SEND and WRITE.
     fn lead_and_report(&mut self) -> Result<Quantiles, BenchError> {
         let (messages, latency) = self.lead()?;
@@ -145,11 +154,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
 impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     /// One size; the time, if there is one, begins now.
     pub(super) fn new(bench: &'b mut Bench<'a, P>, size: u32) -> Self {
-        let patterns = [Pattern::new(1), Pattern::new(2)];
-        let [outgoing, incoming] = match bench.side {
-            Side::Client => patterns,
-            Side::Server => [patterns[1], patterns[0]],
-        };
+        let [outgoing, incoming] = patterns(bench.side);
         Self {
             watch: Watch::new(bench.clock),
             buffer: vec![0; size as usize],
