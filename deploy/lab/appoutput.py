@@ -17,7 +17,7 @@ FIGURES = (
     (r"GID\[ *\d+\]", "GID[N]"),
     (r"\b(?:rxe|uroce)0", "DEVICE"),
     (r"\b[0-9a-f]{4}(?::[0-9a-f]{4}){3}\b|\b[0-9a-f]{16}\b", "GUID"),
-    (r"\d+\.\d+", "F"),
+    (r"\d+\.\d+|-?\b(?:inf|nan)\b", "F"),
     (r"GID index +: \d+", "GID index : N"),
     (r"[ \t]+", " "),
 )
