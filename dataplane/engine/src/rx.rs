@@ -209,35 +209,27 @@ impl Receiver {
             self.receive_looped(port, shard, around);
         }
         for _ in 0..BURSTS {
+            let lane = &mut around.lanes[port];
             if self.next[port].is_empty() {
-                any |= self.take_burst(port, shard, around);
+                take_burst(&mut self.burst, lane, shard);
+            } else {
+                std::mem::swap(&mut self.burst, &mut self.next[port]);
             }
-            std::mem::swap(&mut self.burst, &mut self.next[port]);
             if self.burst.is_empty() {
                 break;
             }
             any = true;
             let is_full = self.burst.room() == 0;
             if is_full && self.ahead.is_looking() {
-                self.take_burst(port, shard, around);
+                take_burst(&mut self.next[port], lane, shard);
+            }
+            if lane.is_cut() || lane.rx_loss.is_on() {
+                lose(&mut self.burst, lane, shard);
             }
             self.sort_burst(port, shard, around);
             if !is_full {
                 break;
             }
-        }
-        any
-    }
-
-    /// Takes the next frames from the port. Says whether there were any, whatever becomes of them.
-    fn take_burst(&mut self, port: usize, shard: &Shard, around: &mut Around<'_>) -> bool {
-        let (lane, next) = (&mut around.lanes[port], &mut self.next[port]);
-        let any = lane.queue.rx_burst(next) > 0;
-        if lane.queue.multi_segment_drops() != lane.not_linear {
-            count_not_linear(lane, &shard.counters);
-        }
-        if any && (lane.is_cut() || lane.rx_loss.is_on()) {
-            lose(next, lane, shard);
         }
         any
     }
@@ -315,6 +307,15 @@ impl Receiver {
         if ways.iter().any(|&way| way >= GSI_WAY) {
             self.exits.waker.wake();
         }
+    }
+}
+
+/// Takes the next frames from a port.
+#[inline]
+fn take_burst(burst: &mut MbufBatch, lane: &mut Lane, shard: &Shard) {
+    lane.queue.rx_burst(burst);
+    if lane.queue.multi_segment_drops() != lane.not_linear {
+        count_not_linear(lane, &shard.counters);
     }
 }
 

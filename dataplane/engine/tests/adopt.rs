@@ -4,7 +4,7 @@ mod lab;
 
 use lab::{Lab, LabConfig, QpWish, eventually, pattern};
 use std::time::{Duration, Instant};
-use uroce_engine::{AdoptError, IdlePolicy, LcoreGuard, Turn};
+use uroce_engine::{AdoptError, EngineCounter, IdlePolicy, LcoreGuard, Turn};
 use uroce_transport::{AccessFlags, Cqe, QpCaps, QpChange, QpState, QpType, SendOp, WcStatus};
 
 const ALL: AccessFlags = AccessFlags::all();
@@ -76,34 +76,72 @@ fn qps_take_turns_of_so_many_packets_or_of_more_if_they_are_small() {
     lab.finish();
 }
 
+const WAITING: u64 = 256;
+
+/// Two UC connections from `a` to `b`, adopted both, and [`WAITING`] packets of each that `b` has not
+/// taken from its port yet: bursts of one QP, then of the other.
+fn with_packets_waiting(lab: &mut Lab) -> ([lab::TestQp; 2], LcoreGuard) {
+    let wish = QpWish { qp_type: QpType::Uc, cq_depth: WAITING as u32, ..QpWish::default() };
+    let caps = QpCaps { max_send_wr: WAITING as u32, max_recv_wr: WAITING as u32, ..wish.caps };
+    let wish = QpWish { caps, ..wish };
+    let pairs = [(); 2].map(|()| lab.connect(&wish));
+    let receiving = lab.b.engine.adopt(0).expect("free");
+    let mut sending = lab.a.engine.adopt(0).expect("free");
+    let receivers = pairs.map(|(mut sender, mut receiver)| {
+        (0..WAITING).for_each(|id| receiver.recv(id, &[]));
+        (0..WAITING).for_each(|id| sender.send(id, SendOp::Send { imm: None }, &[]));
+        receiver
+    });
+    eventually("all is sent", || sending.turn() == Turn::Idle);
+    (receivers, receiving)
+}
+
 #[test]
 fn what_a_turn_takes_in_beyond_its_bursts_is_dealt_with_in_the_next() {
-    const MESSAGES: u64 = 256;
     let mut lab = Lab::new(&LabConfig::default());
-    let wish = QpWish { qp_type: QpType::Uc, cq_depth: MESSAGES as u32, ..QpWish::default() };
-    let caps = QpCaps { max_send_wr: MESSAGES as u32, max_recv_wr: MESSAGES as u32, ..wish.caps };
-    let wish = QpWish { caps, ..wish };
-    let mut pairs = [(); 2].map(|()| lab.connect(&wish));
-    let mut guards = [lab.a.engine.adopt(0).expect("free"), lab.b.engine.adopt(0).expect("free")];
-    for (sender, receiver) in &mut pairs {
-        (0..MESSAGES).for_each(|id| receiver.recv(id, &[]));
-        (0..MESSAGES).for_each(|id| sender.send(id, SendOp::Send { imm: None }, &[]));
-    }
-    eventually("all is sent", || guards[0].turn() == Turn::Idle);
-    // Bursts of one QP, then of the other: so from the second on the next is taken before its turn.
+    // From the second burst on the next is taken before its turn.
+    let (receivers, mut guard) = with_packets_waiting(&mut lab);
     let mut received = [Vec::new(), Vec::new()];
     for turn in 1..=4 {
-        assert_eq!(guards[1].turn(), Turn::Busy);
-        for ((_, receiver), received) in pairs.iter().zip(&mut received) {
+        assert_eq!(guard.turn(), Turn::Busy);
+        for (receiver, received) in receivers.iter().zip(&mut received) {
             let polled = std::iter::from_fn(|| receiver.cq.poll().expect("no overrun"));
             received.extend(polled.map(|cqe| cqe.wr_id));
         }
         let count: usize = received.iter().map(Vec::len).sum();
         assert_eq!(count, turn * 128, "as many packets a turn as ever");
     }
-    assert!(received.iter().all(|ids| ids.iter().copied().eq(0..MESSAGES)), "{received:?}");
-    assert_eq!(guards[1].turn(), Turn::Idle);
-    drop(guards);
+    assert!(received.iter().all(|ids| ids.iter().copied().eq(0..WAITING)), "{received:?}");
+    assert_eq!(guard.turn(), Turn::Idle);
+    drop((receivers, guard));
+    lab.finish();
+}
+
+#[test]
+fn what_a_turn_took_in_is_lost_if_the_link_goes_down_before_the_next() {
+    let mut lab = Lab::new(&LabConfig::default());
+    assert_eq!(lab.b.control.next_link_change(), Some((1, true)), "up from the start");
+    let (receivers, mut guard) = with_packets_waiting(&mut lab);
+    guard.turn();
+    let control = &mut lab.b.control;
+    control.set_link(1, false).expect("a port");
+    std::thread::scope(|scope| {
+        let cut = scope.spawn(|| control.next_link_change());
+        // Told later than this, the lcore has nothing left to lose.
+        std::thread::sleep(Duration::from_millis(50));
+        eventually("the lcore knows", || {
+            guard.turn();
+            cut.is_finished()
+        });
+        assert_eq!(cut.join().expect("no panic"), Some((1, false)));
+    });
+    eventually("nothing comes any more", || guard.turn() == Turn::Idle);
+    let polled =
+        |qp: &lab::TestQp| std::iter::from_fn(|| qp.cq.poll().expect("no overrun")).count();
+    let received = receivers.iter().map(polled).sum::<usize>() as u64;
+    let lost = lab.b.engine.counters().engine(EngineCounter::RxLinkDown);
+    assert_eq!((received % 128, received + lost), (0, 2 * WAITING), "{received}");
+    drop((receivers, guard));
     lab.finish();
 }
 

@@ -173,7 +173,7 @@ mod tests {
         let mut ahead = Ahead::new();
         let looks = [&a, &a, &a, &a, &a, &b, &b, &b, &b, &b].map(|last| {
             ahead.end(Some(last));
-            ahead.changes & LATELY != 0
+            ahead.is_looking()
         });
         // The first and the sixth are another's than the one before.
         let four_each = [true, true, true, true, false, true, true, true, true, false];
