@@ -26,6 +26,8 @@ impl<T: Read + Write + AsFd + Send> Stream for T {}
 pub(crate) struct Channel {
     stream: Box<dyn Stream>,
     received: Vec<u8>,
+    /// Whether both ends are certainly on one machine.
+    is_local: bool,
 }
 
 /// A server's listening socket; clients reach it once this exists.
@@ -103,7 +105,7 @@ impl Channel {
     /// Over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> Result<Self, BenchError> {
         stream.set_nonblocking(true).map_err(|error| BenchError::io("O_NONBLOCK", error))?;
-        Ok(Self { stream: Box::new(stream), received: Vec::new() })
+        Ok(Self { stream: Box::new(stream), received: Vec::new(), is_local: false })
     }
 
     /// Two ends inside one process.
@@ -139,7 +141,12 @@ impl Channel {
 
     fn unix(stream: UnixStream) -> Result<Self, BenchError> {
         stream.set_nonblocking(true).map_err(|error| BenchError::io("O_NONBLOCK", error))?;
-        Ok(Self { stream: Box::new(stream), received: Vec::new() })
+        Ok(Self { stream: Box::new(stream), received: Vec::new(), is_local: true })
+    }
+
+    /// Whether both ends are certainly on one machine; two that TCP joins may be.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Writes all of it, waiting for room.

@@ -7,17 +7,18 @@ use crate::pin::Side;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::net::TcpStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A longer line is no exchange of ours.
 const LINE_MAX: usize = 1 << 20;
 /// How often two ends on one machine wake each other: for 0.2 s where a virtual CPU has to be woken.
 const WAKES: u32 = 3000;
+/// No longer than this, wherever else their CPUs are needed.
+const WAKING: Duration = Duration::from_millis(500);
 
 /// One end of the exchange.
 pub(crate) struct Link {
     channel: Channel,
-    /// Which end it is where both are certainly on this machine.
-    beside: Option<Side>,
 }
 
 /// A line: a value, or why there is none.
@@ -29,15 +30,11 @@ enum Line<T> {
 
 impl From<Channel> for Link {
     fn from(channel: Channel) -> Self {
-        Self { channel, beside: None }
+        Self { channel }
     }
 }
 
 impl Link {
-    fn beside(channel: Channel, side: Side) -> Self {
-        Self { channel, beside: Some(side) }
-    }
-
     /// Over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> Result<Self, BenchError> {
         Channel::tcp(stream).map(Self::from)
@@ -46,17 +43,17 @@ impl Link {
     /// Two ends inside one process, the server's first.
     pub(crate) fn pair() -> Result<(Self, Self), BenchError> {
         let (server, client) = Channel::pair()?;
-        Ok((Self::beside(server, Side::Server), Self::beside(client, Side::Client)))
+        Ok((server.into(), client.into()))
     }
 
     /// Waits for a client at a socket in the file system.
     pub(crate) fn accept_at(path: &Path) -> Result<Self, BenchError> {
-        Ok(Self::beside(Channel::accept_at(path)?, Side::Server))
+        Channel::accept_at(path).map(Self::from)
     }
 
     /// Connects to a socket in the file system, which may be just being made.
     pub(crate) fn connect_to(path: &Path) -> Result<Self, BenchError> {
-        Ok(Self::beside(Channel::connect_to(path)?, Side::Client))
+        Channel::connect_to(path).map(Self::from)
     }
 
     /// Says something.
@@ -95,21 +92,34 @@ impl Link {
     /// times as slowly as those that do. One that another wakes it places near that one; while both
     /// are busy it leaves them where they are. So this brings them together, for as long as a
     /// measurement takes. Where each has its place it takes some milliseconds, and changes nothing.
-    pub(crate) fn wake_each_other(&mut self) -> Result<(), BenchError> {
-        let Some(side) = self.beside else { return Ok(()) };
-        for _ in 0..WAKES {
-            if side == Side::Client {
-                self.send(&())?;
+    pub(crate) fn wake_each_other(&mut self, side: Side) -> Result<(), BenchError> {
+        if !self.channel.is_local() {
+            return Ok(());
+        }
+        match side {
+            Side::Client => {
+                let begin = Instant::now();
+                for wake in 1..=WAKES {
+                    let is_last = wake == WAKES || begin.elapsed() >= WAKING;
+                    self.send(&is_last)?;
+                    self.receive_asleep::<()>()?;
+                    if is_last {
+                        break;
+                    }
+                }
             }
-            self.receive_asleep()?;
-            if side == Side::Server {
-                self.send(&())?;
+            Side::Server => {
+                let mut is_last = false;
+                while !is_last {
+                    is_last = self.receive_asleep()?;
+                    self.send(&())?;
+                }
             }
         }
         Ok(())
     }
 
-    fn receive_asleep(&mut self) -> Result<(), BenchError> {
+    fn receive_asleep<T: DeserializeOwned>(&mut self) -> Result<T, BenchError> {
         wait_for(
             "waiting to be woken",
             PATIENCE,
@@ -214,20 +224,37 @@ mod tests {
     fn ends_on_one_machine_wake_each_other_and_are_in_step_after_it() {
         let (mut server, mut client) = Link::pair().expect("pair");
         std::thread::scope(|scope| {
-            scope.spawn(|| server.wake_each_other().expect("wakes"));
-            client.wake_each_other().expect("wakes");
+            scope.spawn(|| server.wake_each_other(Side::Server).expect("wakes"));
+            client.wake_each_other(Side::Client).expect("wakes");
         });
         for link in [&mut server, &mut client] {
             assert!(matches!(link.try_receive::<()>(), Ok(None)));
         }
         drop(server);
-        assert!(matches!(client.wake_each_other(), Err(BenchError::PeerGone)));
+        let alone = client.wake_each_other(Side::Client);
+        assert!(matches!(alone, Err(BenchError::PeerGone)));
+    }
+
+    #[test]
+    fn ends_that_are_slow_to_wake_do_so_less_often() {
+        let (mut server, mut client) = Link::pair().expect("pair");
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.wake_each_other(Side::Client).expect("wakes"));
+            let mut wakes = 1;
+            while !server.receive_asleep::<bool>().expect("a wake") {
+                std::thread::sleep(WAKING / 10);
+                server.send(&()).expect("answers");
+                wakes += 1;
+            }
+            assert!((2..=11).contains(&wakes), "{wakes}");
+            server.send(&()).expect("answers");
+        });
     }
 
     #[test]
     fn ends_that_may_be_on_two_machines_do_not_wait_for_each_other() {
         let (mut server, mut client) = tcp_pair();
-        server.wake_each_other().expect("nothing to do");
+        server.wake_each_other(Side::Server).expect("nothing to do");
         assert!(matches!(client.try_receive::<()>(), Ok(None)));
     }
 

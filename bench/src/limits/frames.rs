@@ -6,6 +6,7 @@ use super::memory::PAYLOAD;
 use super::{RawPort, doze};
 use crate::error::{BenchError, Step};
 use crate::exchange::Link;
+use crate::pin::Side;
 use crate::stats::Latency;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -224,7 +225,7 @@ pub(super) fn echo(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError>
 
 fn wait_ready(link: &mut Link) -> Result<(), BenchError> {
     match link.receive("waiting for the other end to poll", doze)? {
-        Word::Ready => link.wake_each_other(),
+        Word::Ready => link.wake_each_other(Side::Client),
         _ => Err(BenchError::Peer("it is out of step".to_owned())),
     }
 }
@@ -232,7 +233,7 @@ fn wait_ready(link: &mut Link) -> Result<(), BenchError> {
 fn be_ready(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
     drain(raw);
     link.send(&Word::Ready)?;
-    link.wake_each_other()
+    link.wake_each_other(Side::Server)
 }
 
 /// Frees what is left from before.

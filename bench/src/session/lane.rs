@@ -276,7 +276,7 @@ impl<'a> Bench<'a, Link> {
     /// The same before a measurement.
     pub(super) fn start(&mut self) -> Result<(), BenchError> {
         self.barrier()?;
-        self.link.wake_each_other()
+        self.link.wake_each_other(self.side)
     }
 
     /// What the other end says next; the lcore is driven meanwhile.
