@@ -246,7 +246,7 @@ mod tests {
                 server.send(&()).expect("answers");
                 wakes += 1;
             }
-            assert!((2..=11).contains(&wakes), "{wakes}");
+            assert!(wakes <= 11, "{wakes}");
             server.send(&()).expect("answers");
         });
     }
