@@ -134,7 +134,8 @@ impl CompletionQueue {
     /// Takes completions, oldest first, as many as there are and fit; gives their number.
     ///
     /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)) a
-    /// poll that finds none first does what its lcores have to do.
+    /// poll that finds none first does what its lcores have to do, and lets another thread go on if it
+    /// still finds none and more threads poll than the process has processors.
     ///
     /// # Errors
     ///
@@ -144,6 +145,9 @@ impl CompletionQueue {
         let mut count = self.take(out)?;
         if count == 0 && !out.is_empty() && self.drive() {
             count = self.take(out)?;
+            if count == 0 {
+                self.rest();
+            }
         }
         if let Some(last) = out[..count].last() {
             self.drive_after(last.opcode);

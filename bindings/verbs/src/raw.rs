@@ -75,6 +75,16 @@ impl CompletionQueue {
         poller.inspect(|poller| _ = poller.turn()).is_some()
     }
 
+    /// What [`poll`](CompletionQueue::poll) does when it has found nothing after
+    /// [`drive`](CompletionQueue::drive) either, where pollers drive: another thread goes on where more
+    /// threads poll than the process has processors.
+    #[inline]
+    pub fn rest(&self) {
+        if let Some(poller) = &self.shared().poller {
+            poller.rest();
+        }
+    }
+
     /// What [`poll`](CompletionQueue::poll) does when it has taken completions, the last of this
     /// kind: whose WRITE is answered by a WRITE has the answer when it returns, if it comes soon.
     #[inline]

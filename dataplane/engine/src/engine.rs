@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     /// Of CQs and SRQs, for their events.
     next_queue: AtomicU32,
     pub(crate) driver: Driver,
+    /// Processors that the process had at the engine's start.
+    pub(crate) processors: u32,
 }
 
 /// A running engine. Clones are handles of the same one.
@@ -121,6 +123,7 @@ impl Engine {
             next_pd: AtomicU32::new(1),
             next_queue: AtomicU32::new(1),
             driver: config.driver,
+            processors: crate::crowd::processors(),
         });
         let mut control = Control::new(Arc::clone(&shared), parts.control);
         // From here on dropping `control` stops what runs.

@@ -44,6 +44,7 @@ mod config;
 mod context;
 mod control;
 mod counters;
+mod crowd;
 mod doorbell;
 mod engine;
 mod env;

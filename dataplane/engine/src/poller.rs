@@ -9,9 +9,15 @@
 //! completion stays for some turns, until a WRITE comes in. Programs that wait for no such answer
 //! are told apart by its never coming, and then pay for it rarely.
 //!
-//! Not here: making room for each other ([`crate::slot`]).
+//! A poll that finds nothing gives the processor away where that brings its completion nearer: another
+//! thread has the lcore and may have been interrupted in its turn, or more threads poll than there are
+//! processors ([`crate::crowd`]).
+//!
+//! Not here: how pollers and the lcore's thread make room for each other ([`crate::slot`]).
 
+use crate::clock::Clock;
 use crate::config::MAX_LCORES;
+use crate::crowd;
 use crate::engine::Engine;
 use crate::idle::Driver;
 use crate::queue::CompletionQueue;
@@ -38,6 +44,15 @@ pub struct Poller {
     engine: Engine,
     cq: Arc<CompletionQueue>,
     answer: Answer,
+    clock: Clock,
+}
+
+/// What came of a turn of each lcore of a queue.
+struct Turns {
+    /// Busy if one of them had something to do.
+    turn: Turn,
+    /// Another thread drives one of them.
+    has_met_another: bool,
 }
 
 /// Whether the program waits for WRITEs after its own. Threads that poll the same queue spoil each
@@ -65,6 +80,7 @@ impl Engine {
             engine: self.clone(),
             cq: Arc::clone(cq),
             answer: Answer::default(),
+            clock: Clock::new(),
         })
     }
 }
@@ -73,7 +89,8 @@ impl Poller {
     /// For a poll that has found nothing: a turn of each lcore of the queue that nobody else
     /// drives. Another poll afterwards may find something.
     ///
-    /// Neither allocates, nor waits, nor enters the kernel but to raise an event that is asked for.
+    /// Neither allocates nor waits. Enters the kernel to raise an event that is asked for, and to let
+    /// another thread go on that drives one of the lcores.
     #[inline]
     pub fn turn(&self) -> Turn {
         let lcores = self.cq.lcores();
@@ -81,7 +98,18 @@ impl Poller {
             self.answer.before.store(self.writes(lcores), Ordering::Relaxed);
             self.answer.is_awaited.store(true, Ordering::Relaxed);
         }
-        self.turn_all(lcores)
+        let Turns { turn, has_met_another } = self.turn_all(lcores);
+        if turn != Turn::Busy && has_met_another {
+            std::thread::yield_now();
+        }
+        turn
+    }
+
+    /// For a poll that has found nothing, after its turn either: gives the processor to another thread
+    /// where more threads poll than the process has processors, and is nothing elsewhere.
+    #[inline]
+    pub fn rest(&self) {
+        crowd::make_room(&self.clock, self.engine.shared.processors);
     }
 
     /// For a poll that has taken a completion of a WRITE: waits a moment for an answer by the same
@@ -91,11 +119,14 @@ impl Poller {
         let lcores = self.cq.lcores();
         let (answer, before) = (&self.answer, self.answer.before.load(Ordering::Relaxed));
         let mut writes = self.writes(lcores);
-        let turns = answer.turns(writes);
+        let mut turns = answer.turns(writes);
+        if turns > 0 && crowd::is_crowded(&self.clock, self.engine.shared.processors) {
+            turns = 0;
+        }
         // Who had no answers lately may have other work; else it may be an answer's first packets.
         let mut busy = if turns > LINGER_TURNS { LINGER_TURNS } else { 1 };
         for _ in 0..turns {
-            busy -= u32::from(self.turn_all(lcores) == Turn::Busy);
+            busy -= u32::from(self.turn_all(lcores).turn == Turn::Busy);
             writes = self.writes(lcores);
             if writes != before || busy == 0 {
                 break;
@@ -112,19 +143,21 @@ impl Poller {
     }
 
     #[inline]
-    fn turn_all(&self, lcores: u64) -> Turn {
+    fn turn_all(&self, lcores: u64) -> Turns {
         // Who has asked for an event goes to sleep after this poll.
         let stays = !self.cq.is_armed();
-        let mut busy = Turn::Idle;
+        let mut turns = Turns { turn: Turn::Idle, has_met_another: false };
         for lcore in bits(lcores) {
             let slot = &self.engine.shared.slots[lcore];
             // A panic is the lcore's last, and told as such; the application's poll is a poll.
             let turn = catch_unwind(AssertUnwindSafe(|| slot.turn_for_poller(stays)));
-            if let Ok(Turn::Busy) = turn {
-                busy = Turn::Busy;
+            match turn {
+                Ok(Some(Turn::Busy)) => turns.turn = Turn::Busy,
+                Ok(None) => turns.has_met_another = true,
+                _ => {}
             }
         }
-        busy
+        turns
     }
 
     /// WRITEs that those lcores have received.

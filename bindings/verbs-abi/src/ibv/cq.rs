@@ -166,7 +166,14 @@ impl Cq {
         !runtime::is_orphaned() && self.cq.drive()
     }
 
-    /// The same after a completion was taken.
+    /// Lets another thread go on where many poll: for a poll that has found nothing after
+    /// [`drive`](Cq::drive) has said `true`.
+    #[inline]
+    pub(crate) fn rest(&self) {
+        self.cq.rest();
+    }
+
+    /// Does the engine's work after a completion was taken, as [`drive`](Cq::drive) does.
     #[inline]
     pub(crate) fn drive_after(&self, last: WcOpcode) {
         if !runtime::is_orphaned() {

@@ -61,7 +61,7 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
 #[inline]
 fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     match advance(cq, its, cursor) {
-        Err(Errno::ENOENT) if its.drive() => advance(cq, its, cursor),
+        Err(Errno::ENOENT) if its.drive() => advance(cq, its, cursor).inspect_err(|_| its.rest()),
         result => result,
     }?;
     if let Some(first) = cursor {

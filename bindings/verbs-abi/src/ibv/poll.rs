@@ -118,6 +118,9 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut
         if taken.0 == 0 && places > 0 && cq.drive() {
             // SAFETY: as above.
             taken = unsafe { take(cq, places, wc) }?;
+            if taken.0 == 0 {
+                cq.rest();
+            }
         }
         if let (_, Some(last)) = taken {
             cq.drive_after(last);

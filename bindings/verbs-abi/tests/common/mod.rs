@@ -79,6 +79,7 @@ pub(crate) fn printed(output: Output) -> String {
 }
 
 /// One device of one port, with an address of each IP version.
+#[allow(dead_code, reason = "some tests have another")]
 pub(crate) const ONE_DEVICE: &str = r#"
 [[device]]
 name = "uroce0"
@@ -88,15 +89,19 @@ ethdev = { ring = "one" }
 ip = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
 
-/// Tests of one device, each a claim of a C program, named by its only argument.
+/// Tests of one device, [`ONE_DEVICE`] if no other is given, each a claim of a C program, named by its
+/// only argument.
 macro_rules! claims {
     ($source:literal: $($name:ident)*) => {
+        claims! { $source, common::ONE_DEVICE => $($name)* }
+    };
+    ($source:literal, $device:expr => $($name:ident)*) => {
         $(
             #[test]
             fn $name() {
                 let place = common::Place::new();
                 let program = place.compile($source);
-                let config = place.configure(common::ONE_DEVICE);
+                let config = place.configure($device);
                 let run = place.command(&program, &config).arg(stringify!($name)).output();
                 common::printed(run.unwrap());
             }

@@ -50,18 +50,18 @@ enum Pause {
 }
 
 impl Slot {
-    /// A turn by a thread that has polled and found nothing, unless somebody else drives right now.
-    /// If it `stays`, it will poll again soon, and the lcore's thread steps back for it.
+    /// A turn by a thread that has polled and found nothing; `None` if another thread drives right
+    /// now. If the poller `stays`, it will poll again soon, and the lcore's thread steps back for it.
     #[inline]
-    pub(crate) fn turn_for_poller(&self, stays: bool) -> Turn {
+    pub(crate) fn turn_for_poller(&self, stays: bool) -> Option<Turn> {
         if stays {
             let polls = &self.pollers.polls;
             polls.store(polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
         match self.held.try_lock() {
-            Ok(mut held) => self.turn_as_lcore(&mut held),
-            Err(TryLockError::WouldBlock) => Turn::Idle,
-            Err(TryLockError::Poisoned(_)) => Turn::Stopped,
+            Ok(mut held) => Some(self.turn_as_lcore(&mut held)),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => Some(Turn::Stopped),
         }
     }
 

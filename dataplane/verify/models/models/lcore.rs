@@ -180,7 +180,7 @@ impl Driven {
     fn stop(self, own: thread::JoinHandle<()>) {
         self.slot.stop();
         own.join().expect("no panic");
-        assert_eq!(self.slot.turn_for_poller(true), Turn::Idle, "not after its thread's end");
+        assert_eq!(self.slot.turn_for_poller(true), Some(Turn::Idle), "not after its thread's end");
         assert!(self.slot.take().is_some());
     }
 }
