@@ -27,6 +27,22 @@ impl Library {
         // SAFETY: a loaded library and two strings.
         unsafe { dlvsym(self.0, name.as_ptr(), node.as_ptr()) }
     }
+
+    /// Calls what has no body: gives the lower half of the result, and `errno`.
+    pub(crate) fn call(&self, name: &str, node: &str) -> (i32, i32) {
+        let address = self.by_version(name, node);
+        assert!(!address.is_null(), "{name}@{node}");
+        // SAFETY: a function of the library that looks at no arguments and gives an integer or a
+        // pointer, which has the same register.
+        let stub: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address) };
+        // SAFETY: it has no preconditions.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: this thread's own.
+        unsafe { errno.write(0) };
+        let result = stub();
+        // SAFETY: as above.
+        (result, unsafe { errno.read() })
+    }
 }
 
 unsafe extern "C" {

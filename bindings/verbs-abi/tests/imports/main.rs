@@ -10,6 +10,7 @@
 mod elf;
 mod loaded;
 mod matrix;
+mod newest;
 mod programs;
 mod table;
 
@@ -109,6 +110,37 @@ fn what_the_distributions_own_libraries_export_is_there() {
         let odd: Vec<_> = theirs.iter().filter(is_odd).collect();
         assert!(odd.is_empty(), "{package}: {odd:?}");
     }
+}
+
+/// Programs of newer distributions than this one ask for what a later release has.
+#[test]
+fn what_the_newest_release_exports_is_there() {
+    let theirs = newest::read();
+    let of = |family: &str| theirs.iter().filter(|(_, node)| node.starts_with(family)).count();
+    assert_eq!((of("IBVERBS_1."), of("RDMACM_1."), of("IBVERBS_PRIVATE_")), (128, 75, 20));
+    let ours = exported();
+    let missing: Vec<_> = theirs.iter().filter(|symbol| !ours.contains_key(*symbol)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// A program that looks whether something is there must hear that it is not, and go on.
+#[test]
+fn what_has_no_body_says_that_it_is_not_supported() {
+    let library = loaded::Library::open(&library());
+    let stubs = table::read().into_iter().filter(|row| row.node == "IBVERBS_1.18");
+    let mut tried = 0;
+    for Row { name, node, body, .. } in stubs {
+        let failed = match body.as_str() {
+            "stub::code" => libc::EOPNOTSUPP,
+            "stub::minus_one" => -1,
+            "stub::null" => 0,
+            _ => continue,
+        };
+        let (result, errno) = library.call(&name, &node);
+        assert_eq!((result, errno), (failed, libc::EOPNOTSUPP), "{name}");
+        tried += 1;
+    }
+    assert!(tried > 5, "{tried}");
 }
 
 #[test]

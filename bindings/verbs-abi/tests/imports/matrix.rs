@@ -12,8 +12,8 @@ pub(crate) fn render(rows: &[Row], installed: &Installed) -> String {
     let mut text = String::from(
         "# Symbols of libibverbs.so.1 and librdmacm.so.1\n\n\
          Written by `UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports`.\n\n\
-         A stub fails: with ENOSYS, or NULL, or without effect where nothing is given back. A node with\n\
-         `*` stands for all releases of the interface between libibverbs and its drivers.\n\n",
+         A stub fails with EOPNOTSUPP, or has no effect where nothing is given back. A node with `*`\n\
+         stands for all releases of the interface between libibverbs and its drivers.\n\n",
     );
     let count = |status: &str| rows.iter().filter(|row| row.status().starts_with(status)).count();
     let used = |row: &&Row| !users(row, installed).is_empty();
