@@ -11,12 +11,14 @@
 //!   and not before the last that used the object has let go of it.
 //! - On the control path a pointer is followed only if the registry knows it: NULL, foreign and
 //!   destroyed objects are EINVAL.
-//! - An object that others are made of ([`Held`]) is not removed: EBUSY.
+//! - An object that others are made of ([`Held`]) is not removed: EBUSY. Those others let go of it when
+//!   they are removed themselves, whatever thread still looks at them: a program that destroys a part
+//!   and then the whole never finds the whole busy.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::errno::Errno;
@@ -28,6 +30,21 @@ pub(crate) trait Object: Send + Sync + Sized + 'static {
 
     /// The registry of its kind.
     fn registry() -> &'static Registry<Self>;
+
+    /// Lets go of what it is made of: it is removed, and its value may stay for a moment.
+    fn let_go(&self) {}
+}
+
+/// What an object may be made of.
+pub(crate) trait Part {
+    /// Does not keep it busy any more; what it is stays within reach.
+    fn let_go(&self);
+}
+
+impl<P: Part> Part for Option<P> {
+    fn let_go(&self) {
+        self.iter().for_each(Part::let_go);
+    }
 }
 
 /// A number for a new object: programs may name it to another context of the same file.
@@ -46,6 +63,8 @@ struct Slot<T: Object> {
 /// An object, with the number of others that are made of it.
 pub(crate) struct Entry<T: Object> {
     uses: AtomicUsize,
+    /// The program has it no more.
+    is_removed: AtomicBool,
     /// Where its slot is.
     slot: NonNull<T::Public>,
     value: T,
@@ -65,7 +84,15 @@ impl<T: Object> Entry<T> {
 
     /// Whether others are made of it, at the moment.
     pub(crate) fn is_busy(&self) -> bool {
-        self.uses.load(Ordering::Relaxed) > 0
+        self.uses.load(Ordering::SeqCst) > 0
+    }
+
+    /// Lets go of what it is made of, if it is removed and nothing is made of it: then nothing needs
+    /// those. Whoever makes either so looks at the other one afterwards, so one of them sees both.
+    fn let_go_if_done(&self) {
+        if self.is_removed.load(Ordering::SeqCst) && !self.is_busy() {
+            self.value.let_go();
+        }
     }
 }
 
@@ -103,6 +130,8 @@ impl<T: Object> Slots<T> {
         let slot = std::ptr::with_exposed_provenance::<Slot<T>>(address);
         // SAFETY: the registry knows it, so it is a slot, which is never freed.
         unsafe { &(*slot).entry }.store(std::ptr::null_mut(), Ordering::Release);
+        entry.is_removed.store(true, Ordering::SeqCst);
+        entry.let_go_if_done();
         Ok(entry)
     }
 }
@@ -132,7 +161,8 @@ impl<T: Object> Registry<T> {
             }
         };
         let public = NonNull::new(slot.cast::<T::Public>()).unwrap_or(NonNull::dangling());
-        let entry = Arc::new(Entry { uses: AtomicUsize::new(0), slot: public, value });
+        let (uses, is_removed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let entry = Arc::new(Entry { uses, is_removed, slot: public, value });
         slots.live.insert(slot.expose_provenance(), Arc::clone(&entry));
         // SAFETY: a slot is never freed.
         let place = unsafe { &(*slot).entry };
@@ -160,8 +190,8 @@ impl<T: Object> Registry<T> {
         let slots = self.lock();
         let live = slots.as_ref().and_then(|slots| slots.live.get(&public.addr()));
         let entry = Arc::clone(live.ok_or(Errno::EINVAL)?);
-        entry.uses.fetch_add(1, Ordering::Relaxed);
-        Ok(Held { entry })
+        entry.uses.fetch_add(1, Ordering::SeqCst);
+        Ok(Held { entry, counts: AtomicBool::new(true) })
     }
 
     /// Destroys the object of a pointer. Its value goes when the last that uses it at the moment
@@ -188,7 +218,7 @@ impl<T: Object> Registry<T> {
         let slots = slots.as_mut().ok_or(Errno::EINVAL)?;
         let address = public.addr();
         let entry = slots.live.get(&address).ok_or(Errno::EINVAL)?;
-        if entry.uses.load(Ordering::Relaxed) > 0 {
+        if entry.is_busy() {
             return Err(Errno::EBUSY);
         }
         check(entry)?;
@@ -243,6 +273,17 @@ pub(crate) unsafe fn fast<'a, T: Object>(public: *const T::Public) -> Option<&'a
 /// An object that another one is made of.
 pub(crate) struct Held<T: Object> {
     entry: Arc<Entry<T>>,
+    /// It keeps the object busy.
+    counts: AtomicBool,
+}
+
+impl<T: Object> Part for Held<T> {
+    fn let_go(&self) {
+        if self.counts.swap(false, Ordering::SeqCst) {
+            self.entry.uses.fetch_sub(1, Ordering::SeqCst);
+            self.entry.let_go_if_done();
+        }
+    }
 }
 
 impl<T: Object> Deref for Held<T> {
@@ -255,13 +296,13 @@ impl<T: Object> Deref for Held<T> {
 
 impl<T: Object> Drop for Held<T> {
     fn drop(&mut self) {
-        self.entry.uses.fetch_sub(1, Ordering::Relaxed);
+        self.let_go();
     }
 }
 
-/// Says which registry a kind of object has.
+/// Says which registry a kind of object has, and which of its fields are objects that it keeps busy.
 macro_rules! object {
-    ($kind:ty as $public:ty) => {
+    ($kind:ty as $public:ty $(, of $($part:ident),+)?) => {
         impl crate::handle::Object for $kind {
             type Public = $public;
 
@@ -269,6 +310,11 @@ macro_rules! object {
                 static REGISTRY: crate::handle::Registry<$kind> = crate::handle::Registry::new();
                 &REGISTRY
             }
+            $(
+                fn let_go(&self) {
+                    $(crate::handle::Part::let_go(&self.$part);)+
+                }
+            )?
         }
     };
 }
@@ -328,5 +374,48 @@ mod tests {
         assert_eq!(registry.remove(pointer).map(|_| ()), Err(Errno::EBUSY));
         drop(held);
         assert!(registry.remove(pointer).is_ok());
+    }
+
+    struct Whole;
+    object!(Whole as u64);
+
+    struct Middle {
+        whole: Held<Whole>,
+    }
+    object!(Middle as u64, of whole);
+
+    struct Small {
+        middle: Option<Held<Middle>>,
+    }
+    object!(Small as u64, of middle);
+
+    /// A whole, a part of it, and a part of that.
+    fn three() -> [*mut u64; 3] {
+        let whole = Whole::registry().insert(0, Whole).public();
+        let value = Middle { whole: Whole::registry().hold(whole).unwrap() };
+        let middle = Middle::registry().insert(0, value).public();
+        let value = Small { middle: Some(Middle::registry().hold(middle).unwrap()) };
+        [whole, middle, Small::registry().insert(0, value).public()]
+    }
+
+    #[test]
+    fn a_part_that_is_removed_keeps_nothing_busy_while_it_is_looked_at() {
+        let [whole, middle, small] = three();
+        let (looked_at, also) = (Small::registry().get(small), Middle::registry().get(middle));
+        assert!(Small::registry().remove(small).is_ok());
+        assert!(Middle::registry().remove(middle).is_ok());
+        assert!(Whole::registry().remove(whole).is_ok());
+        assert!(looked_at.is_ok_and(|small| small.middle.is_some()) && also.is_ok());
+    }
+
+    #[test]
+    fn what_is_forgotten_keeps_its_whole_busy_until_its_last_part_goes() {
+        let [whole, middle, small] = three();
+        let looked_at = Small::registry().get(small);
+        assert!(Middle::registry().forget(middle).is_ok());
+        assert_eq!(Whole::registry().remove(whole).map(|_| ()), Err(Errno::EBUSY));
+        assert!(Small::registry().remove(small).is_ok());
+        assert!(Whole::registry().remove(whole).is_ok());
+        drop(looked_at);
     }
 }

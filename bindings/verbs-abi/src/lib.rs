@@ -33,6 +33,7 @@ mod event_queue;
 mod fuzz;
 mod handle;
 mod ibv;
+mod quota;
 mod rdma;
 mod room;
 mod runtime;

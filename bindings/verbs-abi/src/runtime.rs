@@ -41,11 +41,21 @@ use uroce::config::DeviceConfig;
 use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
+use crate::quota::Quota;
 
 /// A device of the configuration; it stays for the life of the process.
 pub(crate) struct Device {
     name: String,
     index: usize,
+    pub(crate) quotas: Quotas,
+}
+
+/// What a program has of a device, by kinds whose number the engine does not limit.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    pub(crate) pds: Quota,
+    pub(crate) cqs: Quota,
+    pub(crate) srqs: Quota,
 }
 
 /// The devices of the configuration.
@@ -59,7 +69,7 @@ pub(crate) fn devices() -> Result<&'static [Device], Errno> {
         return Ok(devices);
     }
     let names = process::lock()?.names();
-    let device = |(index, name)| Device { name, index };
+    let device = |(index, name)| Device { name, index, quotas: Quotas::default() };
     Ok(DEVICES.get_or_init(|| names.into_iter().enumerate().map(device).collect()))
 }
 

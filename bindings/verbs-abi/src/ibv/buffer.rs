@@ -26,7 +26,7 @@ struct Buffer {
     pd: Held<Pd>,
 }
 
-object!(Buffer as Handle);
+object!(Buffer as Handle, of pd);
 
 // SAFETY: the memory is the program's; here it is only freed, once.
 unsafe impl Send for Buffer {}

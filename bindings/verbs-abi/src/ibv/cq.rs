@@ -18,7 +18,8 @@ use crate::handle::{Entry, Held, Object, object};
 use crate::ibv::channel::Channel;
 use crate::ibv::context::{self, Context};
 use crate::ibv::lock::Locked;
-use crate::ibv::{event, qp};
+use crate::ibv::{event, qp, query};
+use crate::quota::Place;
 use crate::{room, runtime};
 
 /// Most entries of a completion queue: their memory is taken when it is created.
@@ -36,9 +37,10 @@ pub(crate) struct Cq {
     pub(crate) events: Acks,
     /// Its asynchronous events.
     pub(crate) async_events: Acks,
+    place: Place,
 }
 
-object!(Cq as ibv_cq_ex);
+object!(Cq as ibv_cq_ex, of channel, place);
 
 /// Completions that were taken out of the queue to be looked at; they come first.
 #[derive(Default)]
@@ -123,6 +125,7 @@ pub(crate) fn create(
     if cqe == 0 || cqe > MAX_CQE || comp_vector != 0 {
         return Err(Errno::EINVAL);
     }
+    let place = query::admit_cq(held.device)?;
     let engine = held.device.context()?;
     room::check(room::of_completions(cqe))?;
     let cq = match &its_channel {
@@ -145,6 +148,7 @@ pub(crate) fn create(
         channel: its_channel,
         events: Acks::default(),
         async_events: Acks::default(),
+        place,
     };
     let entry = Cq::registry().insert(public, value);
     if let Some(channel) = &entry.channel {

@@ -17,7 +17,7 @@ use super::pd::{self, Pd};
 use crate::abi::{self, ibv_dm, ibv_mr, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Held, Object, number, object};
+use crate::handle::{Entry, Held, Object, Part, number, object};
 use crate::runtime;
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that mean nothing to a device that does not know them.
@@ -48,7 +48,7 @@ struct State {
 enum Kind {
     Memory,
     Dm {
-        _memory: Held<Dm>,
+        memory: Held<Dm>,
     },
     /// Of no memory.
     Null,
@@ -56,7 +56,25 @@ enum Kind {
     Import,
 }
 
-object!(Mr as ibv_mr);
+object!(Mr as ibv_mr, of state, kind);
+
+/// The domain is free when the region is deregistered, by whichever of its names.
+impl Part for Arc<Mutex<State>> {
+    fn let_go(&self) {
+        let state = self.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.registration.is_none() {
+            state.pd.let_go();
+        }
+    }
+}
+
+impl Part for Kind {
+    fn let_go(&self) {
+        if let Kind::Dm { memory } = self {
+            memory.let_go();
+        }
+    }
+}
 
 impl Mr {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -284,7 +302,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         // SAFETY: the memory is ours, and stays as long as it is held.
         let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
         let state = State { registration, pd, addr: 0, len, iova: 0, access };
-        add(Kind::Dm { _memory: dm }, state, std::ptr::null_mut())
+        add(Kind::Dm { memory: dm }, state, std::ptr::null_mut())
     })
 }
 

@@ -7,6 +7,7 @@
 //! Not here: posting the work requests ([`super::post`]).
 
 use std::ffi::{c_int, c_uint};
+use std::sync::{Mutex, PoisonError};
 
 use uroce::raw::BindMw;
 use uroce::{Lkey, MemoryWindow, MwType, Rkey, Va};
@@ -22,11 +23,12 @@ use crate::runtime;
 
 /// A memory window.
 pub(crate) struct Mw {
-    _window: MemoryWindow,
+    /// Gone when it is deallocated, though another thread may be about to name it.
+    window: Mutex<Option<MemoryWindow>>,
     _pd: Held<Pd>,
 }
 
-object!(Mw as ibv_mw);
+object!(Mw as ibv_mw, of _pd);
 
 /// In `ibv_context`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
@@ -45,13 +47,20 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
             handle: number(),
             type_: kind,
         };
-        Ok(Mw::registry().insert(public, Mw { _window: window, _pd: held }).public())
+        Ok(Mw::registry()
+            .insert(public, Mw { window: Mutex::new(Some(window)), _pd: held })
+            .public())
     })
 }
 
 /// In `ibv_context`. Unbinds it first, if it is bound.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    entry::code(|| Mw::registry().remove(mw).map(runtime::dispose))
+    entry::code(|| {
+        let removed = Mw::registry().remove(mw)?;
+        let window = removed.window.lock().unwrap_or_else(PoisonError::into_inner).take();
+        runtime::dispose(window);
+        Ok(())
+    })
 }
 
 /// The key of a type-1 window's next binding.

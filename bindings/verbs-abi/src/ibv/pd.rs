@@ -11,6 +11,8 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, number, object};
 use crate::ibv::domain::Td;
+use crate::ibv::query::MAX_PD;
+use crate::quota::Place;
 use crate::runtime;
 
 /// A protection domain.
@@ -24,9 +26,19 @@ pub(crate) struct Pd {
     of: Option<Held<Pd>>,
     /// What a parent domain was made with.
     _td: Option<Held<Td>>,
+    /// Other names of a domain take none.
+    place: Option<Place>,
 }
 
-object!(Pd as ibv_pd);
+/// What is published of a domain.
+enum Kind {
+    /// A new one.
+    First(Place),
+    /// Another name, perhaps with a thread domain.
+    Name(Held<Pd>, Option<Held<Td>>),
+}
+
+object!(Pd as ibv_pd, of of, _td, place);
 
 impl Pd {
     /// Publishes a domain of a context.
@@ -34,11 +46,15 @@ impl Pd {
         context: Held<Context>,
         domain: Arc<OnceLock<ProtectionDomain>>,
         handle: u32,
-        of: Option<Held<Pd>>,
-        td: Option<Held<Td>>,
+        kind: Kind,
     ) -> *mut ibv_pd {
         let public = ibv_pd { context: context::context_of(context.public()), handle };
-        Pd::registry().insert(public, Pd { domain, context, handle, of, _td: td }).public()
+        let (of, _td, place) = match kind {
+            Kind::First(place) => (None, None, Some(place)),
+            Kind::Name(of, td) => (Some(of), td, None),
+        };
+        let pd = Pd { domain, context, handle, of, _td, place };
+        Pd::registry().insert(public, pd).public()
     }
 
     /// Another name of a domain, in a context of the same device.
@@ -55,7 +71,7 @@ impl Pd {
             return Err(Errno::EINVAL);
         }
         let (domain, handle) = (Arc::clone(&of.domain), of.handle);
-        Ok(Pd::add(context, domain, handle, Some(of), td))
+        Ok(Pd::add(context, domain, handle, Kind::Name(of, td)))
     }
 
     /// What it is in the engine.
@@ -104,7 +120,8 @@ pub(crate) fn hold(pd: *const ibv_pd) -> Result<Held<Pd>, Errno> {
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     entry::object(|| {
         let context = context::hold(context)?;
-        Ok(Pd::add(context, Arc::default(), number(), None, None))
+        let place = context.device.quotas.pds.take(MAX_PD)?;
+        Ok(Pd::add(context, Arc::default(), number(), Kind::First(place)))
     })
 }
 

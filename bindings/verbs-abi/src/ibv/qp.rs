@@ -55,7 +55,7 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<Held<Srq>>,
 }
 
-object!(Qp as ibv_qp_ex);
+object!(Qp as ibv_qp_ex, of _pd, send_cq, recv_cq, srq);
 
 /// What sends are posted to.
 pub(crate) struct Sq {

@@ -17,6 +17,7 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::ibv::dm::MAX_DM_SIZE;
+use crate::quota::Place;
 use crate::runtime::{self, Device};
 
 /// Not a vendor's OUI: one of those that anybody may give himself.
@@ -26,8 +27,8 @@ const VENDOR_PART_ID: u32 = 1;
 /// Every page size from 4 KiB on: memory is not translated.
 const PAGE_SIZES: u64 = 0xffff_f000;
 
-/// Domains take no place in a table. Programs divide by such numbers and add to them.
-const MANY: c_int = 1 << 20;
+/// Protection domains: they take no place in a table, but all that a program makes is made with one.
+pub(crate) const MAX_PD: u32 = 1 << 16;
 
 /// Longest time from a request's arrival to its ACK, where the lcore has to wait for a CPU: about
 /// 16 ms, as 4.096 µs times a power of 2.
@@ -55,6 +56,34 @@ fn number(count: impl TryInto<c_int>) -> c_int {
     count.try_into().unwrap_or(c_int::MAX)
 }
 
+/// Completion queues: their asynchronous events take places, of which each queue pair brings two.
+fn max_cq(limits: &DeviceAttr) -> u32 {
+    limits.max_qps.saturating_mul(2)
+}
+
+/// Shared receive queues: a queue pair brings one place for their events.
+fn max_srq(limits: &DeviceAttr) -> u32 {
+    limits.max_qps
+}
+
+/// A place for a completion queue.
+///
+/// # Errors
+///
+/// ENOMEM if there are as many as the device has.
+pub(crate) fn admit_cq(device: &'static Device) -> Result<Place, Errno> {
+    device.quotas.cqs.take(max_cq(&DeviceAttr::of(&device.config()?)))
+}
+
+/// A place for a shared receive queue.
+///
+/// # Errors
+///
+/// As [`admit_cq`].
+pub(crate) fn admit_srq(device: &'static Device) -> Result<Place, Errno> {
+    device.quotas.srqs.take(max_srq(&DeviceAttr::of(&device.config()?)))
+}
+
 fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     let limits = DeviceAttr::of(&device.config()?);
     let ports = device.ports()?.len();
@@ -73,11 +102,10 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.device_cap_flags = CAP_FLAGS;
     attr.max_sge = number(limits.max_sge);
     attr.max_sge_rd = number(limits.max_sge);
-    // Their asynchronous events take places, of which each queue pair brings these.
-    attr.max_cq = number(limits.max_qps).saturating_mul(2);
+    attr.max_cq = number(max_cq(&limits));
     attr.max_cqe = number(limits.max_cqe.min(MAX_CQE));
     attr.max_mr = number(limits.max_mrs);
-    attr.max_pd = MANY;
+    attr.max_pd = number(MAX_PD);
     attr.max_qp_rd_atom = number(limits.max_rd_atomic);
     attr.max_qp_init_rd_atom = number(limits.max_init_rd_atomic);
     attr.max_res_rd_atom = attr.max_qp.saturating_mul(attr.max_qp_rd_atom);
@@ -88,7 +116,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_mcast_qp_attach = number(limits.max_group_qps);
     attr.max_total_mcast_qp_attach = attr.max_mcast_grp.saturating_mul(attr.max_mcast_qp_attach);
     attr.max_ah = number(limits.max_ahs);
-    attr.max_srq = number(limits.max_qps);
+    attr.max_srq = number(max_srq(&limits));
     attr.max_srq_wr = number(limits.max_srq_wr);
     attr.max_srq_sge = number(limits.max_sge);
     attr.max_pkeys = 1;

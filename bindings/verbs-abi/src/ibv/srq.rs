@@ -19,6 +19,8 @@ use crate::handle::{Entry, Held, Object, object};
 use crate::ibv::context::{self, Context};
 use crate::ibv::event;
 use crate::ibv::pd::{self, Pd};
+use crate::ibv::query;
+use crate::quota::Place;
 use crate::room;
 
 /// A shared receive queue.
@@ -29,9 +31,10 @@ pub(crate) struct Srq {
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
     _pd: Held<Pd>,
+    place: Place,
 }
 
-object!(Srq as ibv_srq);
+object!(Srq as ibv_srq, of _pd, place);
 
 /// The queue of a program's pointer, as a part of another object.
 ///
@@ -50,6 +53,7 @@ fn create(
     attr: &ibv_srq_attr,
 ) -> Result<Arc<Entry<Srq>>, Errno> {
     let its_pd = pd::hold(pd)?;
+    let place = query::admit_srq(its_pd.context.device)?;
     let max_sge = attr.max_sge.max(1);
     room::check(room::of_recvs(attr.max_wr, max_sge))?;
     let srq = its_pd.domain()?.create_srq(attr.max_wr, max_sge)?;
@@ -59,7 +63,7 @@ fn create(
     public.context = context::context_of(context.public());
     public.srq_context = srq_context;
     public.pd = pd;
-    let value = Srq { srq, max_sge, events: Acks::default(), context, _pd: its_pd };
+    let value = Srq { srq, max_sge, events: Acks::default(), context, _pd: its_pd, place };
     Ok(Srq::registry().insert(public, value))
 }
 

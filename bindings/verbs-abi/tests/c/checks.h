@@ -1,5 +1,7 @@
 /* What the programs of the claims have in common: they fail by a line on stderr and status 1. */
 
+#pragma once
+
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdbool.h>

@@ -30,6 +30,23 @@ impl Place {
         place
     }
 
+    /// Where it is.
+    #[allow(dead_code, reason = "not every test looks")]
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// `uroce-run`, with its run directory in here and what is configured without options.
+    #[allow(dead_code, reason = "not every test starts programs by it")]
+    pub(crate) fn launcher(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uroce-run"));
+        command.env("XDG_RUNTIME_DIR", &self.0).env("LC_ALL", "C");
+        for name in ["UROCE_CONFIG", "UROCE_NETDEV", "LD_PRELOAD"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
     /// Compiles a program of tests/c.
     pub(crate) fn compile(&self, name: &str) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
