@@ -64,7 +64,7 @@ pub(super) fn one_lcore() -> Lcores {
 }
 
 pub(super) fn default_max_qps() -> u32 {
-    4096
+    65536
 }
 
 pub(super) fn default_max_mrs() -> u32 {
@@ -72,7 +72,7 @@ pub(super) fn default_max_mrs() -> u32 {
 }
 
 pub(super) fn default_max_ahs() -> u32 {
-    4096
+    65536
 }
 
 pub(super) fn default_mtu() -> u16 {

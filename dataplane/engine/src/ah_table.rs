@@ -6,7 +6,8 @@
 //!   generation of a place is part of the number.
 //! - A destroyed handle still serves what was posted before, as the provider of a NIC that copies
 //!   addresses into its work requests would: it leaves the table when its place, the last in the
-//!   queue of free ones, is taken again.
+//!   queue of free ones, is taken again. That is so after [`GRACE`] others, or where no place is left
+//!   that was never taken.
 //! - Only QPs of the handle's own protection domain and port may use it.
 //!
 //! Not here: how an address resolves to headers (the control plane's).
@@ -23,6 +24,9 @@ use uroce_wire::{Encap, Gid, HeaderTemplate};
 
 /// Most address handles of an engine; leaves 256 generations of each place.
 pub const MAX_AHS: u32 = 1 << 24;
+
+/// Handles that are made before a destroyed one's place is taken again, while there are others.
+const GRACE: usize = 4096;
 
 /// Why there is no such address handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -57,23 +61,35 @@ pub(crate) struct AhTable {
     places: Mutex<Places>,
 }
 
-/// Which places are free, and the number that each had last.
+/// Which places are free that were taken once, and the number that each had last.
 #[derive(Debug)]
 struct Places {
+    most: usize,
     free: VecDeque<u32>,
     numbers: Vec<u32>,
     taken: Vec<bool>,
+}
+
+impl Places {
+    /// The place that has been free for longest: a new one, unless many wait to be taken again.
+    fn take(&mut self) -> Option<u32> {
+        let fresh = self.numbers.len();
+        if fresh == self.most || self.free.len() >= GRACE {
+            return self.free.pop_front();
+        }
+        // At most `MAX_AHS`.
+        self.numbers.push(fresh as u32);
+        self.taken.push(false);
+        Some(fresh as u32)
+    }
 }
 
 impl AhTable {
     /// Room for `handles` of them, read by the lcores whose turns these are.
     pub(crate) fn new(handles: u32, turns: Arc<Turns>) -> AhTable {
         let index_bits = handles.next_power_of_two().trailing_zeros();
-        let places = Places {
-            free: (0..handles).collect(),
-            numbers: (0..handles).collect(),
-            taken: vec![false; handles as usize],
-        };
+        let most = handles as usize;
+        let places = Places { most, free: VecDeque::new(), numbers: Vec::new(), taken: Vec::new() };
         let handles = Published::new(handles as usize, turns);
         AhTable { handles, index_bits, places: Mutex::new(places) }
     }
@@ -90,7 +106,7 @@ impl AhTable {
         rate: StaticRate,
     ) -> Result<Ah, AhError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = places.free.pop_front().ok_or(AhError::TableFull)?;
+        let index = places.take().ok_or(AhError::TableFull)?;
         // The next generation; the first is 1, so that number 0 is nobody's for long.
         let number = places.numbers[index as usize].wrapping_add(1 << self.index_bits);
         places.numbers[index as usize] = number;

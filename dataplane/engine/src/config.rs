@@ -33,13 +33,13 @@ pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
 pub struct EngineConfig {
     /// One lcore per entry, 1 to [`MAX_LCORES`]: the CPU its thread is pinned to, if any.
     pub lcores: Vec<Option<usize>>,
-    /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes per lcore, and 100
+    /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes of address space per lcore, and 60
     /// in all, even if never created.
     pub max_qps: u32,
     /// Memory regions and windows at once, 1 to [`MAX_MRS`]. Each costs 8 bytes even if never
     /// registered.
     pub max_mrs: u32,
-    /// Address handles at once, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 17 bytes even if never
+    /// Address handles at once, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 8 bytes even if never
     /// created.
     pub max_ahs: u32,
     /// What an lcore does when there is nothing to do.

@@ -10,8 +10,12 @@
 //! ready queue once; an eventfd in semaphore mode has a token for each entry, as completion
 //! channels do.
 //!
+//! The ready queue is made of stretches ([`ready`]), each when the sources before have filled the
+//! others, so a device that may have many objects takes no memory for those that it has not. Sources of
+//! one stretch are served in the order in which they became ready, stretches in turn.
+//!
 //! Invariants
-//! - The ready queue is as long as there may be sources, living ones and those that are gone but
+//! - The ready queue is as long as there are sources, living ones and those that are gone but
 //!   still stand in it: raising an event neither allocates, nor locks, nor fails. It enters the
 //!   kernel once for each entry.
 //! - An event of a source that has been closed is never given, and [`EventGuard::close`] waits for
@@ -19,8 +23,11 @@
 //!
 //! Not here: which of the core's happenings are events (the core's own choice).
 
+mod ready;
+
 use crate::queue::tokens::Tokens;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering};
+use ready::Ready;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, PoisonError};
@@ -122,6 +129,8 @@ pub struct Event {
 #[derive(Debug)]
 struct Source {
     subject: Subject,
+    /// Where it has its place in the ready queue.
+    stretch: usize,
     /// Kinds that happened and were not taken yet.
     happened: AtomicU32,
     /// It stands in the ready queue.
@@ -135,7 +144,7 @@ struct Source {
 #[derive(Debug)]
 pub struct EventChannel {
     tokens: Tokens,
-    ready: ArrayQueue<Arc<Source>>,
+    ready: Ready<Arc<Source>>,
     book: Mutex<Book>,
     acknowledged: Condvar,
 }
@@ -143,6 +152,15 @@ pub struct EventChannel {
 /// Who may stand in the ready queue.
 #[derive(Debug, Default)]
 struct Book {
+    /// By the stretches that there are.
+    stretches: Vec<Places>,
+    /// The stretch to be looked at first.
+    next: usize,
+}
+
+/// Those of a stretch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
     sources: usize,
     /// Closed ones that still stand there.
     ghosts: usize,
@@ -170,7 +188,7 @@ impl EventChannel {
     pub(crate) fn new(sources: usize) -> io::Result<Arc<EventChannel>> {
         Ok(Arc::new(EventChannel {
             tokens: Tokens::new()?,
-            ready: ArrayQueue::new(sources.max(1)),
+            ready: Ready::new(sources),
             book: Mutex::default(),
             acknowledged: Condvar::new(),
         }))
@@ -179,21 +197,38 @@ impl EventChannel {
     /// A new source; `None` if there are as many as there may be.
     pub(crate) fn admit(self: &Arc<EventChannel>, subject: Subject) -> Option<EventGuard> {
         let mut book = self.lock();
-        if book.sources + book.ghosts >= self.ready.capacity() {
-            self.lay_ghosts(&mut book);
-        }
-        if book.sources + book.ghosts >= self.ready.capacity() {
-            return None;
-        }
-        book.sources += 1;
+        let stretch = self.find_place(&mut book)?;
+        book.stretches[stretch].sources += 1;
         let source = Arc::new(Source {
             subject,
+            stretch,
             happened: AtomicU32::new(0),
             is_ready: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             out: AtomicU32::new(0),
         });
         Some(EventGuard { source, channel: Arc::clone(self) })
+    }
+
+    /// A stretch that has room for one more source; made if there is none.
+    fn find_place(&self, book: &mut Book) -> Option<usize> {
+        let has_room = |book: &Book| {
+            let mut all = book.stretches.iter().enumerate();
+            let is_free = |at: usize, it: &Places| it.sources + it.ghosts < self.ready.len_of(at);
+            all.find(|(at, it)| is_free(*at, it)).map(|(at, _)| at)
+        };
+        has_room(book)
+            .or_else(|| {
+                self.lay_ghosts(book);
+                has_room(book)
+            })
+            .or_else(|| {
+                let at = book.stretches.len();
+                self.ready.make(at).then(|| {
+                    book.stretches.push(Places::default());
+                    at
+                })
+            })
     }
 
     /// The oldest event, if there is one.
@@ -204,9 +239,9 @@ impl EventChannel {
         while self.tokens.take()? {
             let mut book = self.lock();
             // A token without an entry wakes a sleeper for nothing.
-            let Some(source) = self.ready.pop() else { continue };
+            let Some(source) = self.ready.pop(&mut book.next) else { continue };
             if source.closed.load(Ordering::Relaxed) {
-                book.ghosts -= 1;
+                book.stretches[source.stretch].ghosts -= 1;
                 continue;
             }
             // Acquires the bits of whoever put it there, or found it there.
@@ -240,19 +275,26 @@ impl EventChannel {
     }
 
     fn put(&self, source: Arc<Source>) {
-        let pushed = self.ready.push(source);
-        debug_assert!(pushed.is_ok(), "each source stands there at most once");
+        let pushed = self.ready.push(source.stretch, source);
+        debug_assert!(pushed, "each source stands there at most once");
     }
 
-    /// One round through the ready queue, in which the closed sources fall out of it. Their tokens
-    /// stay and wake somebody for nothing.
+    /// One round through the stretches that have any, in which the closed sources fall out of them.
+    /// Their tokens stay and wake somebody for nothing.
     #[cold]
     fn lay_ghosts(&self, book: &mut Book) {
-        for _ in 0..self.ready.len() {
-            match self.ready.pop() {
-                Some(source) if source.closed.load(Ordering::Relaxed) => book.ghosts -= 1,
-                Some(source) => self.put(source),
-                None => return,
+        for at in 0..book.stretches.len() {
+            if book.stretches[at].ghosts == 0 {
+                continue;
+            }
+            for _ in 0..self.ready.waiting(at) {
+                match self.ready.pop_of(at) {
+                    Some(source) if source.closed.load(Ordering::Relaxed) => {
+                        book.stretches[at].ghosts -= 1;
+                    }
+                    Some(source) => self.put(source),
+                    None => break,
+                }
             }
         }
     }
@@ -262,11 +304,12 @@ impl EventChannel {
         if source.closed.swap(true, Ordering::Relaxed) {
             return;
         }
-        book.sources -= 1;
+        let places = &mut book.stretches[source.stretch];
+        places.sources -= 1;
         // From now on it looks as if it stood in the queue, so nobody puts it there; if it did
         // already, or is being put there, it stays as a ghost.
         if source.is_ready.swap(true, Ordering::AcqRel) {
-            book.ghosts += 1;
+            places.ghosts += 1;
         }
     }
 
