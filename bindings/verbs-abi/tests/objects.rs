@@ -11,6 +11,7 @@ claims! {
     contexts_close_once
     device_attributes_fit_the_programs_structure
     port_attributes_fit_the_programs_structure
+    gids_name_the_interface_that_is_shown
     gids_are_told_by_every_question_in_the_same_way
     domains_are_busy_while_something_is_made_of_them
     regions_need_memory_that_is_there

@@ -23,7 +23,7 @@ pub(crate) struct Ah {
     _pd: Held<Pd>,
 }
 
-object!(Ah as ibv_ah);
+object!(Ah as ibv_ah, of _pd);
 
 /// Of ways that no program has given a limit.
 const HOP_LIMIT: u8 = 0xff;
@@ -36,7 +36,7 @@ const HOP_LIMIT: u8 = 0xff;
 pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let port = port::find(device, attr.port_num.into())?;
     if attr.is_global != 0 {
-        return global(attr);
+        return Ok(global(attr));
     }
     let (sgid_index, dgid) = lid::resolve(device, &port, attr.dlid)?;
     let mut attr = *attr;
@@ -48,26 +48,25 @@ pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<Addr
         hop_limit: HOP_LIMIT,
         traffic_class: 0,
     };
-    global(&attr)
+    Ok(global(&attr))
 }
 
-/// The address of attributes with a GID.
-fn global(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
-    const SERVICE_LEVELS: u8 = 8;
+/// The address of attributes with a GID. What RoCE does not use, and bits beyond what it does, are not
+/// looked at, as by drivers of NICs: programs written for InfiniBand leave in them what they like.
+fn global(attr: &ibv_ah_attr) -> AddressVector {
+    /// Ethernet has eight priorities.
+    const SERVICE_LEVEL: u8 = 7;
     /// The bits that a flow label has. UCX leaves all of the field's set.
     const FLOW_LABEL: u32 = (1 << 20) - 1;
-    if attr.sl >= SERVICE_LEVELS {
-        return Err(Errno::EINVAL);
-    }
-    Ok(AddressVector {
+    AddressVector {
         sgid_index: attr.grh.sgid_index,
         dgid: from_raw(&attr.grh.dgid),
         traffic_class: attr.grh.traffic_class,
         flow_label: attr.grh.flow_label & FLOW_LABEL,
         hop_limit: attr.grh.hop_limit,
-        service_level: attr.sl,
-        static_rate: StaticRate::from_code(attr.static_rate).ok_or(Errno::EINVAL)?,
-    })
+        service_level: attr.sl & SERVICE_LEVEL,
+        static_rate: StaticRate::from_code(attr.static_rate).unwrap_or_default(),
+    }
 }
 
 /// What a work request for datagrams names a handle by.
@@ -296,21 +295,25 @@ mod tests {
     }
 
     #[test]
-    fn an_address_beyond_its_fields_is_refused() {
+    fn what_roce_does_not_use_is_not_looked_at() {
         // SAFETY: a C structure of numbers.
         let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
         attr.is_global = 1;
-        assert!(global(&attr).is_ok());
+        let plain = global(&attr);
         for change in [
             |attr: &mut ibv_ah_attr| attr.sl = 8,
             |attr: &mut ibv_ah_attr| attr.static_rate = 1,
             |attr: &mut ibv_ah_attr| attr.static_rate = 25,
+            |attr: &mut ibv_ah_attr| attr.static_rate = u8::MAX,
+            |attr: &mut ibv_ah_attr| attr.src_path_bits = 0x7f,
+            |attr: &mut ibv_ah_attr| attr.dlid = 0xffff,
         ] {
-            let mut wrong = attr;
-            change(&mut wrong);
-            assert_eq!(global(&wrong).err(), Some(Errno::EINVAL));
+            let mut odd = attr;
+            change(&mut odd);
+            assert_eq!(global(&odd), plain);
         }
-        attr.grh.flow_label = u32::MAX;
-        assert_eq!(global(&attr).map(|vector| vector.flow_label), Ok(0xf_ffff));
+        (attr.sl, attr.grh.flow_label) = (0xf5, u32::MAX);
+        let cut = AddressVector { service_level: 5, flow_label: 0xf_ffff, ..plain };
+        assert_eq!(global(&attr), cut);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::ffi::c_int;
 use std::mem::offset_of;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use uroce::raw::{Cqe, clock_now};
@@ -163,14 +164,27 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     read(cq, |cqe| cqe.at.as_nanos())
 }
 
-/// The same as nanoseconds since 1970. How long ago it was is subtracted from the time of day, so
-/// that a step of that is not taken for time.
+/// The same as nanoseconds since 1970.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
-    read(cq, |cqe| {
-        let ago = clock_now().saturating_sub(cqe.at.as_nanos());
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Until the year 2554.
-        (now.as_nanos() as u64).saturating_sub(ago)
+    read(cq, |cqe| cqe.at.as_nanos().wrapping_add(wallclock_of_zero()))
+}
+
+/// The time of day at which the device's clock was zero, modulo 2^64. It is found out once in a
+/// process: times of day that are told go as the device's clock does, and never back, whatever is done
+/// to the system's.
+fn wallclock_of_zero() -> u64 {
+    /// The thread may lose its CPU between the two clocks.
+    const TRIES: usize = 8;
+    static FOUND: OnceLock<u64> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let tries = (0..TRIES).map(|_| {
+            let before = clock_now();
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let took = clock_now().saturating_sub(before);
+            // Until the year 2554.
+            (took, (now.as_nanos() as u64).wrapping_sub(before + took / 2))
+        });
+        tries.min_by_key(|(took, _)| *took).map_or(0, |(_, zero)| zero)
     })
 }
 

@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         // SAFETY: the program's attributes, in older headers no more than these.
         let attr = unsafe { entry::read_sized(attr, LEN) }?;
         if attr.comp_mask & !KNOWN != 0 {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EOPNOTSUPP);
         }
         let td = match attr.td.is_null() {
             true => None,

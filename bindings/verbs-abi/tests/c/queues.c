@@ -660,7 +660,7 @@ static void completions_are_read_field_by_field(void)
 		good(left.cq);
 	}
 	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
-	uint64_t former = 0;
+	uint64_t former = 0, zero = 0;
 	CODE(ibv_start_poll(ex, &how), 0);
 	for (int at = 0; at < 2; at++) {
 		CHECK(ex->status == IBV_WC_SUCCESS && ex->wr_id == (uint64_t)10 + at);
@@ -674,6 +674,11 @@ static void completions_are_read_field_by_field(void)
 		former = stamp;
 		uint64_t wall = ibv_wc_read_completion_wallclock_ns(ex), now = time(NULL) * 1000000000ull;
 		CHECK(wall > now - 60000000000ull && wall < now + 2000000000ull);
+		/* It goes like the device's clock, whenever it is asked for. */
+		if (at == 0)
+			zero = wall - stamp;
+		for (int often = 0; often < 1000; often++)
+			CHECK(ibv_wc_read_completion_wallclock_ns(ex) - stamp == zero);
 		CODE(ibv_next_poll(ex), at ? ENOENT : 0);
 	}
 	CODE(ibv_start_poll(ex, &how), EBUSY);

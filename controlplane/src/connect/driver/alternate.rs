@@ -10,7 +10,7 @@ use uroce_transport::AltPath;
 use uroce_wire::cm::{Apr, AprStatus, CmPath, Lap, PrivateData};
 
 use super::active::cm_path;
-use super::terms::{Fault, way_of_peer};
+use super::terms::way_of_peer;
 use super::{Driver, Tally};
 use crate::connect::around::Around;
 use crate::connect::connection::{Change, Connection, Stage};
@@ -230,12 +230,8 @@ fn judge(
     proposed: &CmPath,
     around: &Around<'_>,
 ) -> Result<Way, AprStatus> {
-    let way =
-        way_of_peer(proposed, connection.primary.port, around).map_err(|fault| match fault {
-            Fault::Gid => AprStatus::INVALID_GID,
-            Fault::Rate => AprStatus::INVALID_PACKET_RATE,
-            Fault::ServiceLevel => AprStatus::INVALID_SL,
-        })?;
+    let way = way_of_peer(proposed, connection.primary.port, around);
+    let way = way.ok_or(AprStatus::INVALID_GID)?;
     let timeout = proposed.local_ack_timeout.code();
     let current: Path = cm_path(&connection.primary, timeout);
     if current.is_same_way(cm_path(&way, timeout)) {

@@ -95,7 +95,7 @@ impl Driver {
         let req = &request.req;
         let caller = self.caller(req.service_id, &req.private_data.0);
         let caller = caller.map_err(|_| SidrStatus::UNSUPPORTED)?;
-        let primary = way_back(&request.addr, around).map_err(|_| SidrStatus::REJECTED)?;
+        let primary = way_back(&request.addr, around).ok_or(SidrStatus::REJECTED)?;
         let incoming = self.incoming(&caller, primary).map_err(|_| SidrStatus::NO_QP)?;
         let path_mtu = around.path_mtu(primary.port).ok_or(SidrStatus::NO_QP)?;
         let event = CmEventKind::ConnectRequest(Box::new(ConnectRequest {

@@ -30,12 +30,12 @@ pub(super) fn terms(req: &Req, port: u8, around: &Around<'_>) -> Result<Terms, R
         TransportService::Uc => QpType::Uc,
         _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
     };
-    let primary = way_of_peer(&req.primary, port, around).map_err(Fault::of_primary)?;
+    let primary = way_of_peer(&req.primary, port, around).ok_or(RejectReason::INVALID_GID)?;
     let max = around.path_mtu(primary.port).ok_or(RejectReason::INVALID_PATH_MTU)?;
     let path_mtu = req.path_mtu().filter(|asked| asked.bytes() <= max.bytes());
     let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
     let alternate = req.alternate.is_present().then_some(&req.alternate);
-    let alternate = alternate.and_then(|path| way_of_peer(path, port, around).ok());
+    let alternate = alternate.and_then(|path| way_of_peer(path, port, around));
     // The QP has one path MTU: a port that cannot carry it is no alternate.
     let carries = |max: PathMtu| path_mtu.bytes() <= max.bytes();
     let alternate = alternate.filter(|way| around.path_mtu(way.port).is_some_and(carries));
@@ -69,48 +69,28 @@ impl Agreed {
     }
 }
 
-/// What is wrong with a path of the peer's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
-    Gid,
-    Rate,
-    ServiceLevel,
-}
-
-impl Fault {
-    fn of_primary(self) -> RejectReason {
-        match self {
-            Fault::Gid => RejectReason::INVALID_GID,
-            Fault::Rate => RejectReason::INVALID_PACKET_RATE,
-            Fault::ServiceLevel => RejectReason::INVALID_SL,
-        }
-    }
-}
-
-/// A path as the peer describes it in a message that came by `port`, turned round.
-pub(super) fn way_of_peer(path: &CmPath, port: u8, around: &Around<'_>) -> Result<Way, Fault> {
+/// A path as the peer describes it in a message that came by `port`, turned round; `None` if it does not
+/// lead to an address of ours. What RoCE does not use is not looked at: Ethernet has eight service
+/// levels of InfiniBand's sixteen, and a rate that the verbs do not have limits nothing.
+pub(super) fn way_of_peer(path: &CmPath, port: u8, around: &Around<'_>) -> Option<Way> {
+    const SERVICE_LEVEL: u8 = 7;
     let source: IpAddr = path.remote_gid.to_ip();
-    let own = find_own(&around.ports.neighbours, source, port);
-    let (port, sgid_index) = own.ok_or(Fault::Gid)?;
-    if path.sl > 7 {
-        return Err(Fault::ServiceLevel);
-    }
+    let (port, sgid_index) = find_own(&around.ports.neighbours, source, port)?;
     let vector = AddressVector {
         sgid_index,
         dgid: path.local_gid,
         traffic_class: path.traffic_class,
         flow_label: path.flow_label,
         hop_limit: path.hop_limit,
-        service_level: path.sl,
-        static_rate: StaticRate::from_code(path.packet_rate).ok_or(Fault::Rate)?,
+        service_level: path.sl & SERVICE_LEVEL,
+        static_rate: StaticRate::from_code(path.packet_rate).unwrap_or_default(),
     };
-    Ok(Way { port, source: path.remote_gid, vector })
+    Some(Way { port, source: path.remote_gid, vector })
 }
 
-/// The way back to where a MAD came from.
-pub(super) fn way_back(from: &MadAddr, around: &Around<'_>) -> Result<Way, Fault> {
-    let own = find_own(&around.ports.neighbours, from.dst.to_ip(), from.port);
-    let (port, sgid_index) = own.ok_or(Fault::Gid)?;
+/// The way back to where a MAD came from; `None` if that is no address of ours any more.
+pub(super) fn way_back(from: &MadAddr, around: &Around<'_>) -> Option<Way> {
+    let (port, sgid_index) = find_own(&around.ports.neighbours, from.dst.to_ip(), from.port)?;
     let vector = AddressVector { sgid_index, ..AddressVector::to(from.src) };
-    Ok(Way { port, source: from.dst, vector })
+    Some(Way { port, source: from.dst, vector })
 }
