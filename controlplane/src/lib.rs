@@ -39,3 +39,4 @@ pub use device::{Device, OpenError, preview, random_psn};
 pub use path::{AddressVector, AlternateVector, PathError};
 pub use port_watch::PortAttr;
 pub use request::{Count, PortStatus, RequestError};
+pub use uroce_engine::port::PortStats;

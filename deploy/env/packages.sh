@@ -19,9 +19,10 @@ packages_of() {
     # The interop laboratory's host side; the guest's packages are only unpacked, see lab/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
     # The RDMA programs and libraries that run unmodified; what they import is looked at, too.
-    # rdma-core has the tests of python3-pyverbs, which ask iproute2 for addresses.
+    # rdma-core has the tests of python3-pyverbs, which ask iproute2 for addresses; infiniband-diags
+    # reads the tree.
     apps) echo perftest ibverbs-utils rdmacm-utils qperf fio ucx-utils libucx0 libfabric1 \
-        libfabric-bin python3-pyverbs rdma-core iproute2 ibverbs-providers ;;
+        libfabric-bin python3-pyverbs rdma-core iproute2 ibverbs-providers infiniband-diags ;;
     *)
         echo "packages: unknown purpose '$1' (build, golden, tools, interop, apps)" >&2
         return 2

@@ -17,6 +17,7 @@
 
 mod claim;
 mod config;
+mod counting;
 mod exit;
 mod fork;
 mod place;
@@ -24,14 +25,17 @@ mod problem;
 mod process;
 mod say;
 mod shim;
+mod speed;
 mod start;
 mod tree;
 
-pub(crate) use config::{lid, lid_source};
+pub(crate) use config::{gid_table_len, lid, lid_source};
 pub(crate) use exit::hold_up;
 pub(crate) use place::is_privileged;
 pub(crate) use say::say;
+pub(crate) use speed::codes as speed_codes;
 pub(crate) use start::spawn;
+pub(crate) use tree::PORT_CAPS;
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -130,6 +134,18 @@ impl Device {
     /// Its place in the list.
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// The kernel's interface that a port is shown with, if there is one: the one behind it, or the one
+    /// that the program's user has named for ports that have none.
+    ///
+    /// # Errors
+    ///
+    /// Those of the configuration.
+    pub(crate) fn netdev(&self, number: u8) -> Result<Option<String>, Errno> {
+        let config = self.config()?;
+        let port = usize::from(number).checked_sub(1).and_then(|at| config.ports.get(at));
+        Ok(port.and_then(|port| tree::netdev_of(port, tree::named_netdev().as_deref())))
     }
 
     /// What it is configured with.

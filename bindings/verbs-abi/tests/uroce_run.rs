@@ -173,3 +173,64 @@ fn the_program_gets_its_arguments_its_name_and_its_exit_status() {
         assert!(link.exists(), "{}", link.display());
     }
 }
+
+/// As show_gids of the vendors' does it.
+const SHOW_GIDS: &str = "\
+    for port in /sys/class/infiniband/*/ports/*; do\n\
+        for gid in \"$port\"/gids/*; do\n\
+            index=${gid##*/} text=$(cat \"$gid\")\n\
+            [ \"$text\" = 0000:0000:0000:0000:0000:0000:0000:0000 ] && continue\n\
+            echo \"$index $text $(cat \"$port/gid_attrs/types/$index\")\" \\\n\
+                \"$(cat \"$port/gid_attrs/ndevs/$index\")\"\n\
+        done\n\
+    done\n";
+
+#[test]
+fn scripts_find_addresses_with_their_types_and_interfaces() {
+    let runtime = Runtime::new("gids");
+    let list = runtime.prints(&["--netdev", "lo", "sh", "-c", SHOW_GIDS]);
+    assert_eq!(
+        list,
+        "0 0000:0000:0000:0000:0000:ffff:c000:0201 RoCE v2 lo\n\
+         1 2001:0db8:0000:0000:0000:0000:0000:0001 RoCE v2 lo\n"
+    );
+    // Of an empty entry there is nothing to say.
+    let types = "/sys/class/infiniband/uroce0/ports/1/gid_attrs/types";
+    let output = runtime.run(&["cat", &format!("{types}/7")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Invalid argument"), "{said}");
+}
+
+/// The files that Prometheus' node_exporter, perfquery-like scripts and libibumad read.
+#[test]
+fn collectors_find_state_rate_and_counters_of_each_port() {
+    let runtime = Runtime::new("collectors");
+    let script = "cd /sys/class/infiniband/uroce0 && cat fw_ver hca_type board_id node_desc && \
+                  cd ports/1 && cat state phys_state rate sm_lid sm_sl lid lid_mask_count cap_mask \
+                  link_layer && ls -d counters hw_counters && cat counters/*";
+    let version = env!("CARGO_PKG_VERSION");
+    let text = runtime.prints(&["sh", "-c", script]);
+    let expected = format!(
+        "{version}\nuroce\nuroce\nuroce0\n4: ACTIVE\n5: LinkUp\n2.5 Gb/sec (1X SDR)\n0x0\n0\n\
+         0x201\n0\n0x04010000\nEthernet\ncounters\nhw_counters\n{}",
+        "0\n".repeat(6)
+    );
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn ibstat_and_ibstatus_show_the_port() {
+    let runtime = Runtime::new("ibstat");
+    if !["/usr/sbin/ibstat", "/usr/sbin/ibstatus"].iter().all(|path| Path::new(path).exists()) {
+        println!("SKIP: infiniband-diags is not installed");
+        return;
+    }
+    let text = runtime.prints(&["/usr/sbin/ibstat"]);
+    for line in ["CA 'uroce0'", "State: Active", "Physical state: LinkUp", "Link layer: Ethernet"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let text = runtime.prints(&["/usr/sbin/ibstatus"]);
+    for line in ["Infiniband device 'uroce0' port 1 status:", "4: ACTIVE", "2.5 Gb/sec (1X SDR)"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

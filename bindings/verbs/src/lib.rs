@@ -147,7 +147,7 @@ pub use wr::{RecvWr, SendWr};
 pub use uroce_controlplane::config;
 pub use uroce_controlplane::{
     AddressVector, AlternateVector, Config, ConfigError, Count, OpenError, PathError, PortAttr,
-    PortStatus, RequestError,
+    PortStats, PortStatus, RequestError,
 };
 pub use uroce_engine::port::vdev;
 pub use uroce_engine::{

@@ -42,10 +42,10 @@ pub(crate) fn from_raw(gid: &ibv_gid) -> Gid {
     Gid(unsafe { gid.raw })
 }
 
-/// The kernel's number for the port's netdev; 0: there is none.
+/// The kernel's number for the port's interface; 0: there is none.
 fn netdev(device: &Device, port: &PortAttr) -> u32 {
-    let config = port::config(device, port.number).ok();
-    let name = config.as_ref().and_then(|port| CString::new(port.netdev_name()?).ok());
+    let name = device.netdev(port.number).ok().flatten();
+    let name = name.and_then(|name| CString::new(name).ok());
     // SAFETY: a terminated string.
     name.map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })
 }

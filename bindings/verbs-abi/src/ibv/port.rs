@@ -11,9 +11,6 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::runtime::{self, Device};
 
-/// Fewest entries of a GID table; programs walk through all of it.
-const GID_TABLE_LEN: usize = 16;
-
 /// A port's only partition key: the default one, as a full member.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
@@ -23,26 +20,10 @@ const DISABLED: u8 = 3;
 /// `IBV_QPF_GRH_REQUIRED`: an address has a GID.
 const GRH_REQUIRED: u8 = 1;
 
-/// Rates of links in Mb/s, with the width and the speed of a lane that stand for them. An unknown
-/// rate is the least.
-const SPEEDS: [(u32, u8, u8); 12] = [
-    (800_000, WIDTH_4X, 0),
-    (400_000, WIDTH_4X, 128),
-    (200_000, WIDTH_4X, 64),
-    (100_000, WIDTH_4X, 32),
-    (56_000, WIDTH_4X, 16),
-    (50_000, WIDTH_1X, 64),
-    (40_000, WIDTH_4X, 8),
-    (25_000, WIDTH_1X, 32),
-    (20_000, WIDTH_4X, 2),
-    (10_000, WIDTH_1X, 8),
-    (5_000, WIDTH_1X, 2),
-    (0, WIDTH_1X, 1),
-];
-const WIDTH_1X: u8 = 1;
-const WIDTH_4X: u8 = 2;
 /// 200 Gb/s a lane: it has no bit in eight.
 const SPEED_XDR: u32 = 256;
+
+const _: () = assert!(runtime::PORT_CAPS == abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS);
 
 /// `ibv_port_attr` of rdma-core 60 and later, which has one field more than earlier ones.
 #[repr(C)]
@@ -75,7 +56,7 @@ pub(crate) fn config(device: &Device, number: u8) -> Result<PortConfig, Errno> {
 
 /// Entries of a port's GID table, the empty ones too; there is always one more than are taken.
 pub(crate) fn gid_table_len(port: &PortAttr) -> usize {
-    GID_TABLE_LEN.max(port.gids.len() + 1)
+    runtime::gid_table_len(port.gids.len())
 }
 
 /// Whether frames can pass, and the rate in Mb/s if that is known.
@@ -99,9 +80,7 @@ fn is_memif(ethdev: &Ethdev) -> bool {
 fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
     let port = find(device, number)?;
     let (is_up, mbps) = link(device, &port)?;
-    let mbps = mbps.unwrap_or(0);
-    let (_, width, speed) =
-        SPEEDS.into_iter().find(|(least, ..)| mbps >= *least).unwrap_or((0, WIDTH_1X, 1));
+    let (width, speed) = runtime::speed_codes(mbps);
     // SAFETY: a C structure of numbers.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
     attr.state = if is_up { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
@@ -110,7 +89,7 @@ fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
     // The codes are the verbs'.
     attr.active_mtu = port.max_path_mtu.unwrap_or(PathMtu::B256).code().into();
     attr.gid_tbl_len = gid_table_len(&port) as c_int;
-    attr.port_cap_flags = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
+    attr.port_cap_flags = runtime::PORT_CAPS;
     attr.max_msg_sz = DeviceAttr::of(&device.config()?).max_message_len;
     attr.pkey_tbl_len = 1;
     attr.lid = runtime::lid(&config(device, port.number)?);
@@ -146,28 +125,4 @@ pub(crate) unsafe extern "C" fn ibv_query_port(
     const LEN: usize = 48;
     // SAFETY: as the caller's, with the length of that structure.
     unsafe { query_port(context, number, place.cast(), LEN) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_is_that_of_its_lanes_together() {
-        // Mb/s of a lane by the bits of `active_speed`.
-        let lane = |speed: u8| match speed {
-            0 => 200_000,
-            1 => 2_500,
-            2 => 5_000,
-            8 => 10_000,
-            16 => 14_000,
-            32 => 25_000,
-            64 => 50_000,
-            _ => 100_000,
-        };
-        for (mbps, width, speed) in SPEEDS.into_iter().filter(|(mbps, ..)| *mbps > 0) {
-            let lanes = if width == WIDTH_4X { 4 } else { 1 };
-            assert_eq!(lane(speed) * lanes, mbps);
-        }
-    }
 }

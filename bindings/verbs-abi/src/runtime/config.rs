@@ -182,6 +182,13 @@ pub(crate) fn lid(port: &PortConfig) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
+/// Entries of the GID table of a port with so many addresses, the empty ones too: programs walk
+/// through all of it. There is always one more than are taken.
+pub(crate) fn gid_table_len(gids: usize) -> usize {
+    const LEAST: usize = 16;
+    LEAST.max(gids + 1)
+}
+
 /// What of a machine an identity takes for itself, one text a port.
 pub(crate) fn resources(config: &Config) -> Vec<String> {
     let ports = config.devices.iter().flat_map(|device| &device.ports);

@@ -13,7 +13,7 @@ use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
 use super::problem::{Problem, advice};
 use super::say::say;
-use super::{Device, ORPHANED, claim, exit, fork, is_orphaned, place, shim, start, tree};
+use super::{Device, ORPHANED, claim, counting, exit, fork, is_orphaned, shim, start, tree};
 use crate::errno::Errno;
 
 /// How long a start waits for locks: who was killed a moment ago has them until it is gone.
@@ -243,16 +243,15 @@ impl Process {
     fn show(&self) {
         let config = self.config();
         let ports = |index: usize| match &self.contexts[index] {
-            Some(context) => context.ports(),
-            None => {
-                let name = &config.devices[index].name;
-                Context::preview(config, name).ok().flatten().unwrap_or_default()
-            }
+            Some(context) => seen(context),
+            None => tree::preview(config, index),
         };
         if let Some(shim) = shim::find() {
-            let netdev = place::variable(tree::NETDEV).and_then(|name| name.into_string().ok());
-            match tree::write(config, ports, netdev.as_deref()) {
-                Ok(tree) => shim.show(&tree),
+            match tree::write(config, ports, tree::named_netdev().as_deref()) {
+                Ok(tree) => {
+                    shim.show(&tree);
+                    counting::show(&tree);
+                }
                 Err(problem) => say(&problem.to_string()),
             }
         }
@@ -343,6 +342,7 @@ impl Process {
         };
         self.contexts[device.index()] = Some(context.clone());
         self.show();
+        counting::keep(device.name(), context.clone());
         for hook in &self.hooks {
             hook(device, &context);
         }
@@ -363,6 +363,13 @@ impl Process {
         // The parent goes on holding it.
         self.engine = None;
     }
+}
+
+/// The ports of a device that runs.
+fn seen(context: &Context) -> Vec<tree::Port> {
+    let speed = |number| context.port_status(number).ok().and_then(|port| port.link.speed_mbps);
+    let ports = context.ports().into_iter();
+    ports.map(|attr| tree::Port { mbps: speed(attr.number), attr }).collect()
 }
 
 fn note(holders: &mut String, addresses: &str, holder: &claim::Holder) {

@@ -8,11 +8,15 @@
 //! ```
 //!
 //! Invariants
-//! - A tree is named after what is in it, and never changes: whoever finds one has a whole one.
+//! - A tree is named after what is in it, and but for its counters never changes: whoever finds one has
+//!   a whole one.
+//! - Where the kernel's file is there and cannot be read, as that of an empty GID's type, so is ours, with
+//!   the same error.
 //!
-//! Not here: counters, and anything else that would have to move; such files are not there. Only a
-//! port's state is, as some programs leave out a device that has none: it is that of a link which is
-//! up, and `ibv_query_port` alone tells whether it is.
+//! A port's state is that of a link which is up, as some programs leave out a device that has none;
+//! `ibv_query_port` alone tells whether it is. Its rate is what was known when the engine started.
+//!
+//! Not here: who counts ([`super::counting`]).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,13 +25,54 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use uroce::config::{Ethdev, PortConfig};
-use uroce::{Config, Gid, PortAttr};
+use uroce::{Config, Context, Gid, PortAttr};
 
 use super::problem::Problem;
-use super::{config, place};
+use super::{config, place, speed};
 
 /// Names a kernel interface for ports that have none behind them: some programs look for one.
 pub(crate) const NETDEV: &str = "UROCE_NETDEV";
+
+/// What a port can: it has a connection manager (1 << 16) and GIDs that are IP addresses (1 << 26).
+pub(crate) const PORT_CAPS: u32 = 0x0401_0000;
+
+/// What is counted of a port, by the names that its files have.
+pub(crate) const PORT_COUNTERS: [&str; 6] = [
+    "port_xmit_data",
+    "port_rcv_data",
+    "port_xmit_packets",
+    "port_rcv_packets",
+    "port_rcv_errors",
+    "port_xmit_discards",
+];
+
+/// A file that is there and gives EINVAL to who reads it, wherever there is a loopback interface: it has
+/// no speed.
+const UNREADABLE: &str = "/sys/class/net/lo/speed";
+
+/// A port, and its rate in Mb/s if that is known.
+pub(crate) struct Port {
+    pub(crate) attr: PortAttr,
+    pub(crate) mbps: Option<u32>,
+}
+
+/// The ports of a device that does not run, as far as they are known.
+pub(crate) fn preview(config: &Config, index: usize) -> Vec<Port> {
+    let attrs = Context::preview(config, &config.devices[index].name).ok().flatten();
+    attrs.unwrap_or_default().into_iter().map(|attr| Port { attr, mbps: None }).collect()
+}
+
+/// The interface that the environment names for ports that have none.
+#[allow(dead_code, reason = "uroce-run has an option as well")]
+pub(crate) fn named_netdev() -> Option<String> {
+    let name = place::variable(NETDEV).and_then(|name| name.into_string().ok());
+    name.filter(|name| is_interface(name))
+}
+
+/// The kernel's interface behind a port, or the one that stands in for it.
+pub(crate) fn netdev_of(port: &PortConfig, named: Option<&str>) -> Option<String> {
+    port.netdev_name().or(named).map(str::to_owned)
+}
 
 /// A file's text, or where a link leads to.
 enum Entry {
@@ -52,7 +97,7 @@ struct Files {
 /// See [`Problem`].
 pub(crate) fn write(
     config: &Config,
-    ports: impl Fn(usize) -> Vec<PortAttr>,
+    ports: impl Fn(usize) -> Vec<Port>,
     netdev: Option<&str>,
 ) -> Result<PathBuf, Problem> {
     let netdev = netdev.filter(|name| is_interface(name)).map(str::to_owned);
@@ -118,11 +163,11 @@ impl Files {
         place::digest(&all)
     }
 
-    fn device(&mut self, config: &Config, index: usize, ports: &[PortAttr]) {
+    fn device(&mut self, config: &Config, index: usize, ports: &[Port]) {
         let device = &config.devices[index];
         let name = &device.name;
         let base = format!("class/infiniband/{name}");
-        let mac = ports.first().map_or(uroce::Mac([0; 6]), |port| port.mac);
+        let mac = ports.first().map_or(uroce::Mac([0; 6]), |port| port.attr.mac);
         let guid = groups(&config::guid(mac, device).to_be_bytes());
         for (file, text) in [
             ("node_type", "1: CA"),
@@ -132,12 +177,18 @@ impl Files {
             ("fw_ver", env!("CARGO_PKG_VERSION")),
             ("hca_type", "uroce"),
             ("board_id", "uroce"),
+            ("hw_rev", "0"),
         ] {
             self.file(&format!("{base}/{file}"), text);
         }
         for (port, number) in device.ports.iter().zip(1u8..) {
-            let attr = ports.iter().find(|attr| attr.number == number);
-            self.port(&format!("{base}/ports/{number}"), port, attr);
+            let seen = ports.iter().find(|port| port.attr.number == number);
+            self.port(&format!("{base}/ports/{number}"), port, seen);
+        }
+        self.entries.push((format!("{base}/hw_counters"), Entry::Directory));
+        // What all ports count together is what the only one counts.
+        if device.ports.len() == 1 {
+            self.link(&format!("{base}/ports/1/hw_counters"), "../../hw_counters");
         }
         self.below(&base, &device.ports);
         let verbs = format!("class/infiniband_verbs/uverbs{index}");
@@ -146,30 +197,42 @@ impl Files {
         self.link(&format!("dev/infiniband/uverbs{index}"), "/dev/null");
     }
 
-    fn port(&mut self, base: &str, port: &PortConfig, attr: Option<&PortAttr>) {
+    fn port(&mut self, base: &str, port: &PortConfig, seen: Option<&Port>) {
         for (file, text) in [
             ("link_layer", "Ethernet"),
             ("state", "4: ACTIVE"),
             ("phys_state", "5: LinkUp"),
+            ("rate", &speed::text(seen.and_then(|port| port.mbps))),
+            ("cap_mask", &format!("{PORT_CAPS:#010x}")),
+            ("sm_lid", "0x0"),
+            ("sm_sl", "0"),
             ("lid", &format!("{:#x}", config::lid(port))),
             ("lid_mask_count", "0"),
             ("pkeys/0", "0xffff"),
         ] {
             self.file(&format!("{base}/{file}"), text);
         }
-        let gids = attr.map_or(&[][..], |attr| &attr.gids);
-        for (index, gid) in gids.iter().enumerate().filter(|(_, gid)| **gid != Gid::default()) {
+        for counter in PORT_COUNTERS {
+            self.file(&format!("{base}/counters/{counter}"), "0");
+        }
+        let gids = seen.map_or(&[][..], |port| &port.attr.gids);
+        let netdev = netdev_of(port, self.netdev.as_deref());
+        for index in 0..config::gid_table_len(gids.len()) {
+            let gid = gids.get(index).copied().unwrap_or_default();
             self.file(&format!("{base}/gids/{index}"), &groups(&gid.0));
-            self.file(&format!("{base}/gid_attrs/types/{index}"), "RoCE v2");
-            if let Some(netdev) = self.netdev(port) {
-                self.file(&format!("{base}/gid_attrs/ndevs/{index}"), &netdev);
+            let is_empty = gid == Gid::default();
+            let [kind, ndev] =
+                ["types", "ndevs"].map(|of| format!("{base}/gid_attrs/{of}/{index}"));
+            if is_empty {
+                self.link(&kind, UNREADABLE);
+            } else {
+                self.file(&kind, "RoCE v2");
+            }
+            match &netdev {
+                Some(name) if !is_empty => self.file(&ndev, name),
+                _ => self.link(&ndev, UNREADABLE),
             }
         }
-    }
-
-    /// The kernel's interface behind a port, or the one that stands in for it.
-    fn netdev(&self, port: &PortConfig) -> Option<String> {
-        port.netdev_name().map(str::to_owned).or_else(|| self.netdev.clone())
     }
 
     /// What stands under the device: a NIC, or interfaces of the kernel's.
@@ -182,7 +245,8 @@ impl Files {
             return self.link(&format!("{base}/device"), &pci);
         }
         self.entries.push((format!("{base}/device/net"), Entry::Directory));
-        let mut names: Vec<String> = ports.iter().filter_map(|port| self.netdev(port)).collect();
+        let mut names: Vec<String> =
+            ports.iter().filter_map(|port| netdev_of(port, self.netdev.as_deref())).collect();
         names.sort();
         names.dedup();
         for name in names {
@@ -208,10 +272,7 @@ mod tests {
     #[test]
     fn a_tree_says_what_the_device_says() {
         let [one, two] = &config::embedded().unwrap()[..] else { panic!("two") };
-        let write = |config: &Config| {
-            write(config, |_| uroce::Context::preview(config, "uroce0").unwrap().unwrap(), None)
-                .unwrap()
-        };
+        let write = |config: &Config| write(config, |index| preview(config, index), None).unwrap();
         let tree = write(&one.config);
         assert_eq!(write(&one.config), tree);
         assert_ne!(write(&two.config), tree);
@@ -222,7 +283,25 @@ mod tests {
         let gid = "0000:0000:0000:0000:0000:ffff:c000:0201\n";
         assert_eq!(read(&format!("{port}/gids/0")), gid);
         assert_eq!(read(&format!("{port}/gid_attrs/types/1")), "RoCE v2\n");
-        assert!(!tree.join(format!("{port}/gids/2")).exists());
+        // An empty entry is there, and what is said of it cannot be read.
+        assert_eq!(read(&format!("{port}/gids/2")), format!("{}\n", groups(&[0; 16])));
+        assert!(tree.join(format!("{port}/gids/15")).exists());
+        assert!(!tree.join(format!("{port}/gids/16")).exists());
+        for of in ["types/2", "types/15", "ndevs/0", "ndevs/2"] {
+            let error =
+                fs::read_to_string(tree.join(format!("{port}/gid_attrs/{of}"))).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{of}");
+        }
+        for (file, text) in [
+            ("rate", "2.5 Gb/sec (1X SDR)\n"),
+            ("cap_mask", "0x04010000\n"),
+            ("sm_lid", "0x0\n"),
+            ("sm_sl", "0\n"),
+            ("lid_mask_count", "0\n"),
+            ("counters/port_rcv_data", "0\n"),
+        ] {
+            assert_eq!(read(&format!("{port}/{file}")), text);
+        }
         assert_eq!(read(&format!("{port}/lid")), "0x201\n");
         assert_eq!(read(&format!("{port}/state")), "4: ACTIVE\n");
         assert_eq!(read("class/infiniband_verbs/uverbs0/ibdev"), "uroce0\n");

@@ -26,6 +26,10 @@ mod place;
 mod problem;
 mod program;
 mod settings;
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../../runtime/speed.rs"]
+mod speed;
+#[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../../runtime/tree.rs"]
 mod tree;
 
@@ -37,7 +41,6 @@ use std::process::{Command, ExitCode};
 use claim::Kind;
 use clap::Parser;
 use config::Identity;
-use uroce::Context;
 
 const EXAMPLES: &str = "\
 Two terminals of one machine, with no NIC, no kernel RDMA and no root; the two processes are joined
@@ -147,11 +150,7 @@ fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, Str
         taken.is_ok_and(|taken| taken.is_ok())
     };
     let config = &identities.iter().find(is_free).unwrap_or(&identities[0]).config;
-    let ports = |index: usize| {
-        let name = &config.devices[index].name;
-        Context::preview(config, name).ok().flatten().unwrap_or_default()
-    };
-    tree::write(config, ports, netdev).map_err(text)
+    tree::write(config, |index| tree::preview(config, index), netdev).map_err(text)
 }
 
 /// Whether our network namespace has an interface; what /sys shows may be another one's.
