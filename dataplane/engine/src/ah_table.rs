@@ -194,6 +194,22 @@ mod tests {
     }
 
     #[test]
+    fn handles_that_come_and_go_take_few_places_and_there_are_as_many_as_told() {
+        const MOST: u32 = 3 * GRACE as u32;
+        let (table, _turns) = table(MOST);
+        for _ in 0..5 * MOST {
+            let ah = create(&table, 1).unwrap();
+            table.destroy(ah).unwrap();
+        }
+        let made = table.places.lock().unwrap().numbers.len();
+        assert!(made <= GRACE + 1, "{made}");
+        let all: Vec<Ah> = (0..MOST).map(|_| create(&table, 1).unwrap()).collect();
+        assert_eq!(create(&table, 1), Err(AhError::TableFull));
+        table.destroy(all[7]).unwrap();
+        assert!(create(&table, 1).is_ok());
+    }
+
+    #[test]
     fn a_destroyed_number_serves_what_was_posted_until_its_place_is_taken_again() {
         let (table, turns) = table(2);
         let old = create(&table, 1).unwrap();

@@ -49,6 +49,34 @@ fn a_closed_source_gives_no_event_and_makes_room() {
     assert_eq!(next(&channel), None);
 }
 
+/// As many as fill some stretches of the ready queue, each with an event, while others come and go.
+#[test]
+fn many_sources_have_as_many_places_as_they_may_be() {
+    const MANY: u32 = 5000;
+    let channel = channel(MANY as usize);
+    let admit = |number| channel.admit(Subject::Cq(number));
+    let mut sources: Vec<_> = (0..MANY).map(|number| (number, admit(number).unwrap())).collect();
+    assert!(admit(MANY).is_none());
+    sources.iter().for_each(|(_, source)| source.raise(EventKind::CqErr));
+    // Of every third nothing is left but its place, which is another's then.
+    sources.retain(|(number, _)| number % 3 != 0);
+    let gone = MANY - sources.len() as u32;
+    sources.extend((MANY..MANY + gone).map(|number| (number, admit(number).unwrap())));
+    assert!(admit(0).is_none());
+    sources.iter().for_each(|(_, source)| source.raise(EventKind::QpFatal));
+    let mut given = std::collections::BTreeMap::new();
+    while let Some((subject, kind)) = next(&channel) {
+        let Subject::Cq(number) = subject else { panic!("{subject:?}") };
+        given.entry(number).or_insert_with(Vec::new).push(kind);
+    }
+    assert_eq!(given.len(), MANY as usize);
+    let both = [EventKind::QpFatal, EventKind::CqErr];
+    for (number, kinds) in given {
+        assert!(number >= MANY || number % 3 != 0, "{number} is gone");
+        assert_eq!(kinds, if number < MANY { &both[..] } else { &both[..1] }, "{number}");
+    }
+}
+
 #[test] //= check G10 test
 fn closing_waits_for_the_acknowledgement_and_not_for_more() {
     let channel = channel(2);
