@@ -4,12 +4,23 @@
 #include "shim.h"
 
 #include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/if_packet.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <rte_cycles.h>
 #include <rte_dev.h>
@@ -72,15 +83,23 @@ static struct {
 	pthread_mutex_t lock;
 	size_t used;
 	int echo;
+	int running; /* EAL is, and was started here */
 	char text[8192];
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+static const char second_eal[] =
+	"uroce: DPDK runs in this process already, started for RDMA, and does not start twice. Have the\n"
+	"uroce: program call rte_eal_init before it makes its first RDMA object: uroce then uses its DPDK.\n";
+
 static ssize_t journal_write(void *cookie, const char *text, size_t length)
 {
+	static const char second[] = "already called init";
 	size_t room, take;
 
 	(void)cookie;
 	pthread_mutex_lock(&journal.lock);
+	if (journal.running && memmem(text, length, second, sizeof(second) - 1) != NULL)
+		fputs(second_eal, stderr);
 	if (journal.echo)
 		fwrite(text, 1, length, stderr);
 	/* The first words of a failure explain it; what does not fit is left out. */
@@ -145,12 +164,16 @@ int uroce_eal_init(int argc, char **argv)
 {
 	rte_errno = 0;
 	errno = 0;
-	return rte_eal_init(argc, argv) >= 0 ? 0 : failure();
+	if (rte_eal_init(argc, argv) < 0)
+		return failure();
+	journal.running = 1;
+	return 0;
 }
 
-const char *uroce_runtime_dir(void)
+int uroce_eal_is_running(void)
 {
-	return rte_eal_get_runtime_dir();
+	/* The first is counted early in a start, the second has none before it is nearly over. */
+	return rte_lcore_count() > 0 && rte_eal_get_physmem_size() > 0;
 }
 
 int uroce_thread_register(void)
@@ -566,6 +589,60 @@ uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, 
 uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
 {
 	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+/* ---- interfaces of the kernel's behind a port ------------------------------------------------ */
+
+#if defined(__x86_64__)
+#define OWN_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OWN_ARCH AUDIT_ARCH_AARCH64
+#endif
+
+int uroce_thread_spare_interfaces(void)
+{
+#ifdef OWN_ARCH
+	/* The low half of an argument comes first on these machines. */
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OWN_ARCH, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_ioctl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SIOCSIFFLAGS, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SIOCSIFHWADDR, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO), /* errno 0: a success */
+	};
+	struct sock_fprog program = { .len = RTE_DIM(steps), .filter = steps };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+		return -errno;
+	return 0;
+#else
+	return -ENOSYS;
+#endif
+}
+
+int uroce_interface_listen(const char *name)
+{
+	struct packet_mreq wish = { .mr_ifindex = (int)if_nametoindex(name) };
+	const unsigned short modes[] = { PACKET_MR_PROMISC, PACKET_MR_ALLMULTI };
+	/* Of no protocol, so that it receives nothing itself. */
+	int fd = wish.mr_ifindex != 0 ? socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0) : -1;
+	size_t at;
+
+	for (at = 0; fd >= 0 && at < RTE_DIM(modes); at++) {
+		wish.mr_type = modes[at];
+		if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wish, sizeof(wish)) != 0) {
+			int code = errno;
+
+			close(fd);
+			return -code;
+		}
+	}
+	return fd >= 0 ? fd : -errno;
 }
 
 /* ---- rings of mbufs ------------------------------------------------------------------------ */

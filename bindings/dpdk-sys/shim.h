@@ -27,8 +27,8 @@ const char *uroce_version(void);
 int uroce_block_signals(void);
 /* rte_eal_init. Permutes argv. */
 int uroce_eal_init(int argc, char **argv);
-/* The directory with EAL's run-time files of this process. */
-const char *uroce_runtime_dir(void);
+/* Whether EAL runs, whoever has started it. */
+int uroce_eal_is_running(void);
 /* Gives the calling thread an lcore id, and so a mempool cache; 1 if it already had one. */
 int uroce_thread_register(void);
 void uroce_thread_unregister(void);
@@ -143,6 +143,15 @@ uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, 
 			uint32_t *dropped);
 /* The first `n` mbufs, n the result, belong to the driver afterwards. */
 uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
+
+/* ---- interfaces of the kernel's behind a port ------------------------------------------------ */
+
+/* From now on the calling thread changes no interface's flags or Ethernet address: the calls succeed
+ * without effect. -errno where the kernel does not offer that. */
+int uroce_thread_spare_interfaces(void);
+/* Has an interface receive all frames, whatever their address, as long as the descriptor that this
+ * gives is open. Needs no more than CAP_NET_RAW. */
+int uroce_interface_listen(const char *name);
 
 /* ---- rings of mbufs ------------------------------------------------------------------------ */
 

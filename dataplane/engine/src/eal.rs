@@ -5,7 +5,8 @@
 //! a thread of our own that blocks all signals, stays on the control CPUs, and ends.
 //!
 //! Invariants
-//! - One EAL per process: the same configuration again gives the same [`Eal`], another is refused.
+//! - One EAL per process: the same configuration again gives the same [`Eal`], another is refused. An
+//!   EAL that the program has started itself is used as it is, whatever the configuration says of it.
 //! - `&'static Eal` proves that EAL runs; mempools and ports take it as an argument.
 //! - DPDK's log goes to a buffer of ours, which explains errors; nothing is printed by default.
 //!
@@ -16,10 +17,12 @@
 
 mod config;
 mod error;
-mod sweep;
+mod nic;
+mod remedy;
 
 pub use config::{EalConfig, LogLevel, Memory};
 pub use error::EalError;
+pub use remedy::remedy;
 
 use crate::mbuf::RetiredPools;
 use std::collections::BTreeSet;
@@ -31,7 +34,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The running EAL. Only [`Eal::init`] makes one.
 #[derive(Debug)]
 pub struct Eal {
-    file_prefix: String,
     /// Ports that an owner holds. The lock also serializes probing and removing of devices, which
     /// DPDK wants from one thread at a time.
     pub(crate) open_ports: Mutex<BTreeSet<u16>>,
@@ -57,7 +59,7 @@ impl Eal {
     /// Starts EAL, or gives the one that runs with the same configuration.
     ///
     /// The caller's affinity and signal mask are untouched. A failure is final in this process,
-    /// except for [`EalError::Affinity`].
+    /// except for [`EalError::Affinity`] and [`EalError::Nic`].
     ///
     /// # Errors
     ///
@@ -70,15 +72,18 @@ impl Eal {
             State::Spent(reason) => return Err(EalError::Spent { reason: reason.clone() }),
             State::Fresh => {}
         }
-        let file_prefix = config.file_prefix.clone().unwrap_or_else(unique_prefix);
-        if let Err(error) = start(config, &file_prefix) {
-            if !matches!(error, EalError::Affinity(_)) {
-                *state = State::Spent(error.to_string());
+        // SAFETY: it only looks.
+        let is_the_programs = unsafe { dpdk_sys::uroce_eal_is_running() } != 0;
+        if !is_the_programs {
+            nic::check(config)?;
+            if let Err(error) = start(config) {
+                if !matches!(error, EalError::Affinity(_)) {
+                    *state = State::Spent(error.to_string());
+                }
+                return Err(error);
             }
-            return Err(error);
         }
         let eal: &'static Eal = Box::leak(Box::new(Eal {
-            file_prefix,
             open_ports: Mutex::default(),
             retired_pools: Mutex::default(),
         }));
@@ -92,11 +97,6 @@ impl Eal {
             State::Running(_, eal) => Some(eal),
             _ => None,
         }
-    }
-
-    /// The prefix of EAL's run-time files, unique to this process unless configured.
-    pub fn file_prefix(&self) -> &str {
-        &self.file_prefix
     }
 
     /// DPDK's name and release, e.g. `DPDK 22.11.11`.
@@ -216,17 +216,9 @@ pub(crate) fn c_string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// The process may share its number with one in another PID namespace, so the time is part of it.
-fn unique_prefix() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let nanos = now.map_or(0, |time| time.as_nanos() as u64);
-    format!("{}{}-{nanos:x}", sweep::PREFIX, std::process::id())
-}
-
-fn start(config: &EalConfig, file_prefix: &str) -> Result<(), EalError> {
-    sweep::sweep();
+fn start(config: &EalConfig) -> Result<(), EalError> {
     let cpus = config.allowed_cpus().map_err(EalError::Affinity)?;
-    let args = config.arguments(file_prefix, &cpus);
+    let args = config.arguments(&cpus);
     let echo = config.log > LogLevel::Quiet;
     let result = std::thread::Builder::new()
         .name("uroce-eal".into())
@@ -235,7 +227,7 @@ fn start(config: &EalConfig, file_prefix: &str) -> Result<(), EalError> {
         .join();
     // The thread's code has no panic of its own; if the allocator had one, say what is known.
     let code = result.unwrap_or(Ok(-1)).map_err(EalError::Affinity)?;
-    if code == 0 { Ok(()) } else { Err(EalError::explain(-code, take_log(), file_prefix)) }
+    if code == 0 { Ok(()) } else { Err(EalError::explain(-code, take_log(), config)) }
 }
 
 /// The body of the thread that EAL believes to be the main one.

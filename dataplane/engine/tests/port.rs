@@ -238,6 +238,43 @@ fn eal_refuses_another_configuration_and_leaves_the_caller_alone() {
     assert!(Eal::dpdk_version().starts_with("DPDK "));
 }
 
+/// A file that DPDK has mapped on a full file system is the process's end.
+#[test]
+fn eal_makes_no_files() {
+    eal();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");
+    let mapped = maps.lines().find(|line| line.contains("/dpdk/") && !line.contains(".so"));
+    assert_eq!(mapped, None);
+    let open = std::fs::read_dir("/proc/self/fd").expect("proc").flatten();
+    let open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let file = open.map(|path| path.display().to_string()).find(|path| path.contains("/dpdk/"));
+    assert_eq!(file, None);
+}
+
+#[test]
+fn an_eal_that_the_program_has_started_is_used() {
+    let mut arguments = ["program", "--no-huge", "-m", "64", "--no-pci", "-l", "0", "--no-shconf"]
+        .map(|argument| std::ffi::CString::new(argument).expect("no NUL").into_raw())
+        .to_vec();
+    let count = arguments.len() as i32;
+    arguments.push(std::ptr::null_mut());
+    // SAFETY: terminated strings that are never freed, and a null; done once in this process.
+    let code = unsafe { dpdk_sys::uroce_eal_init(count, arguments.as_mut_ptr()) };
+    assert_eq!(code, 0);
+    // Its own configuration, as before, is one that it does not ask about.
+    assert_eq!(pool(eal(), 511, 2048).available(), 511);
+}
+
+#[test]
+fn eal_names_a_nic_that_is_not_there() {
+    let config = EalConfig { pci_allow: vec!["ffff:ff:1f.7".into()], ..EalConfig::default() };
+    let error = Eal::init(&config).err();
+    // A machine without PCI leaves it to DPDK.
+    let expected =
+        matches!(&error, Some(EalError::Nic { address, .. }) if address == "ffff:ff:1f.7");
+    assert!(expected || !std::path::Path::new("/sys/bus/pci/devices").exists(), "{error:?}");
+}
+
 #[test]
 fn eal_names_what_is_wrong_with_its_arguments() {
     let with = |args: &[&str]| EalConfig {

@@ -1,8 +1,8 @@
 //! What EAL is started with, and the argument vector it becomes.
 //!
 //! The defaults are those of a library inside an application: no hugepages, no PCI scan, no
-//! telemetry socket, a file prefix of its own, silence. memif needs EAL's multi-process channel,
-//! so `--no-shconf` and `--in-memory` are not among them.
+//! telemetry socket, no files, silence. EAL's files are for DPDK's secondary processes: it maps them,
+//! and dies of a full file system. A file prefix asks for them.
 //!
 //! Invariants
 //! - An argument of the caller's wins: a default of the same family is left out.
@@ -54,7 +54,8 @@ pub struct EalConfig {
     /// CPUs for EAL's own threads (interrupts, multi-process channel), away from the data path.
     /// Empty: those that the calling thread may run on.
     pub control_cpus: Vec<usize>,
-    /// Prefix of run-time files; must be unique among running processes. `None` makes one.
+    /// Prefix of run-time files, by which DPDK's own tools attach to the process; must be unique
+    /// among running processes. `None`: there are none.
     pub file_prefix: Option<String>,
     /// What of DPDK's log to print.
     pub log: LogLevel,
@@ -87,7 +88,7 @@ impl EalConfig {
     }
 
     /// The argument vector of `rte_eal_init`, program name first.
-    pub(super) fn arguments(&self, file_prefix: &str, cpus: &[usize]) -> Vec<String> {
+    pub(super) fn arguments(&self, cpus: &[usize]) -> Vec<String> {
         let mut args = vec!["uroce".to_owned()];
         let mut default = |family: &[&str], values: &[String]| {
             if !self.args.iter().any(|arg| belongs(arg, family)) {
@@ -109,7 +110,10 @@ impl EalConfig {
                 false => self.pci_allow.iter().flat_map(|pci| ["-a".into(), pci.clone()]).collect(),
             },
         );
-        default(&["--file-prefix", "--in-memory"], &["--file-prefix".into(), file_prefix.into()]);
+        default(
+            &["--file-prefix", "--in-memory", "--no-shconf", "--huge-dir", "--huge-unlink"],
+            &self.file_arguments(),
+        );
         default(&["--telemetry", "--no-telemetry"], &["--no-telemetry".into()]);
         default(&["--log-level"], &self.log_arguments());
         args.extend(self.vdevs.iter().map(|vdev| format!("--vdev={vdev}")));
@@ -125,6 +129,18 @@ impl EalConfig {
             }
             Memory::Huge { mb: 0 } => Vec::new(),
             Memory::Huge { mb } => vec!["-m".into(), mb.to_string()],
+        }
+    }
+
+    fn file_arguments(&self) -> Vec<String> {
+        match (&self.file_prefix, self.memory) {
+            (Some(prefix), _) => vec!["--file-prefix".into(), prefix.clone()],
+            // EAL makes a directory of that name, where it can, and leaves it empty.
+            (None, Memory::NoHuge { .. }) => {
+                vec!["--no-shconf".into(), "--file-prefix".into(), "uroce".into()]
+            }
+            // Hugepages without a mount of hugetlbfs, too.
+            (None, Memory::Huge { .. }) => vec!["--in-memory".into()],
         }
     }
 
@@ -153,9 +169,9 @@ mod tests {
 
     #[test]
     fn the_defaults_ask_for_no_privilege() {
-        let args = EalConfig::default().arguments("p", &[0, 3]);
+        let args = EalConfig::default().arguments(&[0, 3]);
         let expected = "uroce --lcores 0@(0,3) --no-huge -m 512 --iova-mode=va --no-pci \
-                        --file-prefix p --no-telemetry --log-level=5";
+                        --no-shconf --file-prefix uroce --no-telemetry --log-level=5";
         assert_eq!(args.join(" "), expected);
     }
 
@@ -165,10 +181,20 @@ mod tests {
             args: ["-l1", "--socket-mem=64", "-a", "0000:01:00.0"].map(str::to_owned).to_vec(),
             ..EalConfig::default()
         };
-        let args = config.arguments("p", &[0]);
-        let expected = "uroce --file-prefix p --no-telemetry --log-level=5 -l1 --socket-mem=64 \
-                        -a 0000:01:00.0";
+        let args = config.arguments(&[0]);
+        let expected = "uroce --no-shconf --file-prefix uroce --no-telemetry --log-level=5 -l1 \
+                        --socket-mem=64 -a 0000:01:00.0";
         assert_eq!(args.join(" "), expected);
+    }
+
+    #[test]
+    fn files_are_made_for_who_names_them() {
+        let huge = EalConfig { memory: Memory::Huge { mb: 64 }, ..EalConfig::default() };
+        let args = huge.arguments(&[0]).join(" ");
+        assert!(args.contains("-m 64 --no-pci --in-memory --no-telemetry"), "{args}");
+        let named = EalConfig { file_prefix: Some("p".into()), ..EalConfig::default() };
+        let args = named.arguments(&[0]).join(" ");
+        assert!(args.contains("--file-prefix p") && !args.contains("--no-shconf"), "{args}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Why EAL did not start, by name, with DPDK's own words.
 
+use super::EalConfig;
 use std::io;
 
 /// Why [`Eal::init`](super::Eal::init) or a thread's registration failed.
@@ -53,6 +54,17 @@ pub enum EalError {
     /// All of DPDK's lcore numbers are taken.
     #[error("no lcore number is left for this thread")]
     NoLcoreLeft,
+    /// The program has tried to start DPDK itself before, and failed.
+    #[error("DPDK was started in this process by the program, without success")]
+    Program,
+    /// A NIC of the configuration cannot be had as things are.
+    #[error("NIC {address} {reason}")]
+    Nic {
+        /// Its PCI address.
+        address: String,
+        /// What is in the way, and what to do about it.
+        reason: String,
+    },
     /// Anything else.
     #[error("EAL failed: {error}: {log}")]
     Other {
@@ -65,10 +77,11 @@ pub enum EalError {
 
 impl EalError {
     /// DPDK gives one errno for several causes; its words tell them apart.
-    pub(super) fn explain(errno: i32, log: String, prefix: &str) -> Self {
+    pub(super) fn explain(errno: i32, log: String, config: &EalConfig) -> Self {
         let says = |words: &[&str]| words.iter().any(|word| log.contains(word));
         if says(&["Cannot create lock", "is another primary"]) {
-            return Self::PrefixBusy { prefix: prefix.to_owned(), log };
+            let prefix = config.file_prefix.clone().unwrap_or_default();
+            return Self::PrefixBusy { prefix, log };
         }
         if says(&["vdev", "failed to parse device", "failed to initialize"]) {
             return Self::Device { log };
@@ -77,6 +90,7 @@ impl EalError {
             return Self::NoMemory { log };
         }
         match rustix::io::Errno::from_raw_os_error(errno) {
+            rustix::io::Errno::ALREADY => Self::Program,
             rustix::io::Errno::NOMEM => Self::NoMemory { log },
             rustix::io::Errno::NODEV => Self::Device { log },
             rustix::io::Errno::INVAL => Self::Arguments { log },

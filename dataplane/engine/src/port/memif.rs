@@ -27,6 +27,7 @@
 mod channel;
 mod device;
 mod gate;
+mod place;
 
 pub(super) use gate::Gate;
 
@@ -35,11 +36,14 @@ use crate::eal::lock;
 use crate::sync::{AtomicBool, Ordering};
 use channel::{Event, Message, Pair};
 use device::Device;
+use place::Place;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::thread::UnshareFlags;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -61,6 +65,8 @@ pub(super) struct Link {
     thread: Option<JoinHandle<()>>,
     /// Sockets in the file system that go with the link.
     files: Vec<PathBuf>,
+    /// Where the driver's is.
+    _place: Arc<Place>,
 }
 
 #[derive(Debug)]
@@ -68,6 +74,8 @@ struct Shared {
     device: Device,
     /// The driver's socket, or ours that it connects to.
     inner: PathBuf,
+    /// The driver's socket, found when it was made: the path may be out of reach later.
+    found: OnceLock<OwnedFd>,
     gate: Arc<Gate>,
     /// The handshake is done, and neither side has hung up.
     connected: AtomicBool,
@@ -83,16 +91,16 @@ struct Shared {
 
 impl Link {
     /// Takes the place of the driver's socket; gives the arguments for the driver.
-    pub(super) fn prepare(
-        devargs: &str,
-        runtime: &Path,
-        queue_pairs: u16,
-    ) -> Result<(Self, String), PortError> {
+    pub(super) fn prepare(devargs: &str, queue_pairs: u16) -> Result<(Self, String), PortError> {
         let device = Device::parse(devargs).map_err(|reason| PortError::Memif {
             reason,
             error: io::ErrorKind::InvalidInput.into(),
         })?;
-        let inner = runtime.join(format!("{}.sock", device.name));
+        let place = Place::shared().map_err(|error| PortError::Memif {
+            reason: "no directory for the driver's socket in XDG_RUNTIME_DIR, /run or /tmp",
+            error,
+        })?;
+        let inner = place.socket(&device.name);
         // A port of that name that was closed has left it.
         let _ = std::fs::remove_file(&inner);
         let mut files = vec![inner.clone()];
@@ -115,6 +123,7 @@ impl Link {
         let shared = Arc::new(Shared {
             device,
             inner,
+            found: OnceLock::new(),
             gate,
             connected: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
@@ -122,13 +131,15 @@ impl Link {
             port: Mutex::new(None),
             end,
         });
-        Ok((Self { shared, listener: Some(listener), thread: None, files }, rewritten))
+        let listener = Some(listener);
+        Ok((Self { shared, listener, thread: None, files, _place: place }, rewritten))
     }
 
     /// Starts serving, once the port is started.
     pub(super) fn attach(&mut self, port: u16) -> Result<(), PortError> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         *lock(&self.shared.port) = Some(port);
+        self.shared.find_driver();
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new()
             .name("uroce-memif".into())
@@ -176,9 +187,36 @@ impl Drop for Link {
 }
 
 impl Shared {
+    /// Finds the socket that the driver listens on, and lets any user connect: the program may become
+    /// another one. Its directory, which is this user's alone, keeps others away from it.
+    fn find_driver(&self) {
+        let found = match self.device.server {
+            true => fs::open(&self.inner, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok(),
+            false => None,
+        };
+        if let Some(found) = found
+            && fs::chmod(&self.inner, Mode::from_raw_mode(0o777)).is_ok()
+        {
+            // It is looked for once.
+            let _ = self.found.set(found);
+        }
+    }
+
+    /// A connection to the driver's socket.
+    fn connect_driver(&self) -> Option<OwnedFd> {
+        let path = self.found.get().map(|found| format!("/proc/self/fd/{}", found.as_raw_fd()));
+        let by_descriptor = path.map(|path| channel::Address::File(path.into()));
+        let by_path = channel::Address::File(self.inner.clone());
+        let mut ways = by_descriptor.into_iter().chain([by_path]);
+        ways.find_map(|address| channel::connect(&address).ok())
+    }
+
     /// The link thread: one connection after the other.
     fn serve(&self, listener: &OwnedFd) {
         crate::eal::block_signals();
+        // The program may change its root directory, and leave the sockets outside.
+        // SAFETY: nothing but this thread's own root and working directory is concerned.
+        let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) };
         while channel::wait(listener, &self.end) {
             if self.is_down.load(Ordering::Acquire) {
                 channel::ended(&self.end, RETRY);
@@ -190,8 +228,7 @@ impl Shared {
                 continue;
             };
             let pair = if self.device.server {
-                let inner = channel::connect(&channel::Address::File(self.inner.clone()));
-                inner.ok().map(|inner| Pair { outer: accepted, inner })
+                self.connect_driver().map(|inner| Pair { outer: accepted, inner })
             } else {
                 self.find_server().map(|outer| Pair { outer, inner: accepted })
             };
@@ -323,7 +360,7 @@ mod tests {
     use crate::eal::{Eal, EalConfig};
     use crate::mbuf::{Mempool, PoolConfig};
     use crate::port::vdev::{MemifRole, memif};
-    use crate::port::{Port, PortConfig, runtime_dir};
+    use crate::port::{Port, PortConfig};
 
     fn port(number: u16, role: MemifRole, socket: &Path, pool: &Mempool) -> Port {
         let config = PortConfig::new(memif(number, role, socket, 1500, 64));
@@ -348,7 +385,7 @@ mod tests {
         let client = port(1, MemifRole::Client, &socket, &pool);
         wait_up(&client);
         // Without it the driver fails as it does without a descriptor.
-        let inner = runtime_dir().join("net_memif1.sock");
+        let inner = Place::shared().expect("ours").socket("net_memif1");
         let away = inner.with_extension("away");
         std::fs::rename(&inner, &away).expect("it is there");
         drop(server);

@@ -1,0 +1,160 @@
+//! Whether the NICs of a configuration can be had, by what the system says of them.
+//!
+//! DPDK passes over a NIC that is bound to a driver of the kernel's, hardly says so, and does not start
+//! again in the process. So each is looked at before.
+//!
+//! Not here: what only DPDK finds out ([`remedy`](super::remedy())).
+
+use super::{EalConfig, EalError, Memory};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The kernel's drivers that share their NICs with DPDK.
+const SHARING: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
+/// Those that give a NIC away without an IOMMU, for which it must use physical addresses.
+const WITHOUT_IOMMU: &[&str] = &["uio_pci_generic", "igb_uio"];
+
+/// Where the system tells of its devices.
+struct Tree {
+    sys: PathBuf,
+    dev: PathBuf,
+}
+
+/// Looks at each NIC of the configuration.
+///
+/// # Errors
+///
+/// [`EalError::Nic`] for the first that cannot be had.
+pub(super) fn check(config: &EalConfig) -> Result<(), EalError> {
+    let tree = Tree { sys: "/sys/bus/pci/devices".into(), dev: "/dev/vfio".into() };
+    for nic in &config.pci_allow {
+        let address = full(nic.split(',').next().unwrap_or_default());
+        tree.check(&address, config.memory).map_err(|reason| EalError::Nic { address, reason })?;
+    }
+    Ok(())
+}
+
+/// The address with its domain, as the system has it.
+fn full(address: &str) -> String {
+    let has_domain = address.matches(':').count() > 1;
+    if has_domain { address.to_lowercase() } else { format!("0000:{}", address.to_lowercase()) }
+}
+
+impl Tree {
+    /// What is in the way of this NIC.
+    fn check(&self, address: &str, memory: Memory) -> Result<(), String> {
+        if !self.sys.is_dir() {
+            // DPDK says what it finds without.
+            return Ok(());
+        }
+        let nic = self.sys.join(address);
+        if !nic.is_dir() {
+            return Err("does not exist. dpdk-devbind.py --status tells which there are.".into());
+        }
+        let bind = format!("bind it to vfio-pci (dpdk-devbind.py -b vfio-pci {address})");
+        match target(&nic.join("driver")).as_deref() {
+            None => Err(format!("has no driver: {bind}.")),
+            Some("vfio-pci") => {
+                target(&nic.join("iommu_group")).map_or(Ok(()), |group| self.check_group(&group))
+            }
+            Some(driver) if WITHOUT_IOMMU.contains(&driver) => match memory {
+                Memory::Huge { .. } => Ok(()),
+                Memory::NoHuge { .. } => Err(format!(
+                    "is bound to {driver} and needs hugepages: reserve some (echo 512 > \
+                     /proc/sys/vm/nr_hugepages) and use them as root (uroce-run --huge; huge = true \
+                     under [eal]), or {bind} behind an IOMMU."
+                )),
+            },
+            Some(driver) if SHARING.contains(&driver) => Ok(()),
+            Some(driver) => Err(format!(
+                "is bound to the kernel's driver {driver}: {bind}, which takes it from the kernel{}.",
+                beside(&nic)
+            )),
+        }
+    }
+
+    /// Opens the group's file, as DPDK will.
+    fn check_group(&self, group: &str) -> Result<(), String> {
+        let names = [group.to_owned(), format!("noiommu-{group}")];
+        let Some(path) = names.map(|name| self.dev.join(name)).into_iter().find(|p| p.exists())
+        else {
+            return Err(format!(
+                "is bound to vfio-pci, and there is no {}: load the module vfio_iommu_type1; a \
+                 container must be given the file.",
+                self.dev.join(group).display()
+            ));
+        };
+        let opened = File::options().read(true).write(true).open(&path);
+        let Err(error) = opened else { return Ok(()) };
+        let path = path.display();
+        Err(match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => format!("is in use: {path} is open in another process. End it."),
+            Some(Errno::ACCESS | Errno::PERM) => {
+                format!("is not this user's: give {path} to the user, or run as root.")
+            }
+            _ => format!("cannot be had: {path}: {error}"),
+        })
+    }
+}
+
+/// The last part of what a link leads to.
+fn target(link: &Path) -> Option<String> {
+    let target = fs::read_link(link).ok()?;
+    Some(target.file_name()?.to_string_lossy().into_owned())
+}
+
+/// How else to use a NIC that the kernel has.
+fn beside(nic: &Path) -> String {
+    let interface = fs::read_dir(nic.join("net")).ok().and_then(|mut all| all.next()?.ok());
+    interface.map_or_else(String::new, |entry| {
+        let name = entry.file_name();
+        format!("; or share it with --vdev net_af_packet0,iface={}", name.to_string_lossy())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    const NO_HUGE: Memory = Memory::NoHuge { mb: 64 };
+
+    #[test]
+    fn a_nic_that_cannot_be_had_is_named_with_what_to_do() {
+        let base = PathBuf::from(format!("/tmp/uroce-nic-{}", std::process::id()));
+        let tree = Tree { sys: base.join("sys"), dev: base.join("dev") };
+        fs::create_dir_all(&tree.dev).unwrap();
+        assert_eq!(tree.check("0000:01:00.0", NO_HUGE), Ok(()), "nothing is known of any");
+        let nic = |address: &str, driver: Option<&str>| {
+            let path = tree.sys.join(address);
+            fs::create_dir_all(path.join("net/eth7")).unwrap();
+            let _ =
+                driver.map(|driver| symlink(format!("../drivers/{driver}"), path.join("driver")));
+            symlink("../../kernel/iommu_groups/12", path.join("iommu_group")).unwrap();
+        };
+        nic("0000:01:00.0", Some("e1000e"));
+        nic("0000:02:00.0", Some("uio_pci_generic"));
+        nic("0000:03:00.0", Some("vfio-pci"));
+        nic("0000:04:00.0", None);
+        nic("0000:05:00.0", Some("mlx5_core"));
+        let said = |address: &str| tree.check(address, NO_HUGE).err().unwrap_or_default();
+        let kernels = said("0000:01:00.0");
+        assert!(kernels.contains("e1000e") && kernels.contains("-b vfio-pci 0000:01:00.0"));
+        assert!(kernels.contains("iface=eth7"), "{kernels}");
+        assert!(said("0000:02:00.0").contains("needs hugepages"));
+        assert_eq!(tree.check("0000:02:00.0", Memory::Huge { mb: 64 }), Ok(()));
+        assert!(said("0000:03:00.0").contains("vfio_iommu_type1"));
+        fs::write(tree.dev.join("12"), "").unwrap();
+        assert_eq!(said("0000:03:00.0"), "");
+        assert!(said("0000:04:00.0").contains("no driver"));
+        assert_eq!(said("0000:05:00.0"), "");
+        assert!(said("0000:09:00.0").contains("does not exist"));
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn addresses_have_a_domain() {
+        assert_eq!((&*full("AF:00.1"), &*full("0001:02:03.4")), ("0000:af:00.1", "0001:02:03.4"));
+    }
+}

@@ -1,0 +1,87 @@
+//! What DPDK's words mean, and what helps.
+//!
+//! DPDK logs what it was about to do when it failed. The table below names the cause of what users meet,
+//! by words that DPDK 21.11 to 25.11 say.
+
+/// Words that are all in the text, and the cause with its remedy.
+type Row = (&'static [&'static str], &'static str);
+
+const HUGEPAGES: &str = "It needs hugepages: reserve some (echo 512 > /proc/sys/vm/nr_hugepages) and \
+    use them as root (uroce-run --huge; huge = true under [eal]), or bind the NIC to vfio-pci behind an \
+    IOMMU.";
+const NO_HUGEPAGES: &str = "There are too few free hugepages: reserve some (echo 512 > \
+    /proc/sys/vm/nr_hugepages), or do without (no --huge; huge = false under [eal]).";
+const NO_HUGETLBFS: &str = "No hugepages are reserved, or no hugetlbfs is mounted for those that are: \
+    echo 512 > /proc/sys/vm/nr_hugepages; mount -t hugetlbfs none /dev/hugepages.";
+const MEMLOCK: &str = "The user may lock too little memory: raise the limit (ulimit -l unlimited, \
+    memlock in limits.conf, LimitMEMLOCK of systemd), or grant CAP_IPC_LOCK.";
+const GROUP: &str = "Other devices of the NIC's IOMMU group are still bound to drivers of the kernel's: \
+    bind all of the group to vfio-pci.";
+const BUSY: &str = "Another process uses the NIC: end it first.";
+const VFIO_PERMISSION: &str = "This user may not use the NIC: give /dev/vfio/GROUP to the user, or run as \
+    root.";
+const INTERFACE: &str = "A packet socket needs CAP_NET_RAW, which this process does not have: run it as \
+    root, or grant it (setpriv, a container's capabilities).";
+
+/// The first row that fits counts.
+const TABLE: &[Row] = &[
+    (&["Expecting 'PA' IOVA mode"], HUGEPAGES),
+    (&["physical addresses are not available"], HUGEPAGES),
+    (&["not viable"], GROUP),
+    (&["/dev/vfio/", "Device or resource busy"], BUSY),
+    (&["VFIO group", "Device or resource busy"], BUSY),
+    (&["/dev/vfio/", "ermission denied"], VFIO_PERMISSION),
+    (&["DMA remapping", "Cannot allocate memory"], MEMLOCK),
+    (&["ailed to map DMA"], MEMLOCK),
+    (&["mmap failed on AF_PACKET", "Resource temporarily unavailable"], MEMLOCK),
+    (&["mmap failed on AF_PACKET", "Operation not permitted"], MEMLOCK),
+    (&["open AF_PACKET socket", "Operation not permitted"], INTERFACE),
+    (&["no mounted hugetlbfs"], NO_HUGETLBFS),
+    (&["Cannot get hugepage information"], NO_HUGETLBFS),
+    (&["No free", "hugepages"], NO_HUGEPAGES),
+    (&["No available", "hugepages"], NO_HUGEPAGES),
+    (&["not enough memory", "hugepage"], NO_HUGEPAGES),
+];
+
+/// What helps against an error of this text, DPDK's words included, if that is known.
+pub fn remedy(text: &str) -> Option<&'static str> {
+    let fits = |(words, _): &&Row| words.iter().all(|word| text.contains(word));
+    TABLE.iter().find(fits).map(|(_, remedy)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remedy;
+
+    #[test]
+    fn what_dpdk_says_is_explained() {
+        let cases = [
+            (
+                "EAL:   Expecting 'PA' IOVA mode but current mode is 'VA', not initializing\n\
+                 EAL: Requested device 0000:00:03.0 cannot be used",
+                "--huge",
+            ),
+            (
+                "EAL: FATAL: Cannot use IOVA as 'PA' since physical addresses are not available",
+                "hugepages",
+            ),
+            ("EAL: FATAL: Cannot get hugepage information.", "hugetlbfs"),
+            ("EAL: No free 2048 kB hugepages reported on node 0", "nr_hugepages"),
+            ("EAL: 0000:01:00.0 VFIO group is not viable! Not all", "IOMMU group"),
+            ("EAL: Cannot open /dev/vfio/7: Device or resource busy", "Another process"),
+            ("EAL: Cannot open /dev/vfio/7: Permission denied", "/dev/vfio"),
+            ("EAL: Cannot set up DMA remapping, error 12 (Cannot allocate memory)", "ulimit -l"),
+            (
+                "pmd(): net_af_packet0: call to mmap failed on AF_PACKET socket for eth0:\
+                 Resource temporarily unavailable",
+                "ulimit -l",
+            ),
+            ("net_af_packet0: could not open AF_PACKET socket:Operation not permitted", "NET_RAW"),
+        ];
+        for (said, expected) in cases {
+            let help = remedy(said).unwrap_or_default();
+            assert!(help.contains(expected), "{said}: {help}");
+        }
+        assert_eq!(remedy("EAL: something else"), None);
+    }
+}
