@@ -18,7 +18,7 @@ use crate::qp_table::QpTable;
 use crate::rx::{Exits, Receiver};
 use crate::shard::Shard;
 use crate::tables::Tables;
-use crate::tx::Lane;
+use crate::tx::{Lane, queues};
 use crate::waker::Waker;
 use rtrb::RingBuffer;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ pub(crate) fn assemble(
     let (inject, mut injected): (_, Vec<_>) =
         ports.iter().map(|_| RingBuffer::new(INJECTED)).unzip();
     let clock = Clock::new();
+    let mut lanes = lanes(count, &ports, max_qps)?.into_iter();
 
     let (mut lcores, mut ways, mut counters) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..count {
@@ -82,7 +83,7 @@ pub(crate) fn assemble(
             receiver: Receiver::new(number, ports.len(), Arc::clone(&table), Arc::clone(&exits)),
             doorbell: DoorbellReader::new(Arc::clone(&doorbell)),
             shard: Shard::new(number, max_qps, Arc::clone(&table), Arc::clone(&block)),
-            lanes: lanes(number, &ports, max_qps)?,
+            lanes: lanes.next().unwrap_or_default(),
             tables: tables.clone(),
             // The control plane's frames leave by lcore 0.
             injected: std::mem::take(&mut injected),
@@ -98,13 +99,19 @@ pub(crate) fn assemble(
     Ok(Parts { lcores, regions, tables, events, counters, control })
 }
 
-/// Queue pair `lcore` of each port.
-fn lanes(lcore: usize, ports: &[PortBinding], max_qps: u32) -> Result<Vec<Lane>, EngineError> {
-    let lane = |(binding, port): (&PortBinding, usize)| {
-        // At most 64 lcores.
-        let queue = binding.port.queue_pair(lcore as u16);
-        let queue = queue.map_err(|error| EngineError::Queue { port, error })?;
-        Ok(Lane::new(queue, binding, max_qps))
-    };
-    ports.iter().zip(1..).map(lane).collect()
+/// What each lcore has of each port.
+fn lanes(
+    lcores: usize,
+    ports: &[PortBinding],
+    max_qps: u32,
+) -> Result<Vec<Vec<Lane>>, EngineError> {
+    let mut lanes: Vec<Vec<Lane>> = (0..lcores).map(|_| Vec::new()).collect();
+    for (binding, port) in ports.iter().zip(1..) {
+        let queues = queues(binding, lcores);
+        let queues = queues.map_err(|error| EngineError::Queue { port, error })?;
+        for (lcore, queue) in queues.into_iter().enumerate() {
+            lanes[lcore].push(Lane::new(queue, lcore, binding, max_qps));
+        }
+    }
+    Ok(lanes)
 }

@@ -17,6 +17,7 @@
 
 #![allow(unsafe_code)]
 
+mod af_packet;
 mod config;
 mod error;
 mod link;
@@ -34,9 +35,8 @@ use crate::mbuf::Mempool;
 use crate::sync::{AtomicBool, Ordering};
 use crate::waker::Waker;
 use link::Watch;
-use std::ffi::{CStr, OsStr, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use uroce_wire::Mac;
 
@@ -75,6 +75,8 @@ struct Device {
 struct Under {
     /// Joins a memif port to its peer.
     link: Option<memif::Link>,
+    /// Has an interface of the kernel's receive what is addressed to others.
+    _listening: Option<OwnedFd>,
     /// The rings of a ring port, and which of the two it is.
     rings: Option<(Arc<ring::Rings>, usize)>,
 }
@@ -94,18 +96,18 @@ impl Port {
         let id = match found {
             Some(id) => id,
             None if memif::is_memif(&config.device) => {
-                let (prepared, devargs) =
-                    memif::Link::prepare(&config.device, &runtime_dir(), config.queue_pairs)?;
+                let (prepared, devargs) = memif::Link::prepare(&config.device, config.queue_pairs)?;
                 link = Some(prepared);
                 probe(&devargs, name)?
             }
-            None => probe(&config.device, name)?,
+            None => probe(&af_packet::fit(&config.device, config.mtu)?, name)?,
         };
         if open_ports.contains(&id) {
             return Err(PortError::AlreadyOpen { device: name.to_owned() });
         }
         let claimed = Claimed { id, probed_here };
-        let port = Self::start(eal, claimed, config, pool, Under { link, rings: None })?;
+        let under = Under { link, _listening: af_packet::listen(&config.device), rings: None };
+        let port = Self::start(eal, claimed, config, pool, under)?;
         open_ports.insert(id);
         Ok(port)
     }
@@ -136,7 +138,7 @@ impl Port {
             mac: started.mac,
             mtu: config.mtu,
             capabilities: started.capabilities,
-            taken: Mutex::new(vec![false; usize::from(config.queue_pairs)]),
+            taken: Mutex::new(vec![false; usize::from(started.queue_pairs)]),
             _pool: pool.clone(),
             watch: link::watch(claimed.id),
             is_down: AtomicBool::new(false),
@@ -217,7 +219,7 @@ impl Port {
 
     /// Does the link tell of itself, so that nobody need look at it all the time?
     pub(crate) fn tells_of_link(&self) -> bool {
-        let Under { link, rings } = &self.device.under;
+        let Under { link, rings, .. } = &self.device.under;
         self.device.capabilities.link_interrupt || link.is_some() || rings.is_some()
     }
 
@@ -271,7 +273,7 @@ impl Device {
 
     /// Has nobody taken the link down?
     fn is_let_up(&self) -> bool {
-        let Under { link, rings } = &self.under;
+        let Under { link, rings, .. } = &self.under;
         !self.is_down.load(Ordering::Acquire)
             && link.as_ref().is_none_or(memif::Link::is_connected)
             && rings.as_ref().is_none_or(|(rings, _)| rings.cable.is_whole())
@@ -327,15 +329,6 @@ fn restart(id: u16) -> bool {
     // SAFETY: the port is open: the caller holds the lock that closing it takes first.
     let code = unsafe { dpdk_sys::uroce_port_restart(id) };
     code == 0
-}
-
-/// Where EAL keeps this process's files.
-fn runtime_dir() -> PathBuf {
-    // SAFETY: EAL runs, as the callers hold an `Eal`.
-    let path = unsafe { dpdk_sys::uroce_runtime_dir() };
-    // SAFETY: the string is terminated, static, and not written after EAL's start.
-    let path = unsafe { CStr::from_ptr(path) };
-    Path::new(OsStr::from_bytes(path.to_bytes())).to_owned()
 }
 
 /// The number of the port of that name.

@@ -18,15 +18,16 @@
 //! Not here: whose turn it is to send ([`crate::schedule`]).
 
 mod patience;
+mod queue;
 
 use crate::config::{PortAddresses, PortBinding, path_mtu_of};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::fault::Loss;
 use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use crate::mr_table::Access;
-use crate::port::QueuePair;
 use crate::sum::{LEAST, copy_summed};
 use patience::Patience;
+pub(crate) use queue::{Queue, queues};
 use std::collections::VecDeque;
 use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, OuterSums, PathMtu, emit_headers, headers_len};
@@ -38,13 +39,15 @@ const SPARE: usize = BATCH / 4;
 /// How many packets ahead an mbuf's header and first lines are fetched, which another core had:
 /// evenly, since many at once would keep every other line waiting.
 const AHEAD: usize = 8;
+/// Batches of other lcores' frames in a turn.
+const GUESTS: usize = 4;
 /// How many packets ahead the rest of a large packet's lines are.
 const REST_AHEAD: usize = 2;
 
 /// A port as one lcore has it.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) queue: QueuePair,
+    pub(crate) queue: Queue,
     pub(crate) addresses: Box<PortAddresses>,
     /// The largest that fits the port, which is that of datagrams.
     pub(crate) path_mtu: Option<PathMtu>,
@@ -78,9 +81,9 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Queue pair `queue` of a port, for an engine of `max_qps` QPs.
-    pub(crate) fn new(queue: QueuePair, binding: &PortBinding, max_qps: u32) -> Lane {
-        let (rx_loss, tx_loss) = binding.loss.at_queue(usize::from(queue.index()));
+    /// What lcore `lcore` has of a port, for an engine of `max_qps` QPs.
+    pub(crate) fn new(queue: Queue, lcore: usize, binding: &PortBinding, max_qps: u32) -> Lane {
+        let (rx_loss, tx_loss) = binding.loss.at_queue(lcore);
         Lane {
             queue,
             addresses: Box::new(binding.addresses.clone()),
@@ -295,10 +298,18 @@ impl Lane {
     /// The end of a turn: everything leaves that the port takes. Says whether anything did.
     #[inline]
     pub(crate) fn flush(&mut self, now: Instant, counters: &CounterBlock) -> bool {
-        let sent = match self.batch.is_empty() {
+        let mut sent = match self.batch.is_empty() {
             true => 0,
             false => self.burst(),
         };
+        // Those of lcores without a queue pair, a batch of them more while the port takes all.
+        for _ in 0..GUESTS {
+            let more = self.queue.take_over(&mut self.batch);
+            sent += if self.batch.is_empty() { 0 } else { self.burst() };
+            if !more || !self.batch.is_empty() {
+                break;
+            }
+        }
         if !self.batch.is_empty() {
             counters.count(EngineCounter::TxFull);
             self.lose_if_stuck(now, counters);

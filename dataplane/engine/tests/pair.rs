@@ -82,6 +82,30 @@ fn every_path_mtu_carries_every_kind_of_length() {
 }
 
 #[test]
+fn lcores_without_a_queue_pair_send_and_receive_by_another_lcores() {
+    const LEN: u32 = 1 << 20;
+    let config = LabConfig { lcores: 4, queue_pairs: Some(2), ..LabConfig::default() };
+    let mut lab = Lab::new(&config);
+    for lcores in [[3, 2], [0, 3], [2, 1]] {
+        let wish = QpWish { lcores: lcores.map(Some), ..QpWish::default() };
+        let (mut a, b) = lab.connect(&wish);
+        let local = lab.a.register(a.pd, LEN as usize, ALL);
+        let remote = lab.b.register(b.pd, LEN as usize, ALL);
+        local.fill(7);
+        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+        a.send(1, op, &[local.sge(0, LEN)]);
+        assert_eq!(a.completion().status, WcStatus::Success, "{lcores:?}");
+        assert_eq!(remote.bytes(), pattern(7, LEN as usize));
+        local.fill(8);
+        let op = SendOp::Read { va: remote.va(), rkey: remote.keys.rkey };
+        a.send(2, op, &[local.sge(0, LEN)]);
+        assert_eq!(a.completion().status, WcStatus::Success, "{lcores:?}");
+        assert_eq!(local.bytes(), pattern(7, LEN as usize));
+    }
+    lab.finish();
+}
+
+#[test]
 fn packets_of_another_lcores_qp_are_handed_over() {
     let mut lab = Lab::new(&LabConfig { lcores: 2, ..LabConfig::default() });
     // Rings have no RSS: what leaves by queue 0 arrives at queue 0. So the QP of one side on lcore

@@ -93,7 +93,7 @@ fn in_a_namespace(test: &str) -> bool {
         return true;
     }
     let status = Command::new("unshare")
-        .arg("--net")
+        .args(["--net", "--mount"])
         .arg(std::env::current_exe().expect("we are running"))
         .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env("UROCE_TEST_NAMESPACE", "1")
@@ -122,6 +122,71 @@ fn long_frames_cross_a_veth_pair_by_af_packet() {
     let b = open(vdev::af_packet(1, "ub", LONG as u16, 1, 512), LONG as u16, &pool);
     cross(&a, &b, &pool, LONG);
     cross(&b, &a, &pool, LONG);
+}
+
+fn is_promiscuous(interface: &str) -> bool {
+    let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags"));
+    let flags = flags.expect("sysfs of the namespace");
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).expect("a number");
+    flags & 0x100 != 0
+}
+
+/// Runs the calling test with CAP_NET_RAW as its only privilege; true inside.
+fn unprivileged_port(test: &str) -> bool {
+    if std::env::var_os("UROCE_TEST_NET_RAW").is_some() {
+        return true;
+    }
+    let only = ["--bounding-set", "-all,+net_raw", "--inh-caps", "-all,+net_raw"];
+    let status = Command::new("setpriv")
+        .args(only)
+        .arg(std::env::current_exe().expect("we are running"))
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
+        .env("UROCE_TEST_NET_RAW", "1")
+        .status()
+        .expect("util-linux is installed");
+    assert!(status.success());
+    false
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn af_packet_needs_no_more_than_cap_net_raw_and_leaves_the_interface_alone() {
+    const NAME: &str = "af_packet_needs_no_more_than_cap_net_raw_and_leaves_the_interface_alone";
+    if !in_a_namespace(NAME) {
+        return;
+    }
+    if std::env::var_os("UROCE_TEST_NET_RAW").is_none() {
+        ip("link add ua mtu 4200 type veth peer name ub mtu 4200");
+        ip("link set ua up promisc on");
+        ip("link set ub up");
+        let mount = Command::new("mount").args(["-t", "sysfs", "none", "/sys"]).status();
+        assert!(mount.expect("mount is installed").success());
+    }
+    if !unprivileged_port(NAME) {
+        return;
+    }
+    let pool = pool(eal(), 4095, 9216);
+    // The driver's own rings would be too short.
+    let a = open("net_af_packet0,iface=ua".into(), LONG as u16, &pool);
+    let b = open("net_af_packet1,iface=ub".into(), LONG as u16, &pool);
+    cross(&a, &b, &pool, LONG);
+    cross(&b, &a, &pool, LONG);
+    // As the administrator has set it; frames to others are a matter of the port's own socket.
+    assert!(is_promiscuous("ua"));
+    drop((a, b));
+    assert!(is_promiscuous("ua"));
+    // The driver has one pair unless its arguments say otherwise.
+    let config = PortConfig { queue_pairs: 4, ..PortConfig::new("net_af_packet2,iface=ua") };
+    assert_eq!(Port::open(eal(), &config, &pool).expect("opens").queue_pairs(), 1);
+}
+
+#[test]
+fn af_packet_is_refused_rings_that_are_too_short_with_the_argument_to_give() {
+    let pool = pool(eal(), 511, 9216);
+    let config =
+        PortConfig { mtu: 4200, ..PortConfig::new("net_af_packet0,iface=lo,framesz=2048") };
+    let said = Port::open(eal(), &config, &pool).expect_err("refused").to_string();
+    assert!(said.contains("give framesz=5120"), "{said}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn binding(name: &str) -> (PortBinding, Mempool) {
 #[test]
 fn a_configuration_out_of_its_limits_is_refused_by_name() {
     type Case = (fn(&mut EngineConfig, &mut PortBinding), fn(&EngineError) -> bool);
-    let cases: [Case; 8] = [
+    let cases: [Case; 7] = [
         (|c, _| c.lcores.clear(), |e| matches!(e, EngineError::Lcores(0))),
         (|c, _| c.lcores = vec![None; 65], |e| matches!(e, EngineError::Lcores(65))),
         (|c, _| c.max_qps = 0, |e| matches!(e, EngineError::Qps(0))),
@@ -39,8 +39,6 @@ fn a_configuration_out_of_its_limits_is_refused_by_name() {
             |_, p| p.addresses.gids = vec![Gid::default(); 65],
             |e| matches!(e, EngineError::Addresses(1)),
         ),
-        // The port has one queue pair.
-        (|c, _| c.lcores = vec![None; 2], |e| matches!(e, EngineError::Queue { port: 1, .. })),
     ];
     for (number, (change, expected)) in cases.into_iter().enumerate() {
         let (mut port, pool) = binding(&format!("case{number}"));

@@ -1,6 +1,6 @@
 //! What a port is configured with, what it can do, and the way from one to the other.
 
-use super::{FRAME_OVERHEAD, PortError, check, text};
+use super::{FRAME_OVERHEAD, PortError, af_packet, check, text};
 use crate::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
 use uroce_wire::Mac;
@@ -11,7 +11,7 @@ pub struct PortConfig {
     /// DPDK's name of the device, with its arguments after a comma if it is to be created:
     /// `0000:01:00.0`, `net_memif0,role=client,…` (see [`vdev`](super::vdev)).
     pub device: String,
-    /// Pairs of a receive and a transmit queue, at least 1.
+    /// Pairs of a receive and a transmit queue, at least 1; a device that has fewer has what it has.
     pub queue_pairs: u16,
     /// Largest Ethernet payload in bytes, 68 to 9000.
     pub mtu: u16,
@@ -44,7 +44,7 @@ const MTU_MAX: u16 = 9000;
 
 /// Drivers whose frame size is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
 /// netdev's MTU) and which report Ethernet's standard one whatever it is.
-const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", "net_af_packet"];
+const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", af_packet::DRIVER];
 
 /// What a device can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,9 @@ pub struct Capabilities {
     pub rx_checksum: bool,
     /// Can compute the IPv4 checksum on transmit. Not used yet.
     pub tx_checksum: bool,
-    /// Tells of its link's changes by itself.
+    /// Tells of its link's changes by itself. Not so a PCI function, whatever its driver says: where
+    /// its interrupt does not arrive, DPDK would go on telling the state of the link at the start.
+    /// Its driver is asked, which is up to date in any case.
     pub link_interrupt: bool,
     /// NUMA node, if known.
     pub numa_node: Option<u32>,
@@ -116,6 +118,7 @@ impl From<dpdk_sys::uroce_port_stats> for PortStats {
 
 /// What [`start`] found out.
 pub(super) struct Started {
+    pub(super) queue_pairs: u16,
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
 }
@@ -128,25 +131,51 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
     let capabilities = capabilities(&info);
     check_limits(config, &capabilities, &info, pool)?;
 
+    let mut queue_pairs = config.queue_pairs.min(capabilities.max_queue_pairs);
+    // Some drivers have fewer queues than they say; one is always enough.
+    while let Err(error) = start_with(id, queue_pairs, config, &capabilities, &info, pool) {
+        if queue_pairs == 1 {
+            return Err(error);
+        }
+        queue_pairs /= 2;
+    }
+    if capabilities.driver != af_packet::DRIVER {
+        // A device that filters nothing may not know these; the frames come anyway.
+        // SAFETY: the port is ours and started.
+        unsafe { dpdk_sys::uroce_port_promiscuous(id) };
+        // SAFETY: as above.
+        unsafe { dpdk_sys::uroce_port_all_multicast(id) };
+    }
+    let mac = choose_mac(id, config, &capabilities.name);
+    Ok(Started { queue_pairs, mac, capabilities })
+}
+
+/// Configures the port with so many queue pairs, and starts it.
+fn start_with(
+    id: u16,
+    queue_pairs: u16,
+    config: &PortConfig,
+    capabilities: &Capabilities,
+    info: &uroce_port_info,
+    pool: &Mempool,
+) -> Result<(), PortError> {
     let elsewhere = FRAME_SIZE_ELSEWHERE.contains(&capabilities.driver.as_str());
     let conf = dpdk_sys::uroce_port_conf {
-        queue_pairs: config.queue_pairs,
+        queue_pairs,
         mtu: if elsewhere { 0 } else { config.mtu },
-        rss: u8::from(capabilities.rss && config.queue_pairs > 1),
+        rss: u8::from(capabilities.rss && queue_pairs > 1),
         scatter: info.scatter,
-        link_interrupt: info.link_interrupt,
+        link_interrupt: u8::from(capabilities.link_interrupt),
     };
     // SAFETY: the port is ours and stopped; `conf` is only read.
     check(unsafe { dpdk_sys::uroce_port_configure(id, &conf) }, "configuring it")?;
-    set_up_queues(id, config, info.socket, pool)?;
-    // SAFETY: the port is ours and configured.
-    check(unsafe { dpdk_sys::uroce_port_start(id) }, "starting it")?;
-    // A device that filters nothing may not know these; the frames come anyway.
-    // SAFETY: the port is ours and started.
-    unsafe { dpdk_sys::uroce_port_promiscuous(id) };
-    // SAFETY: as above.
-    unsafe { dpdk_sys::uroce_port_all_multicast(id) };
-    Ok(Started { mac: choose_mac(id, config, &capabilities.name), capabilities })
+    set_up_queues(id, queue_pairs, config, info.socket, pool)?;
+    let code = match capabilities.driver == af_packet::DRIVER {
+        true => af_packet::start(id),
+        // SAFETY: the port is ours and configured.
+        false => unsafe { dpdk_sys::uroce_port_start(id) },
+    };
+    check(code, "starting it")
 }
 
 fn capabilities(info: &uroce_port_info) -> Capabilities {
@@ -161,8 +190,27 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
         rss: info.rss != 0,
         rx_checksum: info.rx_checksum != 0,
         tx_checksum: info.tx_checksum != 0,
-        link_interrupt: info.link_interrupt != 0,
+        link_interrupt: info.link_interrupt != 0 && !is_pci(&text(&info.name)),
         numa_node: u32::try_from(info.socket).ok(),
+    }
+}
+
+/// Whether a port's name is that of a PCI function, as `0000:01:00.0`.
+fn is_pci(name: &str) -> bool {
+    let digits = |text: &str, len: usize| {
+        text.len() == len && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    // A function with several ports adds to the name.
+    let address = name.split(['_', ',']).next().unwrap_or_default();
+    let parts: Vec<&str> = address.split([':', '.']).collect();
+    match parts[..] {
+        [domain, bus, device, function] => {
+            (4..=8).any(|len| digits(domain, len))
+                && digits(bus, 2)
+                && digits(device, 2)
+                && digits(function, 1)
+        }
+        _ => false,
     }
 }
 
@@ -173,7 +221,7 @@ fn check_limits(
     pool: &Mempool,
 ) -> Result<(), PortError> {
     let (asked, max) = (config.queue_pairs, capabilities.max_queue_pairs);
-    if asked == 0 || asked > max {
+    if asked == 0 || max == 0 {
         return Err(PortError::QueuePairs { asked, max });
     }
     let max = capabilities.max_mtu.unwrap_or(MTU_MAX).min(MTU_MAX);
@@ -190,6 +238,7 @@ fn check_limits(
 
 fn set_up_queues(
     id: u16,
+    queue_pairs: u16,
     config: &PortConfig,
     socket: i32,
     pool: &Mempool,
@@ -198,7 +247,7 @@ fn set_up_queues(
     // SAFETY: the port is ours; both numbers are writable.
     let code = unsafe { dpdk_sys::uroce_port_descriptors(id, &mut rx, &mut tx) };
     check(code, "choosing numbers of descriptors")?;
-    for queue in 0..config.queue_pairs {
+    for queue in 0..queue_pairs {
         // SAFETY: the port is ours, configured with this many queues and stopped; the mempool
         // outlives the device, which holds a handle of it.
         let code = unsafe { dpdk_sys::uroce_port_rx_queue(id, queue, rx, socket, pool.raw()) };
@@ -212,15 +261,20 @@ fn set_up_queues(
 
 /// The address of our frames. A device that refuses it still carries them: it is promiscuous.
 fn choose_mac(id: u16, config: &PortConfig, name: &str) -> Mac {
-    if let Some(mac) = config.mac {
-        // SAFETY: the port is ours; six bytes are readable.
-        unsafe { dpdk_sys::uroce_port_set_mac(id, mac.0.as_ptr()) };
-        return mac;
-    }
-    let mut mac = [0u8; 6];
+    let mut there = [0u8; 6];
     // SAFETY: the port is ours; six bytes are writable.
-    let code = unsafe { dpdk_sys::uroce_port_mac(id, mac.as_mut_ptr()) };
-    if code == 0 && mac != [0; 6] { Mac(mac) } else { mac_from_name(name) }
+    let code = unsafe { dpdk_sys::uroce_port_mac(id, there.as_mut_ptr()) };
+    let there = Mac(there);
+    match config.mac {
+        Some(mac) if mac == there => mac,
+        Some(mac) => {
+            // SAFETY: the port is ours; six bytes are readable.
+            unsafe { dpdk_sys::uroce_port_set_mac(id, mac.0.as_ptr()) };
+            mac
+        }
+        None if code == 0 && there != Mac([0; 6]) => there,
+        None => mac_from_name(name),
+    }
 }
 
 /// A locally administered unicast address; different names give different ones (FNV-1a).
@@ -235,6 +289,14 @@ fn mac_from_name(name: &str) -> Mac {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_link_of_a_pci_function_is_asked_for_and_those_of_virtual_devices_may_tell() {
+        let pci = ["0000:01:00.0", "0000:af:1f.7", "10000:e1:00.0", "0000:03:00.0_port1"];
+        assert!(pci.into_iter().all(is_pci));
+        let others = ["net_virtio_user0", "net_vhost0", "net_ring_a", "1:2.3", "00:1f.6", ""];
+        assert!(!others.into_iter().any(is_pci));
+    }
 
     #[test]
     fn made_up_addresses_are_local_unicast_and_differ() {

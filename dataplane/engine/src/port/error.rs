@@ -22,8 +22,8 @@ pub enum PortError {
         /// The name, without arguments.
         device: String,
     },
-    /// The device does not have that many queue pairs, or none were asked for.
-    #[error("{asked} queue pairs asked for, the device has 1 to {max}")]
+    /// The device has no queue pair, or none were asked for.
+    #[error("{asked} queue pairs asked for, the device has {max}")]
     QueuePairs {
         /// Pairs asked for.
         asked: u16,
@@ -47,6 +47,16 @@ pub enum PortError {
         room: u16,
         /// Bytes of the longest frame.
         needed: u32,
+    },
+    /// net_af_packet was given rings that do not hold the port's frames.
+    #[error("{device} cannot have MTU {mtu} with its arguments: {remedy}")]
+    Slots {
+        /// The name, without arguments.
+        device: String,
+        /// Largest Ethernet payload of the port, bytes.
+        mtu: u16,
+        /// What to give instead.
+        remedy: String,
     },
     /// A memif link cannot be made.
     #[error("no such memif link can be: {reason}: {error}")]

@@ -21,6 +21,8 @@ use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Va};
 #[derive(Clone, Debug)]
 pub struct LabConfig {
     pub lcores: usize,
+    /// Queue pairs of each port, if not one for each lcore.
+    pub queue_pairs: Option<u16>,
     pub mbufs: u32,
     pub ring: u32,
     pub idle: IdlePolicy,
@@ -33,6 +35,7 @@ impl Default for LabConfig {
     fn default() -> LabConfig {
         LabConfig {
             lcores: 1,
+            queue_pairs: None,
             mbufs: 4095,
             ring: 1024,
             idle: IdlePolicy::Yield,
@@ -68,7 +71,7 @@ impl Lab {
         let geometry = PoolConfig { count: config.mbufs, cache: 64, ..PoolConfig::default() };
         let geometry = PoolConfig { room: 4400, ..geometry };
         let pool = Mempool::create(eal, &geometry).expect("mempool");
-        let queues = config.lcores as u16;
+        let queues = config.queue_pairs.unwrap_or(config.lcores as u16);
         // A process may have several.
         static LABS: AtomicUsize = AtomicUsize::new(0);
         let name = format!("lab{}", LABS.fetch_add(1, Ordering::Relaxed));

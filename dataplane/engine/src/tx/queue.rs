@@ -1,0 +1,111 @@
+//! How an lcore reaches a port: by a queue pair of its own, or by another lcore's.
+//!
+//! A device may have fewer queue pairs than there are lcores. The first lcores have one each then, and
+//! each of the others hands its frames to one of those, by a ring of their own. What such an lcore is to
+//! receive comes as any packet does that was received elsewhere ([`crate::rx`]).
+//!
+//! ```text
+//!   lcore 0 ── batch ──▶ queue pair 0        lcore 2 ── batch ──▶ ring ──▶ batch of lcore 0
+//!   lcore 1 ── batch ──▶ queue pair 1
+//! ```
+
+use crate::config::PortBinding;
+use crate::mbuf::{Mbuf, MbufBatch};
+use crate::port::{QueueError, QueuePair};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+/// Frames on their way from an lcore without a queue pair to one that has one: as many as a port's
+/// descriptors.
+const DEPTH: usize = 1024;
+
+/// What an lcore has of a port.
+#[derive(Debug)]
+pub(crate) enum Queue {
+    /// A queue pair, and the rings of the lcores that send by it.
+    Own(QueuePair, Vec<Consumer<Mbuf>>),
+    /// The ring to an lcore that has one.
+    Shared(Producer<Mbuf>),
+}
+
+/// The queues of a port for so many lcores, in the lcores' order.
+///
+/// # Errors
+/// [`QueueError`] if one of the port's queue pairs is taken, or there is none.
+pub(crate) fn queues(binding: &PortBinding, lcores: usize) -> Result<Vec<Queue>, QueueError> {
+    // At most 64 lcores.
+    let own = (binding.port.queue_pairs() as usize).clamp(1, lcores) as u16;
+    let pair = |index| Ok(Queue::Own(binding.port.queue_pair(index)?, Vec::new()));
+    let mut queues = (0..own).map(pair).collect::<Result<Vec<_>, QueueError>>()?;
+    for lcore in queues.len()..lcores {
+        let (producer, consumer) = RingBuffer::new(DEPTH);
+        if let Queue::Own(_, guests) = &mut queues[lcore % usize::from(own)] {
+            guests.push(consumer);
+        }
+        queues.push(Queue::Shared(producer));
+    }
+    Ok(queues)
+}
+
+impl Queue {
+    /// Appends received frames to the batch; an lcore without a queue pair receives none.
+    #[inline]
+    pub(crate) fn rx_burst(&mut self, batch: &mut MbufBatch) {
+        if let Queue::Own(pair, _) = self {
+            pair.rx_burst(batch);
+        }
+    }
+
+    /// Sends frames from the front of the batch, as many as there is room for; returns how many.
+    #[inline]
+    pub(crate) fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
+        match self {
+            Queue::Own(pair, _) => pair.tx_burst(batch),
+            Queue::Shared(ring) => hand_over(ring, batch),
+        }
+    }
+
+    /// Takes frames of other lcores until the batch is full. Says whether there may be more.
+    #[inline]
+    pub(crate) fn take_over(&mut self, batch: &mut MbufBatch) -> bool {
+        match self {
+            Queue::Own(_, guests) if !guests.is_empty() => take_over(guests, batch),
+            _ => false,
+        }
+    }
+
+    /// Frames that were dropped for want of an mbuf that holds them whole, since the start.
+    #[inline]
+    pub(crate) fn multi_segment_drops(&self) -> u64 {
+        match self {
+            Queue::Own(pair, _) => pair.multi_segment_drops(),
+            Queue::Shared(_) => 0,
+        }
+    }
+}
+
+fn hand_over(ring: &mut Producer<Mbuf>, batch: &mut MbufBatch) -> usize {
+    let count = batch.len().min(ring.slots());
+    let mut rest = MbufBatch::new();
+    for (at, mbuf) in batch.drain().enumerate() {
+        if at < count {
+            // There is room: this is the ring's only producer.
+            let _ = ring.push(mbuf);
+        } else {
+            let _ = rest.push(mbuf);
+        }
+    }
+    *batch = rest;
+    count
+}
+
+fn take_over(guests: &mut [Consumer<Mbuf>], batch: &mut MbufBatch) -> bool {
+    for guest in guests.iter_mut() {
+        while batch.room() > 0 {
+            let Ok(mbuf) = guest.pop() else { break };
+            let _ = batch.push(mbuf);
+        }
+    }
+    // The first that has something is the last one next time.
+    guests.rotate_left(1);
+    guests.iter().any(|guest| !guest.is_empty())
+}
