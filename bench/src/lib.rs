@@ -68,6 +68,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("uroce-perf: {error}");
+            if let Some(remedy) = uroce::remedy(&error.to_string()) {
+                eprintln!("uroce-perf: {remedy}");
+            }
             ExitCode::from(if matches!(error, BenchError::Usage(_)) { 2 } else { 1 })
         }
     }

@@ -122,7 +122,9 @@ impl Node {
         side: Side,
         gid_index: u8,
     ) -> Result<Self, BenchError> {
-        let context = Context::open(config, name).step("opening the device")?;
+        let mut config = config.clone();
+        config.eal.huge |= args.huge;
+        let context = Context::open(&config, name).step("opening the device")?;
         let device = config.find(name).step("the device")?;
         let cpu = match (&args.config, &device.lcores) {
             (Some(_), Lcores::Cpus(cpus)) => cpus.first().copied(),

@@ -13,6 +13,9 @@ pub(crate) struct DeviceArgs {
     /// PCI address of a NIC bound to a DPDK driver, e.g. 0000:01:00.0
     #[arg(long, value_name = "ADDR")]
     pub(crate) pci: Option<String>,
+    /// Take memory from hugepages, which must have been reserved: a NIC without an IOMMU needs them
+    #[arg(long)]
+    pub(crate) huge: bool,
     /// Our address and prefix length, e.g. 192.0.2.1/24; may be repeated. GID index n is the nth
     #[arg(long, value_name = "ADDR/LEN")]
     pub(crate) ip: Vec<String>,

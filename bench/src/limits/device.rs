@@ -4,7 +4,7 @@ use super::Setting;
 use crate::cli::DeviceArgs;
 use crate::error::{BenchError, Step};
 use std::time::{Duration, Instant};
-use uroce_engine::eal::{Eal, EalConfig, ThreadGuard};
+use uroce_engine::eal::{Eal, EalConfig, Memory, ThreadGuard};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::{Port, PortConfig, QueuePair, vdev};
@@ -26,6 +26,9 @@ pub(crate) struct RawPort {
     eal: &'static Eal,
 }
 
+/// Megabytes of hugepages that are taken at the start, as without hugepages.
+const HUGE_MB: u32 = 512;
+
 impl RawPort {
     /// Opens the device that the options name.
     pub(crate) fn open(args: &DeviceArgs, setting: &Setting) -> Result<Self, BenchError> {
@@ -37,6 +40,9 @@ impl RawPort {
         };
         let mut config = EalConfig::default();
         config.pci_allow.extend(args.pci.clone());
+        if args.huge {
+            config.memory = Memory::Huge { mb: HUGE_MB };
+        }
         let eal = Eal::init(&config).step("starting DPDK")?;
         Self::open_on(eal, device, setting)
     }

@@ -20,6 +20,7 @@ mod config;
 mod counting;
 mod exit;
 mod fork;
+mod keep;
 mod place;
 mod problem;
 mod process;
@@ -31,6 +32,7 @@ mod tree;
 
 pub(crate) use config::{gid_table_len, lid, lid_source};
 pub(crate) use exit::hold_up;
+pub(crate) use keep::opened;
 pub(crate) use place::is_privileged;
 pub(crate) use say::say;
 pub(crate) use speed::codes as speed_codes;

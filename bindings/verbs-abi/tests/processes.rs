@@ -409,3 +409,177 @@ say(start())
 ";
     assert_eq!(runtime.prints(script), "Too many open files\nstarted\n");
 }
+
+/// DPDK of the program's own, by the development package's name of the library.
+const OWN_DPDK: &str = r#"
+eal = ctypes.CDLL("librte_eal.so", mode=ctypes.RTLD_GLOBAL)
+def own(*more):
+    words = ["prog", "--no-huge", "-m", "64", "--no-pci", "-l", "0", "--no-shconf", *more]
+    array = (ctypes.c_char_p * (len(words) + 1))(*[word.encode() for word in words])
+    return eal.rte_eal_init(len(words), array)
+"#;
+
+#[test]
+fn an_eal_that_the_program_has_started_is_shared() {
+    let runtime = Runtime::new("eal-first");
+    let said = runtime.prints(&format!("{OWN_DPDK}\nsay(own() >= 0, start(), gid())"));
+    assert!(said.ends_with("True started 192.0.2.1\n"), "{said}");
+}
+
+#[test]
+fn a_program_that_starts_dpdk_too_late_is_told_what_to_do() {
+    let runtime = Runtime::new("eal-last");
+    let output = runtime.run(&format!("{OWN_DPDK}\nsay(start(), own()); say(start())"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "started -1\nstarted\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("before it makes its first RDMA object"), "{said}");
+}
+
+/// What a program was refused, and did without.
+#[test]
+fn an_address_of_another_process_is_told_of_where_nothing_is_started() {
+    let runtime = Runtime::new("refused");
+    let one = runtime.start("say(start(), gid()); wait()");
+    assert_eq!(one.first, "started 192.0.2.1\n");
+    let bind = format!(
+        "{CONNECTS}
+assert m.rdma_bind_addr(cm, ctypes.create_string_buffer(address)) == -1
+assert ctypes.get_errno() == 98
+"
+    );
+    let went_on = runtime.run(&format!("{bind}say(start())"));
+    let said = String::from_utf8_lossy(&went_on.stderr);
+    assert_eq!((&*went_on.stdout, &*said), (&b"started\n"[..], ""));
+    let gave_up = runtime.run(&bind);
+    let said = String::from_utf8_lossy(&gave_up.stderr);
+    assert!(said.contains("192.0.2.1, 2001:db8::1 is the address of python3"), "{said}");
+}
+
+#[test]
+fn a_daemon_keeps_the_device_that_it_has_opened() {
+    let runtime = Runtime::new("daemon");
+    let script = "
+end, other = os.pipe()
+parent = os.fork()
+if parent:
+    os.close(other); say(os.read(end, 100).decode()); sys.exit(0)
+assert c.daemon(0, 0) == 0
+os.write(other, f'{start()} {gid()}'.encode())
+";
+    assert_eq!(runtime.prints(script), "started 192.0.2.1\n\n".trim_end().to_owned() + "\n");
+}
+
+/// What takes root's privileges.
+mod privileged {
+    use super::{CONNECTS, Runtime};
+
+    /// Opened as root, used as another user, or elsewhere.
+    #[test]
+    #[ignore = "needs root: programs give it up"]
+    fn a_device_is_usable_after_its_program_has_given_up_privileges() {
+        let runtime = Runtime::new("drops");
+        let drops = [
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534)",
+            "os.setresuid(65534, 65534, 0)",
+            "assert c.chroot(b'/var/empty' if os.path.isdir('/var/empty') else b'/proc') == 0",
+            "os.chroot('/proc'); os.setgid(65534); os.setuid(65534)",
+            "assert c.unshare(0x40000000) == 0",
+        ];
+        for drop in drops {
+            assert_eq!(runtime.prints(&format!("{drop}\nsay(start())")), "started\n", "{drop}");
+        }
+        // What fails tells its own error, whatever else was done.
+        let fails = "assert c.chroot(b'/none') == -1; say(ctypes.get_errno())";
+        let fails = format!("c = ctypes.CDLL(None, use_errno=True)\n{fails}\nsay(start())");
+        assert_eq!(runtime.prints(&fails), "2\nstarted\n");
+        let channel = format!("{CONNECTS}os.setuid(65534)\nsay(start())");
+        assert_eq!(runtime.prints(&channel), "started\n");
+    }
+
+    /// A client finds a server that has become another user.
+    #[test]
+    #[ignore = "needs root: programs give it up"]
+    fn two_processes_talk_after_one_has_given_up_its_privileges() {
+        let runtime = Runtime::new("dropped");
+        let up = "
+attr = ctypes.create_string_buffer(64)
+v.ibv_query_port.argtypes = [p, ctypes.c_uint8, p]
+def active():
+    end = time.time() + 20
+    while time.time() < end:
+        assert v.ibv_query_port(context, 1, attr) == 0
+        if attr.raw[0] == 4: return 'active'
+        time.sleep(0.01)
+    return 'down'
+";
+        let server =
+            runtime.start(&format!("{up}os.setuid(65534)\nsay(start()); wait(); say(active())"));
+        assert_eq!(server.first, "started\n");
+        let client = runtime.start(&format!("{up}say(start(), active()); wait()"));
+        assert_eq!(client.first, "started active\n");
+        drop(server);
+    }
+
+    #[test]
+    #[ignore = "needs root: fills file systems"]
+    fn a_small_or_full_run_directory_ends_no_process() {
+        let runtime = Runtime::new("small");
+        let script = "
+size=$1; full=$2; shift 2
+mount -t tmpfs -o size=$size,mode=755 tmpfs \"$XDG_RUNTIME_DIR\" || exit 9
+[ \"$full\" = 0 ] || head -c \"$full\" /dev/zero > \"$XDG_RUNTIME_DIR/fill\"
+\"$@\"; echo \"status $?\"
+";
+        let run = |size: &str, full: &str| {
+            let before = ["unshare", "--mount", "sh", "-c", script, "sh", size, full];
+            let output = runtime.command(&before, "say(start(), gid())").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            (String::from_utf8(output.stdout).unwrap(), said)
+        };
+        let small = run("1m", "0");
+        assert_eq!(small.0, "started 192.0.2.1\nstatus 0\n", "{}", small.1);
+        // The launcher finds no room for a link or a lock, and says so.
+        let (printed, said) = run("64k", "64k");
+        assert!(printed.contains("started") || said.contains("no room"), "{printed}{said}");
+        assert!(!printed.contains("status 13"), "{printed}{said}");
+    }
+
+    #[test]
+    #[ignore = "needs root: mounts file systems"]
+    fn a_read_only_run_directory_is_passed_over() {
+        let runtime = Runtime::new("read-only");
+        let script = "
+mount -t tmpfs tmpfs /run && mount -t tmpfs -o mode=755 tmpfs \"$XDG_RUNTIME_DIR\" || exit 9
+mkdir -m 700 \"$XDG_RUNTIME_DIR/uroce\" && mount -o remount,ro \"$XDG_RUNTIME_DIR\" || exit 9
+exec \"$@\"
+";
+        let before = ["unshare", "--mount", "sh", "-c", script, "sh"];
+        let output = runtime.command(&before, "say(start(), gid())").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "started 192.0.2.1\n", "{said}");
+    }
+
+    #[test]
+    #[ignore = "needs root: makes network interfaces"]
+    fn processes_of_two_network_namespaces_with_one_run_directory_are_two() {
+        let runtime = Runtime::new("netns");
+        let script = "
+ip link add eth0 type veth peer name other || exit 9
+ip addr add 10.99.0.$1/24 dev eth0; ip link set eth0 up; ip link set other up
+shift; exec \"$@\"
+";
+        let launcher = env!("CARGO_BIN_EXE_uroce-run");
+        let start = |number: &str| {
+            let program = [launcher, "--vdev", "net_af_packet0,iface=eth0", "python3", "-c"];
+            let before = ["unshare", "--net", "sh", "-c", script, "sh", number];
+            let mut command = std::process::Command::new(before[0]);
+            command.args(&before[1..]).args(program);
+            command.arg(format!("{}say(start(), gid()); wait()", super::PRELUDE));
+            command.env("XDG_RUNTIME_DIR", &runtime.0).env("LC_ALL", "C");
+            command.stdin(std::process::Stdio::piped());
+            super::Running::of(command)
+        };
+        let (one, two) = (start("1"), start("2"));
+        assert_eq!((&*one.first, &*two.first), ("started 10.99.0.1\n", "started 10.99.0.2\n"));
+    }
+}

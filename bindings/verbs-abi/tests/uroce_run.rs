@@ -234,3 +234,83 @@ fn ibstat_and_ibstatus_show_the_port() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+#[test]
+fn hugepages_are_an_option_and_no_default() {
+    let runtime = Runtime::new("huge");
+    let eal = |args: &[&str]| {
+        let named = runtime.prints(&[args, &["printenv", "UROCE_CONFIG"]].concat());
+        std::fs::read_to_string(named.trim().split(':').next().unwrap()).unwrap()
+    };
+    assert!(eal(&["--huge"]).contains("huge = true"));
+    assert!(eal(&["--huge", "--vdev", "net_null0", "--ip", "10.1.0.1/24"]).contains("huge = true"));
+    assert!(!eal(&["--lcores", "1"]).contains("huge ="));
+}
+
+/// `dlopen` by a path, as frameworks do that look for the system's libraries.
+#[test]
+fn a_path_to_the_systems_library_opens_ours() {
+    let runtime = Runtime::new("dlopen");
+    let script = r#"
+import ctypes, sys
+p = ctypes.c_void_p
+class Info(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("base", p), ("symbol", ctypes.c_char_p), ("at", p)]
+c = ctypes.CDLL(None)
+c.dlopen.restype = c.dlsym.restype = p
+c.dlsym.argtypes, c.dladdr.argtypes = [p, ctypes.c_char_p], [p, p]
+for path in sys.argv[1:]:
+    handle, info = c.dlopen(path.encode(), 2), Info()
+    symbol = c.dlsym(handle, b"ibv_get_device_list" if "ibverbs" in path else b"rdma_create_id")
+    assert handle and symbol and c.dladdr(symbol, ctypes.byref(info)), path
+    v = ctypes.CDLL(info.name.decode())
+    print(info.name.decode().rsplit("/", 1)[0])
+print(c.dlopen(b"/none/libfoo.so.1", 2), bool(c.dlopen(None, 2)), bool(c.dlopen(b"libm.so.6", 2)))
+"#;
+    let library = runtime.prints(&["printenv", "LD_LIBRARY_PATH"]);
+    let library = library.trim().split(':').next().unwrap();
+    let paths = ["/usr/lib/x86_64-linux-gnu/libibverbs.so.1", "/lib/librdmacm.so.1"];
+    let more = ["/opt/none/libibverbs.so", "/usr/lib/libibverbs.so.1.14.44.0"];
+    let printed = runtime.prints(&[&["python3", "-c", script], &paths[..], &more[..]].concat());
+    assert_eq!(printed, format!("{library}\n").repeat(4) + "None True True\n");
+}
+
+/// The run-time library of a sanitizer ends a program that it is not the first library of.
+#[test]
+fn a_sanitizer_stays_in_front() {
+    let runtime = Runtime::new("sanitizer");
+    let (source, program) = (runtime.0.join("a.c"), runtime.0.join("a"));
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n")
+        .unwrap();
+    let built = Command::new("gcc")
+        .args(["-fsanitize=address", "-g", "-o"])
+        .args([&program, &source])
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert_eq!(runtime.prints(&[&program.to_string_lossy()]), "ran\n");
+    assert_eq!(runtime.prints(&["--preload", &program.to_string_lossy()]), "ran\n");
+    // One that the user preloads, for a program that has none.
+    let asan = Command::new("gcc").arg("-print-file-name=libasan.so").output().unwrap();
+    let asan = String::from_utf8(asan.stdout).unwrap();
+    let mut command = runtime.command(&["printenv", "LD_PRELOAD"]);
+    let before = format!("{}:libm.so.6", asan.trim());
+    let output = command.env("LD_PRELOAD", &before).env("ASAN_OPTIONS", "detect_leaks=0").output();
+    let output = output.unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> =
+        list.trim().split(':').map(|path| path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(names, ["libasan.so", "liburoce_shim.so", "libm.so.6"], "{list}");
+}
+
+#[test]
+#[ignore = "needs root: becomes another user"]
+fn a_program_that_becomes_another_user_goes_on_with_our_libraries() {
+    let runtime = Runtime::new("su");
+    let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let command = [&user[..], &["sh", "-c", "env -u XDG_RUNTIME_DIR ibv_devices"]].concat();
+    let output = runtime.run(&command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("uroce0"));
+}

@@ -149,6 +149,7 @@ pub use uroce_controlplane::{
     AddressVector, AlternateVector, Config, ConfigError, Count, OpenError, PathError, PortAttr,
     PortStats, PortStatus, RequestError,
 };
+pub use uroce_engine::eal::{EalError, remedy};
 pub use uroce_engine::port::vdev;
 pub use uroce_engine::{
     AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,

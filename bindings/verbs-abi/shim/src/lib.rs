@@ -12,15 +12,21 @@
 //!   /dev/infiniband/…              ->  TREE/dev/infiniband/…
 //! ```
 //!
+//! Two things more are told of here. A program that opens the system's RDMA libraries by their path gets
+//! uroce's ([`library`]). Before it gives up privileges or its view of the system, `uroce`'s library is
+//! called, which then starts what it could not start afterwards ([`before_drop`]).
+//!
 //! Invariants
 //! - Without a tree, and for any path that does not begin so, a function does what the C library's
 //!   does, with its result and its `errno`.
 //! - Nothing is allocated, locked or printed: a signal handler, or a thread of a process that has
-//!   just forked, may be in here.
+//!   just forked, may be in here. What is called before privileges go is another library's.
 //!
 //! Not here: relative paths, which are left alone; system calls that a program makes without the C
 //! library, as statically linked programs do; the tree's contents.
 
+mod before_drop;
+mod library;
 mod next;
 mod redirect;
 

@@ -32,14 +32,14 @@ impl Next {
     }
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: the function has no preconditions.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: it is this thread's, and readable.
     unsafe { *errno }
 }
 
-fn set_errno(value: c_int) {
+pub(crate) fn set_errno(value: c_int) {
     // SAFETY: the function has no preconditions.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: it is this thread's, and writable.

@@ -15,7 +15,7 @@ use crate::abi::{ibv_context, ibv_context_ops, verbs_context};
 use crate::errno::Errno;
 use crate::event_queue::EventQueue;
 use crate::handle::{Entry, Held, Object, object};
-use crate::runtime::Device;
+use crate::runtime::{self, Device};
 
 /// An open device.
 pub(crate) struct Context {
@@ -81,6 +81,7 @@ pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut i
     set_ops(&mut public.context.ops);
     let value = Context { device, cmd_fd, file, events };
     let entry = Context::registry().insert(public, value);
+    runtime::opened();
     Ok(context_of(entry.public()))
 }
 

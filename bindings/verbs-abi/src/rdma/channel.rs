@@ -46,6 +46,7 @@ impl Channel {
     /// A channel that nobody uses yet.
     pub(crate) fn create() -> Result<Held<Channel>, Errno> {
         let channel = Channel::new()?;
+        crate::runtime::opened();
         let entry = Channel::registry().insert(rdma_event_channel { fd: channel.fd() }, channel);
         Channel::registry().hold(entry.public())
     }

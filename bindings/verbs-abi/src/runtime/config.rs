@@ -10,6 +10,7 @@
 //!   interface has one of its own.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uroce::config::{DeviceConfig, Driver, Ethdev, Idle, PortConfig};
@@ -194,7 +195,24 @@ pub(crate) fn resources(config: &Config) -> Vec<String> {
     let ports = config.devices.iter().flat_map(|device| &device.ports);
     // The rings are this process's own.
     let shared = ports.filter(|port| !matches!(port.ethdev, Ethdev::Ring(_)));
-    shared.map(resource).collect()
+    shared.map(|port| in_namespace(resource(port), port, namespace())).collect()
+}
+
+/// The number of the process's network namespace.
+fn namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/net").ok().map(|namespace| namespace.ino())
+}
+
+/// A resource that another network namespace may have as well is told apart by its own.
+fn in_namespace(resource: String, port: &PortConfig, namespace: Option<u64>) -> String {
+    let Ethdev::Vdev(devargs) = &port.ethdev else { return resource };
+    let has_interface = devargs.contains("iface=") && !devargs.starts_with("net_vhost");
+    let is_abstract = devargs.starts_with("net_memif") && !devargs.contains("socket-abstract=no");
+    let is_tap = devargs.starts_with("net_tap");
+    match namespace.filter(|_| has_interface || is_abstract || is_tap) {
+        Some(number) => format!("{resource} in network namespace {number}"),
+        None => resource,
+    }
 }
 
 fn resource(port: &PortConfig) -> String {

@@ -10,13 +10,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::thread::futex::{self, Flags, Timespec};
 
+use super::say::say;
 use super::{process, start};
 
 /// How long the exit may take.
@@ -118,6 +119,26 @@ pub(crate) fn hold_up() {
     if exits && EXIT.get().is_some_and(|exit| exit.pid == std::process::id()) {
         std::thread::sleep(2 * PATIENCE);
     }
+}
+
+/// Says it when the process exits, if it has no engine by then: a program that was refused something and
+/// went on without needs no word.
+pub(super) fn say_without_engine(text: String) {
+    static TEXTS: Mutex<Vec<(u32, String)>> = Mutex::new(Vec::new());
+    extern "C" fn at_exit() {
+        let has_none = process::try_lock().is_some_and(|process| process.contexts().is_empty());
+        if let (true, Ok(texts)) = (has_none, TEXTS.try_lock()) {
+            // Not what was said to a parent.
+            let own = texts.iter().filter(|(pid, _)| *pid == std::process::id());
+            own.for_each(|(_, text)| say(text));
+        }
+    }
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if texts.is_empty() {
+        // SAFETY: the function stays: the library is never unloaded.
+        unsafe { libc::atexit(at_exit) };
+    }
+    texts.push((std::process::id(), text));
 }
 
 /// The thread's work.

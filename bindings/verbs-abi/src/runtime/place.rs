@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use super::problem::Problem;
 
 /// Longest path of the directory: sockets in it must have less than 108 bytes.
@@ -67,12 +69,32 @@ fn candidates() -> Vec<PathBuf> {
     candidates
 }
 
+/// A directory that other users reach as well, if the machine has a place for one: what a program is
+/// started with, it may need after it has become another user. Elsewhere as [`sub_dir`].
+///
+/// # Errors
+///
+/// As [`sub_dir`].
+#[allow(dead_code, reason = "uroce-run makes links, the library does not")]
+pub(crate) fn public_dir(name: &str) -> Result<PathBuf, Problem> {
+    let base = Path::new("/run/uroce-lib");
+    let path = base.join(name);
+    let is_root = rustix::process::geteuid().is_root();
+    let made = || prepare_for(base, 0o755).and_then(|()| prepare_for(&path, 0o755));
+    if is_root && made().is_ok() { Ok(path) } else { sub_dir(name) }
+}
+
 /// Makes the directory, and sees to it that it is ours alone.
 fn prepare(path: &Path) -> io::Result<()> {
+    prepare_for(path, 0o700)
+}
+
+/// Makes the directory with this mode, and sees to it that this user alone may write to it.
+fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
     if path.as_os_str().len() > LEN_MAX || !path.is_absolute() {
         return Err(io::Error::other("sockets need a shorter, absolute path"));
     }
-    match fs::DirBuilder::new().mode(0o700).create(path) {
+    match fs::DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -87,7 +109,8 @@ fn prepare(path: &Path) -> io::Result<()> {
     if metadata.mode() & 0o022 != 0 {
         return Err(io::Error::other("others may write to it"));
     }
-    Ok(())
+    // Not on a file system that is mounted read-only, for one.
+    Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Writes a file, or leaves one that is the same alone. Who reads it meanwhile sees the old one or

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uroce::config::DeviceConfig;
-use uroce::{Config, Context, Gid, OpenError, PortAttr};
+use uroce::{Config, Context, EalError, Gid, OpenError, PortAttr};
 
 use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
 use super::problem::{Problem, advice};
 use super::say::say;
-use super::{Device, ORPHANED, claim, counting, exit, fork, is_orphaned, shim, start, tree};
+use super::{Device, ORPHANED, claim, counting, exit, fork, is_orphaned, keep, shim, start, tree};
 use crate::errno::Errno;
 
 /// How long a start waits for locks: who was killed a moment ago has them until it is gone.
@@ -192,7 +192,10 @@ impl Process {
             }
         }
         let (address, holders) = (self.addresses(wanted[0]), holders.join(", "));
-        say(&format!("{address} is the address of {holders}; this process has another."));
+        // A program that tries its addresses in turn goes on with another; one that ends has none.
+        exit::say_without_engine(format!(
+            "{address} is the address of {holders}; this process has another."
+        ));
         Err(Errno::EADDRINUSE)
     }
 
@@ -387,20 +390,28 @@ fn failed(name: &str, error: &OpenError) -> Errno {
     let text = error.to_string();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     let system = |errno: i32| (errno, advice(&std::io::Error::from_raw_os_error(errno)));
+    let remedy = uroce::remedy(&text).map(|remedy| format!("\n{remedy}"));
     let (errno, help) = match error {
+        _ if keep::has_changed_user() && says(&["ermission denied", "not permitted"]) => {
+            (libc::EACCES, DROPPED)
+        }
         _ if says(&["Too many open files"]) => system(libc::EMFILE),
         _ if says(&["Resource temporarily unavailable"]) => system(libc::EAGAIN),
         _ if says(&["memory"]) => system(libc::ENOMEM),
         _ if says(&["Address already in use"]) => (libc::EBUSY, BUSY),
         _ if says(&["ermission denied"]) => (libc::EACCES, PERMISSION),
         _ if says(&["no device"]) => (libc::ENODEV, DEVICE),
+        OpenError::Eal(EalError::Nic { .. }) => (libc::ENODEV, ""),
         OpenError::Config(_) | OpenError::NoNetdev { .. } => (libc::ENODEV, CONFIGURATION),
         _ => (libc::EIO, "\nWith log = \"debug\" under [eal] in the configuration DPDK says more."),
     };
+    let help = remedy.as_deref().unwrap_or(help);
     say(&format!("{name} does not start: {text}{help}"));
     std::io::Error::from_raw_os_error(errno).into()
 }
 
+const DROPPED: &str = "\nThe process has become another user since it opened the device. Make a completion queue before, \
+    or start the program with uroce-run.";
 const BUSY: &str =
     "\nAnother process listens there: end it, or name another socket in the configuration.";
 const PERMISSION: &str = "\nRun it as a user who may, or choose another device.";

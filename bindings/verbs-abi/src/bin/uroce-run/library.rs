@@ -2,7 +2,7 @@
 //!
 //! Installed, they are in `lib/uroce` beside the program's directory, or in `lib` beside the
 //! program, under the names by which programs ask for them. Where cargo built them they have other
-//! names, and get links in the run directory.
+//! names, and get links: in the run directory, or where root's programs find them as other users, too.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn built(beside: &Path, name: &str) -> Option<PathBuf> {
 /// A directory of links to these files. It is named after them, so that builds do not mix.
 fn linked(library: &Path, shim: &Path) -> Result<PathBuf, String> {
     let digest = place::digest(&format!("{} {}", library.display(), shim.display()));
-    let directory = place::sub_dir(&format!("lib-{digest:016x}")).map_err(|e| e.to_string())?;
+    let directory = place::public_dir(&format!("lib-{digest:016x}")).map_err(|e| e.to_string())?;
     let links = NAMES.iter().map(|name| (*name, library)).chain([(SHIM, shim)]);
     for (name, target) in links {
         let link = directory.join(name);

@@ -21,6 +21,7 @@ mod config;
 mod library;
 #[path = "../../runtime/place.rs"]
 mod place;
+mod preload;
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../../runtime/problem.rs"]
 mod problem;
@@ -61,7 +62,7 @@ Over an interface of the kernel's, whose addresses are the port's (needs CAP_NET
 struct Options {
     /// Configuration file. Several are alternatives, of which each process takes the first that no
     /// other process has. Default: UROCE_CONFIG, or two ends of a link on this machine.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "mtu", "lcores"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "mtu", "lcores", "huge"])]
     config: Vec<PathBuf>,
     #[command(flatten)]
     settings: settings::Settings,
@@ -119,13 +120,14 @@ fn prepare(options: &Options) -> Result<Command, String> {
     if let Some(netdev) = netdev {
         command.env(tree::NETDEV, netdev);
     }
-    let before = |name, first: &OsStr| list(first, std::env::var_os(name).as_deref());
-    command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", library.as_os_str()));
-    let mut preload = library.join(library::SHIM).into_os_string();
+    let before = std::env::var_os("LD_LIBRARY_PATH");
+    command.env("LD_LIBRARY_PATH", list(library.as_os_str(), before.as_deref()));
+    let mut ours = vec![library.join(library::SHIM)];
     if options.preload {
-        preload = list(library.join("libibverbs.so.1").as_os_str(), Some(&preload));
+        ours.insert(0, library.join("libibverbs.so.1"));
     }
-    command.env("LD_PRELOAD", before("LD_PRELOAD", &preload));
+    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    command.env("LD_PRELOAD", preload::list(&program::needed(&path), &before, &ours));
     Ok(command)
 }
 

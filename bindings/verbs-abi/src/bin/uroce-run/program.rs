@@ -1,10 +1,9 @@
 //! The program to run: where it is, and whether the loader will let us put libraries before its own.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, getxattr};
@@ -14,6 +13,14 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 /// `PT_INTERP`: names the loader that a dynamically linked program wants.
 const INTERPRETER: u32 = 3;
+/// `PT_LOAD` and `PT_DYNAMIC`: what is in memory, and what the loader is asked for.
+const LOADED: u32 = 1;
+const DYNAMIC: u32 = 2;
+/// `DT_NEEDED` and `DT_STRTAB`: the name of a library, and where names are.
+const NEEDED: usize = 1;
+const STRINGS: usize = 5;
+/// Bytes of a library's name, which is a file's.
+const NAME_MAX: usize = 256;
 
 /// The file that a shell would run.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, String> {
@@ -66,25 +73,86 @@ fn gains_privilege(path: &Path, metadata: &Metadata) -> bool {
 
 /// Whether a 64-bit ELF program wants no loader. `None` if it is something else, as a script.
 fn is_static(path: &Path) -> Option<bool> {
-    let mut header = Vec::new();
-    File::open(path).ok()?.take(4096).read_to_end(&mut header).ok()?;
-    let is_elf64 = header.starts_with(b"\x7fELF\x02");
     // The loader itself is one; it loads programs with our libraries.
     let is_loader = path.file_name()?.as_bytes().starts_with(b"ld-");
-    if !is_elf64 || is_loader {
-        return None;
+    let program = Elf::read(path).filter(|_| !is_loader)?;
+    Some(program.segment(INTERPRETER).is_none())
+}
+
+/// The names of the libraries that a 64-bit ELF program asks for itself; none of something else's.
+pub(crate) fn needed(path: &Path) -> Vec<OsString> {
+    Elf::read(path).and_then(|program| program.needed()).unwrap_or_default()
+}
+
+/// A 64-bit ELF program's file.
+struct Elf(File);
+
+/// A program header's `p_offset`, `p_vaddr` and `p_filesz`.
+struct Segment {
+    offset: usize,
+    address: usize,
+    len: usize,
+}
+
+impl Elf {
+    fn read(path: &Path) -> Option<Elf> {
+        let program = Elf(File::open(path).ok()?);
+        (program.bytes(0, 5)? == b"\x7fELF\x02").then_some(program)
     }
-    let field = |at: usize, len: usize| {
-        let bytes = header.get(at..at + len)?;
-        bytes.iter().rev().try_fold(0usize, |value, byte| Some(value << 8 | usize::from(*byte)))
-    };
-    let (table, size, count) = (field(32, 8)?, field(54, 2)?, field(56, 2)?);
-    for entry in 0..count {
-        let at = table.checked_add(entry.checked_mul(size)?)?;
-        // A table that is further on is not looked at.
-        if u32::try_from(field(at, 4)?).ok()? == INTERPRETER {
-            return Some(false);
-        }
+
+    fn bytes(&self, at: usize, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact_at(&mut bytes, at as u64).ok().map(|()| bytes)
     }
-    Some(true)
+
+    /// A little-endian number.
+    fn number(&self, at: usize, len: usize) -> Option<usize> {
+        self.bytes(at, len)?
+            .iter()
+            .rev()
+            .try_fold(0usize, |value, byte| Some(value << 8 | usize::from(*byte)))
+    }
+
+    /// The segments of this type, in their order.
+    fn segments(&self, kind: u32) -> impl Iterator<Item = Segment> {
+        let (table, size, count) = (self.number(32, 8), self.number(54, 2), self.number(56, 2));
+        (0..count.unwrap_or(0)).filter_map(move |entry| {
+            let at = table?.checked_add(entry.checked_mul(size?)?)?;
+            let is_it = u32::try_from(self.number(at, 4)?).ok()? == kind;
+            let field = |offset: usize| self.number(at.checked_add(offset)?, 8);
+            is_it.then_some(Segment { offset: field(8)?, address: field(16)?, len: field(32)? })
+        })
+    }
+
+    fn segment(&self, kind: u32) -> Option<Segment> {
+        self.segments(kind).next()
+    }
+
+    /// Where in the file an address of the running program is.
+    fn place(&self, address: usize) -> Option<usize> {
+        self.segments(LOADED).find_map(|segment| {
+            let within = address.checked_sub(segment.address)?;
+            (within < segment.len).then(|| segment.offset.checked_add(within))?
+        })
+    }
+
+    fn needed(&self) -> Option<Vec<OsString>> {
+        let dynamic = self.segment(DYNAMIC)?;
+        // Pairs of a tag and a value.
+        let pairs = (0..dynamic.len / 16).filter_map(|entry| {
+            let at = dynamic.offset.checked_add(entry * 16)?;
+            Some((self.number(at, 8)?, self.number(at.checked_add(8)?, 8)?))
+        });
+        let pairs: Vec<(usize, usize)> = pairs.take_while(|(tag, _)| *tag != 0).collect();
+        let (_, strings) = pairs.iter().find(|(tag, _)| *tag == STRINGS)?;
+        let strings = self.place(*strings)?;
+        let name = |at: usize| {
+            let mut room = vec![0; NAME_MAX];
+            let read = self.0.read_at(&mut room, strings.checked_add(at)? as u64).ok()?;
+            room.truncate(room[..read].iter().position(|byte| *byte == 0)?);
+            Some(OsString::from_vec(room))
+        };
+        let needed = pairs.iter().filter(|(tag, _)| *tag == NEEDED);
+        Some(needed.filter_map(|(_, at)| name(*at)).collect())
+    }
 }

@@ -10,6 +10,8 @@ use super::{config, place};
 
 /// Programs' own threads do the work while they poll.
 const POLLER: &str = "driver = \"poller\"\n";
+/// Memory from hugepages.
+const HUGE: &str = "huge = true\n";
 
 /// A port, in options. What is not given is as in the built-in configuration.
 #[derive(Debug, Args)]
@@ -31,6 +33,9 @@ pub(crate) struct Settings {
     /// Threads that do the work: a number, or a list of CPUs as 2,3 or [2]. Default: 1.
     #[arg(long, value_name = "N|CPUS", value_parser = lcores)]
     lcores: Option<String>,
+    /// Takes memory from hugepages, which must have been reserved: a NIC without an IOMMU needs them.
+    #[arg(long)]
+    huge: bool,
 }
 
 /// An address and the prefix of its link.
@@ -54,7 +59,7 @@ fn lcores(text: &str) -> Result<String, String> {
 impl Settings {
     /// Writes what the options say to files that are alternatives; `None` if they say nothing.
     pub(crate) fn files(&self) -> Result<Option<Vec<PathBuf>>, String> {
-        let Self { ip, vdev, pci, mtu, lcores } = self;
+        let Self { ip, vdev, pci, mtu, lcores, huge } = self;
         let ethdev = match (vdev, pci) {
             (Some(vdev), _) => Some(("vdev", vdev)),
             (None, Some(pci)) => Some(("pci", pci)),
@@ -67,9 +72,10 @@ impl Settings {
                 ));
             }
             let text = self.text(kind, device, ip, mtu.unwrap_or(1500));
+            let text = if *huge { format!("[eal]\n{HUGE}\n{text}") } else { text };
             return write(&text).map(|file| Some(vec![file]));
         }
-        if ip.is_empty() && mtu.is_none() && lcores.is_none() {
+        if ip.is_empty() && mtu.is_none() && lcores.is_none() && !huge {
             return Ok(None);
         }
         self.link_ends().map(Some)
@@ -83,7 +89,8 @@ impl Settings {
             let device = vdev::memif(0, role, Path::new(&socket), mtu, config::FRAMES);
             let own = config::addresses(host);
             let ip = if self.ip.is_empty() { &own[..] } else { &self.ip };
-            let eal = format!("[eal]\nmemory_mb = {}\n\n", config::MEMORY_MB);
+            let huge = if self.huge { HUGE } else { "" };
+            let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
             let device = self.text("vdev", &device, ip, mtu);
             write(&(eal + &device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1)))
         };

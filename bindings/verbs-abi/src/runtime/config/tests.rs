@@ -96,3 +96,23 @@ fn who_shares_an_interface_is_told_apart_by_its_addresses_and_a_link_end_is_not(
     let (one, other) = ("net_memif0,socket=/a,rsize=9", "net_memif1,role=server,socket=/a");
     assert_eq!(port(one, "192.0.2.1/24"), port(other, "192.0.2.2/24"));
 }
+
+#[test]
+fn interfaces_of_two_network_namespaces_are_two_and_sockets_in_the_file_system_are_one() {
+    let differs = |vdev: &str| {
+        let port = PortConfig::vdev(vdev);
+        let key = |number| in_namespace(resource(&port), &port, Some(number));
+        key(1) != key(2)
+    };
+    assert!(differs("net_af_packet0,iface=eth0"));
+    assert!(differs("net_tap0"));
+    assert!(differs("net_memif0,role=server,socket=x"));
+    assert!(!differs("net_memif0,role=server,socket=/run/x,socket-abstract=no"));
+    assert!(!differs("net_vhost0,iface=/run/x"));
+    let port = PortConfig::vdev("net_af_packet0,iface=eth0");
+    assert_eq!(in_namespace("x".into(), &port, None), "x");
+    assert!(
+        resources(&Config::new().device(DeviceConfig::new("d").port(port)))[0]
+            .contains("namespace")
+    );
+}
