@@ -302,11 +302,13 @@ impl Lane {
             true => 0,
             false => self.burst(),
         };
-        // Those of lcores without a queue pair, a batch of them more while the port takes all.
+        // Those of lcores without a queue pair: what there is room for, and more while all leaves.
         for _ in 0..GUESTS {
-            let more = self.queue.take_over(&mut self.batch);
-            sent += if self.batch.is_empty() { 0 } else { self.burst() };
-            if !more || !self.batch.is_empty() {
+            if !self.queue.take_over(&mut self.batch) {
+                break;
+            }
+            sent += self.burst();
+            if !self.batch.is_empty() {
                 break;
             }
         }

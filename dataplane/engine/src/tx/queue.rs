@@ -64,7 +64,7 @@ impl Queue {
         }
     }
 
-    /// Takes frames of other lcores until the batch is full. Says whether there may be more.
+    /// Takes frames of other lcores until the batch is full. Says whether there were any.
     #[inline]
     pub(crate) fn take_over(&mut self, batch: &mut MbufBatch) -> bool {
         match self {
@@ -99,13 +99,14 @@ fn hand_over(ring: &mut Producer<Mbuf>, batch: &mut MbufBatch) -> usize {
 }
 
 fn take_over(guests: &mut [Consumer<Mbuf>], batch: &mut MbufBatch) -> bool {
+    let before = batch.len();
     for guest in guests.iter_mut() {
         while batch.room() > 0 {
             let Ok(mbuf) = guest.pop() else { break };
             let _ = batch.push(mbuf);
         }
     }
-    // The first that has something is the last one next time.
+    // Each is the first in its turn.
     guests.rotate_left(1);
-    guests.iter().any(|guest| !guest.is_empty())
+    batch.len() > before
 }
