@@ -12,9 +12,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use uroce_engine::bench::{QpLookUp, copy_summed, summed};
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Inbound, Instant,
-    Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit, QpState,
-    QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Inbound,
+    Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit,
+    QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Encap, ExtHeaders, Frame, Gid, Icrc, Lkey, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Reth, Rkey,
@@ -84,8 +84,8 @@ impl Output for World {
 }
 
 impl SharedReceives for World {
-    fn take_receive(&mut self, _: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        false
+    fn take_receive(&mut self, _: u32, _: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        Found::Nothing
     }
 
     fn receives_waiting(&self) -> u32 {
@@ -114,7 +114,7 @@ impl End {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::Rc, caps, uses_srq: false };
+        let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
         let (mut qp, mut world) = (Qp::new(Qpn::new(7), Pd(1), &init), World::default());
         let path = Encap { src: gid(host), dst: gid(3 - host), hop_limit: 64, ..Encap::default() };
         let steps = [

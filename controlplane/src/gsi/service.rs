@@ -7,9 +7,10 @@
 //! Not here: what a MAD says.
 
 use uroce_transport::{
-    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Inbound, Key,
-    Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit,
-    QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
+    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found, Inbound,
+    Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange,
+    QpInit, QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side,
+    TransmitError,
 };
 use uroce_transport::{Instant, ModifyError};
 use uroce_wire::mad::{GSI_QKEY, MAD_LEN, Mad};
@@ -53,7 +54,7 @@ impl Service {
             max_recv_sge: 1,
             max_inline_data: MAD_LEN as u32,
         };
-        let init = QpInit { qp_type: QpType::Gsi, caps, uses_srq: false };
+        let init = QpInit { qp_type: QpType::Gsi, caps, srq: None };
         let mut qp = Qp::new(GSI, Pd(0), &init);
         qp.set_port_mtu(PathMtu::B256);
         let mut around = Surroundings::default();
@@ -162,8 +163,8 @@ impl Surroundings {
 }
 
 impl SharedReceives for Surroundings {
-    fn take_receive(&mut self, _: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        false
+    fn take_receive(&mut self, _: u32, _: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        Found::Nothing
     }
 
     fn receives_waiting(&self) -> u32 {

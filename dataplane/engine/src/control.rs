@@ -123,9 +123,6 @@ pub enum ControlError {
     /// Work requests are in a queue that is to be resized.
     #[error("work requests are outstanding")]
     Outstanding,
-    /// The shared receive queue belongs to another protection domain.
-    #[error("the shared receive queue belongs to another protection domain")]
-    SrqPd,
     /// As many objects that give asynchronous events exist as the engine can have.
     #[error("no source of asynchronous events is left")]
     NoEventsLeft,

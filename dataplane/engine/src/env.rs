@@ -9,7 +9,7 @@ use crate::tables::Tables;
 use crate::tx::Lane;
 use std::cell::RefCell;
 use uroce_transport::{
-    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault,
+    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory, MemoryFault,
     Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
@@ -65,8 +65,8 @@ impl Memory for QpEnv<'_> {
 
 impl SharedReceives for QpEnv<'_> {
     #[inline]
-    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        self.route.srq.as_ref().is_some_and(|srq| srq.take(place))
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        self.route.srq.as_ref().map_or(Found::Nothing, |srq| srq.take(room, place))
     }
 
     fn receives_waiting(&self) -> u32 {

@@ -310,7 +310,7 @@ mod tests {
         let (_rq, rq) = recv_queue(ring, true);
         let cqs = [Arc::clone(&cq), cq];
         let route = Route::new(cqs, shared, guard.raiser(), None, Some(srq));
-        let init = QpInit { qp_type: QpType::Rc, caps: CAPS, uses_srq: true };
+        let init = QpInit { qp_type: QpType::Rc, caps: CAPS, srq: Some(Pd(1)) };
         let queues = Queues { sq, rq: RefCell::new(rq) };
         let context = Box::new(QpContext::new(Qp::new(qpn, Pd(1), &init), queues, route));
         sender.commands.push(Command::CreateQp { index: 0, context }).unwrap();

@@ -4,18 +4,27 @@ use uroce_wire::{Bth, OpCode, Psn};
 
 use crate::attr::{Attributes, PathMigState};
 use crate::cqe::WcStatus;
-use crate::env::{Accessor, Path};
+use crate::env::{Accessor, Path, Pd};
 use crate::time::Instant;
 
 /// What every role may know of its QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) by: Accessor,
+    /// The protection domain of the receives: the SRQ's, if there is one.
+    pub(crate) recv_pd: Pd,
     pub(crate) attr: &'a Attributes,
     pub(crate) now: Instant,
 }
 
 impl<'a> Context<'a> {
+    /// On whose behalf receives are filled.
+    //= check F5 — in the domain of the queue that they were posted to
+    #[inline]
+    pub(crate) fn recv_by(&self) -> Accessor {
+        Accessor { pd: self.recv_pd, ..self.by }
+    }
+
     /// The connection's way.
     #[inline]
     pub(crate) fn path(&self) -> Path<'a> {

@@ -21,6 +21,7 @@ crate::counted! {
         NotRequester "rx_not_requester" "A response to a QP with nothing outstanding."
         AfterNak "rx_after_nak" "A request after an unanswered NAK; waiting for the expected PSN."
         NoReceiveWqe "rx_no_receive_wqe" "A message of UC or UD that found no receive WQE."
+        ReceiveTooSmall "rx_receive_too_small" "A datagram longer than the oldest receive WQE."
         MessageDropped "rx_message_dropped"
             "A packet of a UC message of which another was lost, or that breaks a rule."
         OldRead "rx_old_read" "A repeated READ or ATOMIC whose resources are gone or differ."

@@ -225,10 +225,22 @@ pub enum AsyncEvent {
     PathMigErr,
 }
 
+/// What a receive queue has for a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// A receive that holds the message.
+    Receive,
+    /// The oldest receive holds less; it stays where it is.
+    TooSmall,
+    /// No receive.
+    Nothing,
+}
+
 /// Receives that are not in the core: of an SRQ, or in the QP's own ring on their way.
 pub trait SharedReceives {
-    /// Takes the oldest receive of the QP's SRQ and hands it to `place`. False: there is none.
-    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool;
+    /// Takes the oldest receive of the QP's SRQ and hands it to `place`, if it holds `room` bytes or
+    /// more.
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found;
 
     /// Receives posted to the QP's own queue that [`crate::Qp::post_recv`] has not seen yet.
     fn receives_waiting(&self) -> u32;

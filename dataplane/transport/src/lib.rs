@@ -62,8 +62,8 @@ pub use counter::Counter;
 pub use cqe::{Cqe, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
-    Access, Accessor, Ah, AsyncEvent, AtomicOp, Env, Key, Memory, MemoryFault, Outbound, Output,
-    PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
+    Access, Accessor, Ah, AsyncEvent, AtomicOp, Env, Found, Key, Memory, MemoryFault, Outbound,
+    Output, PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
 };
 pub use gather::{Gather, Piece};
 pub use qp::migration::MigrationStats;

@@ -35,14 +35,17 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// How large its queues are.
     pub caps: QpCaps,
-    /// Receives come from a shared receive queue ([`crate::SharedReceives::take_receive`]).
-    pub uses_srq: bool,
+    /// The protection domain of the shared receive queue that receives come from
+    /// ([`crate::SharedReceives::take_receive`]), if there is one. It may be another than the QP's.
+    pub srq: Option<Pd>,
 }
 
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
     by: Accessor,
+    /// The protection domain of the receives.
+    recv_pd: Pd,
     attr: Attributes,
     service: Service,
     pace: Pace,
@@ -56,11 +59,12 @@ pub struct Qp {
 impl Qp {
     /// A QP in RESET. All the memory it will ever need is taken here.
     pub fn new(qpn: Qpn, pd: Pd, init: &QpInit) -> Qp {
-        let QpInit { qp_type, caps, uses_srq } = init;
+        let QpInit { qp_type, caps, srq } = init;
         Qp {
             by: Accessor { pd, qpn },
+            recv_pd: srq.unwrap_or(pd),
             attr: Attributes::default(),
-            service: Service::new(*qp_type, caps, *uses_srq),
+            service: Service::new(*qp_type, caps, srq.is_some()),
             pace: Pace::default(),
             migration: Migration::default(),
             has_comm: false,
@@ -318,6 +322,6 @@ mod tests {
         // Both paths are in it: one as ready headers, which the surroundings need not keep.
         let resources = usize::from(crate::MAX_RD_ATOMIC) * 20;
         let size = size_of::<Qp>() + resources;
-        assert!(size <= 800, "{size} bytes");
+        assert!(size <= 808, "{size} bytes");
     }
 }

@@ -7,7 +7,7 @@ use uroce_wire::{Qpn, Syndrome};
 
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{Accessor, Env, Memory, MemoryFault, Output, SharedReceives, Side};
+use crate::env::{Accessor, Env, Found, Memory, MemoryFault, Output, SharedReceives, Side};
 use crate::queue::{QpCaps, WorkQueue, scatter};
 use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
 
@@ -50,12 +50,24 @@ impl RecvQueue {
     /// Is there a WQE for a message? One may come from the SRQ for it.
     #[inline]
     pub(crate) fn ensure(&mut self, env: &mut impl Env) -> bool {
-        !self.work.wqes.is_empty() || self.work.is_shared && self.take_shared(env)
+        !self.work.wqes.is_empty()
+            || self.work.is_shared && self.take_shared(0, env) == Found::Receive
     }
 
-    fn take_shared(&mut self, receives: &mut impl SharedReceives) -> bool {
+    /// Does the oldest WQE hold a message of `len` bytes? One may come from the SRQ for it; one that
+    /// is too small stays there, for any QP.
+    pub(crate) fn ensure_room(&mut self, len: u32, env: &mut impl Env) -> Found {
+        match self.work.wqes.front() {
+            Some(wqe) if wqe.len >= len => Found::Receive,
+            Some(_) => Found::TooSmall,
+            None if self.work.is_shared => self.take_shared(len, env),
+            None => Found::Nothing,
+        }
+    }
+
+    fn take_shared(&mut self, room: u32, receives: &mut impl SharedReceives) -> Found {
         let work = &mut self.work;
-        receives.take_receive(|wr, sges| {
+        receives.take_receive(room, |wr, sges| {
             // An SRQ checks its posts by the same rules, and its lists are no longer than ours.
             let len = sges.iter().map(|sge| sge.len).sum();
             work.push(RecvWqe { wr_id: wr.wr_id, len, num_sge: sges.len() as u8 }, sges);

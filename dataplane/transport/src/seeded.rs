@@ -98,6 +98,7 @@ mod planting {
         PaceDrift "What is left of a nanosecond is lost from each gap."
         LatenessKept "A QP makes up for any lateness, and sends without gaps until it has."
         KibibitsForKilobits "A rate is read in units of 1024 bits."
+        LongDatagramEndsQp "A datagram longer than its receive takes the QP to ERR."
         AcksUnpaid "Acknowledgements do not count against the rate."
     }
 

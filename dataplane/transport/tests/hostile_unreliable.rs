@@ -7,7 +7,7 @@
 
 use fastrand::Rng;
 use uroce_transport::sim::{Crafted, Mr, Pair};
-use uroce_transport::{AccessFlags, Pd, QpState, QpType, Side, WcStatus};
+use uroce_transport::{AccessFlags, Pd, QpState, QpType, Side, WcOpcode, WcStatus};
 use uroce_wire::{OpCode, Qkey, Rkey, Va};
 
 /// The hostile end, and the one under attack.
@@ -22,14 +22,15 @@ const PACKETS: u32 = 150;
 fn siege(qp_type: QpType, uses_srq: bool) -> (Pair, Mr, Vec<u64>) {
     let mut pair = Pair::with(|terms| {
         terms.qp_type = qp_type;
-        terms.half[B].uses_srq = uses_srq;
+        terms.half[B].srq = uses_srq.then_some(Pd(1));
     });
     let memory = &mut pair.world.node_mut(B as u16).memory;
     let rights = AccessFlags::LOCAL_WRITE;
     let closed = memory.register(Pd(1), rights, 0x7000_0004_0000, 78, vec![0x33; 256]);
-    let recvs = (0..30).map(|_| match uses_srq {
-        true => pair.shared_recv(B, 700),
-        false => pair.recv(B, 700),
+    // Every third is shorter than many packets.
+    let recvs = (0..30).map(|at| match (if at % 3 == 2 { 150 } else { 700 }, uses_srq) {
+        (len, true) => pair.shared_recv(B, len),
+        (len, false) => pair.recv(B, len),
     });
     let recvs = recvs.collect();
     (pair, closed, recvs)
@@ -74,7 +75,7 @@ fn packets_of_any_kind_are_dropped_or_taken_whole() {
             }
             pair.run();
             assert_eq!(pair.seen(B), [], "nothing is answered");
-            assert!(matches!(pair.qp(B).state(), QpState::Rts | QpState::Err));
+            assert_eq!(pair.qp(B).state(), QpState::Rts, "seed {seed}");
             assert!(pair.bytes(B, closed).iter().all(|byte| *byte == 0x33), "seed {seed}");
             assert_eq!(pair.bytes(B, pair.local(B))[..before.len()], before, "seed {seed}");
             taken[kind] += check_completions(&mut pair, &recvs, qp_type);
@@ -83,22 +84,20 @@ fn packets_of_any_kind_are_dropped_or_taken_whole() {
     assert!(taken.iter().all(|taken| *taken > 100), "the attack gets somewhere: {taken:?}");
 }
 
-/// Receives completed in the order of their posting, with lengths that messages can have; after an
-/// error everything is flushed. Gives how many succeeded.
+/// Receives completed in the order of their posting, without an error, and with lengths that
+/// messages can have. Gives how many.
 fn check_completions(pair: &mut Pair, recvs: &[u64], qp_type: QpType) -> usize {
     let cqes = pair.take(B, Side::Recv);
     let done: Vec<u64> = cqes.iter().map(|cqe| cqe.wr_id).collect();
     assert_eq!(done, recvs[..done.len()]);
-    let good = cqes.iter().take_while(|cqe| cqe.status == WcStatus::Success).count();
-    for cqe in &cqes[..good] {
+    for (at, cqe) in cqes.iter().enumerate() {
+        let room = if at % 3 == 2 { 150 } else { 700 };
         let fits = match qp_type {
-            QpType::Ud => (40..=296).contains(&cqe.byte_len) && cqe.has_grh,
-            _ => cqe.byte_len <= 700 && !cqe.has_grh,
+            QpType::Ud => (40..=296.min(room)).contains(&cqe.byte_len) && cqe.has_grh,
+            // A WRITE with immediate data leaves the memory of its receive alone.
+            _ => (cqe.byte_len <= room || cqe.opcode != WcOpcode::Recv) && !cqe.has_grh,
         };
-        assert!(fits, "{cqe:?}");
+        assert!(fits && cqe.status == WcStatus::Success, "{cqe:?}");
     }
-    let failed = &cqes[good..];
-    assert!(failed.iter().skip(1).all(|cqe| cqe.status == WcStatus::WrFlushErr), "{failed:?}");
-    assert_eq!(pair.qp(B).state() == QpState::Err, !failed.is_empty());
-    good
+    cqes.len()
 }

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::panic::{self, AssertUnwindSafe};
 
 use uroce_transport::sim::{Campaign, Pair, Rates};
-use uroce_transport::{Bug, QpChange, QpState, QpType, plant};
+use uroce_transport::{Bug, QpChange, QpState, QpType, Side, WcStatus, plant};
 use uroce_wire::OpCode;
 
 /// Packets within which a bug is found on links where anything may go wrong.
@@ -32,6 +32,8 @@ enum Search {
     Control(u64),
     /// A stream at a rate, each frame of which has its nanosecond.
     Paced,
+    /// Datagrams and receives of any length.
+    Datagrams,
 }
 
 fn search_of(bug: Bug) -> Search {
@@ -49,6 +51,7 @@ fn search_of(bug: Bug) -> Search {
         Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
             Search::Paced
         }
+        Bug::LongDatagramEndsQp => Search::Datagrams,
         Bug::MigReqNever
         | Bug::MigReqAlways
         | Bug::ArmedByAnyMigReq
@@ -80,6 +83,7 @@ fn find(search: &Search) -> (Option<String>, u64) {
         Search::Control(packets) => (*packets, None),
         Search::Hostile => return (surplus_write(), 1),
         Search::Paced => return paced_stream(),
+        Search::Datagrams => return datagrams(),
     };
     let has_control = matches!(search, Search::Control(_));
     let campaign = Campaign { seed: SEED, packets, rates, has_control, ..Campaign::default() };
@@ -131,6 +135,35 @@ fn paced_stream() -> (Option<String>, u64) {
     (found, pair.world.packets())
 }
 
+/// Whatever the length of datagrams and receives, the QP goes on, and what it takes it takes whole.
+fn datagrams() -> (Option<String>, u64) {
+    let mut rng = fastrand::Rng::with_seed(SEED);
+    let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Ud, true));
+    let mut lens = std::collections::VecDeque::new();
+    let mut found = None;
+    for _ in 0..1_000 {
+        if lens.len() < 4 {
+            lens.push_back(40 + rng.u32(..=256));
+            pair.recv(1, *lens.back().expect("it has just been posted"));
+        }
+        let len = rng.u32(..=256);
+        pair.send_to(0, len, None);
+        pair.run();
+        let (state, taken) = (pair.qp(1).state(), pair.take(1, Side::Recv));
+        let fits = lens.front().is_some_and(|room| 40 + len <= *room);
+        let expected: &[_] = if fits { &[(WcStatus::Success, 40 + len)] } else { &[] };
+        let taken: Vec<_> = taken.iter().map(|cqe| (cqe.status, cqe.byte_len)).collect();
+        if fits {
+            lens.pop_front();
+        }
+        if state != QpState::Rts || taken != expected {
+            found = Some(format!("{len} bytes: {taken:?}, {state}"));
+            break;
+        }
+    }
+    (found.or(pair.world.take_flaw()), pair.world.packets())
+}
+
 /// After its lcore stood still a QP makes up for no more than it may.
 fn late_stream() -> Option<String> {
     let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Uc, true));
@@ -177,7 +210,8 @@ fn each_planted_bug_is_found_second_half() {
 fn where_no_bug_is_planted_nothing_is_found() {
     let control = Search::Control(LARGE_BUDGET);
     let random = Search::Random(LARGE_BUDGET);
-    for search in [random, control, Search::Perfect, Search::Hostile, Search::Paced] {
+    let small = [Search::Perfect, Search::Hostile, Search::Paced, Search::Datagrams];
+    for search in [random, control].into_iter().chain(small) {
         let (found, _) = find(&search);
         assert_eq!(found, None);
     }

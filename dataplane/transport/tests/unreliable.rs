@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use uroce_transport::sim::{At, FaultCounts, Pair, Rates, Terms};
-use uroce_transport::{Cqe, QpType, SendOp, Side, WcStatus};
+use uroce_transport::{Cqe, Pd, QpType, SendOp, Side, WcStatus};
 use uroce_wire::{ImmDt, Psn};
 
 const A: usize = 0;
@@ -148,7 +148,7 @@ fn each_receive_of_a_shared_queue_is_taken_once() {
     for seed in 0..60 {
         let mut rng = Rng::with_seed(seed);
         let mut pair = Pair::with(|terms: &mut Terms| {
-            terms.half[B].uses_srq = true;
+            terms.half[B].srq = Some(Pd(1));
             terms.is_tapped = true;
             terms.is_recorded = false;
             terms.settings.seed = seed;

@@ -183,6 +183,12 @@ pub(crate) const MODELS: &[Model] = &[
         run: srq::two_takers,
     },
     Model {
+        name: "srq-too-small",
+        about: "a shared receive that is too small is left, whole",
+        preemptions: 2,
+        run: srq::too_small,
+    },
+    Model {
         name: "srq-limit",
         about: "a limit armed beside a taker gives one event",
         preemptions: 4,

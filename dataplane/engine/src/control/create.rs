@@ -95,14 +95,17 @@ impl Control {
     ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
         let QpSpec { qp_type, pd, send_cq, recv_cq, srq, .. } = spec;
         let Site { qpn, index, lcore, events } = site;
-        let uses_srq = srq.is_some();
         let place = Place { index, owner: lcore };
-        let (queues, shared, sq, rq) = self.build_queues(place, *qp_type, caps, uses_srq);
+        let (queues, shared, sq, rq) = self.build_queues(place, *qp_type, caps, srq.is_some());
         let cqs = [send_cq, recv_cq].map(Arc::clone);
         cqs.iter().for_each(|cq| cq.add_lcore(lcore));
         let notices = spec.notices.then_some(index);
         let route = Route::new(cqs, shared, events, notices, srq.clone());
-        let init = QpInit { qp_type: *qp_type, caps: core_caps(caps), uses_srq };
+        let init = QpInit {
+            qp_type: *qp_type,
+            caps: core_caps(caps),
+            srq: srq.as_ref().map(|srq| srq.pd()),
+        };
         let qp = Qp::new(qpn, *pd, &init);
         (Box::new(QpContext::new(qp, queues, route)), sq, rq)
     }
@@ -134,7 +137,6 @@ impl Control {
 /// The sizes of the QP's queues, if it can have them.
 fn caps_of(spec: &QpSpec) -> Result<QpCaps, ControlError> {
     let caps = match &spec.srq {
-        Some(srq) if srq.pd() != spec.pd => return Err(ControlError::SrqPd),
         // Of the shared queue it has one receive at a time.
         Some(srq) => QpCaps { max_recv_wr: 1, max_recv_sge: srq.max_sge(), ..spec.caps },
         None => spec.caps,

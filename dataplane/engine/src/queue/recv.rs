@@ -209,9 +209,9 @@ mod tests {
     use crate::doorbell::Doorbell;
     use std::sync::Arc;
     use uroce_transport::{
-        Access, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault,
-        Outbound, Output, PacketSink, Pd, QpChange, QpInit, QpType, Region, SharedReceives, Side,
-        TransmitError,
+        Access, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
+        MemoryFault, Outbound, Output, PacketSink, Pd, QpChange, QpInit, QpType, Region,
+        SharedReceives, Side, TransmitError,
     };
     use uroce_wire::{Qpn, Rkey, Va};
 
@@ -240,8 +240,8 @@ mod tests {
     }
 
     impl SharedReceives for Reposter {
-        fn take_receive(&mut self, _: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-            false
+        fn take_receive(&mut self, _: u32, _: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+            Found::Nothing
         }
 
         fn receives_waiting(&self) -> u32 {
@@ -299,7 +299,7 @@ mod tests {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::Rc, caps: core_caps(&caps), uses_srq: false };
+        let init = QpInit { qp_type: QpType::Rc, caps: core_caps(&caps), srq: None };
         let mut qp = Qp::new(Qpn::new(2), Pd(1), &init);
         qp.modify(Instant::ZERO, &QpChange::to(QpState::Err), &mut env).unwrap();
 

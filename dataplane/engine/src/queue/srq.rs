@@ -24,7 +24,7 @@ use crate::events::{EventGuard, EventKind};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::PoisonError;
-use uroce_transport::{MAX_MESSAGE_LEN, Pd, PostError, RecvWr, Sge};
+use uroce_transport::{Found, MAX_MESSAGE_LEN, Pd, PostError, RecvWr, Sge};
 use uroce_wire::{Lkey, Va};
 
 /// Most receives of a shared receive queue.
@@ -103,7 +103,7 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// The protection domain of the memory that its receives name, and of the QPs that use it.
+    /// The protection domain of the memory that its receives name.
     pub fn pd(&self) -> Pd {
         self.pd
     }
@@ -187,29 +187,33 @@ impl SharedReceiveQueue {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes the oldest receive and hands it to `place`. False: there is none.
+    /// Takes the oldest receive and hands it to `place`, if it holds `room` bytes or more.
     //= check F15 — a receive is taken as one snapshot, which nobody can change any more
     #[inline]
-    pub(crate) fn take(&self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
+    pub(crate) fn take(&self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
         const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
         let mut sges = [NONE; MAX_SGE as usize];
         let mut head = self.head.load(Ordering::Relaxed);
         let (wr, num_sge) = loop {
             // Acquires the slot from `SrqBatch`.
             if self.tail.load(Ordering::Acquire) <= head {
-                return false;
+                return Found::Nothing;
             }
-            let taken = self.copy(head, &mut sges);
-            let (old, new) = (head, head + 1);
+            let (wr, num_sge) = self.copy(head, &mut sges);
+            // What is too small stays. The exchange, which then changes nothing, tells that the copy
+            // is one of a slot that nobody had taken.
+            let is_taken = room == 0 || len_of(&sges[..num_sge]) >= u64::from(room);
+            let (old, new) = (head, head + u64::from(is_taken));
             // Releases the slot to posters: they acquire the head before they write.
             match self.head.compare_exchange(old, new, Ordering::SeqCst, Ordering::Acquire) {
-                Ok(_) => break taken,
+                Ok(_) if !is_taken => return Found::TooSmall,
+                Ok(_) => break (wr, num_sge),
                 Err(now) => head = now,
             }
         };
         self.watch_limit(head + 1);
         place(&wr, &sges[..num_sge]);
-        true
+        Found::Receive
     }
 
     /// Receives that were taken are lost.
@@ -242,8 +246,7 @@ impl SharedReceiveQueue {
         if sges.len() > self.max_sge as usize {
             return Err(PostError::TooManySges);
         }
-        let len: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if len > u64::from(MAX_MESSAGE_LEN) {
+        if len_of(sges) > u64::from(MAX_MESSAGE_LEN) {
             return Err(PostError::TooLong);
         }
         // Acquires the slot from `take`: its copy is done.
@@ -315,6 +318,11 @@ impl Drop for SrqBatch<'_> {
         // Releases the slots to `take`.
         self.srq.tail.store(self.tail, Ordering::Release);
     }
+}
+
+/// Bytes that a scatter list holds.
+fn len_of(sges: &[Sge]) -> u64 {
+    sges.iter().map(|sge| u64::from(sge.len)).sum()
 }
 
 const fn words_per_slot(max_sge: u32) -> usize {

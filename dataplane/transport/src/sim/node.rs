@@ -110,7 +110,7 @@ pub struct Node {
     pub(super) rails: Vec<Rail>,
     /// Its registered memory.
     pub memory: Regions,
-    /// Receives of the shared receive queue, oldest first; QPs created with `uses_srq` share it.
+    /// Receives of the shared receive queue, oldest first; QPs created with an SRQ share it.
     pub srq: VecDeque<(RecvWr, Vec<Sge>)>,
     /// Multicast groups and the QPs attached to them.
     pub groups: Vec<(Gid, At)>,

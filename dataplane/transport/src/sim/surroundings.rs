@@ -9,9 +9,9 @@ use super::memory::Regions;
 use super::node::{At, CHARGES_KEPT, Completed, Departure, Handle, Happened, Node, Outlet, Slot};
 use super::oversight::Said;
 use crate::{
-    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Memory, MemoryFault,
-    Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge, SharedReceives, Side,
-    TransmitError,
+    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
+    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
+    SharedReceives, Side, TransmitError,
 };
 
 /// A QP's [`crate::Env`] in the simulator.
@@ -89,12 +89,14 @@ impl Memory for Surroundings<'_> {
 }
 
 impl SharedReceives for Surroundings<'_> {
-    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        let oldest = self.srq.pop_front();
-        if let Some((wr, sges)) = &oldest {
-            place(wr, sges);
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        let Some((wr, sges)) = self.srq.front() else { return Found::Nothing };
+        if sges.iter().map(|sge| sge.len).sum::<u32>() < room {
+            return Found::TooSmall;
         }
-        oldest.is_some()
+        place(wr, sges);
+        self.srq.pop_front();
+        Found::Receive
     }
 
     fn receives_waiting(&self) -> u32 {

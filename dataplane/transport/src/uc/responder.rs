@@ -163,7 +163,7 @@ impl Responder {
             Operation::Send => {
                 let received = self.message.received();
                 self.rq
-                    .scatter(received, packet.payload, context.by, env)
+                    .scatter(received, packet.payload, context.recv_by(), env)
                     .map_err(|_| Verdict::Fail(WcStatus::LocProtErr))?;
                 let received = received + packet.payload.len() as u32;
                 self.message = Message::Send { received };

@@ -1,5 +1,8 @@
 //! Responder: each datagram with the right Q_Key fills a receive WQE.
 //!
+//! What holds: no datagram takes the QP out of its state, since anybody who has the Q_Key may send
+//! one.
+//!
 //! ```text
 //!   receive WQE   | 20 bytes of zeros | IPv4 header |  payload …      (or 40 bytes of IPv6 header)
 //!                 '------- GRH area of 40 bytes ----'
@@ -10,11 +13,11 @@
 use uroce_wire::{Header, Qpn};
 
 use crate::attr::Attributes;
-use crate::context::{Context, Outcome};
+use crate::context::Context;
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::drop_reason::DropReason;
-use crate::env::{Env, Output};
+use crate::env::{Env, Found, MemoryFault, Output};
 use crate::inbound::fits_position;
 use crate::qp::Inbound;
 use crate::queue::QpCaps;
@@ -52,7 +55,7 @@ impl Responder {
         context: &Context<'_>,
         inbound: &Inbound<'_>,
         env: &mut impl Env,
-    ) -> Result<Outcome, DropReason> {
+    ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
         //= check E13 — a Q_Key that does not match is dropped and counted
         //= check L5 — on each QP of a multicast group by itself
@@ -62,51 +65,53 @@ impl Responder {
         if !fits_position(packet, context.attr.path_mtu) {
             return Err(DropReason::Malformed);
         }
-        //= check L4 — no receive WQE: dropped in silence and counted
-        if !self.rq.ensure(env) {
-            env.count(Counter::OutOfBuffer);
-            return Err(DropReason::NoReceiveWqe);
-        }
-        match self.receive(context, inbound, env) {
-            Ok(cqe) => {
-                self.rq.complete_front(cqe, env);
-                Ok(Outcome::Alive)
+        //= check L3 — 40 bytes of GRH area, then the payload; both count
+        let byte_len = GRH_LEN + packet.payload.len() as u32;
+        match self.rq.ensure_room(byte_len, env) {
+            Found::Receive => {}
+            //= check L4 — no receive WQE: dropped in silence and counted
+            Found::Nothing => {
+                env.count(Counter::OutOfBuffer);
+                return Err(DropReason::NoReceiveWqe);
             }
-            Err(status) => {
-                self.rq.fail_front(context.by.qpn, status, env);
-                Ok(Outcome::Failed)
+            //= check L4 — one that is too small: as well, and the receive WQE stays
+            Found::TooSmall => {
+                env.count(Counter::RespLocalLengthError);
+                return Err(DropReason::ReceiveTooSmall);
             }
         }
+        match self.fill(context, inbound, env) {
+            Ok(()) => self.rq.complete_front(cqe(context, inbound, byte_len), env),
+            // The WQE's memory is the fault of this end, and ends that WQE alone.
+            Err(_) => self.rq.fail_front(context.by.qpn, WcStatus::LocProtErr, env),
+        }
+        Ok(())
     }
 
-    /// Fills the oldest receive WQE.
-    //= check L3 — 40 bytes of GRH area, then the payload; both count
-    fn receive(
+    /// Writes a datagram to the oldest receive WQE.
+    fn fill(
         &self,
         context: &Context<'_>,
         inbound: &Inbound<'_>,
         env: &mut impl Env,
-    ) -> Result<Cqe, WcStatus> {
-        let packet = &inbound.packet;
-        let byte_len = GRH_LEN + packet.payload.len() as u32;
-        //= check L4 — too small a receive WQE is an error of this end
-        if byte_len > self.rq.front_len() {
-            env.count(Counter::RespLocalLengthError);
-            return Err(WcStatus::LocLenErr);
-        }
-        self.rq
-            .scatter(0, &grh(inbound.l3), context.by, env)
-            .and_then(|()| self.rq.scatter(GRH_LEN, packet.payload, context.by, env))
-            .map_err(|_| WcStatus::LocProtErr)?;
-        Ok(Cqe {
-            byte_len,
-            imm: packet.op.has(Header::ImmDt).then_some(packet.ext.imm),
-            solicited: packet.bth.solicited,
-            src_qpn: packet.ext.deth.src_qpn,
-            has_grh: true,
-            is_ipv4: is_ipv4(inbound.l3),
-            ..Cqe::new(0, WcStatus::Success, WcOpcode::Recv, context.by.qpn)
-        })
+    ) -> Result<(), MemoryFault> {
+        let by = context.recv_by();
+        self.rq.scatter(0, &grh(inbound.l3), by, env)?;
+        self.rq.scatter(GRH_LEN, inbound.packet.payload, by, env)
+    }
+}
+
+/// The completion of a datagram that a receive WQE has taken.
+fn cqe(context: &Context<'_>, inbound: &Inbound<'_>, byte_len: u32) -> Cqe {
+    let packet = &inbound.packet;
+    Cqe {
+        byte_len,
+        imm: packet.op.has(Header::ImmDt).then_some(packet.ext.imm),
+        solicited: packet.bth.solicited,
+        src_qpn: packet.ext.deth.src_qpn,
+        has_grh: true,
+        is_ipv4: is_ipv4(inbound.l3),
+        ..Cqe::new(0, WcStatus::Success, WcOpcode::Recv, context.by.qpn)
     }
 }
 

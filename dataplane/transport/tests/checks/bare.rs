@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Inbound,
-    Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange,
-    QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found,
+    Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
+    QpChange, QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
@@ -86,8 +86,8 @@ impl PacketSink for Surroundings {
 }
 
 impl SharedReceives for Surroundings {
-    fn take_receive(&mut self, _: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        false
+    fn take_receive(&mut self, _: u32, _: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        Found::Nothing
     }
 
     fn receives_waiting(&self) -> u32 {
@@ -120,7 +120,7 @@ impl Bare {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::Rc, caps, uses_srq: false };
+        let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
         let mut bare =
             Bare { qp: Qp::new(Qpn::new(5), Pd(1), &init), env: Surroundings::default() };
         let changes = [
@@ -163,7 +163,7 @@ impl Bare {
             max_recv_sge: 1,
             max_inline_data: 64,
         };
-        let init = QpInit { qp_type, caps, uses_srq: false };
+        let init = QpInit { qp_type, caps, srq: None };
         let mut bare =
             Bare { qp: Qp::new(Qpn::new(1), Pd(1), &init), env: Surroundings::default() };
         let port = (qp_type == QpType::Ud).then_some(1);

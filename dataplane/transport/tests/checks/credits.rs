@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use uroce_transport::Side;
 use uroce_transport::sim::{Pair, Rule};
+use uroce_transport::{Pd, Side};
 use uroce_wire::{OpCode, Syndrome};
 
 use crate::go_back_n::write_only;
@@ -66,7 +66,7 @@ fn a_send_takes_its_credit_away() {
 
 #[test] //= check A19 test
 fn with_a_shared_receive_queue_there_is_no_limit_to_grant() {
-    let mut pair = Pair::with(|terms| terms.half[B].uses_srq = true);
+    let mut pair = Pair::with(|terms| terms.half[B].srq = Some(Pd(1)));
     for receives in 0..3 {
         assert_eq!(credits_of(&mut pair, receives), 0x1f);
         pair.shared_recv(B, 10);

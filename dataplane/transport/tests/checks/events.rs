@@ -2,7 +2,7 @@
 
 use uroce_transport::sim::{Pair, Rule};
 use uroce_transport::{
-    AccessFlags, AsyncEvent, DropReason, QpChange, QpState, QpType, SendOp, Side, WcStatus,
+    AccessFlags, AsyncEvent, DropReason, Pd, QpChange, QpState, QpType, SendOp, Side, WcStatus,
 };
 use uroce_wire::{NakCode, OpCode, Rkey};
 
@@ -110,7 +110,7 @@ fn a_request_that_the_qp_does_not_take_is_an_event_at_its_responder() {
 
 #[test] //= check G7 test
 fn a_qp_with_a_shared_receive_queue_tells_once_that_it_takes_no_more() {
-    let mut pair = Pair::with(|terms| terms.half[B].uses_srq = true);
+    let mut pair = Pair::with(|terms| terms.half[B].srq = Some(Pd(1)));
     pair.shared_recv(B, 100);
     pair.world.modify(pair.at(B), &QpChange::to(QpState::Err)).unwrap();
     let frame = write_frame(&pair);

@@ -27,6 +27,7 @@ mod scene;
 mod sequence;
 mod services;
 mod shared;
+mod strangers;
 mod timers;
 mod uc;
 mod ud;

@@ -97,7 +97,7 @@ fn a_shared_receive_is_taken_when_a_message_needs_one() {
     for qp_type in [QpType::Rc, QpType::Uc] {
         let mut pair = Pair::with(|terms| {
             terms.qp_type = qp_type;
-            terms.half[B].uses_srq = true;
+            terms.half[B].srq = Some(Pd(1));
         });
         let refused = pair.world.post_recv(pair.at(B), &RecvWr { wr_id: 1 }, &[]);
         assert_eq!(refused, Err(PostError::HasSrq));
@@ -115,7 +115,7 @@ fn a_shared_receive_is_taken_when_a_message_needs_one() {
 
 #[test]
 fn without_a_shared_receive_a_send_is_refused_until_there_is_one() {
-    let mut pair = Pair::with(|terms| terms.half[B].uses_srq = true);
+    let mut pair = Pair::with(|terms| terms.half[B].srq = Some(Pd(1)));
     let send = pair.send(A, 10);
     pair.run_until(|pair| !rnr_naks(pair, B).is_empty());
     let recv = pair.shared_recv(B, 10);
@@ -126,7 +126,7 @@ fn without_a_shared_receive_a_send_is_refused_until_there_is_one() {
 
 #[test] //= check G7 test
 fn a_shared_receive_in_use_is_flushed_and_the_others_stay() {
-    let mut pair = Pair::with(|terms| terms.half[B].uses_srq = true);
+    let mut pair = Pair::with(|terms| terms.half[B].srq = Some(Pd(1)));
     let recvs = [pair.shared_recv(B, 600), pair.shared_recv(B, 600)];
     let first = pair.craft(A, OpCode::RC_SEND_FIRST).payload(&[1; 256]);
     pair.deliver(A, &first);

@@ -4,9 +4,10 @@ use core::net::Ipv4Addr;
 
 use uroce_transport::sim::{At, Pair};
 use uroce_transport::{
-    Ah, DropReason, Pd, QpChange, QpInit, QpState, QpType, RecvWr, SendOp, Side, WcOpcode, WcStatus,
+    Ah, DropReason, Pd, QpChange, QpInit, QpState, QpType, RecvWr, SendOp, Sge, Side, WcOpcode,
+    WcStatus,
 };
-use uroce_wire::{Encap, Gid, ImmDt, OpCode, Pkey, Psn, Qkey, Qpn};
+use uroce_wire::{Encap, Gid, ImmDt, Lkey, OpCode, Pkey, Psn, Qkey, Qpn};
 
 use crate::frames::L3;
 use crate::scene::*;
@@ -80,18 +81,68 @@ fn without_a_receive_a_datagram_is_dropped_and_counted_and_never_refused() {
 }
 
 #[test] //= check L4 test
-fn a_receive_that_is_too_small_fails_with_a_length_error() {
-    for (room, len) in [(0, 0), (39, 0), (40, 1), (GRH + 99, 100)] {
-        let mut pair = ud();
-        let buffer = pair.local(B);
-        let before = pair.bytes(B, buffer).to_vec();
-        let recv = pair.recv(B, room);
-        pair.send_to(A, len, None);
+fn a_datagram_longer_than_the_oldest_receive_is_dropped_and_the_receive_waits() {
+    for uses_srq in [false, true] {
+        for (room, len) in [(0, 0), (39, 0), (40, 1), (GRH + 99, 100)] {
+            let mut pair = Pair::with(|terms| {
+                terms.qp_type = QpType::Ud;
+                terms.half[B].srq = uses_srq.then_some(Pd(1));
+            });
+            let buffer = pair.local(B);
+            let before = pair.bytes(B, buffer).to_vec();
+            let post = |pair: &mut Pair, room| match uses_srq {
+                true => pair.shared_recv(B, room),
+                false => pair.recv(B, room),
+            };
+            let recvs = [post(&mut pair, room), post(&mut pair, GRH + 100)];
+            let mut sends = vec![pair.send_to(A, len, None)];
+            pair.run();
+            assert_eq!(statuses(&mut pair, B, Side::Recv), [], "the receive stays");
+            assert_eq!(pair.bytes(B, buffer), before, "nothing is written");
+            let expected = [("resp_local_length_error", 1), ("rx_receive_too_small", 1)];
+            assert_counted(&pair, B, &expected);
+            assert_eq!(pair.seen(B), [], "no answer");
+            assert_eq!(pair.qp(B).state(), QpState::Rts);
+            let waiting = if uses_srq { (2, 0) } else { (0, 2) };
+            let found = (pair.node(B).srq.len(), pair.qp(B).recv_wrs());
+            assert_eq!(found, waiting, "no QP keeps a shared receive that others may need");
+            // What the receive holds comes to it.
+            if room >= GRH {
+                sends.push(pair.send_to(A, room - GRH, None));
+                sends.push(pair.send_to(A, 100, None));
+                pair.run();
+                assert_all_succeeded(&mut pair, B, Side::Recv, &recvs);
+            }
+            assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+        }
+    }
+}
+
+#[test]
+fn a_receive_without_a_right_to_its_memory_fails_and_the_qp_goes_on() {
+    for uses_srq in [false, true] {
+        let mut pair = Pair::with(|terms| {
+            terms.qp_type = QpType::Ud;
+            terms.half[B].srq = uses_srq.then_some(Pd(1));
+        });
+        let good = pair.local(B).sge(0, GRH + 100);
+        let bad = Sge { lkey: Lkey(77), ..good };
+        for (wr_id, sge) in [(1, bad), (2, good)] {
+            match uses_srq {
+                true => {
+                    let srq = &mut pair.world.node_mut(B as u16).srq;
+                    srq.push_back((RecvWr { wr_id }, vec![sge]));
+                }
+                false => pair.world.post_recv(pair.at(B), &RecvWr { wr_id }, &[sge]).unwrap(),
+            }
+        }
+        pair.send_to(A, 100, None);
+        pair.send_to(A, 100, None);
         pair.run();
-        assert_eq!(statuses(&mut pair, B, Side::Recv), [(recv, WcStatus::LocLenErr)]);
-        assert_eq!(pair.bytes(B, buffer), before, "nothing is written");
-        assert_counted(&pair, B, &[("resp_local_length_error", 1), ("resp_cqe_error", 1)]);
-        assert_eq!(pair.seen(B), []);
+        let expected = [(1, WcStatus::LocProtErr), (2, WcStatus::Success)];
+        assert_eq!(statuses(&mut pair, B, Side::Recv), expected);
+        assert_eq!(pair.qp(B).state(), QpState::Rts);
+        assert_counted(&pair, B, &[("resp_cqe_error", 1), ("rdma_recvs", 1)]);
     }
 }
 
@@ -152,7 +203,7 @@ fn a_qkey_with_the_high_bit_is_replaced_by_the_qps_own() {
 /// One more UD QP in RTS with a receive of 500 bytes in the inbox of its end.
 fn another_ud(pair: &mut Pair, end: usize, tag: u32, qkey: Qkey, pkey: Pkey) -> At {
     let caps = uroce_transport::sim::Terms::default().caps;
-    let init = QpInit { qp_type: QpType::Ud, caps, uses_srq: false };
+    let init = QpInit { qp_type: QpType::Ud, caps, srq: None };
     let at = pair.world.add_qp(end as u16, tag, Pd(1), &init);
     let changes = [
         QpChange {

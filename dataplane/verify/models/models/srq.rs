@@ -6,7 +6,7 @@ use crate::events::{EventChannel, EventKind, Subject};
 use crate::queue::srq::SharedReceiveQueue;
 use loom::thread;
 use std::sync::Arc;
-use uroce_transport::{Pd, RecvWr, Sge};
+use uroce_transport::{Found, Pd, RecvWr, Sge};
 use uroce_wire::{Lkey, Va};
 
 fn queue(depth: u32) -> (Arc<SharedReceiveQueue>, Arc<EventChannel>) {
@@ -29,7 +29,7 @@ fn post(srq: &SharedReceiveQueue, wr_id: u64) -> bool {
 fn take(srq: &SharedReceiveQueue, count: usize) -> Vec<u64> {
     let mut taken = Vec::new();
     for _ in 0..count {
-        srq.take(|wr, sges| {
+        srq.take(0, |wr, sges| {
             assert_eq!(sges, [sge(wr.wr_id)], "torn");
             taken.push(wr.wr_id);
         });
@@ -48,6 +48,33 @@ pub(crate) fn two_takers() {
     let posted: Vec<u64> = [2].into_iter().filter(|&wr_id| post(&srq, wr_id)).collect();
     let taken = lcores.map(|lcore| lcore.join().expect("no panic"));
     let mut all = taken.concat();
+    all.extend(take(&srq, 1));
+    all.sort_unstable();
+    assert_eq!(all, [vec![1], posted].concat(), "each once");
+}
+
+/// One slot, used twice, and two lcores; one has a message that the second receive holds alone.
+pub(crate) fn too_small() {
+    let (srq, _events) = queue(1);
+    assert!(post(&srq, 1));
+    let lcore = thread::spawn({
+        let srq = Arc::clone(&srq);
+        move || take(&srq, 1)
+    });
+    let choosy = thread::spawn({
+        let srq = Arc::clone(&srq);
+        move || {
+            let mut taken = Vec::new();
+            let found = srq.take(2, |wr, sges| {
+                assert_eq!(sges, [sge(wr.wr_id)], "torn");
+                taken.push(wr.wr_id);
+            });
+            assert_eq!(found == Found::Receive, taken == [2], "{found:?}: {taken:?}");
+            taken
+        }
+    });
+    let posted: Vec<u64> = [2].into_iter().filter(|&wr_id| post(&srq, wr_id)).collect();
+    let mut all = [lcore, choosy].map(|lcore| lcore.join().expect("no panic")).concat();
     all.extend(take(&srq, 1));
     all.sort_unstable();
     assert_eq!(all, [vec![1], posted].concat(), "each once");

@@ -4,7 +4,7 @@ use crate::Input;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Instant, Key,
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Key,
     Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit,
     QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
@@ -162,10 +162,14 @@ impl Output for World {
 }
 
 impl SharedReceives for World {
-    fn take_receive(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> bool {
-        let Some((wr_id, sge)) = self.srq.pop_front() else { return false };
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        let Some(&(wr_id, sge)) = self.srq.front() else { return Found::Nothing };
+        if sge.len < room {
+            return Found::TooSmall;
+        }
         place(&RecvWr { wr_id }, &[sge]);
-        true
+        self.srq.pop_front();
+        Found::Receive
     }
 
     fn receives_waiting(&self) -> u32 {
@@ -213,7 +217,7 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
         max_recv_sge: 2,
         max_inline_data: 64,
     };
-    let init = QpInit { qp_type: terms.qp_type, caps, uses_srq: terms.uses_srq };
+    let init = QpInit { qp_type: terms.qp_type, caps, srq: terms.uses_srq.then_some(PD) };
     let mut qp = Qp::new(OURS, PD, &init);
     qp.set_port_mtu(PathMtu::B256);
     let is_ud = terms.qp_type == QpType::Ud;

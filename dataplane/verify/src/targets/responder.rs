@@ -5,6 +5,7 @@
 //! - A WRITE writes where its first packet said, an ATOMIC its word, a SEND into the oldest receive;
 //!   nothing else is written.
 //! - Receives complete once each, in order, at most one a packet but for flushes.
+//! - No datagram takes a UD QP out of its state or fails a receive.
 //! - RC answers with what a responder may send, one acknowledgement a packet, and goes to ERR
 //!   after a NAK that ends the connection; UC and UD answer nothing.
 
@@ -121,6 +122,7 @@ impl Siege {
         self.check_completed();
         self.check_answer(&ext, before.0);
         assert!(self.world.closed.iter().all(|&byte| byte == 0x5a), "closed memory is written");
+        assert!(self.qp.qp_type() != QpType::Ud || self.qp.state() == before.0, "UD is ended");
         if self.qp.qp_type() != QpType::Rc && result.is_ok() {
             self.expected = bth.psn.next();
         }
@@ -249,6 +251,7 @@ impl Siege {
                 successes += 1;
                 assert!(cqe.byte_len <= posted.1 || cqe.opcode != uroce_transport::WcOpcode::Recv);
             } else {
+                assert_ne!(self.qp.qp_type(), QpType::Ud, "a datagram fails {cqe:?}");
                 self.has_failed = true;
             }
         }

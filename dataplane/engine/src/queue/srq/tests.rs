@@ -20,13 +20,35 @@ fn post(queue: &SharedReceiveQueue, id: u64) -> Result<(), PostError> {
 }
 
 fn take(queue: &SharedReceiveQueue) -> Option<u64> {
+    take_for(queue, 0).ok()
+}
+
+/// Takes a receive for a message of `room` bytes, or says why there is none.
+fn take_for(queue: &SharedReceiveQueue, room: u32) -> Result<u64, Found> {
     let mut taken = None;
-    let was_there = queue.take(|wr, list| {
+    let found = queue.take(room, |wr, list| {
         assert_eq!(list, sges(wr.wr_id), "the list of another receive");
         taken = Some(wr.wr_id);
     });
-    assert_eq!(was_there, taken.is_some());
-    taken
+    assert_eq!(found == Found::Receive, taken.is_some());
+    taken.ok_or(found)
+}
+
+#[test] //= check L4 test
+fn a_receive_that_is_too_small_stays_the_oldest() {
+    let (queue, channel) = queue(4, 4);
+    // Three elements of 7 bytes each, and of 11.
+    post(&queue, 7).unwrap();
+    post(&queue, 11).unwrap();
+    queue.arm_limit(2).unwrap();
+    for _ in 0..3 {
+        assert_eq!(take_for(&queue, 22), Err(Found::TooSmall));
+        assert_eq!((queue.len(), queue.limit()), (2, 2));
+    }
+    assert!(channel.try_next().unwrap().is_none(), "the limit is not met");
+    assert_eq!(take_for(&queue, 21), Ok(7));
+    assert_eq!(take_for(&queue, 33), Ok(11));
+    assert_eq!(take_for(&queue, 0), Err(Found::Nothing));
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Responder {
     ) -> Result<(), Verdict> {
         let received = self.message.received();
         //= check F11 — a receive WQE without a right to its memory is our operational error
-        self.rq.scatter(received, packet.payload, context.by, env).map_err(|_| {
+        self.rq.scatter(received, packet.payload, context.recv_by(), env).map_err(|_| {
             Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr)
         })?;
         let received = received + packet.payload.len() as u32;

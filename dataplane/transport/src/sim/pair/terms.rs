@@ -6,7 +6,7 @@ use uroce_wire::{Gid, Mac, PathMtu, Psn, Qkey};
 
 use crate::sim::rails::Rail;
 use crate::sim::world::Settings;
-use crate::{AccessFlags, QpCaps, QpInit, QpType};
+use crate::{AccessFlags, Pd, QpCaps, QpInit, QpType};
 
 /// Attributes of one end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +29,8 @@ pub struct Half {
     pub rnr_retry: u8,
     /// Q_Key of a UD QP.
     pub qkey: Qkey,
-    /// Receives come from the node's shared receive queue.
-    pub uses_srq: bool,
+    /// Receives come from the node's shared receive queue, which is of this protection domain.
+    pub srq: Option<Pd>,
 }
 
 /// The addresses of each end.
@@ -73,8 +73,8 @@ pub struct Terms {
 impl Terms {
     /// How the QP of an end is created.
     pub(super) fn init(&self, end: u16) -> QpInit {
-        let uses_srq = self.half[usize::from(end)].uses_srq;
-        QpInit { qp_type: self.qp_type, caps: self.caps, uses_srq }
+        let srq = self.half[usize::from(end)].srq;
+        QpInit { qp_type: self.qp_type, caps: self.caps, srq }
     }
 
     /// The address of an end on a rail: 10.rail.0.end or fd00:rail::end, ends from 1.
@@ -110,7 +110,7 @@ impl Default for Terms {
             retry_cnt: 7,
             rnr_retry: 7,
             qkey: Qkey(0x1111_1111),
-            uses_srq: false,
+            srq: None,
         };
         let caps = QpCaps {
             max_send_wr: 256,
