@@ -23,6 +23,10 @@ claims! {
     queues_are_as_long_as_asked_for
     completions_are_read_field_by_field
     receives_come_from_a_shared_queue
+    receives_are_of_the_shared_queues_domain
+    a_datagram_too_long_for_its_receive_is_dropped
+    a_windows_key_has_its_low_byte_from_the_program
+    a_sends_completion_comes_before_the_answer
     asynchronous_events_name_their_object
     an_event_goes_with_what_it_is_about
     an_event_under_way_keeps_nothing_busy

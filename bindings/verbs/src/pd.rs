@@ -57,8 +57,8 @@ impl ProtectionDomain {
         MemoryWindow::new(&self.shared, kind)
     }
 
-    /// A shared receive queue for `capacity` receives of up to `max_sge` slices each, for QPs of
-    /// this domain.
+    /// A shared receive queue for `capacity` receives of up to `max_sge` slices each. Their memory is
+    /// of this domain; the QPs that use the queue may be of others.
     ///
     /// # Errors
     ///

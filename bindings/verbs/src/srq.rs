@@ -10,8 +10,8 @@ use crate::pd::PdShared;
 use crate::qp::PostListError;
 use crate::wr::RecvWr;
 
-/// Receives for many queue pairs of a protection domain. Clones are handles of the same one; it
-/// lives as long as one of them or a QP that was created with it.
+/// Receives for many queue pairs, in memory of one protection domain. Clones are handles of one
+/// queue, which lives as long as one of them or a QP that was created with it.
 ///
 /// Any thread may post. A QP takes the oldest receive when a message begins; who posts too little
 /// can be told in time ([`arm_limit`](SharedReceiveQueue::arm_limit)).

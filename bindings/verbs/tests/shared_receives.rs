@@ -5,8 +5,8 @@ mod common;
 use common::{SOON, Setup, Side, pattern, post};
 use std::time::Instant;
 use uroce::{
-    ConnectOptions, ControlError, EventKind, EventSource, PostError, QpChange, QpInit, QpState,
-    QpType, QueuePair, RecvWr, RequestError, SendWr, SharedReceiveQueue, WcStatus,
+    AccessFlags, ConnectOptions, EventKind, EventSource, PostError, QpChange, QpInit, QpState,
+    QpType, QueuePair, RecvWr, SendWr, SharedReceiveQueue, WcStatus,
 };
 
 const SLOT: usize = 4096;
@@ -173,9 +173,36 @@ fn a_qp_with_a_shared_queue_has_none_of_its_own() {
         }
         assert_eq!(qp.post_recv(&RecvWr::new(&[])), Err(PostError::HasSrq));
     }
+}
+
+#[test] //= check F5 test
+fn receives_are_of_the_shared_queues_domain_and_the_rest_of_the_qps() {
+    let (left, right) = sides(1);
     let foreign = right.context.allocate_pd();
-    let refused = foreign.create_qp(&QpInit::new(&right.cq).srq(&srq)).unwrap_err();
-    assert_eq!(refused, RequestError::Control(ControlError::SrqPd));
+    let foreign_memory = foreign.allocate(4096, AccessFlags::all()).unwrap();
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let srq = foreign.create_srq(8, 1).unwrap();
+        let init = QpInit::new(&right.cq).qp_type(qp_type).srq(&srq);
+        let mut receiver = right.pd.create_qp(&init).unwrap();
+        let mut sender = left.pd.create_qp(&QpInit::new(&left.cq).qp_type(qp_type)).unwrap();
+        let options = ConnectOptions::default();
+        receiver.connect(&sender.endpoint(1, 0).unwrap(), &options).unwrap();
+        sender.connect(&receiver.endpoint(1, 0).unwrap(), &options).unwrap();
+        let message = [left.memory.slice(..100).unwrap()];
+        srq.post_recv(&RecvWr::new(&[foreign_memory.slice(..100).unwrap()]).id(1)).unwrap();
+        post(&mut sender, SendWr::send(&message));
+        assert_eq!((right.done(), left.done()), (1, 0), "{qp_type}");
+        // What the peer writes to is of the QP's domain.
+        let target = right.memory.remote();
+        post(&mut sender, SendWr::write(&message, target));
+        assert_eq!(left.done(), 0, "{qp_type}");
+        // A receive in memory of the QP's domain is not the shared queue's.
+        srq.post_recv(&RecvWr::new(&[right.memory.slice(..100).unwrap()]).id(2)).unwrap();
+        post(&mut sender, SendWr::send(&message));
+        let failed = right.completion();
+        assert_eq!((failed.wr_id, failed.status), (2, WcStatus::LocProtErr), "{qp_type}");
+        let _ = left.completion();
+    }
 }
 
 #[test]

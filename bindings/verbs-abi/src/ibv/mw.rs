@@ -63,10 +63,17 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
+/// The bits of a window's key that its program chooses; the others name the window.
+const CONSUMER_BITS: u32 = 0xff;
+
+/// The key of a window once it is bound under `wish`, of which only the low byte counts.
+fn key_of(rkey: u32, wish: u32) -> u32 {
+    rkey & !CONSUMER_BITS | wish & CONSUMER_BITS
+}
+
 /// The key of a type-1 window's next binding.
 fn next_key(rkey: u32) -> u32 {
-    const LOW: u32 = 0xff;
-    rkey & !LOW | rkey.wrapping_add(1) & LOW
+    key_of(rkey, rkey.wrapping_add(1))
 }
 
 /// The same of a program's window.
@@ -81,7 +88,8 @@ pub(crate) fn next_key_of_type_1(mw: *const ibv_mw) -> Result<u32, Errno> {
     if public.type_ == abi::IBV_MW_TYPE_1 { Ok(next_key(public.rkey)) } else { Err(Errno::EINVAL) }
 }
 
-/// What a work request does that binds a window under a new key. A length of 0 opens nothing.
+/// What a work request does that binds a window under a new key, whose low byte is that of
+/// `new_rkey`. A length of 0 opens nothing.
 ///
 /// # Errors
 ///
@@ -100,10 +108,11 @@ pub(crate) fn binding(
         // SAFETY: a live slot; the field never changes.
         unsafe { (*region.public()).lkey }
     };
+    // SAFETY: a live slot. Programs may write to it, but not while they post it.
+    let rkey = unsafe { (*window.public()).rkey };
     Ok(BindMw {
-        // SAFETY: a live slot. Programs may write to it, but not while they post it.
-        rkey: Rkey(unsafe { (*window.public()).rkey }),
-        new_rkey: Rkey(new_rkey),
+        rkey: Rkey(rkey),
+        new_rkey: Rkey(key_of(rkey, new_rkey)),
         lkey: Lkey(lkey),
         va: Va(info.addr),
         len: info.length,
@@ -119,5 +128,10 @@ mod tests {
     fn the_next_key_counts_in_its_lowest_byte() {
         assert_eq!(next_key(0x1234_5600), 0x1234_5601);
         assert_eq!(next_key(0x1234_56ff), 0x1234_5600);
+    }
+
+    #[test]
+    fn a_program_chooses_the_low_byte_alone() {
+        assert_eq!(key_of(0x1234_5678, 0xffff_ff9a), 0x1234_569a);
     }
 }

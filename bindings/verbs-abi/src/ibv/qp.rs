@@ -125,6 +125,9 @@ fn create(
     let (its_send_cq, its_recv_cq) = (cq::hold(send_cq)?, cq::hold(recv_cq)?);
     let its_srq = (!srq.is_null()).then(|| srq::hold(srq)).transpose()?;
     let context = context_of(&its_pd, [&its_send_cq, &its_recv_cq])?;
+    if its_srq.as_ref().is_some_and(|srq| srq.context.public() != context.public()) {
+        return Err(Errno::EINVAL);
+    }
     if qp_ex::unknown(send_ops, qp_type) {
         return Err(Errno::EOPNOTSUPP);
     }

@@ -745,6 +745,214 @@ static void receives_come_from_a_shared_queue(void)
 	CHECK(ibv_create_srq_ex(right.context, &ex));
 }
 
+static enum ibv_qp_state state_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CODE(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+	return attr.qp_state;
+}
+
+/* Datagrams of 1000 and of 10 bytes to receives that hold 10, of the queue pair's own or shared. */
+static void a_datagram_longer_than_its_receive(bool is_shared)
+{
+	struct end left = make(IBV_QPT_UD), right = make(IBV_QPT_UD);
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(right.pd, &attr);
+	CHECK(srq);
+	if (is_shared) {
+		struct ibv_qp_init_attr init = plain(right.cq, IBV_QPT_UD);
+		init.srq = srq;
+		CHECK(right.qp = ibv_create_qp(right.pd, &init));
+	}
+	join(left.qp, right.qp);
+	struct ibv_ah_attr way = { .is_global = 1, .port_num = 1 };
+	CODE(ibv_query_gid(left.context, 1, 0, &way.grh.dgid), 0);
+	struct ibv_ah *ah = ibv_create_ah(left.pd, &way);
+	CHECK(ah);
+	for (int id = 1; id <= 2; id++) {
+		struct ibv_sge room = piece(&right, 0, 40 + 10);
+		struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &room, .num_sge = 1 }, *bad;
+		CODE(is_shared ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(right.qp, &wr, &bad), 0);
+	}
+	memset(left.memory, 'd', 1000);
+	for (int id = 1; id <= 2; id++) {
+		for (int len = 1000; len >= 10; len -= 990) {
+			struct ibv_sge sge = piece(&left, 0, len);
+			struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, len);
+			wr.wr.ud.ah = ah;
+			wr.wr.ud.remote_qpn = right.qp->qp_num;
+			wr.wr.ud.remote_qkey = 0x1234;
+			CODE(post(left.qp, &wr), 0);
+			CHECK(good(left.cq).wr_id == (uint64_t)len);
+		}
+		/* The long one came first, and left no trace. */
+		struct ibv_wc got = good(right.cq);
+		CHECK(got.wr_id == (uint64_t)id && got.byte_len == 50 && right.memory[49] == 'd');
+		CHECK(right.memory[50] == 0 && state_of(right.qp) == IBV_QPS_RTS);
+	}
+}
+
+static void a_datagram_too_long_for_its_receive_is_dropped(void)
+{
+	a_datagram_longer_than_its_receive(false);
+	a_datagram_longer_than_its_receive(true);
+}
+
+static void receives_are_of_the_shared_queues_domain(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_pd *other = ibv_alloc_pd(right.context);
+	CHECK(other);
+	char *memory = calloc(1, 4096);
+	struct ibv_mr *mr = ibv_reg_mr(other, memory, 4096, RIGHTS);
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(other, &attr);
+	CHECK(mr && srq);
+	struct ibv_qp_init_attr init = plain(right.cq, IBV_QPT_RC);
+	init.srq = srq;
+	CHECK(right.qp = ibv_create_qp(right.pd, &init));
+	CHECK(right.qp->pd == right.pd && right.qp->srq->pd == other);
+	struct ibv_qp_init_attr foreign = plain(left.cq, IBV_QPT_RC);
+	foreign.srq = srq;
+	NONE(ibv_create_qp(left.pd, &foreign), EINVAL);
+	join(left.qp, right.qp);
+	struct ibv_sge sges[] = { { (uintptr_t)memory, 8, mr->lkey }, piece(&right, 0, 8) };
+	for (int id = 0; id < 2; id++) {
+		struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sges[id], .num_sge = 1 }, *bad;
+		CODE(ibv_post_srq_recv(srq, &wr, &bad), 0);
+	}
+	strcpy(left.memory, "shared");
+	struct ibv_sge from = piece(&left, 0, 8);
+	struct ibv_send_wr send = request(IBV_WR_SEND, &from, 1);
+	CODE(post(left.qp, &send), 0);
+	good(left.cq);
+	CHECK(good(right.cq).wr_id == 0 && !strcmp(memory, "shared"));
+	/* What peers read and write is of the queue pair's own domain. */
+	send.opcode = IBV_WR_RDMA_WRITE;
+	send.wr.rdma.remote_addr = (uintptr_t)right.memory;
+	send.wr.rdma.rkey = right.mr->rkey;
+	CODE(post(left.qp, &send), 0);
+	good(left.cq);
+	send.opcode = IBV_WR_SEND;
+	CODE(post(left.qp, &send), 0);
+	struct ibv_wc wc = next(right.cq);
+	CHECK(wc.wr_id == 1 && wc.status == IBV_WC_LOC_PROT_ERR);
+	CHECK(next(left.cq).status == IBV_WC_REM_OP_ERR);
+	CODE(ibv_dealloc_pd(other), EBUSY);
+	CODE(ibv_destroy_qp(right.qp), 0);
+	CODE(ibv_destroy_srq(srq), 0);
+	CODE(ibv_dereg_mr(mr), 0);
+	CODE(ibv_dealloc_pd(other), 0);
+	free(memory);
+}
+
+static void bind_by(struct ibv_qp *qp, struct ibv_mw *mw, uint32_t rkey, struct ibv_mr *mr)
+{
+	struct ibv_send_wr wr = request(IBV_WR_BIND_MW, NULL, 9);
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = rkey;
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		mr, (uintptr_t)mr->addr, 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
+	};
+	CODE(post(qp, &wr), 0);
+}
+
+static enum ibv_wc_status write_by(struct end *from, struct ibv_mr *to, uint32_t rkey)
+{
+	struct ibv_sge sge = piece(from, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, 1);
+	wr.wr.rdma.remote_addr = (uintptr_t)to->addr;
+	wr.wr.rdma.rkey = rkey;
+	CODE(post(from->qp, &wr), 0);
+	return next(from->cq).status;
+}
+
+static void a_windows_key_has_its_low_byte_from_the_program(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	char *memory = calloc(1, 4096);
+	struct ibv_mr *mr = ibv_reg_mr(right.pd, memory, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(right.pd, IBV_MW_TYPE_2);
+	CHECK(mr && mw);
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = right.cq, .recv_cq = right.cq, .qp_type = IBV_QPT_RC, .pd = right.pd,
+		.cap = { DEPTH, DEPTH, 4, 4, 64 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV,
+	};
+	CHECK(right.qp = ibv_create_qp_ex(right.context, &init));
+	join(left.qp, right.qp);
+	uint32_t index = mw->rkey & ~0xffu;
+	uint32_t former = mw->rkey;
+	/* The byte alone counts, and it need not be another one than before. */
+	const uint32_t wishes[] = { ibv_inc_rkey(mw->rkey), 0x5a, 0xffffff00, 0x1234565a, former };
+	for (int at = 0; at < 5; at++) {
+		uint32_t rkey = index | (wishes[at] & 0xff);
+		if (at % 2) {
+			struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(right.qp);
+			struct ibv_mw_bind_info info = { mr, (uintptr_t)memory, 64, IBV_ACCESS_REMOTE_WRITE };
+			ibv_wr_start(ex);
+			ex->wr_id = 9;
+			ex->wr_flags = IBV_SEND_SIGNALED;
+			ibv_wr_bind_mw(ex, mw, wishes[at], &info);
+			CODE(ibv_wr_complete(ex), 0);
+		} else {
+			bind_by(right.qp, mw, wishes[at], mr);
+		}
+		struct ibv_wc wc = good(right.cq);
+		CHECK(wc.opcode == IBV_WC_BIND_MW && wc.wr_id == 9);
+		CHECK(write_by(&left, mr, rkey) == IBV_WC_SUCCESS);
+		/* By a message of the peer's, or by a request of one's own. */
+		if (at < 2) {
+			CODE(post_receive(&right, 7, 0, 8), 0);
+			struct ibv_sge sge = piece(&left, 0, 8);
+			struct ibv_send_wr wr = request(IBV_WR_SEND_WITH_INV, &sge, 1);
+			wr.invalidate_rkey = rkey;
+			CODE(post(left.qp, &wr), 0);
+			good(left.cq);
+			wc = good(right.cq);
+			CHECK(wc.wc_flags == IBV_WC_WITH_INV && wc.invalidated_rkey == rkey);
+		} else {
+			struct ibv_send_wr wr = request(IBV_WR_LOCAL_INV, NULL, 8);
+			wr.invalidate_rkey = rkey;
+			CODE(post(right.qp, &wr), 0);
+			CHECK(good(right.cq).opcode == IBV_WC_LOCAL_INV);
+		}
+	}
+	bind_by(right.qp, mw, 0x77, mr);
+	good(right.cq);
+	CHECK(write_by(&left, mr, index | 0x78) == IBV_WC_REM_ACCESS_ERR);
+}
+
+/* What the program polls of its only queue is the request first, then the peer's answer to it. */
+static void a_sends_completion_comes_before_the_answer(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	struct ibv_sge sge = piece(&left, 0, 8), back = piece(&right, 0, 8);
+	struct ibv_send_wr ask = request(IBV_WR_SEND, &sge, 1), answer = request(IBV_WR_SEND, &back, 2);
+	answer.send_flags = 0;
+	for (int round = 0; round < 400; round++) {
+		/* Each round has so many messages before the one that is answered. */
+		int quiet = round % 20;
+		CODE(post_receive(&left, 3, 64, 8), 0);
+		for (int at = 0; at <= quiet; at++) {
+			CODE(post_receive(&right, 4, 64, 8), 0);
+			CODE(post(left.qp, &ask), 0);
+			CHECK(good(right.cq).opcode == IBV_WC_RECV);
+			if (at < quiet)
+				CHECK(good(left.cq).wr_id == 1);
+		}
+		answer.send_flags = round % 32 ? 0 : IBV_SEND_SIGNALED;
+		CODE(post(right.qp, &answer), 0);
+		CHECK(good(left.cq).opcode == IBV_WC_SEND);
+		CHECK(good(left.cq).opcode == IBV_WC_RECV);
+		if (answer.send_flags)
+			good(right.cq);
+	}
+}
+
 static void *acknowledge_event_later(void *event)
 {
 	usleep(200 * 1000);
@@ -944,6 +1152,10 @@ static const struct claim claims[] = {
 	CLAIM(queues_are_as_long_as_asked_for),
 	CLAIM(completions_are_read_field_by_field),
 	CLAIM(receives_come_from_a_shared_queue),
+	CLAIM(receives_are_of_the_shared_queues_domain),
+	CLAIM(a_datagram_too_long_for_its_receive_is_dropped),
+	CLAIM(a_windows_key_has_its_low_byte_from_the_program),
+	CLAIM(a_sends_completion_comes_before_the_answer),
 	CLAIM(asynchronous_events_name_their_object),
 	CLAIM(an_event_goes_with_what_it_is_about),
 	CLAIM(an_event_under_way_keeps_nothing_busy),

@@ -41,7 +41,7 @@ impl<'a> QpInit<'a> {
         self
     }
 
-    /// Receiving from a shared queue, of the same protection domain.
+    /// Receiving from a shared queue, whose protection domain may be another one.
     pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> QpInit<'a> {
         self.srq = Some(srq);
         self
