@@ -16,7 +16,7 @@ const MOST_LATE: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Pace {
-    /// Answers sent since the last request.
+    /// Answers sent since a request was, or there was nothing more to send.
     pub(super) answers: u8,
     /// The next frame may leave then.
     next: Instant,

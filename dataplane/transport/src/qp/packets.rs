@@ -229,6 +229,10 @@ impl Qp {
             self.pace.answers = 0;
             return self.service.transmit_answer(&context, is_held, env);
         }
+        //= check A16 — nothing waits: the next ACK goes before the answer to its message
+        if !is_held {
+            self.pace.answers = 0;
+        }
         Step::Idle
     }
 

@@ -288,3 +288,46 @@ fn lost_acks_execute_nothing_twice_and_cost_little() {
         assert!(share >= least, "{loss} of the ACKs lost leave {share:.2} of the throughput");
     }
 }
+
+/// Lets A send a message, behind `reads` READs, that B answers as soon as it has come, before B's
+/// lcore has sent anything. Gives the opcodes that B sends then.
+fn answered_at_once(pair: &mut Pair, reads: u32) -> Vec<OpCode> {
+    let before = pair.seen(B).len();
+    (0..reads).for_each(|_| {
+        pair.read(A, 8);
+    });
+    pair.send(A, 8);
+    pair.run_for(Duration::ZERO);
+    pair.world.set_full_rate(1.0);
+    let received = pair.count(B, Counter::RecvMessages);
+    pair.run_until(|pair| pair.count(B, Counter::RecvMessages) > received);
+    assert_eq!(pair.seen(B).len(), before, "B is held back");
+    pair.send(B, 8);
+    pair.world.set_full_rate(0.0);
+    pair.run();
+    pair.seen(B)[before..].iter().map(|seen| seen.bth.opcode).collect()
+}
+
+#[test] //= check A16 test
+fn an_acknowledgement_goes_before_the_answer_to_its_message() {
+    for (before, reads) in (0..40).flat_map(|before| [(before, 0), (before, 1), (before, 4)]) {
+        let mut pair = Pair::rts();
+        (0..=before).for_each(|_| {
+            pair.recv(B, 8);
+        });
+        pair.recv(A, 8);
+        // What has been answered long ago is no reason for the request to go first now.
+        for number in 0..before {
+            if number % 2 == 0 {
+                pair.read(A, 8)
+            } else {
+                pair.send(A, 8)
+            };
+            pair.run();
+        }
+        let sent = answered_at_once(&mut pair, reads);
+        let mut expected = vec![OpCode::RC_RDMA_READ_RESPONSE_ONLY; reads as usize];
+        expected.extend([OpCode::RC_ACKNOWLEDGE, OpCode::RC_SEND_ONLY]);
+        assert_eq!(sent, expected, "after {before}: {:#?}", pair.trace(10));
+    }
+}
