@@ -237,6 +237,12 @@ impl Port {
         self.device.watch.take_moved()
     }
 
+    /// Has the process at the other end of the link ended, or left its place to another, since the
+    /// last call? Only memif links know.
+    pub(crate) fn take_peer_ended(&self) -> bool {
+        self.device.under.link.as_ref().is_some_and(memif::Link::take_peer_ended)
+    }
+
     /// Counters that every driver has, since the device was started.
     pub fn stats(&self) -> PortStats {
         let mut stats = dpdk_sys::uroce_port_stats::default();

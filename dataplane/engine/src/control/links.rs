@@ -61,6 +61,17 @@ impl Control {
         None
     }
 
+    /// A port, counted from 1, whose peer's process has ended since the last call, or has left its
+    /// place to another; `None` when there is no other. Only memif links know of their peer's
+    /// process. What the process has sent is received.
+    ///
+    /// To be called when [`next_link_change`](Control::next_link_change) is.
+    pub fn next_ended_peer(&mut self) -> Option<u8> {
+        let at = self.ports.iter().position(|port| port.port.take_peer_ended())?;
+        // At most 255 ports.
+        Some(at as u8 + 1)
+    }
+
     /// How long links may go without being looked at: 250 ms, and half a millisecond while a QP
     /// would migrate and some port's driver does not tell of its link by itself.
     pub fn link_poll_period(&self) -> Duration {

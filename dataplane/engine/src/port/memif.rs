@@ -16,6 +16,9 @@
 //! of the application keeps that end open, the link's state and some patience have to do.) A client is then
 //! restarted, so that it connects again.
 //!
+//! A peer that has gone may come back: its process may have taken the link down. That the process
+//! itself has ended, or has left its place to another, is told once ([`Link::take_peer_ended`]).
+//!
 //! Invariants
 //! - While a connection is up the driver hears nothing from the peer but acknowledgements, so it
 //!   disconnects only when we make it, behind the gate.
@@ -27,6 +30,7 @@
 mod channel;
 mod device;
 mod gate;
+mod peer;
 mod place;
 
 pub(super) use gate::Gate;
@@ -34,8 +38,9 @@ pub(super) use gate::Gate;
 use super::{PortError, link};
 use crate::eal::lock;
 use crate::sync::{AtomicBool, Ordering};
-use channel::{Event, Message, Pair};
+use channel::{Call, Event, Message, Pair};
 use device::Device;
+use peer::Peer;
 use place::Place;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{self, Mode, OFlags};
@@ -81,6 +86,8 @@ struct Shared {
     connected: AtomicBool,
     /// The link was taken down: whoever is connected is hung up on, and nobody is served.
     is_down: AtomicBool,
+    /// The process that was connected has ended, and nobody has been told yet.
+    peer_ended: AtomicBool,
     /// The peer's socket while somebody is connected, to hang up on it.
     outer: Mutex<Option<OwnedFd>>,
     /// The port while it may be stopped and started; held while a connection is torn down.
@@ -127,6 +134,7 @@ impl Link {
             gate,
             connected: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
+            peer_ended: AtomicBool::new(false),
             outer: Mutex::new(None),
             port: Mutex::new(None),
             end,
@@ -166,6 +174,13 @@ impl Link {
     /// Is somebody connected?
     pub(super) fn is_connected(&self) -> bool {
         self.shared.connected.load(Ordering::Acquire)
+    }
+
+    /// Has the process at the other end come to its end since the last call, with all that it
+    /// sent received?
+    pub(super) fn take_peer_ended(&self) -> bool {
+        let peer_ended = &self.shared.peer_ended;
+        peer_ended.load(Ordering::Relaxed) && peer_ended.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn gate(&self) -> Arc<Gate> {
@@ -217,7 +232,17 @@ impl Shared {
         // The program may change its root directory, and leave the sockets outside.
         // SAFETY: nothing but this thread's own root and working directory is concerned.
         let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) };
-        while channel::wait(listener, &self.end) {
+        let mut peer: Option<Peer> = None;
+        loop {
+            match channel::wait(listener, &self.end, peer.as_ref().map(Peer::descriptor)) {
+                Call::End => return,
+                Call::PeerEnded => {
+                    peer = None;
+                    self.tell_peer_ended();
+                    continue;
+                }
+                Call::Connection => {}
+            }
             if self.is_down.load(Ordering::Acquire) {
                 channel::ended(&self.end, RETRY);
                 continue;
@@ -230,22 +255,26 @@ impl Shared {
             let pair = if self.device.server {
                 self.connect_driver().map(|inner| Pair { outer: accepted, inner })
             } else {
-                self.find_server().map(|outer| Pair { outer, inner: accepted })
+                self.find_server(&mut peer).map(|outer| Pair { outer, inner: accepted })
             };
             // A client that cannot be served is hung up on, and tries again.
             let Some(pair) = pair else { continue };
+            self.meet(&mut peer, Peer::of(&pair.outer));
             self.set_outer(pair.outer.try_clone().ok());
             // Taken down meanwhile: whoever did found nobody to hang up on.
             if !self.is_down.load(Ordering::Acquire) {
-                self.relay(&pair);
+                self.relay(&pair, peer.as_ref());
             }
             self.disconnect(pair);
         }
     }
 
     /// Tries until the server is there, or the link ends.
-    fn find_server(&self) -> Option<OwnedFd> {
+    fn find_server(&self, former: &mut Option<Peer>) -> Option<OwnedFd> {
         loop {
+            if former.take_if(|former| former.has_ended()).is_some() {
+                self.tell_peer_ended();
+            }
             if !self.is_down.load(Ordering::Acquire)
                 && let Ok(outer) = channel::connect(&self.device.socket)
             {
@@ -257,12 +286,22 @@ impl Shared {
         }
     }
 
+    /// A process is connected; `peer` is the last one that was.
+    fn meet(&self, peer: &mut Option<Peer>, new: Option<Peer>) {
+        if let (Some(former), Some(new)) = (&*peer, &new)
+            && former.is_replaced_by(new)
+        {
+            self.tell_peer_ended();
+        }
+        *peer = new;
+    }
+
     /// Passes messages until the peer or the driver ends the connection.
-    fn relay(&self, pair: &Pair) {
+    fn relay(&self, pair: &Pair, peer: Option<&Peer>) {
         let mut connected = false;
         loop {
             let patience = (self.device.server && !connected).then_some(HANDSHAKE);
-            match pair.next(&self.end, patience) {
+            match pair.next(&self.end, peer.map(Peer::descriptor), patience) {
                 Event::FromPeer(message) => {
                     let kind = message.kind();
                     let expected = kind == Message::ACK || !connected;
@@ -295,6 +334,17 @@ impl Shared {
         }
         self.connected.store(true, Ordering::Release);
         self.tell();
+    }
+
+    /// The process that was connected has ended: waits until somebody has taken note, so that its
+    /// connections are not taken for those of the next.
+    fn tell_peer_ended(&self) {
+        self.peer_ended.store(true, Ordering::Release);
+        self.tell();
+        let deadline = Instant::now() + GRACE;
+        while self.peer_ended.load(Ordering::Acquire) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     fn tell(&self) {

@@ -75,18 +75,31 @@ pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
 }
 
-/// Waits for `fd`; false if the link ends.
-pub(super) fn wait(fd: &OwnedFd, end: &OwnedFd) -> bool {
+/// What a link thread without a connection has waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// Something connects.
+    Connection,
+    /// The process that was connected last has ended.
+    PeerEnded,
+    /// The link ends.
+    End,
+}
+
+/// Waits for a connection to `listener`, the end of the process behind `peer` or that of the link.
+pub(super) fn wait(listener: &OwnedFd, end: &OwnedFd, peer: Option<&OwnedFd>) -> Call {
     loop {
-        match readable([end, fd], None) {
-            [true, _] => return false,
-            [_, true] => return true,
+        // Without a process there is nothing in its place that comes first.
+        match readable([end, peer.unwrap_or(end), listener], None) {
+            [true, ..] => return Call::End,
+            [_, true, _] => return Call::PeerEnded,
+            [.., true] => return Call::Connection,
             _ => {}
         }
     }
 }
 
-/// Waits `time` for the end of the link.
+/// Waits `time` for the end of the link, or of a process.
 pub(super) fn ended(end: &OwnedFd, time: Duration) -> bool {
     readable([end], Some(time))[0]
 }
@@ -129,16 +142,24 @@ pub(super) struct Pair {
 pub(super) enum Event {
     FromPeer(Message),
     FromDriver(Message),
-    /// One end closed, patience ran out, or the link ends.
+    /// One end closed, patience ran out, or the link or the peer's process ends.
     Over,
 }
 
 impl Pair {
-    pub(super) fn next(&self, end: &OwnedFd, patience: Option<Duration>) -> Event {
-        let event = match readable([end, &self.inner, &self.outer], patience) {
+    /// The next message. `peer` is readable once the peer's process has ended, whose socket its
+    /// children may hold open.
+    pub(super) fn next(
+        &self,
+        end: &OwnedFd,
+        peer: Option<&OwnedFd>,
+        patience: Option<Duration>,
+    ) -> Event {
+        let fds = [end, &self.inner, &self.outer, peer.unwrap_or(end)];
+        let event = match readable(fds, patience) {
             [true, ..] => return Event::Over,
-            [_, true, _] => receive(&self.inner).map(Event::FromDriver),
-            [_, _, true] => receive(&self.outer).map(Event::FromPeer),
+            [_, true, ..] => receive(&self.inner).map(Event::FromDriver),
+            [_, _, true, _] => receive(&self.outer).map(Event::FromPeer),
             _ => return Event::Over,
         };
         event.unwrap_or(Event::Over)
