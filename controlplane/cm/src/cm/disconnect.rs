@@ -1,7 +1,7 @@
 //! The consumer's wishes at the end of a connection.
 
 use uroce_transport::Instant;
-use uroce_wire::cm::{Drep, Dreq, Message, PrivateData, RejectReason, SidrStatus};
+use uroce_wire::cm::{Drep, Dreq, Message, PrivateData, Rej, RejectReason, SidrStatus};
 
 use super::Cm;
 use crate::state::{Event, State};
@@ -53,6 +53,24 @@ impl Cm {
         if let Some((local_comm_id, remote_comm_id, remote_qpn)) = named {
             let dreq = Dreq { local_comm_id, remote_comm_id, remote_qpn, private_data };
             self.send_repeated(now, id, Message::Dreq(dreq));
+        }
+    }
+
+    /// The peer's process has ended and sends nothing any more, as another source than messages
+    /// says. The connection ends as if the process's system had said so for it: before it is
+    /// established with a rejection, afterwards with a disconnect. Nothing is sent. A question that
+    /// came is still answered.
+    pub fn peer_ended(&mut self, now: Instant, id: ConnId) {
+        let Some(state) = self.state(id) else { return };
+        match state {
+            State::Idle | State::TimeWait | State::SidrReqRcvd => {}
+            State::SidrReqSent => {
+                self.close(now, id, Event::RetriesExhausted, CloseReason::Unreachable);
+            }
+            _ => {
+                let rej = Rej { reason: RejectReason::CONSUMER, ..Rej::default() };
+                self.close(now, id, Event::RecvRej, CloseReason::Rejected(Box::new(rej)));
+            }
         }
     }
 

@@ -286,3 +286,32 @@ fn an_id_that_was_given_up_is_unknown_to_every_call() {
     assert_eq!(cm.load_alternate(now, id, path, PrivateData::default()), Err(CmError::UnknownId));
     assert!(cm.holds_qpn(Qpn::new(QPNS[0])), "packets may still be under way");
 }
+
+#[test]
+fn the_end_of_the_peers_process_ends_a_connection_in_every_step() {
+    let rejected = |event: &CmEvent| match event {
+        CmEvent::Closed(CloseReason::Rejected(rej)) => rej.reason == RejectReason::CONSUMER,
+        _ => false,
+    };
+    type Step = fn(&mut Pair) -> [ConnId; 2];
+    let asked: Step = |pair| {
+        let active = connect(pair);
+        pair.run_for(ms(1));
+        [active, request(pair).0]
+    };
+    for (step, held) in
+        [(asked, [false, false]), (answered, [true, true]), (established, [true; 2])]
+    {
+        for node in [0, 1] {
+            let mut pair = pair();
+            let ids = step(&mut pair);
+            let sent = pair.sent.as_ref().unwrap().len();
+            pair.nodes[node].peer_ended(pair.now, ids[node]);
+            pair.nodes[node].peer_ended(pair.now, ids[node]);
+            let events = pair.events(node);
+            assert!(rejected(&events[0].1), "{events:?}");
+            assert_eq!(pair.nodes[node].holds_qpn(Qpn::new(QPNS[node])), held[node]);
+            assert_eq!(pair.sent.as_ref().unwrap().len(), sent, "nothing is said to the dead");
+        }
+    }
+}
