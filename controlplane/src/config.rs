@@ -288,6 +288,12 @@ pub struct PortConfig {
     /// alternate path at once instead of after their retries. Default: true.
     #[serde(default = "text::yes")]
     pub migrate_on_link_down: bool,
+    /// The port is ACTIVE whether anything is at the other end of its link or not, as one at a
+    /// switch is: for a memif link between two processes that come and go. There is no PORT_ERR and
+    /// no PORT_ACTIVE; what is sent while nothing is there is lost; and when the process there ends,
+    /// connections to it do. Default: false; the link's state is the port's.
+    #[serde(default)]
+    pub always_active: bool,
     /// Ethernet address, unicast; default: the device's.
     #[serde(default, deserialize_with = "text::mac")]
     pub mac: Option<Mac>,
@@ -325,6 +331,7 @@ impl PortConfig {
             gateway: Vec::new(),
             routes: Vec::new(),
             migrate_on_link_down: true,
+            always_active: false,
             mac: None,
             twin: None,
             rx_descriptors: text::default_rx_descriptors(),

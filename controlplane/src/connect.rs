@@ -30,6 +30,7 @@ pub use param::{
     Agreed, AlternatePolicy, BindOptions, ConnParam, ConnQp, ConnectSpec, Datagrams, PathSpec,
     ResolvedPath,
 };
+pub use ports::is_own_node;
 pub use sink::CmSink;
 
 pub(crate) use around::Around;

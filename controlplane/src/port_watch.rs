@@ -139,12 +139,14 @@ impl Ports {
 /// What is to be done about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkChange {
-    /// It was up when first looked at.
+    /// It was up when first looked at, or the other end has come, which is no event of the port's.
     Found,
     /// It has come up.
     Up,
     /// It has gone down.
     Down,
+    /// The other end has gone, which is no matter of the port's: its state stays ACTIVE.
+    PeerLeft,
 }
 
 /// One port, watched.
@@ -155,6 +157,7 @@ pub(crate) struct PortWatch {
     follows_addresses: bool,
     follows_mac: bool,
     migrate_on_link_down: bool,
+    always_active: bool,
     /// What was heard last of the netdev, if there is one.
     netdev: Option<NetdevState>,
     /// Whether the link was up when last heard of.
@@ -169,6 +172,7 @@ impl PortWatch {
             follows_addresses: config.follows_addresses(),
             follows_mac: config.mac.is_none(),
             migrate_on_link_down: config.migrate_on_link_down,
+            always_active: config.always_active,
             netdev,
             up: None,
         }
@@ -179,9 +183,14 @@ impl PortWatch {
         self.migrate_on_link_down
     }
 
+    /// Whether the port's state is ACTIVE whatever is at the other end of its link.
+    pub(crate) fn is_always_active(&self) -> bool {
+        self.always_active
+    }
+
     /// Whether the port was up when last heard of.
     pub(crate) fn is_up(&self) -> bool {
-        self.up == Some(true)
+        self.always_active || self.up == Some(true)
     }
 
     /// Whether the netdev is up, if there is one.
@@ -193,6 +202,8 @@ impl PortWatch {
     pub(crate) fn set_link(&mut self, up: bool) -> Option<LinkChange> {
         match (self.up.replace(up), up) {
             (None, true) => Some(LinkChange::Found),
+            (Some(false), true) if self.always_active => Some(LinkChange::Found),
+            (Some(true), false) if self.always_active => Some(LinkChange::PeerLeft),
             (Some(false), true) => Some(LinkChange::Up),
             (Some(true), false) => Some(LinkChange::Down),
             _ => None,
@@ -280,6 +291,19 @@ mod tests {
         let mut late = PortWatch::new(&PortConfig::ring("x"), 1500, None);
         late.settle();
         assert_eq!(late.set_link(true), Some(LinkChange::Up));
+    }
+
+    #[test]
+    fn a_port_that_is_always_active_has_no_events_of_its_link() {
+        let config = PortConfig { always_active: true, ..PortConfig::ring("x") };
+        let mut watch = PortWatch::new(&config, 1500, None);
+        watch.settle();
+        for _ in 0..2 {
+            assert!(watch.is_up());
+            assert_eq!(watch.set_link(true), Some(LinkChange::Found));
+            assert_eq!(watch.set_link(true), None);
+            assert_eq!(watch.set_link(false), Some(LinkChange::PeerLeft));
+        }
     }
 
     #[test]

@@ -164,7 +164,9 @@ impl From<raw::CmError> for Errno {
     fn from(error: raw::CmError) -> Errno {
         match error {
             raw::CmError::AddressInUse(_) => Errno::EADDRINUSE,
-            raw::CmError::NoPortLeft | raw::CmError::NoSuchAddress(_) => Errno::EADDRNOTAVAIL,
+            raw::CmError::PortInUse(_)
+            | raw::CmError::NoPortLeft
+            | raw::CmError::NoSuchAddress(_) => Errno::EADDRNOTAVAIL,
             raw::CmError::Unreachable(_) => Errno::ENETUNREACH,
             raw::CmError::TooMany => Errno::ENOMEM,
             _ => Errno::EINVAL,

@@ -183,6 +183,17 @@ impl Device {
         }
     }
 
+    /// The address of the other end of this device's link, of the IP version of `like`, if another
+    /// process runs it: where both ends of a memif link are alternatives of one configuration, as
+    /// of the built-in one.
+    ///
+    /// # Errors
+    ///
+    /// Those of looking at that process's lock.
+    pub(crate) fn other_end(&self, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
+        process::lock()?.other_end(self.index, like)
+    }
+
     /// Whether its engine runs.
     pub(crate) fn is_started(&self) -> bool {
         process::lock().is_ok_and(|process| process.context(self.index).is_some())

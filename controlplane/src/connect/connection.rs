@@ -75,8 +75,10 @@ pub(super) struct OwnQp {
     pub(super) has_srq: bool,
     /// Its Modify QP is the driver's business.
     pub(super) is_driven: bool,
-    /// Not any more when it is in RTS.
+    /// When it is in RTS it is the application's, and not driven any more.
     pub(super) is_kept: bool,
+    /// It is stopped when the peer's process has ended, whether it is driven or not.
+    pub(super) stops_with_peer: bool,
 }
 
 #[derive(Debug)]
@@ -144,6 +146,15 @@ impl Connection {
     pub(super) fn hand_over(&mut self) {
         if let Some(own) = &mut self.qp {
             own.is_driven &= !own.is_kept;
+        }
+    }
+
+    /// The peer's process has ended: the QP is to be stopped with the connection, also one that was
+    /// handed over.
+    pub(super) fn take_back(&mut self) {
+        let is_in_use = matches!(self.stage, Stage::Replied | Stage::Established);
+        if let Some(own) = &mut self.qp {
+            own.is_driven |= own.stops_with_peer && is_in_use;
         }
     }
 }

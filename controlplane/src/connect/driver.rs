@@ -121,6 +121,9 @@ impl Driver {
             CmRequest::BeginListening { id, backlog, reply } => {
                 answer(&reply, self.begin_listening(id, backlog));
             }
+            CmRequest::IsHeard { space, to, reply } => {
+                answer(&reply, Ok(self.is_heard(space, to)));
+            }
             CmRequest::Resolve { channel, path, timeout, reply } => {
                 answer(&reply, self.resolve(channel, &path, timeout, around));
             }
@@ -295,9 +298,15 @@ impl Driver {
         around: &mut Around<'_>,
     ) -> Result<OwnQp, RequestError> {
         let own = match qp {
-            ConnQp::Foreign { qpn, qp_type, psn, has_srq } => {
-                OwnQp { qpn, qp_type, psn, has_srq, is_driven: false, is_kept: true }
-            }
+            ConnQp::Foreign { qpn, qp_type, psn, has_srq, stops_with_peer } => OwnQp {
+                qpn,
+                qp_type,
+                psn,
+                has_srq,
+                is_driven: false,
+                is_kept: true,
+                stops_with_peer,
+            },
             ConnQp::Driven(qpn) | ConnQp::Begun(qpn) => {
                 let info = around.query_qp(qpn)?;
                 let is_fresh = matches!(info.attr.state, QpState::Reset | QpState::Init);
@@ -306,7 +315,8 @@ impl Driver {
                 }
                 let (qp_type, has_srq) = (info.qp_type, info.has_srq);
                 let (psn, is_kept) = (Psn::default(), matches!(qp, ConnQp::Begun(_)));
-                OwnQp { qpn, qp_type, psn, has_srq, is_driven: true, is_kept }
+                let (is_driven, stops_with_peer) = (true, true);
+                OwnQp { qpn, qp_type, psn, has_srq, is_driven, is_kept, stops_with_peer }
             }
         };
         let fits = match space {

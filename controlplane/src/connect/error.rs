@@ -13,9 +13,12 @@ pub enum CmError {
     /// No listener or connection has this id (any more).
     #[error("no connection {0:?}")]
     UnknownId(CmId),
-    /// Somebody listens there.
+    /// Another id is bound to this very address.
     #[error("address {0} is in use")]
     AddressInUse(SocketAddr),
+    /// Another id has the port, and one of the two has it at all addresses.
+    #[error("the port of {0} is in use at another address, and one of both is all addresses")]
+    PortInUse(SocketAddr),
     /// Every port of the ephemeral range is listened on.
     #[error("no port is left")]
     NoPortLeft,

@@ -104,6 +104,8 @@ pub enum ConnQp {
         psn: Psn,
         /// Its receives come from an SRQ.
         has_srq: bool,
+        /// It goes to ERR when the peer's process is known to have ended, as the others do.
+        stops_with_peer: bool,
     },
 }
 
@@ -112,7 +114,7 @@ pub enum ConnQp {
 pub struct PathSpec {
     /// Our address; `None` is one on the way to the peer.
     pub source: Option<IpAddr>,
-    /// The peer's address.
+    /// The peer's address. A loopback or unspecified one is the device itself.
     pub destination: IpAddr,
     /// DSCP and ECN, flow label, hop limit, service level and static rate. Its addresses are of no
     /// meaning.
@@ -207,10 +209,12 @@ pub struct ResolvedPath {
 /// How an address and port may be shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BindOptions {
-    /// Others who say the same may have it too, as long as nobody listens.
+    /// Others with this option may have the address as well. One that is to listen has to be the
+    /// only one, and stays so.
     pub reuse: bool,
-    /// IPv6's wildcard is not IPv4's too.
-    pub v6_only: bool,
+    /// Whether a wildcard is of its own IP version only. Default: that of IPv4 is, that of IPv6 is
+    /// IPv4's as well.
+    pub one_version: Option<bool>,
 }
 
 /// A UD QP that was asked for by port.

@@ -1,8 +1,9 @@
 //! Port numbers: who has which, and who hears a request.
 //!
 //! Invariants
-//! - Two ids of a port space have the same address and port only if both allow it, and at most one
-//!   of them listens.
+//! - Two ids of a port space have the same address and port only if both allow it, and neither
+//!   listens.
+//! - A loopback address is as wide as the unspecified one: no port has it, all are meant.
 //! - A port that is handed out to who asks for none is one that nobody has.
 //!
 //! Not here: service ids (`uroce-wire`), backlogs (the driver's and the CM's).
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use super::{BindOptions, CmId, PortSpace};
+use super::{BindOptions, CmError, CmId, PortSpace};
 
 /// Ports for those who ask for none, the range that Linux takes them from.
 pub(super) const EPHEMERAL: RangeInclusive<u16> = 32768..=60999;
@@ -28,7 +29,10 @@ pub(super) struct Ports {
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     ip: IpAddr,
-    options: BindOptions,
+    /// Shares its address with others for which this is true as well; not once it listens.
+    reuse: bool,
+    /// Stands for addresses of its own IP version only.
+    one_version: bool,
     id: CmId,
     listens: bool,
 }
@@ -40,40 +44,52 @@ impl Ports {
         Ports { bound: BTreeMap::new(), next: EPHEMERAL.start() + (seed % count) as u16 }
     }
 
-    /// Gives `id` the address; port 0 is one that nobody has. Gives the port, or `None` where it, or
-    /// every one, is taken.
+    /// Gives `id` the address; port 0 is one that no id has. Gives the port.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bound::check`], and [`CmError::NoPortLeft`].
     pub(super) fn bind(
         &mut self,
         space: PortSpace,
         address: SocketAddr,
         options: BindOptions,
         id: CmId,
-    ) -> Option<u16> {
+    ) -> Result<u16, CmError> {
         let port = match address.port() {
-            0 => self.free(space)?,
+            0 => self.free(space).ok_or(CmError::NoPortLeft)?,
             port => port,
         };
-        let new = Bound { ip: address.ip(), options, id, listens: false };
-        let bound = self.bound.entry((space, port)).or_default();
-        let may_share = |other: &Bound| other.options.reuse && options.reuse && !other.listens;
-        if bound.iter().any(|other| other.overlaps(&new) && !may_share(other)) {
-            return None;
+        let (ip, reuse) = (address.ip(), options.reuse);
+        let one_version = options.one_version.unwrap_or(ip.is_ipv4());
+        let new = Bound { ip, reuse, one_version, id, listens: false };
+        if let Some(others) = self.bound.get(&(space, port)) {
+            others.iter().try_for_each(|other| new.check(other, port))?;
         }
-        bound.push(new);
-        Some(port)
+        self.bound.entry((space, port)).or_default().push(new);
+        Ok(port)
     }
 
-    /// Has `id` hear requests at its port, unless another id does at the same address. Gives
-    /// whether it is the first there.
-    pub(super) fn listen(&mut self, space: PortSpace, port: u16, id: CmId) -> Option<bool> {
-        let bound = self.bound.get_mut(&(space, port))?;
-        let own = *bound.iter().find(|bound| bound.id == id)?;
-        if bound.iter().any(|other| other.listens && other.overlaps(&own)) {
-            return None;
-        }
+    /// Has `id` hear requests at its port: from now on it shares its address with no other. Gives
+    /// whether it is the first to listen there.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::UnknownId`], and those of [`Bound::check`] where the id has shared it.
+    pub(super) fn listen(
+        &mut self,
+        space: PortSpace,
+        port: u16,
+        id: CmId,
+    ) -> Result<bool, CmError> {
+        let bound = self.bound.get_mut(&(space, port)).ok_or(CmError::UnknownId(id))?;
+        let at = bound.iter().position(|bound| bound.id == id).ok_or(CmError::UnknownId(id))?;
+        let alone = Bound { reuse: false, ..bound[at] };
+        let mut others = bound.iter().filter(|other| other.id != id);
+        others.try_for_each(|other| alone.check(other, port))?;
         let is_first = !bound.iter().any(|other| other.listens);
-        bound.iter_mut().filter(|bound| bound.id == id).for_each(|bound| bound.listens = true);
-        Some(is_first)
+        bound[at] = Bound { listens: true, ..alone };
+        Ok(is_first)
     }
 
     /// Takes an id's address away. Says whether others listen at its port space and port.
@@ -109,18 +125,41 @@ impl Ports {
 }
 
 impl Bound {
-    /// Is the other's address one of these? IPv6's wildcard is IPv4's, too, as on Linux, unless it
-    /// is to be IPv6's only.
-    fn covers(&self, ip: IpAddr) -> bool {
-        let is_wide = self.ip.is_unspecified()
-            && (self.ip.is_ipv4() == ip.is_ipv4() || (self.ip.is_ipv6() && !self.options.v6_only));
-        self.ip == ip || is_wide
+    /// Whether it stands for more than one address.
+    fn is_wide(&self) -> bool {
+        is_own_node(self.ip)
     }
 
-    /// Can one address be both?
-    fn overlaps(&self, other: &Bound) -> bool {
-        self.covers(other.ip) || other.covers(self.ip)
+    /// Whether requests to that address are for this one.
+    fn covers(&self, ip: IpAddr) -> bool {
+        let is_of_version = self.ip.is_ipv4() == ip.is_ipv4() || !self.one_version;
+        self.ip == ip || (self.is_wide() && is_of_version)
     }
+
+    /// Whether it may have its address beside another that has the same port, as Linux's `rdma_cm`
+    /// decides it: addresses of both versions exclude each other too, unless both are of one.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::PortInUse`] where one of both is wide, else [`CmError::AddressInUse`].
+    fn check(&self, other: &Bound, port: u16) -> Result<(), CmError> {
+        let shares = self.reuse && other.reuse;
+        let is_apart = self.ip.is_ipv4() != other.ip.is_ipv4();
+        if shares || (is_apart && self.one_version && other.one_version) {
+            return Ok(());
+        }
+        let address = SocketAddr::new(self.ip, port);
+        if self.is_wide() || other.is_wide() {
+            return Err(CmError::PortInUse(address));
+        }
+        if self.ip == other.ip { Err(CmError::AddressInUse(address)) } else { Ok(()) }
+    }
+}
+
+/// Whether an address stands for the node itself without naming an address of its own: a loopback
+/// address, or the unspecified one.
+pub fn is_own_node(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
 }
 
 #[cfg(test)]
@@ -136,10 +175,24 @@ mod tests {
         CmId(number)
     }
 
-    const NONE: BindOptions = BindOptions { reuse: false, v6_only: false };
+    const NONE: BindOptions = BindOptions { reuse: false, one_version: None };
+    const REUSE: BindOptions = BindOptions { reuse: true, one_version: None };
+
+    fn in_use(address: &str) -> CmError {
+        CmError::AddressInUse(at(address))
+    }
+
+    fn port_in_use(address: &str) -> CmError {
+        CmError::PortInUse(at(address))
+    }
 
     /// Binds and listens.
-    fn take(ports: &mut Ports, space: PortSpace, address: &str, number: u64) -> Option<u16> {
+    fn take(
+        ports: &mut Ports,
+        space: PortSpace,
+        address: &str,
+        number: u64,
+    ) -> Result<u16, CmError> {
         let port = ports.bind(space, at(address), NONE, id(number))?;
         ports.listen(space, port, id(number)).map(|_| port)
     }
@@ -147,28 +200,58 @@ mod tests {
     #[test]
     fn an_address_in_use_is_refused_and_free_again_when_released() {
         let mut ports = Ports::new(0);
-        assert_eq!(take(&mut ports, Tcp, "192.0.2.1:7471", 1), Some(7471));
-        for taken in ["192.0.2.1:7471", "0.0.0.0:7471", "[::]:7471"] {
-            assert_eq!(take(&mut ports, Tcp, taken, 2), None, "{taken}");
+        assert_eq!(take(&mut ports, Tcp, "192.0.2.1:7471", 1), Ok(7471));
+        let taken = "192.0.2.1:7471";
+        assert_eq!(take(&mut ports, Tcp, taken, 2), Err(in_use(taken)));
+        for taken in ["0.0.0.0:7471", "[::]:7471", "127.0.0.1:7471", "[::1]:7471"] {
+            assert_eq!(take(&mut ports, Tcp, taken, 2), Err(port_in_use(taken)));
         }
-        assert_eq!(take(&mut ports, Tcp, "192.0.2.2:7471", 3), Some(7471));
-        assert_eq!(take(&mut ports, Udp, "192.0.2.1:7471", 4), Some(7471));
+        assert_eq!(take(&mut ports, Tcp, "192.0.2.2:7471", 3), Ok(7471));
+        assert_eq!(take(&mut ports, Udp, "192.0.2.1:7471", 4), Ok(7471));
         assert!(ports.release(Tcp, 7471, id(1)), "192.0.2.2 is left");
-        assert_eq!(take(&mut ports, Tcp, "192.0.2.1:7471", 5), Some(7471));
+        assert_eq!(take(&mut ports, Tcp, "192.0.2.1:7471", 5), Ok(7471));
     }
 
     #[test]
     fn a_wildcard_hears_its_version_and_that_of_ipv6_both() {
         let mut ports = Ports::new(0);
-        take(&mut ports, Tcp, "0.0.0.0:1", 1);
+        take(&mut ports, Tcp, "0.0.0.0:1", 1).unwrap();
         assert_eq!(ports.listener(Tcp, at("192.0.2.1:1")), Some(id(1)));
         assert_eq!(ports.listener(Tcp, at("[2001:db8::1]:1")), None);
-        take(&mut ports, Tcp, "[::]:2", 2);
+        take(&mut ports, Tcp, "[::]:2", 2).unwrap();
         assert_eq!(ports.listener(Tcp, at("192.0.2.1:2")), Some(id(2)));
         assert_eq!(ports.listener(Tcp, at("[2001:db8::1]:2")), Some(id(2)));
         assert_eq!(ports.listener(Udp, at("192.0.2.1:2")), None);
-        // IPv6 without its wildcard leaves IPv4's alone.
-        assert_eq!(take(&mut ports, Tcp, "[2001:db8::1]:1", 3), Some(1));
+    }
+
+    #[test]
+    fn a_loopback_address_is_a_wildcard() {
+        for (own, v6) in [("127.0.0.1:1", false), ("127.9.9.9:1", false), ("[::1]:1", true)] {
+            let mut ports = Ports::new(0);
+            take(&mut ports, Tcp, own, 1).unwrap();
+            assert_eq!(ports.listener(Tcp, at("192.0.2.1:1")), Some(id(1)), "{own}");
+            assert_eq!(ports.listener(Tcp, at("127.0.0.1:1")), Some(id(1)), "{own}");
+            assert_eq!(ports.listener(Tcp, at("[2001:db8::1]:1")), v6.then_some(id(1)), "{own}");
+            for taken in ["0.0.0.0:1", "127.0.0.1:1", "192.0.2.1:1"] {
+                assert_eq!(take(&mut ports, Tcp, taken, 2), Err(port_in_use(taken)), "{own}");
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_both_versions_are_beside_each_other_where_each_is_of_one() {
+        let mut ports = Ports::new(0);
+        let one = BindOptions { reuse: false, one_version: Some(true) };
+        take(&mut ports, Tcp, "0.0.0.0:1", 1).unwrap();
+        let v6 = "[2001:db8::1]:1";
+        assert_eq!(ports.bind(Tcp, at(v6), NONE, id(2)), Err(port_in_use(v6)));
+        assert_eq!(ports.bind(Tcp, at(v6), one, id(2)), Ok(1));
+        take(&mut ports, Tcp, "192.0.2.1:2", 3).unwrap();
+        assert_eq!(take(&mut ports, Tcp, "[2001:db8::1]:2", 4), Ok(2));
+        let both = BindOptions { reuse: false, one_version: Some(false) };
+        assert_eq!(ports.bind(Tcp, at("0.0.0.0:3"), both, id(5)), Ok(3));
+        assert_eq!(ports.listen(Tcp, 3, id(5)), Ok(true));
+        assert_eq!(ports.listener(Tcp, at("[2001:db8::1]:3")), Some(id(5)));
     }
 
     #[test]
@@ -179,34 +262,37 @@ mod tests {
             let port = take(&mut ports, Tcp, "0.0.0.0:0", number).unwrap();
             assert!(EPHEMERAL.contains(&port) && seen.insert(port));
         }
-        assert_eq!(take(&mut ports, Tcp, "0.0.0.0:0", 0), None);
-        assert!(take(&mut ports, Udp, "0.0.0.0:0", 0).is_some());
+        assert_eq!(take(&mut ports, Tcp, "0.0.0.0:0", 0), Err(CmError::NoPortLeft));
+        assert!(take(&mut ports, Udp, "0.0.0.0:0", 0).is_ok());
     }
 
     #[test]
-    fn an_address_is_shared_by_those_who_say_so_and_heard_by_one() {
+    fn an_address_is_shared_by_those_who_say_so_until_one_listens() {
         let mut ports = Ports::new(0);
-        let reuse = BindOptions { reuse: true, v6_only: false };
-        assert_eq!(ports.bind(Tcp, at("0.0.0.0:1"), reuse, id(1)), Some(1));
-        assert_eq!(ports.bind(Tcp, at("0.0.0.0:1"), NONE, id(2)), None);
-        assert_eq!(ports.bind(Tcp, at("0.0.0.0:1"), reuse, id(3)), Some(1));
-        assert_eq!(ports.listener(Tcp, at("192.0.2.1:1")), None, "nobody listens yet");
-        assert_eq!(ports.listen(Tcp, 1, id(3)), Some(true));
-        assert_eq!(ports.listen(Tcp, 1, id(1)), None);
-        assert_eq!(ports.bind(Tcp, at("192.0.2.1:1"), reuse, id(4)), None);
-        assert_eq!(ports.listener(Tcp, at("192.0.2.1:1")), Some(id(3)));
-        assert!(!ports.release(Tcp, 1, id(3)), "who is left does not listen");
-        assert_eq!(ports.listen(Tcp, 1, id(1)), Some(true));
+        let (any, own) = ("0.0.0.0:1", "192.0.2.1:1");
+        assert_eq!(ports.bind(Tcp, at(any), REUSE, id(1)), Ok(1));
+        assert_eq!(ports.bind(Tcp, at(any), NONE, id(2)), Err(port_in_use(any)));
+        assert_eq!(ports.bind(Tcp, at(own), REUSE, id(3)), Ok(1));
+        assert_eq!(ports.bind(Tcp, at(own), REUSE, id(4)), Ok(1));
+        assert_eq!(ports.listener(Tcp, at(own)), None, "nothing listens yet");
+        assert_eq!(ports.listen(Tcp, 1, id(1)), Err(port_in_use(any)));
+        ports.release(Tcp, 1, id(1));
+        assert_eq!(ports.listen(Tcp, 1, id(3)), Err(in_use(own)));
+        ports.release(Tcp, 1, id(4));
+        assert_eq!(ports.listen(Tcp, 1, id(3)), Ok(true));
+        assert_eq!(ports.bind(Tcp, at(own), REUSE, id(5)), Err(in_use(own)));
+        assert_eq!(ports.listener(Tcp, at(own)), Some(id(3)));
+        assert!(!ports.release(Tcp, 1, id(3)), "nothing is left");
     }
 
     #[test]
     fn a_wildcard_of_ipv6_only_leaves_ipv4_alone() {
         let mut ports = Ports::new(0);
-        let v6_only = BindOptions { reuse: false, v6_only: true };
-        assert_eq!(ports.bind(Tcp, at("[::]:1"), v6_only, id(1)), Some(1));
-        assert_eq!(ports.listen(Tcp, 1, id(1)), Some(true));
+        let v6_only = BindOptions { reuse: false, one_version: Some(true) };
+        assert_eq!(ports.bind(Tcp, at("[::]:1"), v6_only, id(1)), Ok(1));
+        assert_eq!(ports.listen(Tcp, 1, id(1)), Ok(true));
         assert_eq!(ports.listener(Tcp, at("192.0.2.1:1")), None);
-        assert_eq!(ports.bind(Tcp, at("0.0.0.0:1"), NONE, id(2)), Some(1));
-        assert_eq!(ports.listen(Tcp, 1, id(2)), Some(false));
+        assert_eq!(ports.bind(Tcp, at("0.0.0.0:1"), NONE, id(2)), Ok(1));
+        assert_eq!(ports.listen(Tcp, 1, id(2)), Ok(false));
     }
 }

@@ -23,6 +23,11 @@ pub(crate) enum CmRequest {
         backlog: u32,
         reply: Reply<()>,
     },
+    IsHeard {
+        space: PortSpace,
+        to: SocketAddr,
+        reply: Reply<bool>,
+    },
     Resolve {
         channel: Arc<dyn CmSink>,
         path: Box<PathSpec>,

@@ -2,12 +2,14 @@
 //!
 //! Not here: the next hop's Ethernet address ([`crate::path`]).
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use uroce_wire::Gid;
 
-use super::PathSpec;
+use super::{PathSpec, is_own_node};
 use crate::path::neighbour::Neighbours;
+use crate::path::prefix::is_link_local;
 use crate::path::source::Source;
 use crate::path::{AddressVector, PathError};
 use crate::port_watch::Ports;
@@ -28,9 +30,29 @@ impl Way {
     }
 }
 
-/// The way that `spec` names or, where it names no source, the best that the ports have.
+/// The way that `spec` names or, where it names no source, the best that the ports have. A loopback
+/// or unspecified destination is the device itself.
 pub(super) fn choose(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
-    Ok(way(ports, spec, ports.source_for(spec.destination, named_source(spec))?))
+    let source = named_source(spec);
+    let destination = match is_own_node(spec.destination) {
+        true => source.or_else(|| own_address(ports, spec.destination)),
+        false => None,
+    };
+    let spec = PathSpec { destination: destination.unwrap_or(spec.destination), ..*spec };
+    Ok(way(ports, &spec, ports.source_for(spec.destination, source)?))
+}
+
+/// An address of the device's own, rather one of the IP version of `like`, then of a port that is
+/// up, then one that means something beyond its link; then the first.
+fn own_address(ports: &Ports, like: IpAddr) -> Option<IpAddr> {
+    let all = ports.neighbours.iter().zip(&ports.watches).flat_map(|(neighbours, watch)| {
+        let own = neighbours.routes().own().prefixes();
+        own.map(|own| (own.address(), watch.is_up()))
+    });
+    let ranked = all.zip(0..).map(|((ip, is_up), order)| {
+        ((ip.is_ipv4() == like.is_ipv4(), is_up, !is_link_local(ip), Reverse(order)), ip)
+    });
+    ranked.max().map(|(_, ip)| ip)
 }
 
 /// The same to a multicast group.
@@ -39,7 +61,7 @@ pub(super) fn choose_for_group(ports: &Ports, spec: &PathSpec) -> Result<Way, Pa
 }
 
 fn named_source(spec: &PathSpec) -> Option<IpAddr> {
-    spec.source.filter(|source| !source.is_unspecified())
+    spec.source.filter(|source| !is_own_node(*source))
 }
 
 fn way(ports: &Ports, spec: &PathSpec, source: Source) -> Way {

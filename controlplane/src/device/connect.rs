@@ -16,8 +16,8 @@ use crate::connect::{
 use crate::request::{Reply, Request, RequestError};
 
 impl Device {
-    /// Has an address of the device and a port, or all addresses with an unspecified one; port 0 is
-    /// one that nobody has. Nobody is heard there before [`cm_begin_listening`](Self::cm_begin_listening).
+    /// Has an address of the device and a port, or all addresses with an unspecified or a loopback
+    /// one; port 0 is one that nobody has. Nobody is heard there before [`cm_begin_listening`](Self::cm_begin_listening).
     ///
     /// # Errors
     ///
@@ -43,6 +43,15 @@ impl Device {
         self.cm(|reply| CmRequest::BeginListening { id, backlog, reply })
     }
 
+    /// Whether something listens on this device for requests to that address and port.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn cm_is_heard(&self, space: PortSpace, to: SocketAddr) -> Result<bool, RequestError> {
+        self.cm(|reply| CmRequest::IsHeard { space, to, reply })
+    }
+
     /// Looks the way to an address up: our port and address, the next hop's Ethernet address. Ends
     /// in [`AddressResolved`](crate::connect::CmEventKind::AddressResolved), or, at the latest when
     /// the time is over, in [`AddressError`](crate::connect::CmEventKind::AddressError); the id is
@@ -62,7 +71,7 @@ impl Device {
         self.cm(|reply| CmRequest::Resolve { channel, path, timeout, reply })
     }
 
-    /// Listens at an address of the device, or at all with an unspecified one; IPv6's unspecified
+    /// Listens at an address of the device, or at all with an unspecified or loopback one; IPv6's unspecified
     /// address hears IPv4, too. Port 0 is one that is free. Up to `backlog` requests wait to be
     /// accepted; further ones are rejected.
     ///

@@ -12,6 +12,8 @@ use crate::request::RequestError;
 
 /// Packets to QP 1 taken before anything else is looked at.
 const MADS: usize = 64;
+/// How often so many are taken of a process that has ended: more than wait at once.
+const LAST_WORDS: usize = 64;
 /// How long a device that closes waits for its peers to have heard of it.
 const FAREWELL: Duration = Duration::from_millis(50);
 
@@ -54,6 +56,20 @@ impl Thread {
         let now = self.now();
         let (driver, mut around) = self.split(now);
         driver.serve(request, &mut around);
+    }
+
+    /// The process at the other end of a port's link has ended: what it has said still counts, its
+    /// connections end.
+    pub(super) fn end_connections_of_peer(&mut self, port: u8) {
+        let now = self.now();
+        for _ in 0..LAST_WORDS {
+            if !self.take_mads(now) {
+                break;
+            }
+        }
+        self.take_notices(now);
+        let (driver, mut around) = self.split(now);
+        driver.peer_ended(port, &mut around);
     }
 
     /// Destroy QP. A connection that has it ends.

@@ -28,6 +28,11 @@ impl Thread {
                 self.link_changed(port, change);
             }
         }
+        while let Some(port) = self.control.next_ended_peer() {
+            if self.ports.watch(port).is_always_active() {
+                self.end_connections_of_peer(port);
+            }
+        }
     }
 
     /// The netdev behind a port is like this now: the port follows.
@@ -54,6 +59,7 @@ impl Thread {
     fn link_changed(&mut self, port: u8, change: LinkChange) {
         match change {
             LinkChange::Found => self.announce(port),
+            LinkChange::PeerLeft => self.forget_neighbours(port),
             LinkChange::Up => {
                 self.announce(port);
                 self.raise(port, EventKind::PortActive);
@@ -64,11 +70,15 @@ impl Thread {
                     self.migrate(port);
                 }
                 self.counts.link_downed += 1;
-                let now = self.now();
-                self.ports.neighbours[usize::from(port) - 1].link_down(now);
+                self.forget_neighbours(port);
                 self.raise(port, EventKind::PortErr);
             }
         }
+    }
+
+    fn forget_neighbours(&mut self, port: u8) {
+        let now = self.now();
+        self.ports.neighbours[usize::from(port) - 1].link_down(now);
     }
 
     fn migrate(&mut self, port: u8) {

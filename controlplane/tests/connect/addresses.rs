@@ -1,5 +1,6 @@
 //! Addresses: those that are looked up, and those that are had before anybody listens.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use uroce_controlplane::connect::{
@@ -91,4 +92,47 @@ fn who_accepts_may_have_a_timeout_of_its_own() {
     assert!(matches!(right.kind(passive), CmEventKind::Established { .. }));
     let timeouts = (left.attr(one.qp.qpn).timeout, right.attr(other.qp.qpn).timeout);
     assert_eq!(timeouts, (11, 21));
+}
+
+#[test]
+fn the_node_itself_is_meant_by_loopback_and_unspecified_addresses() {
+    for (node, listens) in [("127.0.0.1", "0.0.0.0"), ("0.0.0.0", "127.0.0.1")] {
+        let (left, _right) = nodes();
+        let (one, other) = (left.end(), left.end());
+        let (ip, at): (IpAddr, IpAddr) = (node.parse().unwrap(), listens.parse().unwrap());
+        let id = left.device.cm_resolve(&left.channel, PathSpec::to(ip), SOON).unwrap();
+        let CmEventKind::AddressResolved(path) = left.kind(id) else { panic!() };
+        let own = left.socket(PORT);
+        assert_eq!((path.source, path.vector.dgid.to_ip()), (own.ip(), own.ip()));
+
+        let heard = || left.device.cm_is_heard(PortSpace::Tcp, own).unwrap();
+        assert!(!heard());
+        let at = SocketAddr::new(at, PORT);
+        let (listener, got) =
+            left.device.cm_listen(&left.channel, PortSpace::Tcp, at, 1).expect("it is free");
+        assert_eq!(got, at);
+        assert!(heard());
+        let spec = ConnectSpec::new(one.qp.qpn, SocketAddr::new(ip, PORT));
+        let active = left.connect_with(spec);
+        let (passive, request) = left.request();
+        assert_eq!((request.listener, request.local, request.peer.ip()), (listener, own, own.ip()));
+        left.accept(passive, &other);
+        for _ in 0..2 {
+            let event = left.event();
+            assert!(matches!(event.kind, CmEventKind::Established { .. }), "{event:?}");
+            assert!([active, passive].contains(&event.id));
+        }
+    }
+}
+
+#[test]
+fn a_node_without_an_address_of_the_version_is_reached_by_the_one_that_it_has() {
+    let (left, _right) = nodes();
+    let id = left.device.cm_resolve(&left.channel, PathSpec::to("::1".parse().unwrap()), SOON);
+    let CmEventKind::AddressResolved(path) = left.kind(id.unwrap()) else { panic!() };
+    assert_eq!(path.source, left.socket(1).ip());
+    let source = Some("127.0.0.1".parse().unwrap());
+    let spec = PathSpec { source, ..PathSpec::to(left.socket(1).ip()) };
+    let id = left.device.cm_resolve(&left.channel, spec, SOON).unwrap();
+    assert!(matches!(left.kind(id), CmEventKind::AddressResolved(_)));
 }

@@ -159,7 +159,8 @@ fn no_alternate_path_is_agreed_to_for_a_qp_that_the_connection_leaves_alone() {
     let active = left.connect_with(ConnectSpec { path, alternate: Some(second_path()), ..spec });
     let (passive, _) = right.request();
     let (qpn, psn) = (other.qp.qpn, Psn::new(9));
-    let foreign = ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false };
+    let foreign =
+        ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false, stops_with_peer: false };
     right.device.cm_accept(passive, foreign, ConnParam::default()).unwrap();
     for (node, id) in [(&left, active), (&right, passive)] {
         assert!(matches!(node.kind(id), CmEventKind::Established { .. }));

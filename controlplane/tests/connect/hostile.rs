@@ -254,7 +254,13 @@ fn strangers_that_are_accepted_are_asked_for_a_bounded_number_at_a_time() {
         stranger_end.send(&frame(stranger(number), GSI_QKEY, &request(number)));
         let (id, _) = left.request();
         let (qpn, psn) = (Qpn::new(0x10_0000 + number), Psn::new(number));
-        let foreign = ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false };
+        let foreign = ConnQp::Foreign {
+            qpn,
+            qp_type: QpType::Rc,
+            psn,
+            has_srq: false,
+            stops_with_peer: false,
+        };
         left.device.cm_accept(id, foreign, ConnParam::default()).unwrap();
     }
     eventually(|| {

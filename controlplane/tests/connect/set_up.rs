@@ -144,7 +144,8 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
     left.device.modify_qp(one.qp.qpn, &init, None, None).unwrap();
     let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
     let (qpn, psn) = (one.qp.qpn, Psn::new(77));
-    let foreign = ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false };
+    let foreign =
+        ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false, stops_with_peer: false };
     spec.qp = Some(foreign);
     let active = left.connect_with(spec);
     let (passive, _) = right.request();
@@ -366,7 +367,13 @@ fn an_application_may_take_its_time_to_get_its_qp_ready() {
     right.listen();
     let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
     let (qpn, psn) = (one.qp.qpn, Psn::new(77));
-    spec.qp = Some(ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false });
+    spec.qp = Some(ConnQp::Foreign {
+        qpn,
+        qp_type: QpType::Rc,
+        psn,
+        has_srq: false,
+        stops_with_peer: false,
+    });
     let active = left.connect_with(spec);
     let (passive, _) = right.request();
     right.accept(passive, &other);

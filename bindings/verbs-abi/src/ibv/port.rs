@@ -62,14 +62,18 @@ pub(crate) fn gid_table_len(port: &PortAttr) -> usize {
 /// Whether frames can pass, and the rate in Mb/s if that is known.
 ///
 /// A device that is not started has nothing to tell, and its port is up: programs look before they
-/// start it. The same holds for a memif port whose peer is not there yet: who is to wait for a peer
-/// must not be told that it cannot come.
+/// start it. A memif port is up as well while no peer is there, whether its configuration says so
+/// ([`PortConfig::always_active`]) or not: a program that is to wait for a peer must not be told
+/// that none can come.
 fn link(device: &'static Device, port: &PortAttr) -> Result<(bool, Option<u32>), Errno> {
     if !device.is_started() {
         return Ok((true, None));
     }
     let link = device.context()?.port_status(port.number)?.link;
-    let waits = || config(device, port.number).is_ok_and(|port| is_memif(&port.ethdev));
+    let waits = || {
+        let config = config(device, port.number);
+        config.is_ok_and(|port| port.always_active || is_memif(&port.ethdev))
+    };
     Ok((link.up || waits(), link.speed_mbps))
 }
 

@@ -1,6 +1,6 @@
 //! Addresses and paths as C has them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use uroce::cm::raw::ResolvedPath;
 use uroce::{AddressVector, Gid, PathMtu};
@@ -36,14 +36,36 @@ pub(crate) unsafe fn read(pointer: *const sockaddr) -> Result<SocketAddr, Errno>
         libc::AF_INET6 => {
             // SAFETY: as above.
             let address = unsafe { entry::read(pointer.cast::<libc::sockaddr_in6>()) }?;
-            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr).to_canonical();
-            Ok(SocketAddr::new(ip, u16::from_be(address.sin6_port)))
+            let (ip, port) =
+                (Ipv6Addr::from(address.sin6_addr.s6_addr), u16::from_be(address.sin6_port));
+            Ok(match ip.to_canonical() {
+                IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into(),
+                v4 => SocketAddr::new(v4, port),
+            })
         }
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// The same as C has it.
+/// The link that an address is on, for one that means something on its own link only; else 0.
+pub(crate) fn scope(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    }
+}
+
+/// The address with a link beside it, if it is one that needs a link.
+pub(crate) fn with_scope(address: SocketAddr, scope: u32) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            SocketAddrV6::new(*v6.ip(), v6.port(), 0, scope).into()
+        }
+        other => other,
+    }
+}
+
+/// An IP address and port as C has them.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: a C structure of numbers.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -65,7 +87,7 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
                 sin6_port: address.port().to_be(),
                 sin6_flowinfo: 0,
                 sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
-                sin6_scope_id: 0,
+                sin6_scope_id: scope(address),
             };
             // SAFETY: as above.
             unsafe { place.cast::<libc::sockaddr_in6>().write(address) };
@@ -121,7 +143,7 @@ mod tests {
 
     #[test]
     fn addresses_come_back_as_they_were_written() {
-        for text in ["192.0.2.1:7471", "[2001:db8::1]:1"] {
+        for text in ["192.0.2.1:7471", "[2001:db8::1]:1", "[fe80::1%7]:1"] {
             let address: SocketAddr = text.parse().unwrap();
             let storage = storage(address);
             // SAFETY: a whole address.

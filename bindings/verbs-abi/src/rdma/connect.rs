@@ -11,7 +11,7 @@ use uroce::{AccessFlags, QpType, Qpn, RequestError};
 
 use super::attr::LINUX_RNR_TIMER;
 use super::id::{self, Id, Stage, State};
-use super::{qp, sync};
+use super::{qp, resolve, sync};
 use crate::abi::{IBV_EVENT_COMM_EST, ibv_event_type, rdma_cm_id, rdma_conn_param};
 use crate::entry;
 use crate::errno::Errno;
@@ -112,7 +112,7 @@ fn conn_qp(
     }
     let qp_type = if id.space == PortSpace::Udp { QpType::Ud } else { QpType::Rc };
     let (qpn, has_srq) = (Qpn::new(param.qp_num), param.srq != 0);
-    Ok(ConnQp::Foreign { qpn, qp_type, psn: id.psn, has_srq })
+    Ok(ConnQp::Foreign { qpn, qp_type, psn: id.psn, has_srq, stops_with_peer: false })
 }
 
 /// # Safety
@@ -123,8 +123,7 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
     if state.stage != Stage::RouteResolved {
         return Err(Errno::EINVAL);
     }
-    let parts = (state.device, state.path, state.local, state.peer);
-    let (Some(device), Some(path), Some(local), Some(peer)) = parts else {
+    let (Some(device), Some(local), Some(peer)) = (state.device, state.local, state.peer) else {
         return Err(Errno::EINVAL);
     };
     let max = if id.space == PortSpace::Tcp { REQ_DATA } else { SIDR_REQ_DATA };
@@ -135,18 +134,19 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
         PortSpace::Tcp => Some(conn_qp(id, device, param)?),
         PortSpace::Udp => None,
     };
+    let manager = device.context()?.connection_manager();
+    let path = resolve::way_to(id, &mut state, device, &manager, peer)?;
     let mut vector = path.vector;
     vector.traffic_class = state.options.tos.unwrap_or(vector.traffic_class);
     let spec = ConnectSpec {
         space: id.space,
         port: peer.port(),
         source_port: local.port(),
-        path: PathSpec { source: Some(path.source), destination: peer.ip(), vector },
+        path: PathSpec { source: Some(path.source), destination: path.vector.dgid.to_ip(), vector },
         alternate: None,
         qp,
         param: brought,
     };
-    let manager = device.context()?.connection_manager();
     let cm = manager.connect(&id.post(device), spec)?;
     state.connection = Some((manager, cm));
     state.stage = Stage::Connecting;

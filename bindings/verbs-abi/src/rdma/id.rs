@@ -76,7 +76,8 @@ pub(crate) struct Options {
     pub(crate) tos: Option<u8>,
     pub(crate) ack_timeout: Option<u8>,
     pub(crate) reuse: bool,
-    pub(crate) v6_only: bool,
+    /// Its wildcard is of one IP version only.
+    pub(crate) one_version: Option<bool>,
 }
 
 /// What is known of an id.

@@ -3,7 +3,8 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use uroce::cm::raw::{BindOptions, ConnectRequest, ResolvedPath};
+use rustix::thread::CapabilitySet;
+use uroce::cm::raw::{BindOptions, ConnectRequest, ResolvedPath, is_own_node};
 use uroce::{AddressVector, Gid, Mac};
 
 use super::id::{self, Id, Stage, State};
@@ -16,6 +17,8 @@ use crate::runtime::{self, Device};
 
 /// More than any listener gets.
 const BACKLOG_MAX: u32 = u32::MAX;
+/// Ports below this are for processes with `CAP_NET_BIND_SERVICE`.
+const UNPRIVILEGED: u16 = 1024;
 
 /// The device that has an address, and its port.
 ///
@@ -37,24 +40,39 @@ fn port_of(device: &'static Device, ip: IpAddr) -> Result<Option<u8>, Errno> {
     Ok(port.map(|port| port.number))
 }
 
-/// Binds an id to an address of ours, or to all of them.
-pub(crate) fn bind(id: &Entry<Id>, state: &mut State, address: SocketAddr) -> Result<(), Errno> {
-    let ip = address.ip();
-    let found = if ip.is_unspecified() {
+/// Whether this process may bind ports that are for the privileged.
+fn may_bind_privileged() -> bool {
+    // Where the system does not tell, nothing is refused for it.
+    rustix::thread::capabilities(None)
+        .map_or(true, |sets| sets.effective.contains(CapabilitySet::NET_BIND_SERVICE))
+}
+
+/// Binds an id to an address of ours, or to all of them: with the unspecified address, or with a
+/// loopback one, which is no port's.
+pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Result<(), Errno> {
+    let (ip, scope) = (given.ip(), address::scope(given));
+    if scope == 0 && matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return Err(Errno::EINVAL);
+    }
+    let found = if is_own_node(ip) {
         runtime::pick(None, None)?;
         None
     } else {
         runtime::pick(Some(ip), None)?;
         Some(find(ip)?)
     };
+    if (1..UNPRIVILEGED).contains(&given.port()) && !may_bind_privileged() {
+        return Err(Errno::EACCES);
+    }
     let all = runtime::devices()?;
     let devices = match found {
         Some((device, _)) => std::slice::from_ref(device),
         None => all,
     };
-    let options = BindOptions { reuse: state.options.reuse, v6_only: state.options.v6_only };
+    let (reuse, one_version) = (state.options.reuse, state.options.one_version);
+    let options = BindOptions { reuse, one_version };
     let mut bound = Vec::new();
-    let mut at = address;
+    let mut at = SocketAddr::new(ip, given.port());
     for device in devices {
         let result = device.context().and_then(|context| {
             let manager = context.connection_manager();
@@ -77,7 +95,7 @@ pub(crate) fn bind(id: &Entry<Id>, state: &mut State, address: SocketAddr) -> Re
         state.device = Some(device);
     }
     state.bound = bound;
-    state.local = Some(at);
+    state.local = Some(address::with_scope(at, scope));
     state.stage = Stage::Bound;
     id.show_addresses(state);
     Ok(())

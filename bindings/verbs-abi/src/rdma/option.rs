@@ -60,7 +60,7 @@ unsafe fn set(
             }
             match option {
                 RDMA_OPTION_ID_REUSEADDR => state.options.reuse = flag,
-                _ => state.options.v6_only = flag,
+                _ => state.options.one_version = Some(flag),
             }
         }
         // On RoCE paths are found, not given.

@@ -80,7 +80,8 @@ pub(crate) fn begin(id: &Entry<Id>, state: &State) -> Result<ConnQp, Errno> {
         modify::modify(&qp, &attr, if is_rc { mask } else { mask & !RELIABLE })?;
     }
     let (qpn, qp_type) = (qp.control.qpn(), qp.control.qp_type());
-    Ok(ConnQp::Foreign { qpn, qp_type, psn: id.psn, has_srq: qp.srq.is_some() })
+    let (psn, has_srq, stops_with_peer) = (id.psn, qp.srq.is_some(), true);
+    Ok(ConnQp::Foreign { qpn, qp_type, psn, has_srq, stops_with_peer })
 }
 
 /// Creates the queue pair of an id, of what the program leaves open with parts of the id's own, and

@@ -1,12 +1,17 @@
 //! The way to a peer: `rdma_resolve_addr`, `rdma_resolve_route`.
 //!
 //! On RoCE there is nothing to ask about a route: it is known with the address.
+//!
+//! A loopback or unspecified address is the node's own, as with Linux's `rdma_cm`, and is known at
+//! once. On Linux all processes of a node are behind it; here each process has a device of its own.
+//! Which of the two processes of a link is meant shows when the connection is made
+//! ([`destination`]): by then the listener is there.
 
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use uroce::cm::raw::{BindOptions, PathSpec, ResolvedPath};
+use uroce::cm::raw::{BindOptions, Manager, PathSpec, PortSpace, ResolvedPath, is_own_node};
 use uroce::{AddressVector, PathMtu, RequestError};
 
 use super::channel::Happening;
@@ -40,10 +45,10 @@ fn resolve_address(
     timeout: Duration,
 ) -> Result<(), Errno> {
     let mut state = id.state();
-    if !matches!(state.stage, Stage::Idle | Stage::Bound) || to.ip().is_unspecified() {
+    if !matches!(state.stage, Stage::Idle | Stage::Bound) {
         return Err(Errno::EINVAL);
     }
-    if source.is_some_and(|source| source.is_ipv4() != to.is_ipv4()) {
+    if source.or(state.local).is_some_and(|source| source.is_ipv4() != to.is_ipv4()) {
         return Err(Errno::EINVAL);
     }
     if let Some(source) = source
@@ -73,7 +78,7 @@ fn begin(
     to: SocketAddr,
     timeout: Duration,
 ) -> Result<(), Errno> {
-    let source = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
+    let source = state.local.map(|local| local.ip()).filter(|ip| !is_own_node(*ip));
     let vector =
         AddressVector { traffic_class: state.options.tos.unwrap_or(0), ..AddressVector::default() };
     let path = PathSpec { source, destination: to.ip(), vector };
@@ -108,11 +113,12 @@ pub(crate) fn resolved(
 ) -> Result<(), Errno> {
     let port = port::find(device, path.port.into())?;
     let path_mtu = port.max_path_mtu.unwrap_or(PathMtu::B256);
+    let ip = shown_source(state, &path);
     let local = match state.local {
-        Some(local) => SocketAddr::new(path.source, local.port()),
+        Some(local) => SocketAddr::new(ip, local.port()),
         None => {
             let manager = device.context()?.connection_manager();
-            let any = SocketAddr::new(path.source, 0);
+            let any = SocketAddr::new(ip, 0);
             let post = id.post(device);
             let (cm, local) = manager.bind(&post, id.space, any, BindOptions::default())?;
             state.bound.push((device, manager, cm));
@@ -121,13 +127,71 @@ pub(crate) fn resolved(
     };
     id.show_device(device, path.port)?;
     state.device = Some(device);
-    state.local = Some(local);
+    let scope = state.peer.map_or(0, address::scope);
+    state.local = Some(address::with_scope(local, scope));
     state.path = Some(path);
     state.stage = Stage::AddressResolved;
     id.show_addresses(state);
-    let timeout = state.options.ack_timeout.unwrap_or(ACK_TIMEOUT);
-    id.show_path(address::path_record(&path, path_mtu, one_way(timeout)));
+    show_path(id, state, &path, path_mtu);
     Ok(())
+}
+
+fn show_path(id: &Entry<Id>, state: &State, path: &ResolvedPath, path_mtu: PathMtu) {
+    let timeout = state.options.ack_timeout.unwrap_or(ACK_TIMEOUT);
+    id.show_path(address::path_record(path, path_mtu, one_way(timeout)));
+}
+
+/// The address that an id shows as its own. Towards the node itself that is the loopback address,
+/// unless the id is bound to one of a device.
+fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
+    let bound = state.local.map(|local| local.ip()).filter(|ip| !is_own_node(*ip));
+    match state.peer {
+        Some(peer) if is_own_node(peer.ip()) => bound.unwrap_or(match peer {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        }),
+        _ => path.source,
+    }
+}
+
+/// The way that a connection takes which was resolved to lead to `to`.
+///
+/// It is that one, unless `to` is the node: then it leads to the device itself if this process
+/// listens at the port, else to the process at the other end of the device's link if there is one.
+pub(crate) fn way_to(
+    id: &Entry<Id>,
+    state: &mut State,
+    device: &'static Device,
+    manager: &Manager,
+    to: SocketAddr,
+) -> Result<ResolvedPath, Errno> {
+    let mut path = state.path.ok_or(Errno::EINVAL)?;
+    if !is_own_node(to.ip()) {
+        return Ok(path);
+    }
+    let dgid = destination(id.space, device, manager, &path, to.port())?.into();
+    if path.vector.dgid != dgid {
+        path.vector.dgid = dgid;
+        state.path = Some(path);
+        let port = port::find(device, path.port.into())?;
+        show_path(id, state, &path, port.max_path_mtu.unwrap_or(PathMtu::B256));
+    }
+    Ok(path)
+}
+
+/// The host that is meant by the node itself, for a connection to that port.
+fn destination(
+    space: PortSpace,
+    device: &'static Device,
+    manager: &Manager,
+    path: &ResolvedPath,
+    port: u16,
+) -> Result<IpAddr, Errno> {
+    let own = path.source;
+    if manager.is_heard(space, SocketAddr::new(own, port))? {
+        return Ok(own);
+    }
+    Ok(device.other_end(own)?.unwrap_or(own))
 }
 
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(

@@ -101,6 +101,7 @@ pub(crate) fn addresses(host: u8) -> [String; 2] {
 
 fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Config, ConfigError> {
     let mut port = PortConfig::vdev(vdev::memif(0, role, socket, MTU, FRAMES)).mtu(MTU);
+    port.always_active = true;
     for address in addresses {
         port = port.ip(address).map_err(|error| ConfigError::Value {
             field: "ip".to_owned(),
@@ -220,7 +221,7 @@ fn resource(port: &PortConfig) -> String {
         Ethdev::Ring(name) => format!("ring {name}"),
         Ethdev::Pci(address) => format!("pci {address}"),
         Ethdev::Vdev(devargs) => match link_of(devargs) {
-            Some(link) => link,
+            Some((role, link)) => format!("memif {role} {link}"),
             // Several may share an interface of the kernel's, with addresses of their own.
             None => {
                 let ip: Vec<String> = port.ip.iter().map(ToString::to_string).collect();
@@ -230,8 +231,23 @@ fn resource(port: &PortConfig) -> String {
     }
 }
 
-/// The end of a memif link: its role and its socket, whatever else its arguments are.
-fn link_of(devargs: &str) -> Option<String> {
+/// Whether the ports are the two ends of one memif link.
+pub(crate) fn are_joined(one: &PortConfig, other: &PortConfig) -> bool {
+    let end = |port: &PortConfig| match &port.ethdev {
+        Ethdev::Vdev(devargs) => link_of(devargs).map(|(role, link)| (role.to_owned(), link)),
+        Ethdev::Ring(_) | Ethdev::Pci(_) => None,
+    };
+    match (end(one), end(other)) {
+        (Some((role, link)), Some((others_role, others_link))) => {
+            role != others_role && link == others_link
+        }
+        _ => false,
+    }
+}
+
+/// The end of a memif link: its role, and what both ends say of the link, whatever else its
+/// arguments are.
+fn link_of(devargs: &str) -> Option<(&str, String)> {
     let rest = devargs.strip_prefix("net_memif")?;
     let value = |key: &str| rest.split(',').find_map(|part| part.strip_prefix(key));
     // The driver's defaults.
@@ -239,7 +255,7 @@ fn link_of(devargs: &str) -> Option<String> {
     let socket = value("socket=").unwrap_or("/run/memif.sock");
     let kind = value("socket-abstract=").unwrap_or("yes");
     let id = value("id=").unwrap_or("0");
-    Some(format!("memif {role} {socket} {kind} {id}"))
+    Some((role, format!("{socket} {kind} {id}")))
 }
 
 #[cfg(test)]

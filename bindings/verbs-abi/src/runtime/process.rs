@@ -306,6 +306,29 @@ impl Process {
         Ok(Err(holders))
     }
 
+    /// See [`Device::other_end`].
+    pub(super) fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
+        let Some(chosen) = self.chosen else { return Ok(None) };
+        let own = self.device(index);
+        let is_other = |ip: &IpAddr| {
+            let is_own = own.ports.iter().flat_map(|port| &port.ip).any(|own| own.address() == *ip);
+            ip.is_ipv4() == like.is_ipv4() && !is_own
+        };
+        for at in self.all_but(chosen) {
+            let identity = &self.identities[at];
+            let ports = &identity.config.devices[index].ports;
+            let joined =
+                ports.iter().find(|port| own.ports.iter().any(|o| config::are_joined(o, port)));
+            let ip = joined.and_then(|port| port.ip.iter().map(|ip| ip.address()).find(is_other));
+            let Some(ip) = ip else { continue };
+            let resources = config::resources(&identity.config);
+            if claim::take(Kind::Engine, &resources).map_err(told)?.is_err() {
+                return Ok(Some(ip));
+            }
+        }
+        Ok(None)
+    }
+
     fn all_but(&self, one: usize) -> Vec<usize> {
         (0..self.identities.len()).filter(|at| *at != one).collect()
     }

@@ -13,7 +13,7 @@ use uroce_wire::cm::RejectReason;
 
 pub use uroce_controlplane::connect::{
     BindOptions, CmChannel, CmError, CmEvent, CmEventKind, CmId, CmSink, ConnParam, ConnQp,
-    ConnectRequest, ConnectSpec, Datagrams, PathSpec, PortSpace, ResolvedPath,
+    ConnectRequest, ConnectSpec, Datagrams, PathSpec, PortSpace, ResolvedPath, is_own_node,
 };
 
 use crate::context::Context;
@@ -61,6 +61,8 @@ calls! {
     ) -> (CmId, SocketAddr);
     /// See [`Device::cm_begin_listening`].
     listen => cm_begin_listening(id: CmId, backlog: u32) -> ();
+    /// See [`Device::cm_is_heard`].
+    is_heard => cm_is_heard(space: PortSpace, to: SocketAddr) -> bool;
     /// See [`Device::cm_resolve`].
     resolve => cm_resolve(
         sink: &Arc<impl CmSink + 'static>,

@@ -49,7 +49,7 @@ impl Driver {
         let id = self.new_id()?;
         let connection = Connection {
             local: SocketAddr::new(primary.addresses().0, source_port),
-            peer: SocketAddr::new(spec.path.destination, spec.port),
+            peer: SocketAddr::new(primary.addresses().1, spec.port),
             qp,
             param: spec.param,
             alternate,

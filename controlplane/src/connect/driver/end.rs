@@ -8,6 +8,7 @@ use uroce_wire::cm::{PrivateData, RejectReason, SidrStatus};
 use super::{Driver, Tally, private_data};
 use crate::connect::around::Around;
 use crate::connect::connection::{Next, OwnQp, Stage};
+use crate::connect::source::find_own;
 use crate::connect::{CmError, CmEventKind, CmId, PortSpace};
 use crate::request::RequestError;
 
@@ -104,6 +105,25 @@ impl Driver {
             self.count(Tally::Disconnected);
             self.tell(id, CmEventKind::Disconnected { private_data: data.to_vec() });
         }
+    }
+
+    /// The one process that a port's link leads to has ended: so have all connections to it, and
+    /// their QPs stop. Those to the device's own addresses go on.
+    pub(crate) fn peer_ended(&mut self, port: u8, around: &mut Around<'_>) {
+        let is_own = |ip| find_own(&around.ports.neighbours, ip, port).is_some();
+        let of_peer = self.connections.iter().filter(|(_, connection)| {
+            connection.primary.port == port && !is_own(connection.primary.addresses().1)
+        });
+        let mut ended: Vec<CmId> = of_peer.map(|(id, _)| *id).collect();
+        ended.sort_unstable();
+        for id in ended {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.take_back();
+            if let Some(conn) = connection.conn {
+                self.cm.peer_ended(around.now, conn);
+            }
+        }
+        self.take_events(around);
     }
 
     /// The connection is over, or did not come about. Its QPN is not free yet.

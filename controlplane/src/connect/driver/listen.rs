@@ -7,7 +7,7 @@ use super::{Driver, service_id};
 use crate::connect::around::Around;
 use crate::connect::connection::{Listener, Stage};
 use crate::connect::source::find_own;
-use crate::connect::{BindOptions, CmError, CmId, CmSink, PortSpace};
+use crate::connect::{BindOptions, CmError, CmId, CmSink, PortSpace, is_own_node};
 use crate::request::RequestError;
 
 /// Requests that may wait at one service id, whatever its listeners ask for.
@@ -41,15 +41,11 @@ impl Driver {
         around: &mut Around<'_>,
     ) -> Result<(CmId, SocketAddr), RequestError> {
         let ip = address.ip();
-        if !ip.is_unspecified() && find_own(&around.ports.neighbours, ip, 1).is_none() {
+        if !is_own_node(ip) && find_own(&around.ports.neighbours, ip, 1).is_none() {
             return Err(CmError::NoSuchAddress(ip).into());
         }
         let id = self.new_id()?;
-        let taken = match address.port() {
-            0 => CmError::NoPortLeft,
-            _ => CmError::AddressInUse(address),
-        };
-        let port = self.ports.bind(space, address, options, id).ok_or(taken)?;
+        let port = self.ports.bind(space, address, options, id)?;
         let address = SocketAddr::new(ip, port);
         self.listeners.insert(id, Listener { channel, space, address, backlog: None, waiting: 0 });
         Ok((id, address))
@@ -60,8 +56,7 @@ impl Driver {
         let backlog = Some(backlog.clamp(1, BACKLOG_MAX));
         if listener.backlog.is_none() {
             let (space, port) = (listener.space, listener.address.port());
-            let taken = CmError::AddressInUse(listener.address);
-            let is_first = self.ports.listen(space, port, id).ok_or(taken)?;
+            let is_first = self.ports.listen(space, port, id)?;
             if is_first {
                 let service = service_id(space, port);
                 self.cm.listen(service, BACKLOG_MAX as usize).map_err(CmError::Protocol)?;
@@ -69,6 +64,11 @@ impl Driver {
         }
         listener.backlog = backlog;
         Ok(())
+    }
+
+    /// Whether something listens for requests to that address and port.
+    pub(super) fn is_heard(&self, space: PortSpace, to: SocketAddr) -> bool {
+        self.ports.listener(space, to).is_some()
     }
 
     /// Takes a listener away; what waits for it is rejected.

@@ -92,7 +92,9 @@ impl Settings {
             let huge = if self.huge { HUGE } else { "" };
             let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
             let device = self.text("vdev", &device, ip, mtu);
-            write(&(eal + &device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1)))
+            let device = device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1);
+            // The port's keys are the last.
+            write(&(eal + &device + "always_active = true\n"))
         };
         [(MemifRole::Server, 1), (MemifRole::Client, 2)].map(end).into_iter().collect()
     }

@@ -56,6 +56,10 @@ fn the_built_in_identities_are_two_ends_of_one_link() {
     };
     assert_eq!(server.replace("server", "client"), *client);
     assert_ne!(resources(&one.config), resources(&two.config));
+    assert!(are_joined(&ports[0], &ports[1]) && !are_joined(&ports[0], &ports[0]));
+    let elsewhere = PortConfig::vdev(client.replace("memif.sock", "other.sock"));
+    assert!(!are_joined(&ports[0], &elsewhere));
+    assert!(ports.iter().all(|port| port.always_active));
     let preview = uroce::Context::preview(&one.config, "uroce0").unwrap().unwrap();
     assert_eq!(preview[0].max_path_mtu.unwrap().bytes(), 4096);
     assert_ne!(preview[0].mac.0, [0; 6]);

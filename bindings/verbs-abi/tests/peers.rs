@@ -1,0 +1,213 @@
+//! Two processes on the built-in link: what it means to one that the other comes, goes and dies.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use common::Place;
+
+/// Far more than anything here takes, and less than the retries that would end it otherwise.
+const SOON: Duration = Duration::from_secs(20);
+/// How long it is seen that nothing happens.
+const QUIET: Duration = Duration::from_millis(700);
+
+/// A run directory with the program in it.
+struct Link {
+    place: Place,
+    program: PathBuf,
+}
+
+impl Link {
+    fn new() -> Link {
+        let place = Place::new();
+        let program = place.compile("peers.c");
+        Link { place, program }
+    }
+
+    fn start(&self, arguments: &[&str]) -> Running {
+        let mut command = self.place.command(&self.program, "none".as_ref());
+        command.env_remove("UROCE_CONFIG").args(arguments);
+        Running::of(command)
+    }
+}
+
+/// A program that runs; killed when this is dropped.
+struct Running {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn of(mut command: Command) -> Running {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it was compiled");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let (to, lines) = channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| to.send(line))
+        });
+        let input = child.stdin.take();
+        Running { child, input, lines }
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(SOON).expect("a line in time")
+    }
+
+    fn says(&self, expected: &str) {
+        assert_eq!(self.line(), expected);
+    }
+
+    fn is_silent(&self) {
+        assert_eq!(self.lines.recv_timeout(QUIET).ok(), None);
+    }
+
+    fn tell(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("it is open");
+        writeln!(input, "{line}").expect("it reads");
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill is there").success());
+    }
+
+    /// Lets it come to its end.
+    fn ends(mut self) {
+        self.input = None;
+        assert!(self.child.wait().expect("ours").success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended needs neither.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_port_is_active_without_an_event_as_the_peer_comes_and_goes() {
+    let link = Link::new();
+    let mut one = link.start(&["watch"]);
+    one.says("before active");
+    one.says("ready active");
+    for is_killed in [true, false, false] {
+        let other = link.start(&["watch", "192.0.2.1"]);
+        other.says("before active");
+        other.says("ready active");
+        if is_killed {
+            drop(other)
+        } else {
+            other.ends()
+        }
+        // Until the link is down at this end.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    one.tell("");
+    one.says("after active, 0 events");
+    one.ends();
+}
+
+/// What a process on either end of a connection is told when the other one is killed.
+fn assert_told(survivor: &Running) {
+    let mut told = [survivor.line(), survivor.line()];
+    told.sort();
+    let flushed = "receive: Work Request Flushed Error";
+    assert_eq!(told, ["event RDMA_CM_EVENT_DISCONNECTED", flushed]);
+}
+
+#[test]
+fn the_connection_of_a_process_that_is_killed_ends_at_once_at_either_end() {
+    let link = Link::new();
+    for server_dies in [false, true] {
+        let server = link.start(&["serve"]);
+        server.says("listens");
+        let client = link.start(&["wait", "192.0.2.1"]);
+        client.says("connected");
+        server.says("accepted");
+        let (victim, survivor) = if server_dies { (server, client) } else { (client, server) };
+        drop(victim);
+        assert_told(&survivor);
+        survivor.ends();
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_is_not_dead() {
+    let link = Link::new();
+    let server = link.start(&["serve"]);
+    server.says("listens");
+    let client = link.start(&["connect", "192.0.2.1"]);
+    server.says("accepted");
+    client.signal("STOP");
+    server.is_silent();
+    client.signal("CONT");
+    server.is_silent();
+    // Its last words are a disconnect.
+    client.ends();
+    server.says("event RDMA_CM_EVENT_DISCONNECTED");
+    server.says("receive: Work Request Flushed Error");
+}
+
+#[test]
+fn a_process_is_dead_though_a_child_of_its_has_its_descriptors() {
+    let link = Link::new();
+    let server = link.start(&["serve"]);
+    server.says("listens");
+    let client = link.start(&["fork", "192.0.2.1"]);
+    client.says("connected");
+    server.says("accepted");
+    let child = client.line();
+    let child = child.strip_prefix("child ").expect("its number").to_owned();
+    drop(client);
+    assert_told(&server);
+    server.ends();
+    let _ = Command::new("kill").args(["-s", "KILL", &child]).status();
+}
+
+/// As with any NIC: nothing tells an idle queue pair that its peer is gone. Its next request does.
+#[test]
+fn a_queue_pair_without_a_connection_finds_out_by_its_retries() {
+    let link = Link::new();
+    let mut one = link.start(&["raw", "192.0.2.1", "192.0.2.2"]);
+    let number = one.line();
+    let mut other = link.start(&["raw", "192.0.2.2", "192.0.2.1"]);
+    one.tell(&other.line());
+    other.tell(&number);
+    one.says("connected");
+    other.says("connected");
+    drop(other);
+    one.is_silent();
+    one.tell("");
+    one.says("idle in state 3");
+    one.says("send: transport retry counter exceeded");
+    one.says("receive: Work Request Flushed Error");
+    one.ends();
+}
+
+/// The listener of one process hears the other that names the node, and not itself.
+#[test]
+fn the_other_process_is_meant_where_this_one_does_not_listen() {
+    let link = Link::new();
+    for (listens, connects) in
+        [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("::", "::1"), ("::1", "localhost")]
+    {
+        let server = link.start(&["serve", listens]);
+        server.says("listens");
+        let client = link.start(&["connect", connects]);
+        client.says("connected");
+        server.says("accepted");
+        client.ends();
+        server.says("event RDMA_CM_EVENT_DISCONNECTED");
+        server.says("receive: Work Request Flushed Error");
+        server.ends();
+    }
+}
