@@ -2,7 +2,9 @@
 
 mod common;
 
-common::claims! {
+use common::claims;
+
+claims! {
     "addresses.c":
     loopback_addresses_are_bound_like_wildcards
     a_port_is_shared_as_linux_has_it

@@ -1,5 +1,6 @@
 //! Two processes on the built-in link: what it means to one that the other comes, goes and dies.
 
+#[allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
@@ -210,4 +211,17 @@ fn the_other_process_is_meant_where_this_one_does_not_listen() {
         server.says("receive: Work Request Flushed Error");
         server.ends();
     }
+}
+
+/// Which process is meant is seen when the connection is made: by then the listener is there.
+#[test]
+fn a_process_that_starts_after_the_address_was_resolved_is_found() {
+    let link = Link::new();
+    let mut client = link.start(&["early", "127.0.0.1"]);
+    client.says("resolved");
+    let server = link.start(&["serve"]);
+    server.says("listens");
+    client.tell("");
+    client.says("connected");
+    server.says("accepted");
 }

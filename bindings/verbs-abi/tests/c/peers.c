@@ -159,6 +159,18 @@ static void connect_to(const char *node) {
     go_on();
 }
 
+/// `early NODE`: as `connect`, but its route is resolved before it is told to go on.
+static void early(const char *node) {
+    struct rdma_cm_id *id;
+    struct ibv_qp_init_attr attr = queues();
+    CHECK(!rdma_create_ep(&id, lookup(node, 0), NULL, &attr));
+    puts("resolved");
+    go_on();
+    CHECK(!rdma_connect(id, NULL));
+    puts("connected");
+    go_on();
+}
+
 /// `wait NODE`: as `connect`, and waits for the end of the connection.
 static void wait_at(const char *node) {
     tell_end(connected(node));
@@ -245,6 +257,8 @@ int main(int argc, char **argv) {
         serve(one);
     else if (!strcmp(what, "connect"))
         connect_to(one);
+    else if (!strcmp(what, "early"))
+        early(one);
     else if (!strcmp(what, "wait"))
         wait_at(one);
     else if (!strcmp(what, "fork"))

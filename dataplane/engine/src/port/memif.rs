@@ -342,9 +342,8 @@ impl Shared {
         self.peer_ended.store(true, Ordering::Release);
         self.tell();
         let deadline = Instant::now() + GRACE;
-        while self.peer_ended.load(Ordering::Acquire) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(50));
-        }
+        let waits = || self.peer_ended.load(Ordering::Acquire) && Instant::now() < deadline;
+        while waits() && !channel::ended(&self.end, Duration::from_micros(50)) {}
     }
 
     fn tell(&self) {
