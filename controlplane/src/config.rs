@@ -165,13 +165,13 @@ pub struct DeviceConfig {
     /// Who drives the lcores: `lcore` (default), their own threads; `poller`, threads that poll.
     #[serde(default)]
     pub driver: Driver,
-    /// Queue pairs at a time, 1 to 2^20; default 65536.
+    /// Queue pairs at a time, 1 to 2^20; default 2^20.
     #[serde(default = "text::default_max_qps")]
     pub max_qps: u32,
-    /// Memory regions and windows at a time, 1 to 2^20; default 65536.
+    /// Memory regions and windows at a time, 1 to 2^20; default 2^20.
     #[serde(default = "text::default_max_mrs")]
     pub max_mrs: u32,
-    /// Address handles at a time, 1 to 2^20; default 65536.
+    /// Address handles at a time, 1 to 2^20; default 2^20.
     #[serde(default = "text::default_max_ahs")]
     pub max_ahs: u32,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.

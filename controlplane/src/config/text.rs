@@ -68,7 +68,7 @@ pub(super) fn default_max_qps() -> u32 {
 }
 
 pub(super) fn default_max_mrs() -> u32 {
-    65536
+    1 << 20
 }
 
 pub(super) fn default_max_ahs() -> u32 {

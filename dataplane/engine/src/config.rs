@@ -49,12 +49,12 @@ pub struct EngineConfig {
 }
 
 impl Default for EngineConfig {
-    /// One lcore, not pinned, which polls; 4096 QPs, 65536 memory regions, 4096 address handles.
+    /// One lcore, not pinned, which polls; 4096 QPs, 2^20 memory regions, 4096 address handles.
     fn default() -> EngineConfig {
         EngineConfig {
             lcores: vec![None],
             max_qps: 4096,
-            max_mrs: 65536,
+            max_mrs: 1 << 20,
             max_ahs: 4096,
             idle: IdlePolicy::default(),
             driver: Driver::default(),

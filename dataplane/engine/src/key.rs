@@ -169,17 +169,30 @@ impl Recent {
     }
 }
 
-/// Free slots and the generation of each.
+/// Free slots and the generation of each. Memory is taken as slots are.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    count: u32,
+    /// Those that were given back.
     free: VecDeque<u32>,
+    /// Of each slot that has ever been taken: the first ones.
     generations: Vec<u32>,
 }
 
 impl Slots {
     /// All of `count` slots free.
     pub(crate) fn new(count: u32) -> Slots {
-        Slots { free: (0..count).collect(), generations: vec![0; count as usize] }
+        Slots { count, free: VecDeque::new(), generations: Vec::new() }
+    }
+
+    /// The slot that has been free for longest: one that was never taken, if there is one.
+    fn oldest(&mut self) -> Option<u32> {
+        let fresh = self.generations.len() as u32;
+        if fresh == self.count {
+            return self.free.pop_front();
+        }
+        self.generations.push(0);
+        Some(fresh)
     }
 
     /// Takes the slot that has been free for longest and names it by its index and generation;
@@ -191,7 +204,7 @@ impl Slots {
         name: impl Fn(u32, u32) -> u32,
         never: &[u32],
     ) -> Option<(u32, u32)> {
-        let index = self.free.pop_front()?;
+        let index = self.oldest()?;
         let generation = &mut self.generations[index as usize];
         let mut number = name(index, *generation);
         while never.contains(&number) {
