@@ -154,10 +154,13 @@ const char *uroce_version(void)
 
 int uroce_block_signals(void)
 {
-	sigset_t all;
+	sigset_t most;
 
-	sigfillset(&all);
-	return -pthread_sigmask(SIG_BLOCK, &all, NULL);
+	/* Faults of an instruction end the process when they are blocked. */
+	sigfillset(&most);
+	sigdelset(&most, SIGSEGV);
+	sigdelset(&most, SIGBUS);
+	return -pthread_sigmask(SIG_SETMASK, &most, NULL);
 }
 
 int uroce_eal_init(int argc, char **argv)

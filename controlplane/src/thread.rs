@@ -20,6 +20,7 @@
 mod connections;
 mod counts;
 mod frames;
+mod gone;
 mod groups;
 mod last_words;
 mod ports;
@@ -85,6 +86,7 @@ pub(crate) fn start(
             members: Members::new(),
             counts: Counts::default(),
             epoch: std::time::Instant::now(),
+            guard_due: Instant::ZERO,
             ended: false,
             patience: Duration::ZERO,
         };
@@ -120,6 +122,8 @@ struct Thread {
     members: Members,
     counts: Counts,
     epoch: std::time::Instant,
+    /// When the process's signal handlers are looked at next.
+    guard_due: Instant,
     ended: bool,
     /// How long the end may take for what is still to be sent.
     patience: Duration,
@@ -164,6 +168,8 @@ impl Thread {
         let mut busy = self.take_frames(now);
         busy |= self.take_mads(now);
         busy |= self.take_notices(now);
+        busy |= self.tell_gone();
+        self.guard_memory(now);
         self.run_connections(now);
         self.ask_neighbours();
         self.resume();

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use uroce_engine::{MrError, MrKeys, MrSpec};
+use uroce_engine::{Engine, MrError, MrKeys, MrSpec};
 use uroce_transport::{AccessFlags, Sge};
 use uroce_wire::{Lkey, Rkey, Va};
 
@@ -109,6 +109,7 @@ impl MemoryRegion {
         // Slices turn the number back into a pointer (`MemorySlice::gather`).
         let va = Va(addr.expose_provenance() as u64);
         let spec = MrSpec { addr, len, va, pd: pd.pd, access };
+        Engine::guard_memory();
         // SAFETY: the caller's promise, and `drop` deregisters before the promise ends.
         let keys = unsafe { pd.device.engine().register_mr(&spec) }?;
         Ok(MemoryRegion { pd: Arc::clone(pd), keys, start, len, layout })

@@ -6,7 +6,7 @@
 
 mod memory;
 
-pub use memory::{Memory, Registration};
+pub use memory::{Memory, Registration, is_there};
 
 pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch, Tokens};
 pub use uroce_transport::{

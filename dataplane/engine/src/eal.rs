@@ -2,7 +2,7 @@
 //!
 //! `rte_eal_init` pins its caller, starts threads that inherit the caller's signal mask and CPUs,
 //! and cannot be undone. A library in somebody else's process must not pass that on, so it runs on
-//! a thread of our own that blocks all signals, stays on the control CPUs, and ends.
+//! a thread of our own that blocks signals, stays on the control CPUs, and ends.
 //!
 //! Invariants
 //! - One EAL per process: the same configuration again gives the same [`Eal`], another is refused. An
@@ -198,7 +198,7 @@ pub(crate) fn take_log() -> String {
 }
 
 /// Keeps the application's signals off the calling thread, which is one of ours, and off those it
-/// makes.
+/// makes; not SIGSEGV and SIGBUS, which are about what the thread itself does.
 pub fn block_signals() {
     // SAFETY: it changes the signal mask of the calling thread only. With a full set and a valid
     // operation it cannot fail.

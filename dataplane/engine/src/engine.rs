@@ -113,6 +113,7 @@ impl Engine {
     ) -> Result<(Engine, Control), EngineError> {
         check(&config, &ports)?;
         let eal = Eal::running().ok_or(EngineError::NoEal)?;
+        crate::signals::install();
         let parts = crate::assemble::assemble(&config, ports)?;
         let shared = Arc::new(Shared {
             slots: parts.lcores.into_iter().map(|lcore| Arc::new(Slot::new(lcore))).collect(),
@@ -228,6 +229,7 @@ impl Engine {
     /// See [`AdoptError`].
     pub fn adopt(&self, lcore: usize) -> Result<LcoreGuard, AdoptError> {
         let slot = self.shared.slots.get(lcore).ok_or(AdoptError::NoSuchLcore(lcore))?;
+        crate::signals::unblock();
         LcoreGuard::adopt(slot, lcore)
     }
 

@@ -41,7 +41,7 @@ impl Memory for QpEnv<'_> {
 
     #[inline]
     fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.memory.write(by, region, bytes)
+        self.memory.write(by, region, bytes).inspect_err(|fault| self.tell(*fault))
     }
 
     fn atomic(
@@ -51,7 +51,7 @@ impl Memory for QpEnv<'_> {
         va: Va,
         op: AtomicOp,
     ) -> Result<u64, MemoryFault> {
-        self.memory.atomic(by, rkey, va, op)
+        self.memory.atomic(by, rkey, va, op).inspect_err(|fault| self.tell(*fault))
     }
 
     fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
@@ -78,15 +78,28 @@ impl SharedReceives for QpEnv<'_> {
 impl PacketSink for QpEnv<'_> {
     #[inline]
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
-        let template = match packet.path {
-            Path::Connected(template) => template,
-            Path::Ah(ah) => return self.transmit_datagram(ah, packet),
+        let sent = match packet.path {
+            Path::Connected(template) => {
+                self.lane.transmit(template, packet, self.memory, self.counters)
+            }
+            Path::Ah(ah) => self.transmit_datagram(ah, packet),
         };
-        self.lane.transmit(template, packet, self.memory, self.counters)
+        if let Err(TransmitError::Memory(fault)) = sent {
+            self.tell(fault);
+        }
+        sent
     }
 }
 
 impl QpEnv<'_> {
+    /// The control plane tells of memory that is gone.
+    #[cold]
+    fn tell(&self, fault: MemoryFault) {
+        if fault == MemoryFault::Gone {
+            self.tables.notices.wake();
+        }
+    }
+
     fn transmit_datagram(&mut self, ah: Ah, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let (pd, turn) = (packet.by.pd, self.memory.turn());
         let handle = self.tables.handles.find(ah, pd, self.port, turn);

@@ -3,7 +3,8 @@
 //! Registered memory belongs to the application, which may read and write it at any moment, and
 //! through the wire to strangers. So it is never seen as a slice: bytes are copied from and to raw
 //! pointers, and the words of ATOMIC operations are changed by 8-byte atomics, which also holds
-//! against the application's own (`IBV_ATOMIC_GLOB` within this process).
+//! against the application's own (`IBV_ATOMIC_GLOB` within this process). Memory that the program
+//! has taken away meanwhile is found by [`crate::guarded`]; its region opens nothing any more then.
 //!
 //! Invariants
 //! - A byte is touched only if key, protection domain, range and right have been checked in the
@@ -13,17 +14,19 @@
 
 #![allow(unsafe_code)]
 
+use crate::guarded::{self, Missing};
 use crate::mr_table::{Access, MrEntry};
 use crate::sum::copy_summed_from;
-use crate::sync::{AtomicU64, Ordering};
 use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
 use uroce_wire::Icrc;
 
 /// A range of memory that may be touched, for what it was asked for, in this turn.
 #[derive(Clone, Copy, Debug)]
-struct Granted {
+struct Granted<'t> {
     /// Null in a region without memory.
     place: *mut u8,
+    /// The region that it is of.
+    region: &'t MrEntry,
 }
 
 impl Access<'_> {
@@ -44,7 +47,7 @@ impl Access<'_> {
     /// Copies the region's bytes to `out`, which has its length.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then `out` is unchanged.
+    /// A [`MemoryFault`]; then `out` has any bytes.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -52,21 +55,21 @@ impl Access<'_> {
         region: Region,
         out: &mut [u8],
     ) -> Result<(), MemoryFault> {
-        let Some(place) = self.open_source(by, region, out)? else { return Ok(()) };
+        let Some(source) = self.open_source(by, region, out)? else { return Ok(()) };
         // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
-        // registered, hence mapped, until after this turn (`MrTable::register`'s contract); `out`
-        // has that length and is mbuf memory that only we hold, so the two do not overlap. The
-        // application may write the source meanwhile; the bytes are then any mixture, as with a
-        // NIC, and no reference to them exists.
-        unsafe { std::ptr::copy_nonoverlapping(place, out.as_mut_ptr(), out.len()) };
-        Ok(())
+        // registered until after this turn, so what is mapped of it may be read
+        // (`MrTable::register`'s contract); `out` has that length and is mbuf memory that only we
+        // hold, so the two do not overlap. The application may write the source meanwhile; the
+        // bytes are then any mixture, as with a NIC, and no reference to them exists.
+        let copied = unsafe { guarded::copy(source.place, out.as_mut_ptr(), out.len()) };
+        copied.map_err(|Missing| self.lose(source))
     }
 
-    /// The same, and gives the invariant CRC of what `sum` is of, followed by the region's bytes as
-    /// they were copied.
+    /// Copies the region's bytes to `out`, and gives the invariant CRC of what `sum` is of, followed
+    /// by the region's bytes as they were copied.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then `out` is unchanged.
+    /// A [`MemoryFault`]; then `out` has any bytes.
     #[inline]
     pub(crate) fn read_summed(
         &self,
@@ -75,9 +78,10 @@ impl Access<'_> {
         out: &mut [u8],
         sum: Icrc,
     ) -> Result<Icrc, MemoryFault> {
-        let Some(place) = self.open_source(by, region, out)? else { return Ok(sum.and(out)) };
+        let Some(source) = self.open_source(by, region, out)? else { return Ok(sum.and(out)) };
         // SAFETY: as in `read`.
-        Ok(unsafe { copy_summed_from(place, out, sum) })
+        let copied = unsafe { copy_summed_from(source.place, out, sum) };
+        copied.map_err(|Missing| self.lose(source))
     }
 
     /// Where the region's bytes are, to be copied to `out`. `None` if there are none: `out` is then
@@ -88,7 +92,7 @@ impl Access<'_> {
         by: Accessor,
         region: Region,
         out: &mut [u8],
-    ) -> Result<Option<*const u8>, MemoryFault> {
+    ) -> Result<Option<Granted<'_>>, MemoryFault> {
         assert_eq!(out.len(), region.len as usize, "as long as the region");
         if out.is_empty() {
             return Ok(None);
@@ -98,13 +102,14 @@ impl Access<'_> {
             out.fill(0);
             return Ok(None);
         }
-        Ok(Some(granted.place))
+        Ok(Some(granted))
     }
 
     /// Copies `bytes` to the region, which has their length.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then no byte was written.
+    /// A [`MemoryFault`]; then no byte was written, but for [`MemoryFault::Gone`], where some may
+    /// have been.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -121,8 +126,8 @@ impl Access<'_> {
             return Ok(());
         }
         // SAFETY: as in `read`, with the roles exchanged; `grant` saw the right to write.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), granted.place, bytes.len()) };
-        Ok(())
+        let copied = unsafe { guarded::copy(bytes.as_ptr(), granted.place, bytes.len()) };
+        copied.map_err(|Missing| self.lose(granted))
     }
 
     /// Performs `op` on the word at `va` and gives its former value.
@@ -145,18 +150,25 @@ impl Access<'_> {
         }
         //= check D8 — one atomic instruction, so lcores may share the word
         //= check D9 — and so may the program, with atomics of its own
-        // SAFETY: eight aligned bytes inside a registered region, valid until after this turn.
-        // Whoever else in this process changes them concurrently does so by the engine's atomics,
-        // its raw copies, or atomics of its own, as `MrTable::register`'s contract demands.
-        let word = unsafe { AtomicU64::from_ptr(word) };
-        Ok(match op {
-            AtomicOp::CompareSwap { compare, swap } => {
-                match word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(former) | Err(former) => former,
-                }
-            }
-            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
-        })
+        let former = match op {
+            // SAFETY: eight aligned bytes inside a registered region, which may be accessed where they
+            // are mapped until after this turn. Whatever else in this process changes them
+            // concurrently does so by the engine's atomics, its raw copies, or atomics of its own, as
+            // `MrTable::register`'s contract demands.
+            AtomicOp::CompareSwap { compare, swap } => unsafe {
+                guarded::compare_exchange(word, compare, swap)
+            },
+            // SAFETY: the same.
+            AtomicOp::FetchAdd { add } => unsafe { guarded::fetch_add(word, add) },
+        };
+        former.map_err(|Missing| self.lose(granted))
+    }
+
+    /// The memory of a region is gone, or a part of it: nothing opens it any more.
+    #[cold]
+    fn lose(&self, granted: Granted<'_>) -> MemoryFault {
+        self.report_gone(granted.region);
+        MemoryFault::Gone
     }
 
     #[inline]
@@ -165,7 +177,7 @@ impl Access<'_> {
         by: Accessor,
         region: Region,
         access: uroce_transport::Access,
-    ) -> Result<Granted, MemoryFault> {
+    ) -> Result<Granted<'_>, MemoryFault> {
         let key = match region.key {
             Key::Local(lkey) => lkey.0,
             Key::Remote(rkey) => rkey.0,
@@ -183,26 +195,29 @@ impl Access<'_> {
         if !grants(entry.access, region.key, access) {
             return Err(MemoryFault::NotGranted);
         }
-        Ok(Granted { place })
+        Ok(Granted { place, region: entry })
     }
 }
 
 /// The key is no region's. Only peers reach memory through windows.
 #[inline(never)]
-fn grant_by_window(
-    entry: &MrEntry,
+fn grant_by_window<'t>(
+    entry: &'t MrEntry,
     by: Accessor,
     region: Region,
     access: uroce_transport::Access,
-) -> Result<Granted, MemoryFault> {
+) -> Result<Granted<'t>, MemoryFault> {
     let (Some(window), Key::Remote(rkey)) = (entry.window.as_deref(), region.key) else {
         return Err(MemoryFault::UnknownKey);
     };
-    let (place, rights) = window.open(by, rkey, region.va.0, u64::from(region.len))?;
+    let (place, rights, of) = window.open(by, rkey, region.va.0, u64::from(region.len))?;
     if !grants(rights, region.key, access) {
         return Err(MemoryFault::NotGranted);
     }
-    Ok(Granted { place })
+    if of.is_gone() {
+        return Err(MemoryFault::Gone);
+    }
+    Ok(Granted { place, region: of })
 }
 
 /// Reading one's own memory needs no right, everything else does.

@@ -6,8 +6,9 @@
 //! touches the memory again.
 //!
 //! Invariants
-//! - A region's entry never changes while it is published; a window's does ([`crate::mw`]). A region
-//!   that is registered anew under its key has a new entry.
+//! - A region's entry does not change while it is published, except that it is closed for good when
+//!   its memory is found to be gone; a window's does ([`crate::mw`]). A region that is registered anew
+//!   under its key has a new entry.
 //! - An entry is reached only through an [`Access`], which exists only within an lcore's turn and
 //!   bounds the life of what it found.
 //! - [`offset_in`] grants no byte outside of a region, whatever the numbers are.
@@ -20,7 +21,7 @@ use crate::key::{Numbers, Recent, Slots};
 use crate::mw::{Bindings, MwType, Window};
 use crate::prefetch::prefetch_read;
 use crate::qsbr::{InTurn, Turns};
-use crate::sync::{AtomicPtr, Mutex, Ordering};
+use crate::sync::{ArrayQueue, AtomicPtr, AtomicU64, Mutex, Ordering, null_pointers};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 use uroce_transport::{AccessFlags, Pd};
@@ -78,6 +79,21 @@ pub enum MrError {
     Busy,
 }
 
+/// A region whose memory, or a part of it, the program took away while it was registered. Its key
+/// opens nothing any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GoneRegion {
+    /// The region's key.
+    pub lkey: Lkey,
+    /// The address of its first byte.
+    pub addr: usize,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// So many regions that are gone wait to be told of; more are not told of.
+const GONE: usize = 64;
+
 /// What a key stands for: a registered region or a memory window.
 #[derive(Debug)]
 pub(crate) struct MrEntry {
@@ -86,7 +102,8 @@ pub(crate) struct MrEntry {
     pub(crate) pd: Pd,
     pub(crate) access: AccessFlags,
     va: u64,
-    len: u64,
+    /// Bytes that the key opens; 0 once some of the memory was found to be gone.
+    len: AtomicU64,
     base: *mut u8,
     /// Windows that are bound to the region.
     pub(crate) bindings: Bindings,
@@ -103,7 +120,7 @@ impl MrEntry {
     /// Of memory that [`check`] has passed, or of none.
     fn region(key: u32, spec: &MrSpec) -> MrEntry {
         let &MrSpec { addr: base, len, va: Va(va), pd, access } = spec;
-        let (len, bindings) = (len as u64, Bindings::default());
+        let (len, bindings) = (AtomicU64::new(len as u64), Bindings::default());
         MrEntry { key, pd, access, va, len, base, bindings, window: None }
     }
 
@@ -125,12 +142,17 @@ impl MrEntry {
     /// memory.
     #[inline]
     pub(crate) fn place(&self, va: u64, len: u64) -> Option<*mut u8> {
-        let offset = offset_in(self.va, self.len, va, len)?;
+        let offset = offset_in(self.va, self.len.load(Ordering::Relaxed), va, len)?;
         if self.base.is_null() {
             return Some(self.base);
         }
         // At most `len` of the region, which is a `usize` (`MrSpec`).
         Some(self.base.wrapping_add(offset as usize))
+    }
+
+    /// Has some of its memory been found to be gone?
+    pub(crate) fn is_gone(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -158,8 +180,10 @@ impl crate::Engine {
     ///
     /// # Safety
     /// Until [`deregister_mr`](Engine::deregister_mr) has returned or the engine is shut down, the
-    /// `len` bytes at `addr` stay mapped, readable, and writable if `access` has a write right. The
-    /// engine may read and, with a write right, write them at any time from its threads, so the
+    /// program puts nothing else into the place of the `len` bytes at `addr`. If it takes them away,
+    /// or the right to read or write them, the region is closed at the next access to them
+    /// ([`Control::next_gone`](crate::Control::next_gone)), where this can be found (x86-64); else the
+    /// process ends. The engine may read and, with a write right, write them at any time from its threads, so the
     /// program keeps no reference that forbids it (no `&mut`, and no `&` if there is a write
     /// right), and reads what others write only where it knows them to be done, or by volatile or
     /// atomic accesses. Words used by ATOMIC operations are changed by atomics only. The memory is
@@ -225,6 +249,7 @@ pub(crate) struct MrTable {
     entries: Box<[AtomicPtr<MrEntry>]>,
     slots: Mutex<Slots>,
     turns: Arc<Turns>,
+    gone: ArrayQueue<GoneRegion>,
 }
 
 impl MrTable {
@@ -233,10 +258,16 @@ impl MrTable {
         let entries = slots.next_power_of_two();
         MrTable {
             numbers,
-            entries: (0..entries).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            entries: null_pointers(entries as usize),
             slots: Mutex::new(Slots::new(slots)),
             turns: Arc::new(Turns::new(lcores)),
+            gone: ArrayQueue::new(GONE),
         }
+    }
+
+    /// Regions that lcores have found to be gone, each once, in this order.
+    pub(crate) fn gone(&self) -> &ArrayQueue<GoneRegion> {
+        &self.gone
     }
 
     /// The turns that removals wait for.
@@ -255,9 +286,9 @@ impl MrTable {
     /// See [`MrError`].
     ///
     /// # Safety
-    /// Until [`deregister`](MrTable::deregister) has returned, the `len` bytes at `addr` stay
-    /// mapped with the rights that `access` needs, and may be read and, with a write right,
-    /// written at any time: the program keeps no reference that forbids it.
+    /// Until [`deregister`](MrTable::deregister) has returned, what is mapped of the
+    /// `len` bytes at `addr` may be read and, with a write right, written at any time: the program
+    /// keeps no reference that forbids it, and puts nothing else there.
     pub(crate) unsafe fn register(&self, spec: &MrSpec) -> Result<MrKeys, MrError> {
         check(spec)?;
         let key = self.add(|key| MrEntry::region(key, spec))?;
@@ -302,7 +333,7 @@ impl MrTable {
             pd: NOBODY,
             access: AccessFlags::empty(),
             va: 0,
-            len: 0,
+            len: AtomicU64::new(0),
             base: ptr::null_mut(),
             bindings: Bindings::default(),
             window: Some(Box::new(Window::new(pd, kind, key))),
@@ -453,6 +484,16 @@ impl Access<'_> {
             prefetch_read(entry.load(Ordering::Relaxed).cast(), size_of::<MrEntry>());
         }
         prefetch_read(va.0 as *const u8, 1);
+    }
+
+    /// Closes a region whose memory is gone, and has it told of.
+    pub(crate) fn report_gone(&self, region: &MrEntry) {
+        let len = region.len.swap(0, Ordering::Relaxed);
+        if len > 0 {
+            let region = GoneRegion { lkey: Lkey(region.key), addr: region.base.addr(), len };
+            // A program that takes so many away at once knows of them.
+            let _ = self.table.gone.push(region);
+        }
     }
 
     /// The turn.

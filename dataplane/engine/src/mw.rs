@@ -136,7 +136,8 @@ impl Window {
         self.key.load(Ordering::Relaxed) >> CONSUMER_BITS == key >> CONSUMER_BITS
     }
 
-    /// The place of `[va, va + len)` and the rights there, if `by` may use the window under `rkey`.
+    /// The place of `[va, va + len)`, the rights there, and the region that it is in, if `by` may use
+    /// the window under `rkey`.
     //= check F8 — a type-2 window opens to its own QP only, and not under a former key
     #[inline]
     pub(crate) fn open(
@@ -145,12 +146,15 @@ impl Window {
         rkey: Rkey,
         va: u64,
         len: u64,
-    ) -> Result<(*mut u8, AccessFlags), MemoryFault> {
+    ) -> Result<(*mut u8, AccessFlags, &MrEntry), MemoryFault> {
         let window = self.named(rkey).filter(Snapshot::is_bound).ok_or(MemoryFault::UnknownKey)?;
         self.check_accessor(by, &window)?;
         let offset = offset_in(window.va, window.len, va, len).ok_or(MemoryFault::OutOfRange)?;
+        // SAFETY: the window was bound when it was read, in this turn (`Access` gave it), so the region
+        // was in its table then (`Bindings::close`): it is freed only after the turn.
+        let region = unsafe { &*window.region };
         // At most the length of the region, which is a `usize`.
-        Ok((window.base.wrapping_add(offset as usize), window.access))
+        Ok((window.base.wrapping_add(offset as usize), window.access, region))
     }
 
     /// Binds, or unbinds, as `bind` says. `region` is the one that `bind.lkey` names.

@@ -54,6 +54,12 @@ impl Notices {
         self.waker.wake();
     }
 
+    /// The control plane shall look: an lcore has told it something elsewhere.
+    #[cold]
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Is there anything to take?
     pub(crate) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)

@@ -21,8 +21,10 @@ use crate::crowd;
 use crate::engine::Engine;
 use crate::idle::Driver;
 use crate::queue::CompletionQueue;
+use crate::signals;
 use crate::slot::Turn;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uroce_transport::Counter;
@@ -37,6 +39,12 @@ const MAX_MISSES: u32 = 6;
 
 // A completion queue has a bit for each.
 const _: () = assert!(MAX_LCORES <= u64::BITS as usize);
+
+thread_local! {
+    /// The thread has unblocked what a turn may bring. A program that blocks it again later does
+    /// without: memory that is gone ends the process then.
+    static IS_READY: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Drives the lcores that a completion queue is filled by. Any thread may, several may at once.
 #[derive(Debug)]
@@ -144,6 +152,11 @@ impl Poller {
 
     #[inline]
     fn turn_all(&self, lcores: u64) -> Turns {
+        IS_READY.with(|is_ready| {
+            if !is_ready.replace(true) {
+                signals::unblock();
+            }
+        });
         // Who has asked for an event goes to sleep after this poll.
         let stays = !self.cq.is_armed();
         let mut turns = Turns { turn: Turn::Idle, has_met_another: false };

@@ -19,6 +19,7 @@ mod fold;
 #[cfg(target_arch = "x86_64")]
 mod line;
 
+use crate::guarded::{self, Missing};
 use crate::prefetch::{LINE, prefetch_read};
 use uroce_wire::Icrc;
 
@@ -31,23 +32,33 @@ pub(crate) const LEAST: usize = 4 * LINE;
 pub(crate) fn copy_summed(bytes: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
     assert_eq!(bytes.len(), out.len(), "as long as what is copied");
     // SAFETY: a slice of `out`'s length may be read, and one that is borrowed mutably has none of it.
-    unsafe { copy_summed_from(bytes.as_ptr(), out, sum) }
+    let summed = unsafe { copy_summed_from(bytes.as_ptr(), out, sum) };
+    summed.expect("memory that is borrowed is there")
 }
 
-/// The same from memory that may change meanwhile. What is summed is what was copied.
+/// Copies from registered memory, which may change meanwhile or be gone, to `out`; gives the sum of
+/// what `sum` is of, followed by what was copied.
+///
+/// # Errors
+/// [`Missing`]: `out` has any bytes.
 ///
 /// # Safety
-/// From `from` on as many bytes may be read as `out` has; none of them is `out`'s.
+/// From `from` on as many bytes may be read as `out` has, where they are mapped; none of them is
+/// `out`'s.
 #[inline]
-pub(crate) unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc) -> Icrc {
+pub(crate) unsafe fn copy_summed_from(
+    from: *const u8,
+    out: &mut [u8],
+    sum: Icrc,
+) -> Result<Icrc, Missing> {
     #[cfg(target_arch = "x86_64")]
     if let Some(width) = line::Width::for_bytes(out.len()) {
         // SAFETY: the processor can, and `out` has enough; the rest is the caller's promise.
         return unsafe { width.copy_summed_from(from, out, sum) };
     }
     // SAFETY: the caller's promise: as many bytes as `out` has, none of them `out`'s.
-    unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
-    sum.and(out)
+    unsafe { guarded::copy(from, out.as_mut_ptr(), out.len()) }?;
+    Ok(sum.and(out))
 }
 
 /// The sum of what `sum` is of, followed by `bytes`. Meanwhile `ahead`, which will be read soon, is
@@ -108,7 +119,7 @@ mod tests {
         for width in line::Width::ALL.into_iter().filter(|width| width.is_available()) {
             // SAFETY: the width is available, and the lengths are `LEAST` or more.
             let copy = |from: &[u8], out: &mut [u8], sum| unsafe {
-                width.copy_summed_from(from.as_ptr(), out, sum)
+                width.copy_summed_from(from.as_ptr(), out, sum).unwrap()
             };
             // SAFETY: the same.
             let summed = |from: &[u8], sum, ahead: &[u8]| unsafe { width.summed(from, sum, ahead) };

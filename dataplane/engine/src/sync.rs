@@ -13,6 +13,13 @@ pub(crate) use std::sync::atomic::{
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{Thread, park, park_timeout};
 
+/// So many null pointers, in memory that is taken as they are written.
+#[allow(unsafe_code)]
+pub(crate) fn null_pointers<T>(count: usize) -> Box<[AtomicPtr<T>]> {
+    // SAFETY: an `AtomicPtr` is a pointer in memory, and zeros are a null pointer.
+    unsafe { Box::new_zeroed_slice(count).assume_init() }
+}
+
 /// How often one thread of a test has met what another shows it. A race is tested only if the threads
 /// meet, and on a busy machine one of them may be done before the other has begun.
 #[cfg(test)]

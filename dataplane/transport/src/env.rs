@@ -77,6 +77,9 @@ pub enum MemoryFault {
     /// The region does not grant this access.
     #[error("access not granted by the memory region")]
     NotGranted,
+    /// The memory is registered, but some of it is not there any more.
+    #[error("memory that is gone though it is registered")]
+    Gone,
     /// The memory window is bound already.
     #[error("memory window is bound already")]
     WindowBound,
@@ -113,7 +116,8 @@ pub trait Memory {
     /// Copies `bytes` to the start of `region` (`bytes.len() == region.len`).
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then no byte was written.
+    /// A [`MemoryFault`]; then no byte was written, but for [`MemoryFault::Gone`], where some may
+    /// have been.
     fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault>;
 
     /// Performs `op` on the eight bytes at `va`, which is 8-byte aligned, and returns the

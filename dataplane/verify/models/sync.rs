@@ -26,6 +26,10 @@ pub(crate) use loom::thread::{Thread, park};
 pub(crate) use spsc::{Consumer, Producer, RingBuffer};
 pub(crate) use std::sync::atomic::Ordering;
 
+pub(crate) fn null_pointers<T>(count: usize) -> Box<[AtomicPtr<T>]> {
+    (0..count).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect()
+}
+
 macro_rules! atomic {
     ($($name:ident of $value:ty;)*) => {$(
         #[derive(Debug, Default)]

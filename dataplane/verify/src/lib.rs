@@ -29,6 +29,7 @@ pub use targets::{TARGETS, Target};
 #[allow(dead_code, unreachable_pub, clippy::new_without_default, reason = "a part is used")]
 #[path = "../../engine/src"]
 mod engine {
+    pub(crate) mod guarded;
     pub(crate) mod key;
     pub(crate) mod memory;
     pub(crate) mod mr_table;
@@ -49,7 +50,7 @@ mod core {
     pub(crate) mod ring;
 }
 
-use engine::{key, mr_table, mw, prefetch, qsbr, sum, sync};
+use engine::{guarded, key, mr_table, mw, prefetch, qsbr, sum, sync};
 
 /// What the transport's files know of each other.
 mod env {

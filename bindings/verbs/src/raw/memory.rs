@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use uroce_engine::{MrError, MrSpec};
+use uroce_engine::{Engine, MrError, MrSpec};
 use uroce_transport::AccessFlags;
 use uroce_wire::{Lkey, Va};
 
@@ -31,6 +31,19 @@ impl Memory {
     }
 }
 
+/// Whether each page of the memory can be had, for writing if `writes`: the kernel gives those that it
+/// has not given yet. No byte is changed, whatever else writes to the memory.
+///
+/// Elsewhere than on x86-64 all pages are taken to be there.
+///
+/// # Safety
+///
+/// What is mapped of the `len` bytes at `addr` may be read, and written if `writes`.
+pub unsafe fn is_there(addr: *mut u8, len: usize, writes: bool) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { Engine::is_there(addr, len, writes) }
+}
+
 /// Registered memory, by its key: that for peers is the same number. Dropping it deregisters it,
 /// unless memory windows are bound to it: then it stays registered for ever.
 #[derive(Debug)]
@@ -52,6 +65,7 @@ impl ProtectionDomain {
     pub unsafe fn register_raw(&self, memory: &Memory) -> Result<Registration, MrError> {
         let pd = Arc::clone(self.shared());
         let spec = memory.spec(&pd);
+        Engine::guard_memory();
         // SAFETY: the caller's promise, which lasts until the registration is dropped.
         let keys = unsafe { pd.device.engine().register_mr(&spec) }?;
         Ok(Registration { pd, lkey: keys.lkey })
@@ -92,6 +106,7 @@ impl Registration {
         if !Arc::ptr_eq(&pd.device, &self.pd.device) {
             return Err(MrError::UnknownKey);
         }
+        Engine::guard_memory();
         // SAFETY: the caller's promise, which lasts until the registration is dropped.
         unsafe { pd.device.engine().reregister_mr(self.lkey, &memory.spec(&pd)) }?;
         self.pd = pd;

@@ -2,7 +2,9 @@
 //! the control plane sleeps until one of them.
 
 use super::{Control, ControlError, Record};
+use crate::engine::Shared;
 use crate::events::EventKind;
+use crate::mr_table::GoneRegion;
 use crate::rx::GsiFrame;
 use crate::waker::Waker;
 use std::sync::Arc;
@@ -24,6 +26,11 @@ impl Control {
             self.take_notices();
         }
         self.noticed.pop_front()
+    }
+
+    /// A region whose memory was found to be gone, if there is another. Each is given once.
+    pub fn next_gone(&mut self) -> Option<GoneRegion> {
+        self.shared.regions.gone().pop()
     }
 
     /// Raises an event of a port, counted from 1, for the application:
@@ -50,7 +57,10 @@ impl Control {
     /// sleep if `is_ready` says that there is something else already. May wake for nothing.
     pub fn sleep(&self, timeout: Duration, is_ready: impl FnOnce() -> bool) {
         let waits = || !self.exits.slow_path.is_empty() || !self.exits.gsi.is_empty();
-        let tells = || !self.noticed.is_empty() || !self.shared.tables.notices.is_empty();
+        let tells = || {
+            let Shared { regions, tables, .. } = &*self.shared;
+            !self.noticed.is_empty() || !tables.notices.is_empty() || !regions.gone().is_empty()
+        };
         let moved = || self.ports.iter().any(|port| port.port.has_link_moved());
         self.waker().sleep(timeout, || is_ready() || waits() || tells() || moved());
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::key::Numbers;
 use crate::mr_table::{MrKeys, MrReader, MrSpec, MrTable};
+use crate::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 use uroce_transport::{Access as Wish, Pd};
 use uroce_wire::{Lkey, Qpn, Rkey, Va};

@@ -242,7 +242,7 @@ fn lcores_never_see_half_a_binding() {
                 let window = access.at(rkey.0).unwrap().window.as_deref().unwrap();
                 let half = u64::from(rkey.0 % 2) * 32;
                 match window.open(BY, rkey, va.0 + half, 32) {
-                    Ok((place, _)) => {
+                    Ok((place, ..)) => {
                         assert_eq!(place as u64, va.0 + half, "the place of another binding");
                         opened.note();
                     }

@@ -1,7 +1,9 @@
 //! Lines of a payload, folded into sixteen bytes.
 
 use super::line::{Keys, Line};
+use crate::guarded::Missing;
 use crate::prefetch::{LINE, prefetch_read};
+use std::cell::Cell;
 use uroce_wire::Icrc;
 
 const LINE_BITS: u32 = 8 * LINE as u32;
@@ -43,19 +45,23 @@ pub(super) unsafe fn copy_summed_from<L: Line, const WIDTH: usize>(
     from: *const u8,
     out: &mut [u8],
     sum: Icrc,
-) -> Icrc {
+) -> Result<Icrc, Missing> {
     let (lines, rest) = out.as_chunks_mut::<LINE>();
     let (count, to) = (lines.len(), lines.as_mut_ptr());
+    let missing = Cell::new(0);
     let load = |line| {
         // SAFETY: `line` is below `count`, since `out` has at least `WIDTH` lines, and so many may be
         // read. Each is loaded once, so that what is stored is what counts, even if it changes.
-        let bytes = unsafe { L::load(from.wrapping_add(line * LINE)) };
+        let bytes = unsafe { L::load_guarded(from.wrapping_add(line * LINE), &missing) };
         // SAFETY: `line` is below `count`, as many as there are, which are borrowed mutably.
         unsafe { bytes.store(to.wrapping_add(line).cast()) };
         bytes
     };
     // SAFETY: the processor has `L`, and there are `WIDTH` lines.
     let sum = unsafe { fold_lines::<L, WIDTH>(count, sum, load) };
+    if missing.get() != 0 {
+        return Err(Missing);
+    }
     // SAFETY: behind `count` lines as many bytes may be read as `rest` has, by the same promise.
     unsafe { super::copy_summed_from(from.wrapping_add(count * LINE), rest, sum) }
 }

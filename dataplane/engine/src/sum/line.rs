@@ -1,6 +1,7 @@
 //! A line of 64 bytes in registers, as wide as the processor has them, and the choice among those.
 
 use super::fold;
+use crate::guarded::{self, Missing};
 use crate::prefetch::LINE;
 use std::arch::x86_64::{
     __m128i, __m256i, __m512i, _mm_clmulepi64_si128, _mm_loadu_si128, _mm_storeu_si128,
@@ -8,6 +9,7 @@ use std::arch::x86_64::{
     _mm256_xor_si256, _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_storeu_si512,
     _mm512_xor_si512,
 };
+use std::cell::Cell;
 use uroce_wire::Icrc;
 
 /// What the two halves of each of a line's lanes are multiplied with.
@@ -20,6 +22,13 @@ pub(super) trait Line: Copy {
     /// # Safety
     /// The processor has the registers. 64 bytes may be read.
     unsafe fn load(from: *const u8) -> Self;
+
+    /// From memory of any alignment that may be gone: then zeros, and a number other than 0 in
+    /// `missing`.
+    ///
+    /// # Safety
+    /// The processor has the registers. What is mapped of 64 bytes may be read.
+    unsafe fn load_guarded(from: *const u8, missing: &Cell<u32>) -> Self;
 
     /// To memory of any alignment.
     ///
@@ -91,7 +100,7 @@ impl Width {
         from: *const u8,
         out: &mut [u8],
         sum: Icrc,
-    ) -> Icrc {
+    ) -> Result<Icrc, Missing> {
         let copy_summed_from = match self {
             Width::Xmm => Xmm::copy_summed_from,
             Width::Ymm => Ymm::copy_summed_from,
@@ -121,7 +130,7 @@ impl Width {
 /// side: as many as keep the multiplier busy and have registers.
 macro_rules! width {
     ($name:ident: [$register:ty; $count:literal], $features:literal, $side_by_side:literal,
-     $load:ident, $store:ident, $xor:ident, $multiply:ident) => {
+     $guarded:path, $load:ident, $store:ident, $xor:ident, $multiply:ident) => {
         #[derive(Clone, Copy)]
         struct $name([$register; $count]);
 
@@ -129,7 +138,11 @@ macro_rules! width {
             /// # Safety
             /// As [there](fold::copy_summed_from).
             #[target_feature(enable = $features)]
-            unsafe fn copy_summed_from(from: *const u8, out: &mut [u8], sum: Icrc) -> Icrc {
+            unsafe fn copy_summed_from(
+                from: *const u8,
+                out: &mut [u8],
+                sum: Icrc,
+            ) -> Result<Icrc, Missing> {
                 // SAFETY: the caller's promise.
                 unsafe { fold::copy_summed_from::<$name, $side_by_side>(from, out, sum) }
             }
@@ -150,6 +163,15 @@ macro_rules! width {
                 let from = from.cast::<$register>();
                 // SAFETY: the caller's promise: all of the line may be read.
                 let load = |at| unsafe { $load(from.wrapping_add(at).cast()) };
+                $name(std::array::from_fn(load))
+            }
+
+            #[inline(always)]
+            unsafe fn load_guarded(from: *const u8, missing: &Cell<u32>) -> $name {
+                let bytes = size_of::<$register>();
+                // SAFETY: the caller's promise: the processor has the register, and all of the line
+                // may be read that is mapped.
+                let load = |at| unsafe { $guarded(from.wrapping_add(at * bytes), missing) };
                 $name(std::array::from_fn(load))
             }
 
@@ -199,8 +221,8 @@ macro_rules! width {
 }
 
 width!(Xmm: [__m128i; 4], "avx,pclmulqdq", 2,
-    _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm_clmulepi64_si128);
+    guarded::load_xmm, _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm_clmulepi64_si128);
 width!(Ymm: [__m256i; 2], "avx2,vpclmulqdq", 4,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_clmulepi64_epi128);
+    guarded::load_ymm, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_clmulepi64_epi128);
 width!(Zmm: [__m512i; 1], "avx512f,vpclmulqdq", 4,
-    _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512, _mm512_clmulepi64_epi128);
+    guarded::load_zmm, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512, _mm512_clmulepi64_epi128);

@@ -3,6 +3,7 @@
 //! What holds: every access is checked against the region in full before a byte is touched. The
 //! simulator's check is written apart from the engine's; the two must agree.
 
+use core::cell::Cell;
 use core::ops::Range;
 
 use uroce_wire::{Lkey, Rkey, Va};
@@ -59,6 +60,22 @@ struct Entry {
     base: u64,
     bytes: Vec<u8>,
     is_live: bool,
+    /// Bytes from here on are gone, though they are registered.
+    there: usize,
+    /// An access has found that; the key opens nothing any more.
+    is_closed: Cell<bool>,
+}
+
+impl Entry {
+    /// An access to a range, all of which is there; else how many of its bytes are before the first that
+    /// is gone.
+    fn before_gone(&self, range: &Range<usize>) -> Result<(), usize> {
+        if range.end <= self.there {
+            return Ok(());
+        }
+        self.is_closed.set(true);
+        Err(self.there.saturating_sub(range.start))
+    }
 }
 
 /// The regions of one node.
@@ -90,7 +107,8 @@ impl Regions {
         assert!(base.checked_add(last).is_some(), "region wraps");
         let key = tag << INDEX_BITS & !WINDOW_MARK | index as u32;
         let len = u32::try_from(bytes.len()).expect("regions are below 4 GiB");
-        self.entries.push(Entry { key, pd, access, base, bytes, is_live: true });
+        let (there, is_closed) = (bytes.len(), Cell::new(false));
+        self.entries.push(Entry { key, pd, access, base, bytes, is_live: true, there, is_closed });
         Mr { index, key, base, len }
     }
 
@@ -102,6 +120,11 @@ impl Regions {
     /// After this the key opens what it did before it was deregistered.
     pub(super) fn register_again(&mut self, mr: Mr) {
         self.entries[mr.index].is_live = true;
+    }
+
+    /// The program takes the memory from `there` on away, and leaves it registered.
+    pub fn take_away(&mut self, mr: Mr, there: usize) {
+        self.entries[mr.index].there = there;
     }
 
     /// The region's bytes, as the application sees them.
@@ -128,7 +151,9 @@ impl Regions {
     /// The first [`MemoryFault`] found.
     pub fn read(&self, by: Accessor, region: Region) -> Result<&[u8], MemoryFault> {
         let (index, range) = self.find(by, region, Access::Read)?;
-        Ok(&self.entries[index].bytes[range])
+        let entry = &self.entries[index];
+        entry.before_gone(&range).map_err(|_| MemoryFault::Gone)?;
+        Ok(&entry.bytes[range])
     }
 
     /// Copies `bytes` into the region.
@@ -141,7 +166,12 @@ impl Regions {
     pub fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
         let (index, range) = self.find(by, region, Access::Write)?;
-        self.entries[index].bytes[range].copy_from_slice(bytes);
+        let entry = &mut self.entries[index];
+        if let Err(there) = entry.before_gone(&range) {
+            entry.bytes[range][..there].copy_from_slice(&bytes[..there]);
+            return Err(MemoryFault::Gone);
+        }
+        entry.bytes[range].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -162,6 +192,7 @@ impl Regions {
         assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
         let (index, range) = self.find(by, region, Access::Atomic)?;
+        self.entries[index].before_gone(&range).map_err(|_| MemoryFault::Gone)?;
         let word: &mut [u8; 8] =
             (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
         let former = u64::from_ne_bytes(*word);
@@ -215,6 +246,9 @@ impl Regions {
         }
         if !entry.access.contains(right) {
             return Err(MemoryFault::NotGranted);
+        }
+        if entry.is_closed.get() {
+            return Err(MemoryFault::OutOfRange);
         }
         // In 128 bits nothing wraps.
         let start = u128::from(va.0);

@@ -170,7 +170,11 @@ impl Responder {
                 (WcOpcode::Recv, received)
             }
             _ => {
-                let done = self.message.write(packet, context.by, env).map_err(|_| MESSAGE)?;
+                //= check F16 — nothing tells the peer, so it is counted here
+                let done = self.message.write(packet, context.by, env).map_err(|_| {
+                    env.count(Counter::RespRemoteAccessErrors);
+                    MESSAGE
+                })?;
                 let Some(total) = done else { return Ok(()) };
                 env.count(Counter::WriteRequests);
                 (WcOpcode::RecvRdmaWithImm, total)

@@ -15,6 +15,7 @@ mod datagrams;
 mod events;
 mod frames;
 mod go_back_n;
+mod gone;
 mod headers;
 mod integrity;
 mod many;

@@ -172,7 +172,7 @@ pub(crate) fn window() {
             let access = user.enter();
             let entry = access.at(rkey.0).expect("the window stands");
             let window = entry.window.as_deref().expect("it is a window");
-            if let Ok((_, granted)) = window.open(by, rkey, 4, 4) {
+            if let Ok((_, granted, _)) = window.open(by, rkey, 4, 4) {
                 assert_eq!(granted, rights);
                 // SAFETY: the window is bound in this turn; loom says if not.
                 memory[0].with_mut(|byte| unsafe { *byte = 2 });
@@ -214,7 +214,10 @@ pub(crate) fn window_bind() {
             let access = owner.enter();
             let window = access.at(rkey.0).and_then(|entry| entry.window.as_deref());
             let opened = window.expect("the window stands").open(by, new_rkey, 6, 2);
-            assert_eq!(opened.map(|(place, _)| place).ok(), is_bound.then(|| addr.wrapping_add(6)));
+            assert_eq!(
+                opened.map(|(place, ..)| place).ok(),
+                is_bound.then(|| addr.wrapping_add(6))
+            );
             if is_bound {
                 // SAFETY: the window is bound; loom says if not.
                 memory[0].with_mut(|byte| unsafe { *byte = 2 });
@@ -251,7 +254,7 @@ pub(crate) fn window_fields() {
     let access = user.enter();
     let window = access.at(rkey.0).and_then(|entry| entry.window.as_deref()).expect("a window");
     for (va, rights) in [(0, first.access), (32, second.access)] {
-        if let Ok((_, granted)) = window.open(by, rkey, va, 8) {
+        if let Ok((_, granted, _)) = window.open(by, rkey, va, 8) {
             assert_eq!(granted, rights, "torn");
         }
     }

@@ -65,6 +65,7 @@ impl Responder {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
+        //= check F16 — memory that is gone opens no more than a key that is wrong
         let done = self.message.write(packet, context.by, env);
         let done = done.map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         self.expect(self.expected_psn.next());
