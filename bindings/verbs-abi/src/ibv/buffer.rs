@@ -28,6 +28,15 @@ struct Buffer {
 
 object!(Buffer as Handle, of pd);
 
+impl Buffer {
+    /// EINVAL for what is not inside.
+    fn check(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        let offset = addr.checked_sub(self.start.as_ptr().addr()).ok_or(Errno::EINVAL)?;
+        let room = self.layout.size().checked_sub(offset).ok_or(Errno::EINVAL)?;
+        if len <= room { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+}
+
 // SAFETY: the memory is the program's; here it is only freed, once.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
@@ -77,6 +86,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_buf_mr(
         if !std::ptr::eq(buffer.pd.public(), pd) {
             return Err(Errno::EINVAL);
         }
+        buffer.check(addr.addr(), len)?;
         mr::register(pd, addr, len, addr.addr() as u64, access.cast_unsigned())
     })
 }

@@ -1,7 +1,7 @@
 //! `ibv_mr`: memory regions.
 //!
 //! Invariants
-//! - What a key opens was mapped with the rights it needs when it was registered ([`mapping`]).
+//! - What a key opens was there, with the rights it needs, when it was registered ([`mapping`]).
 //! - A region is deregistered once: imports of it share its state.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -149,9 +149,18 @@ impl Access {
         Ok(Access { rights, is_zero_based })
     }
 
+    /// Whether the pages are to be writable. A window that is bound later may write, as on Linux.
+    fn writes(&self) -> bool {
+        const WRITES: AccessFlags = AccessFlags::LOCAL_WRITE
+            .union(AccessFlags::REMOTE_WRITE)
+            .union(AccessFlags::REMOTE_ATOMIC)
+            .union(AccessFlags::MW_BIND);
+        self.rights.intersects(WRITES)
+    }
+
     /// Memory of the program's that is there, under the name it is to have.
     fn memory(&self, addr: usize, len: usize, iova: u64) -> Result<Memory, Errno> {
-        mapping::check(addr, len, self.rights.contains(AccessFlags::LOCAL_WRITE))?;
+        mapping::check(addr, len, self.writes())?;
         let va = Va(if self.is_zero_based { 0 } else { iova });
         let addr = std::ptr::with_exposed_provenance_mut(addr);
         Ok(Memory { addr, len, va, access: self.rights })
@@ -196,7 +205,7 @@ pub(crate) fn register(
     let pd = pd::hold(pd)?;
     let memory = Access::new(access)?.memory(addr.expose_provenance(), len, iova)?;
     // SAFETY: the range was mapped with these rights a moment ago, and is registered memory by the
-    // program's own word until it deregisters it: it leaves it mapped and expects it to change.
+    // program's own word until it deregisters it: it expects it to change, and puts nothing else there.
     let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
     let state = State { registration, pd, addr: addr.addr(), len, iova: memory.va.0, access };
     add(Kind::Memory, state, addr)
@@ -320,8 +329,8 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry::code(|| Mr::registry().remove_if(mr, Mr::deregister).map(drop))
 }
 
-/// Changes what a region's keys open. On an error the region is as it was, so there is only one code
-/// for all of them.
+/// Changes what a region's keys open. On an error the region is as it was. A call that makes no sense
+/// by itself is told by another code than what the device refuses.
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -330,12 +339,14 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     len: usize,
     access: c_int,
 ) -> c_int {
+    let mut failure = abi::IBV_REREG_MR_ERR_INPUT;
     let code = entry::code(|| {
-        let change = Change::new(flags, pd, addr, len, access.cast_unsigned())?;
         let entry = Mr::registry().get(mr)?;
         if !matches!(entry.kind, Kind::Memory) {
             return Err(Errno::EINVAL);
         }
+        let change = Change::new(flags, pd, addr, len, access.cast_unsigned())?;
+        failure = abi::IBV_REREG_MR_ERR_CMD;
         let mut state = entry.lock();
         change.apply(&mut state)?;
         let place = std::ptr::with_exposed_provenance_mut(state.addr);
@@ -346,7 +357,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         unsafe { entry.public().write(public) };
         Ok(())
     });
-    if code == 0 { 0 } else { abi::IBV_REREG_MR_ERR_INPUT }
+    if code == 0 { 0 } else { failure }
 }
 
 /// What is to become of a region.
@@ -366,7 +377,7 @@ impl Change {
     ) -> Result<Change, Errno> {
         let flags = flags.cast_unsigned();
         let has = |flag| flags & flag != 0;
-        if flags == 0 || has(!abi::IBV_REREG_MR_FLAGS_SUPPORTED) {
+        if has(!abi::IBV_REREG_MR_FLAGS_SUPPORTED) {
             return Err(Errno::EINVAL);
         }
         let (moves, admits) =
@@ -379,7 +390,14 @@ impl Change {
         Ok(Change { pd, place, access: admits.then_some(access) })
     }
 
+    fn changes_nothing(&self) -> bool {
+        self.pd.is_none() && self.place.is_none() && self.access.is_none()
+    }
+
     fn apply(self, state: &mut State) -> Result<(), Errno> {
+        if self.changes_nothing() {
+            return Err(Errno::EINVAL);
+        }
         let access = self.access.unwrap_or(state.access);
         let (addr, len) = self.place.unwrap_or((state.addr, state.len));
         let wanted = Access::new(access)?;

@@ -304,15 +304,17 @@ static void regions_change_and_keep_their_keys(void)
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_FLAGS_SUPPORTED, pd, bytes, sizeof bytes, 0), 0);
 	CHECK(mr->lkey == key && mr->rkey == key && mr->pd == pd && mr->addr == bytes);
 	/* What is refused changes nothing. */
-	CODE(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), -1);
+	CODE(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
 	CODE(ibv_rereg_mr(mr, 8, NULL, NULL, 0, 0), -1);
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0), -1);
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, RW), -1);
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, NULL, 64, 0), -1);
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, bytes, 0, 0), -1);
-	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)8, 64, 0), -1);
+	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)8, 64, 0),
+	     IBV_REREG_MR_ERR_CMD);
 	CHECK(errno == EFAULT);
-	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE), -1);
+	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE),
+	     IBV_REREG_MR_ERR_CMD);
 	CHECK(errno == EINVAL);
 	CODE(ibv_rereg_mr(NULL, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), -1);
 	CHECK(mr->pd == pd && mr->addr == bytes && mr->length == sizeof bytes);
@@ -624,6 +626,14 @@ static void buffers_are_registered_where_they_were_made(void)
 	CHECK(mr && mr->addr == place + 16 && mr->length == 9984);
 	NONE(ibv_reg_buf_mr(other, buf, place, 64, RW), EINVAL);
 	NONE(ibv_reg_buf_mr(pd, NULL, place, 64, RW), EINVAL);
+	/* What is not in the buffer is refused, also beside it in memory that is there. */
+	static char more[64];
+	NONE(ibv_reg_buf_mr(pd, buf, more, sizeof more, RW), EINVAL);
+	NONE(ibv_reg_buf_mr(pd, buf, place, 10001, RW), EINVAL);
+	NONE(ibv_reg_buf_mr(pd, buf, place + 9999, 2, RW), EINVAL);
+	NONE(ibv_reg_buf_mr(pd, buf, place - 1, 2, RW), EINVAL);
+	NONE(ibv_reg_buf_mr(pd, buf, place + 1, SIZE_MAX, RW), EINVAL);
+	CODE(ibv_dereg_mr(ibv_reg_buf_mr(pd, buf, place + 9999, 1, RW)), 0);
 	CODE(ibv_dereg_mr(mr), 0);
 	struct mr_init_attr attr = {.length = 64, .access = RW, .comp_mask = 2, .addr = place};
 	mr = ibv_reg_mr_ex(pd, &attr);

@@ -1,0 +1,666 @@
+/* What tests/memory.rs claims of memory that is not there, or not any more: one function a claim,
+ * named by the only argument. Two queue pairs of one process talk by the device's own address. */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "checks.h"
+
+enum { PAGE = 4096, SIZE = 1 << 20 };
+static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cqs[2];
+static struct ibv_qp *qps[2];
+/* Memory that stays. */
+static char *good;
+static struct ibv_mr *good_mr;
+
+static void to_reset(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	CODE(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+}
+
+static void bring_up(struct ibv_qp *qp, uint32_t peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = RIGHTS };
+	CODE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .rq_psn = 7 };
+	attr.dest_qp_num = peer;
+	attr.max_dest_rd_atomic = 4;
+	attr.min_rnr_timer = 12;
+	attr.ah_attr.is_global = attr.ah_attr.port_num = 1;
+	CODE(ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid), 0);
+	CODE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 7, .timeout = 14, .max_rd_atomic = 4 };
+	attr.retry_cnt = attr.rnr_retry = 7;
+	CODE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), 0);
+}
+
+/* Both ends new again, whatever has happened to them. */
+static void join(void)
+{
+	to_reset(qps[0]);
+	to_reset(qps[1]);
+	bring_up(qps[0], qps[1]->qp_num);
+	bring_up(qps[1], qps[0]->qp_num);
+	struct ibv_wc wc;
+	while (ibv_poll_cq(cqs[0], 1, &wc) > 0 || ibv_poll_cq(cqs[1], 1, &wc) > 0)
+		;
+}
+
+static void make(void)
+{
+	context = open_first();
+	CHECK(pd = ibv_alloc_pd(context));
+	for (int at = 0; at < 2; at++) {
+		CHECK(cqs[at] = ibv_create_cq(context, 64, NULL, NULL, 0));
+		struct ibv_qp_init_attr attr = { .send_cq = cqs[at], .recv_cq = cqs[at], .qp_type = IBV_QPT_RC };
+		attr.cap = (struct ibv_qp_cap){ 16, 16, 4, 4, 0 };
+		CHECK(qps[at] = ibv_create_qp(pd, &attr));
+	}
+	good = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(good != MAP_FAILED && (good_mr = ibv_reg_mr(pd, good, SIZE, RIGHTS)));
+	join();
+}
+
+static enum ibv_wc_status next(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	time_t begin = time(NULL);
+	while (!ibv_poll_cq(cq, 1, &wc))
+		CHECK(time(NULL) - begin < 30);
+	return wc.status;
+}
+
+static struct ibv_send_wr request(enum ibv_wr_opcode opcode, struct ibv_sge *sge, void *there, uint32_t key)
+{
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = sge, .num_sge = 1, .opcode = opcode,
+				  .send_flags = IBV_SEND_SIGNALED };
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr.wr.atomic.remote_addr = (uintptr_t)there;
+		wr.wr.atomic.rkey = key;
+	} else {
+		wr.wr.rdma.remote_addr = (uintptr_t)there;
+		wr.wr.rdma.rkey = key;
+	}
+	return wr;
+}
+
+/* What becomes of a request of the first end. */
+static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, void *here, uint32_t lkey, uint32_t len, void *there,
+			      uint32_t rkey)
+{
+	struct ibv_sge sge = { (uintptr_t)here, len, lkey };
+	struct ibv_send_wr wr = request(opcode, &sge, there, rkey), *bad;
+	CODE(ibv_post_send(qps[0], &wr, &bad), 0);
+	return next(cqs[0]);
+}
+
+static void still_works(void)
+{
+	join();
+	for (int at = 0; at < 5000; at++)
+		good[at] = at * 7;
+	memset(good + 8192, 0, 5000);
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 5000, good + 8192, good_mr->rkey), IBV_WC_SUCCESS);
+	CHECK(!memcmp(good, good + 8192, 5000));
+}
+
+/* Memory that can be taken away in some way. */
+static int file = -1;
+static const char *WAYS[] = { "unmapped", "protected", "cut off", "moved" };
+enum { WAY_COUNT = 4 };
+
+static char *some(void)
+{
+	file = memfd_create("memory", 0);
+	CHECK(file >= 0 && !ftruncate(file, SIZE));
+	char *place = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	CHECK(place != MAP_FAILED);
+	memset(place, 's', SIZE);
+	return place;
+}
+
+static void take_away(char *place, int way)
+{
+	if (way == 0)
+		CHECK(!munmap(place, SIZE));
+	else if (way == 1)
+		CHECK(!mprotect(place, SIZE, PROT_NONE));
+	else if (way == 2)
+		CHECK(!ftruncate(file, 0));
+	else
+		CHECK(mremap(place, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED,
+			     mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
+	close(file);
+}
+
+static void memory_that_is_gone_is_the_requests_fault(void)
+{
+	static const uint32_t LENGTHS[] = { 1, 8, 24, 64, 200, 1000, 5000, 1 << 19 };
+	make();
+	for (int way = 0; way < WAY_COUNT; way++) {
+		for (unsigned at = 0; at < sizeof LENGTHS / sizeof *LENGTHS; at++) {
+			uint32_t len = LENGTHS[at];
+			for (int turn = 0; turn < 8; turn++) {
+				char *place = some();
+				struct ibv_mr *mr = ibv_reg_mr(pd, place, SIZE, RIGHTS);
+				CHECK(mr);
+				take_away(place, way);
+				char *middle = place + SIZE / 2 - 64;
+				uint32_t mine = mr->lkey, yours = mr->rkey, key = good_mr->lkey;
+				enum ibv_wr_opcode add = IBV_WR_ATOMIC_FETCH_AND_ADD, swap = IBV_WR_ATOMIC_CMP_AND_SWP;
+				int got, want = turn < 4 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_LOC_PROT_ERR;
+				if (turn == 0)
+					got = ask(IBV_WR_RDMA_WRITE, good, key, len, middle, yours);
+				else if (turn == 1)
+					got = ask(IBV_WR_RDMA_READ, good, key, len, middle, yours);
+				else if (turn == 2)
+					got = ask(add, good, key, 8, middle, yours);
+				else if (turn == 3)
+					got = ask(swap, good, key, 8, middle, yours);
+				else if (turn == 4)
+					got = ask(IBV_WR_RDMA_WRITE, middle, mine, len, good, key);
+				else if (turn == 5)
+					got = ask(IBV_WR_RDMA_READ, middle, mine, len, good, key);
+				else if (turn == 6)
+					got = ask(add, middle, mine, 8, good, key);
+				else {
+					struct ibv_sge sge = { (uintptr_t)middle, len, mine };
+					struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+					CODE(ibv_post_recv(qps[1], &wr, &bad), 0);
+					got = ask(IBV_WR_SEND, good, key, len, NULL, 0);
+					want = IBV_WC_REM_OP_ERR;
+					CODE(next(cqs[1]), IBV_WC_LOC_PROT_ERR);
+				}
+				if (got != want)
+					printf("%s, %u bytes, turn %d\n", WAYS[way], len, turn);
+				CODE(got, want);
+				CODE(ibv_dereg_mr(mr), 0);
+				if (way != 0)
+					munmap(place, SIZE);
+				join();
+			}
+		}
+	}
+	still_works();
+}
+
+/* What was found to be gone stays closed, even if something is there again; registering opens it. */
+static void a_region_whose_memory_was_gone_stays_closed(void)
+{
+	make();
+	char *place = some();
+	struct ibv_mr *mr = ibv_reg_mr(pd, place, SIZE, RIGHTS), *other = ibv_reg_mr(pd, good, PAGE, RIGHTS);
+	CHECK(mr && other);
+	CHECK(!mprotect(place + PAGE, PAGE, PROT_READ));
+	/* It may still be read. */
+	CODE(ask(IBV_WR_RDMA_READ, good, good_mr->lkey, 3 * PAGE, place, mr->rkey), IBV_WC_SUCCESS);
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 3 * PAGE, place, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+	join();
+	CHECK(!mprotect(place + PAGE, PAGE, PROT_READ | PROT_WRITE));
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 8, place, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+	join();
+	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, place, SIZE, 0), 0);
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 8, place, mr->rkey), IBV_WC_SUCCESS);
+	still_works();
+}
+
+/* A window onto memory that is gone opens nothing, and its region is closed as well. */
+static void a_window_onto_memory_that_is_gone_opens_nothing(void)
+{
+	make();
+	char *place = some();
+	struct ibv_mr *mr = ibv_reg_mr(pd, place, SIZE, RIGHTS | IBV_ACCESS_MW_BIND);
+	struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	CHECK(mr && window);
+	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED };
+	bind.bind_info = (struct ibv_mw_bind_info){ mr, (uintptr_t)place, SIZE, IBV_ACCESS_REMOTE_WRITE };
+	CODE(ibv_bind_mw(qps[1], window, &bind), 0);
+	CODE(next(cqs[1]), IBV_WC_SUCCESS);
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 64, place, window->rkey), IBV_WC_SUCCESS);
+	take_away(place, 2);
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 64, place, window->rkey), IBV_WC_REM_ACCESS_ERR);
+	join();
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 64, place, window->rkey), IBV_WC_REM_ACCESS_ERR);
+	join();
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 64, place, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+	CODE(ibv_dealloc_mw(window), 0);
+	CODE(ibv_dereg_mr(mr), 0);
+	still_works();
+}
+
+/* A full file system has no page for a hole in a file. */
+static void a_page_that_cannot_be_had_is_not_registered(void)
+{
+	char place[] = "/tmp/uroce-full-XXXXXX", name[64];
+	bool is_mounted = mkdtemp(place) && !unshare(CLONE_NEWNS) &&
+			  !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+			  !mount("none", place, "tmpfs", 0, "size=64k");
+	if (!is_mounted) {
+		rmdir(place);
+		printf("SKIP: needs root to mount a file system of its own\n");
+		return;
+	}
+	snprintf(name, sizeof name, "%s/file", place);
+	int hole = open(name, O_RDWR | O_CREAT, 0600);
+	CHECK(hole >= 0 && !ftruncate(hole, 40 * PAGE));
+	char *map = mmap(NULL, 40 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, hole, 0);
+	CHECK(map != MAP_FAILED);
+	pd = ibv_alloc_pd(context = open_first());
+	CHECK(pd && ibv_reg_mr(pd, map, 8 * PAGE, RIGHTS));
+	NONE(ibv_reg_mr(pd, map, 40 * PAGE, RIGHTS), EFAULT);
+	NONE(ibv_reg_mr(pd, map, 40 * PAGE, IBV_ACCESS_REMOTE_READ), EFAULT);
+	umount2(place, MNT_DETACH);
+	rmdir(place);
+}
+
+static void a_registration_changes_no_byte(void)
+{
+	pd = ibv_alloc_pd(context = open_first());
+	char *place = some(), *copy = malloc(SIZE);
+	for (int at = 0; at < SIZE; at++)
+		place[at] = copy[at] = at * 13 >> 3;
+	for (int round = 0; round < 20; round++)
+		CHECK(ibv_reg_mr(pd, place + round, SIZE - round, RIGHTS));
+	CHECK(!memcmp(place, copy, SIZE));
+	CHECK(!ftruncate(file, SIZE - PAGE));
+	CHECK(ibv_reg_mr(pd, place, SIZE - PAGE, RIGHTS));
+	NONE(ibv_reg_mr(pd, place, SIZE - PAGE + 1, RIGHTS), EFAULT);
+	NONE(ibv_reg_mr(pd, place + SIZE - 1, 1, 0), EFAULT);
+}
+
+/* The program's own handlers. */
+static sigjmp_buf back;
+static volatile sig_atomic_t calls;
+static struct sigaction saved;
+static char *nowhere;
+
+static void jump(int signal)
+{
+	(void)signal;
+	calls++;
+	siglongjmp(back, 1);
+}
+
+static void mend(int signal, siginfo_t *info, void *frame)
+{
+	(void)signal, (void)frame;
+	calls++;
+	CHECK(info->si_addr == nowhere);
+	CHECK(!mprotect(nowhere, PAGE, PROT_READ | PROT_WRITE));
+}
+
+/* Knows nothing and passes everything on, as it should. */
+static void pass_on(int signal, siginfo_t *info, void *frame)
+{
+	calls++;
+	if (saved.sa_flags & SA_SIGINFO)
+		saved.sa_sigaction(signal, info, frame);
+	else
+		saved.sa_handler(signal);
+}
+
+static void handle(int signal, void (*handler)(int, siginfo_t *, void *), int flags, struct sigaction *old)
+{
+	struct sigaction action = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | flags };
+	CHECK(!sigaction(signal, &action, old));
+}
+
+static void lose_a_region(void)
+{
+	char *place = some();
+	struct ibv_mr *mr = ibv_reg_mr(pd, place, SIZE, RIGHTS);
+	CHECK(mr);
+	take_away(place, calls % WAY_COUNT);
+	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 64, place, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+	CODE(ibv_dereg_mr(mr), 0);
+	still_works();
+}
+
+static void fault_and_be_mended(void)
+{
+	int before = calls;
+	nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*(volatile char *)nowhere = 1;
+	CHECK(calls == before + 1 && *nowhere == 1);
+}
+
+static void fault_and_jump(void)
+{
+	int before = calls;
+	nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!sigsetjmp(back, 1))
+		*(volatile char *)nowhere = 1;
+	CHECK(calls == before + 1);
+}
+
+static void handlers_of_before_get_what_is_theirs(void)
+{
+	handle(SIGSEGV, mend, 0, NULL);
+	handle(SIGBUS, mend, SA_NODEFER, NULL);
+	make();
+	for (int round = 0; round < 5; round++) {
+		fault_and_be_mended();
+		lose_a_region();
+	}
+	CHECK(calls == 5);
+}
+
+static void handlers_of_later_get_what_is_theirs(void)
+{
+	make();
+	struct sigaction action = { .sa_handler = jump }, ours;
+	CHECK(!sigaction(SIGSEGV, &action, &ours));
+	CHECK(!sigaction(SIGBUS, &action, NULL));
+	for (int round = 0; round < 5; round++) {
+		/* The registration puts ours before it. */
+		lose_a_region();
+		fault_and_jump();
+	}
+	/* What was there before again, which is ours and then the system's. */
+	CHECK(!sigaction(SIGSEGV, &ours, NULL));
+	lose_a_region();
+	handle(SIGSEGV, mend, SA_NODEFER | SA_ONSTACK, NULL);
+	lose_a_region();
+	fault_and_be_mended();
+	CHECK(calls == 6);
+}
+
+static void handlers_that_pass_on_to_each_other_end_somewhere(void)
+{
+	handle(SIGSEGV, mend, 0, NULL);
+	make();
+	for (int round = 0; round < 3; round++) {
+		/* It saves ours, and comes to stand behind ours. */
+		handle(SIGSEGV, pass_on, 0, &saved);
+		lose_a_region();
+		nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		*(volatile char *)nowhere = 1;
+		CHECK(*nowhere == 1);
+	}
+	printf("%d calls\n", calls);
+	CHECK(calls >= 6 && calls < 100);
+}
+
+/* How a child ends that does this. */
+static int end_of(void (*body)(void))
+{
+	fflush(NULL);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		body();
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child);
+	return status;
+}
+
+static void fault(void)
+{
+	*(volatile char *)8 = 1;
+}
+
+static void send_oneself_one(void)
+{
+	kill(getpid(), SIGSEGV);
+	sleep(1);
+}
+
+static void fault_of_a_file(void)
+{
+	char *place = some();
+	CHECK(!ftruncate(file, 0));
+	*(volatile char *)place = 1;
+}
+
+static void mend_once_and_fault(void)
+{
+	calls = 0;
+	nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*(volatile char *)nowhere = 1;
+	CHECK(!mprotect(nowhere, PAGE, PROT_NONE));
+	*(volatile char *)nowhere = 1;
+}
+
+static void what_nothing_handles_ends_the_process_as_ever(void)
+{
+	make();
+	lose_a_region();
+	int status = end_of(fault);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	status = end_of(send_oneself_one);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	status = end_of(fault_of_a_file);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+	/* What is ignored is ignored if it was sent, and not if it is a fault. */
+	signal(SIGSEGV, SIG_IGN);
+	lose_a_region();
+	CODE(end_of(send_oneself_one), 0);
+	status = end_of(fault);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	/* A handler for once. */
+	handle(SIGSEGV, mend, SA_RESETHAND, NULL);
+	lose_a_region();
+	status = end_of(mend_once_and_fault);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+/* It needs an alternate stack, since its own is at its end. */
+static char *lowest;
+
+static void at_the_end_of_the_stack(int signal, siginfo_t *info, void *frame)
+{
+	(void)signal, (void)info, (void)frame;
+	char here;
+	calls++;
+	CHECK(&here > lowest && &here < lowest + (1 << 16));
+	siglongjmp(back, 1);
+}
+
+static int deeper(int depth)
+{
+	volatile char room[1 << 12];
+	room[0] = depth;
+	return depth > 1 << 20 ? room[0] : deeper(depth + 1) + room[0];
+}
+
+static void *overflow(void *ignored)
+{
+	stack_t stack = { .ss_sp = lowest = malloc(1 << 16), .ss_size = 1 << 16 };
+	CHECK(!sigaltstack(&stack, NULL));
+	if (!sigsetjmp(back, 1))
+		deeper(0);
+	return ignored;
+}
+
+static void a_stack_at_its_end_is_handled_on_another(void)
+{
+	make();
+	handle(SIGSEGV, at_the_end_of_the_stack, SA_ONSTACK, NULL);
+	lose_a_region();
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, overflow, NULL) && !pthread_join(thread, NULL));
+	CHECK(calls == 1);
+	lose_a_region();
+}
+
+static void *lose_with_signals_blocked(void *ignored)
+{
+	sigset_t all;
+	sigfillset(&all);
+	CHECK(!pthread_sigmask(SIG_SETMASK, &all, NULL));
+	lose_a_region();
+	return ignored;
+}
+
+/* Threads that poll make turns of the lcore. */
+static void threads_that_block_all_signals_may_poll(void)
+{
+	sigset_t all;
+	sigfillset(&all);
+	CHECK(!pthread_sigmask(SIG_SETMASK, &all, NULL));
+	make();
+	for (int round = 0; round < 4; round++) {
+		pthread_t thread;
+		CHECK(!pthread_create(&thread, NULL, lose_with_signals_blocked, NULL));
+		CHECK(!pthread_join(thread, NULL));
+		calls++;
+	}
+}
+
+/* Takes pages of a region away and puts them back, at random, under traffic. */
+static char *target;
+static volatile bool is_over;
+static unsigned long long seed;
+
+static unsigned long long draw(unsigned long long *state, unsigned long long below)
+{
+	*state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
+	return (*state >> 33) % below;
+}
+
+static void *disturb(void *ignored)
+{
+	static const int PROTECTIONS[] = { PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE };
+	unsigned long long state = seed ^ 0x5555;
+	while (!is_over) {
+		size_t from = draw(&state, SIZE / PAGE), pages = 1 + draw(&state, SIZE / PAGE - from);
+		char *place = target + from * PAGE;
+		switch (draw(&state, 5)) {
+		case 0:
+			mprotect(place, pages * PAGE, PROTECTIONS[draw(&state, 3)]);
+			break;
+		case 1:
+			/* Not unmapped: something of the process's own could come to be there. */
+			mmap(place, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+			break;
+		case 2:
+			CHECK(!ftruncate(file, from * PAGE));
+			break;
+		case 3:
+			CHECK(!ftruncate(file, SIZE));
+			CHECK(mmap(target, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == target);
+			break;
+		default:
+			madvise(place, pages * PAGE, MADV_DONTNEED);
+		}
+		if (draw(&state, 4) == 0)
+			usleep(draw(&state, 300));
+	}
+	return ignored;
+}
+
+static void memory_comes_and_goes_at_random_under_traffic(void)
+{
+	static const enum ibv_wr_opcode OPCODES[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
+						      IBV_WR_ATOMIC_FETCH_AND_ADD };
+	const char *given = getenv("UROCE_SEED"), *seconds = getenv("UROCE_SECONDS");
+	seed = given ? strtoull(given, NULL, 0) : (unsigned long long)time(NULL) << 20 ^ getpid();
+	printf("UROCE_SEED=%llu\n", seed);
+	fflush(stdout);
+	make();
+	target = some();
+	unsigned long long state = seed;
+	pthread_t thread;
+	CHECK(!pthread_create(&thread, NULL, disturb, NULL));
+	time_t end = time(NULL) + (seconds ? atoi(seconds) : 3);
+	long done = 0, failed = 0, refused = 0;
+	while (time(NULL) < end) {
+		struct ibv_mr *mr = ibv_reg_mr(pd, target, SIZE, RIGHTS);
+		if (!mr) {
+			CHECK(errno == EFAULT);
+			refused++;
+		}
+		for (int round = 0; round < 20; round++) {
+			/* Verified traffic between what stays. */
+			size_t at = draw(&state, SIZE / 4);
+			uint32_t len = 1 + draw(&state, 1 << draw(&state, 17));
+			for (uint32_t byte = 0; byte < len; byte++)
+				good[at + byte] = state >> byte % 48;
+			memset(good + SIZE / 2 + at, 0, len);
+			CODE(ask(IBV_WR_RDMA_WRITE, good + at, good_mr->lkey, len, good + SIZE / 2 + at,
+				 good_mr->rkey), IBV_WC_SUCCESS);
+			CHECK(!memcmp(good + at, good + SIZE / 2 + at, len));
+			if (!mr)
+				break;
+			/* And with what may go. */
+			enum ibv_wr_opcode opcode = OPCODES[draw(&state, 4)];
+			bool is_mine = opcode == IBV_WR_SEND ? false : draw(&state, 2);
+			len = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : len;
+			char *there = target + (draw(&state, SIZE - len) & ~7ULL);
+			enum ibv_wc_status status;
+			if (opcode == IBV_WR_SEND) {
+				struct ibv_sge sge = { (uintptr_t)there, len, mr->lkey };
+				struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+				CODE(ibv_post_recv(qps[1], &wr, &bad), 0);
+				status = ask(opcode, good, good_mr->lkey, len, NULL, 0);
+				enum ibv_wc_status other = next(cqs[1]);
+				CHECK(status == IBV_WC_SUCCESS ? other == IBV_WC_SUCCESS :
+				      status == IBV_WC_REM_OP_ERR && other == IBV_WC_LOC_PROT_ERR);
+			} else if (is_mine) {
+				status = ask(opcode, there, mr->lkey, len, good, good_mr->rkey);
+				CHECK(status == IBV_WC_SUCCESS || status == IBV_WC_LOC_PROT_ERR);
+			} else {
+				status = ask(opcode, good, good_mr->lkey, len, there, mr->rkey);
+				CHECK(status == IBV_WC_SUCCESS || status == IBV_WC_REM_ACCESS_ERR);
+			}
+			done++;
+			if (status) {
+				failed++;
+				join();
+				break;
+			}
+		}
+		if (mr)
+			CODE(ibv_dereg_mr(mr), 0);
+	}
+	is_over = true;
+	CHECK(!pthread_join(thread, NULL));
+	printf("%ld done, %ld of them failed, %ld registrations refused\n", done, failed, refused);
+	CHECK(done > 0);
+	still_works();
+}
+
+static const struct claim claims[] = {
+	CLAIM(memory_that_is_gone_is_the_requests_fault),
+	CLAIM(a_region_whose_memory_was_gone_stays_closed),
+	CLAIM(a_window_onto_memory_that_is_gone_opens_nothing),
+	CLAIM(a_page_that_cannot_be_had_is_not_registered),
+	CLAIM(a_registration_changes_no_byte),
+	CLAIM(handlers_of_before_get_what_is_theirs),
+	CLAIM(handlers_of_later_get_what_is_theirs),
+	CLAIM(handlers_that_pass_on_to_each_other_end_somewhere),
+	CLAIM(what_nothing_handles_ends_the_process_as_ever),
+	CLAIM(a_stack_at_its_end_is_handled_on_another),
+	CLAIM(threads_that_block_all_signals_may_poll),
+	CLAIM(memory_comes_and_goes_at_random_under_traffic),
+};
+
+int main(int argc, char **argv)
+{
+	return RUN(claims, argc, argv);
+}
