@@ -8,11 +8,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::EventfdFlags;
+use uroce_engine::EventFd;
 
 use super::{CmEvent, CmId, CmSink};
 
@@ -26,7 +27,7 @@ pub struct CmChannel {
     waiting: Mutex<VecDeque<CmEvent>>,
     came: Condvar,
     /// An eventfd whose value is 1 while an event waits and 0 while none does.
-    readable: OwnedFd,
+    readable: EventFd,
 }
 
 impl CmChannel {
@@ -35,7 +36,7 @@ impl CmChannel {
     /// # Errors
     /// The process has no file descriptor left.
     pub fn new() -> io::Result<Arc<CmChannel>> {
-        let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let readable = EventFd::new(EventfdFlags::NONBLOCK)?;
         Ok(Arc::new(CmChannel { waiting: Mutex::default(), came: Condvar::new(), readable }))
     }
 
@@ -71,9 +72,8 @@ impl CmChannel {
     }
 
     fn drain(&self) {
-        let mut count = [0; 8];
         // An eventfd that is 1 gives it.
-        let _ = rustix::io::read(&self.readable, &mut count);
+        self.readable.drain();
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<CmEvent>> {
@@ -93,7 +93,7 @@ impl CmSink for CmChannel {
         waiting.push_back(event);
         if waiting.len() == 1 {
             // An eventfd that is 0 takes a 1.
-            let _ = rustix::io::write(&self.readable, &1u64.to_ne_bytes());
+            self.readable.signal();
         }
         self.came.notify_one();
     }

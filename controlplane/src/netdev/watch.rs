@@ -7,15 +7,17 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, sendto,
     socket_with,
 };
+use uroce_engine::EventFd;
 use uroce_engine::eal::block_signals;
 
 use super::message::{Dump, Message, dump, messages};
@@ -40,7 +42,7 @@ pub(crate) struct Watcher {
 /// A thread that tells of changes until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    stop: OwnedFd,
+    stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -89,8 +91,8 @@ impl Watcher {
         mut self,
         mut tell: impl FnMut(usize, NetdevState) + Send + 'static,
     ) -> io::Result<Watch> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let stopped = stop.try_clone()?;
+        let stop = Arc::new(EventFd::new(EventfdFlags::NONBLOCK)?);
+        let stopped = Arc::clone(&stop);
         let body = move || {
             block_signals();
             while self.wait(&stopped) {
@@ -102,7 +104,7 @@ impl Watcher {
     }
 
     /// Sleeps until there is something to hear; false when it is time to end.
-    fn wait(&self, stopped: &OwnedFd) -> bool {
+    fn wait(&self, stopped: &EventFd) -> bool {
         let mut fds =
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -194,9 +196,10 @@ impl Watcher {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // A counter that is full wakes the thread as well.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        // Where the program has closed the descriptor nothing tells the thread to end.
+        if self.stop.signal()
+            && let Some(thread) = self.thread.take()
+        {
             let _ = thread.join();
         }
     }

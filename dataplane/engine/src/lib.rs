@@ -48,6 +48,7 @@ mod crowd;
 mod doorbell;
 mod engine;
 mod env;
+mod eventfd;
 mod events;
 mod fault;
 mod guarded;
@@ -84,9 +85,10 @@ pub use config::{
     EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortAddresses, PortBinding,
     ROCE_OVERHEAD, path_mtu_of,
 };
-pub use control::{Control, ControlError, MAX_WR, QpHandle, QpInfo, QpSpec, SendFrameError};
+pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
 pub use engine::{Engine, EngineError};
+pub use eventfd::EventFd;
 pub use events::{Event, EventChannel, EventGuard, EventKind, Subject};
 pub use fault::LossConfig;
 pub use idle::{Driver, IdlePolicy};
@@ -95,7 +97,7 @@ pub use mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
 pub use mw::MwType;
 pub use poller::Poller;
 pub use queue::{
-    Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH,
+    Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
     RecvBatch, RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqBatch,
     SrqError, Tokens,
 };

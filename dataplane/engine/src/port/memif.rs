@@ -37,12 +37,13 @@ pub(super) use gate::Gate;
 
 use super::{PortError, link};
 use crate::eal::lock;
+use crate::eventfd::EventFd;
 use crate::sync::{AtomicBool, Ordering};
 use channel::{Call, Event, Message, Pair};
 use device::Device;
 use peer::Peer;
 use place::Place;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::EventfdFlags;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::thread::UnshareFlags;
 use std::io;
@@ -93,7 +94,7 @@ struct Shared {
     /// The port while it may be stopped and started; held while a connection is torn down.
     port: Mutex<Option<u16>>,
     /// Readable when the thread is to end.
-    end: OwnedFd,
+    end: EventFd,
 }
 
 impl Link {
@@ -121,7 +122,7 @@ impl Link {
             reason: "its socket cannot be listened on",
             error,
         })?;
-        let end = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| PortError::Memif {
+        let end = EventFd::new(EventfdFlags::empty()).map_err(|error| PortError::Memif {
             reason: "no eventfd for its thread",
             error: error.into(),
         })?;
@@ -191,8 +192,10 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // The driver has closed its end by now, so what the thread drops harms nobody.
-        let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        // Where the program has closed the descriptor nothing tells the thread to end.
+        if self.shared.end.signal()
+            && let Some(thread) = self.thread.take()
+        {
             let _ = thread.join();
         }
         for file in &self.files {

@@ -3,6 +3,7 @@
 //! A message is 128 bytes on a sequenced-packet socket, with at most one file descriptor: the
 //! shared memory's or a ring's.
 
+use crate::eventfd::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -11,7 +12,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,10 +88,11 @@ pub(super) enum Call {
 }
 
 /// Waits for a connection to `listener`, the end of the process behind `peer` or that of the link.
-pub(super) fn wait(listener: &OwnedFd, end: &OwnedFd, peer: Option<&OwnedFd>) -> Call {
+pub(super) fn wait(listener: &OwnedFd, end: &EventFd, peer: Option<&OwnedFd>) -> Call {
     loop {
         // Without a process there is nothing in its place that comes first.
-        match readable([end, peer.unwrap_or(end), listener], None) {
+        let fds = [end.as_fd(), peer.map_or(end.as_fd(), AsFd::as_fd), listener.as_fd()];
+        match readable(fds, None) {
             [true, ..] => return Call::End,
             [_, true, _] => return Call::PeerEnded,
             [.., true] => return Call::Connection,
@@ -100,19 +102,19 @@ pub(super) fn wait(listener: &OwnedFd, end: &OwnedFd, peer: Option<&OwnedFd>) ->
 }
 
 /// Waits `time` for the end of the link, or of a process.
-pub(super) fn ended(end: &OwnedFd, time: Duration) -> bool {
-    readable([end], Some(time))[0]
+pub(super) fn ended(end: &impl AsFd, time: Duration) -> bool {
+    readable([end.as_fd()], Some(time))[0]
 }
 
 /// Ends the driver's connection and waits until the driver has closed it, the last thing it does.
 ///
 /// False after `grace`: a child process of the application may have inherited the driver's
 /// descriptor, which is not close-on-exec, and then its closing is not seen.
-pub(super) fn hang_up(inner: &OwnedFd, end: &OwnedFd, grace: Duration) -> bool {
+pub(super) fn hang_up(inner: &OwnedFd, end: &EventFd, grace: Duration) -> bool {
     // A connection that is gone already is at its end as well.
     let _ = rustix::net::shutdown(inner, Shutdown::Write);
     loop {
-        match readable([end, inner], Some(grace)) {
+        match readable([end.as_fd(), inner.as_fd()], Some(grace)) {
             // What the driver had still to say comes first.
             [false, true] if receive(inner).is_ok() => {}
             [ended, closed] => return ended || closed,
@@ -121,8 +123,8 @@ pub(super) fn hang_up(inner: &OwnedFd, end: &OwnedFd, grace: Duration) -> bool {
 }
 
 /// Which of the descriptors can be read or are closed; none after `time`.
-fn readable<const N: usize>(fds: [&OwnedFd; N], time: Option<Duration>) -> [bool; N] {
-    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Option<Duration>) -> [bool; N] {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let time = time.and_then(|time| Timespec::try_from(time).ok());
     while poll(&mut polled, time.as_ref()) == Err(Errno::INTR) {}
     polled.map(|fd| !fd.revents().is_empty())
@@ -151,11 +153,16 @@ impl Pair {
     /// children may hold open.
     pub(super) fn next(
         &self,
-        end: &OwnedFd,
+        end: &EventFd,
         peer: Option<&OwnedFd>,
         patience: Option<Duration>,
     ) -> Event {
-        let fds = [end, &self.inner, &self.outer, peer.unwrap_or(end)];
+        let fds = [
+            end.as_fd(),
+            self.inner.as_fd(),
+            self.outer.as_fd(),
+            peer.map_or(end.as_fd(), AsFd::as_fd),
+        ];
         let event = match readable(fds, patience) {
             [true, ..] => return Event::Over,
             [_, true, ..] => receive(&self.inner).map(Event::FromDriver),
