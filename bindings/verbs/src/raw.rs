@@ -10,7 +10,7 @@ pub use memory::{Memory, Registration, is_there};
 
 pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch, Tokens};
 pub use uroce_transport::{
-    Ah, BindMw, Cqe, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,
+    Ah, BindMw, Cqe, Grh, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,
 };
 
 use uroce_engine::CqError;

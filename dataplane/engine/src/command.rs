@@ -45,7 +45,7 @@ pub(crate) enum Reply {
     /// Modify QP's answer.
     Modified(Result<(), ModifyError>),
     /// Query QP's answer; `draining` is true in SQD until the send queue is drained.
-    Queried { attr: QpAttr, migration: MigrationStats, draining: bool },
+    Queried { attr: QpAttr, migration: MigrationStats, draining: bool, sends: u32 },
     /// The queues that the QP had and whether it has others now; the given ones if it has not.
     Resized(Box<Resized>, bool),
     /// QPs that have migrated.

@@ -3,12 +3,11 @@
 //! Invariants
 //! - Everything is made by the control plane and given to the lcore whole; the lcore allocates and
 //!   frees none of it.
-//! - What happened to the QP is published in this order: state, retired slots, completions. So who
-//!   polls a completion finds the slot free and the state at least as new.
+//! - A state is published before completions. So who polls one finds the state at least as new.
 
 use crate::events::EventRaiser;
 use crate::queue::cq::CompletionQueue;
-use crate::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue, Which};
+use crate::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use crate::shard::Around;
 use crate::tx::Lane;
 use crate::{counters::CounterBlock, env::QpEnv};
@@ -16,10 +15,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
 
-/// The context of a QP in its box, and the words it shares with the application behind the two
-/// counters of an `Arc`.
+/// The context of a QP in its box, and what it shares with the application behind the two counters
+/// of an `Arc`.
 pub(crate) const STATE_BYTES: usize =
-    size_of::<QpContext>() + size_of::<QpShared>() + align_of::<QpShared>();
+    size_of::<QpContext>() + size_of::<QpShared>() + 2 * size_of::<usize>();
 
 /// A QP and all that belongs to it on its lcore.
 #[derive(Debug)]
@@ -65,6 +64,21 @@ impl Feeds<'_> {
         self.rq.borrow_mut().feed(qp, env);
     }
 
+    /// Has the core refused something that was posted?
+    #[inline]
+    fn has_refused(&self) -> bool {
+        self.sq.ring.has_refused() || self.rq.borrow().ring.has_refused()
+    }
+
+    /// Nothing is left of what was posted: all of it has its places back.
+    #[cold]
+    fn release(&mut self, route: &mut Route) {
+        let rq = &mut self.rq.borrow_mut().ring;
+        self.sq.ring.release(&route.shared);
+        rq.release(&route.shared);
+        route.leads = [self.sq.ring.lead(), rq.lead()];
+    }
+
     /// Does nothing wait in the QP's own receive queue?
     #[inline]
     pub(crate) fn is_rq_empty(&self) -> bool {
@@ -79,8 +93,12 @@ pub(crate) struct Route {
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) events: EventRaiser,
-    /// Its slot, if the control plane is to learn what happens to it.
-    pub(crate) notices: Option<u32>,
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// The control plane is to learn what happens to it.
+    pub(crate) notices: bool,
+    /// How far positions of sends and of receives are ahead of the core's.
+    leads: [u32; 2],
     /// Where its receives come from, if not from its own queue.
     pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
     /// Completions went to the send CQ in this turn; whether one of them was solicited.
@@ -101,7 +119,16 @@ pub(crate) struct Route {
 impl QpContext {
     pub(crate) fn new(qp: Qp, queues: Queues, route: Route) -> QpContext {
         let published = qp.state();
-        QpContext { qp, queues, route, port: 0, active: false, looper: false, published }
+        let mut context =
+            QpContext { qp, queues, route, port: 0, active: false, looper: false, published };
+        context.open();
+        context
+    }
+
+    /// Its queues are new: what is posted to them has places.
+    fn open(&mut self) {
+        let Queues { sq, rq } = &mut self.queues;
+        Feeds { sq, rq }.release(&mut self.route);
     }
 
     /// The port it sends on, counted from 0.
@@ -126,6 +153,11 @@ impl QpContext {
         self.looper
     }
 
+    /// Work requests that were sent to it and have not left it.
+    pub(crate) fn sends(&self) -> u32 {
+        self.queues.sq.ring.waiting() + self.qp.send_wrs()
+    }
+
     /// Exchanges the queues for others if both are empty. Says whether it did.
     ///
     /// Whoever still has the ends of the old ones finds a QP in RESET, which takes no posts.
@@ -137,6 +169,7 @@ impl QpContext {
         }
         std::mem::swap(&mut self.queues, &mut fresh.queues);
         std::mem::swap(&mut self.route.shared, &mut fresh.shared);
+        self.open();
         self.route.shared.publish_state(self.qp.state());
         fresh.shared.publish_state(QpState::Reset);
         true
@@ -163,7 +196,9 @@ impl QpContext {
         if qp.state() != *published {
             enter_state(qp, feeds, &mut env, published);
         }
-        publish_retired(qp, feeds, &env);
+        if feeds.has_refused() {
+            feeds.release(env.route);
+        }
         if !env.pending.is_empty() {
             deliver(qp, feeds, &mut env, published);
         }
@@ -185,6 +220,9 @@ fn enter_state(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, publishe
     if matches!(qp.state(), QpState::Err | QpState::Reset) {
         feeds.feed_rq(qp, env);
     }
+    if qp.state() == QpState::Reset {
+        feeds.release(env.route);
+    }
 }
 
 /// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
@@ -195,15 +233,8 @@ fn deliver(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, published: &
     if env.route.overrun && qp.state() != QpState::Err {
         qp.fail(env);
         enter_state(qp, feeds, env, published);
-        publish_retired(qp, feeds, env);
         env.route.deliver(env.pending, env.counters);
     }
-}
-
-#[inline]
-fn publish_retired(qp: &Qp, feeds: &mut Feeds<'_>, env: &QpEnv<'_>) {
-    feeds.sq.publish_retired(qp, &env.route.shared);
-    feeds.rq.borrow_mut().publish_retired(qp, &env.route.shared);
 }
 
 impl Route {
@@ -211,7 +242,7 @@ impl Route {
         [send_cq, recv_cq]: [Arc<CompletionQueue>; 2],
         shared: Arc<QpShared>,
         events: EventRaiser,
-        notices: Option<u32>,
+        (slot, notices): (u32, bool),
         srq: Option<Arc<SharedReceiveQueue>>,
     ) -> Route {
         let (sent, received) = (None, None);
@@ -220,7 +251,9 @@ impl Route {
             recv_cq,
             shared,
             events,
+            slot,
             notices,
+            leads: [0; 2],
             srq,
             sent,
             received,
@@ -231,17 +264,14 @@ impl Route {
         }
     }
 
-    /// More completions at once than the lcore keeps: all of them are of one QP that is being
-    /// flushed, so each frees its own slot.
-    #[cold]
-    pub(crate) fn spill(&mut self, pending: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
-        let sends = pending.iter().filter(|(side, _)| *side == Side::Send).count() as u32;
-        self.shared.add_retired(Which::Send, sends);
-        self.shared.add_retired(Which::Recv, pending.len() as u32 - sends);
-        self.deliver(pending, counters);
+    /// A completion of the core's, with what the core does not know.
+    #[inline]
+    pub(crate) fn finish(&self, side: Side, at: Instant, cqe: Cqe) -> Cqe {
+        let position = cqe.position.wrapping_add(self.leads[side as usize]);
+        Cqe { at, position, slot: self.slot, ..cqe }
     }
 
-    fn deliver(&mut self, pending: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
+    pub(crate) fn deliver(&mut self, pending: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
         for (side, cqe) in pending.drain(..) {
             let (cq, events) = match side {
                 Side::Send => (&self.send_cq, &mut self.sent),

@@ -46,9 +46,6 @@ mod wait;
 
 pub use frames::SendFrameError;
 
-/// Most work requests of a queue.
-pub const MAX_WR: u32 = 1 << 16;
-
 /// What a QP is created with.
 #[derive(Clone, Debug)]
 pub struct QpSpec {
@@ -100,6 +97,8 @@ pub struct QpInfo {
     pub has_srq: bool,
     /// The QP is in SQD and messages that were begun are not all acknowledged.
     pub sq_draining: bool,
+    /// Sends that were posted and have neither completed nor been discarded, polled or not.
+    pub sends: u32,
     /// What its migrations have come to.
     pub migration: MigrationStats,
     /// Its owner.
@@ -299,12 +298,14 @@ impl Control {
         let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
         let lcore = usize::from(lcore);
         match self.call(lcore, Command::QueryQp { index })? {
-            Reply::Queried { attr, migration, draining } => {
+            Reply::Queried { attr, migration, draining, sends } => {
                 let sq_draining = draining;
                 if attr.path_mig_state == PathMigState::Migrated {
                     self.qps.put(Record { migrates: false, ..record });
                 }
-                Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, migration, lcore })
+                let info =
+                    QpInfo { attr, caps, qp_type, has_srq, sq_draining, sends, migration, lcore };
+                Ok(info)
             }
             _ => Err(ControlError::UnknownQp(qpn)),
         }
@@ -343,6 +344,7 @@ impl Control {
         // Otherwise it was in a reply that came too late.
         self.drop_notices(qpn);
         self.qps.forget(index);
+        self.shared.places.end(index);
         self.lcores[lcore].qps -= 1;
         self.slots.give_back(index);
         Ok(())

@@ -19,6 +19,8 @@ use crate::events::{EventChannel, EventGuard, Subject};
 use crate::idle::Driver;
 use crate::mr_table::MrTable;
 use crate::port::QueueError;
+use crate::queue::cq::Around;
+use crate::queue::places::Places;
 use crate::queue::{CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError};
 use crate::slot::{AdoptError, LcoreGuard, Slot};
 use crate::sync::{AtomicU32, Ordering};
@@ -88,6 +90,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Vec<Arc<CounterBlock>>,
     pub(crate) tables: Tables,
     pub(crate) events: Arc<EventChannel>,
+    pub(crate) places: Arc<Places>,
     pub(crate) next_pd: AtomicU32,
     /// Of CQs and SRQs, for their events.
     next_queue: AtomicU32,
@@ -121,6 +124,7 @@ impl Engine {
             counters: parts.counters,
             tables: parts.tables,
             events: parts.events,
+            places: Arc::new(Places::new(config.max_qps)),
             next_pd: AtomicU32::new(1),
             next_queue: AtomicU32::new(1),
             driver: config.driver,
@@ -156,7 +160,9 @@ impl Engine {
     ) -> Result<Arc<CompletionQueue>, CqError> {
         let events = self.admit(Subject::Cq).ok_or(CqError::NoneLeft)?;
         let turns = Arc::clone(self.shared.regions.turns());
-        CompletionQueue::with_events(depth, channel, Some(events), Some(turns))
+        let places = Arc::clone(&self.shared.places);
+        let around = Around { events: Some(events), turns: Some(turns), places: Some(places) };
+        CompletionQueue::within(around, depth, channel)
     }
 
     /// A shared receive queue for `depth` receives of `max_sge` scatter elements.
@@ -245,6 +251,7 @@ impl Engine {
             + crate::doorbell::BYTES_PER_QP
             + crate::control::BYTES_PER_QP
             + crate::notices::BYTES_PER_QP
+            + crate::queue::places::BYTES_PER_QP
     }
 
     /// Do all lcores run? False after a shutdown, or if one has panicked.

@@ -164,9 +164,10 @@ impl Output for QpEnv<'_> {
     #[inline]
     fn complete(&mut self, side: Side, cqe: Cqe) {
         if self.pending.len() == self.pending.capacity() {
-            self.route.spill(self.pending, self.counters);
+            // All of them are of one QP that is being flushed.
+            self.route.deliver(self.pending, self.counters);
         }
-        self.pending.push((side, Cqe { at: self.now, ..cqe }));
+        self.pending.push((side, self.route.finish(side, self.now, cqe)));
     }
 
     #[inline]
@@ -177,8 +178,8 @@ impl Output for QpEnv<'_> {
     fn event(&mut self, event: AsyncEvent) {
         self.route.migrated |= event == AsyncEvent::PathMig;
         self.route.events.raise(event.into());
-        if let Some(index) = self.route.notices {
-            self.tables.notices.raise(index, event.into());
+        if self.route.notices {
+            self.tables.notices.raise(self.route.slot, event.into());
         }
     }
 }

@@ -200,7 +200,8 @@ fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
         Command::QueryQp { index } => shard.get(index).map_or(Reply::Unknown, |context| {
             let qp = &context.qp;
             let draining = qp.state() == QpState::Sqd && !qp.is_drained();
-            Reply::Queried { attr: qp.attr(), migration: qp.migration(), draining }
+            let sends = context.sends();
+            Reply::Queried { attr: qp.attr(), migration: qp.migration(), draining, sends }
         }),
         Command::ResizeQp { index, mut queues } => match shard.resize(index, &mut queues) {
             Some(done) => Reply::Resized(queues, done),
@@ -249,6 +250,7 @@ mod tests {
     use crate::key::Numbers;
     use crate::mr_table::MrTable;
     use crate::qp_table::QpTable;
+    use crate::queue::places::Places;
     use crate::queue::{
         CompletionQueue, QpShared, RingSpec, SendSpec, SharedReceiveQueue, recv_queue, send_queue,
     };
@@ -302,14 +304,15 @@ mod tests {
         let srq = events.admit(Subject::Srq(5)).unwrap();
         let srq = Arc::new(SharedReceiveQueue::new(Pd(1), 1, 1, srq).unwrap());
         let cq = CompletionQueue::new(1, None).unwrap();
-        let shared = Arc::new(QpShared::new());
+        let places = Places::new(1).begin(0, qpn).unwrap();
+        let shared = Arc::new(QpShared::new(places));
         let doorbell = Arc::new(Doorbell::new(1));
         let ring =
             RingSpec { shared: Arc::clone(&shared), doorbell, index: 0, depth: 1, max_sge: 1 };
         let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });
         let (_rq, rq) = recv_queue(ring, true);
         let cqs = [Arc::clone(&cq), cq];
-        let route = Route::new(cqs, shared, guard.raiser(), None, Some(srq));
+        let route = Route::new(cqs, shared, guard.raiser(), (0, false), Some(srq));
         let init = QpInit { qp_type: QpType::Rc, caps: CAPS, srq: Some(Pd(1)) };
         let queues = Queues { sq, rq: RefCell::new(rq) };
         let context = Box::new(QpContext::new(Qp::new(qpn, Pd(1), &init), queues, route));

@@ -4,18 +4,20 @@
 //!   application                                 lcore
 //!   SendQueueEnd ── work requests, SGEs ──▶ SendQueueFeed ──▶ Qp::post_send
 //!   RecvQueueEnd ── work requests, SGEs ──▶ RecvQueueFeed ──▶ Qp::post_recv
-//!                ◀──── state, retired ─────  QpShared
+//!                ◀──────── state ──────────  QpShared
 //!   CompletionQueue ◀────────────────────── completions of a turn
+//!     poll ── free places ──▶ Places ──▶ both ends
 //! ```
 //!
 //! Invariants
 //! - The rings have one producer and one consumer each; they carry requests the core has not seen.
-//! - A slot of a queue is taken from the post until the core has retired the work request, so what
-//!   is in a ring always fits into the core's queue.
-//! - A slot is free again before the completion that says so can be polled.
+//! - A place of a queue is taken from the post until the request's completion, or a later one's of
+//!   the same queue, has been polled: longer than the core has the request, so what is in a ring
+//!   always fits into the core's queue.
 
 mod channel;
 pub(crate) mod cq;
+pub(crate) mod places;
 mod recv;
 mod ring;
 mod send;
@@ -26,11 +28,14 @@ pub use channel::CompletionChannel;
 pub use cq::{Arm, CompletionQueue, CqError, MAX_CQ_DEPTH};
 pub use recv::{RecvBatch, RecvQueueEnd};
 pub(crate) use recv::{RecvQueueFeed, core_caps, recv_queue};
-pub(crate) use ring::{QpShared, RingSpec, Which};
+pub(crate) use ring::{QpShared, RingSpec};
 pub use send::{SendBatch, SendData, SendQueueEnd};
 pub(crate) use send::{SendQueueFeed, SendSpec, send_queue};
 pub use srq::{MAX_SRQ_DEPTH, SharedReceiveQueue, SrqBatch, SrqError};
 pub use tokens::Tokens;
+
+/// Most work requests of a queue.
+pub const MAX_WR: u32 = 1 << 16;
 
 /// Most scatter/gather elements of a work request.
 pub const MAX_SGE: u32 = 32;

@@ -130,24 +130,88 @@ fn packets_of_another_lcores_qp_are_handed_over() {
 }
 
 #[test]
-fn unsignaled_work_frees_its_slots() {
+fn a_place_is_free_when_its_completion_or_a_later_one_has_been_polled() {
+    const DEPTH: u64 = 64;
     let mut lab = Lab::new(&LabConfig::default());
-    let (mut a, b) = lab.connect(&QpWish::default());
+    let (mut a, b) = lab.connect(&QpWish { cq_depth: DEPTH as u32, ..QpWish::default() });
     let local = lab.a.register(a.pd, 64, ALL);
     let remote = lab.b.register(b.pd, 64, ALL);
     let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
-    for round in 0..1000u64 {
-        let wr = uroce_transport::SendWr { signaled: false, ..lab::signaled(round, op) };
-        eventually("room in the send queue", || a.sq.room() > 0);
-        a.sq.post_send(&wr, &[local.sge(0, 64)]).expect("there is room");
+    for every in [1, 2, DEPTH] {
+        for round in 0..5 {
+            for id in 0..DEPTH {
+                let signaled = (id + 1) % every == 0;
+                let wr = uroce_transport::SendWr { signaled, ..lab::signaled(id, op) };
+                a.sq.post_send(&wr, &[local.sge(0, 64)]).expect("a place for each");
+            }
+            eventually("all of them complete", || {
+                lab.a.control.query_qp(a.qpn).expect("a QP").sends == 0
+            });
+            assert_eq!(a.sq.room(), 0, "round {round}: completed, but not polled");
+            for polled in 1..=DEPTH / every {
+                assert_eq!(a.completion().wr_id, polled * every - 1);
+                assert_eq!(u64::from(a.sq.room()), polled * every);
+            }
+        }
     }
-    a.send_when_room(1000, op, &[local.sge(0, 64)]);
-    let cqe = a.completion();
-    assert_eq!((cqe.wr_id, cqe.status), (1000, WcStatus::Success));
-    assert_eq!(a.cq.poll(), Ok(None));
-    // When its completion is there, so is its slot: at once, not after a while.
-    assert_eq!(a.sq.room(), 64);
     drop((local, remote));
+    lab.finish();
+}
+
+#[test]
+fn places_are_back_whatever_became_of_what_had_them() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let wish = QpWish::default();
+    let (mut a, mut b) = lab.connect(&wish);
+    let unsignaled = |id| {
+        let wr = lab::signaled(id, SendOp::Send { imm: None });
+        uroce_transport::SendWr { signaled: false, ..wr }
+    };
+    // Nothing is received, so nothing is sent; half of it is in the queue, nothing is polled.
+    for round in 0..3 {
+        (0..64).for_each(|id| a.sq.post_send(&unsignaled(id), &[]).expect("room"));
+        (0..64).for_each(|id| a.recv(id, &[]));
+        assert_eq!((a.sq.room(), a.rq.room()), (0, 0), "round {round}");
+        lab.a.control.modify_qp(a.qpn, &QpChange::to(QpState::Reset)).expect("RESET");
+        lab.b.control.modify_qp(b.qpn, &QpChange::to(QpState::Reset)).expect("RESET");
+        assert_eq!((a.sq.room(), a.rq.room()), (64, 64), "round {round}");
+        let (qpn_a, qpn_b) = (a.qpn, b.qpn);
+        lab.a.bring_up(&mut a, &lab.b.addresses, qpn_b, &wish);
+        lab.b.bring_up(&mut b, &lab.a.addresses, qpn_a, &wish);
+    }
+    // Flushed ones give a completion each, unsignaled or not.
+    (0..64).for_each(|id| a.sq.post_send(&unsignaled(id), &[]).expect("room"));
+    lab.a.control.modify_qp(a.qpn, &QpChange::to(QpState::Err)).expect("ERR");
+    for polled in 1..=64 {
+        assert_eq!(a.completion().status, WcStatus::WrFlushErr);
+        assert_eq!(a.sq.room(), polled);
+    }
+    lab.finish();
+}
+
+#[test]
+fn completions_of_a_former_queue_pair_free_nothing_of_the_next_in_its_place() {
+    /// As many as the engine has slots.
+    const LIVES: u32 = 64;
+    let mut lab = Lab::new(&LabConfig::default());
+    let (mut a, mut b) = lab.connect(&QpWish::default());
+    let cq = a.cq.clone();
+    a.recv(7, &[]);
+    lab.a.control.modify_qp(a.qpn, &QpChange::to(QpState::Err)).expect("ERR");
+    lab.a.control.destroy_qp(a.qpn).expect("a QP");
+    lab.b.control.destroy_qp(b.qpn).expect("a QP");
+    // Slots are used again in turn; one of these is in the first one's.
+    for life in 0..LIVES {
+        (a, b) = lab.connect(&QpWish::default());
+        (0..64).for_each(|id| a.recv(id, &[]));
+        if life + 1 < LIVES {
+            lab.a.control.destroy_qp(a.qpn).expect("a QP");
+            lab.b.control.destroy_qp(b.qpn).expect("a QP");
+        }
+    }
+    let stale = cq.poll().expect("no overrun").expect("what was flushed");
+    assert_eq!((stale.wr_id, stale.status), (7, WcStatus::WrFlushErr));
+    assert_eq!(a.rq.room(), 0);
     lab.finish();
 }
 

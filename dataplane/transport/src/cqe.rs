@@ -87,14 +87,26 @@ pub struct Cqe {
     pub qpn: Qpn,
     /// The sender's QP; UD receives only, else 0.
     pub src_qpn: Qpn,
-    /// The message lies behind a GRH area of 40 bytes; UD receives only.
-    pub has_grh: bool,
-    /// The datagram came over IPv4; UD receives only (IBA A17.4.5.1).
-    pub is_ipv4: bool,
+    /// The message lies behind a GRH area of 40 bytes, made of this header; UD receives only.
+    pub grh: Option<Grh>,
     /// The peer asked for a solicited event, or the status is an error.
     pub solicited: bool,
+    /// Work requests that have left the queue up to this one, unsignaled and discarded ones as well,
+    /// modulo 2^32. Surroundings may count from elsewhere.
+    pub position: u32,
+    /// Where the surroundings keep the QP: they fill it in.
+    pub slot: u32,
     /// When it was made, by the clock of the surroundings: they fill it in.
     pub at: Instant,
+}
+
+/// The network header that a datagram came behind (IBA A17.4.5.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Grh {
+    /// IPv4, in the last 20 bytes of the area.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
 }
 
 impl Cqe {
@@ -109,9 +121,10 @@ impl Cqe {
             invalidated: None,
             qpn,
             src_qpn: Qpn::default(),
-            has_grh: false,
-            is_ipv4: false,
+            grh: None,
             solicited: status != WcStatus::Success,
+            position: 0,
+            slot: 0,
             at: Instant::ZERO,
         }
     }

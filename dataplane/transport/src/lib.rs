@@ -59,7 +59,7 @@ pub use attr::{
     QpAttr, QpChange, QpType,
 };
 pub use counter::Counter;
-pub use cqe::{Cqe, WcOpcode, WcStatus};
+pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
     Access, Accessor, Ah, AsyncEvent, AtomicOp, Env, Found, Key, Memory, MemoryFault, Outbound,

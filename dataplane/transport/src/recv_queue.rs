@@ -14,6 +14,8 @@ use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     work: WorkQueue<RecvWqe>,
+    /// WQEs that have left, modulo 2^32.
+    left: u32,
 }
 
 impl RecvQueue {
@@ -21,7 +23,7 @@ impl RecvQueue {
         let depth = if uses_srq { 1 } else { caps.max_recv_wr };
         let mut work = WorkQueue::new(depth, caps.max_recv_sge);
         work.is_shared = uses_srq;
-        RecvQueue { work }
+        RecvQueue { work, left: 0 }
     }
 
     pub(crate) fn uses_srq(&self) -> bool {
@@ -107,7 +109,8 @@ impl RecvQueue {
     /// Completes the oldest WQE with a message; its number is filled in here.
     pub(crate) fn complete_front(&mut self, mut cqe: Cqe, out: &mut impl Output) {
         let Some(wqe) = self.work.wqes.pop() else { return };
-        cqe.wr_id = wqe.wr_id;
+        self.left = self.left.wrapping_add(1);
+        (cqe.wr_id, cqe.position) = (wqe.wr_id, self.left);
         out.count(Counter::RecvMessages);
         out.complete(Side::Recv, cqe);
     }
@@ -115,11 +118,13 @@ impl RecvQueue {
     /// Completes the oldest WQE with an error.
     pub(crate) fn fail_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         let Some(wqe) = self.work.wqes.pop() else { return };
+        self.left = self.left.wrapping_add(1);
         out.count(match status {
             WcStatus::WrFlushErr => Counter::RespCqeFlushError,
             _ => Counter::RespCqeError,
         });
-        out.complete(Side::Recv, Cqe::new(wqe.wr_id, status, WcOpcode::Recv, qpn));
+        let cqe = Cqe::new(wqe.wr_id, status, WcOpcode::Recv, qpn);
+        out.complete(Side::Recv, Cqe { position: self.left, ..cqe });
     }
 
     /// Completes everything flushed, in order.
@@ -133,6 +138,7 @@ impl RecvQueue {
         if seeded!(StaleAfterReset) {
             return;
         }
+        self.left = self.left.wrapping_add(self.len());
         self.work.wqes.clear();
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct SendQueue {
     work: WorkQueue<SendWqe>,
     /// `max_inline` bytes for each slot of the ring.
     inline: Box<[u8]>,
+    /// WQEs that have left, modulo 2^32.
+    left: u32,
 }
 
 impl SendQueue {
@@ -28,7 +30,7 @@ impl SendQueue {
         let work: WorkQueue<SendWqe> = WorkQueue::new(caps.max_send_wr, caps.max_send_sge);
         let max_inline = caps.max_inline_data;
         let inline = vec![0; work.wqes.slots() * max_inline as usize].into_boxed_slice();
-        SendQueue { work, inline }
+        SendQueue { work, inline, left: 0 }
     }
 
     /// The next WQE of an empty queue gets this position.
@@ -76,6 +78,7 @@ impl SendQueue {
     }
 
     pub(crate) fn clear(&mut self) {
+        self.left = self.left.wrapping_add(self.len());
         self.work.wqes.clear();
     }
 
@@ -178,6 +181,7 @@ impl SendQueue {
     /// always.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         let Some(wqe) = self.work.wqes.pop() else { return };
+        self.left = self.left.wrapping_add(1);
         match status {
             WcStatus::Success => out.count(Counter::SendMessages),
             WcStatus::WrFlushErr => out.count(Counter::ReqCqeFlushError),
@@ -188,7 +192,8 @@ impl SendQueue {
         if wqe.signaled || is_error && !seeded!(UnsignaledErrorLost) {
             let opcode = wc_opcode(&wqe.op);
             let byte_len = if wqe.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
-            let cqe = Cqe { byte_len, ..Cqe::new(wqe.wr_id, status, opcode, qpn) };
+            let cqe =
+                Cqe { byte_len, position: self.left, ..Cqe::new(wqe.wr_id, status, opcode, qpn) };
             out.complete(Side::Send, cqe);
         }
     }

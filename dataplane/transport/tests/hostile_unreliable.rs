@@ -93,9 +93,9 @@ fn check_completions(pair: &mut Pair, recvs: &[u64], qp_type: QpType) -> usize {
     for (at, cqe) in cqes.iter().enumerate() {
         let room = if at % 3 == 2 { 150 } else { 700 };
         let fits = match qp_type {
-            QpType::Ud => (40..=296.min(room)).contains(&cqe.byte_len) && cqe.has_grh,
+            QpType::Ud => (40..=296.min(room)).contains(&cqe.byte_len) && cqe.grh.is_some(),
             // A WRITE with immediate data leaves the memory of its receive alone.
-            _ => (cqe.byte_len <= room || cqe.opcode != WcOpcode::Recv) && !cqe.has_grh,
+            _ => (cqe.byte_len <= room || cqe.opcode != WcOpcode::Recv) && cqe.grh.is_none(),
         };
         assert!(fits && cqe.status == WcStatus::Success, "{cqe:?}");
     }

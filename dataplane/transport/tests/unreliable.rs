@@ -93,7 +93,7 @@ fn check(pair: &Pair, cqe: &Cqe, start: u32, lens: &[u32], seed: u64) -> u32 {
     let header = if pair.qp(B).qp_type() == QpType::Ud { GRH } else { 0 };
     let message = cqe.imm.expect("every message has immediate data").0;
     let len = lens[message as usize];
-    assert_eq!((cqe.byte_len, cqe.has_grh), (header + len, header > 0), "seed {seed}");
+    assert_eq!((cqe.byte_len, cqe.grh.is_some()), (header + len, header > 0), "seed {seed}");
     if header > 0 {
         assert_eq!(cqe.src_qpn, pair.qpn(A), "seed {seed}");
         let area = pair.slice(B, pair.local(B), start, header);

@@ -46,12 +46,14 @@ mod engine {
     pub(crate) mod queue {
         pub(crate) mod channel;
         pub(crate) mod cq;
+        pub(crate) mod places;
         pub(crate) mod ring;
         pub(crate) mod srq;
         pub(crate) use crate::tokens;
         pub(crate) use channel::CompletionChannel;
         pub(crate) use cq::{CompletionQueue, CqError};
         pub(crate) const MAX_SGE: u32 = 4;
+        pub(crate) const MAX_WR: u32 = 1 << 16;
     }
 }
 

@@ -111,10 +111,10 @@ pub(crate) const MODELS: &[Model] = &[
         run: queue::two_ringers,
     },
     Model {
-        name: "sq-retired",
-        about: "who polls a completion finds its slot free",
-        preemptions: 5,
-        run: queue::retired_before_completed,
+        name: "sq-polled",
+        about: "who polls a completion finds its place free and its slot empty, whoever else polls",
+        preemptions: 3,
+        run: queue::polled_is_free,
     },
     Model {
         name: "qp-state",

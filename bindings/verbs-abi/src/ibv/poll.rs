@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use uroce::raw::Cqe;
+use uroce::raw::{Cqe, Grh};
 use uroce::{Arm, WcOpcode, WcStatus};
 
 use crate::abi::{
@@ -20,6 +20,7 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::fast;
 use crate::ibv::cq::Cq;
+use crate::runtime;
 
 /// C's number of a status.
 #[inline]
@@ -59,7 +60,7 @@ pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
 /// What came with a message beside its bytes: C's flags, and the word in network order or the key.
 #[inline]
 pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
-    let grh = if cqe.has_grh { IBV_WC_GRH } else { 0 };
+    let grh = if cqe.grh.is_some() { IBV_WC_GRH } else { 0 };
     match (cqe.imm, cqe.invalidated) {
         (Some(imm), _) => (grh | IBV_WC_WITH_IMM, ibv_wc__bindgen_ty_1 { imm_data: imm.0.to_be() }),
         (None, Some(rkey)) => {
@@ -75,10 +76,10 @@ pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
 pub(crate) fn sl_of(cqe: &Cqe) -> u8 {
     const IPV6: u8 = 1;
     const IPV4: u8 = 2;
-    match (cqe.has_grh, cqe.is_ipv4) {
-        (false, _) => 0,
-        (true, false) => IPV6,
-        (true, true) => IPV4,
+    match cqe.grh {
+        None => 0,
+        Some(Grh::Ipv6) => IPV6,
+        Some(Grh::Ipv4) => IPV4,
     }
 }
 
@@ -115,7 +116,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut
         }
         // SAFETY: the program has room for `places` entries there.
         let mut taken = unsafe { take(cq, places, wc) }?;
-        if taken.0 == 0 && places > 0 && cq.drive() {
+        if taken.0 == 0 && places > 0 && cq.cq.drive() {
             // SAFETY: as above.
             taken = unsafe { take(cq, places, wc) }?;
             if taken.0 == 0 {
@@ -123,7 +124,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut
             }
         }
         if let (_, Some(last)) = taken {
-            cq.drive_after(last);
+            cq.cq.drive_after(last);
         }
         Ok(taken.0)
     });
@@ -146,7 +147,7 @@ unsafe fn take(
         let cqe = match cq.take() {
             Ok(Some(cqe)) => cqe,
             Ok(None) => break,
-            Err(error) if count == 0 => return Err(error.into()),
+            Err(error) if count == 0 => return Err(error),
             Err(_) => break,
         };
         // Not negative.
@@ -163,6 +164,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     // SAFETY: what programs pass is a queue of ours or NULL.
     let Some(cq) = (unsafe { fast::<Cq>(cq.cast()) }) else { return Errno::EINVAL.code() };
     entry::code(|| {
+        runtime::usable()?;
         cq.cq.arm(if solicited_only != 0 { Arm::Solicited } else { Arm::Next });
         Ok(())
     })

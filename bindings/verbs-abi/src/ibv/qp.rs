@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use uroce::raw::MAX_INLINE_DATA;
 use uroce::{Gid, QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, SendQueue};
 
 use crate::abi::{
@@ -29,6 +30,11 @@ use crate::ibv::pd::{self, Pd};
 use crate::ibv::qp_ex;
 use crate::ibv::srq::{self, Srq};
 use crate::{room, runtime};
+
+/// Bytes that every work request can have inline: as many for each scatter/gather element as Soft-RoCE
+/// gives, which keeps inline data where the list would be, and at least so many.
+const INLINE_PER_SGE: u32 = 16;
+const INLINE: u32 = 64;
 
 /// The longest time that datagrams may take to leave, and the time between two looks.
 const LEAVE: Duration = Duration::from_millis(100);
@@ -96,14 +102,18 @@ fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
     }
 }
 
-/// The sizes that the queues get: there is no send queue without room.
+/// The sizes that the queues get: there is no send queue without room. As with the NICs there are a
+/// power of two of work requests, and some bytes can be inline whatever is asked: programs rely on
+/// being given more than they say.
 fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
+    let max_send_sge = cap.max_send_sge.max(1);
+    let least_inline = max_send_sge.saturating_mul(INLINE_PER_SGE).clamp(INLINE, MAX_INLINE_DATA);
     QpCaps {
-        max_send_wr: cap.max_send_wr.max(1),
-        max_recv_wr: if has_srq { 0 } else { cap.max_recv_wr },
-        max_send_sge: cap.max_send_sge.max(1),
+        max_send_wr: room::rounded(cap.max_send_wr.max(1)),
+        max_recv_wr: if has_srq { 0 } else { room::rounded(cap.max_recv_wr) },
+        max_send_sge,
         max_recv_sge: if has_srq { 1 } else { cap.max_recv_sge.max(1) },
-        max_inline_data: cap.max_inline_data,
+        max_inline_data: cap.max_inline_data.max(least_inline),
     }
 }
 
@@ -231,10 +241,11 @@ fn let_go(qp: &Qp) {
         return;
     }
     let end = Instant::now() + LEAVE;
-    let is_under_way =
-        |sq: &mut Sq| sq.queue.state() == QpState::Rts && sq.queue.room() < qp.caps.max_send_wr;
-    // One whose lock this thread holds has a batch that will never be posted.
-    while qp.sq.with(is_under_way).unwrap_or(false) && Instant::now() < end {
+    let is_under_way = || {
+        let info = qp.control.query();
+        info.is_ok_and(|info| info.attr.state == QpState::Rts && info.sends > 0)
+    };
+    while is_under_way() && Instant::now() < end {
         std::thread::sleep(LOOK);
     }
 }

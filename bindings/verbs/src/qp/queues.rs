@@ -69,7 +69,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Work requests that can be posted now.
+    /// Work requests that can be posted now. A request's place is free again when its completion, or
+    /// that of a later one, has been polled: every so many there has to be a signaled one.
     pub fn room(&self) -> u32 {
         self.end.room()
     }
@@ -107,7 +108,8 @@ impl RecvQueue {
         Ok(self.end.post_recv_list(list)?)
     }
 
-    /// Work requests that can be posted now.
+    /// Work requests that can be posted now. A request's place is free again when its completion has
+    /// been polled.
     pub fn room(&self) -> u32 {
         self.end.room()
     }

@@ -1,12 +1,13 @@
 //! Create QP: everything that a QP will ever need is made here and given to its lcore.
 
-use super::{Command, Control, ControlError, MAX_WR, QpHandle, QpSpec, Record, Reply};
+use super::{Command, Control, ControlError, QpHandle, QpSpec, Record, Reply};
 use crate::context::{QpContext, Queues, Route};
 use crate::events::{EventRaiser, Subject};
 use crate::qp_table::Place;
+use crate::queue::places::QpPlaces;
 use crate::queue::{
-    MAX_SGE, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, core_caps, recv_queue,
-    send_queue,
+    MAX_SGE, MAX_WR, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, core_caps,
+    recv_queue, send_queue,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ struct Site {
     index: u32,
     lcore: usize,
     events: EventRaiser,
+    places: QpPlaces,
 }
 
 impl Control {
@@ -40,7 +42,11 @@ impl Control {
             self.slots.give_back(index);
             return Err(ControlError::NoEventsLeft);
         };
-        let site = Site { qpn, index, lcore, events: events.raiser() };
+        let Some(places) = self.shared.places.begin(index, qpn) else {
+            self.slots.give_back(index);
+            return Err(ControlError::NoQpLeft);
+        };
+        let site = Site { qpn, index, lcore, events: events.raiser(), places };
         let (context, sq, rq) = self.build_qp(spec, &caps, site);
         match self.call(lcore, Command::CreateQp { index, context }) {
             Ok(Reply::Done) => {}
@@ -94,13 +100,13 @@ impl Control {
         site: Site,
     ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
         let QpSpec { qp_type, pd, send_cq, recv_cq, srq, .. } = spec;
-        let Site { qpn, index, lcore, events } = site;
+        let Site { qpn, index, lcore, events, places } = site;
         let place = Place { index, owner: lcore };
-        let (queues, shared, sq, rq) = self.build_queues(place, *qp_type, caps, srq.is_some());
+        let (queues, shared, sq, rq) =
+            self.build_queues(place, places, *qp_type, caps, srq.is_some());
         let cqs = [send_cq, recv_cq].map(Arc::clone);
         cqs.iter().for_each(|cq| cq.add_lcore(lcore));
-        let notices = spec.notices.then_some(index);
-        let route = Route::new(cqs, shared, events, notices, srq.clone());
+        let route = Route::new(cqs, shared, events, (index, spec.notices), srq.clone());
         let init = QpInit {
             qp_type: *qp_type,
             caps: core_caps(caps),
@@ -114,11 +120,12 @@ impl Control {
     pub(super) fn build_queues(
         &self,
         Place { index, owner }: Place,
+        places: QpPlaces,
         qp_type: QpType,
         caps: &QpCaps,
         uses_srq: bool,
     ) -> (Queues, Arc<QpShared>, SendQueueEnd, RecvQueueEnd) {
-        let shared = Arc::new(QpShared::new());
+        let shared = Arc::new(QpShared::new(places));
         let ring = |depth, max_sge| RingSpec {
             shared: Arc::clone(&shared),
             doorbell: Arc::clone(&self.lcores[owner].doorbell),

@@ -36,8 +36,9 @@ impl Control {
         };
         let caps = check_caps(caps)?;
         let owner = usize::from(record.lcore);
+        let places = self.shared.places.begin(index, qpn).ok_or(ControlError::UnknownQp(qpn))?;
         let (queues, shared, sq, rq) =
-            self.build_queues(Place { index, owner }, qp_type, &caps, has_srq);
+            self.build_queues(Place { index, owner }, places, qp_type, &caps, has_srq);
         let core = WorkQueues::new(&core_caps(&caps), has_srq);
         let queues = Box::new(Resized { core, queues, shared });
         match self.call(owner, Command::ResizeQp { index, queues })? {

@@ -15,6 +15,7 @@
 mod rings;
 
 use super::CompletionChannel;
+use super::places::Places;
 use crate::events::{EventGuard, EventKind};
 use crate::qsbr::Turns;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, fence};
@@ -77,16 +78,25 @@ pub struct CompletionQueue {
     depth: AtomicU32,
     /// Held by who resizes it.
     resizing: Mutex<()>,
-    /// Turns in which lcores put entries in; without, nobody does in turns.
-    turns: Option<Arc<Turns>>,
+    around: Around,
     overrun: AtomicBool,
     armed: CachePadded<AtomicU8>,
     channel: Option<Arc<CompletionChannel>>,
     /// Whether it stands in the channel; see [`CompletionChannel`].
     pub(super) has_event: AtomicBool,
-    events: Option<EventGuard>,
     /// Bit *i*: QPs of lcore *i* complete here, or did.
     lcores: AtomicU64,
+}
+
+/// What a completion queue of an engine has to do with.
+#[derive(Debug, Default)]
+pub(crate) struct Around {
+    /// Its overrun is an asynchronous event.
+    pub(crate) events: Option<EventGuard>,
+    /// Turns in which lcores put entries in; without, nobody does in turns.
+    pub(crate) turns: Option<Arc<Turns>>,
+    /// Whose places are free when completions are polled.
+    pub(crate) places: Option<Arc<Places>>,
 }
 
 /// The queue has overrun: the QP that completed has to go to ERR.
@@ -102,15 +112,14 @@ impl CompletionQueue {
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
-        CompletionQueue::with_events(depth, channel, None, None)
+        CompletionQueue::within(Around::default(), depth, channel)
     }
 
-    /// The same, whose overrun is an asynchronous event, for the lcores whose turns these are.
-    pub(crate) fn with_events(
+    /// An empty queue of an engine.
+    pub(crate) fn within(
+        around: Around,
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
-        events: Option<EventGuard>,
-        turns: Option<Arc<Turns>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
         if depth == 0 || depth > MAX_CQ_DEPTH {
             return Err(CqError::Depth(depth));
@@ -122,30 +131,39 @@ impl CompletionQueue {
             entries: Ring::new(depth),
             depth: AtomicU32::new(depth),
             resizing: Mutex::new(()),
-            turns,
+            around,
             overrun: AtomicBool::new(false),
             armed: CachePadded::default(),
             channel: channel.cloned(),
             has_event: AtomicBool::new(false),
-            events,
             lcores: AtomicU64::new(0),
         }))
     }
 
-    /// Takes the oldest completion, if there is one.
+    /// Takes the oldest completion, if there is one. The places of its work request and of those
+    /// before it in the same queue are free then.
     ///
     /// # Errors
     /// [`CqError::Overrun`] once everything from before the overrun has been taken.
     #[inline]
     pub fn poll(&self) -> Result<Option<Cqe>, CqError> {
-        if let Some(cqe) = self.entries.pop() {
+        if let Some(cqe) = self.pop() {
             return Ok(Some(cqe));
         }
         if !self.is_overrun() {
             return Ok(None);
         }
         // The last good entry may have come between the two looks.
-        self.entries.pop().map(Some).ok_or(CqError::Overrun)
+        self.pop().map(Some).ok_or(CqError::Overrun)
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<Cqe> {
+        let cqe = self.entries.pop()?;
+        if let Some(places) = &self.around.places {
+            places.polled(&cqe);
+        }
+        Some(cqe)
     }
 
     /// Appends up to `max` completions to `out` and returns how many.
@@ -202,7 +220,7 @@ impl CompletionQueue {
             return Err(CqError::TooSmall { depth, waiting });
         }
         if depth as usize > self.entries.capacity() {
-            self.entries.grow(depth.next_power_of_two(), self.turns.as_deref());
+            self.entries.grow(depth.next_power_of_two(), self.around.turns.as_deref());
             // Pairs with the fence in `arm`: whoever armed and found nothing, since it could not be
             // taken yet, is woken here.
             fence(Ordering::SeqCst);
@@ -222,7 +240,7 @@ impl CompletionQueue {
 
     /// How asynchronous events are told of it: by which channel and number. `None` if it gives none.
     pub fn events(&self) -> Option<&EventGuard> {
-        self.events.as_ref()
+        self.around.events.as_ref()
     }
 
     /// Is an event asked for that has not come yet?
@@ -260,7 +278,7 @@ impl CompletionQueue {
     #[cold]
     fn mark_overrun(&self) {
         let was_overrun = self.overrun.swap(true, Ordering::AcqRel);
-        if let (false, Some(events)) = (was_overrun, &self.events) {
+        if let (false, Some(events)) = (was_overrun, &self.around.events) {
             events.raise(EventKind::CqErr);
         }
     }

@@ -6,7 +6,7 @@
 //! The core has a few at a time: with many QPs each byte that a message passes through is one more
 //! that is in no cache when its turn comes.
 
-use super::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use super::ring::{RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;
 use crate::sync::{Ordering, fence};
 use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
@@ -30,7 +30,7 @@ pub struct RecvQueueEnd {
 /// The lcore's end.
 #[derive(Debug)]
 pub(crate) struct RecvQueueFeed {
-    ring: RingFeed<RecvWr>,
+    pub(crate) ring: RingFeed<RecvWr>,
     /// Receives that the core has room for.
     in_core: u32,
 }
@@ -84,7 +84,8 @@ impl RecvQueueEnd {
         Ok(RecvBatch { end: self, room })
     }
 
-    /// Work requests that can be posted now.
+    /// Work requests that can be posted now. A place is free again when the request's completion has
+    /// been polled.
     pub fn room(&self) -> u32 {
         self.ring.room()
     }
@@ -181,9 +182,13 @@ impl RecvQueueFeed {
     #[inline]
     fn feed_some(&mut self, most: u32, qp: &mut Qp, env: &mut impl Env) -> u32 {
         let room = self.in_core.saturating_sub(qp.recv_wrs()).min(most);
-        self.ring.take(room, |wr, sges| match qp.post_recv(wr, sges, env) {
-            Ok(()) | Err(PostError::InvalidState) => {}
-            Err(error) => debug_assert!(false, "checked by RecvQueueEnd: {error}"),
+        self.ring.take(room, |wr, sges| {
+            let result = qp.post_recv(wr, sges, env);
+            debug_assert!(
+                matches!(result, Ok(()) | Err(PostError::InvalidState)),
+                "checked by RecvQueueEnd: {result:?}"
+            );
+            result.is_ok()
         })
     }
 
@@ -192,19 +197,12 @@ impl RecvQueueFeed {
         // Pairs with the fence in `RecvBatch`.
         fence(Ordering::SeqCst);
     }
-
-    /// Tells the application how many of its work requests have left the queue.
-    #[inline]
-    pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
-        // A queue without room is none: what the core has comes from a shared one.
-        if self.in_core > 0 {
-            self.ring.publish_retired(Which::Recv, qp.recv_wrs(), shared);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::QpShared;
+    use super::super::places::Places;
     use super::*;
     use crate::doorbell::Doorbell;
     use std::sync::Arc;
@@ -219,15 +217,17 @@ mod tests {
     struct Reposter {
         end: RecvQueueEnd,
         shared: Arc<QpShared>,
+        lead: u32,
         completed: u32,
     }
 
     const OFTEN: u32 = 10_000;
 
     impl Output for Reposter {
-        fn complete(&mut self, _: Side, _: Cqe) {
+        fn complete(&mut self, _: Side, cqe: Cqe) {
             self.completed += 1;
-            self.shared.add_retired(Which::Recv, 1);
+            // As if it had been polled.
+            self.shared.places.free(Which::Recv, cqe.position.wrapping_add(self.lead));
             if self.completed < OFTEN {
                 // The first finds the ring full: its own request is still in its slot.
                 let _ = self.end.post_recv(&RecvWr { wr_id: 0 }, &[]);
@@ -280,7 +280,8 @@ mod tests {
     #[test] //= check G3 test
     fn who_reposts_each_flushed_receive_does_not_keep_the_lcore() {
         const DEPTH: u32 = 100;
-        let (shared, doorbell) = (Arc::new(QpShared::new()), Arc::new(Doorbell::new(1)));
+        let places = Places::new(1).begin(0, Qpn::new(2)).unwrap();
+        let (shared, doorbell) = (Arc::new(QpShared::new(places)), Arc::new(Doorbell::new(1)));
         let spec = RingSpec {
             shared: Arc::clone(&shared),
             doorbell: Arc::clone(&doorbell),
@@ -289,9 +290,11 @@ mod tests {
             max_sge: 1,
         };
         let (mut end, mut feed) = recv_queue(spec, false);
+        let lead = feed.ring.lead();
+        shared.places.free(Which::Recv, lead);
         shared.publish_state(QpState::Err);
         (0..DEPTH).for_each(|_| end.post_recv(&RecvWr { wr_id: 0 }, &[]).unwrap());
-        let mut env = Reposter { end, shared, completed: 0 };
+        let mut env = Reposter { end, shared, lead, completed: 0 };
         let caps = QpCaps {
             max_send_wr: 1,
             max_recv_wr: DEPTH,

@@ -1,34 +1,31 @@
 //! What send and receive queue have in common: a ring of work requests, one of their further SGEs,
-//! and the words by which the lcore tells how far it is.
+//! the QP's state as the lcore tells it, and which places are free.
 //!
 //! Invariants
 //! - The further SGEs of a work request are in their ring before the request is in its own, so the
 //!   consumer of a request finds them.
-//! - `posted − retired` is at most the queue's depth, and both count modulo 2^32.
+//! - `posted − freed` is at most the queue's depth; both count modulo 2^32.
+//! - What is free has left its ring ([`super::places`]), so a free place is an empty slot.
 
 use super::MAX_SGE;
+use super::places::QpPlaces;
 use crate::doorbell::Doorbell;
 use crate::mr_table::Access;
 use crate::prefetch::{prefetch_read, prefetch_slots, prefetch_value};
-use crate::sync::{AtomicU8, AtomicU32, Consumer, Ordering, Producer, RingBuffer};
+use crate::sync::{AtomicU8, Consumer, Ordering, Producer, RingBuffer};
 use std::sync::Arc;
 use std::{iter, ptr, slice};
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
 
-/// What an lcore tells the application about a QP: one cache line, since who posts reads all of it
-/// and nobody but the lcore writes.
+/// What an lcore tells the application about a QP, and where pollers tell what is free.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(crate) struct QpShared {
     state: AtomicU8,
-    /// Work requests that left the send queue since the QP was created.
-    sq_retired: AtomicU32,
-    /// The same of the receive queue.
-    rq_retired: AtomicU32,
+    pub(crate) places: QpPlaces,
 }
 
-/// Which of a QP's two retired counters.
+/// Which of a QP's two queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Which {
     Send,
@@ -37,12 +34,8 @@ pub(crate) enum Which {
 
 impl QpShared {
     /// A QP in RESET with empty queues.
-    pub(crate) fn new() -> QpShared {
-        QpShared {
-            state: AtomicU8::new(QpState::Reset as u8),
-            sq_retired: AtomicU32::new(0),
-            rq_retired: AtomicU32::new(0),
-        }
+    pub(crate) fn new(places: QpPlaces) -> QpShared {
+        QpShared { state: AtomicU8::new(QpState::Reset as u8), places }
     }
 
     /// Pairs with `state`: who reads the new state finds what the lcore did to reach it.
@@ -54,28 +47,6 @@ impl QpShared {
     pub(crate) fn state(&self) -> QpState {
         // Only `publish_state` writes it.
         QpState::from_number(self.state.load(Ordering::SeqCst)).unwrap_or(QpState::Err)
-    }
-
-    /// Pairs with `retired`: the application may reuse the slots.
-    pub(crate) fn publish_retired(&self, which: Which, count: u32) {
-        self.counter(which).store(count, Ordering::Release);
-    }
-
-    /// `count` more slots are free, besides any that the next `publish_retired` will tell of.
-    pub(crate) fn add_retired(&self, which: Which, count: u32) {
-        let retired = self.counter(which).load(Ordering::Relaxed).wrapping_add(count);
-        self.publish_retired(which, retired);
-    }
-
-    fn retired(&self, which: Which) -> u32 {
-        self.counter(which).load(Ordering::Acquire)
-    }
-
-    fn counter(&self, which: Which) -> &AtomicU32 {
-        match which {
-            Which::Send => &self.sq_retired,
-            Which::Recv => &self.rq_retired,
-        }
     }
 }
 
@@ -105,6 +76,7 @@ pub(crate) struct RingEnd<W> {
     which: Which,
     depth: u32,
     max_sge: u32,
+    /// Position of the youngest request.
     posted: u32,
 }
 
@@ -113,10 +85,14 @@ pub(crate) struct RingEnd<W> {
 pub(crate) struct RingFeed<W> {
     wrs: Consumer<Queued<W>>,
     sges: Consumer<Sge>,
-    /// Work requests taken from the ring since the QP was created.
+    which: Which,
+    /// Position of the youngest request that was taken.
     taken: u32,
-    /// Those of them that had been retired when the application was last told.
-    published: u32,
+    /// How far positions are ahead of the core's, which begins at 0 and does not know what it has
+    /// refused.
+    lead: u32,
+    /// What was taken and refused, and is not yet in `lead`.
+    refused: u32,
 }
 
 /// Where a queue belongs to and how large it is.
@@ -138,6 +114,7 @@ pub(crate) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFe
     let further = max_sge.saturating_sub(1);
     let (wr_producer, wr_consumer) = RingBuffer::new(depth as usize);
     let (sge_producer, sge_consumer) = RingBuffer::new(depth as usize * further as usize);
+    let fresh = shared.places.fresh(which);
     let end = RingEnd {
         wrs: wr_producer,
         sges: sge_producer,
@@ -147,15 +124,16 @@ pub(crate) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFe
         which,
         depth,
         max_sge,
-        posted: 0,
+        posted: fresh,
     };
-    (end, RingFeed { wrs: wr_consumer, sges: sge_consumer, taken: 0, published: 0 })
+    let (wrs, sges) = (wr_consumer, sge_consumer);
+    (end, RingFeed { wrs, sges, which, taken: fresh, lead: fresh, refused: 0 })
 }
 
 impl<W: Copy> RingEnd<W> {
     /// Work requests that can be posted now.
     pub(crate) fn room(&self) -> u32 {
-        let taken = self.posted.wrapping_sub(self.shared.retired(self.which));
+        let taken = self.posted.wrapping_sub(self.shared.places.freed(self.which));
         self.depth.saturating_sub(taken)
     }
 
@@ -240,18 +218,20 @@ impl<W: Copy> RingFeed<W> {
         }
     }
 
-    /// Takes up to `limit` requests in the order of their posting.
+    /// Gives up to `limit` requests in the order of their posting to `take`, which says whether the
+    /// core has it now. What it has not is gone.
     #[inline]
-    pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge])) -> u32 {
+    pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge]) -> bool) -> u32 {
         let mut taken = 0;
         while taken < limit {
             let Ok(chunk) = self.wrs.read_chunk(1) else { break };
             let Some(queued) = chunk.as_slices().0.first() else { break };
-            match queued.num_sge as usize {
+            let is_accepted = match queued.num_sge as usize {
                 0 => take(&queued.wr, &[]),
                 1 => take(&queued.wr, slice::from_ref(&queued.first)),
                 count => take(&queued.wr, &list(queued.first, &mut self.sges, count)[..count]),
-            }
+            };
+            self.refused += u32::from(!is_accepted);
             // One by one: where the core flushes, the application may be told of this request
             // while the next one is used, and then finds its slot free.
             chunk.commit_all();
@@ -261,14 +241,24 @@ impl<W: Copy> RingFeed<W> {
         taken
     }
 
-    /// Tells the application what has been retired, if the core still has `left`.
+    /// How far positions are ahead of the core's.
     #[inline]
-    pub(crate) fn publish_retired(&mut self, which: Which, left: u32, shared: &QpShared) {
-        let retired = self.taken.wrapping_sub(left);
-        if retired != self.published {
-            self.published = retired;
-            shared.publish_retired(which, retired);
-        }
+    pub(crate) fn lead(&self) -> u32 {
+        self.lead
+    }
+
+    /// Was something refused since the last [`release`](RingFeed::release)?
+    #[inline]
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused > 0
+    }
+
+    /// The core has nothing any more, and nothing is to be polled of what it had: all places of
+    /// what was taken are free.
+    #[cold]
+    pub(crate) fn release(&mut self, shared: &QpShared) {
+        self.lead = self.lead.wrapping_add(std::mem::take(&mut self.refused));
+        shared.places.free(self.which, self.taken);
     }
 }
 
@@ -285,11 +275,14 @@ fn list(first: Sge, further: &mut Consumer<Sge>, count: usize) -> [Sge; MAX_SGE 
 
 #[cfg(test)]
 mod tests {
+    use super::super::places::Places;
     use super::*;
+    use uroce_wire::Qpn;
 
     #[test]
     fn a_request_has_left_its_slot_when_the_next_is_used() {
-        let (shared, doorbell) = (Arc::new(QpShared::new()), Arc::new(Doorbell::new(1)));
+        let places = Places::new(1).begin(0, Qpn::new(2)).unwrap();
+        let (shared, doorbell) = (Arc::new(QpShared::new(places)), Arc::new(Doorbell::new(1)));
         let spec = RingSpec { shared, doorbell, index: 0, depth: 2, max_sge: 2 };
         let (mut end, mut feed) = ring(spec, Which::Send);
         let sges = [NO_SGE; 2];
@@ -301,6 +294,7 @@ mod tests {
             used.push((wr, sges.len()));
             let pushed = end.push(wr + 2, sges, &mut 1);
             assert_eq!(pushed.is_ok(), wr > 0, "the slot of the one before is free, no other");
+            true
         });
         assert_eq!((taken, used), (2, vec![(0, 2), (1, 2)]));
         assert_eq!(feed.waiting(), 1);

@@ -4,7 +4,7 @@
 //! - A refused post changes nothing.
 //! - The rules checked here are the core's; the state is checked again there, where it is exact.
 
-use super::ring::{POSTED_AHEAD, QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
+use super::ring::{POSTED_AHEAD, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
@@ -22,7 +22,7 @@ pub struct SendQueueEnd {
 /// The lcore's end.
 #[derive(Debug)]
 pub(crate) struct SendQueueFeed {
-    ring: RingFeed<Posted>,
+    pub(crate) ring: RingFeed<Posted>,
     inline: Option<Consumer<u8>>,
     depth: u32,
     /// There may be something in the ring.
@@ -31,7 +31,7 @@ pub(crate) struct SendQueueFeed {
 
 /// A work request in the ring; its inline data are the next bytes in the other.
 #[derive(Clone, Copy, Debug)]
-struct Posted {
+pub(crate) struct Posted {
     wr: SendWr,
     inline_len: u32,
 }
@@ -116,7 +116,8 @@ impl SendQueueEnd {
         Ok(SendBatch { end: self, room, any: false })
     }
 
-    /// Work requests that can be posted now.
+    /// Work requests that can be posted now. A place is free again when the request's completion, or
+    /// that of a later one, has been polled.
     pub fn room(&self) -> u32 {
         self.ring.room()
     }
@@ -241,19 +242,14 @@ impl SendQueueFeed {
                 0 => qp.post_send(wr, sges, env),
                 len => with_inline(inline.as_mut(), len, |data| qp.post_inline(wr, data, env)),
             };
-            match result {
-                Ok(()) | Err(PostError::InvalidState) => {}
-                Err(error) => debug_assert!(false, "checked by SendQueueEnd: {error}"),
-            }
+            debug_assert!(
+                matches!(result, Ok(()) | Err(PostError::InvalidState)),
+                "checked by SendQueueEnd: {result:?}"
+            );
+            result.is_ok()
         });
         // There may be more than what there was room for.
         *rung = taken == room;
-    }
-
-    /// Tells the application how many of its work requests have left the queue.
-    #[inline]
-    pub(crate) fn publish_retired(&mut self, qp: &Qp, shared: &QpShared) {
-        self.ring.publish_retired(Which::Send, qp.send_wrs(), shared);
     }
 }
 

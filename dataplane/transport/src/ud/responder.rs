@@ -15,7 +15,7 @@ use uroce_wire::{Header, Qpn};
 use crate::attr::Attributes;
 use crate::context::Context;
 use crate::counter::Counter;
-use crate::cqe::{Cqe, WcOpcode, WcStatus};
+use crate::cqe::{Cqe, Grh, WcOpcode, WcStatus};
 use crate::drop_reason::DropReason;
 use crate::env::{Env, Found, MemoryFault, Output};
 use crate::inbound::fits_position;
@@ -109,8 +109,7 @@ fn cqe(context: &Context<'_>, inbound: &Inbound<'_>, byte_len: u32) -> Cqe {
         imm: packet.op.has(Header::ImmDt).then_some(packet.ext.imm),
         solicited: packet.bth.solicited,
         src_qpn: packet.ext.deth.src_qpn,
-        has_grh: true,
-        is_ipv4: is_ipv4(inbound.l3),
+        grh: Some(if is_ipv4(inbound.l3) { Grh::Ipv4 } else { Grh::Ipv6 }),
         ..Cqe::new(0, WcStatus::Success, WcOpcode::Recv, context.by.qpn)
     }
 }

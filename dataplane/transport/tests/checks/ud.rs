@@ -33,7 +33,7 @@ fn a_datagram_comes_with_its_addresses_its_sender_and_its_length() {
             pair.run();
             let cqe = only_success(&mut pair, B, Side::Recv);
             assert_eq!((cqe.wr_id, cqe.byte_len), (recv, GRH + len));
-            assert!(cqe.has_grh);
+            assert!(cqe.grh.is_some());
             assert_eq!((cqe.src_qpn, cqe.qpn), (pair.qpn(A), pair.qpn(B)));
             let got = pair.received_bytes(B, GRH + len);
             let frame = &pair.world.record().unwrap().sightings().next().unwrap().frame;

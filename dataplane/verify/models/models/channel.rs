@@ -6,7 +6,7 @@
 
 use super::cqe;
 use crate::qsbr::Turns;
-use crate::queue::cq::Arm;
+use crate::queue::cq::{Arm, Around};
 use crate::queue::{CompletionChannel, CompletionQueue, CqError};
 use loom::thread;
 use std::sync::Arc;
@@ -96,8 +96,8 @@ pub(crate) fn discard_beside_a_sleeper() {
 pub(crate) fn grow_beside_a_sleeper() {
     let channel = CompletionChannel::new(1).expect("a channel");
     let turns = Arc::new(Turns::new(1));
-    let own = Some(Arc::clone(&turns));
-    let cq = CompletionQueue::with_events(1, Some(&channel), None, own).expect("room");
+    let around = Around { turns: Some(Arc::clone(&turns)), ..Around::default() };
+    let cq = CompletionQueue::within(around, 1, Some(&channel)).expect("room");
     let lcore = thread::spawn({
         let cq = Arc::clone(&cq);
         move || {

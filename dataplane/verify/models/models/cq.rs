@@ -5,6 +5,7 @@
 
 use super::cqe;
 use crate::qsbr::Turns;
+use crate::queue::cq::Around;
 use crate::queue::{CompletionQueue, CqError};
 use loom::thread;
 use std::sync::Arc;
@@ -91,8 +92,8 @@ pub(crate) fn overrun() {
 /// somebody who polls.
 pub(crate) fn grow() {
     let turns = Arc::new(Turns::new(1));
-    let own = Some(Arc::clone(&turns));
-    let cq = CompletionQueue::with_events(2, None, None, own).expect("a depth that is possible");
+    let around = Around { turns: Some(Arc::clone(&turns)), ..Around::default() };
+    let cq = CompletionQueue::within(around, 2, None).expect("a depth that is possible");
     let lcore = thread::spawn({
         let cq = Arc::clone(&cq);
         move || {

@@ -1,28 +1,47 @@
-//! Q3: a work queue's ring, its doorbell, and the words by which the lcore answers.
+//! Q3: a work queue's ring, its doorbell, and the words by which lcore and pollers answer.
 //!
 //! The application posts more than the queue is deep, so slots are used again. Not seen: the counts
-//! of posted and retired requests wrapping at 2^32 (`tests/proofs.rs`); the rings themselves, which
+//! of posted and freed requests wrapping at 2^32 (`tests/proofs.rs`); the rings themselves, which
 //! are another crate's.
 
 use super::cqe;
 use crate::doorbell::{Doorbell, DoorbellReader};
 use crate::queue::CompletionQueue;
+use crate::queue::cq::Around;
+use crate::queue::places::Places;
 use crate::queue::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::sync::{Ordering, fence};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
-use uroce_transport::{QpState, Sge};
+use uroce_transport::{Cqe, QpState, Sge, WcOpcode};
 use uroce_wire::{Lkey, Qpn, Va};
 
 /// A work request is its number.
 type Ends = (RingEnd<u64>, RingFeed<u64>);
 
+const QPN: Qpn = Qpn::new(2);
+
+fn shared(places: &Places) -> Arc<QpShared> {
+    Arc::new(QpShared::new(places.begin(0, QPN).expect("a slot")))
+}
+
 fn queue(depth: u32, index: u32, doorbell: &Arc<Doorbell>) -> (Ends, Arc<QpShared>) {
-    let shared = Arc::new(QpShared::new());
+    queue_of(&Places::new(1), depth, index, doorbell)
+}
+
+fn queue_of(
+    places: &Places,
+    depth: u32,
+    index: u32,
+    doorbell: &Arc<Doorbell>,
+) -> (Ends, Arc<QpShared>) {
+    let shared = shared(places);
     let (to_end, doorbell) = (Arc::clone(&shared), Arc::clone(doorbell));
     let spec = RingSpec { shared: to_end, doorbell, index, depth, max_sge: 2 };
-    (ring(spec, Which::Send), shared)
+    let (end, mut feed) = ring(spec, Which::Send);
+    feed.release(&shared);
+    ((end, feed), shared)
 }
 
 /// The SGEs of work request `wr`: as many as its number says, each with its number.
@@ -36,6 +55,7 @@ fn take(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
     feed.take(u32::MAX, |&wr, list| {
         assert_eq!(list, sges(wr), "torn");
         taken.push(wr);
+        true
     });
 }
 
@@ -64,7 +84,7 @@ pub(crate) fn post_and_ring() {
             Some(index) => {
                 assert_eq!(index, 0);
                 take(&mut feed, &mut taken);
-                feed.publish_retired(Which::Send, 0, &shared);
+                feed.release(&shared);
             }
             None => thread::yield_now(),
         }
@@ -104,34 +124,58 @@ pub(crate) fn two_ringers() {
 }
 
 fn take_plain(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
-    feed.take(u32::MAX, |&wr, _| taken.push(wr));
+    feed.take(u32::MAX, |&wr, _| {
+        taken.push(wr);
+        true
+    });
 }
 
-pub(crate) fn retired_before_completed() {
-    let doorbell = Arc::new(Doorbell::new(1));
-    let ((mut end, mut feed), shared) = queue(1, 0, &doorbell);
-    let cq = CompletionQueue::new(2, None).expect("a depth that is possible");
+/// Two pollers of one queue, one of which may be late with an older completion; the application posts
+/// again as soon as there is room.
+pub(crate) fn polled_is_free() {
+    let (doorbell, places) = (Arc::new(Doorbell::new(1)), Arc::new(Places::new(1)));
+    let ((mut end, mut feed), shared) = queue_of(&places, 2, 0, &doorbell);
+    let around = Around { places: Some(places), ..Around::default() };
+    let cq = CompletionQueue::within(around, 2, None).expect("a depth that is possible");
     shared.publish_state(QpState::Rtr);
-    end.push(7, &[], &mut 1).expect("room");
+    let mut room = end.room();
+    (0..2).for_each(|wr| end.push(wr, &[], &mut room).expect("room"));
+    assert_eq!(end.room(), 0);
     let lcore = thread::spawn({
         let cq = Arc::clone(&cq);
         move || {
+            let first = feed.lead();
             take_plain(&mut feed, &mut Vec::new());
             shared.publish_state(QpState::Err);
-            feed.publish_retired(Which::Send, 0, &shared);
-            cq.push(cqe(Qpn::new(2), 7)).expect("room");
+            for wr in 0..2 {
+                let position = first.wrapping_add(wr as u32 + 1);
+                let opcode = WcOpcode::Send;
+                cq.push(Cqe { position, opcode, ..cqe(QPN, wr) }).expect("room");
+            }
         }
     });
-    if let Some(cqe) = cq.poll().expect("no overrun") {
-        assert_eq!(cqe.wr_id, 7);
-        assert_eq!(end.room(), 1, "completed, but not free");
+    let poller = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || drop(cq.poll().expect("no overrun"))
+    });
+    let polled = u32::from(cq.poll().expect("no overrun").is_some());
+    let mut room = end.room();
+    let again = room;
+    assert!(again >= polled, "polled, but not free");
+    for wr in 0..u64::from(again) {
+        end.push(wr, &[], &mut room).expect("what is free has left its ring");
+    }
+    if polled > 0 {
         assert_eq!(end.state(), QpState::Err, "completed, but in an older state");
     }
+    poller.join().expect("no panic");
     lcore.join().expect("no panic");
+    while cq.poll().expect("no overrun").is_some() {}
+    assert_eq!(end.room(), 2 - again, "a place is lost, or free twice");
 }
 
 pub(crate) fn state_tells_of_what_led_to_it() {
-    let shared = Arc::new(QpShared::new());
+    let shared = shared(&Places::new(1));
     let done = Arc::new(UnsafeCell::new(false));
     let lcore = thread::spawn({
         let (shared, done) = (Arc::clone(&shared), Arc::clone(&done));

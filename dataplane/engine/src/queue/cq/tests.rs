@@ -9,6 +9,10 @@ fn cqe(wr_id: u64) -> Cqe {
     Cqe::new(wr_id, WcStatus::Success, WcOpcode::Send, Qpn::new(9))
 }
 
+fn in_turns(turns: &Arc<Turns>) -> Around {
+    Around { turns: Some(Arc::clone(turns)), ..Around::default() }
+}
+
 /// What an lcore does at the end of a turn.
 fn end_turn(cq: &Arc<CompletionQueue>, solicited: bool) {
     CompletionQueue::notify_fence();
@@ -196,7 +200,7 @@ fn a_queue_that_grows_under_traffic_gives_each_completion_once_and_in_order() {
     const LCORES: usize = 2;
     const A_TURN: usize = 3;
     let turns = Arc::new(Turns::new(LCORES));
-    let cq = CompletionQueue::with_events(8, None, None, Some(Arc::clone(&turns))).unwrap();
+    let cq = CompletionQueue::within(in_turns(&turns), 8, None).unwrap();
     let taken = AtomicU64::new(0);
     let all = COUNT * LCORES as u64;
     let of_pollers = std::thread::scope(|scope| {
@@ -273,8 +277,7 @@ fn a_queue_is_resized_to_what_it_can_have_and_never_below_what_waits() {
 fn who_waits_while_a_queue_grows_is_woken() {
     let channel = CompletionChannel::new(1).unwrap();
     let turns = Arc::new(Turns::new(1));
-    let own = Some(Arc::clone(&turns));
-    let cq = CompletionQueue::with_events(1, Some(&channel), None, own).unwrap();
+    let cq = CompletionQueue::within(in_turns(&turns), 1, Some(&channel)).unwrap();
     std::thread::scope(|scope| {
         let turn = turns.enter(0);
         let resizing = scope.spawn(|| cq.resize(4).unwrap());
