@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
-use crate::room;
+use crate::{room, runtime};
 
 /// Runs the body of an entry. A panic is our fault and becomes EIO; its message is on stderr.
 #[inline]
@@ -55,6 +55,8 @@ mod cancellable {
 /// Reads a descriptor that `find` gives, as the program has it block or not, and `take`s what it was
 /// read for; again if that says that it was for nothing. Gives 0, or -1 and `errno`.
 ///
+/// In a child whose parent has started the engine it is not read: what waits there is the parent's.
+///
 /// While it reads the thread may be cancelled (`pthread_cancel`), and at no other time. Then libc
 /// unwinds the stack, as an exception that Rust must neither catch nor clean up after: this function
 /// and its callers, which are `extern "C-unwind"`, have nothing to drop. So nothing keeps the
@@ -63,7 +65,7 @@ pub(crate) fn waiting(
     find: impl FnOnce() -> Result<RawFd, Errno> + Copy,
     take: impl FnOnce() -> Result<bool, Errno> + Copy,
 ) -> c_int {
-    let fd = match uncancelled(find) {
+    let fd = match uncancelled(|| runtime::usable().and_then(|()| find())) {
         Ok(fd) => fd,
         Err(error) => return failed(error),
     };

@@ -29,6 +29,19 @@ pub(crate) fn check(len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
+/// The number of work requests that a queue has where so many are asked for: the next power of two.
+/// What no queue has stays as it is, and is refused.
+pub(crate) fn rounded(wrs: u32) -> u32 {
+    if wrs == 0 { 0 } else { wrs.checked_next_power_of_two().unwrap_or(wrs) }
+}
+
+/// The number of completions that a queue has where so many are asked for: one less than the power of
+/// two above it, as the NICs' drivers say it.
+pub(crate) fn rounded_completions(cqes: u32) -> u32 {
+    let slots = cqes.checked_add(1).and_then(u32::checked_next_power_of_two);
+    slots.map_or(cqes, |slots| slots - 1)
+}
+
 /// Bytes of a queue of receives.
 pub(crate) fn of_recvs(wrs: u32, sges: u32) -> usize {
     slots(wrs) * (64 + 32 * bounded(sges))
@@ -57,6 +70,15 @@ fn bounded(most: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_have_a_power_of_two_of_work_requests_and_of_completions_one_less() {
+        let asked = [0, 1, 2, 3, 64, 65, 1 << 16, (1 << 31) + 1];
+        assert_eq!(asked.map(rounded), [0, 1, 2, 4, 64, 128, 1 << 16, (1 << 31) + 1]);
+        let asked = [1, 2, 3, 4, 63, 64, (1 << 20) - 1, u32::MAX];
+        let had = [1, 3, 3, 7, 63, 127, (1 << 20) - 1, u32::MAX];
+        assert_eq!(asked.map(rounded_completions), had);
+    }
 
     #[test]
     fn what_no_process_has_is_not_there() {

@@ -101,20 +101,25 @@ pub(crate) fn on_start(hook: fn(&'static Device, &Context)) -> Result<(), Errno>
 /// This process is a child that was forked after its parent had started an engine.
 static ORPHANED: AtomicBool = AtomicBool::new(false);
 
-/// Whether what this process has cannot be used, for calls that are made all the time; as
-/// [`usable`], without a word.
+/// Whether what this process has cannot be used; as [`usable`], without a word.
 #[inline]
 pub(crate) fn is_orphaned() -> bool {
     ORPHANED.load(Ordering::Relaxed)
 }
 
 /// Whether what this process has can be used: not so in a child that was forked after its parent
-/// had started an engine, whose threads are not the child's.
+/// had started an engine, whose threads are not the child's. One load where it can.
 ///
 /// # Errors
 ///
 /// EOPNOTSUPP in such a child; what can be done is on stderr.
+#[inline]
 pub(crate) fn usable() -> Result<(), Errno> {
+    if is_orphaned() { refuse() } else { Ok(()) }
+}
+
+#[cold]
+fn refuse() -> Result<(), Errno> {
     process::lock()?.usable()
 }
 

@@ -13,6 +13,13 @@ claims! {
     a_datagrams_service_level_is_the_kind_of_its_header
     a_list_ends_at_the_first_that_is_refused
     queues_are_full_at_their_size_and_not_before
+    a_place_is_free_when_its_completion_has_been_polled
+    unsignaled_requests_have_their_places_back_with_an_error_too
+    a_receives_place_is_free_when_its_completion_has_been_polled
+    queues_are_rounded_up_and_told_so
+    a_queue_that_overruns_says_so
+    a_forked_child_posts_nothing_and_takes_nothing
+    a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to
     inline_data_are_copied_by_the_post
     changes_that_are_refused_change_nothing
     a_reset_takes_completions_along
@@ -20,7 +27,7 @@ claims! {
     work_requests_built_call_by_call_go_all_or_none
     an_armed_queue_gives_one_event
     who_destroys_a_queue_waits_for_acknowledgements
-    queues_are_as_long_as_asked_for
+    queues_are_at_least_as_long_as_asked_for
     completions_are_read_field_by_field
     receives_come_from_a_shared_queue
     receives_are_of_the_shared_queues_domain

@@ -178,6 +178,7 @@ impl Walk {
         init.cap.max_send_sge = input.pick(&[2, 2, 1, 0, u32::MAX]);
         init.cap.max_recv_sge = input.pick(&[2, 2, 1, 0, u32::MAX]);
         init.cap.max_inline_data = input.pick(&[0, 64, 1024, u32::MAX]);
+        let asked = init.cap;
         init.qp_type = input.pick(&[
             IBV_QPT_RC,
             IBV_QPT_RC,
@@ -192,7 +193,9 @@ impl Walk {
         let qp = unsafe { qp::ibv_create_qp(pd.pointer.cast(), &raw mut init) };
         let srq = srq.filter(|srq| !srq.pointer.is_null());
         let of: Vec<Handle> = [pd, send_cq, recv_cq].into_iter().chain(srq).collect();
-        self.model.made(Kind::Qp, qp, &of);
+        if self.model.made(Kind::Qp, qp, &of) {
+            check_told(&asked, &init.cap);
+        }
     }
 
     /// Modify QP with anything, after which the program sees the state that there is.
@@ -306,4 +309,12 @@ impl Walk {
         assert!(cq::Cq::registry().all().is_empty());
         assert!(context::Context::registry().all().is_empty());
     }
+}
+
+/// A queue pair that was made has at least what was asked for, a power of two of each.
+fn check_told(asked: &ibv_qp_cap, told: &ibv_qp_cap) {
+    assert!(told.max_send_wr >= asked.max_send_wr && told.max_send_wr.is_power_of_two());
+    let recvs = told.max_recv_wr;
+    assert!(recvs == 0 || recvs >= asked.max_recv_wr && recvs.is_power_of_two());
+    assert!(told.max_inline_data >= asked.max_inline_data.max(64));
 }

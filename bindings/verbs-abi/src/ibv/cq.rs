@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uroce::raw::Cqe;
-use uroce::{CompletionQueue, CqError, Qpn, WcOpcode};
+use uroce::{CompletionQueue, CqError, Qpn};
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use crate::acks::Acks;
@@ -23,7 +23,7 @@ use crate::quota::Place;
 use crate::{room, runtime};
 
 /// Most entries of a completion queue: their memory is taken when it is created.
-pub(crate) const MAX_CQE: u32 = 1 << 20;
+pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -127,6 +127,7 @@ pub(crate) fn create(
     }
     let place = query::admit_cq(held.device)?;
     let engine = held.device.context()?;
+    let cqe = room::rounded_completions(cqe);
     room::check(room::of_completions(cqe))?;
     let cq = match &its_channel {
         Some(channel) => engine.create_cq_on(cqe, &channel.channel),
@@ -159,30 +160,14 @@ pub(crate) fn create(
 
 impl Cq {
     /// Takes the oldest completion.
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP in a child whose parent's it is, EIO after an overrun.
     #[inline]
-    pub(crate) fn take(&self) -> Result<Option<Cqe>, CqError> {
-        self.kept.first_or(|| self.cq.poll_raw())
-    }
-
-    /// Does the engine's work where pollers drive, unless it is a parent's; says whether they do.
-    #[inline]
-    pub(crate) fn drive(&self) -> bool {
-        !runtime::is_orphaned() && self.cq.drive()
-    }
-
-    /// Lets another thread go on where many poll: for a poll that has found nothing after
-    /// [`drive`](Cq::drive) has said `true`.
-    #[inline]
-    pub(crate) fn rest(&self) {
-        self.cq.rest();
-    }
-
-    /// Does the engine's work after a completion was taken, as [`drive`](Cq::drive) does.
-    #[inline]
-    pub(crate) fn drive_after(&self, last: WcOpcode) {
-        if !runtime::is_orphaned() {
-            self.cq.drive_after(last);
-        }
+    pub(crate) fn take(&self) -> Result<Option<Cqe>, Errno> {
+        runtime::usable()?;
+        Ok(self.kept.first_or(|| self.cq.poll_raw())?)
     }
 
     /// Takes a queue pair's completions away: it was reset or is gone, and its number may be
@@ -210,7 +195,9 @@ impl Cq {
 fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
     runtime::usable()?;
     let kept = cq.kept.lock().len();
-    if cqe == 0 || cqe > MAX_CQE || kept > cqe as usize {
+    let asked = cqe;
+    let cqe = room::rounded_completions(asked);
+    if asked == 0 || asked > MAX_CQE || kept > cqe as usize {
         return Err(Errno::EINVAL);
     }
     if cqe < cq.cq.capacity() {

@@ -27,6 +27,7 @@ use crate::handle::fast;
 use crate::ibv::cq::{self, Cq, Spec};
 use crate::ibv::pd;
 use crate::ibv::poll::{extras_of, opcode_of, sl_of, status_of};
+use crate::runtime;
 
 /// The fields that there are.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
@@ -62,11 +63,13 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
 #[inline]
 fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     match advance(cq, its, cursor) {
-        Err(Errno::ENOENT) if its.drive() => advance(cq, its, cursor).inspect_err(|_| its.rest()),
+        Err(Errno::ENOENT) if its.cq.drive() => {
+            advance(cq, its, cursor).inspect_err(|_| its.cq.rest())
+        }
         result => result,
     }?;
     if let Some(first) = cursor {
-        its.drive_after(first.opcode);
+        its.cq.drive_after(first.opcode);
     }
     Ok(())
 }
@@ -91,6 +94,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         if unsafe { entry::read(attr) }?.comp_mask != 0 {
             return Err(Errno::EINVAL);
         }
+        runtime::usable()?;
         its.cursor.acquire()?;
         let started = its.cursor.held(|cursor| begin(cq, its, cursor));
         let started = started.unwrap_or(Err(Errno::EINVAL));

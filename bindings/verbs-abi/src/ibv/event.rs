@@ -120,6 +120,9 @@ fn hand_out(device: &Device, event: &AsyncEvent) {
     let _handing_out = HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(element) = Element::of(device, event.source) else { return };
     let number = number_of(event.kind);
+    if let (Element::Cq(cq), IBV_EVENT_CQ_ERR) = (&element, number) {
+        tell_overrun(cq);
+    }
     let owner = match &element {
         Element::Qp(qp) => Some(qp.context.public()),
         Element::Cq(cq) => Some(cq.context.public()),
@@ -132,6 +135,17 @@ fn hand_out(device: &Device, event: &AsyncEvent) {
             put(&context, element.clone(), number);
         }
     }
+}
+
+/// Says which queue has overrun, and what to do: it is of no use any more, nor are its queue pairs.
+fn tell_overrun(cq: &Entry<Cq>) {
+    runtime::say(&format!(
+        "the completion queue at {:p} has overrun: more work requests had completed than its {} \
+         entries hold, and their queue pairs are in the error state. Give it as many entries as all \
+         queues that complete to it have places, or poll it before more is posted.",
+        cq.public(),
+        cq.cq.capacity(),
+    ));
 }
 
 fn put(context: &Context, element: Element, number: ibv_event_type) {

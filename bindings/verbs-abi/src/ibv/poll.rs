@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut
             // SAFETY: as above.
             taken = unsafe { take(cq, places, wc) }?;
             if taken.0 == 0 {
-                cq.rest();
+                cq.cq.rest();
             }
         }
         if let (_, Some(last)) = taken {

@@ -23,6 +23,7 @@ use crate::handle::fast;
 use crate::ibv::qp::Qp;
 use crate::ibv::srq::Srq;
 use crate::ibv::{ah, mw};
+use crate::runtime;
 
 const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
@@ -290,6 +291,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     entry::code(|| {
+        runtime::usable()?;
         // SAFETY: what programs pass is a queue pair of ours or NULL.
         let qp = unsafe { fast::<Qp>(qp.cast()) }.ok_or(Errno::EINVAL)?;
         // SAFETY: what programs pass is theirs or NULL.
@@ -348,6 +350,7 @@ fn finish<W>(
 ) -> c_int {
     let mut bad = first;
     let posted = entry::run(|| {
+        runtime::usable()?;
         post().map_err(|(error, wr)| {
             bad = wr;
             error

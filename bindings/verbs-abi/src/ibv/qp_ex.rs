@@ -26,6 +26,7 @@ use crate::ibv::batch::Batch;
 use crate::ibv::post::{self, imm_of};
 use crate::ibv::qp::Qp;
 use crate::ibv::{ah, mw};
+use crate::runtime;
 
 /// Operations of each transport.
 const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -90,6 +91,7 @@ fn begin_with(qp: *mut ibv_qp_ex, op: impl FnOnce() -> Result<SendOp, Errno>) {
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     entry::nothing(|| {
+        runtime::usable()?;
         let qp = of(qp).ok_or(Errno::EINVAL)?;
         // A thread that begins twice begins anew.
         let _ = qp.sq.acquire();
@@ -99,6 +101,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     entry::code(|| {
+        runtime::usable()?;
         let qp = of(qp).ok_or(Errno::EINVAL)?;
         let posted = qp.sq.release(|sq| {
             let posted = sq.post(qp.control.qp_type());

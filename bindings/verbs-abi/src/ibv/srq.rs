@@ -21,7 +21,7 @@ use crate::ibv::event;
 use crate::ibv::pd::{self, Pd};
 use crate::ibv::query;
 use crate::quota::Place;
-use crate::room;
+use crate::{room, runtime};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -55,8 +55,9 @@ fn create(
     let its_pd = pd::hold(pd)?;
     let place = query::admit_srq(its_pd.context.device)?;
     let max_sge = attr.max_sge.max(1);
-    room::check(room::of_recvs(attr.max_wr, max_sge))?;
-    let srq = its_pd.domain()?.create_srq(attr.max_wr, max_sge)?;
+    let max_wr = room::rounded(attr.max_wr);
+    room::check(room::of_recvs(max_wr, max_sge))?;
+    let srq = its_pd.domain()?.create_srq(max_wr, max_sge)?;
     let context = Context::registry().get(its_pd.context.public())?;
     // SAFETY: a C structure of numbers and of pointers that may be NULL.
     let mut public: ibv_srq = unsafe { std::mem::zeroed() };
@@ -140,6 +141,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     entry::code(|| {
+        runtime::usable()?;
         let srq = Srq::registry().get(srq)?;
         // SAFETY: what programs pass is theirs or NULL.
         let attr = unsafe { entry::read(attr) }?;

@@ -144,8 +144,9 @@ impl State {
     ///
     /// # Errors
     ///
-    /// EINVAL if it has none.
+    /// EINVAL if it has none; EOPNOTSUPP in a child whose parent's it is.
     pub(crate) fn connection(&self) -> Result<(Manager, CmId), Errno> {
+        runtime::usable()?;
         self.connection.clone().ok_or(Errno::EINVAL)
     }
 }
@@ -335,6 +336,11 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     };
     let bound = bound.into_iter().map(|(_, manager, id)| (manager, id));
     for (manager, cm) in bound.chain(look_up).chain(connection) {
+        if runtime::is_orphaned() {
+            // It is the parent's, and goes on there.
+            std::mem::forget(manager);
+            continue;
+        }
         // What has ended by itself is not there any more.
         let _ = manager.destroy(cm);
     }

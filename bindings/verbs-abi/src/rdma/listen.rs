@@ -129,6 +129,7 @@ pub(crate) fn show_request(
 }
 
 fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
+    runtime::usable()?;
     let id = id::get(id)?;
     let mut state = id.state();
     if state.stage == Stage::Idle {

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -353,6 +355,294 @@ static void queues_are_full_at_their_size_and_not_before(void)
 	CHECK(next(end.cq).status == IBV_WC_WR_FLUSH_ERR);
 }
 
+/* Waits for a completion, field by field. */
+static void good_ex(struct ibv_cq_ex *cq)
+{
+	struct ibv_poll_cq_attr how = { 0 };
+	time_t begin = time(NULL);
+	int error;
+	while ((error = ibv_start_poll(cq, &how)) == ENOENT)
+		CHECK(time(NULL) - begin < 20);
+	CHECK(!error && cq->status == IBV_WC_SUCCESS);
+	ibv_end_poll(cq);
+}
+
+/* Posts WRITEs of which each `every`th is signaled until there is no room; gives the number. */
+static int fill(struct end *left, struct end *right, uint64_t *id, int every)
+{
+	struct ibv_sge sge = piece(left, 0, 8);
+	int count = 0, error;
+	for (;; count++) {
+		struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, *id + 1);
+		wr.send_flags = (*id + 1) % every ? 0 : IBV_SEND_SIGNALED;
+		wr.wr.rdma.remote_addr = (uintptr_t)right->memory + 64;
+		wr.wr.rdma.rkey = right->mr->rkey;
+		if ((error = post(left->qp, &wr)))
+			break;
+		++*id;
+	}
+	CHECK(error == ENOMEM);
+	return count;
+}
+
+/* Each queue pair with a completion queue as long as its send queue: where places are given back by
+ * polling none can overrun. */
+static void a_place_is_free_when_its_completion_has_been_polled(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_cq_init_attr_ex how = { .cqe = DEPTH };
+	struct ibv_cq_ex *ex = ibv_create_cq_ex(left.context, &how);
+	CHECK(ex);
+	struct ibv_cq *cqs[] = { ibv_create_cq(left.context, DEPTH, NULL, NULL, 0),
+				 ibv_cq_ex_to_cq(ex) };
+	for (int by_fields = 0; by_fields < 2; by_fields++) {
+		for (int every = 1; every <= 8; every *= 8) {
+			struct ibv_qp_init_attr attr = plain(cqs[by_fields], IBV_QPT_RC);
+			CHECK(left.qp = ibv_create_qp(left.pd, &attr));
+			attr = plain(right.cq, IBV_QPT_RC);
+			CHECK(right.qp = ibv_create_qp(right.pd, &attr));
+			join(left.qp, right.qp);
+			uint64_t id = 0;
+			CHECK(fill(&left, &right, &id, every) == DEPTH);
+			for (int round = 0; round < 4; round++) {
+				/* What has completed and is not polled still has its place. */
+				usleep(50000);
+				CHECK(fill(&left, &right, &id, every) == 0);
+				for (int at = 0; at < DEPTH / every; at++)
+					by_fields ? good_ex(ex) : (void)good(cqs[0]);
+				CHECK(empty(cqs[by_fields]));
+				CHECK(fill(&left, &right, &id, every) == DEPTH);
+			}
+			/* Gone with their queue pair, which leaves the queue as it was. */
+			CODE(ibv_destroy_qp(left.qp), 0);
+			CHECK(empty(cqs[by_fields]));
+		}
+	}
+}
+
+static void unsignaled_requests_have_their_places_back_with_an_error_too(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	uint64_t id = 0;
+	CHECK(fill(&left, &right, &id, 1 << 20) == DEPTH);
+	usleep(50000);
+	/* None of them gives a completion, so none gives its place back: mlx5 is stuck here as well. */
+	CHECK(empty(left.cq) && !fill(&left, &right, &id, 1 << 20));
+	for (int round = 0; round < 2; round++) {
+		CODE(to_state(left.qp, IBV_QPS_RESET), 0);
+		CODE(to_state(right.qp, IBV_QPS_RESET), 0);
+		join(left.qp, right.qp);
+		CHECK(round || fill(&left, &right, &id, 1 << 20) == DEPTH);
+	}
+	/* An unknown key, after half the queue without a completion. */
+	struct ibv_sge sge = piece(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, 1);
+	wr.send_flags = 0;
+	wr.wr.rdma.remote_addr = (uintptr_t)right.memory;
+	wr.wr.rdma.rkey = right.mr->rkey;
+	for (int at = 0; at < DEPTH / 2; at++)
+		CODE(post(left.qp, &wr), 0);
+	wr.wr.rdma.rkey ^= 0x100;
+	for (int at = 0; at < DEPTH / 2; at++)
+		CODE(post(left.qp, &wr), 0);
+	CODE(post(left.qp, &wr), ENOMEM);
+	for (int at = 0; at < DEPTH / 2; at++)
+		CHECK(next(left.cq).status != IBV_WC_SUCCESS);
+	for (int at = 0; at < DEPTH; at++)
+		CODE(post(left.qp, &wr), 0);
+	CODE(post(left.qp, &wr), ENOMEM);
+}
+
+static void a_receives_place_is_free_when_its_completion_has_been_polled(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	for (int round = 0; round < 3; round++) {
+		for (int at = 0; at < DEPTH; at++)
+			CODE(post_receive(&right, at, 0, 8), 0);
+		struct ibv_sge sge = piece(&left, 0, 8);
+		struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+		for (int at = 0; at < DEPTH; at++)
+			CODE(post(left.qp, &wr), 0);
+		for (int at = 0; at < DEPTH; at++)
+			good(left.cq);
+		CODE(post_receive(&right, 0, 0, 8), ENOMEM);
+		for (int at = 0; at < DEPTH; at++)
+			good(right.cq);
+	}
+}
+
+static void queues_are_rounded_up_and_told_so(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_qp_init_attr attr = plain(end.cq, IBV_QPT_RC);
+	attr.cap = (struct ibv_qp_cap){ 5, 3, 1, 1, 0 };
+	struct ibv_qp *qp = ibv_create_qp(end.pd, &attr);
+	CHECK(qp && attr.cap.max_send_wr == 8 && attr.cap.max_recv_wr == 4);
+	CHECK(attr.cap.max_inline_data == 64);
+	struct ibv_qp_attr its;
+	struct ibv_qp_init_attr init;
+	CODE(ibv_query_qp(qp, &its, IBV_QP_CAP, &init), 0);
+	CHECK(!memcmp(&init.cap, &attr.cap, sizeof init.cap));
+	CHECK(!memcmp(&its.cap, &attr.cap, sizeof its.cap));
+	CODE(to_init(qp), 0);
+	struct ibv_recv_wr wr = { 0 }, *bad;
+	for (int at = 0; at < 4; at++)
+		CODE(ibv_post_recv(qp, &wr, &bad), 0);
+	CODE(ibv_post_recv(qp, &wr, &bad), ENOMEM);
+	/* As many bytes inline as the list would take, and what perftest asks for. */
+	attr.cap = (struct ibv_qp_cap){ 1, 0, 32, 1, 0 };
+	CHECK(ibv_create_qp(end.pd, &attr) && attr.cap.max_inline_data == 16 * 32);
+	CHECK(attr.cap.max_send_wr == 1 && attr.cap.max_recv_wr == 0);
+	attr.cap = (struct ibv_qp_cap){ 1, 0, 1, 1, 220 };
+	CHECK(ibv_create_qp(end.pd, &attr) && attr.cap.max_inline_data >= 220);
+	attr.cap = (struct ibv_qp_cap){ 1, 0, 1, 1, 1025 };
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	struct ibv_device_attr device;
+	CODE(ibv_query_device(end.context, &device), 0);
+	attr.cap = (struct ibv_qp_cap){ device.max_qp_wr, device.max_qp_wr, 1, 1, 0 };
+	CHECK(ibv_create_qp(end.pd, &attr) && attr.cap.max_send_wr == (uint32_t)device.max_qp_wr);
+	attr.cap.max_send_wr++;
+	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
+	struct ibv_cq *cq = ibv_create_cq(end.context, 64, NULL, NULL, 0);
+	CHECK(cq && cq->cqe == 127);
+	CODE(ibv_resize_cq(cq, 200), 0);
+	CHECK(cq->cqe == 255);
+	CHECK(cq = ibv_create_cq(end.context, device.max_cqe, NULL, NULL, 0));
+	CHECK(cq->cqe == device.max_cqe);
+	NONE(ibv_create_cq(end.context, device.max_cqe + 1, NULL, NULL, 0), EINVAL);
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = 33, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(end.pd, &shared);
+	CHECK(srq && shared.attr.max_wr == 64);
+	struct ibv_srq_attr asked;
+	CODE(ibv_query_srq(srq, &asked), 0);
+	CHECK(asked.max_wr == 64);
+}
+
+/* Two queue pairs complete to one queue that has room for one of them. */
+static void a_queue_that_overruns_says_so(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_cq *small = ibv_create_cq(left.context, DEPTH - 1, NULL, NULL, 0);
+	struct ibv_qp_init_attr attr = plain(small, IBV_QPT_RC);
+	struct ibv_qp *both[] = { ibv_create_qp(left.pd, &attr), ibv_create_qp(left.pd, &attr) };
+	uint64_t id = 0;
+	for (int at = 0; at < 2; at++) {
+		attr = plain(right.cq, IBV_QPT_RC);
+		CHECK(right.qp = ibv_create_qp(right.pd, &attr));
+		join(left.qp = both[at], right.qp);
+		fill(&left, &right, &id, 1);
+	}
+	struct ibv_async_event event;
+	do {
+		CODE(ibv_get_async_event(left.context, &event), 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_CQ_ERR);
+	CHECK(event.element.cq == small);
+}
+
+/* What a child does with what its parent has: nothing, and says so. */
+static int of_parent(struct end *left, struct ibv_qp_ex *ex)
+{
+	alarm(20);
+	struct ibv_sge sge = piece(left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 7);
+	struct ibv_wc wc;
+	struct ibv_cq *cq;
+	void *context;
+	struct ibv_async_event event;
+	CODE(post(left->qp, &wr), EOPNOTSUPP);
+	CODE(post_receive(left, 1, 0, 8), EOPNOTSUPP);
+	CHECK(ibv_poll_cq(left->cq, 1, &wc) == -EOPNOTSUPP);
+	CODE(ibv_req_notify_cq(left->cq, 0), EOPNOTSUPP);
+	MINUS(ibv_get_cq_event(left->channel, &cq, &context), EOPNOTSUPP);
+	MINUS(ibv_get_async_event(left->context, &event), EOPNOTSUPP);
+	ibv_wr_start(ex);
+	ibv_wr_send(ex);
+	CODE(ibv_wr_complete(ex), EOPNOTSUPP);
+	CODE(to_state(left->qp, IBV_QPS_ERR), EOPNOTSUPP);
+	CODE(ibv_resize_cq(left->cq, 4 * DEPTH + 1), EOPNOTSUPP);
+	NONE(ibv_create_cq(left->context, 1, NULL, NULL, 0), EOPNOTSUPP);
+	struct ibv_qp_init_attr attr = plain(left->cq, IBV_QPT_RC);
+	NONE(ibv_create_qp(left->pd, &attr), EOPNOTSUPP);
+	NONE(ibv_reg_mr(left->pd, left->memory, 8, 0), EOPNOTSUPP);
+	return 0;
+}
+
+static void a_forked_child_posts_nothing_and_takes_nothing(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_qp_init_attr_ex attr = { .send_cq = left.cq, .recv_cq = left.cq };
+	attr.qp_type = IBV_QPT_RC;
+	attr.cap = (struct ibv_qp_cap){ 4, 4, 2, 2, 32 };
+	attr.pd = left.pd;
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+	struct ibv_qp *built = ibv_create_qp_ex(left.context, &attr);
+	CHECK(built);
+	join(left.qp, right.qp);
+	/* A completion and its event wait for the parent. */
+	CODE(ibv_req_notify_cq(left.cq, 0), 0);
+	for (int at = 0; at < 2; at++)
+		CODE(post_receive(&right, 3 + at, 0, 8), 0);
+	struct ibv_sge sge = piece(&left, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 5);
+	CODE(post(left.qp, &wr), 0);
+	CHECK(good(right.cq).wr_id == 3);
+	pid_t child = fork();
+	if (!child)
+		_exit(of_parent(&left, ibv_qp_to_qp_ex(built)));
+	int status;
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+	struct ibv_cq *cq;
+	void *context;
+	CODE(ibv_get_cq_event(left.channel, &cq, &context), 0);
+	CHECK(cq == left.cq);
+	ibv_ack_cq_events(cq, 1);
+	CHECK(good(left.cq).wr_id == 5);
+	wr.wr_id = 6;
+	CODE(post(left.qp, &wr), 0);
+	CHECK(good(left.cq).wr_id == 6 && good(right.cq).wr_id == 4);
+	CHECK(empty(left.cq) && empty(right.cq));
+}
+
+/* Closes a descriptor of the library's, as closefrom does, and opens a file that gets its number. */
+static int taken_over(int number)
+{
+	int file = memfd_create("own", 0);
+	CHECK(file >= 0 && dup2(file, number) == number);
+	return file;
+}
+
+static void a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	join(left.qp, right.qp);
+	int file = taken_over(left.channel->fd), events = taken_over(left.context->async_fd);
+	CODE(ibv_req_notify_cq(left.cq, 0), 0);
+	uint64_t id = 0;
+	CHECK(fill(&left, &right, &id, 1) == DEPTH);
+	for (int at = 0; at < DEPTH; at++)
+		good(left.cq);
+	/* An event of the queue pair. */
+	CODE(to_state(left.qp, IBV_QPS_ERR), 0);
+	struct ibv_sge sge = piece(&right, 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
+	CODE(to_state(right.qp, IBV_QPS_ERR), 0);
+	CODE(post(right.qp, &wr), 0);
+	usleep(100000);
+	CHECK(lseek(file, 0, SEEK_END) == 0 && lseek(events, 0, SEEK_END) == 0);
+	int numbers[] = { left.channel->fd, left.context->async_fd };
+	CODE(ibv_destroy_qp(left.qp), 0);
+	CODE(ibv_destroy_cq(left.cq), 0);
+	CODE(ibv_destroy_comp_channel(left.channel), 0);
+	for (int at = 0; at < 2; at++)
+		CHECK(fcntl(numbers[at], F_GETFD) >= 0);
+	CHECK(lseek(file, 0, SEEK_END) == 0);
+}
+
 static void inline_data_are_copied_by_the_post(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -521,7 +811,7 @@ static void work_requests_built_call_by_call_go_all_or_none(void)
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, left.mr->lkey, (uintptr_t)left.memory, 16);
 	ibv_wr_send(ex);
-	ibv_wr_set_inline_data(ex, left.memory, 33);
+	ibv_wr_set_inline_data(ex, left.memory, 65);
 	CODE(ibv_wr_complete(ex), EINVAL);
 	ibv_wr_start(ex);
 	for (int at = 0; at < 5; at++)
@@ -604,7 +894,7 @@ static void who_destroys_a_queue_waits_for_acknowledgements(void)
 	CHECK((after.tv_sec - begin.tv_sec) * 1000 + (after.tv_nsec - begin.tv_nsec) / 1000000 >= 190);
 }
 
-static void queues_are_as_long_as_asked_for(void)
+static void queues_are_at_least_as_long_as_asked_for(void)
 {
 	struct end end = make(IBV_QPT_RC);
 	NONE(ibv_create_cq(end.context, 0, NULL, NULL, 0), EINVAL);
@@ -619,9 +909,9 @@ static void queues_are_as_long_as_asked_for(void)
 	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
 	CODE(ibv_resize_cq(end.cq, 7), EINVAL);
 	CODE(ibv_resize_cq(end.cq, 8), 0);
-	CHECK(end.cq->cqe == 8);
+	CHECK(end.cq->cqe == 15);
 	CODE(ibv_resize_cq(end.cq, 1000), 0);
-	CHECK(end.cq->cqe == 1000);
+	CHECK(end.cq->cqe == 1023);
 	CODE(ibv_resize_cq(end.cq, 0), EINVAL);
 	CODE(ibv_resize_cq(NULL, 8), EINVAL);
 	for (int at = 0; at < 8; at++)
@@ -1142,6 +1432,13 @@ static const struct claim claims[] = {
 	CLAIM(a_datagrams_service_level_is_the_kind_of_its_header),
 	CLAIM(a_list_ends_at_the_first_that_is_refused),
 	CLAIM(queues_are_full_at_their_size_and_not_before),
+	CLAIM(a_place_is_free_when_its_completion_has_been_polled),
+	CLAIM(unsignaled_requests_have_their_places_back_with_an_error_too),
+	CLAIM(a_receives_place_is_free_when_its_completion_has_been_polled),
+	CLAIM(queues_are_rounded_up_and_told_so),
+	CLAIM(a_queue_that_overruns_says_so),
+	CLAIM(a_forked_child_posts_nothing_and_takes_nothing),
+	CLAIM(a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to),
 	CLAIM(inline_data_are_copied_by_the_post),
 	CLAIM(changes_that_are_refused_change_nothing),
 	CLAIM(a_reset_takes_completions_along),
@@ -1149,7 +1446,7 @@ static const struct claim claims[] = {
 	CLAIM(work_requests_built_call_by_call_go_all_or_none),
 	CLAIM(an_armed_queue_gives_one_event),
 	CLAIM(who_destroys_a_queue_waits_for_acknowledgements),
-	CLAIM(queues_are_as_long_as_asked_for),
+	CLAIM(queues_are_at_least_as_long_as_asked_for),
 	CLAIM(completions_are_read_field_by_field),
 	CLAIM(receives_come_from_a_shared_queue),
 	CLAIM(receives_are_of_the_shared_queues_domain),
