@@ -58,7 +58,7 @@ impl EventFd {
     }
 
     /// Is its number still the eventfd's, and not a file of the program's?
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         match self.known_by {
             // SAFETY: as in `new`, whatever file the number is now.
             KnownBy::Mark => unsafe { libc::fcntl(self.fd.as_raw_fd(), F_GETSIG) == MARK },

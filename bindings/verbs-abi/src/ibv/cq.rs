@@ -255,7 +255,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 
 #[cfg(test)]
 mod tests {
-    use uroce::WcStatus;
+    use uroce::{WcOpcode, WcStatus};
 
     use super::*;
 

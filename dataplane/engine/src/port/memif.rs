@@ -124,7 +124,7 @@ impl Link {
         })?;
         let end = EventFd::new(EventfdFlags::empty()).map_err(|error| PortError::Memif {
             reason: "no eventfd for its thread",
-            error: error.into(),
+            error,
         })?;
         let rewritten = device.with_socket(&inner);
         let gate = Arc::new(Gate::new(queue_pairs));

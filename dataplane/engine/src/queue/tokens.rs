@@ -112,7 +112,7 @@ impl Tokens {
     ///
     /// # Errors
     /// EBADF: the program has closed it.
-    pub fn check(&self) -> io::Result<()> {
+    fn check(&self) -> io::Result<()> {
         if self.0.is_ours() { Ok(()) } else { Err(Errno::BADF.into()) }
     }
 }
