@@ -112,8 +112,8 @@ pub(crate) const MODELS: &[Model] = &[
     },
     Model {
         name: "sq-polled",
-        about: "who polls a completion finds its place free and its slot empty, whoever else polls",
-        preemptions: 3,
+        about: "who polls a completion finds its place free and its slot empty, and not before",
+        preemptions: 4,
         run: queue::polled_is_free,
     },
     Model {

@@ -122,10 +122,8 @@ impl Link {
             reason: "its socket cannot be listened on",
             error,
         })?;
-        let end = EventFd::new(EventfdFlags::empty()).map_err(|error| PortError::Memif {
-            reason: "no eventfd for its thread",
-            error,
-        })?;
+        let end = EventFd::new(EventfdFlags::empty())
+            .map_err(|error| PortError::Memif { reason: "no eventfd for its thread", error })?;
         let rewritten = device.with_socket(&inner);
         let gate = Arc::new(Gate::new(queue_pairs));
         let shared = Arc::new(Shared {

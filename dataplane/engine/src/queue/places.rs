@@ -59,7 +59,7 @@ impl Cell {
         while is_ahead(position, now) {
             // Pairs with `QpPlaces::freed`.
             let (success, failure) = (Ordering::Release, Ordering::Relaxed);
-            match freed.compare_exchange_weak(now, position, success, failure) {
+            match freed.compare_exchange(now, position, success, failure) {
                 Ok(_) => return,
                 Err(later) => now = later,
             }
