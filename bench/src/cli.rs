@@ -93,6 +93,9 @@ pub(crate) enum Command {
     /// Connection set-ups per second, by the connection manager
     #[command(name = "connect")]
     Connect(ConnectArgs),
+    /// What `deploy/cost` runs under callgrind: a fixed amount of work
+    #[command(name = "cost", hide = true)]
+    Cost(CostArgs),
     /// The main job and its figures beside the limits, over rings and over memif
     #[command(name = "quickstart")]
     Quickstart(QuickstartArgs),
@@ -281,6 +284,17 @@ pub(crate) struct ConnectArgs {
     /// The server's RDMA address and port; without it this is the server
     #[arg(value_name = "SERVER:PORT")]
     pub(crate) server: Option<std::net::SocketAddr>,
+}
+
+/// Options of `cost`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CostArgs {
+    /// The work
+    #[arg(value_enum)]
+    pub(crate) case: crate::cost::CostCase,
+    /// Queue pairs at each end that carry the messages
+    #[arg(short = 'q', long, default_value_t = 1, value_name = "N")]
+    pub(crate) qps: u32,
 }
 
 /// Options of `quickstart`.

@@ -13,6 +13,7 @@
 //!   failover           a link that is cut, and what path migration makes of it
 //!   connect            connection set-ups per second; under_way: each taken when it is there
 //!   flood              a healthy queue pair beside bad frames
+//!   cost               a fixed amount of work, for `deploy/cost` to count the instructions of
 //!   quickstart         all of it, between processes that it starts
 //! ```
 //!
@@ -27,6 +28,7 @@
 mod cli;
 mod cm;
 mod connect;
+mod cost;
 mod error;
 mod exchange;
 mod failover;
@@ -95,6 +97,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Rate(args) => rate::run(&args),
         Command::Failover(args) => failover::run(&args),
         Command::Connect(args) => connect::run(&args),
+        Command::Cost(args) => cost::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
         // `perf` takes all others.

@@ -16,6 +16,8 @@ packages_of() {
     golden) echo tshark python3-scapy ;;
     # What the tests over DPDK look with: system calls of lcores; interfaces in a namespace.
     tools) echo strace iproute2 ;;
+    # deploy/cost counts instructions with it.
+    cost) echo valgrind ;;
     # The interop laboratory's host side; the guest's packages are only unpacked, see lab/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
     # The RDMA programs and libraries that run unmodified; what they import is looked at, too.
@@ -24,7 +26,7 @@ packages_of() {
     apps) echo perftest ibverbs-utils rdmacm-utils qperf fio ucx-utils libucx0 libfabric1 \
         libfabric-bin python3-pyverbs rdma-core iproute2 ibverbs-providers infiniband-diags ;;
     *)
-        echo "packages: unknown purpose '$1' (build, golden, tools, interop, apps)" >&2
+        echo "packages: unknown purpose '$1' (build, golden, tools, cost, interop, apps)" >&2
         return 2
         ;;
     esac

@@ -111,7 +111,8 @@ impl TimerWheel {
         self.len -= 1;
     }
 
-    /// Takes away and gives one deadline that is not after `now`; `None` when there is none left.
+    /// Removes one deadline that is not after `now` and gives its index; `None` when there is none
+    /// left.
     #[inline]
     pub(crate) fn expire(&mut self, now: Instant) -> Option<u32> {
         let end = now.as_nanos() >> TICK_SHIFT;
@@ -121,6 +122,15 @@ impl TimerWheel {
         }
         // A round visits each slot once, however long ago the last look was.
         self.tick = self.tick.max(end.saturating_sub(SLOTS as u64 - 1));
+        self.walk(now, end)
+    }
+
+    /// Visits the slots from the last one visited up to `end`, until a deadline has passed.
+    ///
+    /// Its cost is that of the time that has passed, not of the work done, so `deploy/cost` has to
+    /// tell it from the rest: it is a function of its own.
+    #[inline(never)]
+    fn walk(&mut self, now: Instant, end: u64) -> Option<u32> {
         loop {
             let mut index = self.heads[slot(self.tick)];
             while index != NIL {

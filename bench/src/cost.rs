@@ -1,0 +1,74 @@
+//! The work that `deploy/cost` counts: a fixed number of messages, and nothing that depends on time.
+//!
+//! `deploy/cost` runs this under callgrind, which counts instructions and simulates caches. Both ends
+//! are in this process, joined by rings. A message case is driven by one thread: it posts a round of
+//! messages, makes turns of both lcores until all of them are complete, and repeats. A control case
+//! (Modify QP, connections) needs the threads of both devices.
+//!
+//! Each case runs [`measured`] twice, with two numbers of messages: callgrind writes its counts
+//! whenever that function returns, and the difference of the two is the cost of the messages alone.
+//! A round that does not count comes first, so that caches, mempools and tables are warm; callgrind
+//! looks from there on ([`valgrind`]).
+//!
+//! Invariants
+//! - One line is printed for each call of [`measured`], in the order of the calls.
+//! - A case that fails ends the program: there is no count of work that was not done.
+//!
+//! Not here: callgrind, and the difference of the counts (`deploy/lab/cost.py`).
+
+mod control;
+mod messages;
+mod valgrind;
+
+use crate::cli::{CostArgs, DeviceArgs, Idle};
+use crate::error::BenchError;
+use crate::node::Node;
+use clap::ValueEnum;
+
+/// Work whose cost is asked for.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CostCase {
+    /// RC SEND of 8 bytes
+    Send8,
+    /// RC RDMA WRITE of 8 bytes
+    Write8,
+    /// RC RDMA WRITE of 64 KiB, counted by the packet
+    Write64k,
+    /// RC RDMA READ of 64 KiB, counted by the packet
+    Read64k,
+    /// UD SEND of 64 bytes
+    Ud64,
+    /// One Modify QP that changes an attribute of a queue pair in RTS
+    Modify,
+    /// One connection by the connection manager: created, set up, ended and destroyed at both ends
+    Connect,
+}
+
+/// The subcommand.
+pub(crate) fn run(args: &CostArgs) -> Result<(), BenchError> {
+    match args.case {
+        CostCase::Modify => control::modify(),
+        CostCase::Connect => control::connect(),
+        case => messages::run(case, args.qps),
+    }
+}
+
+/// Does `work` and says what it was: `CASE QPS UNITS`. callgrind knows this function by its name.
+#[inline(never)]
+fn measured(
+    case: CostCase,
+    qps: u32,
+    units: u64,
+    work: &mut dyn FnMut() -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    work()?;
+    let name = case.to_possible_value().map_or_else(String::new, |value| value.get_name().into());
+    println!("{name} {qps} {units}");
+    Ok(())
+}
+
+/// Both ends, joined by rings. Lcores that no test thread takes over sleep while they are idle.
+fn nodes(lcore_thread: bool) -> Result<[Node; 2], BenchError> {
+    let device = DeviceArgs { idle: Some(Idle::Sleep), lcore_thread, ..DeviceArgs::default() };
+    Node::open_both(&device, None, 0)
+}

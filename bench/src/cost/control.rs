@@ -1,0 +1,131 @@
+//! What the control plane does: Modify QP, and connections by the connection manager.
+
+use super::valgrind::start_instrumentation;
+use super::{CostCase, measured, nodes};
+use crate::error::{BenchError, Step};
+use crate::node::{Node, PORT};
+use std::net::SocketAddr;
+use std::time::Duration;
+use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
+use uroce::{
+    CompletionQueue, ConnectOptions, ProtectionDomain, QpCaps, QpChange, QpControl, QpInit,
+    QueuePair,
+};
+
+/// How long a step of a connection may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// RDMA port that the server listens at.
+const RDMA_PORT: u16 = 18515;
+/// Calls of the first count; the second has three times as many.
+const MODIFIES: u64 = 100;
+const CONNECTIONS: u64 = 20;
+
+/// A protection domain and a completion queue to create queue pairs with.
+struct Maker {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl Maker {
+    fn new(node: &Node) -> Result<Self, BenchError> {
+        let cq = node.context.create_cq(16).step("creating a CQ")?;
+        Ok(Self { pd: node.context.allocate_pd(), cq })
+    }
+
+    fn create(&self) -> Result<QueuePair, BenchError> {
+        let caps = QpCaps {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QpInit { caps, ..QpInit::new(&self.cq) };
+        self.pd.create_qp(&init).step("creating a QP")
+    }
+}
+
+/// Modify QP: the minimum RNR timer of a connected queue pair, another value each time.
+pub(super) fn modify() -> Result<(), BenchError> {
+    let [server, client] = nodes(true)?;
+    let (ours, theirs) = (Maker::new(&client)?.create()?, Maker::new(&server)?.create()?);
+    let options = ConnectOptions::default();
+    let there = theirs.endpoint(PORT, 0).step("the other end's address")?;
+    ours.control().connect(&there, &options).step("connecting")?;
+    start_instrumentation();
+    changes(ours.control(), MODIFIES)?;
+    for count in [MODIFIES, 3 * MODIFIES] {
+        measured(CostCase::Modify, 1, count, &mut || changes(ours.control(), count))?;
+    }
+    Ok(())
+}
+
+fn changes(control: &QpControl, count: u64) -> Result<(), BenchError> {
+    for call in 0..count {
+        let timer = Some(1 + (call % 30) as u8);
+        let change = QpChange { min_rnr_timer: timer, ..QpChange::default() };
+        control.modify(&change, None).step("Modify QP")?;
+    }
+    Ok(())
+}
+
+/// Connections one after the other, each created and destroyed at both ends.
+pub(super) fn connect() -> Result<(), BenchError> {
+    let [server, client] = nodes(true)?;
+    let port = server.context.ports().into_iter().next();
+    let gid = port.and_then(|port| port.gids.first().copied());
+    let gid = gid.ok_or_else(|| BenchError::usage("the port has no address"))?;
+    let address = SocketAddr::new(gid.to_ip(), RDMA_PORT);
+    let listener = Listener::bind(&server.context, address, 16).step("listening")?;
+    let (ours, theirs) = (Maker::new(&client)?, Maker::new(&server)?);
+    let cycles =
+        |count: u64| (0..count).try_for_each(|_| cycle(&ours, &theirs, &listener, address));
+    start_instrumentation();
+    cycles(CONNECTIONS)?;
+    for count in [CONNECTIONS, 3 * CONNECTIONS] {
+        measured(CostCase::Connect, 1, count, &mut || cycles(count))?;
+    }
+    Ok(())
+}
+
+/// One connection from its queue pairs' creation to their destruction.
+fn cycle(
+    ours: &Maker,
+    theirs: &Maker,
+    listener: &Listener,
+    address: SocketAddr,
+) -> Result<(), BenchError> {
+    let (limit, param) = (PATIENCE, ConnectParam::default());
+    let late = |waiting| BenchError::TimedOut { waiting, limit };
+    let (active, passive) = (ours.create()?, theirs.create()?);
+    let connecting = Connection::begin(&active, Destination::to(address), &param);
+    let connecting = connecting.step("connecting")?;
+    let request = listener.next(PATIENCE).ok_or_else(|| late("waiting for a request"))?;
+    let accepted = request.accept(&passive, &param).step("accepting")?;
+    connecting.wait_established(PATIENCE).step("connecting")?;
+    accepted.wait_established(PATIENCE).step("accepting")?;
+    connecting.disconnect().step("disconnecting")?;
+    for connection in [&accepted, &connecting] {
+        match connection.next_event(PATIENCE) {
+            Some(ConnectionEvent::Disconnected { .. }) => {}
+            Some(_) => return Err(BenchError::usage("an event that is no disconnection")),
+            None => return Err(late("waiting for the disconnection")),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modify_qp_completes() {
+        modify().expect("modified");
+    }
+
+    #[test]
+    fn connections_are_set_up_and_ended() {
+        connect().expect("connected");
+    }
+}

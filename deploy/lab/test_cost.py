@@ -1,0 +1,51 @@
+"""Tests of the reading of callgrind's profiles."""
+
+import unittest
+
+import cost
+
+PROFILE = """\
+version: 1
+creator: callgrind-3.19.0
+positions: line
+events: Ir Dr
+
+fl=(1) engine/src/timer_wheel.rs
+fn=(10) uroce_engine::timer_wheel::TimerWheel::walk
+125 40 7
++2 10 3
+fi=(2) core/src/num.rs
+7 5
+fe=(1)
+cfn=(11) uroce_engine::timer_wheel::TimerWheel::clear
+calls=1 90
+-3 1000 100
+
+fn=(11)
+90 1000 100
+
+fl=(3) engine/src/lcore.rs
+fn=(12) uroce_engine::lcore::Lcore::turn
+80 200 20
+calls=1 125
+* 1055 110
+
+totals: 1255 130
+"""
+
+
+class Profiles(unittest.TestCase):
+    def test_the_walk_of_the_timer_wheel_is_left_out_and_what_it_calls_is_not(self):
+        self.assertEqual(cost.counts(PROFILE), {"Ir": 1200, "Dr": 120})
+
+    def test_a_unit_is_the_difference_of_two_amounts(self):
+        few, many = {"Ir": 1000}, {"Ir": 2500}
+        self.assertEqual(cost.per_unit([few, many], [10, 30]), {"Ir": 75.0})
+
+    def test_a_profile_without_totals_is_an_error(self):
+        with self.assertRaises(ValueError):
+            cost.counts("events: Ir\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
