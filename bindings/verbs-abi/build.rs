@@ -37,6 +37,8 @@ fn build() -> Result<(), String> {
     for argument in [
         format!("-Wl,--version-script={}", map.display()),
         "-Wl,-soname,libibverbs.so.1".to_owned(),
+        // The linker's names for the ends of sections are ours alone.
+        "-Wl,-z,start-stop-visibility=hidden".to_owned(),
         // Plugins are unloaded, the engine's threads go on running in here.
         "-Wl,-z,nodelete".to_owned(),
     ] {

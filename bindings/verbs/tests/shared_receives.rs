@@ -82,8 +82,12 @@ fn qps_on_several_lcores_fill_the_receives_of_one_queue() {
             left.memory.write_at(at, &sent.to_ne_bytes()).unwrap();
             let message = [left.memory.slice(at..at + 700).unwrap()];
             let qp = &mut pairs[sent as usize % 4].0;
-            qp.post_send(&SendWr::send(&message)).expect("room");
+            qp.post_send(&SendWr::send(&message).signaled()).expect("room");
             sent += 1;
+        }
+        // A place of the send queue is free when its completion has been polled.
+        while let Some(completion) = left.cq.poll_one().unwrap() {
+            completion.ok().unwrap();
         }
         if let Some(completion) = right.cq.poll_one().unwrap() {
             completion.ok().unwrap();

@@ -175,8 +175,8 @@ static void without_memory_there_is_an_error(void)
 		.send_cq = cq, .recv_cq = cq, .cap = {4096, 4096, 4, 4, 64}, .qp_type = IBV_QPT_RC,
 	};
 	int count = 0;
-	NONE(ibv_create_cq(context, 1 << 20, NULL, NULL, 0), ENOMEM);
-	CODE(ibv_resize_cq(cq, 1 << 20), ENOMEM);
+	NONE(ibv_create_cq(context, (1 << 20) - 1, NULL, NULL, 0), ENOMEM);
+	CODE(ibv_resize_cq(cq, (1 << 20) - 1), ENOMEM);
 	UNTIL_THERE_IS_NONE(ibv_create_qp(pd, &qp));
 	UNTIL_THERE_IS_NONE(ibv_create_srq(pd, &srq));
 	UNTIL_THERE_IS_NONE(ibv_create_cq(context, 256, NULL, NULL, 0));
