@@ -22,6 +22,11 @@ impl Tokens {
         self.some.notify_all();
     }
 
+    /// The models' tokens stay.
+    pub(crate) fn are_gone(&self) -> bool {
+        false
+    }
+
     pub(crate) fn take(&self) -> io::Result<bool> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let any = *count > 0;

@@ -68,6 +68,11 @@ impl Tokens {
         self.read().map(|()| true)
     }
 
+    /// Whether the program has closed the descriptor, and all tokens with it.
+    pub fn are_gone(&self) -> bool {
+        !self.0.is_ours()
+    }
+
     /// Takes one as `read` does it: waits for it, unless the descriptor was made `O_NONBLOCK`.
     ///
     /// # Errors
