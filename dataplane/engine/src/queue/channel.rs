@@ -94,8 +94,8 @@ impl CompletionChannel {
         // One round: each queue stands there at most once.
         for _ in 0..self.ready.len() {
             // As everybody does who takes an entry. Without one, the entries that are left are of
-            // those who have their tokens in hand. Where the program has closed the descriptor nobody
-            // takes a token any more, and the entry would keep queue and channel alive for ever.
+            // those who have their tokens in hand. Where the program has closed the descriptor, no
+            // token is taken any more, and the entry would keep queue and channel alive for ever.
             if !matches!(self.tokens.take(), Ok(true)) && !self.tokens.are_gone() {
                 return;
             }
