@@ -25,7 +25,7 @@ use crate::error::BenchError;
 use crate::node::Node;
 use clap::ValueEnum;
 
-/// Work whose cost is asked for.
+/// The kinds of work that `deploy/cost` measures.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CostCase {
     /// RC SEND of 8 bytes

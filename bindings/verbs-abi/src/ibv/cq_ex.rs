@@ -168,7 +168,7 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     read(cq, |cqe| cqe.at.as_nanos())
 }
 
-/// The same as nanoseconds since 1970.
+/// A device time as nanoseconds since 1970.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     read(cq, |cqe| cqe.at.as_nanos().wrapping_add(wallclock_of_zero()))
 }
