@@ -1,8 +1,8 @@
-//! The communication manager: what all messages and wishes have in common.
+//! The communication manager and what its calls and message handlers share.
 //!
-//! A wish of the consumer is checked against the state table, changes the connection, and sends
-//! ([`connect`], [`disconnect`], [`migrate`], [`sidr`]); a message of a peer does the same
-//! ([`receive`]); what stays unanswered is repeated or given up ([`timeout`]).
+//! A consumer's call is checked against the state table, changes the connection and sends a message
+//! ([`connect`], [`disconnect`], [`migrate`], [`sidr`]). A received message takes the same steps
+//! ([`receive`]). An unanswered message is repeated, then given up ([`timeout`]).
 
 mod connect;
 mod disconnect;
@@ -40,7 +40,7 @@ pub struct Cm {
 }
 
 impl Cm {
-    /// A communication manager without listeners and connections.
+    /// Creates a communication manager without listeners and connections.
     pub fn new(config: CmConfig) -> Cm {
         Cm {
             config,
@@ -52,12 +52,12 @@ impl Cm {
         }
     }
 
-    /// Requests for `service_id` are told as [`CmEvent::Request`] or [`CmEvent::SidrRequest`] from
-    /// now on. At most `backlog` of them wait for an answer of the consumer; what comes beyond is
-    /// refused.
+    /// Starts to report requests for `service_id` as [`CmEvent::Request`] or
+    /// [`CmEvent::SidrRequest`]. At most `backlog` of them wait for the consumer's answer; further
+    /// requests are refused.
     ///
     /// # Errors
-    /// [`CmError::ServiceInUse`].
+    /// [`CmError::ServiceInUse`] if `service_id` has a listener already.
     pub fn listen(&mut self, service_id: ServiceId, backlog: usize) -> Result<(), CmError> {
         if self.table.listeners.contains_key(&service_id) {
             return Err(CmError::ServiceInUse(service_id));
@@ -66,84 +66,85 @@ impl Cm {
         Ok(())
     }
 
-    /// No more requests for `service_id`. Those that were told stay to be answered.
+    /// Stops listening for `service_id`. Requests already reported still have to be answered.
     ///
     /// # Errors
-    /// [`CmError::NotListening`].
+    /// [`CmError::NotListening`] if `service_id` has no listener.
     pub fn unlisten(&mut self, service_id: ServiceId) -> Result<(), CmError> {
         let listener = self.table.listeners.remove(&service_id);
         listener.map(|_| ()).ok_or(CmError::NotListening(service_id))
     }
 
-    /// The next message to send, from `src` to `dst` by `port`, if there is one.
+    /// Takes the next message to send. It goes out by port `port` of the address, from `src` to
+    /// `dst`.
     pub fn poll_transmit(&mut self) -> Option<(MadAddr, Mad)> {
         self.out.pop_front()
     }
 
-    /// The next event, if there is one.
+    /// Takes the oldest event that has not been read.
     pub fn poll_event(&mut self) -> Option<(ConnId, CmEvent)> {
         self.events.pop_front()
     }
 
-    /// When [`Cm::handle_timeout`] is to be called, if nothing else happens before.
+    /// Returns the earliest deadline: the time at which [`Cm::handle_timeout`] has to be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.table.next_timeout()
     }
 
-    /// State of a connection; [`None`] once it is over.
+    /// Returns the state of a connection; [`None`] once its id is released.
     pub fn state(&self, id: ConnId) -> Option<State> {
         self.table.get(id).map(|conn| conn.state)
     }
 
-    /// How far the loading of an alternate path is: our proposal, the peer's proposal.
+    /// Returns the progress of loading an alternate path: of our LAP, and of the peer's LAP.
     pub fn lap_state(&self, id: ConnId) -> Option<(LapState, LapState)> {
         self.table.get(id).map(|conn| (conn.lap_out, conn.lap_in))
     }
 
-    /// The primary path of a connection and its alternate path, as far as messages told.
+    /// Returns the primary and the alternate path of a connection, as agreed by messages so far.
     pub fn paths(&self, id: ConnId) -> Option<(Path, Option<Path>)> {
         self.table.get(id).map(|conn| (conn.primary, conn.alternate))
     }
 
-    /// The peer's queue pair, once a REQ or REP has named it.
+    /// Returns the peer's QPN, which a REQ or REP carries; [`None`] before that.
     pub fn remote_qpn(&self, id: ConnId) -> Option<Qpn> {
         self.table.get(id).and_then(|conn| conn.remote_qpn)
     }
 
-    /// Is the queue pair part of a connection, or in TimeWait after one? Then its number must not
-    /// be given to another queue pair.
+    /// Tells whether a queue pair is part of a connection, or in TimeWait after one. Its number
+    /// must not be given to another queue pair until then.
     pub fn holds_qpn(&self, qpn: Qpn) -> bool {
         //= check J9 — a QPN is held until the TimeWait of its last connection is over.
         self.table.by_qpn(qpn).is_some()
     }
 
-    /// Connections in any state, and questions.
+    /// Returns the number of ids in use: connections in any state, and service ID resolutions.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Is there none?
+    /// Tells whether no id is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Connections that peers began and that are not established.
+    /// Returns the number of connections that a peer began and that are not yet established.
     pub fn half_open(&self) -> usize {
         self.table.half_open().len()
     }
 
-    /// What was sent, received and left aside so far.
+    /// Returns the counters of messages sent, received and dropped.
     pub fn counters(&self) -> &CmCounters {
         &self.counters
     }
 
-    /// A start PSN that strangers cannot guess.
+    /// Draws a starting PSN that an attacker cannot guess.
     pub fn starting_psn(&mut self) -> Psn {
         //= check J14 — start PSNs, communication and transaction IDs come from a keyed generator.
         Psn::new(self.random.next() as u32)
     }
 
-    /// A communication ID that is not in use, and not 0.
+    /// Draws a communication ID that is not in use and not 0.
     fn comm_id(&mut self) -> CommId {
         loop {
             let comm = CommId(self.random.next() as u32);
@@ -158,15 +159,15 @@ impl Cm {
             self.counters.count_sent(message.attribute());
             self.out.push_back((addr, message.emit(transaction)));
         } else {
-            self.counters.tx_overflow += 1; // As if the network had lost it.
+            self.counters.tx_overflow += 1; // The peer repeats its message, as after a loss.
         }
     }
 
-    /// Sends a message of a connection that is repeated until it is answered.
+    /// Sends a message of a connection and repeats it until it is answered.
     fn send_repeated(&mut self, now: Instant, id: ConnId, message: Message) {
         let new_transaction = self.random.next();
         let sent = self.table.update(id, |conn| {
-            // An answer belongs to the transaction of what it answers.
+            // An answer carries the transaction ID of the message it answers.
             let is_answer = matches!(message, Message::Rep(_));
             let transaction = if is_answer { conn.asked } else { new_transaction };
             conn.deadline = Some(now + conn.interval);
@@ -180,7 +181,8 @@ impl Cm {
         }
     }
 
-    /// Sends an answer of a connection, and keeps it for copies of what it answers.
+    /// Sends an answer of a connection and keeps it, to send it again if the peer repeats its
+    /// message.
     fn send_answer(&mut self, id: ConnId, message: Message) {
         let sent = self.table.update(id, |conn| {
             let transaction = conn.asked;
@@ -192,7 +194,7 @@ impl Cm {
         }
     }
 
-    /// Gives the answer once more, if there is one.
+    /// Sends the kept answer of a connection again, if there is one.
     fn answer_again(&mut self, id: ConnId) -> MadDrop {
         let found = self.table.get(id).and_then(|conn| {
             let answer = conn.answer.as_ref()?;
@@ -217,8 +219,8 @@ impl Cm {
         self.send(addr, &Message::Rej(Rej { private_data: data, ..rej }), transaction);
     }
 
-    /// A REJ that says we waited in vain, or do not wait any longer. The peer may not know our
-    /// communication ID's counterpart, so our adapter is named beside.
+    /// Sends a REJ with reason timeout. It carries our CA GUID, because the peer may not have
+    /// received our communication ID yet.
     fn send_rej_timeout(&mut self, id: ConnId, data: PrivateData<148>) {
         let guid = self.config.ca_guid.0.to_be_bytes();
         self.send_rej(id, RejectReason::TIMEOUT, &guid, data);
@@ -230,14 +232,14 @@ impl Cm {
         }
     }
 
-    /// The state after an event, for a wish of the consumer.
+    /// Returns the state that follows a consumer's call, or why the call is refused.
     fn wish(&self, id: ConnId, event: Event) -> Result<State, CmError> {
         let conn = self.table.get(id).filter(|conn| !conn.is_destroyed);
         let state = conn.ok_or(CmError::UnknownId)?.state;
         state.after(event).ok_or(CmError::State(state))
     }
 
-    /// The connection is over: Idle or TimeWait, as the table has it.
+    /// Ends a connection: it moves to Idle or TimeWait, as the state table says.
     fn close(&mut self, now: Instant, id: ConnId, event: Event, reason: CloseReason) {
         let next = self.table.get(id).and_then(|conn| conn.state.after(event));
         let Some(next) = next else { return };
@@ -257,7 +259,7 @@ impl Cm {
         }
     }
 
-    /// The id is over.
+    /// Reports [`CmEvent::Released`] and removes the connection.
     fn release(&mut self, id: ConnId) {
         self.tell(id, CmEvent::Released);
         self.table.remove(id);
@@ -265,13 +267,14 @@ impl Cm {
 }
 
 impl Conn {
-    /// Of the last message of ours, or of the peer's that is to be answered.
+    /// Returns the transaction ID of our repeated message, else of the peer's message to be
+    /// answered.
     fn transaction(&self) -> u64 {
         self.repeated.as_ref().map_or(self.asked, |repeated| repeated.transaction)
     }
 }
 
-/// A REJ without private data.
+/// Builds a REJ without private data.
 fn rej(
     local: CommId,
     remote: CommId,
@@ -287,7 +290,7 @@ fn rej(
     rej
 }
 
-/// A range that a message has bits for.
+/// Checks that a value fits the bits of its message field.
 fn check_range(name: &'static str, value: u8, max: u8) -> Result<(), CmError> {
     if value <= max { Ok(()) } else { Err(CmError::OutOfRange(name)) }
 }
@@ -299,7 +302,7 @@ fn check_path(path: &Path) -> Result<(), CmError> {
     if fits { Ok(()) } else { Err(CmError::OutOfRange("flow label")) }
 }
 
-/// A peer's timeout, no longer than we let it be.
+/// Returns a peer's timeout, limited to `max`.
 fn clamped(timeout: CmTimeout, max: CmTimeout) -> CmTimeout {
     timeout.min(max)
 }

@@ -1,4 +1,4 @@
-//! One connection, or one service ID resolution.
+//! State of one connection, or of one service ID resolution.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ pub(crate) struct Answer {
     pub(crate) transaction: u64,
 }
 
-/// All that is known of a connection.
+/// State of a connection, or of a service ID resolution.
 #[derive(Clone, Debug)]
 pub(crate) struct Conn {
     pub(crate) state: State,
-    /// LAPs of ours.
+    /// Progress of our LAP.
     pub(crate) lap_out: LapState,
-    /// LAPs of the peer.
+    /// Progress of the peer's LAP.
     pub(crate) lap_in: LapState,
-    /// The consumer has given up the id: nothing is told any more.
+    /// The consumer has destroyed the id; no further event is reported.
     pub(crate) is_destroyed: bool,
-    /// The consumer was told that it is over.
+    /// [`crate::CmEvent::Closed`] has been reported.
     pub(crate) is_closed: bool,
     pub(crate) service_id: ServiceId,
     pub(crate) listener: Option<ServiceId>,
@@ -44,24 +44,24 @@ pub(crate) struct Conn {
     pub(crate) remote_guid: CaGuid,
     pub(crate) local_qpn: Option<Qpn>,
     pub(crate) remote_qpn: Option<Qpn>,
-    /// Where our MADs go.
+    /// Address to which our MADs go.
     pub(crate) addr: MadAddr,
     pub(crate) primary: Path,
     pub(crate) alternate: Option<Path>,
-    /// Where the peer's MADs may come from too, after a migration.
+    /// GID from which the peer's MADs may still come after a migration.
     pub(crate) former: Option<Gid>,
-    /// Transaction of the peer's message that is to be answered.
+    /// Transaction ID of the peer's message to be answered.
     pub(crate) asked: u64,
     pub(crate) repeated: Option<Repeated>,
     pub(crate) answer: Option<Answer>,
-    /// Wait before a message is repeated.
+    /// Time to wait for an answer before a message is repeated.
     pub(crate) interval: Duration,
     pub(crate) max_retries: u8,
     pub(crate) time_wait: Duration,
     pub(crate) deadline: Option<Instant>,
     /// Our LAP, and the path in it.
     pub(crate) lap: Option<(Repeated, Path)>,
-    /// The peer's LAP that waits for the consumer: its transaction and the path.
+    /// The peer's LAP: its transaction ID, and the path in it.
     pub(crate) proposed: Option<(u64, Path)>,
     pub(crate) lap_answer: Option<Answer>,
     pub(crate) lap_deadline: Option<Instant>,
@@ -101,7 +101,7 @@ impl Conn {
         }
     }
 
-    /// May a MAD of this connection come from there?
+    /// Tells whether a MAD of this connection may come from `src`.
     pub(crate) fn knows(&self, src: Gid) -> bool {
         src == self.addr.dst
             || src == self.primary.remote
@@ -109,25 +109,25 @@ impl Conn {
             || self.former == Some(src)
     }
 
-    /// Has the peer let a REP go unanswered?
+    /// Tells whether the peer has left a REP unanswered for at least one interval.
     pub(crate) fn is_silent(&self) -> bool {
         let left = self.repeated.as_ref().map(|repeated| repeated.left);
         self.state == State::RepSent && left.is_some_and(|left| left < self.max_retries)
     }
 
-    /// The peer's name for the connection, or 0.
+    /// Returns the peer's communication ID, or 0 while it is unknown.
     pub(crate) fn remote_comm_or_none(&self) -> CommId {
         self.remote_comm.unwrap_or_default()
     }
 
-    /// Longest that packets of the connection may be under way.
+    /// Sets TimeWait to the longer ACK timeout of both paths, limited to `max`.
     pub(crate) fn set_time_wait(&mut self, max: Option<Duration>) {
         let alternate = self.alternate.map(|path| path.local_ack_timeout);
         let code = Some(self.primary.local_ack_timeout).max(alternate).unwrap_or_default();
         self.time_wait = code.duration().min(max.unwrap_or(Duration::MAX));
     }
 
-    /// Nothing is loaded any more, in either direction.
+    /// Stops loading alternate paths in both directions.
     pub(crate) fn drop_laps(&mut self) {
         (self.lap_out, self.lap_in) = (LapState::Idle, LapState::Idle);
         (self.lap, self.proposed, self.lap_answer) = (None, None, None);

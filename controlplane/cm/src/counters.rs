@@ -1,10 +1,10 @@
-//! What was sent, received and left aside.
+//! Counters of messages sent, received and dropped.
 
 use uroce_wire::cm::Attribute;
 
 use crate::MadDrop;
 
-/// Counters of a [`crate::Cm`], from its creation.
+/// Counters of a [`crate::Cm`] since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CmCounters {
     sent: [u64; Attribute::ALL.len()],
@@ -14,7 +14,7 @@ pub struct CmCounters {
     pub retransmitted: u64,
     /// Half-open connections given up early to make room.
     pub evicted: u64,
-    /// Messages lost because too many waited to be sent.
+    /// Messages dropped because the queue of messages to send was full.
     pub tx_overflow: u64,
 }
 
@@ -23,17 +23,17 @@ fn index(attribute: Attribute) -> usize {
 }
 
 impl CmCounters {
-    /// Messages of a kind that were sent, repetitions included.
+    /// Returns the number of messages of a kind that were sent, repetitions included.
     pub fn sent(&self, attribute: Attribute) -> u64 {
         self.sent[index(attribute)]
     }
 
-    /// Messages of a kind that came.
+    /// Returns the number of well-formed messages of a kind that were received.
     pub fn received(&self, attribute: Attribute) -> u64 {
         self.received[index(attribute)]
     }
 
-    /// MADs left aside for this reason.
+    /// Returns the number of MADs dropped for `reason`.
     pub fn dropped(&self, reason: MadDrop) -> u64 {
         self.dropped[reason as usize]
     }

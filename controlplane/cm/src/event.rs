@@ -1,4 +1,4 @@
-//! What a consumer is told, and why a MAD was left aside.
+//! Events of a connection manager, and reasons for which MADs are dropped.
 
 use uroce_wire::cm::{
     Apr, CmParseError, Lap, Mra, PrivateData, Rej, Rep, Req, ServiceId, SidrRep, SidrReq,
@@ -6,111 +6,114 @@ use uroce_wire::cm::{
 
 use crate::MadAddr;
 
-/// Our own name for a connection or a service ID resolution: never used again.
+/// Local identifier of a connection or a service ID resolution. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub(crate) u64);
 
 impl ConnId {
-    /// As a number, for tables of the consumer.
+    /// Returns the identifier as a number, for the consumer's tables.
     pub const fn value(self) -> u64 {
         self.0
     }
 }
 
-/// What happened to a connection.
+/// An event of a connection or a service ID resolution.
 ///
-/// Of every id that the consumer does not [destroy](crate::Cm::destroy) the last event is
-/// [`CmEvent::Released`], and of every connection exactly one [`CmEvent::Closed`] comes before it.
+/// The last event of every id that the consumer does not [destroy](crate::Cm::destroy) is
+/// [`CmEvent::Released`]. Every connection has exactly one [`CmEvent::Closed`] before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CmEvent {
-    /// A peer wants to connect (a new id): accept, reject or ask for patience. Where our own REQ
-    /// yielded to the peer's, peer to peer, this comes for the id of ours.
+    /// A REQ arrived (with a new id): the consumer accepts it, rejects it or sends an MRA. In
+    /// peer-to-peer mode, if the peer's REQ takes precedence over ours, the event has the id of our
+    /// own request.
     Request(Box<Request>),
-    /// The peer asks for patience with our REQ, REP or LAP.
+    /// The peer sent an MRA: its answer to our REQ, REP or LAP takes longer.
     Patience(Box<Mra>),
-    /// The peer accepts: make the queue pair ready, then call [`crate::Cm::ready`].
+    /// A REP arrived: the consumer makes the queue pair ready, then calls [`crate::Cm::ready`].
     Accepted(Box<Rep>),
-    /// The peer is ready, by its RTU (with private data) or by the first of its data.
+    /// The connection is established: by an RTU, which carries private data, or by the peer's
+    /// data.
     Established(Option<Box<PrivateData<224>>>),
-    /// The peer disconnects: stop the queue pair, then call [`crate::Cm::disconnect`].
+    /// A DREQ arrived: the consumer stops the queue pair, then calls [`crate::Cm::disconnect`].
     DisconnectRequested(Box<PrivateData<220>>),
-    /// The peer proposes an alternate path: load it, then call
-    /// [`crate::Cm::answer_alternate`].
+    /// A LAP arrived: the consumer loads the path, then calls [`crate::Cm::answer_alternate`].
     LoadAlternate(Box<Lap>),
-    /// What the peer did with our alternate path.
+    /// An APR arrived: the peer's answer to our LAP.
     AlternateAnswered(Box<Apr>),
-    /// The peer says nothing about our alternate path. The connection stands as it did.
+    /// The peer did not answer our LAP. The connection is unchanged.
     AlternateTimedOut,
-    /// A peer asks for the queue pair of a service (a new id): call [`crate::Cm::sidr_reply`].
+    /// A SIDR_REQ arrived (with a new id): the consumer calls [`crate::Cm::sidr_reply`].
     SidrRequest(Box<SidrRequest>),
-    /// The answer to our own such question.
+    /// A SIDR_REP arrived: the answer to our SIDR_REQ.
     SidrReply(Box<SidrRep>),
-    /// The connection is over, or did not come about. Its QPN is not yet free.
+    /// The connection is over, or was not established. Its QPN is still held.
     Closed(CloseReason),
-    /// The id is over: nothing more comes, the QPN may be used again.
+    /// The id is released: no event follows, and the QPN may be used again.
     Released,
 }
 
-/// A REQ with its surroundings.
+/// A received REQ and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where it came from, and to which of our ports and GIDs.
+    /// Sender's and receiver's address; the port is ours.
     pub addr: MadAddr,
-    /// The listener's, or in peer-to-peer mode our own.
+    /// Service ID of the listener, or in peer-to-peer mode of our own request.
     pub service_id: ServiceId,
-    /// What the peer asks for.
+    /// The message.
     pub req: Req,
 }
 
-/// A SIDR_REQ with its surroundings.
+/// A received SIDR_REQ and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SidrRequest {
-    /// Where it came from, and to which of our ports and GIDs.
+    /// Sender's and receiver's address; the port is ours.
     pub addr: MadAddr,
-    /// The question.
+    /// The message.
     pub req: SidrReq,
 }
 
-/// Why a connection is over, or did not come about.
+/// Reason for which a connection is over, or was not established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Our consumer rejected.
+    /// Our consumer rejected or withdrew it.
     RejectedByUs,
-    /// The peer rejected, or gave up; how it put that.
+    /// The peer sent this REJ.
     Rejected(Box<Rej>),
-    /// No answer to our REQ, REP or SIDR_REQ.
+    /// The peer did not answer our REQ, REP or SIDR_REQ.
     Unreachable,
-    /// Disconnected, by either side.
+    /// Either side disconnected; a DREP's private data, if one arrived.
     Disconnected(Option<Box<PrivateData<224>>>),
-    /// Disconnected by us; the peer did not answer.
+    /// We sent a DREQ, and the peer did not answer.
     DisconnectUnanswered,
-    /// The peer's queue pair is part of a newer connection of its own: the old one was torn down.
+    /// The peer's queue pair is in a newer connection; the old one was torn down.
     Stale,
 }
 
-/// Why a MAD had no effect; each is counted.
+/// Reason for which a MAD had no effect. Each reason has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MadDrop {
-    /// Not 256 bytes, or no message of the class.
+    /// The MAD is not 256 bytes long, or is no message of the CM class.
     Malformed,
-    /// Another version of the class; whoever asked for something was told.
+    /// The MAD has another class version. A REQ or SIDR_REQ was answered with the version we
+    /// support.
     ClassVersion,
-    /// It names no connection of ours. A REP was answered with a REJ, a LAP with an APR.
+    /// The message names no connection. A REP was answered with a REJ, a LAP with an APR, a DREQ
+    /// with a DREP.
     UnknownId,
-    /// It names a connection, and comes from elsewhere than that connection's peer, or with ids
-    /// or a QPN that are not the connection's. Perhaps forged.
+    /// The message names a connection, but comes from another address than its peer's, or has IDs
+    /// or a QPN that are not the connection's. It may be forged.
     Forged,
-    /// It was here before; the answer has been given again.
+    /// The message repeats an earlier one; the answer has been sent again.
     Duplicate,
-    /// It has no place in the connection's state.
+    /// The message is not allowed in the connection's state.
     Unexpected,
-    /// REQ or SIDR_REQ: refused, and the peer was told why.
+    /// The message was a REQ, REP, LAP or SIDR_REQ and was refused with the reason.
     Refused,
 }
 
 impl MadDrop {
-    /// All reasons.
+    /// All reasons, in the order of their values.
     pub const ALL: [MadDrop; 7] = [
         MadDrop::Malformed,
         MadDrop::ClassVersion,
@@ -121,7 +124,7 @@ impl MadDrop {
         MadDrop::Refused,
     ];
 
-    /// Name of the counter.
+    /// Name of the reason's counter.
     pub const fn name(self) -> &'static str {
         match self {
             MadDrop::Malformed => "cm_malformed",

@@ -1,5 +1,7 @@
-//! Communication management: connections by service ID, as a pure function of state, messages
-//! and time.
+//! Connection management: sets up, migrates and tears down connections by service ID, as a pure
+//! function of state, messages and time.
+//!
+//! Read first: IBA 12; Annex A11 for the service IDs and private data of RDMA IP CM.
 //!
 //! ```text
 //!   consumer: listen connect accept ready reject mra disconnect load_alternate sidr_request …
@@ -11,28 +13,30 @@
 //!      │ handle_mad   │ handle_timeout ◀─ next_timeout      │ poll_transmit
 //! ```
 //!
-//! [`Cm`] is a value. Messages come by [`Cm::handle_mad`] and go by [`Cm::poll_transmit`]; time is
-//! an argument. Whoever owns it asks for messages, events and the next deadline after each call.
+//! [`Cm`] is a value. Its owner passes in received messages with [`Cm::handle_mad`] and the time as
+//! an argument. After each call the owner drains [`Cm::poll_transmit`] and [`Cm::poll_event`] and
+//! reads [`Cm::next_timeout`].
 //!
-//! A connection on the active side: [`Cm::connect`] → [`CmEvent::Accepted`] → (queue pair to RTR
-//! and RTS) → [`Cm::ready`]. On the passive side: [`Cm::listen`] → [`CmEvent::Request`] → (queue
-//! pair to RTR) → [`Cm::accept`] → [`CmEvent::Established`], or
-//! [`Cm::communication_established`] when data comes first → (queue pair to RTS). The end:
-//! [`Cm::disconnect`] → [`CmEvent::Closed`] → [`CmEvent::Released`]; on the other side
-//! [`CmEvent::DisconnectRequested`] → [`Cm::disconnect`], and so on.
+//! Active side: [`Cm::connect`] → [`CmEvent::Accepted`] → (queue pair to RTR and RTS) →
+//! [`Cm::ready`]. Passive side: [`Cm::listen`] → [`CmEvent::Request`] → (queue pair to RTR) →
+//! [`Cm::accept`] → [`CmEvent::Established`], or [`Cm::communication_established`] if data arrives
+//! before the RTU → (queue pair to RTS). Disconnecting side: [`Cm::disconnect`] →
+//! [`CmEvent::Closed`] → [`CmEvent::Released`]. Other side: [`CmEvent::DisconnectRequested`] →
+//! [`Cm::disconnect`] → [`CmEvent::Closed`] → [`CmEvent::Released`].
 //!
 //! Invariants
-//! - No clock, no I/O, no DPDK; nothing panics on any bytes in any order.
-//! - A MAD acts on a connection only if it names our communication ID, which strangers cannot
-//!   guess, comes from a GID of that connection's paths, and names the peer's ID if it is known.
-//! - What strangers can occupy is bounded ([`CmLimits`]), and never at the cost of a connection
-//!   that is established.
-//! - A QPN is not taken for a new connection before the TimeWait of the last one is over.
-//! - Every id ends with one [`CmEvent::Released`] unless it is destroyed; a destroyed one says
-//!   nothing any more.
+//! - No clock, no I/O, no DPDK. No sequence of received bytes causes a panic.
+//! - A MAD acts on a connection only if it carries our communication ID, which an attacker cannot
+//!   guess, comes from a GID of that connection's paths, and carries the peer's communication ID
+//!   once that is known.
+//! - The memory that unknown senders can occupy is bounded ([`CmLimits`]), and an established
+//!   connection is never given up to make room for them.
+//! - A QPN is not accepted for a new connection before the TimeWait of its last one is over.
+//! - The last event of every id is one [`CmEvent::Released`], unless the consumer destroys the id.
+//!   No event follows [`Cm::destroy`].
 //!
-//! Not here: queue pairs, addresses of ports, GID tables: whether a path can be used is for the
-//! consumer to say.
+//! Not here: queue pairs, port addresses and GID tables. The consumer decides whether a path can be
+//! used.
 
 #![forbid(unsafe_code)]
 

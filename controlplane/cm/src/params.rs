@@ -1,4 +1,4 @@
-//! What a consumer says: configuration, paths, the terms of a connection.
+//! Parameters of the consumer: configuration, limits, paths, the terms of a connection.
 
 use std::time::Duration;
 
@@ -11,34 +11,35 @@ use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qkey, Qpn};
 
 use crate::State;
 
-/// What a [`crate::Cm`] is made with.
+/// Configuration of a [`crate::Cm`].
 #[derive(Clone, Copy, Debug)]
 pub struct CmConfig {
-    /// Our channel adapter: the same for all ports, and no other adapter's.
+    /// CA GUID: one for all ports, different from every other channel adapter's.
     pub ca_guid: CaGuid,
-    /// What it may keep.
+    /// Bounds of memory and time.
     pub limits: CmLimits,
-    /// Secret key of communication IDs, transaction IDs and start PSNs; from the system's
-    /// generator, except in a simulation.
+    /// Secret key of communication IDs, transaction IDs and starting PSNs. It comes from the
+    /// system's random generator, except in a simulation.
     pub seed: [u8; 16],
 }
 
-/// How much strangers may take, and for how long.
+/// Bounds of the memory and time that unknown senders can take.
 #[derive(Clone, Copy, Debug)]
 pub struct CmLimits {
-    /// Connections and requests in any state, TimeWait included.
+    /// Connections and service ID resolutions in any state, TimeWait included.
     pub connections: usize,
-    /// Of these, such that a peer began and that are not established.
+    /// Connections that a peer began and that are not established.
     pub half_open: usize,
-    /// Messages to send, or events to tell, that wait for somebody to ask for them.
+    /// Messages waiting for [`crate::Cm::poll_transmit`]; also, new requests are refused while this
+    /// many events wait.
     pub queue: usize,
-    /// Longest wait for an answer that a peer can ask for with the timeouts of its REQ.
+    /// Longest wait for an answer that a peer's REQ can ask for.
     pub response_timeout: CmTimeout,
-    /// Longest patience that a peer can ask for with an MRA.
+    /// Longest wait that a peer's MRA can ask for.
     pub service_timeout: CmTimeout,
-    /// Longest TimeWait that a peer can ask for with the ACK timeouts of its paths.
+    /// Longest TimeWait that the ACK timeouts in a peer's REQ can ask for.
     pub time_wait: Duration,
-    /// How long an answered service ID resolution is remembered for copies of the question.
+    /// How long an answered SIDR request is kept, to answer copies of it.
     pub sidr_memory: Duration,
 }
 
@@ -56,14 +57,14 @@ impl Default for CmLimits {
     }
 }
 
-/// Where a MAD goes or comes from.
+/// Source and destination of a MAD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MadAddr {
-    /// The local port, from 1.
+    /// Local port, from 1.
     pub port: u8,
-    /// The sender's GID: ours for MADs that go, the peer's for those that come.
+    /// GID of the sender: ours for a MAD that is sent, the peer's for one received.
     pub src: Gid,
-    /// The receiver's GID.
+    /// GID of the receiver.
     pub dst: Gid,
     /// IPv4 TOS or IPv6 traffic class.
     pub traffic_class: u8,
@@ -71,21 +72,21 @@ pub struct MadAddr {
     pub flow_label: u32,
     /// IPv4 TTL or IPv6 hop limit; 0 and 1 mean 64.
     pub hop_limit: u8,
-    /// Service level: the priority of a VLAN tag.
+    /// Service level, sent as the priority of a VLAN tag.
     pub sl: u8,
 }
 
 impl MadAddr {
-    /// Back to where it came from.
+    /// Returns the address for an answer.
     pub fn reversed(self) -> MadAddr {
         MadAddr { src: self.dst, dst: self.src, ..self }
     }
 }
 
-/// A path of a connection, seen from our side.
+/// A path of a connection, seen from the local side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The local port, from 1.
+    /// Local port, from 1.
     pub port: u8,
     /// Our GID.
     pub local: Gid,
@@ -99,15 +100,15 @@ pub struct Path {
     pub hop_limit: u8,
     /// Service level, 0..=15.
     pub sl: u8,
-    /// Most that the message's sender takes: an IBV_RATE code, 0..=63.
+    /// Highest packet rate of the message's sender: an IBV_RATE code, 0..=63.
     pub packet_rate: u8,
-    /// How long to wait for an acknowledgement on this path, a code 0..=31; about twice the
-    /// path's packet life time, and so the time of TimeWait too.
+    /// ACK timeout of this path, a code 0..=31: about twice the path's packet lifetime. It is also
+    /// the length of TimeWait.
     pub local_ack_timeout: CmTimeout,
 }
 
 impl Path {
-    /// A path as the peer describes it, turned round. `port` is the one of ours that it leads to.
+    /// Converts a path of a peer's message to the local view. `port` is the local port it leads to.
     pub fn of_peer(port: u8, path: &CmPath) -> Path {
         Path {
             port,
@@ -122,8 +123,8 @@ impl Path {
         }
     }
 
-    /// As a message of ours describes it. On RoCE the LIDs mean nothing, and no path is local to
-    /// a subnet.
+    /// Converts the path for a message of ours. LIDs have no meaning on RoCE, and no path is
+    /// subnet-local.
     pub fn to_wire(self) -> CmPath {
         CmPath {
             local_lid: CmPath::ROCE_LID,
@@ -140,7 +141,7 @@ impl Path {
         }
     }
 
-    /// Where MADs go that take this path.
+    /// Returns the address of MADs sent over this path.
     pub fn mad_addr(self) -> MadAddr {
         MadAddr {
             port: self.port,
@@ -153,144 +154,144 @@ impl Path {
         }
     }
 
-    /// Do both lead from the same GID to the same GID, with the same flow label?
+    /// Tells whether both paths have the same GIDs and the same flow label.
     pub fn is_same_way(self, other: Path) -> bool {
         (self.local, self.remote, self.flow_label) == (other.local, other.remote, other.flow_label)
     }
 }
 
-/// The terms on which the active side asks for a connection.
+/// Parameters of a REQ.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParams {
-    /// What to connect to.
+    /// Service to connect to.
     pub service_id: ServiceId,
-    /// Our queue pair.
+    /// Local queue pair.
     pub local_qpn: Qpn,
-    /// PSN that the peer's first packet is to have; see [`crate::Cm::starting_psn`].
+    /// PSN of the first packet from the peer; see [`crate::Cm::starting_psn`].
     pub starting_psn: Psn,
     /// [`TransportService::Rc`] or [`TransportService::Uc`].
     pub transport_service: TransportService,
-    /// READs and ATOMICs that we answer at a time.
+    /// READs and ATOMICs of the peer that the local side executes at a time.
     pub responder_resources: u8,
-    /// READs and ATOMICs that we want to have under way.
+    /// READs and ATOMICs that the local side has outstanding at a time.
     pub initiator_depth: u8,
-    /// The peer's transport retries, 0..=7.
+    /// Transport retries of the peer, 0..=7.
     pub retry_count: u8,
-    /// The peer's RNR retries, 0..=7 (7: without end).
+    /// RNR retries of the peer, 0..=7; 7 retries without end.
     pub rnr_retry_count: u8,
-    /// Partition of the connection.
+    /// P_Key of the connection.
     pub pkey: Pkey,
     /// Path MTU of the connection.
     pub path_mtu: PathMtu,
-    /// We receive from a shared receive queue.
+    /// The local side receives from a shared receive queue.
     pub srq: bool,
-    /// We give credits in our acknowledgements.
+    /// The local side sends credits in its acknowledgements.
     pub flow_control: bool,
-    /// The path to begin with.
+    /// Primary path.
     pub primary: Path,
-    /// The path to fail over to.
+    /// Alternate path, for path migration.
     pub alternate: Option<Path>,
-    /// The peer connects to us at the same time and with the same service ID, neither listens:
-    /// one connection comes of it.
+    /// Peer-to-peer mode: the peer sends a REQ with the same service ID at the same time, and
+    /// neither side listens. One connection results.
     pub peer_to_peer: bool,
-    /// How long the peer may take for an answer; we repeat the REQ after that.
+    /// Time in which the peer has to answer, a code 0..=31; then the REQ is repeated.
     pub remote_cm_response_timeout: CmTimeout,
-    /// How long we take for an answer at most.
+    /// Longest time in which the local side answers a message.
     pub local_cm_response_timeout: CmTimeout,
-    /// How often either side repeats a message, 0..=15.
+    /// Repetitions of a message by either side, 0..=15.
     pub max_cm_retries: u8,
-    /// For the listener.
+    /// Private data for the listener, at most 92 bytes.
     pub private_data: PrivateData<92>,
 }
 
-/// The terms on which the passive side accepts.
+/// Parameters of a REP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptParams {
-    /// Our queue pair.
+    /// Local queue pair.
     pub local_qpn: Qpn,
-    /// PSN that the peer's first packet is to have.
+    /// PSN of the first packet from the peer.
     pub starting_psn: Psn,
-    /// READs and ATOMICs that we answer at a time.
+    /// READs and ATOMICs of the peer that the local side executes at a time.
     pub responder_resources: u8,
-    /// READs and ATOMICs that we want to have under way.
+    /// READs and ATOMICs that the local side has outstanding at a time.
     pub initiator_depth: u8,
-    /// What our side adds to the time of an acknowledgement.
+    /// Time that the local side adds before an acknowledgement.
     pub target_ack_delay: CmTimeout,
-    /// What became of the alternate path in the REQ.
+    /// Answer to the alternate path in the REQ.
     pub failover: Failover,
-    /// The local port of that path, if it was accepted.
+    /// Local port of the alternate path, if it was accepted.
     pub alternate_port: u8,
-    /// We give credits in our acknowledgements.
+    /// The local side sends credits in its acknowledgements.
     pub flow_control: bool,
-    /// The peer's RNR retries, 0..=7.
+    /// RNR retries of the peer, 0..=7.
     pub rnr_retry_count: u8,
-    /// We receive from a shared receive queue.
+    /// The local side receives from a shared receive queue.
     pub srq: bool,
-    /// For the active side's consumer.
+    /// Private data for the active side, at most 196 bytes.
     pub private_data: PrivateData<196>,
 }
 
-/// A question for the queue pair of a service.
+/// Parameters of a SIDR_REQ.
 #[derive(Clone, Copy, Debug)]
 pub struct SidrParams {
-    /// The service.
+    /// Service to look up.
     pub service_id: ServiceId,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Path,
-    /// Partition of the datagrams to come.
+    /// P_Key of the datagrams that will follow.
     pub pkey: Pkey,
-    /// How long to wait for the answer before the question is repeated.
+    /// Time to wait for an answer before the request is repeated.
     pub timeout: CmTimeout,
-    /// How often it is repeated, 0..=15.
+    /// Repetitions of the request, 0..=15.
     pub max_cm_retries: u8,
-    /// For the service provider.
+    /// Private data for the service provider, at most 216 bytes.
     pub private_data: PrivateData<216>,
 }
 
-/// The answer to such a question.
+/// Parameters of a SIDR_REP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SidrAnswer {
-    /// Whether there is such a service.
+    /// Result of the look-up.
     pub status: SidrStatus,
-    /// Its queue pair.
+    /// QPN of the service.
     pub qpn: Qpn,
-    /// Q_Key for datagrams to it.
+    /// Q_Key for datagrams to the service.
     pub qkey: Qkey,
-    /// For whoever asked.
+    /// Private data for the requester, at most 136 bytes.
     pub private_data: PrivateData<136>,
 }
 
-/// Why a consumer's wish is refused; nothing has changed.
+/// Reason for which a consumer's call is refused. A refused call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CmError {
-    /// There is no such connection, or no longer.
+    /// The id does not exist, or is released or destroyed.
     #[error("no such connection")]
     UnknownId,
-    /// Not in this state.
+    /// The call is not allowed in this state.
     #[error("not possible in state {0:?}")]
     State(State),
-    /// [`CmLimits::connections`] are there.
+    /// [`CmLimits::connections`] ids are in use.
     #[error("too many connections")]
     Full,
     /// The queue pair is in another connection, or in TimeWait after one.
     #[error("queue pair {0} is in a connection or in TimeWait")]
     QpnInUse(Qpn),
-    /// Somebody listens there already.
+    /// The service ID has a listener, or a peer-to-peer request is pending for it.
     #[error("service ID {0:?} is in use")]
     ServiceInUse(ServiceId),
-    /// Nobody listens there.
-    #[error("nobody listens for service ID {0:?}")]
+    /// The service ID has no listener.
+    #[error("no listener for service ID {0:?}")]
     NotListening(ServiceId),
-    /// An attribute of a connection's terms is out of range, or not supported.
+    /// A parameter is out of range or not supported.
     #[error("{0} out of range")]
     OutOfRange(&'static str),
-    /// A LAP is already under way.
-    #[error("an alternate path is being loaded already")]
+    /// Our last LAP has no answer yet.
+    #[error("an alternate path is already being loaded")]
     LapPending,
-    /// More private data than the message that is due has room for.
+    /// The private data is longer than the message allows.
     #[error(transparent)]
     PrivateData(#[from] TooLong),
-    /// No LAP waits for an answer.
+    /// No LAP of the peer waits for an answer.
     #[error("no alternate path was proposed")]
     NoLap,
 }

@@ -1,6 +1,6 @@
-//! Numbers that a stranger cannot guess: SipHash-2-4 of a counter, under a secret key.
+//! Random numbers that an attacker cannot predict: SipHash-2-4 of a counter, under a secret key.
 
-/// A keyed generator. Who does not know the key cannot tell its numbers from random ones.
+/// A keyed generator. Without the key its output cannot be told from random numbers.
 #[derive(Clone)]
 pub(crate) struct Generator {
     key: [u64; 2],
@@ -13,7 +13,7 @@ impl Generator {
         Generator { key: [half(0), half(8)], counter: 0 }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.counter += 1;
         self.hash(self.counter)
@@ -52,7 +52,7 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// The key is a secret.
+/// Leaves out the key, which is a secret.
 impl std::fmt::Debug for Generator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Generator").field("counter", &self.counter).finish_non_exhaustive()

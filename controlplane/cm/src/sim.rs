@@ -1,8 +1,8 @@
-//! Two communication managers, a link that harms every message, and consumers that do anything.
+//! Simulator: two communication managers, a link with faults, and consumers that act at random.
 //!
-//! [`Pair`] is the link and the clock, for tests that know what they want to happen. [`World`] adds
-//! random consumers and what must hold whatever they do; [`run`] repeats worlds until so many
-//! messages have come. A failure names its seed, and the seed repeats it.
+//! [`Pair`] holds the two managers, the link and the clock, for tests with a fixed course.
+//! [`World`] adds random consumers and checks what must hold in every case. [`run`] repeats worlds
+//! until a number of messages has been delivered. A failure prints the seed that repeats it.
 
 mod check;
 mod consumer;
@@ -12,13 +12,13 @@ mod world;
 pub use pair::{Fate, Faults, Pair, Passing, Script, conn_params, gid, path};
 pub use world::{Report, World};
 
-/// Messages of one world, before it winds down.
+/// Most messages of one world, before it winds down.
 const WORLD_MESSAGES: u64 = 20_000;
 
-/// Runs worlds until `messages` have been delivered. Panics name the seed of the world.
+/// Runs worlds until `messages` have been delivered.
 ///
 /// # Panics
-/// Where something that must hold does not.
+/// If a check fails. The text names the seed of the world.
 pub fn run(seed: u64, messages: u64) -> Report {
     let mut total = Report::default();
     let mut seeds = fastrand::Rng::with_seed(seed);

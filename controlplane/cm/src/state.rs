@@ -1,4 +1,6 @@
-//! The states of communication management, as one table each.
+//! States and transitions of connection management, as one table per state machine.
+//!
+//! Read first: IBA 12.9, and IBA 12.11 for SIDR.
 //!
 //! ```text
 //!  active                         passive                      both
@@ -11,95 +13,95 @@
 //!    Established                    Established                       Idle
 //! ```
 //!
-//! A REJ, or retries that are used up, lead to Idle as long as no REP was there, and to TimeWait
-//! from then on. Loading alternate paths goes on within Established, in two small machines: one
-//! for LAPs that are sent, one for LAPs that come.
+//! A REJ, or the last unanswered repetition, leads to Idle before a REP was sent or received, and
+//! to TimeWait from then on. Alternate paths are loaded within Established, by two small state
+//! machines: one for LAPs that are sent, one for LAPs that are received.
 //!
-//! Listening is no state here: a listener is not a connection and has no transitions.
+//! Not here: listeners. A listener has no connection and no transitions.
 
 /// State of a connection, or of a service ID resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// There is no connection.
     Idle,
-    /// REQ sent, nothing heard.
+    /// REQ sent, no answer yet.
     ReqSent,
-    /// REQ came; the consumer has to accept or to reject.
+    /// REQ received; the consumer has to accept or reject.
     ReqRcvd,
-    /// The same, and the peer was asked for patience.
+    /// REQ received and answered with an MRA; the consumer has to accept or reject.
     MraReqSent,
-    /// REQ sent; the peer asked for patience.
+    /// REQ sent and answered with an MRA.
     MraReqRcvd,
-    /// REP sent, nothing heard.
+    /// REP sent, no answer yet.
     RepSent,
-    /// REP came; the consumer has to make its queue pair ready.
+    /// REP received; the consumer has to make its queue pair ready.
     RepRcvd,
-    /// The same, and the peer was asked for patience.
+    /// REP received and answered with an MRA; the consumer has to make its queue pair ready.
     MraRepSent,
-    /// REP sent; the peer asked for patience.
+    /// REP sent and answered with an MRA.
     MraRepRcvd,
     /// Connected.
     Established,
-    /// DREQ sent, nothing heard.
+    /// DREQ sent, no answer yet.
     DreqSent,
-    /// DREQ came; the consumer has to stop.
+    /// DREQ received; the consumer has to stop its queue pair.
     DreqRcvd,
-    /// Packets of the connection may still be under way: the QPN is not to be used.
+    /// The connection is over, but its packets may still be in flight: the QPN must not be used.
     TimeWait,
-    /// SIDR_REQ sent, nothing heard.
+    /// SIDR_REQ sent, no answer yet.
     SidrReqSent,
-    /// SIDR_REQ came; the consumer has to answer.
+    /// SIDR_REQ received; the consumer has to answer.
     SidrReqRcvd,
 }
 
-/// What happens to a connection.
+/// Inputs of the state machine: the consumer's calls, received messages and timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The consumer connects.
+    /// The consumer connects: a REQ is sent.
     SendReq,
-    /// A REQ comes to a listener.
+    /// A REQ for a listener is received.
     RecvReq,
-    /// The peer's REQ crosses ours, and ours has to yield.
+    /// A REQ that crosses ours is received and takes precedence over it.
     RecvPeerReq,
-    /// The consumer asks the peer for patience with a REQ or REP.
+    /// The consumer needs more time to answer a REQ or REP: an MRA is sent.
     SendMra,
-    /// The peer asks for patience with our REQ or REP.
+    /// An MRA to our REQ or REP is received.
     RecvMra,
-    /// The consumer accepts.
+    /// The consumer accepts: a REP is sent.
     SendRep,
-    /// The peer accepts.
+    /// A REP is received.
     RecvRep,
-    /// The consumer is ready.
+    /// The consumer is ready: an RTU is sent.
     SendRtu,
-    /// The peer is ready.
+    /// An RTU is received.
     RecvRtu,
-    /// Data came, so the peer is ready: its RTU was lost or is late.
+    /// Data is received before the RTU, which was lost or is late.
     CommEst,
-    /// The consumer rejects, or gives up.
+    /// The consumer rejects or gives up: a REJ is sent.
     SendRej,
-    /// The peer rejects, or gives up.
+    /// A REJ is received.
     RecvRej,
-    /// The peer holds our queue pair for part of an older connection.
+    /// A REJ is received because our queue pair is part of an older connection of the peer.
     RecvRejStale,
-    /// The consumer disconnects.
+    /// The consumer disconnects: a DREQ is sent.
     SendDreq,
-    /// The peer disconnects.
+    /// A DREQ is received.
     RecvDreq,
-    /// The consumer has stopped.
+    /// The consumer agrees to a DREQ: a DREP is sent.
     SendDrep,
-    /// The peer has stopped.
+    /// A DREP is received.
     RecvDrep,
-    /// The last message was repeated as often as may be, in vain.
+    /// The last message was repeated as often as allowed, without an answer.
     RetriesExhausted,
-    /// The time of TimeWait is over.
+    /// TimeWait has passed.
     TimeWaitOver,
-    /// The consumer asks for a service's queue pair.
+    /// The consumer looks up a service: a SIDR_REQ is sent.
     SendSidrReq,
-    /// A peer asks for a service's queue pair.
+    /// A SIDR_REQ for a listener is received.
     RecvSidrReq,
-    /// The consumer answers that.
+    /// The consumer answers a SIDR_REQ: a SIDR_REP is sent.
     SendSidrRep,
-    /// The peer answers that.
+    /// A SIDR_REP is received.
     RecvSidrRep,
 }
 
@@ -123,7 +125,7 @@ impl State {
         State::SidrReqRcvd,
     ];
 
-    /// The state after `event`; [`None`] where the event has no place.
+    /// Returns the state after `event`; [`None`] if the event is not allowed in this state.
     pub const fn after(self, event: Event) -> Option<State> {
         use Event as E;
         use State::*;
@@ -166,13 +168,14 @@ impl State {
             (TimeWait, E::TimeWaitOver) => Idle,
 
             (SidrReqSent, E::RecvSidrRep | E::RetriesExhausted | E::SendRej) => Idle,
-            // For copies of the question, which get the same answer.
+            // TimeWait keeps the answer for copies of the SIDR_REQ.
             (SidrReqRcvd, E::SendSidrRep) => TimeWait,
             _ => return None,
         })
     }
 
-    /// Has a peer that may not exist a place in our table, without a connection yet?
+    /// Tells whether a peer occupies a place in the table without being connected. The peer's
+    /// address may be forged.
     pub const fn is_half_open(self) -> bool {
         matches!(
             self,
@@ -184,7 +187,7 @@ impl State {
         )
     }
 
-    /// Does a request wait for its listener's consumer?
+    /// Tells whether a request waits for the answer of its listener's consumer.
     pub const fn is_in_backlog(self) -> bool {
         matches!(self, State::ReqRcvd | State::MraReqSent | State::SidrReqRcvd)
     }
@@ -219,38 +222,38 @@ impl Event {
     ];
 }
 
-/// Loading an alternate path into an established connection, on one side of it.
+/// State of loading an alternate path into an established connection, for one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LapState {
-    /// No LAP under way.
+    /// No LAP is pending.
     #[default]
     Idle,
-    /// LAP sent, nothing heard.
+    /// LAP sent, no answer yet.
     LapSent,
-    /// LAP sent; the peer asked for patience.
+    /// LAP sent and answered with an MRA.
     MraLapRcvd,
-    /// LAP came; the consumer has to answer.
+    /// LAP received; the consumer has to answer.
     LapRcvd,
-    /// The same, and the peer was asked for patience.
+    /// LAP received and answered with an MRA; the consumer has to answer.
     MraLapSent,
 }
 
-/// What happens to the loading of an alternate path.
+/// Inputs of the state machine of alternate paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LapEvent {
-    /// The consumer proposes a path.
+    /// The consumer proposes a path: a LAP is sent.
     SendLap,
-    /// The peer proposes a path.
+    /// A LAP is received.
     RecvLap,
-    /// The consumer asks the peer for patience.
+    /// The consumer needs more time: an MRA is sent.
     SendMra,
-    /// The peer asks for patience.
+    /// An MRA to our LAP is received.
     RecvMra,
-    /// The consumer answers.
+    /// The consumer answers: an APR is sent.
     SendApr,
-    /// The peer answers.
+    /// An APR is received.
     RecvApr,
-    /// The LAP was repeated as often as may be, in vain.
+    /// The LAP was repeated as often as allowed, without an answer.
     RetriesExhausted,
 }
 
@@ -264,7 +267,7 @@ impl LapState {
         LapState::MraLapSent,
     ];
 
-    /// The state after `event`; [`None`] where the event has no place.
+    /// Returns the state after `event`; [`None`] if the event is not allowed in this state.
     pub const fn after(self, event: LapEvent) -> Option<LapState> {
         use LapEvent as E;
         use LapState::*;
@@ -298,7 +301,7 @@ mod tests {
     use super::*;
     use std::fmt::Write;
 
-    /// All pairs that lead somewhere, and a count of the rest.
+    /// Lists all allowed transitions, and for each state the events that are not allowed.
     fn printed() -> String {
         let mut text = String::new();
         for state in State::ALL {

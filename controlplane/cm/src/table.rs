@@ -1,8 +1,10 @@
-//! All connections, findable by whatever a message names, and their deadlines.
+//! All connections, their deadlines, and an index for each way in which a message names a
+//! connection.
 //!
 //! Invariants
-//! - Every index leads to a connection that is there, and every connection stands in the indices
-//!   by what it holds. Only [`Table::update`] changes what they are made of.
+//! - Every index entry leads to an existing connection, and every connection has an entry for each
+//!   of its keys. The first connection to use a key keeps it. Only [`Table::update`] changes the
+//!   keys of a connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +16,16 @@ use crate::ConnId;
 use crate::conn::Conn;
 use crate::state::State;
 
-/// What a deadline is for.
+/// Purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// An answer to the last message, patience, or TimeWait.
+    /// The answer to the last message, the end of an MRA's time, or the end of TimeWait.
     Response,
-    /// An answer to a LAP.
+    /// The answer to a LAP.
     Lap,
 }
 
-/// Requests of a listener that wait for its consumer.
+/// Limit and number of a listener's requests that wait for its consumer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listener {
     pub(crate) backlog: usize,
@@ -41,7 +43,7 @@ pub(crate) struct Table {
     peers: BTreeSet<(ServiceId, Gid, ConnId)>,
     timers: BTreeSet<(Instant, ConnId, Timer)>,
     half_open: BTreeSet<ConnId>,
-    /// Of these, such whose peer has let a REP go unanswered.
+    /// Half-open connections that wait for the answer to a repeated REP.
     silent: BTreeSet<ConnId>,
     pub(crate) listeners: BTreeMap<ServiceId, Listener>,
     next: u64,
@@ -56,7 +58,7 @@ impl Table {
         self.conns.get(&id)
     }
 
-    /// A new listener; requests of an earlier one for the same service may still wait.
+    /// Adds a listener. Requests of an earlier listener for the same service may still wait.
     pub(crate) fn listen(&mut self, service_id: ServiceId, backlog: usize) {
         let waits = |id: &&ConnId| {
             let conn = self.conns.get(id);
@@ -74,7 +76,7 @@ impl Table {
         id
     }
 
-    /// Changes a connection, and keeps the indices true.
+    /// Changes a connection and updates its index entries.
     pub(crate) fn update<R>(
         &mut self,
         id: ConnId,
@@ -114,7 +116,7 @@ impl Table {
         self.by_question.get(&(src, request)).copied()
     }
 
-    /// Who asks for that service of that host, peer to peer.
+    /// Returns the pending peer-to-peer requests of this manager for a service at GID `remote`.
     pub(crate) fn peers(
         &self,
         service_id: ServiceId,
@@ -136,7 +138,7 @@ impl Table {
         self.timers.first().map(|&(at, ..)| at)
     }
 
-    /// The first deadline that has passed; it stands until the connection is updated.
+    /// Returns the first deadline that has passed. It stays until the connection is updated.
     pub(crate) fn due(&self, now: Instant) -> Option<(ConnId, Timer)> {
         self.timers.first().filter(|&&(at, ..)| at <= now).map(|&(_, id, timer)| (id, timer))
     }
@@ -146,7 +148,8 @@ impl Table {
         let timers = [(conn.deadline, Timer::Response), (conn.lap_deadline, Timer::Lap)];
         let set = timers.into_iter().filter_map(|(at, timer)| Some((at?, id, timer)));
         self.timers.extend(set);
-        // Peer to peer our own consumer asked too: that is no stranger's room.
+        // In peer-to-peer mode our own consumer sent a REQ too, so that no unknown sender takes up
+        // room.
         if conn.state.is_half_open() && !conn.peer_to_peer {
             self.half_open.insert(id);
             if conn.is_silent() {
@@ -196,7 +199,7 @@ impl Table {
     }
 }
 
-/// One place in an index.
+/// One key of a connection.
 enum Entry {
     Comm(CommId),
     Qpn(Qpn),
@@ -207,7 +210,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// The first to hold a place keeps it; only of peers several may ask the same.
+    /// Adds a key, unless another connection has it. Peer keys are not exclusive.
     fn put(self, table: &mut Table, id: ConnId) {
         fn put<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: K, id: ConnId) {
             map.entry(key).or_insert(id);

@@ -1,4 +1,4 @@
-//! Runs the two-party simulator of communication management for a number of messages.
+//! Runs the simulator of connection management for a number of messages.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -7,8 +7,8 @@ use uroce_cm::sim;
 
 const USAGE: &str = "uroce-cm-sim [--messages N] [--seed S]
 
-  --messages N   until so many messages have arrived (default 1000000)
-  --seed S       where to begin (default: random); a failure says what repeats it";
+  --messages N   number of messages to deliver (default 1000000)
+  --seed S       seed of the first world (default: random); a failure prints how to repeat it";
 
 fn main() -> ExitCode {
     let (mut messages, mut seed) = (1_000_000, fastrand::u64(..));

@@ -1,5 +1,7 @@
-//! The consumer's wishes on the way to a connection.
+//! The consumer's calls that set up a connection.
 
+//!
+//! Read first: IBA 12.9; Annex A11.
 use uroce_transport::Instant;
 use uroce_wire::Qpn;
 use uroce_wire::cm::{
@@ -13,10 +15,13 @@ use crate::state::{Event, LapEvent, State};
 use crate::{AcceptParams, CloseReason, CmError, CmEvent, ConnId, ConnectParams, Path};
 
 impl Cm {
-    /// Asks for a connection. What comes of it: [`CmEvent::Accepted`], or [`CmEvent::Closed`].
+    /// Sends a REQ. [`CmEvent::Accepted`] or [`CmEvent::Closed`] reports the outcome. In
+    /// peer-to-peer mode [`CmEvent::Request`] may come first, if the peer's REQ takes precedence
+    /// over ours.
     ///
     /// # Errors
-    /// Terms out of range, a queue pair that is held, a full table.
+    /// [`CmError::OutOfRange`] for bad parameters, [`CmError::QpnInUse`], [`CmError::Full`],
+    /// [`CmError::ServiceInUse`] for a second peer-to-peer request to the same GID and service.
     pub fn connect(&mut self, now: Instant, params: &ConnectParams) -> Result<ConnId, CmError> {
         check_connect(params)?;
         self.check_qpn(params.local_qpn)?;
@@ -60,7 +65,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Of a host one peer may be asked for at a time; on our own both ends ask the same.
+    /// Checks that no peer-to-peer request to the same GID and service is pending. If both ends are
+    /// this host, two requests may be.
     fn check_peer(&self, params: &ConnectParams) -> Result<(), CmError> {
         let Path { local, remote, .. } = params.primary;
         let most = if local == remote { 2 } else { 1 };
@@ -71,10 +77,11 @@ impl Cm {
         }
     }
 
-    /// Accepts a [`CmEvent::Request`]. The queue pair is ready to receive before this is called.
+    /// Accepts the request of a [`CmEvent::Request`]. The queue pair must already be in RTR.
     ///
     /// # Errors
-    /// An id or state without a request, terms out of range, a queue pair that is held.
+    /// [`CmError::UnknownId`] or [`CmError::State`] if no request waits under `id`,
+    /// [`CmError::OutOfRange`] for bad parameters, [`CmError::QpnInUse`].
     pub fn accept(
         &mut self,
         now: Instant,
@@ -84,7 +91,7 @@ impl Cm {
         let next = self.wish(id, Event::SendRep)?;
         check_range("RNR retry count", params.rnr_retry_count, 7)?;
         check_qpn_value(params.local_qpn)?;
-        // In peer-to-peer mode the request came to a queue pair that was chosen before.
+        // In peer-to-peer mode the request belongs to a connection that already has its queue pair.
         if self.table.by_qpn(params.local_qpn) != Some(id) {
             self.check_qpn(params.local_qpn)?;
         }
@@ -117,10 +124,11 @@ impl Cm {
         Ok(())
     }
 
-    /// The queue pair is ready to send: the connection that the peer accepted is established.
+    /// Confirms a [`CmEvent::Accepted`] with an RTU. Called when the queue pair is in RTS; the
+    /// connection is established from then on.
     ///
     /// # Errors
-    /// An id or state without an acceptance.
+    /// [`CmError::UnknownId`] or [`CmError::State`] if the peer has not accepted `id`.
     pub fn ready(
         &mut self,
         _now: Instant,
@@ -138,12 +146,16 @@ impl Cm {
         Ok(())
     }
 
-    /// Rejects a request, or an acceptance. `ari` is additional information of up to 72 bytes, its
-    /// meaning by `reason`. A request of our own that has no answer yet is taken back, whatever the
-    /// reason: the peer has not told its communication ID, and finds the request by our adapter.
+    /// Rejects a request, or an acceptance. `ari` is additional reject information of up to 72
+    /// bytes; its meaning depends on `reason`.
+    ///
+    /// A request of our own without an answer is withdrawn by a REJ with reason timeout, whatever
+    /// `reason` is: the peer's communication ID is unknown, so that the peer finds the request by
+    /// our CA GUID.
     ///
     /// # Errors
-    /// An id or state without either, or too long an `ari`.
+    /// [`CmError::UnknownId`] or [`CmError::State`] if there is nothing to reject,
+    /// [`CmError::OutOfRange`] if `ari` is too long.
     pub fn reject(
         &mut self,
         now: Instant,
@@ -168,10 +180,11 @@ impl Cm {
         Ok(())
     }
 
-    /// Asks the peer for patience with its REQ, REP or LAP: up to `service_timeout` from now.
+    /// Sends an MRA: the peer's REQ, REP or LAP will be answered within `service_timeout` from now.
     ///
     /// # Errors
-    /// An id or state in which the consumer owes no answer.
+    /// [`CmError::UnknownId`], [`CmError::State`], or [`CmError::NoLap`] if no message of the peer
+    /// waits for the consumer's answer.
     pub fn mra(
         &mut self,
         _now: Instant,
@@ -216,13 +229,13 @@ impl Cm {
         Ok(())
     }
 
-    /// Data of the peer came before its RTU: the connection is established, and
-    /// [`CmEvent::Established`] is told. Where it was already, nothing happens.
+    /// Establishes a connection by its first data, which arrived before the RTU, and reports
+    /// [`CmEvent::Established`]. Has no effect on an established connection.
     ///
     /// # Errors
-    /// An id or state that waits for no RTU.
+    /// [`CmError::UnknownId`] or [`CmError::State`] if `id` does not wait for an RTU.
     pub fn communication_established(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
-        //= check J3 — data is as good as the RTU that was lost.
+        //= check J3 — received data establishes the connection as the lost RTU would have.
         if self.state(id) == Some(State::Established) {
             return Ok(());
         }
@@ -261,7 +274,7 @@ fn check_connect(params: &ConnectParams) -> Result<(), CmError> {
     params.alternate.iter().try_for_each(check_path)
 }
 
-/// A queue pair that can be in a connection: neither of the two special ones, nor multicast's.
+/// Tells whether a QPN can be in a connection: not QP 0 or QP 1, and not the multicast QPN.
 pub(super) fn is_connectable(qpn: Qpn) -> bool {
     qpn > Qpn::GSI && qpn != Qpn::MULTICAST
 }

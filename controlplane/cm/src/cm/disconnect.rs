@@ -1,5 +1,7 @@
-//! The consumer's wishes at the end of a connection.
+//! The consumer's calls that end a connection.
 
+//!
+//! Read first: IBA 12.9.
 use uroce_transport::Instant;
 use uroce_wire::cm::{Drep, Dreq, Message, PrivateData, Rej, RejectReason, SidrStatus};
 
@@ -8,11 +10,13 @@ use crate::state::{Event, State};
 use crate::{CloseReason, CmError, ConnId, SidrAnswer};
 
 impl Cm {
-    /// Disconnects, or agrees to the peer's doing so ([`crate::CmEvent::DisconnectRequested`]).
-    /// Private data may have 220 bytes in the first case and 224 in the second.
+    /// Starts a disconnect with a DREQ, or answers the peer's DREQ
+    /// ([`crate::CmEvent::DisconnectRequested`]) with a DREP. Private data: at most 220 bytes in a
+    /// DREQ, 224 in a DREP.
     ///
     /// # Errors
-    /// An id or state that is not connected, or too much private data.
+    /// [`CmError::UnknownId`] or [`CmError::State`] if `id` is not connected,
+    /// [`CmError::PrivateData`] if `private_data` is too long.
     pub fn disconnect(
         &mut self,
         now: Instant,
@@ -56,10 +60,10 @@ impl Cm {
         }
     }
 
-    /// The peer's process has ended and sends nothing any more, as another source than messages
-    /// says. The connection ends as if the process's system had said so for it: before it is
-    /// established with a rejection, afterwards with a disconnect. Nothing is sent. A question that
-    /// came is still answered.
+    /// Ends a connection because another source than its messages reports that the peer's process
+    /// has ended. No message is sent. The consumer sees a rejection by the peer, or for a SIDR
+    /// request of ours [`CloseReason::Unreachable`]. A SIDR request of the peer is left to be
+    /// answered.
     pub fn peer_ended(&mut self, now: Instant, id: ConnId) {
         let Some(state) = self.state(id) else { return };
         match state {
@@ -74,13 +78,14 @@ impl Cm {
         }
     }
 
-    /// Gives up an id, whatever its state: the peer is told what there is to tell, the consumer
-    /// nothing more. The QPN stays held ([`Cm::holds_qpn`]) until TimeWait is over.
+    /// Gives up an id in any state. The peer is sent the REJ, DREQ, DREP or SIDR_REP that fits the
+    /// state; no event of the id follows. The QPN stays held ([`Cm::holds_qpn`]) until TimeWait is
+    /// over.
     ///
     /// # Errors
-    /// [`CmError::UnknownId`].
+    /// [`CmError::UnknownId`] if `id` does not exist or is destroyed already.
     pub fn destroy(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
-        //= check J10 — whatever the state, nothing is told of an id that was given up.
+        //= check J10 — whatever the state, no event follows for an id that was given up.
         let conn = self.table.get(id).filter(|conn| !conn.is_destroyed);
         let state = conn.ok_or(CmError::UnknownId)?.state;
         self.events.retain(|(of, _)| *of != id);

@@ -1,5 +1,8 @@
-//! Alternate paths of an established connection: LAP, APR, and what a migration means for MADs.
+//! Alternate paths of an established connection: LAP, APR, and the address of MADs after a
+//! migration.
 
+//!
+//! Read first: IBA 12.8 for LAP and APR; IBA 17.2.8 for the migration of the queue pair.
 use uroce_transport::Instant;
 use uroce_wire::cm::{Apr, AprStatus, Lap, Message, PrivateData};
 
@@ -9,12 +12,13 @@ use crate::state::{LapEvent, LapState, State};
 use crate::{CmError, ConnId, Path};
 
 impl Cm {
-    /// Proposes an alternate path to the peer. What comes of it:
-    /// [`crate::CmEvent::AlternateAnswered`], or [`crate::CmEvent::AlternateTimedOut`] where the
-    /// peer does not speak of such things (Linux does not, on RoCE).
+    /// Proposes an alternate path to the peer with a LAP. [`crate::CmEvent::AlternateAnswered`]
+    /// reports the answer, [`crate::CmEvent::AlternateTimedOut`] that none came: Linux does not
+    /// answer LAPs on RoCE.
     ///
     /// # Errors
-    /// Not established, a LAP under way, a path out of range.
+    /// [`CmError::UnknownId`], [`CmError::State`] if not established, [`CmError::LapPending`],
+    /// [`CmError::OutOfRange`] for a bad path.
     pub fn load_alternate(
         &mut self,
         now: Instant,
@@ -49,11 +53,11 @@ impl Cm {
         Ok(())
     }
 
-    /// Answers the alternate path that the peer proposed. With [`AprStatus::LOADED`] it becomes
-    /// the connection's alternate path, by local port `port`.
+    /// Answers the peer's LAP with an APR. With [`AprStatus::LOADED`] the proposed path becomes the
+    /// connection's alternate path, on local port `port`.
     ///
     /// # Errors
-    /// [`CmError::NoLap`], or no such connection.
+    /// [`CmError::NoLap`] if no LAP waits for an answer, [`CmError::UnknownId`].
     pub fn answer_alternate(
         &mut self,
         _now: Instant,
@@ -77,11 +81,11 @@ impl Cm {
         Ok(())
     }
 
-    /// The queue pair has migrated: the alternate path is the primary one from now on, for MADs
-    /// too, and there is none beside it.
+    /// Records that the queue pair has migrated: the alternate path becomes the primary one, for
+    /// MADs too, and the connection has no alternate path any more.
     ///
     /// # Errors
-    /// No such connection, or none with an alternate path.
+    /// [`CmError::UnknownId`], or [`CmError::OutOfRange`] if the connection has no alternate path.
     pub fn path_migrated(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
         //= check I13 — messages take the path that the data takes.
         let moved = self.table.update(id, |conn| {
@@ -99,7 +103,7 @@ impl Cm {
         conn.ok_or(CmError::UnknownId)?.lap_in.after(event).ok_or(CmError::NoLap)
     }
 
-    /// Answers the peer's LAP, and keeps the answer for copies of it.
+    /// Answers the peer's LAP and keeps the answer, to send it again if the LAP is repeated.
     pub(super) fn send_lap_answer(&mut self, id: ConnId, message: Message) {
         let sent = self.table.update(id, |conn| {
             let (transaction, _) = conn.proposed?;

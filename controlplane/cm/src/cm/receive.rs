@@ -1,5 +1,8 @@
-//! Messages of peers: found their connection, checked against the table, taken or left aside.
+//! Received messages: parsed, matched to their connection, checked against the state table, then
+//! applied or dropped.
 
+//!
+//! Read first: IBA 12.6 for the messages, IBA 12.9 for the states.
 mod established;
 mod request;
 mod setup;
@@ -17,10 +20,11 @@ use crate::conn::Conn;
 use crate::{ConnId, MadAddr, MadDrop};
 
 impl Cm {
-    /// A MAD that came to QP 1, with whatever bytes, from `addr.src` to `addr.dst` by `addr.port`.
+    /// Handles a MAD received by QP 1, from `addr.src` to `addr.dst` on port `addr.port`. Any bytes
+    /// are allowed.
     ///
     /// # Errors
-    /// Why it had no effect on a connection; each reason is counted.
+    /// The reason for which the MAD had no effect on a connection. The reason is counted.
     pub fn handle_mad(&mut self, now: Instant, addr: &MadAddr, mad: &[u8]) -> Result<(), MadDrop> {
         let taken = self.take(now, addr, mad);
         if let Err(reason) = taken {
@@ -56,22 +60,23 @@ impl Cm {
         }
     }
 
-    /// The connection that a message names, if it may come from there and names the peer's id.
+    /// Finds the connection that a message names. The message must come from one of the
+    /// connection's GIDs and carry the peer's communication ID, if known.
     fn named(
         &self,
         addr: &MadAddr,
         local: CommId,
         remote: CommId,
     ) -> Result<(ConnId, &Conn), MadDrop> {
-        //= check J8 — whoever does not know both ids, or is elsewhere, is not the peer.
+        //= check J8 — a sender without both IDs, or at another address, is not the peer.
         let id = self.table.by_comm(local).ok_or(MadDrop::UnknownId)?;
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
         let is_peer = conn.knows(addr.src) && conn.remote_comm.is_none_or(|comm| comm == remote);
         if is_peer { Ok((id, conn)) } else { Err(MadDrop::Forged) }
     }
 
-    /// Refuses a message that has made no connection; `ids` are the receiver's and the sender's
-    /// communication ID as the message names them.
+    /// Answers a message that belongs to no connection with a REJ. `ids` are the receiver's and the
+    /// sender's communication ID as the message has them.
     fn refuse(
         &mut self,
         addr: &MadAddr,
@@ -86,7 +91,7 @@ impl Cm {
         MadDrop::Refused
     }
 
-    //= check J11 — who asks in another version of the class is told which one we speak.
+    //= check J11 — a request in another class version is answered with the version we support.
     fn refuse_version(&mut self, addr: &MadAddr, mad: &[u8]) {
         let Some((head, body)) = mad.split_first_chunk() else { return };
         let Ok(body) = body.try_into() else { return };
@@ -111,7 +116,7 @@ impl Cm {
     }
 }
 
-/// An answer to a question that made no connection.
+/// Builds the refusal of a SIDR_REQ.
 fn refusal(req: &SidrReq, status: SidrStatus) -> SidrRep {
     let (request_id, service_id) = (req.request_id, req.service_id);
     SidrRep { request_id, service_id, status, ..SidrRep::default() }

@@ -1,5 +1,7 @@
-//! Service ID resolution: the consumer's questions and answers.
+//! The consumer's calls for service ID resolution (SIDR).
 
+//!
+//! Read first: IBA 12.11.
 use uroce_transport::Instant;
 use uroce_wire::cm::{Message, SidrRep, SidrReq};
 
@@ -9,11 +11,11 @@ use crate::state::{Event, State};
 use crate::{CmError, ConnId, SidrAnswer, SidrParams};
 
 impl Cm {
-    /// Asks a peer for the queue pair of a service. What comes of it:
-    /// [`crate::CmEvent::SidrReply`], or [`crate::CmEvent::Closed`].
+    /// Asks a peer for the QPN and Q_Key of a service with a SIDR_REQ.
+    /// [`crate::CmEvent::SidrReply`] or [`crate::CmEvent::Closed`] reports the outcome.
     ///
     /// # Errors
-    /// Terms out of range, a full table.
+    /// [`CmError::OutOfRange`] for bad parameters, [`CmError::Full`].
     pub fn sidr_request(&mut self, now: Instant, params: &SidrParams) -> Result<ConnId, CmError> {
         check_range("CM retries", params.max_cm_retries, 15)?;
         check_path(&params.path)?;
@@ -34,11 +36,11 @@ impl Cm {
         Ok(id)
     }
 
-    /// Answers such a question ([`crate::CmEvent::SidrRequest`]). Nothing more is told of the id
-    /// but, when copies of the question need no answer any more, [`crate::CmEvent::Released`].
+    /// Answers a [`crate::CmEvent::SidrRequest`]. The only event that follows is
+    /// [`crate::CmEvent::Released`], once copies of the request need no answer any more.
     ///
     /// # Errors
-    /// An id without a question.
+    /// [`CmError::UnknownId`] or [`CmError::State`] if no SIDR request waits under `id`.
     pub fn sidr_reply(
         &mut self,
         now: Instant,

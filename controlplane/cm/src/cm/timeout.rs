@@ -1,4 +1,4 @@
-//! Deadlines: what stays unanswered is repeated, then given up.
+//! Deadlines: an unanswered message is repeated, then given up.
 
 use uroce_transport::Instant;
 use uroce_wire::cm::PrivateData;
@@ -9,8 +9,8 @@ use crate::table::Timer;
 use crate::{CloseReason, CmEvent, ConnId};
 
 impl Cm {
-    /// Does what is due at `now`. To be called when [`Cm::next_timeout`] has passed; at any other
-    /// time it does nothing.
+    /// Does all work due at `now`: repeats messages, gives up connections, ends TimeWait. Called
+    /// when [`Cm::next_timeout`] has passed; earlier calls have no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((id, timer)) = self.table.due(now) {
             match timer {
@@ -20,7 +20,7 @@ impl Cm {
         }
     }
 
-    //= check J1 — a message is repeated as often as the terms say, then the peer is told by REJ.
+    //= check J1 — a message is repeated as often as the terms say, then a REJ tells the peer.
     fn response_timeout(&mut self, now: Instant, id: ConnId) {
         let Some(state) = self.state(id) else { return };
         if state == State::TimeWait {
@@ -43,7 +43,7 @@ impl Cm {
         }
     }
 
-    /// No answer came, and none will.
+    /// Closes a connection that has waited for an answer in vain.
     pub(super) fn give_up(&mut self, now: Instant, id: ConnId) {
         let reason = match self.state(id) {
             Some(State::DreqSent) => CloseReason::DisconnectUnanswered,

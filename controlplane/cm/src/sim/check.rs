@@ -1,4 +1,4 @@
-//! What must hold of every id, told from the events alone.
+//! Checks of every id, from its events alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,53 +8,53 @@ use uroce_wire::cm::Req;
 
 use crate::{CmEvent, ConnId, Instant};
 
-/// How far a connection is, as its consumer sees it.
+/// Progress of a connection, as its consumer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// We asked.
+    /// Our REQ is sent.
     Asked,
-    /// The peer asked.
+    /// The peer's REQ was reported.
     Offered,
-    /// We accepted.
+    /// Our REP is sent.
     Accepted,
-    /// The peer accepted.
+    /// The peer's REP was reported.
     Answered,
     /// Established.
     Up,
-    /// One of the two wants to end it.
+    /// Either side has asked to disconnect.
     Leaving,
-    /// Over.
+    /// Closed was reported.
     Closed,
-    /// We asked for a service's queue pair.
+    /// Our SIDR_REQ is sent.
     Question,
-    /// A peer asked for one.
+    /// The peer's SIDR_REQ was reported.
     Questioned,
-    /// The question is answered.
+    /// The SIDR_REQ has its answer.
     Replied,
 }
 
-/// A connection, as its consumer sees it.
+/// State of a connection, as its consumer sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Model {
     pub(super) phase: Phase,
     pub(super) qpn: Option<Qpn>,
-    /// The number that the active side gave the connection, in private data.
+    /// Number that the active side gave the connection, in its private data.
     pub(super) tag: u64,
     pub(super) peer_to_peer: bool,
     pub(super) time_wait: Duration,
     pub(super) lap_out: bool,
 }
 
-/// What one consumer knows.
+/// State of one node's consumer.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) models: BTreeMap<ConnId, Model>,
-    /// Queue pairs that must rest until then.
+    /// Queue pairs that must not be used before the given time.
     resting: BTreeMap<Qpn, Instant>,
     gone: BTreeSet<ConnId>,
 }
 
-/// Events of connections that came about, rejected ones among them.
+/// Numbers of events, of rejected connections too.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) established: u64,
@@ -63,7 +63,7 @@ pub(super) struct Told {
 }
 
 impl Ledger {
-    /// A queue pair is put into a connection: nothing of it may still be under way.
+    /// Checks that a queue pair put into a connection is in no other and in no TimeWait.
     pub(super) fn check_use(&self, now: Instant, qpn: Qpn, by: ConnId) {
         let until = self.resting.get(&qpn).copied().unwrap_or_default();
         assert!(now >= until, "{qpn} of {by:?} should rest until {until:?}, now {now:?}");
@@ -71,7 +71,7 @@ impl Ledger {
         assert!(!self.models.iter().any(other), "{qpn} is in two connections");
     }
 
-    /// The consumer gives up an id.
+    /// Removes an id that the consumer destroyed.
     pub(super) fn forget(&mut self, now: Instant, id: ConnId) {
         if let Some(model) = self.models.remove(&id) {
             self.gone.insert(id);
@@ -87,7 +87,7 @@ impl Ledger {
         }
     }
 
-    /// An event, which must have a place in its connection's life. Gives the phase after it.
+    /// Checks that an event is allowed in its connection's phase, and enters the next phase.
     pub(super) fn event(&mut self, now: Instant, id: ConnId, event: &CmEvent, told: &mut Told) {
         assert!(!self.gone.contains(&id), "{event:?} of {id:?}, which was over");
         match event {
@@ -175,7 +175,7 @@ impl Model {
     }
 }
 
-/// How long packets of a connection can be under way, by its paths.
+/// Returns how long packets of a connection can be in flight, by the ACK timeouts of its paths.
 fn time_wait(req: &Req) -> Duration {
     let alternate = Some(req.alternate).filter(|path| path.is_present());
     let codes = [Some(req.primary), alternate].into_iter().flatten();
@@ -183,7 +183,7 @@ fn time_wait(req: &Req) -> Duration {
     longest.unwrap_or_default().min(super::world::TIME_WAIT_MAX)
 }
 
-/// The number in private data.
+/// Returns the connection's number from its private data.
 pub(super) fn tag_of(data: &[u8]) -> u64 {
     data.first_chunk().map_or(0, |tag| u64::from_be_bytes(*tag))
 }

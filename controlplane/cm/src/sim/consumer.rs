@@ -1,4 +1,4 @@
-//! Consumers that do anything: what fits, most of the time, and what does not.
+//! Consumers that act at random: mostly with calls the state allows, sometimes with others.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{
     AcceptParams, CmError, CmEvent, ConnId, ConnectParams, MadAddr, SidrAnswer, SidrParams, State,
 };
 
-/// Queue pairs of a node: few, so that they are used again.
+/// QPNs of a node. The range is small, so that numbers are used again.
 const QPNS: std::ops::Range<u32> = 2..80;
 
 impl World {
-    /// Somebody wants something.
+    /// Starts a random action of one consumer.
     pub(super) fn spawn(&mut self) {
         let node = self.rng.usize(..2);
         match self.rng.u8(..100) {
@@ -30,7 +30,7 @@ impl World {
                 self.connect(node, service, false);
             }
             70..80 => {
-                // Both at once, or nearly.
+                // Both sides send their REQ at about the same time.
                 let service = ServiceId(0x7700 + self.rng.u64(..4));
                 self.connect(node, service, true);
                 self.connect(1 - node, service, true);
@@ -93,7 +93,7 @@ impl World {
                 self.ledgers[node].check_use(now, params.local_qpn, id);
                 self.ledgers[node].models.insert(id, model);
                 if self.rng.u8(..8) == 0 {
-                    self.look_again(node, id); // Perhaps to give up.
+                    self.look_again(node, id); // So that it is given up sometimes.
                 }
             }
             Err(CmError::QpnInUse(_) | CmError::Full | CmError::ServiceInUse(_)) => {}
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// A stranger who has an address of the other node's, and guesses.
+    /// Sends a random message from an address of the other node.
     fn forge(&mut self) {
         let node = self.rng.usize(..2);
         let (src, dst) = (gid(1 - node, self.rng.u8(1..3)), gid(node, self.rng.u8(1..3)));
@@ -138,14 +138,14 @@ impl World {
         self.pair.forge(addr, &message.emit(self.rng.u64(..)));
     }
 
-    /// After an event: the consumer will look at the connection, some time.
+    /// Schedules the consumer's next decision about a connection after an event.
     pub(super) fn react(&mut self, node: usize, id: ConnId, event: &CmEvent) {
         if !matches!(event, CmEvent::Released) {
             self.look_again(node, id);
         }
     }
 
-    /// The consumer looks at a connection and does something about it.
+    /// Makes the consumer look at a connection and act on its state.
     pub(super) fn decide(&mut self, node: usize, id: ConnId) {
         let Some(model) = self.ledgers[node].models.get(&id).copied() else { return };
         let Some(state) = self.pair.nodes[node].state(id) else { return };
@@ -183,7 +183,7 @@ impl World {
 
     fn answer_request(&mut self, node: usize, id: ConnId, model: Model) {
         let (now, dice) = (self.pair.now, self.rng.u8(..10));
-        let own = model.qpn; // Peer to peer.
+        let own = model.qpn; // Set in peer-to-peer mode.
         let qpn = own.unwrap_or_else(|| Qpn::new(self.rng.u32(QPNS)));
         let timeout = self.code(8..20);
         let cm = &mut self.pair.nodes[node];
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// Data can come as soon as the active side is ready.
+    /// Reports data to the passive side, which is possible once the active side is ready.
     fn data_came(&mut self, node: usize, id: ConnId, model: Model) {
         let is_ready = self.ready.get(&model.tag).copied();
         if is_ready.is_some() && is_ready == model.qpn && self.rng.bool() {
@@ -286,7 +286,7 @@ impl World {
         self.ledgers[node].models.get_mut(&id).expect("known").phase = Phase::Replied;
     }
 
-    /// What does not fit is refused and changes nothing.
+    /// Makes calls that the state does not allow, and checks that they change nothing.
     fn try_anything(&mut self, node: usize, id: ConnId) {
         let (now, cm) = (self.pair.now, &mut self.pair.nodes[node]);
         let state = cm.state(id);

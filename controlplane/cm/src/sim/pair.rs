@@ -14,69 +14,69 @@ use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qpn};
 
 use crate::{Cm, CmConfig, CmEvent, CmLimits, ConnId, ConnectParams, Instant, MadAddr, Path};
 
-/// What becomes of a message on its way.
+/// Treatment of a message by the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// The message arrives.
     Deliver,
-    /// It does not.
+    /// The message is lost.
     Lose,
-    /// It arrives twice.
+    /// The message arrives twice.
     Double,
-    /// It arrives this much later.
+    /// The message arrives later than usual by this time.
     Delay(Duration),
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Passing {
     /// The node that sent it, 0 or 1.
     pub from: usize,
-    /// From where to where.
+    /// Source and destination.
     pub addr: MadAddr,
-    /// Its transaction.
+    /// Transaction ID.
     pub transaction: u64,
-    /// What it says.
+    /// The message.
     pub message: Message,
-    /// Its number among the messages of its kind from this node, from 1.
+    /// Number of the message among those of its kind from this node, from 1.
     pub count: u32,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub at: Instant,
 }
 
-/// How much the link harms, each in messages of 1000.
+/// Fault rates of the link, each per 1000 messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Lost.
+    /// Messages lost.
     pub loss: u32,
-    /// Doubled.
+    /// Messages delivered twice.
     pub duplication: u32,
-    /// Held up for up to [`Faults::late_by`].
+    /// Messages delayed by up to [`Faults::late_by`].
     pub delay: u32,
-    /// Changed in some bits and delivered all the same, past any checksum.
+    /// Messages with some bits changed that pass all checksums.
     pub corruption: u32,
-    /// How late at most.
+    /// Longest delay.
     pub late_by: Duration,
 }
 
-/// Says what becomes of a message.
+/// Chooses the treatment of each message.
 pub type Script = Box<dyn FnMut(&Passing) -> Fate>;
 
-/// Two communication managers and what is between them.
+/// Two communication managers and the link between them.
 pub struct Pair {
-    /// The time.
+    /// Current time of the virtual clock.
     pub now: Instant,
-    /// The two.
+    /// The two managers.
     pub nodes: [Cm; 2],
-    /// Random harm.
+    /// Random faults. While there is a script, only [`Faults::corruption`] applies.
     pub faults: Faults,
-    /// Harm on purpose; decides before the random one does.
+    /// Chooses the treatment of each message instead of the random faults.
     pub script: Option<Script>,
-    /// Every message that was sent, if they are to be kept.
+    /// Every message that was sent, if they are recorded.
     pub sent: Option<Vec<Passing>>,
-    /// Messages that have arrived.
+    /// Number of messages that have arrived.
     pub delivered: u64,
-    /// Time a message takes.
+    /// Time in flight of a message.
     pub latency: Duration,
     rng: Rng,
     counts: BTreeMap<(usize, Attribute), u32>,
@@ -90,12 +90,12 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// The address of a node's port: node 0 or 1, port 1 or 2.
+/// Returns the address of a node's port: node 0 or 1, port 1 or 2.
 pub fn gid(node: usize, port: u8) -> Gid {
     Ipv4Addr::new(10, 0, port, node as u8 + 1).into()
 }
 
-/// The path from `node` to the other one, by port `port` of both.
+/// Returns the path from `node` to the other node, on port `port` of both.
 pub fn path(node: usize, port: u8) -> Path {
     Path {
         port,
@@ -110,7 +110,7 @@ pub fn path(node: usize, port: u8) -> Path {
     }
 }
 
-/// Usual terms for a connection from `node` to the other one.
+/// Returns common parameters of a connection from `node` to the other node.
 pub fn conn_params(node: usize, service_id: ServiceId, qpn: u32) -> ConnectParams {
     ConnectParams {
         service_id,
@@ -136,7 +136,7 @@ pub fn conn_params(node: usize, service_id: ServiceId, qpn: u32) -> ConnectParam
 }
 
 impl Pair {
-    /// Two fresh nodes and a link without faults.
+    /// Creates two nodes and a link without faults.
     pub fn new(seed: u64, limits: CmLimits) -> Pair {
         Pair {
             now: Instant::from_nanos(1_000_000_000),
@@ -163,22 +163,22 @@ impl Pair {
         })
     }
 
-    /// A node dies and comes back without memory.
+    /// Replaces a node by a new one without state.
     pub fn kill(&mut self, node: usize, seed: u64, limits: CmLimits) {
         self.nodes[node] = Pair::node(node, seed, limits);
     }
 
-    /// All events of a node that wait.
+    /// Takes all waiting events of a node.
     pub fn events(&mut self, node: usize) -> Vec<(ConnId, CmEvent)> {
         std::iter::from_fn(|| self.nodes[node].poll_event()).collect()
     }
 
-    /// A message that `from` has not sent, but somebody with its address.
+    /// Sends a message that its source address has not sent.
     pub fn forge(&mut self, addr: MadAddr, mad: &Mad) {
         self.fly(addr, *mad, Duration::ZERO);
     }
 
-    /// Puts what the nodes want to send on its way.
+    /// Sends all messages that wait at the nodes.
     pub fn flush(&mut self) {
         for from in [0, 1] {
             while let Some((addr, mad)) = self.nodes[from].poll_transmit() {
@@ -232,14 +232,14 @@ impl Pair {
         self.flying.insert((self.now + self.latency + late, self.flights), (addr, mad));
     }
 
-    /// When something happens next, if nobody does anything.
+    /// Returns the time of the next arrival or deadline.
     pub fn next(&self) -> Option<Instant> {
         let flight = self.flying.keys().next().map(|&(at, _)| at);
         let timers = self.nodes.iter().filter_map(Cm::next_timeout).min();
         flight.into_iter().chain(timers).min().map(|at| at.max(self.now))
     }
 
-    /// Moves the clock to `at` and does all that is due by then, and not later.
+    /// Moves the clock to `at`, delivers the messages due and handles the timeouts due.
     pub fn advance(&mut self, at: Instant) {
         self.now = at.max(self.now);
         while let Some(entry) = self.flying.first_entry() {
@@ -260,13 +260,13 @@ impl Pair {
         for (node, port) in [(0, 1), (0, 2), (1, 1), (1, 2)] {
             if addr.dst == gid(node, port) {
                 self.delivered += 1;
-                // What the verdict is, the counters tell.
+                // The counters show the verdict.
                 let _ = self.nodes[node].handle_mad(self.now, &MadAddr { port, ..addr }, mad);
             }
         }
     }
 
-    /// Lets time pass, and all that happens in it.
+    /// Advances the clock by `time`, event by event.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         self.flush();
@@ -276,7 +276,7 @@ impl Pair {
         self.advance(end);
     }
 
-    /// How often `node` has sent a message of this kind.
+    /// Returns how many messages of a kind `node` has sent.
     pub fn sent_by(&self, node: usize, attribute: Attribute) -> u32 {
         self.counts.get(&(node, attribute)).copied().unwrap_or_default()
     }

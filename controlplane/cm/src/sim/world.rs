@@ -1,4 +1,4 @@
-//! A pair under random consumers and random faults, from a seed.
+//! A pair with random consumers and random faults, reproducible from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,34 +11,34 @@ use super::check::{Ledger, Told};
 use super::pair::{Faults, Pair};
 use crate::{CmEvent, CmLimits, ConnId, Instant};
 
-/// Longest TimeWait of these worlds.
+/// Longest TimeWait of a world.
 pub(super) const TIME_WAIT_MAX: Duration = Duration::from_millis(200);
-/// No world winds down for longer, in its own time.
+/// Longest time on the virtual clock for a world to wind down.
 const END: Duration = Duration::from_secs(3600);
 
-/// What happened.
+/// Totals of one or more worlds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Worlds.
+    /// Worlds that have run.
     pub worlds: u64,
     /// Messages that arrived.
     pub messages: u64,
-    /// Connections established, told by both sides.
+    /// Connections established, counted at both sides.
     pub established: u64,
-    /// Connections over, told by both sides.
+    /// Connections closed, counted at both sides.
     pub closed: u64,
-    /// Ids over, told by both sides.
+    /// Ids released, counted at both sides.
     pub released: u64,
     /// Messages repeated.
     pub retransmitted: u64,
     /// Half-open connections given up to make room.
     pub evicted: u64,
-    /// Times a node died.
+    /// Nodes replaced by a new one without state.
     pub killed: u64,
 }
 
 impl Report {
-    /// Both together.
+    /// Adds the totals of `other`.
     pub(super) fn add(&mut self, other: &Report) {
         self.worlds += other.worlds;
         self.messages += other.messages;
@@ -51,7 +51,7 @@ impl Report {
     }
 }
 
-/// Two nodes, their consumers, and what must hold.
+/// Two nodes, their consumers, and the state that the checks need.
 #[derive(Debug)]
 pub struct World {
     pub(super) seed: u64,
@@ -59,30 +59,31 @@ pub struct World {
     pub(super) rng: Rng,
     pub(super) limits: CmLimits,
     pub(super) ledgers: [Ledger; 2],
-    /// When a consumer looks at a connection of its own again.
+    /// Times of the consumers' decisions about their connections.
     pub(super) decisions: BTreeSet<(Instant, usize, ConnId)>,
-    /// Bits are flipped past all checksums, and strangers send: what a message says may be wrong.
+    /// Bits are flipped past all checksums, and messages are forged: their contents may be wrong.
     pub(super) is_hostile: bool,
     pub(super) is_ending: bool,
     pub(super) tags: u64,
-    /// Queue pairs with which a connection was accepted.
+    /// Queue pairs with which a connection was accepted, by the connection's number.
     pub(super) accepted: BTreeMap<u64, BTreeSet<Qpn>>,
-    /// Connections whose active side is ready, and with which queue pair of the peer.
+    /// Queue pair of the passive side, by number of the connection; set once the active side is
+    /// ready.
     pub(super) ready: BTreeMap<u64, Qpn>,
     established: BTreeSet<u64>,
-    /// Both sides remember connections with numbers above this one.
+    /// Highest number of a connection that a replaced node may have lost.
     remembered: u64,
     told: Told,
     killed: u64,
 }
 
-/// The service that node 1 and node 0 offer.
+/// Returns the service that the consumer of `node` offers.
 pub(super) fn service(node: usize) -> ServiceId {
     ServiceId::tcp(7000 + node as u16)
 }
 
 impl World {
-    /// A world from a seed.
+    /// Creates a world from a seed.
     pub fn new(seed: u64) -> World {
         let mut rng = Rng::with_seed(seed);
         let limits = CmLimits {
@@ -122,11 +123,11 @@ impl World {
         }
     }
 
-    /// Lets the consumers do what they like until `messages` have arrived, then end everything;
-    /// gives what happened.
+    /// Lets the consumers act until `messages` have arrived, then ends all connections. Returns the
+    /// totals.
     ///
     /// # Panics
-    /// Where something that must hold does not; the text names the seed.
+    /// If a check fails. The text names the seed.
     pub fn run(mut self, messages: u64) -> Report {
         let seed = self.seed;
         let guard = Named(seed, messages);
@@ -149,7 +150,7 @@ impl World {
         self.pair.nodes[node].listen(service(node), backlog).expect("a new node");
     }
 
-    /// A node dies, and comes back without memory.
+    /// Replaces a node by a new one without state.
     pub(super) fn kill(&mut self, node: usize) {
         self.pair.kill(node, self.rng.u64(..), self.limits);
         self.ledgers[node] = Ledger::default();
@@ -159,7 +160,7 @@ impl World {
         self.killed += 1;
     }
 
-    /// The next thing that happens.
+    /// Advances to the next arrival, deadline or decision.
     fn step(&mut self, until: Option<Instant>) {
         self.pair.flush();
         let decision = self.decisions.first().map(|&(at, ..)| at);
@@ -188,7 +189,7 @@ impl World {
         }
     }
 
-    /// What one side says is what the other one meant.
+    /// Checks that the two sides of a connection agree.
     fn check_agreement(&mut self, node: usize, id: ConnId, event: &CmEvent) {
         if self.is_hostile {
             return;
@@ -203,7 +204,7 @@ impl World {
                 assert!(is_known, "{} never accepted {tag}", rep.local_qpn);
             }
             (CmEvent::Established(data), Some(model)) => {
-                // Data may be taken for that of an older connection of the same queue pairs.
+                // Data may be mistaken for data of an older connection of the same queue pairs.
                 let Some(data) = data else { return };
                 assert_eq!(super::check::tag_of(&data.0), model.tag, "another's RTU");
                 assert_eq!(self.ready.get(&model.tag).copied(), model.qpn, "with another one");
@@ -221,7 +222,7 @@ impl World {
         }
     }
 
-    /// Everybody gives up what they have; then nothing may be left.
+    /// Gives up all connections, then checks that nothing is left.
     fn wind_down(&mut self) {
         self.is_ending = true;
         for (node, ledger) in self.ledgers.iter().enumerate() {
@@ -259,7 +260,7 @@ impl World {
     }
 }
 
-/// Says which world it was, if it ends in a panic.
+/// Prints the world's seed if it ends in a panic.
 struct Named(u64, u64);
 
 impl Drop for Named {

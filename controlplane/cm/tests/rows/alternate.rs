@@ -13,7 +13,7 @@ fn load(pair: &mut Pair, id: ConnId, path: Path) {
     pair.run_for(ms(1));
 }
 
-/// The status that the active side was told.
+/// Returns the status that the active side was told.
 fn status(pair: &mut Pair) -> AprStatus {
     let events = pair.events(0);
     let [(_, CmEvent::AlternateAnswered(apr))] = &events[..] else { panic!("{events:?}") };
@@ -49,7 +49,7 @@ fn a_new_path_and_rate_are_told_to_the_peer_and_loaded_on_both_sides() {
     assert_eq!(alternates[0], proposed);
     assert_eq!((alternates[1].local, alternates[1].remote), (gid(1, 2), gid(0, 2)));
 
-    // Again, and the other way round: each proposal replaces the one before.
+    // Repeated, and in the other direction: each proposal replaces the one before.
     let other = Path { flow_label: 9, ..path(0, 2) };
     load(&mut pair, ids[0], other);
     proposal(&mut pair);
@@ -72,7 +72,7 @@ fn the_path_in_use_is_refused_as_current_and_a_path_without_gids_as_invalid() {
     load(&mut pair, ids[0], Path { remote: Default::default(), ..path(0, 2) });
     assert_eq!(status(&mut pair), AprStatus::INVALID_GID);
     assert_eq!(pair.events(1), [], "the consumer need not be asked");
-    // What only the consumer can know.
+    // A refusal for a reason that only the consumer can check.
     for refused in [AprStatus::INVALID_GID, AprStatus::REJECTED, AprStatus::UNSUPPORTED] {
         load(&mut pair, ids[0], path(0, 2));
         proposal(&mut pair);
@@ -127,7 +127,7 @@ fn lost_laps_and_aprs_are_repeated_and_copies_are_told_once() {
             load(&mut pair, ids[0], path(0, 2));
             pair.run_for(INTERVAL * losses);
             if node == 1 {
-                // The consumer answers at the first of them.
+                // The consumer answers the first LAP.
                 proposal(&mut pair);
                 answer(&mut pair, ids[1], AprStatus::LOADED);
                 pair.run_for(INTERVAL * 4);
@@ -152,7 +152,7 @@ fn lost_laps_and_aprs_are_repeated_and_copies_are_told_once() {
     assert_eq!(status(&mut pair), AprStatus::LOADED);
     let laps = pair.sent.as_ref().unwrap();
     let lap = *laps.iter().find(|p| p.message.attribute() == Attribute::Lap).unwrap();
-    // The same transaction again gets the same answer; the connection keeps its path.
+    // The same transaction gets the same answer; the connection keeps its path.
     pair.forge(lap.addr, &lap.message.emit(lap.transaction));
     pair.run_for(ms(1));
     assert_eq!(pair.sent_by(1, Attribute::Apr), 2);
@@ -212,7 +212,7 @@ fn after_a_migration_messages_take_the_new_path_both_ways() {
         pair.nodes[node].path_migrated(pair.now, ids[node]).unwrap();
         assert!(pair.nodes[node].path_migrated(pair.now, ids[node]).is_err(), "once");
     }
-    // The path before is not the current one any more.
+    // The former path is not the current one any more.
     load(&mut pair, ids[0], path(0, 2));
     assert_eq!(status(&mut pair), AprStatus::IS_CURRENT);
     load(&mut pair, ids[0], path(0, 1));
@@ -251,7 +251,7 @@ fn a_side_that_has_not_migrated_yet_understands_one_that_has() {
     pair.nodes[0].disconnect(pair.now, active, &[]).unwrap();
     pair.run_for(ms(1));
     assert_eq!(pair.nodes[1].state(passive), Some(State::DreqRcvd));
-    // It answers over its own primary path, the former one of the other side.
+    // The answer comes from the peer's own primary path, which is the former one on this side.
     pair.nodes[1].disconnect(pair.now, passive, &[]).unwrap();
     pair.run_for(ms(1));
     assert_eq!(pair.nodes[0].state(active), Some(State::TimeWait));

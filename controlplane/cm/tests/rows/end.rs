@@ -1,4 +1,4 @@
-//! The end: DREQ and DREP, forged ones, TimeWait, giving up at any point.
+//! The end of a connection: DREQ and DREP, forged ones, TimeWait, giving up at any point.
 
 use uroce_cm::sim::{conn_params, gid};
 use uroce_cm::{CloseReason, CmError, MadAddr, MadDrop};
@@ -95,7 +95,7 @@ fn a_dreq_with_a_wrong_id_qpn_or_source_ends_nothing() {
     }
     assert_eq!(pair.nodes[1].state(ids[1]), Some(State::Established));
     assert_eq!(pair.events(1), []);
-    // The true one ends it.
+    // The genuine DREQ ends it.
     pair.nodes[1].handle_mad(pair.now, &addr, &Message::Dreq(dreq).emit(5)).unwrap();
     assert_eq!(pair.nodes[1].state(ids[1]), Some(State::DreqRcvd));
 }
@@ -219,7 +219,7 @@ fn an_unanswered_dreq_ends_the_connection_all_the_same() {
     assert_eq!(pair.events(0), [closed, (ids[0], CmEvent::Released)]);
 }
 
-/// Does what an event asks for; the other side may have given up meanwhile.
+/// Acts on an event; the other side may have given up meanwhile.
 fn comply(pair: &mut Pair, node: usize, id: ConnId, event: &CmEvent) {
     let (now, cm) = (pair.now, &mut pair.nodes[node]);
     let qpn = Qpn::new(QPNS[node]);
@@ -233,7 +233,7 @@ fn comply(pair: &mut Pair, node: usize, id: ConnId, event: &CmEvent) {
     };
 }
 
-/// What becomes of a pair when either side gives up after `steps` steps of a connection's life.
+/// Gives up on either side after `steps` steps of a connection's life.
 fn give_up_after(steps: u32, who: usize) {
     let mut pair = pair();
     let mut ids = [Some(connect(&mut pair)), None];

@@ -1,4 +1,4 @@
-//! Numbers nobody can guess, and a million messages of random consumers.
+//! Numbers that cannot be guessed, and a million messages of random consumers.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn cm(seed: u8) -> Cm {
     Cm::new(CmConfig { ca_guid: CaGuid(1), limits, seed: [seed; 16] })
 }
 
-/// Chi-square of byte values against all of them alike, 255 degrees of freedom.
+/// Chi-square of byte values against a uniform distribution, 255 degrees of freedom.
 fn chi_square(bytes: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     bytes.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
@@ -21,8 +21,8 @@ fn chi_square(bytes: &[u8]) -> f64 {
     counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum()
 }
 
-/// Random, by what a stranger could look for: each byte's values, each bit's share, each bit's
-/// agreement with the number before.
+/// Checks randomness as an attacker would: the values of each byte, the share of each bit, and its
+/// agreement with the previous number.
 fn assert_random(name: &str, numbers: &[u32], bits: u32) {
     for byte in 0..bits / 8 {
         let bytes: Vec<u8> = numbers.iter().map(|n| (n >> (8 * byte)) as u8).collect();

@@ -1,4 +1,4 @@
-//! The rows of connection management, each over two parties and a link that harms on purpose.
+//! Tests of the check rows on connection management: two parties and a link with chosen faults.
 
 mod alternate;
 mod end;
@@ -17,12 +17,12 @@ use uroce_cm::{AcceptParams, CmEvent, CmLimits, ConnId, ConnectParams, Request, 
 use uroce_wire::cm::{Attribute, PrivateData, ServiceId};
 use uroce_wire::{Psn, Qpn};
 
-/// Where node 1 listens.
+/// Service ID for which node 1 listens.
 const SERVICE: ServiceId = ServiceId::tcp(7174);
 /// Queue pairs of node 0 and node 1.
 const QPNS: [u32; 2] = [0x11, 0x22];
 
-/// Two nodes of which the second listens.
+/// Creates two nodes; node 1 listens.
 fn pair() -> Pair {
     let mut pair = Pair::new(7, CmLimits::default());
     pair.sent = Some(Vec::new());
@@ -50,7 +50,7 @@ fn connect(pair: &mut Pair) -> ConnId {
     pair.nodes[0].connect(pair.now, &terms()).unwrap()
 }
 
-/// The one request that waits at node 1.
+/// Returns the one request that waits at node 1.
 fn request(pair: &mut Pair) -> (ConnId, Box<Request>) {
     let mut events = pair.events(1);
     match (events.pop(), events.pop()) {
@@ -75,7 +75,7 @@ fn ready(pair: &mut Pair, id: ConnId) {
     pair.nodes[0].ready(pair.now, id, PrivateData::new(b"ready").unwrap()).unwrap();
 }
 
-/// Up to and without the RTU: the ids of node 0 and node 1.
+/// Sets up a connection but for its RTU. Returns the ids of node 0 and node 1.
 fn answered(pair: &mut Pair) -> [ConnId; 2] {
     let active = connect(pair);
     pair.run_for(ms(1));
@@ -87,7 +87,7 @@ fn answered(pair: &mut Pair) -> [ConnId; 2] {
     [active, passive]
 }
 
-/// A connection: the ids of node 0 and node 1.
+/// Sets up a connection. Returns the ids of node 0 and node 1.
 fn established(pair: &mut Pair) -> [ConnId; 2] {
     let ids = answered(pair);
     ready(pair, ids[0]);
@@ -102,7 +102,7 @@ fn states(pair: &Pair, ids: [ConnId; 2]) -> [Option<State>; 2] {
     [0, 1].map(|node| pair.nodes[node].state(ids[node]))
 }
 
-/// Nothing is left, nothing waits.
+/// Checks that no connection and no deadline is left.
 fn assert_quiet(pair: &mut Pair) {
     for node in [0, 1] {
         assert!(pair.nodes[node].is_empty(), "node {node}: {}", pair.nodes[node].len());

@@ -1,4 +1,4 @@
-//! Both ends of a connection in one connection manager: what it sends comes back to it.
+//! Both ends of a connection in one connection manager: its messages come back to it.
 
 use uroce_cm::sim::{gid, path};
 use uroce_cm::{CloseReason, Cm, CmConfig, Instant, Path, SidrAnswer, SidrParams};
@@ -7,11 +7,11 @@ use uroce_wire::{Pkey, Qkey};
 
 use super::*;
 
-/// One manager with its own address as everybody's.
+/// One manager, with its address as both source and destination.
 struct Own {
     cm: Cm,
     now: Instant,
-    /// How often each message arrives.
+    /// Number of copies that arrive of each message.
     copies: u32,
 }
 
@@ -32,7 +32,7 @@ impl Own {
         own
     }
 
-    /// Delivers all that is under way.
+    /// Delivers all messages in flight.
     fn deliver(&mut self) {
         while let Some((to, mad)) = self.cm.poll_transmit() {
             for _ in 0..self.copies {
@@ -56,7 +56,7 @@ impl Own {
         self.now = end;
     }
 
-    /// The active and the passive end of a request that is waiting.
+    /// Returns the active and the passive end of a waiting request.
     fn asked(&mut self) -> [ConnId; 2] {
         let active = self.cm.connect(self.now, &terms_of(QPNS[0])).unwrap();
         let events = self.events();
@@ -80,7 +80,7 @@ impl Own {
         [active, passive]
     }
 
-    /// Nothing is left once every TimeWait is over, and of each id so much was told.
+    /// Checks that nothing is left after every TimeWait, and the number of events per id.
     fn ends(&mut self, ids: &[ConnId]) {
         self.pass(Duration::from_secs(60));
         let mut released: Vec<_> = self.events();
@@ -147,7 +147,7 @@ fn a_refusal_finds_the_end_that_asked() {
 fn a_queue_pair_that_asks_anew_makes_its_old_connection_stale_at_the_other_end() {
     let mut own = Own::new(1);
     let [active, passive] = own.established();
-    // Its consumer gives the connection up, and the other end hears nothing of that.
+    // The consumer gives up one end; no event reports that at the other end.
     own.copies = 0;
     own.cm.destroy(own.now, active).unwrap();
     own.pass(Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! Refusals: no listener, backlog, terms, stale connections, the consumer's no.
+//! Refusals: no listener, full backlog, bad terms, stale connections, the consumer's rejection.
 
 use uroce_cm::sim::{conn_params, gid};
 use uroce_cm::{CloseReason, MadAddr, MadDrop};
@@ -8,7 +8,7 @@ use uroce_wire::cm::{
 
 use super::*;
 
-/// The REJ that ends the active side's connection.
+/// Returns the REJ that ends the active side's connection.
 fn refusal(pair: &mut Pair, id: ConnId) -> Box<Rej> {
     let mut events = pair.events(0);
     match (events.remove(0), events.pop()) {
@@ -145,7 +145,7 @@ fn terms_that_cannot_be_are_refused_with_the_reason() {
 fn a_req_for_a_connected_queue_pair_is_refused_and_the_old_connection_torn_down() {
     let mut pair = pair();
     let ids = established(&mut pair);
-    // The active side dies and comes back with the same queue pair.
+    // The active side restarts without state and uses the same queue pair again.
     pair.kill(0, 99, CmLimits::default());
     let id = connect(&mut pair);
     pair.run_for(ms(1));
@@ -164,7 +164,7 @@ fn a_req_for_a_connected_queue_pair_is_refused_and_the_old_connection_torn_down(
     established(&mut pair);
 }
 
-/// A REQ as a stranger sends it, who names the adapter and queue pair of the true one.
+/// Builds a REQ of an attacker with the genuine adapter's CA GUID and QPN.
 fn of_a_stranger(addr: MadAddr, req: Req) -> (MadAddr, Req) {
     let stranger = std::net::Ipv4Addr::new(10, 9, 9, 9).into();
     let primary = CmPath { local_gid: stranger, ..req.primary };
@@ -182,7 +182,7 @@ fn a_stranger_cannot_have_a_connection_torn_down_by_a_req_in_the_peers_name() {
     };
     let (from, forged) = of_a_stranger(addr, req);
     let mad = Message::Req(forged).emit(1);
-    // A request of its own, for all that anybody knows.
+    // It looks like a new request of that host.
     assert_eq!(pair.nodes[1].handle_mad(pair.now, &from, &mad), Ok(()));
     let (other, _) = request(&mut pair);
     assert_ne!(other, ids[1]);
@@ -201,7 +201,7 @@ fn a_stranger_in_a_hosts_name_does_not_keep_the_host_from_connecting() {
     let Passing { addr, message: Message::Req(req), .. } = pair.sent.as_ref().unwrap()[0] else {
         panic!("no REQ")
     };
-    // It is here before the host's own, which is on its way.
+    // It arrives before the host's own REQ, which is in flight.
     let (from, forged) = of_a_stranger(addr, req);
     let mad = Message::Req(forged).emit(1);
     assert_eq!(pair.nodes[1].handle_mad(pair.now, &from, &mad), Ok(()));
@@ -223,7 +223,7 @@ fn a_stranger_in_a_hosts_name_does_not_spoil_the_hosts_rep() {
     pair.run_for(ms(200));
     assert_eq!(states(&pair, ids), [None; 2]);
     pair.events(1);
-    // Somebody else says first that it has this queue pair.
+    // Another host claims this queue pair first.
     pair.nodes[0].listen(SERVICE, 8).unwrap();
     let stranger = std::net::Ipv4Addr::new(10, 9, 9, 9).into();
     let primary =
@@ -249,7 +249,7 @@ fn a_stranger_in_a_hosts_name_does_not_spoil_the_hosts_rep() {
 fn a_rep_with_a_connected_queue_pair_is_refused_and_both_connections_end() {
     let mut pair = pair();
     let ids = established(&mut pair);
-    // The passive side dies, comes back and offers the same queue pair again.
+    // The passive side restarts without state and offers the same queue pair again.
     pair.kill(1, 99, CmLimits::default());
     pair.nodes[1].listen(SERVICE, 8).unwrap();
     let id = pair.nodes[0].connect(pair.now, &conn_params(0, SERVICE, 0x12)).unwrap();

@@ -1,4 +1,4 @@
-//! Setting up: losses and copies of REQ, REP and RTU, patience, data before the RTU, both at once.
+//! Setting up: losses and copies of REQ, REP and RTU, MRA, data before the RTU, crossing REQs.
 
 use uroce_cm::sim::conn_params;
 use uroce_cm::{AcceptParams, CloseReason, ConnectParams};
@@ -6,7 +6,7 @@ use uroce_wire::cm::{CmTimeout, Message, MessageRejected, RejectReason};
 
 use super::*;
 
-/// Answer time of the usual terms, and the ACK timeout of the path.
+/// Response timeout of the usual terms plus the ACK timeout of the path.
 const INTERVAL: Duration = Duration::from_nanos((4096 << 16) + (4096 << 14));
 
 //= check J1 test
@@ -18,7 +18,7 @@ fn a_lost_req_rep_or_rtu_is_repeated_after_the_cm_timeout_until_it_is_there() {
             let wait = |of| if of == kind { INTERVAL * losses + ms(1) } else { ms(1) };
             pair.script = Some(Box::new(move |passing| {
                 let this = passing.message.attribute();
-                // A copy of the REQ would call for another REP.
+                // A copy of the REQ would cause another REP.
                 let is_copied_req = kind == Attribute::Rep && this == Attribute::Req;
                 let lost = if this == kind { passing.count <= losses } else { passing.count > 1 };
                 if lost && (this == kind || is_copied_req) { Fate::Lose } else { Fate::Deliver }
@@ -186,7 +186,7 @@ fn an_mra_makes_the_peer_wait_for_its_service_timeout() {
     pair.run_for(ms(1));
     assert!(matches!(pair.events(0)[..], [(_, CmEvent::Accepted(_))]));
 
-    // And the same for the REP.
+    // An MRA to the REP.
     pair.nodes[0].mra(pair.now, active, patience, PrivateData::default()).unwrap();
     pair.run_for(patience.duration());
     assert!(matches!(pair.events(1)[..], [(_, CmEvent::Patience(_))]));
@@ -248,7 +248,7 @@ fn two_reqs_that_cross_peer_to_peer_become_one_connection() {
             pair.nodes[node].connect(pair.now, &params).unwrap()
         });
         pair.run_for(INTERVAL + ms(1));
-        // The adapter of node 1 has the greater number.
+        // Node 1 has the greater CA GUID.
         let events = pair.events(0);
         let [(id, CmEvent::Request(request))] = &events[..] else { panic!("{events:?}") };
         assert_eq!((*id, request.req.local_qpn.value()), (ids[0], QPNS[1]));
@@ -275,7 +275,7 @@ fn who_asks_peer_to_peer_before_the_other_goes_on_asking() {
     };
     let first = pair.nodes[1].connect(pair.now, &params(1)).unwrap();
     pair.run_for(INTERVAL / 2);
-    assert_eq!(pair.sent_by(0, Attribute::Rej), 1, "nobody is there yet");
+    assert_eq!(pair.sent_by(0, Attribute::Rej), 1, "there is no listener yet");
     assert_eq!(pair.nodes[1].state(first), Some(State::ReqSent));
     pair.nodes[0].connect(pair.now, &params(0)).unwrap();
     pair.run_for(INTERVAL);

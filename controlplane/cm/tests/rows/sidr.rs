@@ -31,7 +31,7 @@ fn asked(pair: &mut Pair) -> ConnId {
     *id
 }
 
-/// The answer, with which the question is over.
+/// Returns the answer, which ends the request.
 fn reply(pair: &mut Pair, id: ConnId) -> SidrRep {
     let events = pair.events(0);
     let [(of, CmEvent::SidrReply(rep)), (_, CmEvent::Released)] = &events[..] else {
@@ -77,7 +77,7 @@ fn without_a_listener_it_is_unsupported_and_with_a_full_one_there_is_no_queue_pa
     let waiting = asked(&mut pair);
     let id = ask(&mut pair, SERVICE);
     assert_eq!(reply(&mut pair, id).status, SidrStatus::NO_QP);
-    // Who gives up the question says no.
+    // Destroying the id of a request refuses it.
     pair.nodes[1].destroy(pair.now, waiting).unwrap();
     pair.run_for(ms(1));
     let events = pair.events(0);

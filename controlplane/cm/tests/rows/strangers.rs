@@ -1,4 +1,4 @@
-//! Floods: what strangers can occupy is bounded, and what is established stays so.
+//! Floods: unknown senders occupy bounded room, and established connections stay.
 
 use uroce_cm::MadAddr;
 use uroce_cm::sim::gid;
@@ -6,7 +6,7 @@ use uroce_wire::cm::{CaGuid, CmPath, CommId, Message, Req};
 
 use super::*;
 
-/// The REQ of a stranger nobody has heard of.
+/// Builds the REQ of an unknown sender.
 fn strange_req(n: u32) -> (MadAddr, Req) {
     let src = std::net::Ipv4Addr::from(0x0b00_0000 + n).into();
     let addr = MadAddr { port: 1, src, dst: gid(1, 1), ..MadAddr::default() };
@@ -38,7 +38,7 @@ fn a_flood_of_reqs_is_bounded_and_leaves_connections_alone() {
     for n in 1..20_000 {
         let (addr, req) = strange_req(n);
         let _ = pair.nodes[1].handle_mad(pair.now, &addr, &Message::Req(req).emit(n.into()));
-        // Some consumers are quick, and accept all.
+        // Some consumers accept at once.
         if n % 2 == 0 {
             for (id, event) in pair.events(1) {
                 if matches!(event, CmEvent::Request(_)) {
@@ -80,7 +80,7 @@ fn under_a_flood_from_silent_peers_a_true_one_still_gets_in() {
     };
     flood(&mut pair, 200);
     assert_eq!(pair.nodes[1].half_open(), 64);
-    // Once they have let a REP go unanswered, the oldest of them makes room.
+    // Once the peers have left a REP unanswered, the oldest of them makes room.
     pair.run_for(CmLimits::default().response_timeout.duration() + ms(100));
     flood(&mut pair, 1);
     let active = connect(&mut pair);
@@ -101,7 +101,7 @@ fn a_consumer_that_does_not_listen_is_not_buried_in_events() {
     pair.nodes[1].listen(SERVICE, usize::MAX).unwrap();
     let reason = uroce_wire::cm::RejectReason::TIMEOUT;
     for n in 1..5000 {
-        // Each asks, and gives up at once.
+        // Each connects and gives up at once.
         let (addr, req) = strange_req(n);
         let _ = pair.nodes[1].handle_mad(pair.now, &addr, &Message::Req(req).emit(1));
         let mut rej =

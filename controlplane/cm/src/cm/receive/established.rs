@@ -1,4 +1,4 @@
-//! DREQ, DREP, LAP and APR.
+//! Handlers of DREQ, DREP, LAP and APR.
 
 use uroce_transport::Instant;
 use uroce_wire::Gid;
@@ -50,15 +50,15 @@ impl Cm {
         Ok(())
     }
 
-    //= check J2 — a copy of a DREQ gets a DREP when its connection is forgotten, too: else the peer
-    //= check J2 — whose first DREP was lost would wait until its retries are used up.
+    //= check J2 — a copy of a DREQ gets a DREP after its connection is forgotten, too: otherwise a
+    //= check J2 — peer that lost the first DREP would wait until its retries are used up.
     fn send_drep_to_stranger(&mut self, addr: &MadAddr, transaction: u64, dreq: &Dreq) {
         let (local_comm_id, remote_comm_id) = (dreq.remote_comm_id, dreq.local_comm_id);
         let drep = Drep { local_comm_id, remote_comm_id, private_data: PrivateData::default() };
         self.send(addr.reversed(), &Message::Drep(drep), transaction);
     }
 
-    //= check J2 — a copy of a DREQ gets a DREP, in TimeWait too; nothing is told again.
+    //= check J2 — a copy of a DREQ gets a DREP, in TimeWait too; no event is reported again.
     fn on_copied_dreq(&mut self, id: ConnId, transaction: u64) -> MadDrop {
         let Some(conn) = self.table.get(id) else { return MadDrop::UnknownId };
         match conn.state {
@@ -145,13 +145,15 @@ impl Cm {
         Ok(())
     }
 
-    /// Was the LAP of this transaction here before? Then it gets the same answer.
+    /// Answers a LAP whose transaction was seen before as the first time. Returns [`None`] for a
+    /// new one.
     fn on_copied_lap(&mut self, id: ConnId, transaction: u64) -> Option<MadDrop> {
         let conn = self.table.get(id)?;
         let (known, _) = conn.proposed?;
         let is_open = conn.lap_in != LapState::Idle;
         if known != transaction {
-            // Another proposal while one waits: the peer repeats it until this one is answered.
+            // A second proposal while one is unanswered. The peer repeats it until this one is
+            // answered.
             return is_open.then_some(MadDrop::Unexpected);
         }
         let answer = conn.lap_answer.as_ref().map(|answer| (conn.addr, *answer.message));

@@ -1,4 +1,5 @@
-//! REQ: duplicates, faults, crossing, stale connections, listeners, in this order.
+//! Handler of REQ. It checks for duplicates, bad parameters, crossing requests, stale connections
+//! and listeners, in this order.
 
 use uroce_transport::Instant;
 use uroce_wire::cm::{
@@ -35,7 +36,7 @@ impl Cm {
             let ari = if reason == RejectReason::INVALID_PATH_MTU { &mtu[..] } else { &[] };
             return refuse(self, reason, ari);
         }
-        // Who asks its own host is not its own peer.
+        // A request to our own host comes back to its sender, which is not its own peer.
         let asker = self.table.by_comm(req.local_comm_id);
         let peer = self.table.peers(req.service_id, addr.src).find(|&id| Some(id) != asker);
         if let Some(id) = peer {
@@ -71,6 +72,7 @@ impl Cm {
     }
 
     fn rep_again(&mut self, id: ConnId) -> MadDrop {
+        /// Sends the REP of a connection again.
         let rep = self.table.get(id).and_then(|conn| {
             let repeated = conn.repeated.as_ref()?;
             Some((conn.addr, *repeated.message, repeated.transaction))
@@ -81,7 +83,7 @@ impl Cm {
         MadDrop::Duplicate
     }
 
-    /// Terms that no consumer could accept.
+    /// Checks the parameters that every REQ must have, whatever its consumer would accept.
     fn check_req(&self, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
         //= check J5 — a REQ that cannot be served is refused with the reason.
         if !matches!(req.transport_service, TransportService::Rc | TransportService::Uc) {
@@ -93,17 +95,17 @@ impl Cm {
         if !is_connectable(req.local_qpn) {
             return Err(RejectReason::UNSUPPORTED);
         }
-        // The path must lead back to where the REQ comes from: nobody connects for another.
+        // The path must lead back to the sender of the REQ: no host connects on behalf of another.
         if req.primary.local_gid != addr.src || req.primary.remote_gid != addr.dst {
             return Err(RejectReason::INVALID_GID);
         }
         Ok(())
     }
 
-    //= check J4 — a REQ for a queue pair that is in a connection with us says that the connection
-    //= check J4 — is no more: it is torn down, and the REQ refused until its TimeWait is over.
-    //= check J4 — From where that connection's peer is not it proves nothing, about either: one of
-    //= check J4 — the two is a stranger who names another's adapter, and neither harms the other.
+    //= check J4 — a REQ for a queue pair that is in a connection with us proves that the connection
+    //= check J4 — is gone: it is torn down, and the REQ refused until its TimeWait is over. A REQ
+    //= check J4 — from another address proves nothing about either: one of the two senders uses the
+    //= check J4 — CA GUID of the other, and neither may harm the other's connection.
     fn check_stale(&mut self, now: Instant, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
         let Some(old) = self.stale(req.local_ca_guid, req.local_qpn, addr.src) else {
             return Ok(());
@@ -112,13 +114,13 @@ impl Cm {
         Err(RejectReason::STALE_CONNECTION)
     }
 
-    /// The connection with that queue pair, if its peer is at that address.
+    /// Finds the connection with a remote queue pair, if its peer uses the GID `at`.
     pub(super) fn stale(&self, guid: CaGuid, qpn: Qpn, at: Gid) -> Option<ConnId> {
         let old = self.table.by_remote_qp(guid, qpn)?;
         self.table.get(old).filter(|conn| conn.knows(at)).map(|_| old)
     }
 
-    /// Ends a connection of which the peer knows nothing any more.
+    /// Ends a connection that its peer no longer has.
     pub(super) fn tear_down(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.table.get(id) else { return };
         let event = match conn.state {
@@ -142,8 +144,8 @@ impl Cm {
         self.close(now, id, event, CloseReason::Stale);
     }
 
-    /// Peer to peer: both sides asked. The one with the greater adapter, or the greater queue
-    /// pair of the same adapter, stays the active side.
+    /// Handles a REQ that crosses our own in peer-to-peer mode. The side with the greater CA GUID,
+    /// or the greater QPN if both are equal, stays the active side.
     fn on_crossing_req(
         &mut self,
         addr: &MadAddr,
@@ -176,8 +178,8 @@ impl Cm {
         if has_room { Ok(()) } else { Err(RejectReason::NO_RESOURCES) }
     }
 
-    //= check J13 — strangers take up bounded room; who does not answer is given up first, and what
-    //= check J13 — is established is never touched.
+    //= check J13 — unknown senders occupy bounded room; the one that does not answer is given up
+    //= check J13 — first, and an established connection is never touched.
     pub(super) fn has_room_for_stranger(&mut self, now: Instant) -> bool {
         let limits = self.config.limits;
         if self.table.half_open().len() >= limits.half_open {
@@ -188,7 +190,7 @@ impl Cm {
             && self.events.len() < limits.queue
     }
 
-    /// Gives up the oldest half-open connection whose peer has let a REP go unanswered.
+    /// Gives up the oldest half-open connection that waits for the answer to a repeated REP.
     fn evict(&mut self, now: Instant) {
         if let Some(id) = self.table.oldest_silent() {
             self.counters.evicted += 1;
@@ -213,7 +215,7 @@ impl Cm {
 }
 
 impl Conn {
-    /// What a REQ says of its sender.
+    /// Stores the peer's parameters from its REQ.
     fn learn_req(&mut self, addr: &MadAddr, transaction: u64, req: &Req, limits: &crate::CmLimits) {
         self.remote_comm = Some(req.local_comm_id);
         self.remote_guid = req.local_ca_guid;

@@ -1,4 +1,4 @@
-//! REP, RTU, MRA and REJ.
+//! Handlers of REP, RTU, MRA and REJ.
 
 use uroce_transport::Instant;
 use uroce_wire::cm::{
@@ -61,7 +61,7 @@ impl Cm {
         }
     }
 
-    /// The peer offers a queue pair that is in another connection with us: neither is good.
+    /// Rejects a REP with a queue pair that is in another connection with us. Both connections end.
     fn refuse_stale_rep(&mut self, now: Instant, id: ConnId, old: ConnId, rep: &Rep) -> MadDrop {
         self.tear_down(now, old);
         self.table.update(id, |conn| conn.remote_comm = Some(rep.local_comm_id));
@@ -99,8 +99,8 @@ impl Cm {
         let next = next.ok_or(MadDrop::Unexpected)?;
         let is_first = conn.state != next;
         let patience = clamped(mra.service_timeout, self.config.limits.service_timeout);
-        //= check J7 — the wait begins anew, as long as the peer asks for; asked again it costs one
-        //= check J7 — of the repetitions, so that no peer can make us wait for ever.
+        //= check J7 — an MRA restarts the wait with the time it asks for; a second MRA costs one
+        //= check J7 — repetition, so that no peer can make us wait for ever.
         let granted = self.table.update(id, |conn| {
             let repeated = conn.repeated.as_mut()?;
             repeated.left = if is_first { repeated.left } else { repeated.left.checked_sub(1)? };
@@ -147,7 +147,8 @@ impl Cm {
             _ => Event::RecvRej,
         };
         conn.state.after(event).ok_or(MadDrop::Unexpected)?;
-        // Peer to peer: the other side has not asked yet. It may, while we repeat our REQ.
+        // In peer-to-peer mode the other side may not have sent its REQ yet; we repeat ours until
+        // then.
         let not_yet = rej.reason == RejectReason::INVALID_SERVICE_ID;
         if conn.peer_to_peer && conn.state == State::ReqSent && not_yet {
             return Err(MadDrop::Unexpected);
@@ -156,12 +157,12 @@ impl Cm {
         Ok(())
     }
 
-    /// The connection that a REJ ends.
+    /// Finds the connection that a REJ ends.
     fn rejected(&self, addr: &MadAddr, rej: &Rej) -> Result<ConnId, MadDrop> {
         if rej.remote_comm_id.0 != 0 {
             return self.named(addr, rej.remote_comm_id, rej.local_comm_id).map(|(id, _)| id);
         }
-        // An active side that never heard of us names its adapter and its own id.
+        // The active side without our communication ID sends its CA GUID and its own ID instead.
         let guid = (rej.reason == RejectReason::TIMEOUT)
             .then(|| rej.additional_information().first_chunk())
             .flatten()
@@ -169,7 +170,7 @@ impl Cm {
         let guid = CaGuid(u64::from_be_bytes(*guid));
         let id = self.table.by_remote_comm(guid, rej.local_comm_id).ok_or(MadDrop::UnknownId)?;
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        // It cannot be meant for a connection of which it knows our id.
+        // A peer that knows our communication ID would have used it.
         if !conn.knows(addr.src) || !conn.state.is_half_open() {
             return Err(MadDrop::Forged);
         }

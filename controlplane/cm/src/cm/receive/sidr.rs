@@ -1,4 +1,4 @@
-//! SIDR_REQ and SIDR_REP.
+//! Handlers of SIDR_REQ and SIDR_REP.
 
 use uroce_transport::Instant;
 use uroce_wire::cm::{CmTimeout, Message, SidrRep, SidrReq, SidrStatus};
@@ -9,7 +9,7 @@ use crate::state::{Event, State};
 use crate::{CmEvent, MadAddr, MadDrop, Path, SidrRequest};
 
 impl Cm {
-    //= check J12 — a question is answered by its listener's consumer, or at once with the status
+    //= check J12 — a request is answered by its listener's consumer, or at once with the status
     //= check J12 — that says why not; a copy gets the same answer.
     pub(super) fn on_sidr_req(
         &mut self,
