@@ -1,4 +1,6 @@
-//! A QP's kind and attributes, and a wish to change some of them.
+//! The type and the attributes of a QP, and a change of them (Modify QP).
+//!
+//! Read first: IBA 10 (queue pair attributes) and 11 (Create QP, Modify QP, Query QP).
 
 use bitflags::bitflags;
 use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qkey, Qpn};
@@ -10,7 +12,7 @@ use crate::rate::StaticRate;
 
 mod held;
 
-/// Transport service of a QP, fixed at creation. `Display` spells it as the verbs do.
+/// Transport service of a QP, fixed at creation. `Display` prints the name that the verbs use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum QpType {
     /// Reliable connection.
@@ -20,15 +22,15 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// The general services interface, QP 1: unreliable datagrams of management.
+    /// General services interface, QP 1: unreliable datagrams for management.
     Gsi,
 }
 
 impl QpType {
-    /// All types.
+    /// All four types.
     pub const ALL: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi];
 
-    /// Is each message a packet of its own, to anybody?
+    /// Whether every message is one packet that can go to any destination: true of UD and GSI.
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, QpType::Ud | QpType::Gsi)
@@ -47,17 +49,17 @@ impl core::fmt::Display for QpType {
 }
 
 bitflags! {
-    /// What a peer's requests may do on a QP, or what a key opens memory for. Names are the verbs'
-    /// `IBV_ACCESS_*`.
+    /// Operations that a peer's requests may do on a QP, or that a key grants on its memory. Names
+    /// are those of the verbs' `IBV_ACCESS_*`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct AccessFlags: u8 {
-        /// The application's own WRs and the receive queue may write.
+        /// Local writes: receives, READ and ATOMIC results.
         const LOCAL_WRITE = 1;
-        /// RDMA WRITE.
+        /// RDMA WRITE by a peer.
         const REMOTE_WRITE = 1 << 1;
-        /// RDMA READ.
+        /// RDMA READ by a peer.
         const REMOTE_READ = 1 << 2;
-        /// ATOMIC operations.
+        /// ATOMIC operations by a peer.
         const REMOTE_ATOMIC = 1 << 3;
         /// Memory windows may be bound to the region.
         const MW_BIND = 1 << 4;
@@ -65,7 +67,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Attributes named by a [`QpChange`].
+    /// The set of attributes that a [`QpChange`] gives.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct AttrMask: u32 {
         /// `cur_state`
@@ -111,45 +113,45 @@ bitflags! {
     }
 }
 
-/// A path and how fast it may be sent on.
+/// A path and the highest rate to send at on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PathAttr {
-    /// Addresses and header fields.
+    /// Addresses and header fields of packets on the path.
     pub encap: Encap,
-    /// The most that it takes.
+    /// Highest rate that the path takes.
     pub rate: StaticRate,
 }
 
 impl From<Encap> for PathAttr {
-    /// A path without limit.
+    /// A path without a rate limit.
     fn from(encap: Encap) -> PathAttr {
         PathAttr { encap, rate: StaticRate::MAX }
     }
 }
 
-/// The path that a connection migrates to when its own fails.
+/// Alternate path: the path that a connection migrates to when the path in use fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AltPath {
-    /// Addresses and header fields, and the rate.
+    /// Addresses, header fields and rate.
     pub path: PathAttr,
-    /// The local port it leaves by, 1-based.
+    /// Local port that the path leaves by, counted from 1.
     pub port: u8,
-    /// The partition's key on it.
+    /// Partition key used on the path.
     pub pkey: Pkey,
-    /// Local ACK timeout code on it, 0 (never) to 31.
+    /// Local ACK timeout code used on the path, 0 (never) to 31.
     pub timeout: u8,
 }
 
-/// Where a QP stands in path migration. Numbers are the verbs' `IBV_MIG_*`.
+/// State of path migration. Numbers are those of the verbs' `IBV_MIG_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum PathMigState {
-    /// No migration is prepared; MigReq is 1 in what is sent.
+    /// No migration is prepared; packets sent have MigReq 1.
     #[default]
     Migrated = 0,
-    /// An alternate path is loaded; waits for the peer to say the same.
+    /// An alternate path is loaded; the QP waits for a packet with MigReq 0 from the peer.
     Rearm = 1,
-    /// Both ends are ready: either may migrate.
+    /// Both ends have an alternate path loaded; either may migrate.
     Armed = 2,
 }
 
@@ -163,48 +165,48 @@ impl core::fmt::Display for PathMigState {
     }
 }
 
-/// Everything that Query QP gives back.
+/// All attributes that Query QP returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpAttr {
-    /// Where the QP stands.
+    /// State of the QP.
     pub state: QpState,
-    /// The partition's key.
+    /// Partition key.
     pub pkey: Pkey,
-    /// The local port, 1-based.
+    /// Local port, counted from 1.
     pub port: u8,
-    /// What the peer may do.
+    /// Operations that the peer's requests may do.
     pub access: AccessFlags,
-    /// Addresses and header fields of every packet sent; the reverse of every packet received.
+    /// Addresses and header fields of every packet sent; those of received packets are the reverse.
     pub path: PathAttr,
-    /// The alternate path as loaded last; `None` again once the QP has migrated to it.
+    /// Alternate path, as last loaded; `None` again once the QP has migrated to it.
     pub alt_path: Option<AltPath>,
-    /// Where the QP stands in path migration.
+    /// State of path migration.
     pub path_mig_state: PathMigState,
-    /// Most that the QP may send, in kbit/s of whole frames, whatever its path takes; 0: no limit.
+    /// Limit of the QP's sending rate in kbit/s of whole frames, besides that of its path; 0: none.
     pub rate_limit: u32,
-    /// Largest payload of a packet; of UD see [`crate::Qp::set_port_mtu`].
+    /// Largest payload of a packet. For UD, see [`crate::Qp::set_port_mtu`].
     pub path_mtu: PathMtu,
-    /// The peer's QP.
+    /// QPN of the peer's QP.
     pub dest_qpn: Qpn,
-    /// First PSN expected.
+    /// First PSN expected from the peer.
     pub rq_psn: Psn,
-    /// READ and ATOMIC requests the peer may have outstanding here, 0 to 16.
+    /// READ and ATOMIC requests that the peer may have outstanding at this QP, 0 to 16.
     pub max_dest_rd_atomic: u8,
-    /// RNR NAK timer code sent to the peer, 0 to 31.
+    /// RNR NAK timer code that this QP sends to the peer, 0 to 31.
     pub min_rnr_timer: u8,
-    /// First PSN sent.
+    /// First PSN to be sent.
     pub sq_psn: Psn,
     /// Local ACK timeout code, 0 (never) to 31.
     pub timeout: u8,
-    /// Transport retries, 0 to 7.
+    /// Limit of transport retries, 0 to 7.
     pub retry_cnt: u8,
-    /// RNR retries, 0 to 7; 7 is without end.
+    /// Limit of RNR retries, 0 to 7; 7 means no limit.
     pub rnr_retry: u8,
-    /// READ and ATOMIC requests outstanding at the peer, 0 to 16.
+    /// READ and ATOMIC requests that this QP may have outstanding at the peer, 0 to 128.
     pub max_rd_atomic: u8,
-    /// UD: what a datagram must bring to be taken.
+    /// Q_Key; a UD QP drops datagrams that carry another.
     pub qkey: Qkey,
-    /// Tell by an event when SQD has drained the send queue.
+    /// Whether an event reports that the send queue has drained in SQD.
     pub en_sqd_async_notify: bool,
 }
 
@@ -216,24 +218,24 @@ impl Default for QpAttr {
 
 macro_rules! qp_change {
     ($($field:ident: $type:ty => $bit:ident),* $(,)?) => {
-        /// A Modify QP: the wanted state and the attributes given with it.
+        /// A Modify QP: the new state and the attributes given with it.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct QpChange {
-            /// The state to go to; `None` keeps the state and changes attributes only.
+            /// New state; `None` keeps the state and changes attributes only.
             pub state: Option<QpState>,
-            /// Refuse the change unless the QP is in this state.
+            /// State that the QP must be in, or else the change is refused.
             pub cur_state: Option<QpState>,
             $(#[doc = concat!("New value of [`QpAttr::", stringify!($field), "`].")]
             pub $field: Option<$type>,)*
         }
 
         impl QpChange {
-            /// A change to `state` without attributes; fill in the fields that go with it.
+            /// A change to `state` without attributes; the caller fills in the attributes it needs.
             pub fn to(state: QpState) -> QpChange {
                 QpChange { state: Some(state), ..QpChange::default() }
             }
 
-            /// Which attributes are given.
+            /// The set of attributes given.
             pub fn mask(&self) -> AttrMask {
                 let mut mask = AttrMask::empty();
                 mask.set(AttrMask::CUR_STATE, self.cur_state.is_some());
@@ -266,14 +268,15 @@ qp_change! {
     en_sqd_async_notify: bool => EN_SQD_ASYNC_NOTIFY,
 }
 
-/// Largest `max_dest_rd_atomic`: READs and ATOMICs of the peer's whose answers a QP keeps.
+/// Largest `max_dest_rd_atomic`: number of the peer's READ and ATOMIC requests that a QP keeps
+/// answers of.
 pub const MAX_RD_ATOMIC: u8 = 16;
-/// Largest `max_rd_atomic`: what a QP may have outstanding at a peer that keeps more answers, as
-/// Soft-RoCE does.
+/// Largest `max_rd_atomic`: number of READ and ATOMIC requests that a QP may have outstanding. It
+/// is larger than [`MAX_RD_ATOMIC`] because some peers, such as Soft-RoCE, keep more answers.
 pub const MAX_INIT_RD_ATOMIC: u8 = 128;
 
 impl QpChange {
-    /// The first attribute whose value is out of its range.
+    /// The first attribute that is out of its range; `None` if all are valid.
     pub(crate) fn out_of_range(&self) -> Option<AttrMask> {
         let over = |value: Option<u8>, max: u8| value.is_some_and(|value| value > max);
         [

@@ -1,4 +1,4 @@
-//! What every role may know of its QP, and how it tells of one step.
+//! State of a QP that all roles read, and the results of one step of a role.
 
 use uroce_wire::{Bth, OpCode, Psn};
 
@@ -7,41 +7,41 @@ use crate::cqe::WcStatus;
 use crate::env::{Accessor, Path, Pd};
 use crate::time::Instant;
 
-/// What every role may know of its QP.
+/// The part of a QP's state that requester, responder and completer read.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) by: Accessor,
-    /// The protection domain of the receives: the SRQ's, if there is one.
+    /// Protection domain of the receives: the SRQ's, if there is one.
     pub(crate) recv_pd: Pd,
     pub(crate) attr: &'a Attributes,
     pub(crate) now: Instant,
 }
 
 impl<'a> Context<'a> {
-    /// On whose behalf receives are filled.
-    //= check F5 — in the domain of the queue that they were posted to
+    /// The accessor for memory of receives.
+    //= check F5 — memory is checked in the protection domain of the queue that was posted to
     #[inline]
     pub(crate) fn recv_by(&self) -> Accessor {
         Accessor { pd: self.recv_pd, ..self.by }
     }
 
-    /// The connection's way.
+    /// The path of the connection.
     #[inline]
     pub(crate) fn path(&self) -> Path<'a> {
         Path::Connected(&self.attr.template)
     }
 
-    /// The payload of a full packet, in bytes.
+    /// Payload of a full packet, in bytes.
     #[inline]
     pub(crate) fn mtu(&self) -> u32 {
         self.attr.path_mtu.bytes()
     }
 
-    /// The base header of a packet to the connected peer.
+    /// The BTH of a packet to the connected peer.
     #[inline]
     pub(crate) fn bth(&self, opcode: OpCode, psn: Psn, payload_len: u32) -> Bth {
         //= check I1 — without an alternate path MigReq is 1
-        //= check I3 — 0 as long as one is prepared
+        //= check I3 — MigReq is 0 while an alternate path is loaded
         let mig_req = self.attr.path_mig_state == PathMigState::Migrated || seeded!(MigReqAlways);
         Bth {
             opcode,
@@ -55,38 +55,38 @@ impl<'a> Context<'a> {
     }
 }
 
-/// What became of an attempt to send one packet.
+/// Result of an attempt to send one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A packet went out in a frame of so many bytes.
+    /// A packet was sent; the length of its frame in bytes.
     Sent(u32),
-    /// A WQE that needs no packet was carried out.
+    /// A WQE that needs no packet was executed.
     Done,
     /// There is nothing to send.
     Idle,
     /// The sink is full.
     Blocked,
-    /// The way of the next datagram takes none yet.
+    /// The path of the next datagram takes no packet yet because of its rate.
     Paced,
     /// The responder has sent the NAK that ends the connection.
     Refused,
-    /// The oldest send WQE cannot go on.
+    /// The oldest send WQE failed with this status.
     Failed(WcStatus),
 }
 
-// One register: there is a step for each packet.
+// The step fits one register, because there is one for each packet.
 const _: () = assert!(size_of::<Step>() == 8);
 
-/// What became of the QP when a packet was taken.
+/// State of the QP after a packet was handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// It goes on.
+    /// The QP is still usable.
     Alive,
-    /// A receive WQE has completed with an error; the QP goes to ERR.
+    /// A receive WQE has completed with an error, so the QP must go to ERR.
     Failed,
 }
 
-/// PSNs that a message of `len` bytes takes: one a packet, at least one.
+/// Number of PSNs that a message of `len` bytes uses: one per packet, at least one.
 pub(crate) fn packets(len: u32, mtu: u32) -> u32 {
     len.div_ceil(mtu).max(1)
 }

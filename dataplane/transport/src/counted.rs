@@ -1,9 +1,9 @@
-//! Things that are counted: one list makes the enum, its names and its texts.
+//! A macro that makes the enum, the names and the texts of a list of counters.
 
-/// Declares an enum of countable things from rows of variant, name and English sentence.
+/// Declares an enum of counters from rows of variant, name and English sentence.
 ///
-/// The enum's numbers are array indices; `ALL`, `name` and `description` come with it. The name is
-/// the one under which the count is shown, the sentence also the variant's documentation.
+/// Variants are array indices. The macro adds `ALL`, `name` and `description`. The name is the one
+/// under which the counter is exported; the sentence is also the variant's documentation.
 #[macro_export]
 macro_rules! counted {
     ($(#[$attribute:meta])* pub enum $Enum:ident {
@@ -17,15 +17,15 @@ macro_rules! counted {
         }
 
         impl $Enum {
-            /// All of them, in the order of their index.
+            /// All variants, in the order of their index.
             pub const ALL: &'static [$Enum] = &[$($Enum::$variant,)*];
 
-            /// The name under which it is counted.
+            /// Name under which the counter is exported.
             pub const fn name(self) -> &'static str {
                 match self { $($Enum::$variant => $name,)* }
             }
 
-            /// One English sentence.
+            /// Description of the counter, one English sentence.
             pub const fn description(self) -> &'static str {
                 match self { $($Enum::$variant => $text,)* }
             }

@@ -1,8 +1,8 @@
-//! What the transport counts. Names are those of Linux's `hw_counters`, so that readers of
-//! `rdma statistic` feel at home.
+//! Counters of the transport. Where Linux's `hw_counters` have a counter of the same meaning, its
+//! name is used, so that `rdma statistic` readers recognise it.
 
 crate::counted! {
-    /// One countable happening; the engine keeps an array of them per lcore.
+    /// An event that is counted; the engine keeps an array of counters per lcore.
     pub enum Counter {
         DuplicateRequest "duplicate_request" "A request packet the responder had seen before."
         OutOfSequence "out_of_sequence" "A request packet ahead of the expected PSN."

@@ -1,16 +1,18 @@
-//! Completions: what a work request came to.
+//! Completions: the results of work requests.
+//!
+//! Read first: IBA 11 (completion statuses and the work completion); A17.4.5.1 for the GRH area.
 
 use uroce_wire::{ImmDt, Qpn, Rkey};
 
 use crate::time::Instant;
 
-/// How a work request ended. Names are the verbs' `IBV_WC_*`.
+/// Status of a work completion. Names are those of the verbs' `IBV_WC_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum WcStatus {
-    /// Done.
+    /// The work request was carried out.
     #[error("success")]
     Success,
-    /// A message did not fit the receive WQE, or a response had a wrong length.
+    /// A message did not fit the receive WQE, or a response had the wrong length.
     #[error("local length error")]
     LocLenErr,
     /// The QP's attributes do not allow the operation, e.g. a READ with `max_rd_atomic` 0.
@@ -22,19 +24,19 @@ pub enum WcStatus {
     /// The QP was in, or went to, the Error state before this work request was done.
     #[error("work request flushed")]
     WrFlushErr,
-    /// A memory window could not be bound, or a key not be invalidated.
+    /// A memory window could not be bound, or a key could not be invalidated.
     #[error("memory management operation error")]
     MwBindErr,
-    /// The responder's answer does not fit the request.
+    /// The response does not match the request.
     #[error("bad response")]
     BadRespErr,
-    /// NAK: invalid request.
+    /// The peer sent a NAK: invalid request.
     #[error("remote invalid request")]
     RemInvReqErr,
-    /// NAK: remote access error.
+    /// The peer sent a NAK: remote access error.
     #[error("remote access error")]
     RemAccessErr,
-    /// NAK: remote operational error.
+    /// The peer sent a NAK: remote operational error.
     #[error("remote operational error")]
     RemOpErr,
     /// The transport retry counter ran out.
@@ -45,10 +47,10 @@ pub enum WcStatus {
     RnrRetryExcErr,
 }
 
-/// What completed. Names are the verbs' `IBV_WC_*`.
+/// Operation that a completion reports. Names are those of the verbs' `IBV_WC_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WcOpcode {
-    /// SEND, with immediate or invalidate or plain.
+    /// SEND, plain or with immediate or invalidate.
     Send,
     /// RDMA WRITE, with or without immediate.
     RdmaWrite,
@@ -58,9 +60,9 @@ pub enum WcOpcode {
     CompSwap,
     /// ATOMIC fetch and add.
     FetchAdd,
-    /// Local invalidate.
+    /// Local invalidate of a key.
     LocalInv,
-    /// A memory window bound or unbound.
+    /// Binding or unbinding of a memory window.
     BindMw,
     /// A receive WQE filled by a SEND.
     Recv,
@@ -68,49 +70,49 @@ pub enum WcOpcode {
     RecvRdmaWithImm,
 }
 
-/// A completion queue entry.
+/// Completion queue entry: the result of one work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cqe {
-    /// The work request's cookie.
+    /// The application's identifier, from the work request.
     pub wr_id: u64,
-    /// How it ended; with an error only `wr_id`, `status` and `qpn` are meaningful.
+    /// Status; if it is an error, only `wr_id`, `status` and `qpn` are meaningful.
     pub status: WcStatus,
-    /// What it was.
+    /// Operation that completed.
     pub opcode: WcOpcode,
-    /// Bytes received (receive side, READ, ATOMIC); with UD the 40 bytes of the GRH count.
+    /// Bytes received (receives, READ, ATOMIC); on UD the 40 bytes of the GRH area are included.
     pub byte_len: u32,
-    /// Immediate data that came with the message.
+    /// Immediate data of the message.
     pub imm: Option<ImmDt>,
-    /// The key that the peer's SEND with invalidate has invalidated.
+    /// R_Key that the peer's SEND with invalidate has invalidated.
     pub invalidated: Option<Rkey>,
-    /// The local QP.
+    /// QPN of the local QP.
     pub qpn: Qpn,
-    /// The sender's QP; UD receives only, else 0.
+    /// QPN of the sender; UD receives only, otherwise 0.
     pub src_qpn: Qpn,
-    /// The message lies behind a GRH area of 40 bytes, made of this header; UD receives only.
+    /// UD receives only: a GRH area of 40 bytes precedes the message and holds this header.
     pub grh: Option<Grh>,
-    /// The peer asked for a solicited event, or the status is an error.
+    /// The peer requested a solicited event, or the status is an error.
     pub solicited: bool,
-    /// Work requests that have left the queue up to this one, unsignaled and discarded ones as well,
-    /// modulo 2^32. Surroundings may count from elsewhere.
+    /// Number of work requests that have left the queue up to and including this one, modulo 2^32.
+    /// Unsignaled and discarded ones count too. The environment may count from another start.
     pub position: u32,
-    /// Where the surroundings keep the QP: they fill it in.
+    /// Index under which the environment keeps the QP; filled in by the environment.
     pub slot: u32,
-    /// When it was made, by the clock of the surroundings: they fill it in.
+    /// Time of the completion by the environment's clock; filled in by the environment.
     pub at: Instant,
 }
 
-/// The network header that a datagram came behind (IBA A17.4.5.1).
+/// IP version of the network header before a datagram (IBA A17.4.5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Grh {
-    /// IPv4, in the last 20 bytes of the area.
+    /// IPv4: the header is in the last 20 bytes of the GRH area.
     Ipv4,
-    /// IPv6.
+    /// IPv6: the header fills the GRH area.
     Ipv6,
 }
 
 impl Cqe {
-    /// A completion that says no more than what ended how.
+    /// A completion with only these fields set; the others are zero or empty.
     pub fn new(wr_id: u64, status: WcStatus, opcode: WcOpcode, qpn: Qpn) -> Cqe {
         Cqe {
             wr_id,

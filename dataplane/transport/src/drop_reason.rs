@@ -1,10 +1,10 @@
-//! Why a received frame went no further. The list stands once, here; it makes the enum, the
-//! counter's name and its text.
+//! Reasons for which a received frame is dropped. One list makes the enum, the counters' names and
+//! their texts.
 
 use uroce_wire::ParseError;
 
 crate::counted! {
-    /// The reason a received frame was dropped without an answer.
+    /// Reason for which a received frame was dropped without an answer.
     pub enum DropReason {
         Malformed "rx_malformed" "A length, version or field rule of some header is broken."
         ReservedOpCode "rx_reserved_opcode" "The BTH opcode is not defined."

@@ -1,7 +1,7 @@
-//! The surroundings of a QP: memory it may touch, the wire it sends on, where it reports.
+//! The environment of a QP: the memory it accesses, the wire it sends on, and where it reports.
 //!
-//! The core says *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
-//! engine's copies real memory into mbufs, the simulator's works on vectors.
+//! The core decides *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
+//! engine's environment copies real memory into mbufs, the simulator's works on vectors.
 
 use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Qpn, Rkey, Va};
 
@@ -11,58 +11,59 @@ use crate::gather::Gather;
 use crate::time::Instant;
 use crate::wqe::{BindMw, RecvWr, Sge};
 
-/// A protection domain's number. Keys of one domain are refused in another.
+/// Number of a protection domain. Keys of one domain are refused in another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pd(pub u32);
 
-/// Who touches memory: keys are of one protection domain, and type-2 windows of one QP.
+/// The QP for which memory is accessed: keys belong to one protection domain, type-2 windows to one
+/// QP.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Accessor {
-    /// The QP's protection domain.
+    /// Protection domain of the QP.
     pub pd: Pd,
-    /// The QP.
+    /// QPN of the QP.
     pub qpn: Qpn,
 }
 
-/// An address handle's number: the way of a UD packet, known to the surroundings.
+/// Number of an address handle: the environment maps it to the path of a UD packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ah(pub u32);
 
-/// The key that opens a memory region, and on whose behalf.
+/// A key to a memory region, local or remote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// The application's own: reading needs no right, writing needs `LOCAL_WRITE`.
+    /// A local key: reading needs no right, writing needs `LOCAL_WRITE`.
     Local(Lkey),
-    /// A peer's: every access needs the matching remote right.
+    /// A peer's key: every access needs the matching remote right.
     Remote(Rkey),
 }
 
-/// A range of registered memory under a key. `len` in bytes; a zero length touches nothing.
+/// A range of registered memory under a key. A range of length zero accesses nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// The key it is opened with.
+    /// Key of the region.
     pub key: Key,
-    /// First byte.
+    /// Address of the first byte.
     pub va: Va,
-    /// Bytes, 0 to 2^31.
+    /// Length in bytes, 0 to 2^31.
     pub len: u32,
 }
 
-/// What is to be done with a [`Region`].
+/// Kind of access to a [`Region`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Bytes leave memory.
+    /// Memory is read.
     Read,
-    /// Bytes enter memory.
+    /// Memory is written.
     Write,
     /// An eight-byte atomic read-modify-write.
     Atomic,
 }
 
-/// Why an [`Env`] refused memory.
+/// Reason for which an [`Env`] refused access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemoryFault {
-    /// No memory region has this key (any more).
+    /// No memory region has this key, or no longer.
     #[error("unknown or stale memory key")]
     UnknownKey,
     /// The region belongs to another protection domain.
@@ -74,40 +75,40 @@ pub enum MemoryFault {
     /// The range is not inside the region, or wraps past 2^64.
     #[error("address range outside of the memory region")]
     OutOfRange,
-    /// The region does not grant this access.
+    /// The region does not grant the access.
     #[error("access not granted by the memory region")]
     NotGranted,
-    /// The memory is registered, but some of it is not there any more.
+    /// The memory is registered, but some of its pages no longer exist.
     #[error("memory that is gone though it is registered")]
     Gone,
-    /// The memory window is bound already.
+    /// The memory window is already bound.
     #[error("memory window is bound already")]
     WindowBound,
-    /// What can be done with windows only was asked for another key.
+    /// The operation needs the key of a memory window of a certain type, and the key is another.
     #[error("key of no memory window of the right type")]
     NotAWindow,
 }
 
-/// An operation of an ATOMIC request, on one aligned 64-bit word in host byte order.
+/// An atomic operation on one aligned 64-bit word in host byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
-    /// Store `swap` if the word equals `compare`.
+    /// Stores `swap` if the word equals `compare`.
     CompareSwap {
-        /// Compared with the word.
+        /// Value that the word is compared with.
         compare: u64,
-        /// Stored on a match.
+        /// Value that is stored if they are equal.
         swap: u64,
     },
-    /// Add, wrapping at 2^64.
+    /// Adds to the word, wrapping at 2^64.
     FetchAdd {
-        /// The addend.
+        /// Value that is added.
         add: u64,
     },
 }
 
-/// Registered memory.
+/// Registered memory, as a QP accesses it.
 pub trait Memory {
-    /// Would `access` to the whole of `region` be granted? Changes nothing.
+    /// Checks whether `access` to the whole of `region` is granted. Changes nothing.
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
@@ -116,12 +117,12 @@ pub trait Memory {
     /// Copies `bytes` to the start of `region` (`bytes.len() == region.len`).
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then no byte was written, but for [`MemoryFault::Gone`], where some may
-    /// have been.
+    /// A [`MemoryFault`]; then no byte was written, except that after [`MemoryFault::Gone`] some
+    /// bytes may have been.
     fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault>;
 
-    /// Performs `op` on the eight bytes at `va`, which is 8-byte aligned, and returns the
-    /// word's former value.
+    /// Performs `op` on the eight bytes at `va`, which is 8-byte aligned, and returns their former
+    /// value.
     ///
     /// # Errors
     /// A [`MemoryFault`]; then the word is unchanged.
@@ -133,64 +134,64 @@ pub trait Memory {
         op: AtomicOp,
     ) -> Result<u64, MemoryFault>;
 
-    /// Binds a memory window to (a part of) a region, or unbinds it.
+    /// Binds a memory window to a part or all of a region, or unbinds it.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then the window is as it was.
+    /// A [`MemoryFault`]; then the window is unchanged.
     fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault>;
 
-    /// Takes a key's meaning away until its window is bound again.
+    /// Invalidates a memory window's key until the window is bound again.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then the key opens what it did.
+    /// A [`MemoryFault`]; then the key is still valid.
     fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault>;
 }
 
-/// Which way a packet goes.
+/// The path that a packet is sent on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Path<'a> {
-    /// The connection's: everything in front of BTH, made of [`crate::QpAttr::path`]. It leaves by
-    /// the QP's port.
+    /// The connection's path: everything before BTH, made from [`crate::QpAttr::path`]. The packet
+    /// leaves by the QP's port.
     Connected(&'a HeaderTemplate),
-    /// An address handle's.
+    /// The path of an address handle.
     Ah(Ah),
 }
 
-/// One packet to be sent: what stands in its headers, and where its payload is gathered from.
+/// A packet to be sent: its headers, and where its payload is gathered from.
 ///
-/// The sink adds everything in front of the BTH, the payload, the pad bytes that
-/// `bth.pad_count` announces, and the ICRC.
+/// The sink adds everything before the BTH, the payload, the pad that `bth.pad_count` states, and
+/// the ICRC.
 #[derive(Clone, Debug)]
 pub struct Outbound<'a> {
-    /// The way it goes.
+    /// Path that the packet is sent on.
     pub path: Path<'a>,
-    /// The base transport header, complete.
+    /// Base transport header, complete.
     pub bth: Bth,
-    /// The extension headers of `bth.opcode`'s row in the opcode table.
+    /// Extended headers; those in the row of `bth.opcode` in the opcode table are used.
     pub ext: ExtHeaders,
-    /// On whose behalf the payload is read.
+    /// QP for which the payload is read.
     pub by: Accessor,
-    /// The payload's pieces, in order.
+    /// Pieces of the payload, in order.
     pub payload: Gather<'a>,
 }
 
-/// Why a packet was not sent.
+/// Reason for which a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransmitError {
-    /// No room now; the core keeps the packet's place and asks again.
+    /// No room now; the core keeps the packet's place and tries again later.
     Full,
     /// The payload could not be read.
     Memory(MemoryFault),
-    /// There is no such address handle (any more), or it is of another protection domain.
+    /// The address handle does not exist, or no longer, or belongs to another protection domain.
     UnknownAh,
-    /// The address handle's way takes no packet before then; the core keeps the packet's place and
-    /// asks again.
+    /// The address handle's path takes no packet before this time; the core keeps the packet's
+    /// place and tries again later.
     Paced(Instant),
 }
 
-/// The way to the wire.
+/// Sends packets to the wire.
 pub trait PacketSink {
-    /// Builds and queues one packet. Gives the length of its frame in bytes, from the destination
+    /// Builds and queues one packet. Returns the length of its frame in bytes, from the destination
     /// MAC to the ICRC.
     ///
     /// # Errors
@@ -198,7 +199,7 @@ pub trait PacketSink {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError>;
 }
 
-/// Which queue of the QP a completion belongs to, and so which CQ.
+/// The work queue that a completion belongs to, which determines its CQ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Side {
     /// The send queue's CQ.
@@ -207,62 +208,66 @@ pub enum Side {
     Recv,
 }
 
-/// What happened to a QP and belongs to no work request. Names are the verbs' `IBV_EVENT_*`.
+/// Event of a QP that belongs to no work request. Names are those of the verbs' `IBV_EVENT_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum AsyncEvent {
-    /// The first packet has come to a QP in RTR.
+    /// The first packet has arrived at a QP in RTR.
     CommEst,
-    /// The send queue of an SQD QP is drained.
+    /// The send queue of a QP in SQD has drained.
     SqDrained,
-    /// The QP failed for a reason of its own.
+    /// The QP failed for a local reason.
     QpFatal,
-    /// The QP failed: the peer's request broke a rule.
+    /// The QP failed because the peer's request broke a rule.
     QpReqErr,
-    /// The QP failed: the peer's request named memory that is not granted.
+    /// The QP failed because the peer's request accessed memory that is not granted.
     QpAccessErr,
     /// The QP went to ERR and takes no more receives from its SRQ.
     LastWqeReached,
-    /// The QP has migrated: path, port, P_Key and ACK timeout are the alternate path's now.
+    /// The QP has migrated: path, port, P_Key and ACK timeout are now those of the alternate path.
     PathMig,
-    /// The peer asked to migrate to another path than the alternate one; the QP stays.
+    /// The peer requested migration to a path other than the alternate one; the QP has not
+    /// migrated.
     PathMigErr,
 }
 
-/// What a receive queue has for a message.
+/// Result of looking for a receive for a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// A receive that holds the message.
+    /// A receive with enough room.
     Receive,
-    /// The oldest receive holds less; it stays where it is.
+    /// The oldest receive has too little room and stays in its queue.
     TooSmall,
-    /// No receive.
+    /// No receive is queued.
     Nothing,
 }
 
-/// Receives that are not in the core: of an SRQ, or in the QP's own ring on their way.
+/// Receives outside the core: those of an SRQ, and those posted to the QP that have not reached it
+/// yet.
 pub trait SharedReceives {
-    /// Takes the oldest receive of the QP's SRQ and hands it to `place`, if it holds `room` bytes or
-    /// more.
+    /// Takes the oldest receive of the QP's SRQ and passes it to `place`, if it has room for at
+    /// least `room` bytes.
     fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found;
 
-    /// Receives posted to the QP's own queue that [`crate::Qp::post_recv`] has not seen yet.
+    /// Number of receives posted to the QP's own queue that [`crate::Qp::post_recv`] has not been
+    /// given yet.
     fn receives_waiting(&self) -> u32;
 }
 
-/// Where a QP reports.
+/// Receives the reports of a QP.
 pub trait Output {
-    /// A work request ended. Called once per completion, in the order the application sees.
+    /// Reports that a work request ended. Called once per completion, in the order that the
+    /// application sees.
     fn complete(&mut self, side: Side, cqe: Cqe);
 
-    /// Something worth counting happened once.
+    /// Counts one event.
     fn count(&mut self, counter: Counter);
 
-    /// Something happened that the application is to be told of.
+    /// Reports an asynchronous event to the application.
     fn event(&mut self, event: AsyncEvent);
 }
 
-/// All of a QP's surroundings in one value.
+/// A QP's whole environment: memory, wire, reports and outside receives.
 pub trait Env: Memory + PacketSink + Output + SharedReceives {}
 
 impl<T: Memory + PacketSink + Output + SharedReceives> Env for T {}

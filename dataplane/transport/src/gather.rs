@@ -1,4 +1,4 @@
-//! Where a packet's payload lies: a slice of a scatter/gather list, a range under an R_Key, or
+//! The source of a packet's payload: a slice of a scatter/gather list, a range under an R_Key, or
 //! inline data.
 
 use crate::env::{Key, Region};
@@ -9,12 +9,12 @@ use crate::wqe::Sge;
 pub enum Piece<'a> {
     /// Registered memory, to be read when the packet is built.
     Region(Region),
-    /// Inline data.
+    /// Inline data of the work request.
     Bytes(&'a [u8]),
 }
 
 impl Piece<'_> {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         match self {
             Piece::Region(region) => region.len,
@@ -22,13 +22,13 @@ impl Piece<'_> {
         }
     }
 
-    /// No bytes at all.
+    /// Whether the piece has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The pieces of one packet's payload, in order. Iterating does not consume the packet: clone.
+/// The pieces of one packet's payload, in order. An iterator; clone it to iterate more than once.
 #[derive(Clone, Debug)]
 pub struct Gather<'a>(Source<'a>);
 
@@ -39,8 +39,8 @@ enum Source<'a> {
     Sges(Sges<'a>),
 }
 
-/// The regions of a scatter/gather list: a walk over `remaining` bytes, beginning `skip` bytes into
-/// its first element.
+/// The regions of `remaining` bytes of a scatter/gather list, beginning `skip` bytes into its first
+/// element.
 #[derive(Clone, Debug)]
 pub(crate) struct Sges<'a> {
     list: &'a [Sge],
@@ -49,26 +49,27 @@ pub(crate) struct Sges<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// No payload.
+    /// An empty payload.
     pub const EMPTY: Gather<'static> = Gather(Source::Region(None));
 
-    /// One region.
+    /// A payload that is one region.
     pub fn region(region: Region) -> Gather<'static> {
         Gather(Source::Region((region.len > 0).then_some(region)))
     }
 
-    /// Inline data.
+    /// A payload of inline data.
     pub(crate) fn bytes(bytes: &'a [u8]) -> Gather<'a> {
         Gather(Source::Bytes(bytes))
     }
 
-    /// `len` bytes of a scatter/gather list from byte `offset` on, which the list has.
+    /// A payload of `len` bytes of a scatter/gather list from byte `offset` on; the list must have
+    /// them.
     #[inline]
     pub(crate) fn sges(list: &'a [Sge], offset: u32, len: u32) -> Gather<'a> {
         Gather(Source::Sges(Sges::new(list, offset, len)))
     }
 
-    /// Bytes of all pieces together.
+    /// Length of all pieces together, in bytes.
     pub fn len(&self) -> u32 {
         match &self.0 {
             Source::Region(region) => region.map_or(0, |region| region.len),
@@ -77,7 +78,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// No bytes at all.
+    /// Whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -100,7 +101,7 @@ impl<'a> Iterator for Gather<'a> {
 }
 
 impl<'a> Sges<'a> {
-    /// As [`Gather::sges`].
+    /// `len` bytes of a scatter/gather list from byte `offset` on; the list must have them.
     #[inline]
     pub(crate) fn new(mut list: &'a [Sge], offset: u32, len: u32) -> Sges<'a> {
         let mut skip = offset;
@@ -115,7 +116,7 @@ impl<'a> Sges<'a> {
     }
 }
 
-//= check F14 — element by element, empty ones passed over, each byte once
+//= check F14 — element by element, empty elements skipped, each byte once
 impl Iterator for Sges<'_> {
     type Item = Region;
 

@@ -1,7 +1,9 @@
-//! The message that request packets are in the middle of: what RC and UC check and do alike.
+//! The message that request packets are currently part of: checks and work that RC and UC share.
 //!
-//! A check says yes or no; what a no means is the service's: a NAK with RC, a message dropped with
-//! UC.
+//! Read first: IBA 9.7.4 (validation of inbound requests), 9.8 (unreliable services).
+//!
+//! A check only gives a verdict. The service decides the consequence of a failed check: RC sends a
+//! NAK, UC drops the message.
 
 use uroce_wire::{OpInfo, Operation, Packet, PathMtu, Rkey, Va};
 
@@ -13,27 +15,27 @@ use crate::wqe::MAX_MESSAGE_LEN;
 pub(crate) enum Message {
     #[default]
     None,
-    /// A SEND into the oldest receive WQE.
+    /// A SEND into the oldest receive WQE, with the bytes received so far.
     Send { received: u32 },
-    /// A WRITE: where the next byte goes, and how many are still to come.
+    /// A WRITE: address of the next byte, and the number of bytes still to come.
     Write { va: Va, rkey: Rkey, total: u32, left: u32 },
 }
 
 impl Message {
-    /// Do first, middle and last packets follow one another?
+    /// Whether a packet of this opcode may follow: checks the order of first, middle and last.
     #[inline]
     pub(crate) fn is_followed_by(&self, op: &OpInfo) -> bool {
         match self {
             //= check E1 — Middle or Last without First
             Message::None => op.position.is_first(),
             //= check E2 — a message begins before the last one ended
-            //= check E3 — a SEND goes on as a WRITE
+            //= check E3 — a SEND continues as a WRITE
             Message::Send { .. } => !op.position.is_first() && op.operation == Operation::Send,
             Message::Write { .. } => !op.position.is_first() && op.operation == Operation::Write,
         }
     }
 
-    /// Bytes of the SEND that have come.
+    /// Bytes of the SEND received so far.
     #[inline]
     pub(crate) fn received(&self) -> u32 {
         match self {
@@ -42,8 +44,9 @@ impl Message {
         }
     }
 
-    /// Does a WRITE bring exactly the bytes that its RETH announces, and not too many at all?
-    //= check E5 — a WRITE brings exactly the bytes its RETH announces
+    /// Whether the packet's payload agrees with the length in the WRITE's RETH, and that length is
+    /// allowed.
+    //= check E5 — a WRITE has exactly the number of bytes that its RETH states
     #[inline]
     pub(crate) fn fits_write(&self, packet: &Packet<'_>) -> bool {
         let len = packet.payload.len() as u32;
@@ -55,8 +58,8 @@ impl Message {
         left <= MAX_MESSAGE_LEN && (fits || seeded!(WriteLengthUnchecked))
     }
 
-    /// Executes a packet of a WRITE that has passed all checks. After the last one the message is
-    /// over: gives its length.
+    /// Executes a packet of a WRITE that has passed all checks. After the last packet the message
+    /// ends: returns its length.
     #[inline]
     pub(crate) fn write(
         &mut self,
@@ -83,14 +86,14 @@ impl Message {
     }
 }
 
-/// Does the payload's length suit the packet's place in its message?
-//= check E4 — First and Middle are full, Last is not empty, none is over the path MTU
+/// Whether the payload's length fits the packet's position in its message.
+//= check E4 — First and Middle are full, Last is not empty, none exceeds the path MTU
 #[inline]
 pub(crate) fn fits_position(packet: &Packet<'_>, path_mtu: PathMtu) -> bool {
     packet.op.payload.allows(packet.payload.len(), path_mtu)
 }
 
-/// Does the packet need a receive WQE?
+/// Whether the packet needs a receive WQE.
 #[inline]
 pub(crate) fn needs_receive(packet: &Packet<'_>) -> bool {
     match packet.op.operation {
@@ -100,7 +103,7 @@ pub(crate) fn needs_receive(packet: &Packet<'_>) -> bool {
     }
 }
 
-/// What the QP must allow for the operation; `None`: there is no such operation.
+/// Access that the QP must allow for the operation; `None` if there is no such request.
 #[inline]
 pub(crate) fn access_needed(operation: Operation) -> Option<AccessFlags> {
     Some(match operation {
@@ -112,8 +115,8 @@ pub(crate) fn access_needed(operation: Operation) -> Option<AccessFlags> {
     })
 }
 
-/// Does the R_Key open the whole range?
-//= check C16 — no bytes, no R_Key check
+/// Checks that the R_Key grants `access` to the whole range.
+//= check C16 — without bytes the R_Key is not checked
 #[inline]
 pub(crate) fn check_range(
     rkey: Rkey,

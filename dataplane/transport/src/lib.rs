@@ -1,4 +1,6 @@
-//! InfiniBand's transport as a pure function of (state, input, now).
+//! InfiniBand's transport layer as a pure function of (state, input, now).
+//!
+//! Read first: IBA 9 (transport layer) and 10 (queue pairs); Annex A17 for what RoCEv2 changes.
 //!
 //! ```text
 //!   post_send ──> [SQ] ── requester ──> request packets ──> peer's responder
@@ -8,18 +10,20 @@
 //!   post_recv ──> [RQ] ── responder <── request packets <── peer's requester
 //! ```
 //!
-//! This is RC, the reliable connection; UC and UD lack the way back. What the services share stands
-//! once: `send_queue`, `segment` (messages to packets), `inbound` (packets to messages),
+//! The drawing shows RC, the reliable connection; UC and UD have no responses. What the services
+//! share is in `send_queue`, `segment` (messages to packets), `inbound` (packets to messages) and
 //! `recv_queue`.
 //!
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
-//! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]; its outputs are
-//! [`Qp::poll_transmit`], which is to be called after each input, the [`Output`] of the
-//! surroundings, and [`Qp::next_timeout`]. Time is an argument. Memory and packets are touched
-//! through [`Env`] only, which the engine and the simulator each implement.
+//! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]. Its outputs are [`Qp::poll_transmit`],
+//! which must be called after each input, the [`Output`] of the environment, and
+//! [`Qp::next_timeout`]. Time is an argument. Memory and packets are accessed only through [`Env`],
+//! which the engine and the simulator implement.
 //!
-//! What holds: no clock, no pointer, no I/O, no allocation after [`Qp::new`]; a peer's fault is
-//! a NAK or a [`DropReason`], a user's fault is an error that changes nothing.
+//! Invariants
+//! - No clock, no pointer, no I/O, and no allocation after [`Qp::new`].
+//! - A fault of the peer leads to a NAK or a [`DropReason`]; a fault of the user leads to an error
+//!   that changes nothing.
 //!
 //! Not here: addresses and ICRC ([`uroce_wire`]), key tables, queues towards the application,
 //! timers (the engine's), connection management.

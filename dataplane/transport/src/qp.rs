@@ -1,10 +1,13 @@
-//! The queue pair: attributes, state, and what changes them.
+//! The queue pair: attributes, state, and the operations that change them.
 //!
-//! What holds: a QP in ERR has flushed everything and sends nothing; one in SQE has an empty send
-//! queue.
+//! Read first: IBA 10 (queue pairs and their states) and 11 (Modify QP).
 //!
-//! Not here: what the roles do ([`crate::rc`], [`crate::uc`], [`crate::ud`]), the transition table
-//! ([`state`]).
+//! Invariants
+//! - A QP in ERR has flushed all work requests and sends nothing; one in SQE has an empty send
+//!   queue.
+//!
+//! Not here: the work of the roles ([`crate::rc`], [`crate::uc`], [`crate::ud`]), the transition
+//! table ([`state`]).
 
 pub(crate) mod migration;
 mod pace;
@@ -28,15 +31,15 @@ pub use resize::WorkQueues;
 use service::Service;
 use state::{ModifyError, QpState};
 
-/// What a QP is created with.
+/// Parameters of a QP's creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInit {
     /// Transport service.
     pub qp_type: QpType,
-    /// How large its queues are.
+    /// Capacities of its queues.
     pub caps: QpCaps,
-    /// The protection domain of the shared receive queue that receives come from
-    /// ([`crate::SharedReceives::take_receive`]), if there is one. It may be another than the QP's.
+    /// Protection domain of the shared receive queue that receives come from
+    /// ([`crate::SharedReceives::take_receive`]), if there is one. It may differ from the QP's.
     pub srq: Option<Pd>,
 }
 
@@ -44,20 +47,20 @@ pub struct QpInit {
 #[derive(Debug)]
 pub struct Qp {
     by: Accessor,
-    /// The protection domain of the receives.
+    /// Protection domain of the receives.
     recv_pd: Pd,
     attr: Attributes,
     service: Service,
     pace: Pace,
     migration: Migration,
-    /// The peer has been heard of since RTR.
+    /// A packet has arrived from the peer since RTR.
     has_comm: bool,
-    /// An event is to tell that the send queue is drained.
+    /// An event must report when the send queue has drained.
     owes_drained: bool,
 }
 
 impl Qp {
-    /// A QP in RESET. All the memory it will ever need is taken here.
+    /// Creates a QP in RESET. Allocates all memory that the QP will ever need.
     pub fn new(qpn: Qpn, pd: Pd, init: &QpInit) -> Qp {
         let QpInit { qp_type, caps, srq } = init;
         Qp {
@@ -72,67 +75,70 @@ impl Qp {
         }
     }
 
-    /// The QP's transport service.
+    /// Transport service of the QP.
     pub fn qp_type(&self) -> QpType {
         self.service.qp_type()
     }
 
-    /// The QP's number.
+    /// Number of the QP.
     pub fn qpn(&self) -> Qpn {
         self.by.qpn
     }
 
-    /// The QP's protection domain.
+    /// Protection domain of the QP.
     pub fn pd(&self) -> Pd {
         self.by.pd
     }
 
-    /// Where the QP stands.
+    /// State of the QP.
     pub fn state(&self) -> QpState {
         self.attr.state
     }
 
-    /// All attributes, as set last.
+    /// All attributes, as last set.
     pub fn attr(&self) -> QpAttr {
         self.attr.query()
     }
 
-    /// Has every message that was begun been completed? In SQD: is the send queue drained?
+    /// Whether all messages that were begun are completed. In SQD: whether the send queue has
+    /// drained.
     pub fn is_drained(&self) -> bool {
         self.service.is_quiet()
     }
 
-    /// Send work requests in the queue, completed ones not counted.
+    /// Number of send work requests in the queue that are not completed.
     #[inline]
     pub fn send_wrs(&self) -> u32 {
         self.service.send_depth()
     }
 
-    /// What posting the next `count` send work requests will write, as far as it lies in one piece:
-    /// for who wants it to be in a cache by then.
+    /// The memory that posting the next `count` send work requests will write, as far as it is
+    /// contiguous. For a caller that prefetches it.
     #[inline]
     pub fn next_send_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
         self.service.sq().next_slots(count)
     }
 
-    /// The same of receive work requests.
+    /// The memory that posting the next `count` receive work requests will write, as far as it is
+    /// contiguous. For a caller that prefetches it.
     #[inline]
     pub fn next_recv_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
         self.service.rq().next_slots(count)
     }
 
-    /// Receive work requests in the queue. With an SRQ: those taken from it and not completed.
+    /// Number of receive work requests in the queue. With an SRQ: those taken from it and not
+    /// completed.
     #[inline]
     pub fn recv_wrs(&self) -> u32 {
         self.service.rq().len()
     }
 
-    /// Modify QP: goes to another state, changes attributes, or both. A migration that the change
-    /// asks for begins `now`.
+    /// Modify QP: changes the state, attributes, or both. A migration that the change requests
+    /// begins at `now`.
     ///
     /// # Errors
-    /// A [`ModifyError`] says which rule of the transition table is broken; nothing changed.
-    //= check H10 — one step of the QP's owner: whoever asks, changes stand in one order
+    /// A [`ModifyError`] names the rule that the change breaks; nothing was changed.
+    //= check H10 — one step on the owner lcore: changes of several threads have one order
     pub fn modify(
         &mut self,
         now: Instant,
@@ -142,7 +148,7 @@ impl Qp {
         let from = self.attr.state;
         let to = state::check(self.qp_type(), from, self.attr.given(), change)?;
         self.check_migration(change, to)?;
-        //= check H6 — an SQD QP takes new attributes only once it is drained
+        //= check H6 — a QP in SQD takes new attributes only once it has drained
         if from == QpState::Sqd && to == QpState::Sqd && !self.is_drained() {
             return Err(ModifyError::Draining);
         }
@@ -170,7 +176,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Takes the QP to ERR for a reason outside of it, such as an overrun CQ.
+    /// Moves the QP to ERR for a reason outside of it, such as an overrun CQ.
     pub fn fail(&mut self, env: &mut impl Env) {
         if self.attr.state != QpState::Err {
             env.event(AsyncEvent::QpFatal);
@@ -180,10 +186,10 @@ impl Qp {
 
     /// Appends a send work request with its scatter/gather list.
     ///
-    /// In ERR and SQE it completes flushed at once.
+    /// In ERR and SQE the request completes flushed at once.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued.
+    /// A [`PostError`]; nothing was queued.
     #[inline]
     pub fn post_send(
         &mut self,
@@ -199,12 +205,12 @@ impl Qp {
         Ok(())
     }
 
-    /// Appends a send work request whose payload is `data`, copied here.
+    /// Appends a send work request with the payload `data`, which is copied.
     ///
-    /// In ERR and SQE it completes flushed at once.
+    /// In ERR and SQE the request completes flushed at once.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued.
+    /// A [`PostError`]; nothing was queued.
     #[inline]
     pub fn post_inline(
         &mut self,
@@ -222,10 +228,10 @@ impl Qp {
 
     /// Appends a receive work request with its scatter list.
     ///
-    /// In ERR it completes flushed at once.
+    /// In ERR the request completes flushed at once.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was queued.
+    /// A [`PostError`]; nothing was queued.
     #[inline]
     pub fn post_recv(
         &mut self,
@@ -243,15 +249,15 @@ impl Qp {
         Ok(())
     }
 
-    /// UD: the largest datagram, from now on. The path MTU of a connected QP is an attribute, that
-    /// of a UD QP its port's, which the surroundings know. Of no effect on RC and UC.
+    /// UD: sets the largest payload of a datagram. The path MTU of a connected QP is an attribute;
+    /// that of a UD QP is its port's, which the environment gives. No effect on RC and UC.
     pub fn set_port_mtu(&mut self, mtu: PathMtu) {
         if self.qp_type().is_datagram() {
             self.attr.path_mtu = mtu;
         }
     }
 
-    /// In SQE and ERR what is posted does not stay.
+    /// Flushes send work requests that were posted in SQE or ERR.
     //= check G3 — what is posted in ERR completes flushed, none is lost
     #[inline]
     fn flush_posted(&mut self, env: &mut impl Env) {
@@ -260,7 +266,7 @@ impl Qp {
         }
     }
 
-    /// The oldest send WQE failed: completes it with `status`, flushes the rest.
+    /// Handles the failure of the oldest send WQE: completes it with `status` and flushes the rest.
     #[cold]
     fn fail_send(&mut self, status: WcStatus, env: &mut impl Env) {
         if seeded!(FlushBeforeError) {
@@ -270,15 +276,15 @@ impl Qp {
         if self.qp_type() == QpType::Rc {
             return self.enter_error(env);
         }
-        //= check H8 — where nothing is owed to a peer the send queue alone fails
+        //= check H8 — with UC and UD only the send queue fails
         self.attr.state = QpState::Sqe;
         self.owes_drained = false;
         self.service.flush_sends(self.by.qpn, env);
     }
 
     //= check G1 — everything left completes flushed, in post order, one completion each
-    //= check G4 — at whatever step: nothing stays half done, nothing is sent from here on
-    //= check G7 — the QP takes no more from its SRQ, and says so once
+    //= check G4 — at any step: nothing stays half done, and nothing is sent from here on
+    //= check G7 — the QP takes no more from its SRQ, and reports that once
     #[cold]
     fn enter_error(&mut self, env: &mut impl Env) {
         let was_error = self.attr.state == QpState::Err;
@@ -291,7 +297,7 @@ impl Qp {
         }
     }
 
-    /// Tells that the send queue is drained, if that is to be told and it is.
+    /// Reports that the send queue has drained, if that was requested and is so.
     //= check H4 — once, after the last acknowledgement
     #[inline]
     fn tell_drained(&mut self, env: &mut impl Env) {
@@ -301,7 +307,7 @@ impl Qp {
         }
     }
 
-    //= check G5 — a QP taken to Reset keeps nothing of its former life
+    //= check G5 — a QP in Reset keeps nothing of its former connection
     fn reset(&mut self) {
         self.attr = Attributes::default();
         self.service.reset();
@@ -318,8 +324,8 @@ mod tests {
 
     #[test]
     fn an_idle_qp_is_small() {
-        // Beside it there are the READ and ATOMIC resources, and the rings as large as asked for.
-        // Both paths are in it: one as ready headers, which the surroundings need not keep.
+        // Not included: the READ and ATOMIC resources (added here), and the rings, which have the
+        // size asked for. Both paths are included, one of them as ready headers.
         let resources = usize::from(crate::MAX_RD_ATOMIC) * 20;
         let size = size_of::<Qp>() + resources;
         assert!(size <= 824, "{size} bytes");

@@ -1,6 +1,7 @@
-//! The work queues inside a QP: WQEs in a ring, their scatter/gather elements beside it.
+//! The work queues inside a QP: a ring of WQEs, and an array of their scatter/gather elements.
 //!
-//! What holds: the elements of a WQE lie in one piece, at a place that its slot determines.
+//! Invariants
+//! - The elements of a WQE are contiguous, at a place that its slot determines.
 
 use crate::env::{Access, Accessor, Key, Memory, MemoryFault, Region};
 use crate::gather::Sges;
@@ -11,18 +12,18 @@ use uroce_wire::{Lkey, Va};
 /// Most inline data of a send work request, in bytes.
 pub const MAX_INLINE_DATA: u32 = 1024;
 
-/// How large a QP's queues are; fixed at creation.
+/// Capacities of a QP's queues, fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpCaps {
-    /// Send work requests outstanding at once, 1 to 2^16.
+    /// Number of send work requests outstanding at once, 1 to 2^16.
     pub max_send_wr: u32,
-    /// Receive work requests outstanding at once, 0 to 2^16.
+    /// Number of receive work requests outstanding at once, 0 to 2^16.
     pub max_recv_wr: u32,
-    /// Scatter/gather elements of one send work request, 1 to 32.
+    /// Number of scatter/gather elements of one send work request, 1 to 32.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of one receive work request, 1 to 32.
+    /// Number of scatter/gather elements of one receive work request, 1 to 32.
     pub max_recv_sge: u32,
-    /// Bytes of one send work request's inline data, 0 to 1024.
+    /// Inline data of one send work request, in bytes, 0 to 1024.
     pub max_inline_data: u32,
 }
 
@@ -30,25 +31,25 @@ pub struct QpCaps {
 #[derive(Debug)]
 pub(crate) struct WorkQueue<W> {
     pub(crate) wqes: Ring<W>,
-    /// `max_sge` for each slot of the ring.
+    /// `max_sge` elements for each slot of the ring.
     sges: Box<[Sge]>,
     depth: u32,
     max_sge: u8,
-    /// WQEs come from elsewhere, one at a time.
+    /// The WQEs come from an SRQ, one at a time.
     pub(crate) is_shared: bool,
 }
 
 impl<W: Copy> WorkQueue<W> {
-    /// Room for `depth` WQEs of `max_sge` elements each.
+    /// Creates a queue with room for `depth` WQEs of `max_sge` elements each.
     pub(crate) fn new(depth: u32, max_sge: u32) -> WorkQueue<W> {
         const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
         let wqes = Ring::new(depth);
         let sges = vec![NONE; wqes.slots() * max_sge as usize].into_boxed_slice();
-        // At most 32.
+        // The cast is exact: `max_sge` is at most 32.
         WorkQueue { wqes, sges, depth, max_sge: max_sge as u8, is_shared: false }
     }
 
-    /// May a work request with these elements be pushed? Returns its length in bytes.
+    /// Checks that a work request with these elements may be pushed. Returns its length in bytes.
     pub(crate) fn check(&self, sges: &[Sge]) -> Result<u32, PostError> {
         if sges.len() > usize::from(self.max_sge) {
             return Err(PostError::TooManySges);
@@ -65,7 +66,7 @@ impl<W: Copy> WorkQueue<W> {
         if self.wqes.len() >= self.depth { Err(PostError::QueueFull) } else { Ok(()) }
     }
 
-    /// Appends a WQE with its elements. [`check`](WorkQueue::check) has passed.
+    /// Appends a WQE with its elements, for which [`check`](WorkQueue::check) has passed.
     #[inline]
     pub(crate) fn push(&mut self, wqe: W, sges: &[Sge]) {
         let at = self.wqes.push(wqe);
@@ -73,7 +74,7 @@ impl<W: Copy> WorkQueue<W> {
         self.sges[first..][..sges.len()].copy_from_slice(sges);
     }
 
-    /// Where the next `count` WQEs and their elements will be, as far as they lie in one piece.
+    /// The places of the next `count` WQEs and of their elements, as far as they are contiguous.
     #[inline]
     pub(crate) fn next_slots(&self, count: usize) -> (&[Option<W>], &[Sge]) {
         let wqes = self.wqes.next_slots(count);
@@ -82,7 +83,7 @@ impl<W: Copy> WorkQueue<W> {
         (wqes, &self.sges[first * max_sge..][..len * max_sge])
     }
 
-    /// The first `count` elements of the WQE at a position.
+    /// The first `count` elements of the WQE at position `at`.
     #[inline]
     pub(crate) fn sges(&self, at: u32, count: u8) -> &[Sge] {
         let first = self.wqes.slot(at) * usize::from(self.max_sge);
@@ -90,7 +91,7 @@ impl<W: Copy> WorkQueue<W> {
     }
 }
 
-/// Writes `data` to a scatter list, from byte `offset` of the list on.
+/// Writes `data` to the memory of a scatter list, from byte `offset` of the list on.
 pub(crate) fn scatter(
     sges: &[Sge],
     offset: u32,
@@ -107,7 +108,7 @@ pub(crate) fn scatter(
     Ok(())
 }
 
-/// Checks `access` to every element of a list.
+/// Checks `access` to the memory of every element of a list.
 pub(crate) fn check_sges(
     sges: &[Sge],
     by: Accessor,

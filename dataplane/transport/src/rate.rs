@@ -1,13 +1,13 @@
-//! Rates of paths, as the verbs' `IBV_RATE_*` name them.
+//! Rates of paths, with the codes of the verbs' `IBV_RATE_*`.
 
-/// The static rate of a path: a code of the verbs, [`StaticRate::MAX`] unless a limit is wanted.
+/// Static rate of a path: a code of the verbs. [`StaticRate::MAX`] means no limit.
 ///
-/// What a code means here is the rate in its name. Some of them stand for a link's signalling rate
-/// on InfiniBand, some percent higher; Ethernet's rates are those of its data.
+/// A code stands for the rate in its name. On InfiniBand some codes mean a link's signalling rate,
+/// which is some percent higher; Ethernet's rates are data rates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StaticRate(u8);
 
-/// Codes with their rates in Mb/s.
+/// All codes with a limit, and their rates in Mb/s.
 const RATES: [(u8, u32); 23] = [
     (2, 2_500),
     (3, 10_000),
@@ -38,35 +38,35 @@ impl StaticRate {
     /// No limit: `IBV_RATE_MAX`.
     pub const MAX: StaticRate = StaticRate(0);
 
-    /// The rate of a code; `None` if the verbs have no such code.
+    /// The rate of a code, 0 to 24; `None` if the verbs have no such code.
     pub fn from_code(code: u8) -> Option<StaticRate> {
         let is_known = code == 0 || RATES.iter().any(|(known, _)| *known == code);
         is_known.then_some(StaticRate(code))
     }
 
-    /// The rate of so many megabits a second; `None` if the verbs have no code for it.
+    /// The rate of `mbps` Mb/s; `None` if the verbs have no code for it.
     pub fn from_mbps(mbps: u32) -> Option<StaticRate> {
         RATES.iter().find(|(_, known)| *known == mbps).map(|(code, _)| StaticRate(*code))
     }
 
-    /// Its code, 0 to 24.
+    /// The code of the rate, 0 to 24.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// Megabits a second; `None`: no limit.
+    /// The rate in Mb/s; `None` if there is no limit.
     pub fn mbps(self) -> Option<u32> {
         RATES.iter().find(|(code, _)| *code == self.0).map(|(_, mbps)| *mbps)
     }
 
-    /// All of them, that without limit first.
+    /// All rates, [`StaticRate::MAX`] first.
     pub fn all() -> impl Iterator<Item = StaticRate> {
         [0].into_iter().chain(RATES.iter().map(|(code, _)| *code)).map(StaticRate)
     }
 }
 
 impl core::fmt::Display for StaticRate {
-    /// As `25 Gb/s`, or `max`.
+    /// Prints `25 Gb/s`, or `max`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.mbps() {
             None => f.write_str("max"),
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_codes_are_those_of_the_verbs() {
-        // From verbs.h: 1 was never given.
+        // In verbs.h, code 1 is not assigned.
         let codes: Vec<u8> =
             (0..=u8::MAX).filter(|code| StaticRate::from_code(*code).is_some()).collect();
         let expected: Vec<u8> = (0..=24).filter(|code| *code != 1).collect();
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn each_rate_is_a_multiple_of_its_generation_and_width() {
-        // Mb/s of one lane in the order of the generations; links have 1, 2, 4, 8 or 12 lanes.
+        // Mb/s of one lane, by generation; links have 1, 2, 4, 8 or 12 lanes.
         let lanes = [2_500, 5_000, 10_000, 14_000, 25_000, 50_000, 100_000];
         for mbps in StaticRate::all().filter_map(StaticRate::mbps) {
             let is_link =

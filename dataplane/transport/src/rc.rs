@@ -1,7 +1,10 @@
-//! The reliable connected service: requester, completer, responder.
+//! The reliable connected service (RC): requester, completer, responder.
 //!
-//! Requester and completer are two halves of one role's state, the send queue in flight: the one
-//! moves its front forward, the other its back. The responder stands alone.
+//! Read first: IBA 9.7.
+//!
+//! Requester and completer share the state of the send queue in flight: the requester advances the
+//! end at which packets are sent, the completer the end at which they are acknowledged. The
+//! responder is independent of both.
 
 mod completer;
 mod requester;
@@ -12,7 +15,7 @@ mod retry;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
-/// Both roles of a QP.
+/// The roles of an RC QP.
 #[derive(Debug)]
 pub(crate) struct Rc {
     pub(crate) requester: Requester,

@@ -1,7 +1,9 @@
-//! The receive queue: what all responders do with receive WQEs.
+//! The receive queue: handling of receive WQEs that all responders share.
 //!
-//! What holds: a message fills the oldest WQE; WQEs complete in order. With an SRQ there is at most
-//! one WQE here, taken from it when a message needed one, and it completes on this QP.
+//! Invariants
+//! - A message fills the oldest WQE; WQEs complete in order.
+//! - With an SRQ the queue holds at most one WQE, which was taken from the SRQ when a message
+//!   needed it, and which completes on this QP.
 
 use uroce_wire::{Qpn, Syndrome};
 
@@ -14,7 +16,7 @@ use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     work: WorkQueue<RecvWqe>,
-    /// WQEs that have left, modulo 2^32.
+    /// Number of WQEs that have left the queue, modulo 2^32.
     left: u32,
 }
 
@@ -34,7 +36,7 @@ impl RecvQueue {
         self.work.wqes.len()
     }
 
-    /// Where the next `count` WQEs will be, and their scatter lists.
+    /// The places of the next `count` WQEs, and of their scatter lists.
     #[inline]
     pub(crate) fn next_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
         self.work.next_slots(count)
@@ -49,15 +51,15 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Is there a WQE for a message? One may come from the SRQ for it.
+    /// Whether there is a WQE for a message. With an SRQ, takes one from it if needed.
     #[inline]
     pub(crate) fn ensure(&mut self, env: &mut impl Env) -> bool {
         !self.work.wqes.is_empty()
             || self.work.is_shared && self.take_shared(0, env) == Found::Receive
     }
 
-    /// Does the oldest WQE hold a message of `len` bytes? One may come from the SRQ for it; one that
-    /// is too small stays there, for any QP.
+    /// Whether the oldest WQE has room for a message of `len` bytes. With an SRQ, takes one from it
+    /// if needed; one that is too small stays in the SRQ.
     pub(crate) fn ensure_room(&mut self, len: u32, env: &mut impl Env) -> Found {
         match self.work.wqes.front() {
             Some(wqe) if wqe.len >= len => Found::Receive,
@@ -70,20 +72,20 @@ impl RecvQueue {
     fn take_shared(&mut self, room: u32, receives: &mut impl SharedReceives) -> Found {
         let work = &mut self.work;
         receives.take_receive(room, |wr, sges| {
-            // An SRQ checks its posts by the same rules, and its lists are no longer than ours.
+            // An SRQ checks posts by the same rules, and its lists are no longer than this queue's.
             let len = sges.iter().map(|sge| sge.len).sum();
             work.push(RecvWqe { wr_id: wr.wr_id, len, num_sge: sges.len() as u8 }, sges);
         })
     }
 
-    /// Bytes that the oldest WQE holds.
+    /// Length of the oldest WQE in bytes; 0 if there is none.
     pub(crate) fn front_len(&self) -> u32 {
         self.work.wqes.front().map_or(0, |wqe| wqe.len)
     }
 
-    /// An acknowledgement with the credits that are to be granted now. A message in progress counts
-    /// as not received yet, and so does its WQE.
-    //= check A19 — a QP with an SRQ has none to grant: other QPs may take what is there
+    /// An acknowledgement with the current number of credits. A message in progress counts as not
+    /// received yet, so its WQE is included.
+    //= check A19 — a QP with an SRQ grants no credits: other QPs may take its receives
     #[inline]
     pub(crate) fn ack(&self, receives: &impl SharedReceives) -> Syndrome {
         if self.work.is_shared {
@@ -106,7 +108,7 @@ impl RecvQueue {
         scatter(sges, offset, data, by, memory)
     }
 
-    /// Completes the oldest WQE with a message; its number is filled in here.
+    /// Completes the oldest WQE with `cqe`; `wr_id` and `position` are filled in here.
     pub(crate) fn complete_front(&mut self, mut cqe: Cqe, out: &mut impl Output) {
         let Some(wqe) = self.work.wqes.pop() else { return };
         self.left = self.left.wrapping_add(1);
@@ -127,7 +129,7 @@ impl RecvQueue {
         out.complete(Side::Recv, Cqe { position: self.left, ..cqe });
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         while !self.work.wqes.is_empty() {
             self.fail_front(qpn, WcStatus::WrFlushErr, out);

@@ -1,12 +1,12 @@
-//! A ring of fixed size whose elements keep their position until they are popped.
+//! A ring of fixed size. Elements keep their position until they are popped.
 
 use core::ops::{Index, IndexMut};
 
-/// A FIFO with as many slots as the next power of two of what was asked for at creation. Who needs
-/// a sharper limit keeps it.
+/// A FIFO with a power of two of slots, at least as many as asked for. A user that needs an exact
+/// limit checks it itself.
 ///
-/// Positions count up from 0 and wrap at 2^32; an element is reached by its position as long as
-/// it is in the ring.
+/// Positions count up from 0 and wrap at 2^32. An element can be accessed by its position while it
+/// is in the ring.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     slots: Box<[Option<T>]>,
@@ -15,24 +15,24 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T: Copy> Ring<T> {
-    /// A ring for `capacity` elements, at most 2^31. All memory is taken here.
+    /// Creates a ring for `capacity` elements, at most 2^31. Allocates all of its memory.
     pub(crate) fn new(capacity: u32) -> Ring<T> {
         let slots = vec![None; capacity.next_power_of_two() as usize].into_boxed_slice();
         Ring { slots, head: 0, tail: 0 }
     }
 
-    /// The next element of an empty ring gets this position.
+    /// Sets the position of the next element of an empty ring.
     pub(crate) fn begin_at(&mut self, position: u32) {
         debug_assert!(self.is_empty(), "elements keep their positions");
         (self.head, self.tail) = (position, position);
     }
 
-    /// Position of the oldest element (or of the next, if there is none).
+    /// Position of the oldest element, or of the next one if the ring is empty.
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
 
-    /// Position the next pushed element gets.
+    /// Position that the next pushed element gets.
     pub(crate) fn tail(&self) -> u32 {
         self.tail
     }
@@ -45,18 +45,18 @@ impl<T: Copy> Ring<T> {
         self.head == self.tail
     }
 
-    /// Slots, of which a position has one.
+    /// Number of slots, a power of two.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The slots that the next `count` elements will have, as far as they lie in one piece.
+    /// The slots that the next `count` elements will have, as far as they are contiguous.
     pub(crate) fn next_slots(&self, count: usize) -> &[Option<T>] {
         let slots = &self.slots[self.slot(self.tail)..];
         &slots[..count.min(slots.len())]
     }
 
-    /// Appends and returns the position. The caller has seen that there is room.
+    /// Appends an element and returns its position. Panics if the ring is full.
     pub(crate) fn push(&mut self, value: T) -> u32 {
         assert!((self.len() as usize) < self.slots.len(), "push to a full ring");
         let at = self.tail;
@@ -66,7 +66,7 @@ impl<T: Copy> Ring<T> {
         at
     }
 
-    /// Removes the oldest element, which can be looked at until the next push.
+    /// Removes the oldest element; the reference is valid until the next push.
     pub(crate) fn pop(&mut self) -> Option<&T> {
         if self.is_empty() {
             return None;
@@ -81,7 +81,7 @@ impl<T: Copy> Ring<T> {
         self.head = self.tail;
     }
 
-    /// The element at a position, if it is in the ring.
+    /// The element at position `at`, if it is in the ring.
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         if at.wrapping_sub(self.head) >= self.len() {
             return None;
@@ -94,7 +94,7 @@ impl<T: Copy> Ring<T> {
         self.get(self.head)
     }
 
-    /// The slot of a position, below [`slots`](Ring::slots).
+    /// The slot of position `at`, below [`slots`](Ring::slots).
     pub(crate) fn slot(&self, at: u32) -> usize {
         at as usize & (self.slots.len() - 1)
     }
@@ -103,7 +103,7 @@ impl<T: Copy> Ring<T> {
 impl<T: Copy> Index<u32> for Ring<T> {
     type Output = T;
 
-    /// Panics if the position is not in the ring: the core only keeps positions of live elements.
+    /// Panics if the position is not in the ring: the core stores positions of live elements only.
     fn index(&self, at: u32) -> &T {
         self.get(at).expect("position in the ring")
     }

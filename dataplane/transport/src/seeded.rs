@@ -1,10 +1,9 @@
-//! Bugs that can be put back, to show that the simulator finds them. With the feature
-//! `seeded-bugs` one of them is planted at run time, for the thread that asks for it; without it
-//! nothing of this is compiled.
+//! Planted bugs: each can be put back, to show that the simulator finds it. With the feature
+//! `seeded-bugs`, a thread can plant one at run time. Without the feature none of this is compiled.
 //!
-//! In the protocol's code each stands in one line, as a condition `seeded!(Name)`.
+//! In the protocol's code each bug is a condition `seeded!(Name)` on one line.
 
-/// Is this bug planted?
+/// Whether this bug is planted.
 #[cfg(feature = "seeded-bugs")]
 macro_rules! seeded {
     ($bug:ident) => {
@@ -12,7 +11,7 @@ macro_rules! seeded {
     };
 }
 
-/// Is this bug planted? Never without the feature.
+/// Whether this bug is planted: never without the feature.
 #[cfg(not(feature = "seeded-bugs"))]
 macro_rules! seeded {
     ($bug:ident) => {
@@ -39,7 +38,7 @@ mod planting {
             }
 
             impl Bug {
-                /// All of them.
+                /// All bugs.
                 pub const ALL: &'static [Bug] = &[$(Bug::$bug,)*];
             }
         };
@@ -106,12 +105,12 @@ mod planting {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Plants a bug for this thread, or none, in the place of the one planted before.
+    /// Plants a bug for this thread in place of the one planted before; `None` plants none.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }
 
-    /// Is this bug planted for this thread?
+    /// Whether this bug is planted for this thread.
     pub(crate) fn is_planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }

@@ -1,4 +1,6 @@
-//! SEND and WRITE messages cut into packets, as RC and UC send them.
+//! Division of SEND and WRITE messages into packets, for RC and UC.
+//!
+//! Read first: IBA 9.2 (opcodes) and 9.7.2 (PSNs of a message).
 
 use uroce_wire::{ExtHeaders, Header, Ieth, OpCode, Operation, Position, Psn, Reth};
 
@@ -7,7 +9,7 @@ use crate::env::Outbound;
 use crate::send_queue::SendQueue;
 use crate::wqe::{SendOp, SendWqe};
 
-/// The packet with `psn` of the SEND or WRITE at a position of the queue. AckReq is not set.
+/// The packet with `psn` of the SEND or WRITE at position `at` of the queue. AckReq is not set.
 #[inline]
 pub(crate) fn data_packet<'a>(
     sq: &'a SendQueue,
@@ -32,14 +34,14 @@ pub(crate) fn data_packet<'a>(
     let (operation, extra, has_event) = describe(&wqe.op, wqe.len, &mut ext);
     let opcode = opcode_of(operation, position, extra.filter(|_| is_last));
     let mut bth = context.bth(opcode.expect("posts are of the service"), psn, len);
-    //= check E21 — only a message that completes something at the peer can raise an event there
+    //= check E21 — only a message that causes a completion at the peer can raise an event there
     bth.solicited = is_last && wqe.solicited && has_event;
     let payload = sq.payload(at, wqe, offset, len);
     Outbound { path: context.path(), bth, ext, by: context.by, payload }
 }
 
-/// Operation, header of the last packet, and whether it can raise a solicited event; the headers
-/// that the operation may need are filled in.
+/// The operation, the header of the last packet, and whether the message can raise a solicited
+/// event. Fills in the extended headers that the operation may need.
 #[inline]
 fn describe(op: &SendOp, len: u32, ext: &mut ExtHeaders) -> (Operation, Option<Header>, bool) {
     match *op {

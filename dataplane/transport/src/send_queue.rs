@@ -1,7 +1,8 @@
-//! The send queue: what all requesters do with send WQEs before and after they are packets.
+//! The send queue: handling of send WQEs that all requesters share, before and after their packets.
 //!
-//! What holds: WQEs complete in the order of their posting; an error completes even where no
-//! completion was asked for.
+//! Invariants
+//! - WQEs complete in the order of posting.
+//! - An error completes a WQE even if the WQE did not request a completion.
 //!
 //! Not here: PSNs and packets (the services'), [`crate::segment`].
 
@@ -19,9 +20,9 @@ use crate::wqe::{BindMw, PostError, SendOp, SendWqe, SendWr, Sge};
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     work: WorkQueue<SendWqe>,
-    /// `max_inline` bytes for each slot of the ring.
+    /// `max_inline` bytes of inline data for each slot of the ring.
     inline: Box<[u8]>,
-    /// WQEs that have left, modulo 2^32.
+    /// Number of WQEs that have left the queue, modulo 2^32.
     left: u32,
 }
 
@@ -33,7 +34,7 @@ impl SendQueue {
         SendQueue { work, inline, left: 0 }
     }
 
-    /// The next WQE of an empty queue gets this position.
+    /// Sets the position of the next WQE of an empty queue.
     pub(crate) fn begin_at(&mut self, position: u32) {
         self.work.wqes.begin_at(position);
     }
@@ -49,7 +50,7 @@ impl SendQueue {
         self.work.wqes.len()
     }
 
-    /// Where the next `count` WQEs will be, and their scatter/gather lists.
+    /// The places of the next `count` WQEs, and of their scatter/gather lists.
     #[inline]
     pub(crate) fn next_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
         self.work.next_slots(count)
@@ -65,13 +66,13 @@ impl SendQueue {
         self.work.wqes.get(at)
     }
 
-    /// The WQE at a position that is in the queue.
+    /// The WQE at position `at`, which must be in the queue.
     #[inline]
     pub(crate) fn at(&self, at: u32) -> &SendWqe {
         &self.work.wqes[at]
     }
 
-    /// The WQE at a position that is in the queue.
+    /// The WQE at position `at`, which must be in the queue.
     #[inline]
     pub(crate) fn at_mut(&mut self, at: u32) -> &mut SendWqe {
         &mut self.work.wqes[at]
@@ -92,7 +93,7 @@ impl SendQueue {
         let len = self.work.check(sges)?;
         wr.op.check(qp_type, sges.len(), u64::from(len))?;
         let psns = if wr.op.is_local() { 0 } else { packets(len, path_mtu.bytes()) };
-        // The queue's `max_sge` is at most 32.
+        // The cast is exact: the queue's `max_sge` is at most 32.
         let num_sge = sges.len() as u8;
         self.work.push(SendWqe { len, psns, num_sge, ..SendWqe::new(wr) }, sges);
         Ok(())
@@ -118,12 +119,12 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Where the inline data of the WQE at a position begins.
+    /// Offset in `inline` at which the data of the WQE at position `at` begins.
     fn inline_of(&self, at: u32) -> usize {
         self.work.wqes.slot(at) * self.max_inline()
     }
 
-    /// Bytes of inline data of one WQE. The ring's slots are a power of two.
+    /// Size of the inline data of one WQE in bytes. The number of slots is a power of two.
     #[inline]
     fn max_inline(&self) -> usize {
         self.inline.len() >> self.work.wqes.slots().trailing_zeros()
@@ -133,15 +134,15 @@ impl SendQueue {
     #[inline]
     pub(crate) fn payload(&self, at: u32, wqe: &SendWqe, offset: u32, len: u32) -> Gather<'_> {
         if wqe.is_inline {
-            //= check F13 — the bytes are those of the post, each time they are sent
+            //= check F13 — the bytes are those at the time of posting, each time they are sent
             let first = self.inline_of(at) + offset as usize;
             return Gather::bytes(&self.inline[first..][..len as usize]);
         }
         Gather::sges(self.work.sges(at, wqe.num_sge), offset, len)
     }
 
-    /// May the WQE's scatter/gather list be used for what it is to do? A message of one packet is
-    /// told when that is built, which looks at the same list.
+    /// Checks that the WQE's scatter/gather list grants the access that the operation needs. A
+    /// message of one packet is not checked here: building its packet checks the same list.
     //= check F12 — memory that is not granted is found before any packet is sent
     #[inline]
     pub(crate) fn check_memory(
@@ -163,7 +164,7 @@ impl SendQueue {
             .map_err(|_| WcStatus::LocProtErr)
     }
 
-    /// Writes response data to a WQE's scatter list from byte `offset` on.
+    /// Writes response data to the WQE's scatter list, from byte `offset` on.
     pub(crate) fn scatter(
         &self,
         at: u32,
@@ -177,8 +178,8 @@ impl SendQueue {
             .map_err(|_| WcStatus::LocProtErr)
     }
 
-    /// Completes the oldest WQE and removes it. Success is reported if it was asked for, an error
-    /// always.
+    /// Completes the oldest WQE and removes it. Reports success if the WQE requested it, and always
+    /// an error.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         let Some(wqe) = self.work.wqes.pop() else { return };
         self.left = self.left.wrapping_add(1);
@@ -187,7 +188,7 @@ impl SendQueue {
             WcStatus::WrFlushErr => out.count(Counter::ReqCqeFlushError),
             _ => out.count(Counter::ReqCqeError),
         }
-        //= check G1 — an error completes the WQE even if no completion was asked for
+        //= check G1 — an error completes the WQE even if no completion was requested
         let is_error = status != WcStatus::Success;
         if wqe.signaled || is_error && !seeded!(UnsignaledErrorLost) {
             let opcode = wc_opcode(&wqe.op);
@@ -198,7 +199,7 @@ impl SendQueue {
         }
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         while self.len() > 0 {
             self.complete_front(qpn, WcStatus::WrFlushErr, out);
@@ -206,7 +207,7 @@ impl SendQueue {
     }
 }
 
-/// Carries out an operation that needs no packet.
+/// Executes an operation that needs no packet.
 pub(crate) fn carry_out(op: &SendOp, by: Accessor, env: &mut impl Env) -> Result<(), MemoryFault> {
     match *op {
         SendOp::LocalInvalidate { rkey } => env.invalidate(by, rkey),

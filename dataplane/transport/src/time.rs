@@ -1,9 +1,9 @@
-//! Time as the core sees it: an argument, never a clock.
+//! Time as the core uses it: an argument of each call, never read from a clock.
 
 use core::ops::Add;
 use core::time::Duration;
 
-/// A point in time: nanoseconds since an origin that the caller chose and keeps.
+/// A point in time: nanoseconds since an origin that the caller chooses and keeps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(u64);
 
@@ -21,7 +21,7 @@ impl Instant {
         self.0
     }
 
-    /// The time passed since `earlier`; zero if `earlier` is later.
+    /// Time from `earlier` to this instant; zero if `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -30,7 +30,8 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Saturates at the end of time (584 years), so a far deadline never wraps to an early one.
+    /// Saturates at the end of time (584 years), so that a far deadline never wraps to an early
+    /// one.
     fn add(self, span: Duration) -> Instant {
         Instant(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }

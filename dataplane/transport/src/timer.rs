@@ -1,13 +1,16 @@
 //! The two coded intervals of a reliable QP: local ACK timeout and RNR NAK timer.
 //!
-//! Both are five-bit codes on the wire or in attributes. The tables are the specification's;
-//! the tests hold them against their formulas.
+//! Read first: IBA 9.7.5 (RNR NAK timer) and 9.7.6.1.3 (local ACK timeout).
+//!
+//! Both are five-bit codes, on the wire or in attributes. The tests compare the tables with their
+//! formulas.
 
 use core::time::Duration;
 
-/// The local ACK timeout of a code: 4.096 µs · 2^code; code 0 means no timeout at all.
+/// The local ACK timeout of a code: 4.096 µs · 2^code; `None` for code 0, which means no timeout.
 ///
-/// Codes above 31 cannot be set (see [`crate::ModifyError`]); only the low five bits count here.
+/// Only the low five bits of `code` are used. Codes above 31 cannot be set (see
+/// [`crate::ModifyError`]).
 //= check B2 — timeout code 0 never resends
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
     match code & 0x1f {
@@ -16,13 +19,14 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
     }
 }
 
-/// How long a requester waits after an RNR NAK with this timer code.
+/// Time that a requester waits after an RNR NAK with this timer code.
 //= check B6 — 32 codes, 0.01 ms to 491.52 ms, and code 0 the longest
 pub const fn rnr_timeout(code: u8) -> Duration {
     Duration::from_micros(10 * RNR_TENS_OF_MICROS[(code & 0x1f) as usize])
 }
 
-/// Units of 10 µs. Codes come in pairs 2^n, 1.5·2^n, and code 0 stands after code 31.
+/// RNR timer values in units of 10 µs. Codes come in pairs 2^n, 1.5·2^n; code 0 continues after
+/// code 31.
 const RNR_TENS_OF_MICROS: [u64; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

@@ -1,5 +1,7 @@
-//! The unreliable datagram service: each message is one packet, to and from anybody who has the
-//! Q_Key.
+//! The unreliable datagram service (UD): each message is one packet, to and from any QP that has
+//! the Q_Key.
+//!
+//! Read first: IBA 9.8.
 
 mod requester;
 mod responder;
@@ -7,11 +9,11 @@ mod responder;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
-/// Both roles of a QP.
+/// The roles of a UD QP.
 #[derive(Debug)]
 pub(crate) struct Ud {
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    /// QP 1.
+    /// The QP is QP 1.
     pub(crate) is_gsi: bool,
 }

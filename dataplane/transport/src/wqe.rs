@@ -1,121 +1,125 @@
-//! Work requests as the user posts them and as they stand in the queues (WQEs).
+//! Work requests as the user posts them, and as the queues store them (WQEs).
+//!
+//! Read first: IBA 11 (work requests).
 
 use uroce_wire::{ImmDt, Lkey, Msn, Psn, Qkey, Qpn, Rkey, Va};
 
 use crate::attr::{AccessFlags, QpType};
 use crate::env::Ah;
 
-/// A piece of local memory in a work request's scatter/gather list.
+/// Scatter/gather element: a range of local memory in a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sge {
-    /// First byte.
+    /// Address of the first byte.
     pub va: Va,
-    /// Bytes; zero is allowed and touches nothing.
+    /// Length in bytes; an element of length zero accesses nothing.
     pub len: u32,
-    /// The region's local key.
+    /// L_Key of the memory region.
     pub lkey: Lkey,
 }
 
-/// What a memory window is bound to. A length of 0 unbinds it (type 1).
+/// Binding of a memory window. A length of 0 unbinds it (type 1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BindMw {
-    /// The window's key as it is.
+    /// Current R_Key of the window.
     pub rkey: Rkey,
-    /// The window's key from now on; differs in the low 8 bits at most.
+    /// R_Key of the window from now on; differs from `rkey` in the low 8 bits at most.
     pub new_rkey: Rkey,
-    /// The memory region that is to be opened through it.
+    /// L_Key of the memory region that the window is bound to.
     pub lkey: Lkey,
-    /// First byte.
+    /// Address of the first byte.
     pub va: Va,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What the window grants.
+    /// Access that the window grants.
     pub access: AccessFlags,
 }
 
-/// What a send work request does.
+/// Operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
-    /// SEND, consuming a receive WQE at the peer.
+    /// SEND; consumes a receive WQE at the peer.
     Send {
-        /// Delivered in the peer's completion.
+        /// Immediate data for the peer's completion.
         imm: Option<ImmDt>,
     },
-    /// SEND that has the peer invalidate one of its keys, too (RC).
+    /// SEND that also invalidates a key at the peer (RC).
     SendWithInvalidate {
-        /// The peer's key.
+        /// R_Key of the peer to invalidate.
         rkey: Rkey,
     },
     /// SEND of one datagram (UD).
     SendTo {
-        /// The way to the peer.
+        /// Address handle: the path to the peer.
         ah: Ah,
-        /// The peer's QP, or 0xFFFFFF for a multicast group.
+        /// QPN of the peer's QP, or 0xFFFFFF for a multicast group.
         dest_qpn: Qpn,
-        /// What the peer's QP must have; with the high bit set the sending QP's own is sent.
+        /// Q_Key that the peer's QP must have; if its high bit is set, the sending QP's own is
+        /// sent.
         qkey: Qkey,
-        /// Delivered in the peer's completion.
+        /// Immediate data for the peer's completion.
         imm: Option<ImmDt>,
     },
-    /// RDMA WRITE. With `imm` it consumes a receive WQE at the peer.
+    /// RDMA WRITE; with `imm` it consumes a receive WQE at the peer.
     Write {
         /// Remote address of the first byte.
         va: Va,
-        /// The remote region's key.
+        /// R_Key of the remote region.
         rkey: Rkey,
-        /// Delivered in the peer's completion.
+        /// Immediate data for the peer's completion.
         imm: Option<ImmDt>,
     },
     /// RDMA READ into the local scatter list.
     Read {
         /// Remote address of the first byte.
         va: Va,
-        /// The remote region's key.
+        /// R_Key of the remote region.
         rkey: Rkey,
     },
-    /// ATOMIC compare and swap; the former value lands in the 8-byte scatter list.
+    /// ATOMIC compare and swap; the former value is written to the 8-byte scatter list.
     CompareSwap {
         /// Remote address, 8-byte aligned.
         va: Va,
-        /// The remote region's key.
+        /// R_Key of the remote region.
         rkey: Rkey,
-        /// Compared with the remote word.
+        /// Value that the remote word is compared with.
         compare: u64,
-        /// Stored on a match.
+        /// Value that is stored if they are equal.
         swap: u64,
     },
-    /// ATOMIC fetch and add; the former value lands in the 8-byte scatter list.
+    /// ATOMIC fetch and add; the former value is written to the 8-byte scatter list.
     FetchAdd {
         /// Remote address, 8-byte aligned.
         va: Va,
-        /// The remote region's key.
+        /// R_Key of the remote region.
         rkey: Rkey,
-        /// The addend.
+        /// Value that is added.
         add: u64,
     },
-    /// Invalidates a local key: nothing is sent.
+    /// Invalidates a local key; sends nothing.
     LocalInvalidate {
-        /// The key.
+        /// R_Key to invalidate.
         rkey: Rkey,
     },
-    /// Binds a memory window as a [`BindMw`] says: nothing is sent.
+    /// Binds a memory window; sends nothing. The fields are those of [`BindMw`].
     BindMw {
-        /// The window's key as it is.
+        /// Current R_Key of the window.
         rkey: Rkey,
-        /// The window's key from now on.
+        /// R_Key of the window from now on.
         new_rkey: Rkey,
-        /// The memory region.
+        /// L_Key of the memory region.
         lkey: Lkey,
-        /// First byte.
+        /// Address of the first byte.
         va: Va,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// What the window grants.
+        /// Access that the window grants.
         access: AccessFlags,
     },
 }
 
-/// The fields stand in the variant themselves, so that a [`SendOp`] is half a cache line.
+/// The fields of a [`BindMw`] are in the variant itself, because that makes a [`SendOp`] half a
+/// cache line.
 impl From<BindMw> for SendOp {
     fn from(bind: BindMw) -> SendOp {
         let BindMw { rkey, new_rkey, lkey, va, len, access } = bind;
@@ -124,12 +128,12 @@ impl From<BindMw> for SendOp {
 }
 
 impl SendOp {
-    /// READ and ATOMIC are answered with data and bounded by `max_rd_atomic`.
+    /// Whether the operation is READ or ATOMIC: answered with data and limited by `max_rd_atomic`.
     pub fn is_read_or_atomic(&self) -> bool {
         matches!(self, SendOp::Read { .. }) || self.is_atomic()
     }
 
-    /// May it be posted to a QP of this type?
+    /// Whether the operation may be posted to a QP of this type.
     pub fn suits(&self, qp_type: QpType) -> bool {
         match self {
             SendOp::SendTo { .. } => qp_type.is_datagram(),
@@ -141,7 +145,7 @@ impl SendOp {
         }
     }
 
-    /// May its payload be inline data?
+    /// Whether the operation's payload may be inline data.
     pub fn takes_inline(&self) -> bool {
         matches!(
             self,
@@ -152,8 +156,8 @@ impl SendOp {
         )
     }
 
-    /// The rules of a post that need neither a queue nor a state: is the operation one of the QP
-    /// type's, and is a scatter/gather list of `num_sge` elements and `len` bytes right for it?
+    /// Checks the rules of a post that need neither a queue nor a state: the operation belongs to
+    /// the QP type, and a scatter/gather list of `num_sge` elements and `len` bytes suits it.
     ///
     /// # Errors
     /// [`PostError::WrongOperation`] or [`PostError::AtomicLength`].
@@ -165,7 +169,7 @@ impl SendOp {
         if self.is_atomic() && len != 8 { Err(PostError::AtomicLength) } else { Ok(()) }
     }
 
-    /// As [`check`](SendOp::check), for a payload of inline data.
+    /// Checks the same rules as [`check`](SendOp::check) for a payload of inline data.
     ///
     /// # Errors
     /// [`PostError::WrongOperation`].
@@ -175,7 +179,7 @@ impl SendOp {
         if is_right { Ok(()) } else { Err(PostError::WrongOperation) }
     }
 
-    /// Does it consume a receive WQE at the peer?
+    /// Whether the operation consumes a receive WQE at the peer.
     pub fn needs_receive(&self) -> bool {
         match self {
             SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => true,
@@ -184,56 +188,56 @@ impl SendOp {
         }
     }
 
-    /// Local invalidate and bind: nothing is sent, no PSN is taken.
+    /// Whether the operation is local (invalidate or bind): it sends nothing and uses no PSN.
     pub fn is_local(&self) -> bool {
         matches!(self, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
     }
 
-    /// The two ATOMIC operations.
+    /// Whether the operation is one of the two ATOMIC operations.
     pub fn is_atomic(&self) -> bool {
         matches!(self, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 }
 
-/// A send work request; its scatter/gather list is handed over beside it.
+/// A send work request. Its scatter/gather list is passed separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendWr {
-    /// The application's cookie, given back in the completion.
+    /// Identifier of the application, returned in the completion.
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp,
-    /// Ask for a completion on success. Errors always complete.
+    /// A completion is requested on success. Errors always complete.
     pub signaled: bool,
-    /// Raise a solicited event at the peer (SEND and WRITE with immediate).
+    /// A solicited event is requested at the peer (SEND and WRITE with immediate).
     pub solicited: bool,
-    /// Begin only when all READs and ATOMICs posted before have completed (RC).
+    /// The request must not begin before all earlier READs and ATOMICs have completed (RC).
     pub fence: bool,
 }
 
-/// A receive work request; its scatter list is handed over beside it.
+/// A receive work request. Its scatter list is passed separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvWr {
-    /// The application's cookie, given back in the completion.
+    /// Identifier of the application, returned in the completion.
     pub wr_id: u64,
 }
 
 /// Longest message of a work request, in bytes.
 pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
 
-/// A send work request in the send queue: one cache line, since with many QPs it is in no cache
-/// when it is sent and completed.
+/// A send work request in the send queue. It has the size of a cache line, because with many QPs it
+/// is in no cache when it is sent and completed.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
-    /// Total bytes of the scatter/gather list.
+    /// Length of the message in bytes.
     pub(crate) len: u32,
     /// PSN of the first packet; set when the message's first packet is first sent.
     pub(crate) first_psn: Psn,
-    /// PSNs it takes: one a packet, for a READ one a response packet.
+    /// Number of PSNs that the message uses: one per packet; for a READ, one per response packet.
     pub(crate) psns: u32,
-    /// Number of the message, RC; set with `first_psn`. The first is 1.
+    /// Number of the message (RC); set with `first_psn`. The first message has number 1.
     pub(crate) ssn: Msn,
     pub(crate) num_sge: u8,
     pub(crate) signaled: bool,
@@ -264,7 +268,7 @@ impl SendWqe {
         }
     }
 
-    /// The PSN after its last, once it has any.
+    /// The PSN after the message's last one, once it has PSNs.
     pub(crate) fn end(&self) -> Psn {
         self.first_psn.plus(self.psns)
     }
@@ -278,7 +282,7 @@ pub(crate) struct RecvWqe {
     pub(crate) num_sge: u8,
 }
 
-/// Why a work request was not taken. A refused post changes nothing.
+/// Reason for which a work request was refused. A refused post changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
     /// The QP's state does not allow posting to this queue.
@@ -296,13 +300,13 @@ pub enum PostError {
     /// An ATOMIC's scatter list is not exactly 8 bytes long.
     #[error("scatter list of an atomic must be 8 bytes")]
     AtomicLength,
-    /// The operation is none of the QP type's, or takes no inline data, or no scatter/gather list.
+    /// The QP type does not have the operation, or the operation takes no inline data or no list.
     #[error("operation not possible on a QP of this type, or not with this payload")]
     WrongOperation,
     /// More inline data than the queue was created for.
     #[error("too much inline data")]
     InlineTooLong,
-    /// The QP takes its receives from a shared receive queue.
+    /// The QP receives from a shared receive queue.
     #[error("receives of this QP are posted to its SRQ")]
     HasSrq,
 }

@@ -1,25 +1,27 @@
 //! AETH, the acknowledge extended transport header.
 //!
-//! The syndrome byte is an enum everywhere but here: bits 6 and 5 choose the kind, bits 4 to 0
-//! are its value, bit 7 is reserved.
+//! Read first: IBA 9.3 for the layout, 9.7.5 and 9.7.6 for the use.
+//!
+//! Outside this file the syndrome byte is an enum, [`Syndrome`]. In the byte, bits 6 and 5 choose
+//! the kind, bits 4 to 0 are its value, and bit 7 is reserved.
 
 use crate::Msn;
 use crate::bytes::{be24, put24};
 
-/// The acknowledge extended transport header.
+/// The acknowledge extended transport header: a responder's answer to the request packets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aeth {
-    /// Acknowledged, not ready, or refused.
+    /// Acknowledgement, receiver-not-ready NAK, or NAK with a code.
     pub syndrome: Syndrome,
-    /// Messages the responder has completed.
+    /// Messages that the responder has completed, modulo 2^24.
     pub msn: Msn,
 }
 
 impl Aeth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header; every bit pattern is one.
+    /// Reads the header; every bit pattern is valid.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> Aeth {
         Aeth { syndrome: Syndrome::from_byte(b[0]), msn: Msn::new(be24(b, 1)) }
@@ -33,30 +35,30 @@ impl Aeth {
     }
 }
 
-/// What the responder says about a request.
+/// The responder's verdict on a request, as the AETH carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Received.
+    /// ACK: the request was received.
     Ack {
-        /// Code of the receive credits, 0..=31; 31 is no limit.
+        /// Code of the receive credits, 0..=31; 31 means no limit. See [`credits`].
         credits: u8,
     },
-    /// No receive buffer now; try again later.
+    /// RNR NAK: no receive buffer is posted; the requester may try again later.
     RnrNak {
-        /// Code of the time to wait, 0..=31.
+        /// Code of the time to wait before the next attempt, 0..=31.
         timer: u8,
     },
-    /// Refused.
+    /// NAK: the request was refused.
     Nak(NakCode),
-    /// A byte without meaning, kept whole.
+    /// A syndrome byte without a defined meaning, kept whole.
     Reserved(u8),
 }
 
 impl Syndrome {
-    /// Acknowledged, with no limit on credits.
+    /// ACK with no limit on receive credits.
     pub const UNLIMITED: Syndrome = Syndrome::Ack { credits: 0x1f };
 
-    /// Acknowledged, with credits for at most `receives` messages.
+    /// ACK with the largest credit code that promises at most `receives` messages.
     #[inline]
     pub const fn ack(receives: u32) -> Syndrome {
         Syndrome::Ack { credits: credit_code(receives) }
@@ -66,7 +68,7 @@ impl Syndrome {
     const NAK: u8 = 0x60;
     const VALUE: u8 = 0x1f;
 
-    /// The meaning of a syndrome byte; `to_byte` gives the same byte back.
+    /// Decodes a syndrome byte; [`to_byte`](Syndrome::to_byte) gives the same byte back.
     #[inline]
     pub const fn from_byte(byte: u8) -> Syndrome {
         let value = byte & Self::VALUE;
@@ -78,7 +80,7 @@ impl Syndrome {
         }
     }
 
-    /// The syndrome byte; codes are cut to their five bits.
+    /// Encodes the syndrome byte; credit, timer and NAK codes are cut to their five bits.
     #[inline]
     pub const fn to_byte(self) -> u8 {
         match self {
@@ -96,21 +98,22 @@ impl Default for Syndrome {
     }
 }
 
-/// Receives that each credit code stands for; code 31 is no limit and stands outside.
+/// Number of receives that each credit code, 0..=30, stands for. Code 31 means no limit and has no
+/// entry.
 //= check A19 — all 31 codes
 const CREDITS: [u16; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 ];
 
-/// Receives that a credit code, 0..=31, stands for; `None` is no limit.
+/// Number of receives that a credit code, 0..=31, stands for; `None` means no limit.
 #[inline]
 pub const fn credits(code: u8) -> Option<u32> {
     let code = (code & Syndrome::VALUE) as usize;
     if code < CREDITS.len() { Some(CREDITS[code] as u32) } else { None }
 }
 
-/// The code of the most credits that `receives` cover, 0..=30.
+/// The largest credit code, 0..=30, that stands for at most `receives`.
 #[inline]
 pub const fn credit_code(receives: u32) -> u8 {
     if receives < 2 {
@@ -123,25 +126,25 @@ pub const fn credit_code(receives: u32) -> u8 {
     if code < CREDITS.len() as u32 { code as u8 } else { CREDITS.len() as u8 - 1 }
 }
 
-/// Why a request was refused.
+/// Reason for which a responder refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NakCode {
-    /// A packet is missing before this one; the AETH packet's PSN is the one expected.
+    /// A packet before this one is missing; the PSN of the NAK packet is the PSN expected.
     PsnSequenceError,
     /// The opcode, its order or its length is not allowed.
     InvalidRequest,
     /// The R_Key does not grant this access.
     RemoteAccessError,
-    /// The responder failed for a reason of its own.
+    /// The responder failed for a reason that the request did not cause.
     RemoteOperationalError,
     /// A reliable datagram request broke the rules of its domain.
     InvalidRdRequest,
-    /// Codes 5..=31.
+    /// Codes 5..=31, which have no meaning.
     Reserved(u8),
 }
 
 impl NakCode {
-    /// The meaning of a five-bit code.
+    /// Decodes a NAK code, the low five bits of `code`.
     #[inline]
     pub const fn from_code(code: u8) -> NakCode {
         match code {
@@ -154,7 +157,7 @@ impl NakCode {
         }
     }
 
-    /// The five-bit code.
+    /// The five-bit code of this reason.
     #[inline]
     pub const fn code(self) -> u8 {
         match self {

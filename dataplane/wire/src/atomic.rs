@@ -1,26 +1,28 @@
-//! AtomicETH and AtomicAckETH: the operands of a 64-bit atomic, and its result.
+//! AtomicETH and AtomicAckETH: the operands of a 64-bit atomic operation, and its result.
+//!
+//! Read first: IBA 9.3.
 
 use crate::bytes::{be32, be64, put};
 use crate::{Rkey, Va};
 
-/// The atomic extended transport header.
+/// The atomic extended transport header of a CmpSwap or FetchAdd request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// The responder's eight bytes; a multiple of 8 in a valid request.
+    /// Address of the responder's eight bytes; a multiple of 8 in a valid request.
     pub va: Va,
-    /// Key of the responder's memory.
+    /// R_Key of the responder's memory.
     pub rkey: Rkey,
     /// CmpSwap: the value to store. FetchAdd: the value to add.
     pub swap_add: u64,
-    /// CmpSwap: the value expected. FetchAdd: not used.
+    /// CmpSwap: the value to compare with. FetchAdd: not used.
     pub compare: u64,
 }
 
 impl AtomicEth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 28;
 
-    /// Reads the header; every bit pattern is one.
+    /// Reads the header; every bit pattern is valid.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> AtomicEth {
         AtomicEth {
@@ -41,18 +43,18 @@ impl AtomicEth {
     }
 }
 
-/// The atomic acknowledge extended transport header.
+/// The atomic acknowledge extended transport header: the result of an atomic operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// The responder's eight bytes before the operation.
+    /// Value of the responder's eight bytes before the operation.
     pub original: u64,
 }
 
 impl AtomicAckEth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads the header; every bit pattern is one.
+    /// Reads the header; every bit pattern is valid.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> AtomicAckEth {
         AtomicAckEth { original: be64(b, 0) }

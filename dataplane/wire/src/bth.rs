@@ -1,5 +1,7 @@
 //! BTH, the base transport header: the first 12 bytes of every RoCEv2 packet after UDP.
 //!
+//! Read first: IBA 9.2; Annex A17 for FECN and BECN.
+//!
 //! ```text
 //!  0        1                 2        4                 5         8               9       12
 //!  | opcode | SE M pad2 TVer4 | P_Key  | FECN BECN resv6 | dest QP | AckReq resv7  |  PSN  |
@@ -13,30 +15,32 @@ use crate::{OpCode, ParseError, Pkey, Psn, Qpn};
 /// The base transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is and which headers follow.
+    /// Opcode: what the packet does and which headers follow.
     pub opcode: OpCode,
-    /// Solicited event: the sender asks for a notification at the receiver.
+    /// Solicited event: the sender requests a completion notification at the receiver.
     pub solicited: bool,
-    /// Migration state of the sender: true in Migrated, false in ReArm and Armed.
+    /// Migration request bit, MigReq: true if the sender is in Migrated, false in ReArm and Armed.
     pub mig_req: bool,
     /// Zero bytes after the payload, 0..=3.
     pub pad_count: u8,
-    /// The sender's partition.
+    /// Partition key of the sender.
     pub pkey: Pkey,
-    /// A switch marked congestion towards the receiver. Not covered by the invariant CRC.
+    /// Forward congestion notification, set by a switch on the way to the receiver. Not covered by
+    /// the invariant CRC.
     pub fecn: bool,
-    /// The receiver reports congestion back to the sender. Not covered by the invariant CRC.
+    /// Backward congestion notification, set by the receiver on a packet to the sender. Not covered
+    /// by the invariant CRC.
     pub becn: bool,
-    /// The queue pair addressed.
+    /// Number of the destination queue pair.
     pub dest_qpn: Qpn,
-    /// The requester asks for an acknowledgement of this packet.
+    /// The requester requests an acknowledgement of this packet.
     pub ack_req: bool,
-    /// This packet's place in the sequence.
+    /// Packet sequence number of this packet.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 12;
 
     /// Reads the header.
@@ -45,7 +49,7 @@ impl Bth {
     /// [`ParseError::TransportVersion`] if the version is not 0. Any opcode is accepted.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> Result<Bth, ParseError> {
-        //= check E8 — another transport version means another layout: nothing else is read.
+        //= check E8 — another transport version means another layout: no other field is read.
         if b[1] & 0x0f != 0 {
             return Err(ParseError::TransportVersion);
         }
@@ -63,7 +67,7 @@ impl Bth {
         })
     }
 
-    /// Writes the header; of `pad_count` the low two bits.
+    /// Writes the header, with the low two bits of `pad_count`.
     #[inline]
     pub fn emit(&self, b: &mut [u8; Self::LEN]) {
         b[0] = self.opcode.0;
@@ -83,7 +87,7 @@ mod tests {
 
     const LEN: usize = Bth::LEN;
 
-    /// Reads any bytes: clears the version first, which the tests below treat as reserved.
+    /// Parses any bytes: clears the version first, because these tests treat it as reserved.
     fn parse(b: &[u8; LEN]) -> Bth {
         let mut b = *b;
         b[1] &= 0xf0;

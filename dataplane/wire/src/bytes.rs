@@ -1,7 +1,7 @@
 //! Big-endian loads and stores at constant offsets of fixed-size headers.
 //!
-//! Every caller passes an array and offsets that its layout makes constant, so after inlining
-//! the bounds checks vanish and each call is one load or store with a byte swap.
+//! Each caller passes a fixed-size array and a constant offset within it. After inlining the bounds
+//! checks vanish and each call is one load or store with a byte swap.
 
 #[inline(always)]
 pub(crate) const fn be16(b: &[u8], at: usize) -> u16 {
@@ -23,7 +23,7 @@ pub(crate) const fn be64(b: &[u8], at: usize) -> u64 {
     (be32(b, at) as u64) << 32 | be32(b, at + 4) as u64
 }
 
-/// The `N` bytes at `at`.
+/// The `N` bytes of `b` that begin at `at`.
 #[inline(always)]
 pub(crate) fn array<const N: usize>(b: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -31,13 +31,13 @@ pub(crate) fn array<const N: usize>(b: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Copies `value`, whose length the caller's types fix, to `b[at..]`.
+/// Copies the `N` bytes of `value` to `b[at..]`.
 #[inline(always)]
 pub(crate) fn put<const N: usize>(b: &mut [u8], at: usize, value: [u8; N]) {
     b[at..at + N].copy_from_slice(&value);
 }
 
-/// Stores the low 24 bits of `value`.
+/// Stores the low 24 bits of `value` at `b[at..]`, big-endian.
 #[inline(always)]
 pub(crate) fn put24(b: &mut [u8], at: usize, value: u32) {
     let [_, high, mid, low] = value.to_be_bytes();

@@ -1,4 +1,6 @@
-//! Communication management messages: how two ends agree on a connection, class 0x07 over QP 1.
+//! Messages of communication management (CM): management class 0x07, sent to QP 1.
+//!
+//! Read first: IBA 12; Annex A11 for the address header of RDMA-CM.
 //!
 //! ```text
 //!   active                      passive          message               private data, bytes
@@ -13,12 +15,12 @@
 //! [`Message::parse`] reads a whole MAD, [`Message::emit`] writes one.
 //!
 //! Invariants
-//! - Private data has the length its message has room for, exactly: shorter data is padded with
-//!   zeros when it is made ([`PrivateData::new`]), longer data cannot be made.
-//! - `parse(emit(x)) = x` for every message whose fields are in range; fields out of range lose
-//!   their high bits, reserved bits are sent as zero and not examined.
+//! - The length of private data is exactly what its message has room for. Shorter data is padded
+//!   with zeros when it is made ([`PrivateData::new`]); longer data cannot be made.
+//! - `parse(emit(x)) = x` for every message with all fields in range. Fields out of range lose
+//!   their high bits; reserved bits are sent as zero and not examined.
 //!
-//! Not here: which message is expected when, and how often it is repeated: `uroce-cm`'s.
+//! Not here: when each message is expected and how often it is repeated; that is in `uroce-cm`.
 
 mod codes;
 mod connect;
@@ -48,9 +50,9 @@ pub use private::{PrivateData, TooLong};
 pub use refuse::{Mra, Rej};
 pub use sidr::{SidrRep, SidrReq};
 
-/// Management class of communication management.
+/// Management class number of communication management.
 pub const MGMT_CLASS: u8 = 0x07;
-/// Version of the class.
+/// Version of the management class.
 pub const CLASS_VERSION: u8 = 2;
-/// Bytes behind the MAD header.
+/// Length of a message's body, the bytes after the MAD header.
 pub const BODY_LEN: usize = crate::mad::MAD_LEN - crate::mad::MadHeader::LEN;

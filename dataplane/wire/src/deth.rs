@@ -1,19 +1,21 @@
-//! DETH, the datagram extended transport header: who sent a datagram, and by which right.
+//! DETH, the datagram extended transport header: a datagram's sender and its Q_Key.
+//!
+//! Read first: IBA 9.3.
 
 use crate::bytes::{be24, be32, put, put24};
 use crate::{Qkey, Qpn};
 
-/// The datagram extended transport header.
+/// The datagram extended transport header of UD and RD packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deth {
-    /// Must equal the destination's Q_Key.
+    /// Q_Key; the receiver drops the datagram unless it equals the destination queue pair's Q_Key.
     pub qkey: Qkey,
-    /// The sender, to whom an answer goes.
+    /// QPN of the sender, to which an answer can be sent.
     pub src_qpn: Qpn,
 }
 
 impl Deth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 8;
 
     /// Reads the header; byte 4 is reserved.

@@ -1,8 +1,7 @@
-//! Everything in front of BTH, built once per path.
+//! The headers before BTH (Ethernet, IP, UDP), built once per path.
 //!
-//! Of the Ethernet, IP and UDP headers only the lengths and the IPv4 checksum differ between two
-//! packets of a path. A [`HeaderTemplate`] holds the rest; a packet costs one copy and three
-//! two-byte stores.
+//! Two packets of a path differ in these headers only by the lengths and the IPv4 checksum. A
+//! [`HeaderTemplate`] holds the rest; a packet costs one copy and three two-byte stores.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,14 +12,15 @@ use crate::ipv6::Ipv6;
 use crate::udp::Udp;
 use crate::{Gid, Mac};
 
-/// One direction of a path: how a packet is wrapped.
+/// The addressing of one direction of a path: the values of a packet's Ethernet, IP and UDP
+/// headers.
 ///
-/// Two v4-mapped GIDs make it IPv4, anything else IPv6.
+/// Packets are IPv4 if both GIDs are v4-mapped, otherwise IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encap {
-    /// Our port.
+    /// MAC address of our port.
     pub src_mac: Mac,
-    /// The next hop; [`Mac::LOOPBACK`] where `dst` is our own.
+    /// MAC address of the next hop; [`Mac::LOOPBACK`] if `dst` is an address of our own.
     pub dst_mac: Mac,
     /// 802.1Q tag.
     pub vlan: Option<Vlan>,
@@ -39,13 +39,13 @@ pub struct Encap {
 }
 
 impl Encap {
-    /// Does the path end where it begins, without a link between? A path that is still to be given
-    /// has no address to end at, and is none.
+    /// Whether the path leads back to this node, so that its packets never reach a link. False for
+    /// a path that is not set yet, which has no destination address.
     pub fn is_loopback(&self) -> bool {
         self.dst_mac == Mac::LOOPBACK && self.dst != Gid::default()
     }
 
-    /// The headers with lengths still open.
+    /// The headers with their length fields still zero.
     pub fn template(&self) -> HeaderTemplate {
         let mut bytes = [0; HeaderTemplate::MAX_LEN];
         let ips = self.src.to_ipv4().zip(self.dst.to_ipv4());
@@ -87,27 +87,27 @@ impl Encap {
     }
 }
 
-/// `N` bytes of the template at `at`; the largest headers fit, so the chunk exists.
+/// The `N` bytes of the template at `at`. `MAX_LEN` holds the largest headers, so they exist.
 fn chunk<const N: usize>(bytes: &mut [u8; HeaderTemplate::MAX_LEN], at: usize) -> &mut [u8; N] {
     bytes[at..].first_chunk_mut().expect("a template holds the largest headers")
 }
 
-/// Prebuilt headers before BTH: lengths are zero, the IPv4 checksum is right for length zero.
+/// Prebuilt headers before BTH. Lengths are zero; the IPv4 checksum is that of length zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderTemplate {
-    /// The headers, from the destination MAC; zero after `len`.
+    /// The headers, beginning with the destination MAC; zero after `len`.
     pub bytes: [u8; HeaderTemplate::MAX_LEN],
     /// Bytes in use: 42, 46, 62 or 66.
     pub len: u8,
-    /// Where the IP header starts: 14 or 18.
+    /// Offset of the IP header: 14 or 18.
     pub l3_offset: u8,
 }
 
 impl HeaderTemplate {
-    /// Tagged Ethernet, IPv6 and UDP.
+    /// Length of the longest headers: tagged Ethernet, IPv6 and UDP.
     pub const MAX_LEN: usize = Ethernet::TAGGED_LEN + Ipv6::LEN + Udp::LEN;
 
-    /// Writes the headers of a packet to the front of `out`; gives their length, `self.len`.
+    /// Writes the headers of a packet to the front of `out` and returns their length, `self.len`.
     ///
     /// `transport_len` counts BTH to the end of the invariant CRC and must leave room in a
     /// 16-bit IP length.
@@ -118,7 +118,7 @@ impl HeaderTemplate {
     pub fn emit(&self, out: &mut [u8], transport_len: usize) -> usize {
         let (len, l3) = (self.len as usize, self.l3_offset as usize);
         debug_assert!(transport_len <= u16::MAX as usize - Ipv4::LEN - Udp::LEN);
-        // Each of the four shapes by a few moves instead of a call.
+        // Each of the four sizes is copied by a few moves instead of a call.
         match len {
             42 => copy::<42>(&self.bytes, out),
             46 => copy::<46>(&self.bytes, out),
@@ -140,7 +140,8 @@ impl HeaderTemplate {
         len
     }
 
-    /// The path that it was made of. A flow label of IPv4, which is nowhere in it, is 0.
+    /// The path that this template was made from. The flow label of an IPv4 path is lost and reads
+    /// as 0.
     pub fn encap(&self) -> Encap {
         let (l3, udp) = (usize::from(self.l3_offset), usize::from(self.len) - Udp::LEN);
         let vlan = (l3 == Ethernet::TAGGED_LEN).then(|| {
@@ -168,16 +169,16 @@ impl HeaderTemplate {
         }
     }
 
-    /// Does the path end where it begins, without a link between?
+    /// Whether the path leads back to this node, so that its packets never reach a link.
     #[inline]
     pub fn is_loopback(&self) -> bool {
         self.bytes.starts_with(&Mac::LOOPBACK.0)
     }
 
-    /// Are these the source and destination of a packet that comes back on this path?
+    /// Whether a packet from `src` to `dst` travels this path in the opposite direction.
     #[inline]
     pub fn leads_back(&self, src: Gid, dst: Gid) -> bool {
-        // Every packet that comes in is asked this: each of the four shapes by a few compares.
+        // Called for every received packet: each of the four sizes is a few compares.
         match self.len {
             42 => self.are_ipv4::<{ Ethernet::LEN + 12 }>(dst, src),
             46 => self.are_ipv4::<{ Ethernet::TAGGED_LEN + 12 }>(dst, src),
@@ -186,7 +187,7 @@ impl HeaderTemplate {
         }
     }
 
-    /// Are these the two IPv4 addresses that stand at `AT`?
+    /// Whether the two IPv4 addresses at `AT` are `first` and `second`.
     #[inline(always)]
     fn are_ipv4<const AT: usize>(&self, first: Gid, second: Gid) -> bool {
         let mapped = |at: usize| {
@@ -196,13 +197,13 @@ impl HeaderTemplate {
         first.0 == mapped(AT) && second.0 == mapped(AT + 4)
     }
 
-    /// Are these the two IPv6 addresses that stand at `AT`?
+    /// Whether the two IPv6 addresses at `AT` are `first` and `second`.
     #[inline(always)]
     fn are_ipv6<const AT: usize>(&self, first: Gid, second: Gid) -> bool {
         first.0 == array(&self.bytes, AT) && second.0 == array(&self.bytes, AT + 16)
     }
 
-    /// Source and destination address.
+    /// Source and destination address as GIDs.
     fn gids(&self) -> (Gid, Gid) {
         let l3 = usize::from(self.l3_offset);
         if self.is_ipv4() {
@@ -219,7 +220,7 @@ impl HeaderTemplate {
     }
 }
 
-/// Copies the first `N` bytes.
+/// Copies the first `N` bytes of a template to the front of `to`.
 #[inline(always)]
 fn copy<const N: usize>(from: &[u8; HeaderTemplate::MAX_LEN], to: &mut [u8]) {
     let (from, to) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>());

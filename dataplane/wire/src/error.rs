@@ -1,37 +1,37 @@
-//! Why bytes are not a valid packet.
+//! Reasons for which received bytes are not a valid packet.
 
 use core::fmt;
 
-/// The first rule a frame or packet broke. A peer's fault, never ours: the caller counts and drops.
+/// The first rule that a received frame or packet broke. The caller counts and drops the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseError {
     /// The bytes end inside a header.
     Truncated,
     /// The IP version nibble contradicts the EtherType.
     IpVersion,
-    /// IPv4 with options: the invariant CRC is defined for a 20-byte header.
+    /// IPv4 with options. The invariant CRC is defined for a 20-byte header only.
     Ipv4Options,
-    /// The IPv4 header checksum does not add up.
+    /// The IPv4 header checksum is wrong.
     Ipv4Checksum,
     /// An IPv4 fragment; RoCEv2 is sent with "don't fragment".
     Fragment,
-    /// UDP behind an IPv6 extension header.
+    /// UDP after an IPv6 extension header.
     Ipv6Extension,
-    /// The IP length is below the headers it must hold, or beyond the frame.
+    /// The IP length is shorter than its headers or longer than the frame.
     IpLength,
-    /// The UDP length disagrees with the IP length.
+    /// The UDP length differs from the length of the IP payload.
     UdpLength,
-    /// BTH transport version other than 0.
+    /// The BTH transport version is not 0.
     TransportVersion,
-    /// No row in the opcode table. The BTH itself can be read with [`crate::Bth::parse`] by a
-    /// responder that must answer.
+    /// The opcode is reserved. A responder that must answer reads the BTH with
+    /// [`crate::Bth::parse`].
     ReservedOpcode,
-    /// Payload where the opcode has none, or of a size the opcode cannot have at any path MTU.
+    /// The opcode allows no payload, or not this size at any path MTU.
     PayloadLength,
-    /// Pad count beyond the payload, on an opcode that fills its packets, or not ending on a
-    /// multiple of four bytes.
+    /// The pad is longer than the payload, or the opcode allows none, or payload and pad together
+    /// are not a multiple of four bytes.
     Padding,
-    /// The invariant CRC does not match: nothing in the packet can be believed.
+    /// The invariant CRC does not match: no byte of the packet is reliable.
     Icrc,
 }
 

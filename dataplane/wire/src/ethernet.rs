@@ -1,6 +1,7 @@
 //! Ethernet II with at most one 802.1Q tag.
 //!
-//! Not here: stacked tags, whose outer EtherType is reported as it stands.
+//! Not here: stacked tags. A frame with two tags is reported with the EtherType of the tag that is
+//! not read.
 
 use crate::bytes::{array, be16, put};
 use crate::{Mac, ParseError};
@@ -10,13 +11,13 @@ use crate::{Mac, ParseError};
 pub struct EtherType(pub u16);
 
 impl EtherType {
-    /// IPv4.
+    /// Internet protocol version 4.
     pub const IPV4: EtherType = EtherType(0x0800);
     /// Address resolution protocol.
     pub const ARP: EtherType = EtherType(0x0806);
-    /// 802.1Q tag.
+    /// 802.1Q VLAN tag.
     pub const VLAN: EtherType = EtherType(0x8100);
-    /// IPv6.
+    /// Internet protocol version 6.
     pub const IPV6: EtherType = EtherType(0x86dd);
 }
 
@@ -29,35 +30,35 @@ pub struct Vlan {
     pub pcp: u8,
 }
 
-/// The Ethernet header, tag included.
+/// The Ethernet header, including its tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ethernet {
-    /// Destination.
+    /// Destination address.
     pub dst: Mac,
-    /// Source.
+    /// Source address.
     pub src: Mac,
-    /// Tag, if there is one.
+    /// VLAN tag, if there is one.
     pub vlan: Option<Vlan>,
-    /// What follows, after the tag.
+    /// Type of the payload: the EtherType after the tag.
     pub ether_type: EtherType,
 }
 
 impl Ethernet {
-    /// Bytes without tag.
+    /// Length without a tag, in bytes.
     pub const LEN: usize = 14;
-    /// Bytes with tag.
+    /// Length with a tag, in bytes.
     pub const TAGGED_LEN: usize = Self::LEN + 4;
 
-    /// Bytes on the wire, 14 or 18.
+    /// Length on the wire in bytes: 14, or 18 with a tag.
     #[inline]
     pub const fn wire_len(&self) -> usize {
         if self.vlan.is_some() { Self::TAGGED_LEN } else { Self::LEN }
     }
 
-    /// Reads the header; gives it and what follows.
+    /// Reads the header; returns it and the bytes that follow it.
     ///
     /// # Errors
-    /// [`ParseError::Truncated`].
+    /// [`ParseError::Truncated`] if the frame ends inside the header.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Ethernet, &[u8]), ParseError> {
         let (b, rest) = frame.split_first_chunk::<{ Self::LEN }>().ok_or(ParseError::Truncated)?;
@@ -76,7 +77,7 @@ impl Ethernet {
         Ok((header, rest))
     }
 
-    /// Writes the header to the front of `out`; gives its length.
+    /// Writes the header to the front of `out` and returns its length.
     ///
     /// # Panics
     /// If `out` is shorter than [`Ethernet::wire_len`].

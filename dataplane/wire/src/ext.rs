@@ -1,7 +1,7 @@
 //! The extended transport headers between BTH and payload, as one plain value.
 //!
-//! [`Header`] names each of them; the opcode's table row says which are present and in which
-//! order. Only [`crate::packet`] walks that order.
+//! [`Header`] has a variant for each. An opcode's row in the table lists the headers present, in
+//! wire order; only [`crate::packet`] walks that list.
 
 use crate::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Rdeth, Reth, Xrceth};
 
@@ -30,7 +30,7 @@ pub enum Header {
 }
 
 impl Header {
-    /// Bytes on the wire, 4..=28.
+    /// Length on the wire in bytes, 4..=28.
     #[inline]
     pub const fn wire_len(self) -> usize {
         match self {
@@ -47,25 +47,25 @@ impl Header {
     }
 }
 
-/// All extended transport headers; a field means something only where the opcode's row lists it.
+/// All extended transport headers. A field is meaningful only if the opcode's row lists it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtHeaders {
-    /// Reliable datagrams.
+    /// Header of RD packets.
     pub rdeth: Rdeth,
-    /// Datagrams.
+    /// Header of RD requests and UD packets.
     pub deth: Deth,
-    /// XRC requests.
+    /// Header of XRC requests.
     pub xrceth: Xrceth,
-    /// First or only WRITE, READ request.
+    /// Header of first and only WRITE packets and of READ requests.
     pub reth: Reth,
-    /// Atomic requests.
+    /// Header of atomic requests.
     pub atomic: AtomicEth,
-    /// Acknowledgements and READ responses.
+    /// Header of acknowledgements and of READ responses, except middle packets.
     pub aeth: Aeth,
-    /// Atomic results.
+    /// Header of atomic acknowledgements: the result.
     pub atomic_ack: AtomicAckEth,
-    /// Last or only packet with immediate data.
+    /// Header of last and only packets with immediate data.
     pub imm: ImmDt,
-    /// Last or only packet of SEND with Invalidate.
+    /// Header of last and only packets of SEND with Invalidate.
     pub ieth: Ieth,
 }

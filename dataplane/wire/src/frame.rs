@@ -1,13 +1,16 @@
-//! A received frame: RoCEv2 or something else.
+//! Classification of a received frame: RoCEv2 or something else.
 //!
-//! Each layer is read once, from the outside in, and lengths are believed only as far as the
-//! layer outside allows: the IP length trims Ethernet padding, the UDP length must fill the IP
-//! payload exactly.
+//! Read first: IBA Annex A17 (RoCEv2 packet format).
+//!
+//! Each layer is read once, from the outside in. A length is trusted only within the layer outside
+//! it: the IP length cuts off Ethernet padding, and the UDP length must fill the IP payload
+//! exactly.
 //!
 //! Invariants
-//! - What is not UDP to port 4791 is [`Frame::Other`], never an error of RoCE's, unless its port
-//!   cannot be seen: UDP in IPv4 with options, in a fragment, or behind an IPv6 extension.
-//! - A [`Datagram`] has room for BTH and the invariant CRC, and its slices lie in each other.
+//! - A frame other than UDP to port 4791 is [`Frame::Other`] and not a RoCE error. The exception is
+//!   UDP with a port that cannot be read: in IPv4 with options, in a fragment, or after an IPv6
+//!   extension header.
+//! - A [`Datagram`] has room for BTH and the invariant CRC, and its slices lie within each other.
 
 use crate::ethernet::{EtherType, Ethernet, Vlan};
 use crate::ipv4::{self, Ipv4};
@@ -15,23 +18,23 @@ use crate::ipv6::{self, Ipv6};
 use crate::udp::Udp;
 use crate::{Bth, Gid, Icrc, Mac, Packet, ParseError, Qpn};
 
-/// A frame, sorted.
+/// A received frame, classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// UDP to port 4791.
     Roce(Datagram<'a>),
-    /// Somebody else's: ARP, neighbour discovery, ICMP, other UDP …
+    /// Any other frame: ARP, neighbour discovery, ICMP, UDP to another port, and so on.
     Other(Other),
 }
 
-/// What a frame is that is not RoCEv2: the number at which sorting stopped.
+/// Type of a frame that is not RoCEv2: the number at which classification stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
-    /// Neither IPv4 nor IPv6; a second VLAN tag too.
+    /// The EtherType is neither IPv4 nor IPv6; this includes a second VLAN tag.
     EtherType(EtherType),
-    /// IP, but not UDP.
+    /// The frame is IP, but not UDP: the protocol or next-header number.
     IpProtocol(u8),
-    /// UDP to this port.
+    /// The frame is UDP to this other port.
     UdpPort(u16),
 }
 
@@ -54,16 +57,16 @@ pub struct Datagram<'a> {
     pub hop_limit: u8,
     /// UDP source port.
     pub src_port: u16,
-    /// From the IP header to the end of the invariant CRC.
+    /// Bytes from the IP header to the end of the invariant CRC.
     pub l3: &'a [u8],
-    /// From BTH to the end of the pad.
+    /// Bytes from BTH to the end of the pad.
     pub transport: &'a [u8],
     /// The invariant CRC as received.
     pub icrc: [u8; 4],
 }
 
 impl<'a> Frame<'a> {
-    /// Sorts a frame that starts with the destination MAC and has no Ethernet FCS.
+    /// Classifies a frame that starts with the destination MAC and has no Ethernet FCS.
     ///
     /// # Errors
     /// [`ParseError::Truncated`], or one of the variants about IP and UDP.
@@ -77,8 +80,9 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The number of the QP that a frame would be for if it were a sound RoCEv2 packet: a guess
-    /// before its turn comes to be parsed, from the few bytes that tell.
+    /// The destination QPN that a frame has if it is a valid RoCEv2 packet. A guess from a few
+    /// bytes, for prefetching before the frame is parsed; `None` if the frame is not IP or too
+    /// short.
     #[inline]
     pub fn likely_dest_qpn(frame: &[u8]) -> Option<Qpn> {
         let (ethernet, l3) = Ethernet::parse(frame).ok()?;
@@ -92,13 +96,13 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The IP layer of a UDP packet, either version.
+/// The IP layer of a UDP packet, of either version.
 struct Ip<'a> {
     src: Gid,
     dst: Gid,
     traffic_class: u8,
     hop_limit: u8,
-    /// Header to the end by IP's own length.
+    /// Bytes from the IP header to the end that the IP length states.
     l3: &'a [u8],
     header_len: usize,
 }
@@ -179,13 +183,13 @@ fn parse_udp<'a>(ethernet: &Ethernet, ip: &Ip<'a>) -> Result<Frame<'a>, ParseErr
 }
 
 impl<'a> Datagram<'a> {
-    /// Whether the invariant CRC matches; until then no byte of the packet can be believed.
+    /// Whether the invariant CRC matches. Until it does, no byte of the packet is reliable.
     #[inline]
     pub fn icrc_ok(&self) -> bool {
         self.icrc_ok_by(Icrc::of)
     }
 
-    /// The same, where `sum` is how what the CRC covers is summed.
+    /// Whether the invariant CRC matches, where `sum` computes the CRC of the covered bytes.
     #[inline]
     pub fn icrc_ok_by(&self, sum: impl FnOnce(&[u8]) -> Option<Icrc>) -> bool {
         //= check E14 — one flipped bit that the CRC covers spoils the packet.
@@ -193,7 +197,7 @@ impl<'a> Datagram<'a> {
         sum(&self.l3[..covered]).map(Icrc::to_bytes) == Some(self.icrc)
     }
 
-    /// The packet, after its invariant CRC is verified.
+    /// The packet, after its invariant CRC has been verified.
     ///
     /// # Errors
     /// [`ParseError::Icrc`], or what [`Packet::parse`] finds.

@@ -1,4 +1,6 @@
-//! Global identifiers. On RoCEv2 a GID *is* an IP address; IPv4 is carried v4-mapped.
+//! Global identifiers (GIDs). On RoCEv2 a GID is an IP address; IPv4 is carried v4-mapped.
+//!
+//! Read first: IBA Annex A17 (GIDs); RFC 4291, 2.5.5.2 (IPv4-mapped addresses).
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,7 +19,7 @@ impl Gid {
         }
     }
 
-    /// The IPv4 address of a v4-mapped GID.
+    /// The IPv4 address of a v4-mapped GID; `None` for any other GID.
     #[inline]
     pub const fn to_ipv4(self) -> Option<Ipv4Addr> {
         Ipv6Addr::from_octets(self.0).to_ipv4_mapped()

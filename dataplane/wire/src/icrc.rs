@@ -1,15 +1,18 @@
-//! The invariant CRC: covers all that no switch or router may change.
+//! The invariant CRC (ICRC): covers everything that no switch or router may change.
 //!
-//! CRC-32 (the polynomial and bit order of Ethernet and zlib) over eight bytes of ones, which
-//! stand for the InfiniBand local header that RoCEv2 has not, then the packet from the IP header
-//! to the end of the pad. Fields that change on the way are read as ones: TOS, TTL and checksum of
-//! IPv4; traffic class, flow label and hop limit of IPv6; the UDP checksum; the BTH byte with FECN
-//! and BECN. The result goes behind the pad, low byte first.
+//! Read first: IBA 7.8.1; Annex A17 for the fields masked on RoCEv2.
 //!
-//! Speed: the headers (at most 64 bytes) are masked on the stack, by a few wide ORs, and summed by
-//! tables; so is the rest of a small packet. A longer rest is summed where it lies by carry-less
-//! multiplications, here or by who has something else to do with it in the same pass. IP and UDP
-//! header are mostly those of a packet before ([`OuterSums`]).
+//! The CRC is CRC-32 with the polynomial and bit order of Ethernet and zlib. It covers eight bytes
+//! of ones, in place of the InfiniBand local header that RoCEv2 does not have, then the packet from
+//! the IP header to the end of the pad. Fields that change on the way are read as ones: TOS, TTL
+//! and checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP checksum; the BTH
+//! byte with FECN and BECN. The result follows the pad, low byte first.
+//!
+//! Speed: the headers (at most 64 bytes) are masked on the stack by a few wide ORs and summed by
+//! tables, as is the rest of a small packet. A longer rest is summed in place by carry-less
+//! multiplication, either here or by a caller that needs another pass over the same bytes, such as
+//! a copy. IP and UDP headers mostly repeat those of an earlier packet, so [`OuterSums`] keeps
+//! their sums.
 
 mod outer;
 mod table;
@@ -26,28 +29,28 @@ use crate::udp::Udp;
 /// CRC-32 of eight bytes of ones.
 const OF_LOCAL_HEADER: Icrc = Icrc(0x2144_df1c);
 
-/// Bytes of the invariant CRC.
+/// Length of the invariant CRC, in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// Bytes up to which tables are the quicker way.
+/// Longest input, in bytes, for which tables are faster than carry-less multiplication.
 const SHORT: usize = 160;
 
-/// Bytes of IP and UDP header.
+/// Length of IP and UDP header together, in bytes.
 const OUTER_V4: usize = Ipv4::LEN + Udp::LEN;
 const OUTER_V6: usize = Ipv6::LEN + Udp::LEN;
 
-/// IPv4 (TOS, TTL, checksum), UDP (checksum) and BTH (FECN, BECN): ones where the CRC reads ones.
+/// Mask of an IPv4 packet: ones for TOS, TTL, both checksums, and the BTH byte with FECN and BECN.
 const MASK_V4: [u8; OUTER_V4 + Bth::LEN] =
     ones([1, 8, 10, 11, Ipv4::LEN + 6, Ipv4::LEN + 7, OUTER_V4 + 4]);
 
-/// The same for IPv6, whose traffic class and flow label begin within the first byte.
+/// Mask of an IPv6 packet; its traffic class and flow label begin within the first byte.
 const MASK_V6: [u8; OUTER_V6 + Bth::LEN] = {
     let mut mask = ones([1, 2, 3, 7, Ipv6::LEN + 6, Ipv6::LEN + 7, OUTER_V6 + 4]);
     mask[0] = 0x0f;
     mask
 };
 
-/// Zeros, with ones in the bytes `at`.
+/// `N` zeros, with all ones in the bytes at the offsets `at`.
 const fn ones<const N: usize, const BYTES: usize>(at: [usize; BYTES]) -> [u8; N] {
     let (mut mask, mut i) = ([0; N], 0);
     while i < BYTES {
@@ -57,15 +60,15 @@ const fn ones<const N: usize, const BYTES: usize>(at: [usize; BYTES]) -> [u8; N]
     mask
 }
 
-/// An invariant CRC under way: the CRC-32 of the local header's ones and a packet so far.
+/// An invariant CRC in progress: the CRC-32 of the local header's ones and of a packet so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Icrc(
-    /// As zlib has it: 0 is that of no bytes, and its complement is in the register.
+    /// The CRC as zlib keeps it: 0 for no bytes; the shift register holds its complement.
     pub u32,
 );
 
 impl Icrc {
-    /// Of the beginning of a packet: `l3`, from the IP header at least to the end of BTH.
+    /// The CRC of the beginning of a packet: `l3`, from the IP header at least to the end of BTH.
     ///
     /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
     #[inline]
@@ -78,20 +81,21 @@ impl Icrc {
         Some(sum.and(rest))
     }
 
-    /// Followed by the first `N` bytes of `bytes`, masked; and the rest. `None` if there are fewer.
+    /// The CRC after the first `N` bytes of `bytes`, masked, and the rest of `bytes`. `None` if
+    /// there are fewer than `N` bytes.
     #[inline(always)]
     fn and_masked<'a, const N: usize>(
         self,
         bytes: &'a [u8],
         mask: &[u8; N],
     ) -> Option<(Icrc, &'a [u8])> {
-        //= check E15 — what a router may rewrite does not count.
+        //= check E15 — fields that a router may rewrite are not covered.
         let (headers, rest) = bytes.split_first_chunk::<N>()?;
         let masked: [u8; N] = core::array::from_fn(|i| headers[i] | mask[i]);
         Some((Icrc(table::update(self.0, &masked)), rest))
     }
 
-    /// Followed by `bytes`.
+    /// The CRC after `bytes` too.
     #[inline]
     #[must_use = "the sum goes on from what is returned"]
     pub fn and(self, bytes: &[u8]) -> Icrc {
@@ -103,14 +107,14 @@ impl Icrc {
         Icrc(crc.finalize())
     }
 
-    /// As it stands behind the pad.
+    /// The CRC as the packet carries it after the pad.
     #[inline]
     pub fn to_bytes(self) -> [u8; ICRC_LEN] {
         self.0.to_le_bytes()
     }
 }
 
-/// The invariant CRC of `l3`, IP header to end of pad, in wire order.
+/// The invariant CRC of `l3`, from IP header to end of pad, in wire order.
 ///
 /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
 #[inline]
@@ -118,9 +122,10 @@ pub fn icrc(l3: &[u8]) -> Option<[u8; ICRC_LEN]> {
     Icrc::of(l3).map(Icrc::to_bytes)
 }
 
-/// Computes the invariant CRC of `l3`, IP header to end of CRC, into its last four bytes.
+/// Computes the invariant CRC of `l3`, from IP header to end of CRC, and writes it to the last four
+/// bytes.
 ///
-/// `None`, with nothing written, where [`icrc`] has no answer.
+/// `None`, with nothing written, if [`icrc`] gives none.
 #[inline]
 #[must_use = "a packet without its invariant CRC is lost"]
 pub fn seal(l3: &mut [u8]) -> Option<()> {
@@ -135,14 +140,14 @@ mod tests {
     use crate::testing::{encaps, frame, opcodes, plain_frame};
     use crate::{Bth, ExtHeaders, Frame, OpCode};
 
-    /// CRC-32 a bit at a time, for comparison.
+    /// CRC-32, one bit at a time, for comparison.
     fn slow_crc32(bytes: impl Iterator<Item = u8>) -> u32 {
         !bytes.fold(!0, |crc, byte| {
             (0..8).fold(crc ^ byte as u32, |crc, _| (crc >> 1) ^ ((crc & 1) * 0xedb8_8320))
         })
     }
 
-    /// `None` where the frame is not RoCEv2 any more.
+    /// Whether the CRC matches; `None` if the frame is no longer RoCEv2.
     fn verdict(bytes: &[u8]) -> Option<bool> {
         match Frame::parse(bytes) {
             Ok(Frame::Roce(datagram)) => Some(datagram.icrc_ok()),
@@ -177,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Offsets from the IP header that a router may rewrite, as (byte, bits).
+    /// Offsets from the IP header of the fields that a router may rewrite, as (byte, bits).
     fn variant_bits(v4: bool) -> Vec<(usize, u8)> {
         let (ip, udp): (&[_], _) = match v4 {
             true => (&[(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff)], 20),
@@ -212,7 +217,7 @@ mod tests {
             let frame = frame(&encap, &bth, &ExtHeaders::default());
             assert_eq!(verdict(&frame), Some(true));
 
-            // A router's work: another TTL, DSCP and ECN, and the header checksum to match.
+            // A router's changes: TTL, DSCP and ECN, and the header checksum to match.
             let rerouted = crate::Encap { traffic_class: 0x03, hop_limit: 1, ..encap };
             let rerouted = crate::Encap { flow_label: 0x5_4321, ..rerouted };
             let mut bytes = frame.clone();

@@ -1,19 +1,21 @@
-//! IETH, the invalidate extended transport header: the key a SEND with Invalidate revokes.
+//! IETH, the invalidate extended transport header: the key that a SEND with Invalidate revokes.
+//!
+//! Read first: IBA 9.3.
 
 use crate::Rkey;
 
 /// The invalidate extended transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ieth {
-    /// The receiver's key to invalidate.
+    /// R_Key of the receiver to invalidate.
     pub rkey: Rkey,
 }
 
 impl Ieth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header; every bit pattern is one.
+    /// Reads the header; every bit pattern is valid.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> Ieth {
         Ieth { rkey: Rkey(u32::from_be_bytes(*b)) }

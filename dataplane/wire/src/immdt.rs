@@ -1,11 +1,13 @@
-//! ImmDt, immediate data: four bytes that travel to the receiver's completion.
+//! ImmDt, immediate data: four bytes that the receiver's completion reports.
+//!
+//! Read first: IBA 9.3.
 
 /// Immediate data: the value of the big-endian word on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ImmDt(pub u32);
 
 impl ImmDt {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 4;
 
     /// Reads the word.

@@ -1,7 +1,9 @@
 //! IPv4 as RoCEv2 uses it: 20 bytes, no options, never a fragment.
 //!
-//! The invariant CRC covers identification, flags, lengths and addresses, so nothing may
-//! rewrite them under way; identification is sent as 0 with "don't fragment" set.
+//! Read first: RFC 791; RFC 1071 and 1624 for the checksum; IBA Annex A17.
+//!
+//! The invariant CRC covers identification, flags, lengths and addresses, so nothing on the way may
+//! rewrite them. Identification is sent as 0, with "don't fragment" set.
 
 use core::net::Ipv4Addr;
 
@@ -13,25 +15,26 @@ use crate::bytes::{be16, put};
 pub struct Ipv4 {
     /// DSCP in the high six bits, ECN in the low two.
     pub traffic_class: u8,
-    /// Bytes of header and what follows it.
+    /// Bytes of the header and everything after it.
     pub total_len: u16,
-    /// Routers left to pass.
+    /// Time to live: number of routers that the packet may still pass.
     pub ttl: u8,
-    /// What follows.
+    /// Number of the protocol that follows; UDP is 17.
     pub protocol: u8,
-    /// Source.
+    /// Source address.
     pub src: Ipv4Addr,
-    /// Destination.
+    /// Destination address.
     pub dst: Ipv4Addr,
 }
 
 impl Ipv4 {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 20;
 
     const VERSION_IHL: u8 = 0x45;
     const DONT_FRAGMENT: u16 = 0x4000;
-    /// "More fragments" and the offset; bit 15 (reserved) and "don't fragment" may be anything.
+    /// "More fragments" and the fragment offset; the reserved bit and "don't fragment" may have any
+    /// value.
     const FRAGMENT: u16 = 0x3fff;
 
     /// Reads the header.
@@ -79,27 +82,27 @@ impl Ipv4 {
     }
 }
 
-/// The protocol field alone, before anything else is judged.
+/// The protocol field alone, without a check of the other fields.
 #[inline]
 pub(crate) fn protocol(b: &[u8; Ipv4::LEN]) -> u8 {
     b[9]
 }
 
-/// RFC 1071 checksum of the header; 0 over a header that holds a right one.
+/// RFC 1071 checksum of the header; 0 if the header already holds a correct checksum.
 #[inline]
 fn checksum(b: &[u8; Ipv4::LEN]) -> u16 {
     let sum = (0..Ipv4::LEN / 2).map(|word| be16(b, 2 * word) as u32).sum();
     !fold(sum)
 }
 
-/// Adds the carries of a one's complement sum of at most 2^16 words back in.
+/// Folds the carries of a one's complement sum of at most 2^16 words back into 16 bits.
 #[inline]
 fn fold(sum: u32) -> u16 {
     let once = (sum & 0xffff) + (sum >> 16);
     ((once & 0xffff) + (once >> 16)) as u16
 }
 
-/// The checksum after a word of the header changed from zero to `word` (RFC 1624).
+/// The checksum after a header word has changed from zero to `word` (RFC 1624).
 #[inline]
 pub(crate) fn checksum_with(checksum: u16, word: u16) -> u16 {
     !fold(!checksum as u32 + word as u32)
@@ -110,7 +113,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// 10.0.0.1 to 10.0.0.2, DSCP 26 with ECT(0), 60 bytes of UDP.
+    /// A header from 10.0.0.1 to 10.0.0.2, DSCP 26 with ECT(0), 60 bytes in total.
     const BYTES: [u8; 20] = *b"\x45\x6a\x00\x3c\0\0\x40\0\x40\x11\x26\x45\x0a\0\0\x01\x0a\0\0\x02";
 
     #[test]

@@ -1,4 +1,6 @@
-//! IPv6 as RoCEv2 uses it: the 40-byte header and no extension.
+//! IPv6 as RoCEv2 uses it: the 40-byte header without extension headers.
+//!
+//! Read first: RFC 8200; IBA Annex A17.
 
 use core::net::Ipv6Addr;
 
@@ -14,24 +16,24 @@ pub struct Ipv6 {
     pub flow_label: u32,
     /// Bytes after this header.
     pub payload_len: u16,
-    /// What follows.
+    /// Number of the protocol or extension that follows; UDP is 17.
     pub next_header: u8,
-    /// Routers left to pass.
+    /// Number of routers that the packet may still pass.
     pub hop_limit: u8,
-    /// Source.
+    /// Source address.
     pub src: Ipv6Addr,
-    /// Destination.
+    /// Destination address.
     pub dst: Ipv6Addr,
 }
 
 impl Ipv6 {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 40;
 
     /// Reads the header.
     ///
     /// # Errors
-    /// [`ParseError::IpVersion`].
+    /// [`ParseError::IpVersion`] if the version is not 6.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> Result<Ipv6, ParseError> {
         let word = be32(b, 0);
@@ -49,7 +51,7 @@ impl Ipv6 {
         })
     }
 
-    /// Writes the header, of `flow_label` the low 20 bits.
+    /// Writes the header, with the low 20 bits of `flow_label`.
     pub fn emit(&self, b: &mut [u8; Self::LEN]) {
         let word = 6 << 28 | (self.traffic_class as u32) << 20 | self.flow_label & 0xf_ffff;
         put(b, 0, word.to_be_bytes());
@@ -60,7 +62,7 @@ impl Ipv6 {
     }
 }
 
-/// Whether a next-header number is an extension that begins with the number of the one after it.
+/// Whether a next-header number is an extension header that begins with another next-header number.
 pub(crate) const fn is_extension(next_header: u8) -> bool {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;

@@ -1,18 +1,20 @@
-//! Keys and addresses that must not be mistaken for one another.
+//! Keys and addresses, each of a type of its own so that one cannot be passed for another.
 //!
-//! Not here: how keys are made and checked (the engine's memory region table).
+//! Read first: IBA 10 (memory keys, Q_Keys and P_Keys).
+//!
+//! Not here: creating and checking memory keys (the engine's memory region table).
 
 use core::fmt;
 
-/// Names local registered memory; never on the wire.
+/// L_Key: identifies local registered memory; never on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lkey(pub u32);
 
-/// Names remote registered memory (RETH, AtomicETH, IETH).
+/// R_Key: identifies remote registered memory (in RETH, AtomicETH, IETH).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rkey(pub u32);
 
-/// Admits a datagram to a UD queue pair (DETH).
+/// Q_Key: admits a datagram to a UD queue pair (in DETH).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Qkey(pub u32);
 
@@ -26,7 +28,7 @@ impl fmt::Debug for Va {
     }
 }
 
-/// Partition key: 15 bits of partition and, at the top, the full-membership bit.
+/// P_Key, the partition key: 15 bits of partition, and the full-membership bit at the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pkey(pub u16);
 
@@ -36,7 +38,8 @@ impl Pkey {
 
     const FULL_MEMBER: u16 = 0x8000;
 
-    /// Whether two members may talk: one partition, and at least one of them a full member.
+    /// Whether two members may communicate: they are in one partition, and at least one is a full
+    /// member.
     #[inline]
     pub const fn matches(self, other: Pkey) -> bool {
         (self.0 ^ other.0) & !Self::FULL_MEMBER == 0 && (self.0 | other.0) & Self::FULL_MEMBER != 0

@@ -1,4 +1,7 @@
-//! RoCEv2 on the wire: bytes to typed headers and back.
+//! RoCEv2 packets on the wire: bytes to typed headers and back.
+//!
+//! Read first: IBA 5 (packet format) and 9.2 to 9.3 (transport headers); Annex A17 for what RoCEv2
+//! changes.
 //!
 //! ```text
 //!  Ethernet [802.1Q]   IPv4 | IPv6   UDP        BTH   extended headers   payload  pad  ICRC
@@ -13,17 +16,17 @@
 //! packet [`HeaderTemplate::emit`], [`emit_headers`], the payload and its pad, and [`seal`].
 //!
 //! Invariants
-//! - No function panics on bytes from the wire, whatever they are; none reads past the lengths
+//! - No function panics on bytes from the wire, whatever they are, and none reads past the lengths
 //!   that IP and UDP state.
-//! - `parse(emit(x)) = x` for every header value whose fields are in range; reserved bits are sent
+//! - `parse(emit(x)) = x` for every header value with all fields in range; reserved bits are sent
 //!   as zero.
 //! - No allocation, no I/O, no clock, no unsafe code; payload is borrowed, never copied.
-//! - What the crate knows about an opcode stands in one table, [`opcode`].
+//! - One table, [`opcode`], holds everything that the crate has about an opcode.
 //!
-//! Not here: whether a packet is *expected* (PSN, opcode order, path MTU, keys): that needs a
-//! queue pair and is `uroce-transport`'s.
+//! Not here: the check that a packet is *expected* (PSN, opcode order, path MTU, keys). That check
+//! needs a queue pair and is in `uroce-transport`.
 
-#![cfg_attr(not(test), no_std)] // Nor `alloc`: nothing here can allocate.
+#![cfg_attr(not(test), no_std)] // No `alloc` either: nothing here can allocate.
 #![forbid(unsafe_code)]
 
 mod bytes;

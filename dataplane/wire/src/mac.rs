@@ -8,13 +8,13 @@ use core::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// All stations.
+    /// The broadcast address.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
-    /// Nobody's on any link: where packets to an address of one's own go, which never leave. The
-    /// kernel's loopback interface has the same.
+    /// All zeros, which no station on a link has: the destination of packets to an address of this
+    /// node, which never leave it. The kernel's loopback interface has this address too.
     pub const LOOPBACK: Mac = Mac([0; 6]);
 
-    /// Whether the group bit is set; true of broadcast too.
+    /// Whether the group bit is set; also true of the broadcast address.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
@@ -34,7 +34,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// The text is not six two-digit hexadecimal numbers with colons between them.
+/// Error of parsing: the text is not six two-digit hexadecimal numbers separated by colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacSyntaxError;
 

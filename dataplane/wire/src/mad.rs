@@ -1,19 +1,21 @@
-//! The management datagram's common header: what every MAD begins with, whatever its class.
+//! The common header of management datagrams (MADs) of every class.
 //!
-//! A MAD is 256 bytes in a UD SEND to QP 1, Q_Key [`GSI_QKEY`].
+//! Read first: IBA 13.
 //!
-//! Not here: what classes put behind the header; [`crate::cm`] is the one class there is.
+//! A MAD is 256 bytes in a UD SEND to QP 1 with Q_Key [`GSI_QKEY`].
+//!
+//! Not here: what a class puts after the header. [`crate::cm`] is the only class implemented.
 
 use crate::Qkey;
 use crate::bytes::{be16, be32, be64, put};
 
-/// Bytes of every MAD.
+/// Length of every MAD, in bytes.
 pub const MAD_LEN: usize = 256;
 
 /// A whole management datagram.
 pub type Mad = [u8; MAD_LEN];
 
-/// Q_Key of QP 1, both ways.
+/// Q_Key of QP 1, for both directions.
 pub const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 
 /// The common header.
@@ -29,22 +31,22 @@ pub struct MadHeader {
     pub method: u8,
     /// Status of a response.
     pub status: u16,
-    /// Meaning by class.
+    /// Field defined by the class.
     pub class_specific: u16,
-    /// Transaction: the same in a message, its copies and its answers.
+    /// Transaction ID; equal in a message, its repetitions and its answers.
     pub transaction_id: u64,
-    /// Which message of the class this is.
+    /// Attribute: the kind of message within the class.
     pub attribute_id: u16,
-    /// Meaning by attribute.
+    /// Field defined by the attribute.
     pub attribute_modifier: u32,
 }
 
 impl MadHeader {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 24;
     /// The only base version of 256-byte MADs.
     pub const BASE_VERSION: u8 = 1;
-    /// Method "Send": no answer is implied.
+    /// Method "Send", which implies no answer.
     pub const SEND: u8 = 0x03;
 
     /// Reads the header; bytes 18 and 19 are reserved.

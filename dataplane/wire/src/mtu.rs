@@ -1,6 +1,6 @@
-//! Path MTU: the payload bytes of a full packet, headers not counted.
+//! Path MTU: the payload bytes of a full packet, without headers.
 
-/// One of the five payload sizes; both ends of a connection must use the same.
+/// A path MTU, one of five sizes; both ends of a connection must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PathMtu {
@@ -27,7 +27,7 @@ impl PathMtu {
         128 << self as u32
     }
 
-    /// The size of exactly `bytes` payload bytes.
+    /// The path MTU of exactly `bytes` payload bytes; `None` for any other number.
     pub const fn from_bytes(bytes: u32) -> Option<PathMtu> {
         match bytes {
             256 => Some(PathMtu::B256),
@@ -39,13 +39,13 @@ impl PathMtu {
         }
     }
 
-    /// The code of verbs and connection management, 1..=5.
+    /// The code of this size in verbs and connection management, 1..=5.
     #[inline]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The size of a verbs or connection management code.
+    /// The path MTU of a code of verbs or connection management, 1..=5; `None` for any other code.
     pub const fn from_code(code: u8) -> Option<PathMtu> {
         match code {
             1..=5 => Some(PathMtu::ALL[code as usize - 1]),

@@ -1,8 +1,10 @@
-//! The BTH opcode: one byte that says what a packet is and which headers follow.
+//! The BTH opcode: one byte that determines what a packet does and which headers follow.
 //!
-//! Everything the crate knows about an opcode stands in one table at the end of this file; bit
-//! tests on the byte appear nowhere. The three high bits choose the service, the five low bits
-//! mean the same in each of them, and what is absent from the table is reserved.
+//! Read first: IBA 9.2 (opcodes); Annex A14 for XRC, A17 for CNP.
+//!
+//! One table at the end of this file holds all facts about opcodes; no other code tests bits of the
+//! byte. The three high bits choose the service, the five low bits mean the same in each service.
+//! An opcode that is absent from the table is reserved.
 //!
 //! Not here: newer opcodes (FLUSH, ATOMIC WRITE), which read as reserved.
 
@@ -10,19 +12,19 @@ use core::fmt;
 
 use crate::{Header, PathMtu};
 
-/// A BTH opcode. Any byte is a value; [`OpCode::info`] tells the meaningful from the reserved.
+/// A BTH opcode. Any byte is a value; [`OpCode::info`] distinguishes defined from reserved opcodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct OpCode(pub u8);
 
 impl OpCode {
-    /// The opcode's row; `None` if it is reserved.
+    /// The opcode's row of the table; `None` if the opcode is reserved.
     //= check E20 — one table for all 256
     #[inline]
     pub fn info(self) -> Option<&'static OpInfo> {
         TABLE[self.0 as usize].as_ref()
     }
 
-    /// Whether the byte is one of RC's, defined or reserved.
+    /// Whether the byte is in RC's range, defined or reserved.
     #[inline]
     pub const fn is_of_rc(self) -> bool {
         self.0 >> 5 == 0
@@ -67,7 +69,7 @@ impl OpCode {
         })
     }
 
-    /// The UC opcode, as [`rc`](OpCode::rc). `None` where UC has no such packet.
+    /// The UC opcode for the arguments of [`rc`](OpCode::rc); `None` where UC has no such packet.
     #[inline]
     pub fn uc(operation: Operation, position: Position, extra: Option<Header>) -> Option<Self> {
         const FROM_RC: u8 = OpCode::UC_SEND_FIRST.0 - OpCode::RC_SEND_FIRST.0;
@@ -95,23 +97,23 @@ impl fmt::Debug for OpCode {
 /// One row of the opcode table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OpInfo {
-    /// The byte this row describes.
+    /// The opcode that this row describes.
     pub opcode: OpCode,
-    /// Service and operation as people write them, such as `RC SEND First`.
+    /// Name of service and operation as the specification spells them, such as `RC SEND First`.
     pub name: &'static str,
     /// Transport service.
     pub service: Service,
-    /// What is done, or answered.
+    /// The operation that the packet requests or answers.
     pub operation: Operation,
-    /// Place of the packet in its message.
+    /// Position of the packet in its message.
     pub position: Position,
     /// Extended transport headers after BTH, in wire order.
     pub headers: &'static [Header],
-    /// How much payload may follow them.
+    /// Payload that may follow the headers.
     pub payload: PayloadRule,
-    /// BTH and extended headers together, bytes.
+    /// Length of BTH and extended headers together, in bytes.
     headers_len: u8,
-    /// The same headers as a set, so that [`OpInfo::has`] is one test.
+    /// The set of `headers` as bits, so that [`OpInfo::has`] is one test.
     header_set: u16,
 }
 
@@ -122,19 +124,19 @@ impl OpInfo {
         self.header_set & 1 << header as u16 != 0
     }
 
-    /// Bytes of BTH and the extended headers, 12..=52.
+    /// Length of BTH and the extended headers in bytes, 12..=52.
     #[inline]
     pub const fn headers_len(&self) -> usize {
         self.headers_len as usize
     }
 
-    /// Whether a requester sends it.
+    /// Whether a requester sends packets of this opcode.
     #[inline]
     pub const fn is_request(&self) -> bool {
         !self.is_response() && !matches!(self.operation, Operation::Cnp)
     }
 
-    /// Whether a responder sends it.
+    /// Whether a responder sends packets of this opcode.
     #[inline]
     pub const fn is_response(&self) -> bool {
         use Operation as O;
@@ -155,28 +157,28 @@ pub enum Service {
     Ud,
     /// Extended reliable connection.
     Xrc,
-    /// Congestion notification; belongs to no service.
+    /// Congestion notification, which belongs to no service.
     Cnp,
 }
 
-/// What a packet does.
+/// Operation that a packet carries out, requests or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Into the receiver's next receive buffer.
+    /// Writes to the receiver's next receive buffer.
     Send,
-    /// Into memory the requester names.
+    /// Writes to memory that the requester names.
     Write,
-    /// Asks for memory the requester names.
+    /// Requests the content of memory that the requester names.
     ReadRequest,
-    /// Carries what a READ asked for.
+    /// Carries the data that a READ requested.
     ReadResponse,
-    /// Acknowledges, or refuses.
+    /// Acknowledges or refuses requests.
     Acknowledge,
-    /// Acknowledges an atomic with its result.
+    /// Acknowledges an atomic operation and carries its result.
     AtomicAcknowledge,
-    /// Atomically stores if equal.
+    /// Stores a value atomically if the old value equals the one given.
     CompareSwap,
-    /// Atomically adds.
+    /// Adds to a value atomically.
     FetchAdd,
     /// Realigns the PSN of a reliable datagram context.
     Resync,
@@ -184,50 +186,50 @@ pub enum Operation {
     Cnp,
 }
 
-/// A packet's place in its message.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// Starts a message of several packets.
+    /// The first of several packets.
     First,
-    /// Neither starts nor ends one.
+    /// Neither the first nor the last of several packets.
     Middle,
-    /// Ends one.
+    /// The last of several packets.
     Last,
-    /// Is one.
+    /// The only packet of its message.
     Only,
 }
 
 impl Position {
-    /// Whether a message starts here: `First` or `Only`.
+    /// Whether a message starts with this packet: `First` or `Only`.
     #[inline]
     pub const fn is_first(self) -> bool {
         matches!(self, Position::First | Position::Only)
     }
 
-    /// Whether a message ends here: `Last` or `Only`.
+    /// Whether a message ends with this packet: `Last` or `Only`.
     #[inline]
     pub const fn is_last(self) -> bool {
         matches!(self, Position::Last | Position::Only)
     }
 }
 
-/// How much payload, pad not counted, a packet may carry.
+/// Amount of payload, without pad, that a packet may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PayloadRule {
-    /// None, and no pad.
+    /// No payload and no pad.
     Empty,
-    /// Exactly the path MTU: first and middle packets.
+    /// Exactly the path MTU; for first and middle packets.
     FullMtu,
-    /// At least one byte: last packets.
+    /// One byte to the path MTU; for last packets.
     OneToMtu,
-    /// Any size to the path MTU: only packets and datagrams.
+    /// Zero bytes to the path MTU; for only packets and datagrams.
     UpToMtu,
-    /// Sixteen reserved bytes: CNP.
+    /// Sixteen reserved bytes; for CNPs.
     Reserved16,
 }
 
 impl PayloadRule {
-    /// The rule follows from what is done and where in the message.
+    /// The rule for an operation and a position in the message.
     const fn of(operation: Operation, position: Position) -> PayloadRule {
         use {Operation as O, Position as P};
         match (operation, position) {
@@ -239,7 +241,7 @@ impl PayloadRule {
         }
     }
 
-    /// Whether `payload_len` bytes obey the rule on a path of `path_mtu`.
+    /// Whether a payload of `payload_len` bytes obeys the rule on a path with `path_mtu`.
     #[inline]
     pub const fn allows(self, payload_len: usize, path_mtu: PathMtu) -> bool {
         let mtu = path_mtu.bytes() as usize;
@@ -253,7 +255,7 @@ impl PayloadRule {
     }
 }
 
-/// What `headers` and BTH occupy, bytes.
+/// Length of BTH and `headers` together, in bytes.
 const fn wire_len(headers: &[Header]) -> u8 {
     let (mut len, mut i) = (crate::Bth::LEN, 0);
     while i < headers.len() {
@@ -273,14 +275,14 @@ const fn set_of(headers: &[Header]) -> u16 {
     set
 }
 
-/// The headers every row of a block shares, then the row's own.
+/// The headers that all rows of a block share, then the row's own headers.
 macro_rules! headers {
     ([$($shared:ident),*] [$($own:ident),*]) => {
         &[$(Header::$shared,)* $(Header::$own,)*]
     };
 }
 
-/// Builds the named constants and the table from the same rows.
+/// Builds the named constants and the table from one list of rows.
 macro_rules! opcodes {
     ($($service:ident $prefix:literal $shared:tt {
         $($code:literal $name:ident $position:ident $operation:ident $own:tt $text:literal;)*
@@ -292,7 +294,7 @@ macro_rules! opcodes {
             )*)*
         }
 
-        /// The one table: row *n* describes opcode *n*, `None` is reserved.
+        /// The opcode table: row *n* describes opcode *n*; `None` is reserved.
         static TABLE: [Option<OpInfo>; 256] = {
             let mut table = [const { None }; 256];
             $($(
@@ -313,8 +315,8 @@ macro_rules! opcodes {
     };
 }
 
-// A block: service, prefix of the texts, headers in front of every row's own.
-// A row: code, constant, position, operation, own headers, text.
+// A block begins with: service, prefix of the names, headers before every row's own headers.
+// A row has: code, constant, position, operation, own headers, name.
 opcodes! {
 Rc "RC " [] {
     0x00 RC_SEND_FIRST                      First  Send [] "SEND First";

@@ -1,8 +1,10 @@
-//! A RoCEv2 packet from BTH to the end of the pad: the one parse and the one build.
+//! A RoCEv2 packet from BTH to the end of the pad: the only parser and the only builder.
 //!
-//! Parsing checks every length rule that needs no queue pair: room for the headers of the
-//! opcode's row, a pad within the payload, the opcode's [`PayloadRule`]. What depends on the path
-//! MTU, and an empty last packet (which a responder answers with a NAK), is the transport's.
+//! Read first: IBA 9.2 and 9.3.
+//!
+//! Parsing checks every length rule that needs no queue pair: room for the headers of the opcode's
+//! row, a pad within the payload, and [`PayloadRule`]. The transport checks what depends on the
+//! path MTU, and answers an empty last packet with a NAK.
 //!
 //! Not here: the invariant CRC (see [`mod@crate::icrc`]), which [`Datagram::packet`] checks first.
 //!
@@ -13,16 +15,16 @@ use crate::{
     ParseError, PayloadRule, Rdeth, Reth, Xrceth,
 };
 
-/// A parsed packet; the payload stays where it was received.
+/// A parsed packet; the payload is borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Base transport header.
     pub bth: Bth,
-    /// The opcode's row.
+    /// The opcode's row in the table.
     pub op: &'static OpInfo,
-    /// Extended headers; those of `op.headers` are meaningful, the rest zero.
+    /// Extended headers; those in `op.headers` are meaningful, the others zero.
     pub ext: ExtHeaders,
-    /// Payload without pad.
+    /// Payload, without the pad.
     pub payload: &'a [u8],
 }
 
@@ -44,7 +46,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Reads the headers of the opcode's row; gives them and what follows.
+/// Reads the headers of the opcode's row; returns them and the bytes that follow.
 #[inline]
 fn parse_ext<'a>(op: &OpInfo, mut rest: &'a [u8]) -> Option<(ExtHeaders, &'a [u8])> {
     #[inline(always)]
@@ -70,10 +72,10 @@ fn parse_ext<'a>(op: &OpInfo, mut rest: &'a [u8]) -> Option<(ExtHeaders, &'a [u8
     Some((ext, rest))
 }
 
-/// Checks payload and pad against the opcode; gives the payload alone.
+/// Checks payload and pad against the opcode; returns the payload without the pad.
 #[inline]
 fn strip_pad<'a>(op: &OpInfo, pad_count: u8, padded: &'a [u8]) -> Result<&'a [u8], ParseError> {
-    //= check E6 — payload and pad together are whole words, and the pad fits into them.
+    //= check E6 — payload and pad together are whole words, and the pad is not longer than both.
     let payload_len = padded
         .len()
         .checked_sub(pad_count as usize)
@@ -86,21 +88,21 @@ fn strip_pad<'a>(op: &OpInfo, pad_count: u8, padded: &'a [u8]) -> Result<&'a [u8
     let possible = match op.payload {
         PayloadRule::Empty => payload_len == 0,
         PayloadRule::Reserved16 => payload_len == 16,
-        // A responder judges these against its path MTU and answers with a NAK.
+        // A responder compares these with its path MTU and answers with a NAK.
         PayloadRule::FullMtu | PayloadRule::OneToMtu | PayloadRule::UpToMtu => true,
     };
     if possible { Ok(&padded[..payload_len]) } else { Err(ParseError::PayloadLength) }
 }
 
-/// Bytes of BTH and extended headers, 12..=52; `None` for a reserved opcode.
+/// Length of BTH and extended headers in bytes, 12..=52; `None` for a reserved opcode.
 #[inline]
 pub fn headers_len(opcode: OpCode) -> Option<usize> {
     opcode.info().map(OpInfo::headers_len)
 }
 
-/// Writes BTH and the extended headers of its opcode to the front of `out`; gives their length.
+/// Writes BTH and the extended headers of its opcode to the front of `out`; returns their length.
 ///
-/// `None` if the opcode is reserved or `out` too short; `out` may then be partly written.
+/// `None` if the opcode is reserved or `out` is too short; `out` may then be partly written.
 #[inline]
 pub fn emit_headers(bth: &Bth, ext: &ExtHeaders, out: &mut [u8]) -> Option<usize> {
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! One line per packet, in tcpdump's manner. For people; programs read the fields.
+//! Formatting of packets for people: one line per packet, similar to tcpdump.
 
 use core::fmt;
 

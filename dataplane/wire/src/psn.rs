@@ -1,11 +1,13 @@
 //! 24-bit serial numbers: the packet sequence number and the message sequence number.
 //!
+//! Read first: IBA 9.2 (PSN) and 9.3 (MSN).
+//!
 //! Invariants
 //! - A value never exceeds 2^24 − 1; all arithmetic wraps there.
 //! - There is no `Ord`: serial numbers have no smallest element, only a signed distance. Two
-//!   numbers exactly 2^23 apart are each before the other; a window never grows that wide.
+//!   numbers exactly 2^23 apart are each before the other; windows stay smaller than that.
 //!
-//! Not here: which PSN is meant (next, unacknowledged, expected); the QP context names those.
+//! Not here: the role of a PSN (next, unacknowledged, expected); fields of the QP context name it.
 
 const MASK: u32 = 0x00ff_ffff;
 
@@ -14,7 +16,7 @@ const MASK: u32 = 0x00ff_ffff;
 pub struct Psn(u32);
 
 impl Psn {
-    /// The low 24 bits of `value`.
+    /// A PSN of the low 24 bits of `value`.
     #[inline]
     pub const fn new(value: u32) -> Psn {
         Psn(value & MASK)
@@ -47,7 +49,7 @@ impl Psn {
     /// Signed distance `self - other` in packets, −2^23..=2^23 − 1.
     ///
     /// Shifting the difference to the top of an `i32` and back sign-extends its 24th bit.
-    //= check A14 — 0 follows 2^24 − 1 wherever two PSNs are compared
+    //= check A14 — 0 follows 2^24 − 1 wherever two PSNs are compared.
     #[inline]
     pub const fn distance_from(self, other: Psn) -> i32 {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
@@ -60,12 +62,13 @@ impl Psn {
     }
 }
 
-/// Message sequence number, 0..=2^24 − 1: messages a responder has completed (AETH bytes 1 to 3).
+/// Message sequence number, 0..=2^24 − 1: messages that a responder has completed (AETH bytes 1 to
+/// 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Msn(u32);
 
 impl Msn {
-    /// The low 24 bits of `value`.
+    /// An MSN of the low 24 bits of `value`.
     #[inline]
     pub const fn new(value: u32) -> Msn {
         Msn(value & MASK)

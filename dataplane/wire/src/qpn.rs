@@ -7,13 +7,13 @@ use core::fmt;
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// QP1, the general services interface: connection management arrives here.
+    /// QP 1, the general services interface, which receives connection management messages.
     pub const GSI: Qpn = Qpn(1);
 
     /// Destination of every multicast UD packet.
     pub const MULTICAST: Qpn = Qpn(0xff_ffff);
 
-    /// The low 24 bits of `value`.
+    /// A QPN of the low 24 bits of `value`.
     #[inline]
     pub const fn new(value: u32) -> Qpn {
         Qpn(value & 0xff_ffff)

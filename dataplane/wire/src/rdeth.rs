@@ -1,16 +1,18 @@
 //! RDETH, the reliable datagram extended transport header.
+//!
+//! Read first: IBA 9.3.
 
 use crate::bytes::{be24, put24};
 
 /// The reliable datagram extended transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rdeth {
-    /// End-to-end context at the receiver, 24 bits.
+    /// Number of the end-to-end context at the receiver, 24 bits.
     pub eecn: u32,
 }
 
 impl Rdeth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 4;
 
     /// Reads the header; byte 0 is reserved.
@@ -19,7 +21,7 @@ impl Rdeth {
         Rdeth { eecn: be24(b, 1) }
     }
 
-    /// Writes the header, of `eecn` the low 24 bits.
+    /// Writes the header, with the low 24 bits of `eecn`.
     #[inline]
     pub fn emit(&self, b: &mut [u8; Self::LEN]) {
         b[0] = 0;

@@ -1,4 +1,6 @@
-//! RETH, the RDMA extended transport header: which remote memory a WRITE or READ is about.
+//! RETH, the RDMA extended transport header: the remote memory that a WRITE or READ accesses.
+//!
+//! Read first: IBA 9.3.
 
 use crate::bytes::{be32, be64, put};
 use crate::{Rkey, Va};
@@ -6,19 +8,19 @@ use crate::{Rkey, Va};
 /// The RDMA extended transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reth {
-    /// First byte at the responder.
+    /// Address of the first byte at the responder.
     pub va: Va,
-    /// Key of the responder's memory.
+    /// R_Key of the responder's memory.
     pub rkey: Rkey,
-    /// Bytes of the whole message, 0..=2^31 (not of this packet).
+    /// Length of the whole message (not of this packet) in bytes, 0..=2^31.
     pub dma_len: u32,
 }
 
 impl Reth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 16;
 
-    /// Reads the header; every bit pattern is one.
+    /// Reads the header; every bit pattern is valid.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> Reth {
         Reth { va: Va(be64(b, 0)), rkey: Rkey(be32(b, 8)), dma_len: be32(b, 12) }

@@ -1,10 +1,10 @@
-//! For tests only: what every fixed-size header must obey, and packets of every kind.
+//! For tests only: rules that every fixed-size header obeys, and packets of every kind.
 
-/// Tests of a header from one value whose fields all differ, its bytes, and the bits that are
-/// reserved (`1` = sent as zero, not examined).
+/// Tests of a header type. Arguments: a value with all fields different, its bytes, and a mask of
+/// reserved bits (`1` = sent as zero, not examined).
 ///
-/// Known bytes fix the place of each field; that any bytes survive reading and writing shows that
-/// no field drops, shares or invents a bit, so that what is set is what is got.
+/// The known bytes fix the place of each field. Random bytes that survive reading and writing show
+/// that no field loses, shares or adds a bit.
 macro_rules! header_tests {
     ($value:expr, bytes: $bytes:expr, reserved: $reserved:expr) => {
         #[test]
@@ -44,7 +44,7 @@ pub(crate) fn opcodes() -> Vec<OpCode> {
     (0..=255).map(OpCode).filter(|opcode| opcode.info().is_some()).collect()
 }
 
-/// A payload length that the opcode's rule allows and that asks for a pad where one may be.
+/// A payload length that the opcode's rule allows and that needs a pad if the opcode may have one.
 pub(crate) fn payload_len(opcode: OpCode) -> usize {
     use crate::PayloadRule as Rule;
     match opcode.info().expect("not reserved").payload {
@@ -55,7 +55,7 @@ pub(crate) fn payload_len(opcode: OpCode) -> usize {
     }
 }
 
-/// Any BTH of an opcode, its pad fitting [`payload_len`].
+/// A random BTH of an opcode, with the pad count that fits [`payload_len`].
 pub(crate) fn any_bth(opcode: OpCode) -> impl Strategy<Value = Bth> {
     any::<([bool; 5], u16, u32, u32)>().prop_map(move |(flags, pkey, qpn, psn)| {
         let [solicited, mig_req, fecn, becn, ack_req] = flags;
@@ -65,7 +65,7 @@ pub(crate) fn any_bth(opcode: OpCode) -> impl Strategy<Value = Bth> {
     })
 }
 
-/// Any extended headers: all fields set, whether or not an opcode carries them.
+/// Random extended headers: all fields set, whether or not an opcode carries them.
 pub(crate) fn any_ext() -> impl Strategy<Value = ExtHeaders> {
     any::<(u8, [u32; 9], [u64; 5])>().prop_map(|(syndrome, w, d)| ExtHeaders {
         rdeth: Rdeth { eecn: w[0] >> 8 },
@@ -80,7 +80,7 @@ pub(crate) fn any_ext() -> impl Strategy<Value = ExtHeaders> {
     })
 }
 
-/// A path: IPv4 or IPv6, tagged or not.
+/// A path with IPv4 or IPv6, with or without a VLAN tag.
 pub(crate) fn encap(v4: bool, tagged: bool) -> Encap {
     let ip = |host: u8| match v4 {
         true => Gid::from(core::net::Ipv4Addr::new(10, 0, 0, host)),
@@ -99,12 +99,12 @@ pub(crate) fn encap(v4: bool, tagged: bool) -> Encap {
     }
 }
 
-/// All four shapes of [`encap`].
+/// The four combinations of [`encap`].
 pub(crate) fn encaps() -> [Encap; 4] {
     [encap(true, false), encap(true, true), encap(false, false), encap(false, true)]
 }
 
-/// A whole frame as a sender builds it; the payload counts up from 1.
+/// A whole frame as a sender builds it; the payload bytes count up from 1.
 pub(crate) fn frame(encap: &Encap, bth: &Bth, ext: &ExtHeaders) -> Vec<u8> {
     let template = encap.template();
     let payload_len = payload_len(bth.opcode);
@@ -118,7 +118,7 @@ pub(crate) fn frame(encap: &Encap, bth: &Bth, ext: &ExtHeaders) -> Vec<u8> {
     out
 }
 
-/// A valid frame of an opcode, its header fields at their defaults.
+/// A valid frame of an opcode, with default header fields.
 pub(crate) fn plain_frame(encap: &Encap, opcode: OpCode) -> Vec<u8> {
     let pad_count = (payload_len(opcode) as u8).wrapping_neg() & 3;
     frame(encap, &Bth { opcode, pad_count, ..Bth::default() }, &ExtHeaders::default())

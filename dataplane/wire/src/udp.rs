@@ -1,7 +1,9 @@
-//! UDP. RoCEv2 goes to port 4791; the source port only spreads flows over paths.
+//! UDP as RoCEv2 uses it: to port 4791; the source port only spreads flows over paths.
 //!
-//! The checksum is sent as 0 and not examined: the invariant CRC covers more, and covers it with
-//! the checksum field masked, so that whatever the field holds is acceptable.
+//! Read first: RFC 768; IBA Annex A17.
+//!
+//! The checksum is sent as 0 and not examined. The invariant CRC covers more than it would, and
+//! masks the checksum field, so any value is acceptable.
 
 use crate::Qpn;
 use crate::bytes::{be16, put};
@@ -13,21 +15,21 @@ pub struct Udp {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Bytes of header and what follows it.
+    /// Bytes of the header and everything after it.
     pub len: u16,
-    /// Checksum; 0 is none.
+    /// Checksum; 0 means none.
     pub checksum: u16,
 }
 
 impl Udp {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 8;
-    /// UDP's number in the IP header.
+    /// Protocol number of UDP in the IP header.
     pub const PROTOCOL: u8 = 17;
     /// Destination port of every RoCEv2 packet.
     pub const ROCE_PORT: u16 = 4791;
 
-    /// Reads the header; every bit pattern is one.
+    /// Reads the header; every bit pattern is valid.
     #[inline]
     pub fn parse(b: &[u8; Self::LEN]) -> Udp {
         Udp { src_port: be16(b, 0), dst_port: be16(b, 2), len: be16(b, 4), checksum: be16(b, 6) }
@@ -45,11 +47,11 @@ impl Udp {
 
 /// The UDP source port of a flow, 0xC000..=0xFFFF.
 ///
-/// A flow label other than 0 is folded as libibverbs documents it, so that a user who sets one
-/// gets the path he expects. Without one, the ports of many queue pairs between two hosts
-/// scatter, and both directions of a connection share theirs.
+/// A flow label other than 0 is folded as libibverbs documents it, so that a program that sets a
+/// label gets the port it computes. With label 0 the port is a hash of both QPNs: the ports of
+/// different queue pairs are scattered, and both directions of a connection use the same port.
 pub const fn udp_source_port(flow_label: u32, src_qpn: Qpn, dst_qpn: Qpn) -> u16 {
-    /// 2^32 divided by the golden ratio: consecutive sums land far apart.
+    /// 2^32 divided by the golden ratio: products of consecutive numbers are far apart.
     const SCATTER: u32 = 0x9e37_79b9;
     //= check E17 — the port is a function of the flow label, or of the two queue pairs.
     let hash = match flow_label & 0xf_ffff {
@@ -81,7 +83,7 @@ mod tests {
             let port = udp_source_port(label, Qpn::new(1), Qpn::new(2));
             assert_eq!(port, (label & 0x3fff ^ label >> 14) as u16 | 0xc000);
         }
-        // The label has 20 bits; what lies above is ignored.
+        // The label has 20 bits; higher bits are ignored.
         let port = |label| udp_source_port(label, Qpn::new(1), Qpn::new(2));
         assert_eq!(port(0xabc0_0005), port(5));
     }

@@ -1,16 +1,18 @@
 //! XRCETH, the extended reliable connection header: the shared receive queue of an XRC request.
+//!
+//! Read first: IBA Annex A14.
 
 use crate::bytes::{be24, put24};
 
 /// The XRC extended transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Xrceth {
-    /// Shared receive queue at the receiver, 24 bits.
+    /// Number of the shared receive queue at the receiver, 24 bits.
     pub srqn: u32,
 }
 
 impl Xrceth {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 4;
 
     /// Reads the header; byte 0 is reserved.
@@ -19,7 +21,7 @@ impl Xrceth {
         Xrceth { srqn: be24(b, 1) }
     }
 
-    /// Writes the header, of `srqn` the low 24 bits.
+    /// Writes the header, with the low 24 bits of `srqn`.
     #[inline]
     pub fn emit(&self, b: &mut [u8; Self::LEN]) {
         b[0] = 0;

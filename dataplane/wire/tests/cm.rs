@@ -1,10 +1,11 @@
-//! Messages of connection management against Linux and against tshark's dissector.
+//! CM messages compared with Linux and with tshark's dissector.
 //!
-//! Stored: `vectors/rxe-cm-*.pcap` are what two Linux kernels' connection managers sent each
-//! other, `rxe-cm-*.json` what tshark reads in their MADs. We must read the same, and build the
-//! same bytes again. Live, where tshark is installed: messages of ours with random values must be
-//! read by it as we meant them. tshark 4.0 reads no further than the header in MRA, LAP, APR and
-//! SIDR messages; their layout is held by known bytes in the crate, and MRA's and SIDR's by Linux.
+//! Stored: `vectors/rxe-cm-*.pcap` hold the messages that two Linux kernels' connection managers
+//! exchanged, and `rxe-cm-*.json` what tshark reads in their MADs. This crate must read the same
+//! values and build the same bytes again. Live, if tshark is installed: tshark must read random
+//! messages of this crate as they were meant. tshark 4.0 reads only the header of MRA, LAP, APR and
+//! SIDR messages; known bytes in the crate fix their layout, and Linux's captures that of MRA and
+//! SIDR.
 
 mod pcap;
 
@@ -26,7 +27,7 @@ use uroce_wire::{
     headers_len, seal,
 };
 
-/// A field as tshark shows it: a number in whichever base, or text.
+/// A field as tshark shows it: a number in any base, or text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shown {
     Number(u64),
@@ -40,13 +41,13 @@ impl Shown {
                 Some(digits) => u64::from_str_radix(digits, 16) == Ok(*number),
                 None => text.parse() == Ok(*number),
             },
-            // Between bytes there are colons, or none.
+            // tshark separates bytes with colons in some fields and not in others.
             Shown::Text(expected) => expected.replace(':', "") == text.replace(':', ""),
         }
     }
 }
 
-/// What tshark has to show of a message, by its names.
+/// Fields that tshark must show of a message, by tshark's names.
 type Fields = BTreeMap<String, Shown>;
 
 #[test]
@@ -70,7 +71,7 @@ fn we_read_what_linux_said_as_tshark_reads_it_and_build_it_again() {
         }
     }
     let from_linux: BTreeSet<_> = Attribute::ALL.into_iter().collect();
-    let migration = BTreeSet::from([Attribute::Lap, Attribute::Apr]); // Not on RoCE.
+    let migration = BTreeSet::from([Attribute::Lap, Attribute::Apr]); // Linux has no LAP on RoCE.
     assert_eq!(kinds, &from_linux - &migration);
 }
 
@@ -106,7 +107,7 @@ fn tshark_reads_what_we_say_as_we_mean_it() {
     }
 }
 
-/// Every field that tshark shows and we know must be what we read.
+/// Checks that every field that tshark shows equals the value that this crate read.
 fn check(header: &MadHeader, message: &Message, row: &Value, name: &str) {
     let expected = header_fields(header).into_iter().chain(fields(message));
     let mut compared = 0;
@@ -299,7 +300,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// Messages of every kind with any values, and REQs of RDMA-CM.
+/// Random messages of every kind that tshark reads, and REQs of RDMA-CM.
 fn random_messages() -> Vec<Message> {
     let mut runner = TestRunner::deterministic();
     let mut body =
@@ -326,7 +327,7 @@ fn random_messages() -> Vec<Message> {
     messages
 }
 
-/// The MAD in a frame to QP 1.
+/// The MAD in a frame to QP 1; `None` for any other frame.
 fn mad_of(frame: &[u8]) -> Option<Mad> {
     let Ok(Frame::Roce(datagram)) = Frame::parse(frame) else { return None };
     let packet = datagram.packet().ok()?;
@@ -334,7 +335,7 @@ fn mad_of(frame: &[u8]) -> Option<Mad> {
     is_to_gsi.then(|| packet.payload.try_into().expect("256 bytes"))
 }
 
-/// A frame to QP 1. Over IPv4 tshark would show no more of a GID than its last four bytes.
+/// A frame to QP 1. IPv6, because over IPv4 tshark shows only the last four bytes of a GID.
 fn frame_of(mad: &Mad) -> Vec<u8> {
     let ip = |host| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host).into();
     let encap =

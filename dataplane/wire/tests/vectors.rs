@@ -1,15 +1,15 @@
-//! uroce-wire against tshark's dissector and scapy's RoCE layer, in both directions.
+//! uroce-wire compared with tshark's dissector and scapy's RoCE layer, in both directions.
 //!
-//! Stored: `vectors/*.pcap` are scapy's packets, one of every opcode in each encapsulation, and
-//! `vectors/*.json` what tshark reads in them. We must read the same, agree with the invariant
-//! CRC, and build the same bytes again. Live, where tshark and scapy are installed: our packets
-//! of every opcode, with random values, must be read by them as we meant them.
+//! Stored: `vectors/*.pcap` are packets made by scapy, one of every opcode in each encapsulation,
+//! and `vectors/*.json` what tshark reads in them. This crate must read the same values, find the
+//! invariant CRC correct, and build the same bytes again. Live, if tshark and scapy are installed:
+//! both must read packets of every opcode with random values as they were meant.
 //!
-//! `vectors/vectors.py` makes and reads; what tshark cannot see is named there.
+//! `vectors/vectors.py` makes and reads packets, and lists what tshark does not show.
 //!
-//! Also stored: `vectors/rxe-*.pcap`, which two stock Linux kernels' Soft-RoCE sent each other in
-//! the interop laboratory (`deploy/interop vectors` records them anew). `rxe-cm-*.pcap` have their
-//! kernels' connection management, and `rxe-cm-*.json` what tshark reads in each of its MADs.
+//! Also stored: `vectors/rxe-*.pcap`, captured between the Soft-RoCE of two stock Linux kernels in
+//! the interop laboratory (`deploy/interop vectors` records them anew). `rxe-cm-*.pcap` hold the
+//! kernels' connection management, and `rxe-cm-*.json` what tshark reads in each MAD.
 
 mod pcap;
 
@@ -104,7 +104,7 @@ fn we_read_what_soft_roce_sent_and_build_it_again_from_bth_on() {
     assert!(packets > 100, "only {packets} packets of Soft-RoCE in the captures");
 }
 
-/// One packet as values: what we mean, or what we read.
+/// One packet as values, either meant or read.
 #[derive(Clone, Debug)]
 struct Sample {
     encap: Encap,
@@ -114,7 +114,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// What our parser reads.
+    /// The sample that this crate's parser reads from a frame.
     fn of_frame(bytes: &[u8]) -> Sample {
         let Ok(Frame::Roce(datagram)) = Frame::parse(bytes) else { panic!("{bytes:02x?}") };
         assert!(datagram.icrc_ok());
@@ -137,7 +137,7 @@ impl Sample {
         Sample { encap, bth: packet.bth, ext: packet.ext, payload: packet.payload.to_vec() }
     }
 
-    /// What our builder makes.
+    /// The frame that this crate builds of the sample.
     fn frame(&self) -> Vec<u8> {
         let template = self.encap.template();
         let payload_len = self.payload.len();
@@ -151,7 +151,7 @@ impl Sample {
         out
     }
 
-    /// What `vectors.py read` must say of `frame`, this sample's bytes.
+    /// The fields that `vectors.py read` must give for `frame`, this sample's bytes.
     fn as_dissected(&self, frame: &[u8]) -> Value {
         let mut row = Map::new();
         let mut put = |name: &str, value: Value| assert!(row.insert(name.into(), value).is_none());
@@ -189,7 +189,7 @@ impl Sample {
             put("ip.ttl", json!(encap.hop_limit));
             put("ip.id", json!(0));
             put("ip.flags.df", json!(1));
-            put("ip.checksum.status", json!(1)); // good
+            put("ip.checksum.status", json!(1)); // 1 means good.
         } else {
             put("ipv6.tclass", json!(encap.traffic_class));
             put("ipv6.flow", json!(encap.flow_label));
@@ -256,7 +256,7 @@ fn all_opcodes() -> impl Iterator<Item = OpCode> {
     (0..=255).map(OpCode).filter(|opcode| opcode.info().is_some())
 }
 
-/// A packet of an opcode with any values; its payload is any the opcode can have.
+/// A random packet of an opcode, with any payload that the opcode can have.
 fn any_sample(opcode: OpCode, v4: bool, tagged: bool) -> impl Strategy<Value = Sample> {
     let payload_len = match opcode.info().unwrap().payload {
         PayloadRule::Empty => 0..1_usize,
@@ -292,7 +292,7 @@ fn any_encap(v4: bool, tagged: bool) -> impl Strategy<Value = Encap> {
 fn any_bth(opcode: OpCode) -> impl Strategy<Value = Bth> {
     any::<([bool; 5], u16, u32, u32)>().prop_map(move |(flags, pkey, qpn, psn)| {
         let [solicited, mig_req, fecn, becn, ack_req] = flags;
-        // Not QP 0 or 1, whose payload tshark reads as management datagrams.
+        // Not QP 0 or 1: tshark reads their payload as management datagrams.
         let dest_qpn = Qpn::new(qpn | 0x80_0000);
         let (pad_count, pkey, psn) = (0, Pkey(pkey), Psn::new(psn));
         Bth { opcode, solicited, mig_req, pad_count, pkey, fecn, becn, dest_qpn, ack_req, psn }
@@ -317,7 +317,7 @@ fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
 }
 
-/// A command that runs `vectors.py`; `None`, with the reason printed, where it cannot run.
+/// A command that runs `vectors.py`. If it cannot run, prints the reason and returns `None`.
 fn python_with_scapy_and_tshark() -> Option<Command> {
     let works = |mut command: Command| command.output().is_ok_and(|out| out.status.success());
     let command = |program: &str, args: &[&str]| {
@@ -330,7 +330,7 @@ fn python_with_scapy_and_tshark() -> Option<Command> {
         return None;
     }
     let imports = ["-c", "import scapy.contrib.roce"];
-    // A Python installed beside Debian's does not see Debian's packages.
+    // A Python installed beside Debian's does not find Debian's packages.
     let found = ["python3", "/usr/bin/python3"].into_iter().find(|p| works(command(p, &imports)));
     let Some(python) = found else {
         println!("SKIP: no Python with scapy.contrib.roce (Debian package python3-scapy)");

@@ -1,9 +1,11 @@
-//! The attributes as a QP keeps them: small, and each value once.
+//! The attributes as a QP stores them: small, and each value once.
 //!
-//! What holds: the path that packets leave by and the one that Query QP gives back are the same
-//! bytes. The place of the alternate path is that of the former one once the QP has migrated.
+//! Invariants
+//! - The header template that packets are built from is also the source of the path that Query QP
+//!   returns.
+//! - The alternate path and, after a migration, the former path use the same storage.
 //!
-//! A QP has some 470 bytes of its own, and a million of them should fit: hence the packing.
+//! A QP occupies about 470 bytes of its own and an engine may have a million, so fields are packed.
 
 use uroce_wire::{Encap, Gid, HeaderTemplate, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Vlan};
 
@@ -11,15 +13,15 @@ use super::{AccessFlags, AltPath, AttrMask, PathAttr, PathMigState, QpAttr, QpCh
 use crate::qp::state::QpState;
 use crate::rate::StaticRate;
 
-/// A timer or retry count that was never given.
+/// Value of a timer or retry count that Modify QP has not given yet.
 const NOT_GIVEN: u8 = u8::MAX;
 
 /// A QP's attributes; see [`QpAttr`] for their meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
-    /// Everything in front of BTH.
+    /// Everything before BTH.
     pub(crate) template: HeaderTemplate,
-    /// Of IPv4 it stands nowhere in the headers.
+    /// Flow label of the path; stored because the headers of IPv4 have none.
     flow_label: Label,
     pub(crate) rate: StaticRate,
     pub(crate) port: u8,
@@ -75,7 +77,7 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// Which of those have been given that may be given before they are needed.
+    /// The attributes given so far, of those that may be given before they are needed.
     pub(crate) fn given(&self) -> AttrMask {
         let mut mask = AttrMask::empty();
         mask.set(AttrMask::TIMEOUT, self.timeout != NOT_GIVEN);
@@ -84,31 +86,31 @@ impl Attributes {
         mask
     }
 
-    /// The path, or the QP itself, has a rate.
+    /// Whether the path or the QP itself has a rate limit.
     #[inline]
     pub(crate) fn is_rate_limited(&self) -> bool {
         self.rate_limit > 0 || self.rate.mbps().is_some()
     }
 
-    /// An alternate path is loaded, to which the QP has not migrated.
+    /// Whether an alternate path is loaded to which the QP has not migrated.
     pub(crate) fn has_alternate(&self) -> bool {
         self.other.label.kind() == Kind::Alternate
     }
 
-    /// The path in use, with all that belongs to it.
+    /// The path in use, with port, P_Key and timeout.
     fn primary(&self) -> AltPath {
         let encap = Encap { flow_label: self.flow_label.value(), ..self.template.encap() };
         let path = PathAttr { encap, rate: self.rate };
         AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
     }
 
-    /// The path that is loaded, or that the QP has left.
+    /// The alternate path that is loaded, or the former path that the QP has left.
     pub(crate) fn other(&self) -> Option<&PackedPath> {
         (self.other.label.kind() != Kind::None).then_some(&self.other)
     }
 
-    /// Goes over to the alternate path; the former one takes its place. Gives the local ACK timeout
-    /// code of the path left.
+    /// Makes the alternate path the path in use and stores the former path in its place. Returns
+    /// the local ACK timeout code of the former path.
     pub(crate) fn swap_paths(&mut self) -> u8 {
         let former = self.primary();
         let next = self.other.unpack();
@@ -126,7 +128,7 @@ impl Attributes {
             self.timeout = former.timeout;
         }
         self.other = PackedPath::pack(&former, Kind::Former);
-        // One that was never given is the other path's.
+        // If the former path never had a timeout, use that of the new path.
         if former.timeout == NOT_GIVEN { next.timeout } else { former.timeout }
     }
 
@@ -136,8 +138,8 @@ impl Attributes {
         self.rate = path.rate;
     }
 
-    /// All of them, as Query QP gives them back.
-    //= check H9 — what was set is what is said
+    /// All attributes, as Query QP returns them.
+    //= check H9 — Query QP returns what was set
     pub(crate) fn query(&self) -> QpAttr {
         let known = |value: u8| if value == NOT_GIVEN { 0 } else { value };
         QpAttr {
@@ -164,8 +166,8 @@ impl Attributes {
         }
     }
 
-    /// Writes the given attributes over the old ones. States are not touched.
-    //= check H7 — all at once: no packet is sent or judged between two of them
+    /// Writes the attributes that `change` gives. Does not touch the states.
+    //= check H7 — all at once: no packet is sent or checked between two attributes
     pub(crate) fn apply(&mut self, change: &QpChange) {
         fn set<T>(place: &mut T, value: Option<T>) {
             if let Some(value) = value {
@@ -199,17 +201,17 @@ impl Attributes {
     }
 }
 
-/// What a [`PackedPath`] is.
+/// The use of a [`PackedPath`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     None,
-    /// Loaded, to migrate to.
+    /// Loaded, to be migrated to.
     Alternate,
     /// Left by a migration.
     Former,
 }
 
-/// A flow label of 20 bits, and in the four bits above it what its path is.
+/// A flow label of 20 bits, and the [`Kind`] of its path in the four bits above.
 #[derive(Clone, Copy, Default, Debug)]
 struct Label([u8; 3]);
 
@@ -233,7 +235,7 @@ impl Label {
     }
 }
 
-/// A path that is not in use, without padding.
+/// A path that is not in use, stored without padding.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct PackedPath {
     src: Gid,
@@ -242,7 +244,7 @@ pub(crate) struct PackedPath {
     dst_mac: Mac,
     src_port: u16,
     pkey: Pkey,
-    /// An 802.1Q tag's PCP and VID; [`UNTAGGED`](PackedPath::UNTAGGED) if there is none.
+    /// PCP and VID of the 802.1Q tag; [`UNTAGGED`](PackedPath::UNTAGGED) if there is none.
     tag: u16,
     label: Label,
     traffic_class: u8,
@@ -253,7 +255,7 @@ pub(crate) struct PackedPath {
 }
 
 impl PackedPath {
-    /// The drop-eligible bit, which is never sent.
+    /// The drop-eligible bit, which no tag sent has set.
     const UNTAGGED: u16 = 1 << 12;
 
     fn pack(path: &AltPath, kind: Kind) -> PackedPath {
@@ -294,7 +296,7 @@ impl PackedPath {
         AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
     }
 
-    /// Is this where a packet came from that has these addresses and came in at this port?
+    /// Whether a packet with these addresses, received at this port, came by this path.
     pub(crate) fn leads_back(&self, src: Gid, dst: Gid, port: u8) -> bool {
         src == self.dst && dst == self.src && port == self.port
     }

@@ -1,7 +1,9 @@
-//! Runs the simulator at will: random work under random faults until so many packets are sent.
+//! Command that runs the simulator: random work under random faults until a number of packets is
+//! sent.
 //!
-//! Ends with 0 if the oracle found nothing. Else it prints the seed, what is wrong and the last
-//! lines of the trace, and leaves a pcapng of the failing run.
+//! The exit code is 0 if the oracle found nothing, 1 if it did, 2 for wrong arguments. After a
+//! failure the command prints the seed, the violation and the last lines of the trace, and writes a
+//! pcapng of the failing run.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -27,16 +29,16 @@ uroce-sim [--apm] [--packets N] [--messages N] [--seed S] [--qps Q] [--faults F]
                directory for temporary files)
 ";
 
-/// Frames of a failing run that are kept.
+/// Number of frames of a failing run that are kept, the last ones.
 const FRAMES_KEPT: usize = 200_000;
 
-/// Lines of the trace that are printed.
+/// Number of lines of the trace that are printed.
 const LINES_SHOWN: usize = 60;
 
 struct Arguments {
     campaign: Campaign,
     pcap: Option<PathBuf>,
-    /// The options that shape a run, as they were given.
+    /// The options that determine a run, as they were given.
     shape: String,
 }
 

@@ -1,4 +1,4 @@
-//! Automatic path migration: a connection whose path fails goes on over another one.
+//! Automatic path migration: a connection continues on an alternate path when its path fails.
 //!
 //! Read first: IBA 17.2.8.
 //!
@@ -10,19 +10,20 @@
 //!     └───────── migrates ───────┴─ the alternate path ───┘ MigReq 1 seen on the alternate path
 //! ```
 //!
-//! What holds
+//! Invariants
 //! - In REARM and ARMED an alternate path is loaded.
-//! - A migration swaps the two paths and begins the retry counter anew; what is outstanding goes out
-//!   again on the new path. The former path is heard for one local ACK timeout, since what the peer
-//!   sent before it followed is still on its way; PSNs see to it that nothing is executed twice.
-//! - MigReq is 1 in MIGRATED and 0 else, in every packet of the connection.
+//! - A migration swaps the two paths and restarts the retry counter. Outstanding packets are sent
+//!   again on the new path. Packets from the former path are accepted for one local ACK timeout,
+//!   because packets that the peer sent before its own migration may still be on the way; the PSN
+//!   checks prevent a second execution.
+//! - MigReq is 1 in MIGRATED and 0 otherwise, in every packet of the connection.
 //!
-//! A peer that is ARMED may migrate before its MigReq 0 has reached us: hence the way from REARM,
-//! without which such a connection would be lost. What comes with MigReq 1 on the path in use says
-//! nothing then: the peer may not have prepared yet.
+//! A peer that is ARMED may migrate before its MigReq 0 has arrived here. Therefore REARM can
+//! migrate directly; without that transition such a connection would be lost. In REARM, MigReq 1 on
+//! the path in use has no meaning, because the peer may not have loaded its alternate path yet.
 //!
-//! Not here: when a path is known to be down (the surroundings call [`Qp::migrate`]), how an
-//! alternate path is agreed on.
+//! Not here: detecting that a path is down (the environment calls [`Qp::migrate`]), agreeing on an
+//! alternate path with the peer.
 
 use core::time::Duration;
 
@@ -38,47 +39,47 @@ use crate::env::{AsyncEvent, Env};
 use crate::time::Instant;
 use crate::timer::ack_timeout;
 
-/// What a QP's migrations have come to.
+/// Statistics of a QP's migrations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MigrationStats {
-    /// Migrations since the QP left RESET, whoever asked for them.
+    /// Migrations since the QP left RESET, for any reason.
     pub count: u32,
-    /// Of the last one of an RC QP: the time from the last good acknowledgement before it to the
-    /// first one on the new path; `None` as long as that has not come. Where none had come before
-    /// it counts from the migration.
+    /// Failover time of the last migration of an RC QP: from the last good acknowledgement before
+    /// it to the first one on the new path, or from the migration itself if there was no
+    /// acknowledgement before. `None` until the first acknowledgement on the new path.
     pub failover: Option<Duration>,
 }
 
-/// What bears on path migration.
+/// Events of the path migration state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
-    /// Software prepares it: REARM.
+    /// Software requests REARM.
     Rearm,
-    /// Software asks for it: MIGRATED, or the port is down.
+    /// Software requests MIGRATED, or the port is down.
     Migrate,
     /// The transport retry counter has run out.
     Exhausted,
-    /// A packet with MigReq 0.
+    /// A packet with MigReq 0 arrived.
     Ready,
-    /// A packet with MigReq 1 on the alternate path, and not on the one in use.
+    /// A packet with MigReq 1 arrived on the alternate path, and not on the path in use.
     Request,
-    /// A packet with MigReq 1 on another path, which may be the one in use.
+    /// A packet with MigReq 1 arrived on another path, possibly the path in use.
     Astray,
 }
 
-/// What becomes of an event.
+/// Effect of an [`Event`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
-    /// It changes nothing.
+    /// Nothing changes.
     Stay,
-    /// It cannot be: software gets an error, a packet is dropped with an event.
+    /// The event is not allowed: software gets an error, a packet is dropped with an event.
     Refused,
     Goto(PathMigState),
-    /// The paths are swapped, and the state is MIGRATED.
+    /// The paths are swapped, and the state becomes MIGRATED.
     Migrates,
 }
 
-/// The table.
+/// The transition table of path migration.
 //= check I3 — REARM by software, ARMED by the peer's MigReq 0
 //= check I4 — MIGRATED by software, or by the peer's request on the alternate path
 //= check I8 — nothing else
@@ -91,45 +92,45 @@ pub(super) const fn next(state: PathMigState, event: Event) -> Effect {
         (PathMigState::Rearm, Ready) => Goto(Armed),
         (PathMigState::Rearm, Request) => Migrates,
         (Armed, Migrate | Exhausted | Request) => Migrates,
-        //= check I7 — a request that is not for the alternate path changes nothing but is told of
+        //= check I7 — a request for a path other than the alternate changes nothing, is reported
         (Armed, Astray) => Refused,
         (_, Rearm | Migrate) => Refused,
-        //= check I2 — a peer that always or never asks is served as ever
+        //= check I2 — a peer that always or never sets MigReq is served as usual
         (_, Exhausted | Ready | Request | Astray) => Stay,
     }
 }
 
-/// What a QP keeps for migration, besides the paths.
+/// Migration state of a QP, besides the paths.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Migration {
-    /// Until when the former path is heard.
+    /// Time until which packets from the former path are accepted.
     former_until: Instant,
-    /// Nanoseconds: when the last migration's failover began, or how long it took.
+    /// In nanoseconds: the start of the last migration's failover, or its duration; see `phase`.
     failover: u64,
     count: u32,
     phase: Phase,
 }
 
-/// How far the measurement of the failover is.
+/// Progress of the failover measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Phase {
     #[default]
     None,
-    /// `failover` is a point in time.
+    /// `failover` is a point in time, the start.
     Begun,
-    /// `failover` is a span.
+    /// `failover` is a duration.
     Over,
 }
 
 impl Migration {
-    /// Is a first acknowledgement on the new path waited for?
+    /// Whether the first acknowledgement on the new path is still to come.
     #[inline]
     pub(super) fn is_measured(&self) -> bool {
         self.phase == Phase::Begun
     }
 }
 
-/// Where a packet came from: addresses, and the local port from 1.
+/// Source of a packet: its addresses, and the local port that received it, counted from 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) src: Gid,
@@ -138,15 +139,15 @@ pub(super) struct Origin {
 }
 
 impl Qp {
-    /// What the QP's migrations have come to.
+    /// Statistics of the QP's migrations.
     pub fn migration(&self) -> MigrationStats {
         let Migration { count, failover, phase, .. } = self.migration;
         let failover = (phase == Phase::Over).then_some(Duration::from_nanos(failover));
         MigrationStats { count, failover }
     }
 
-    /// Migrates if the QP is ARMED, as after a Modify QP to MIGRATED; says whether it was. For the
-    /// surroundings when they know that the path is down.
+    /// Migrates if the QP is ARMED, as a Modify QP to MIGRATED does; returns whether it migrated.
+    /// The environment calls it when the path is known to be down.
     pub fn migrate(&mut self, now: Instant, env: &mut impl Env) -> bool {
         let is_live = self.attr.state.sends() || self.attr.state == QpState::Sqe;
         let migrates =
@@ -157,7 +158,7 @@ impl Qp {
         migrates
     }
 
-    /// May a change that leads to state `to` say about migration what it says?
+    /// Checks the migration state that a change to state `to` requests.
     //= check I8 — refused at once, and nothing changes
     pub(super) fn check_migration(
         &self,
@@ -182,7 +183,8 @@ impl Qp {
         }
     }
 
-    /// Carries out what [`check_migration`](Qp::check_migration) has allowed.
+    /// Applies the migration state of a change that [`check_migration`](Qp::check_migration) has
+    /// allowed.
     pub(super) fn change_migration(&mut self, now: Instant, change: &QpChange, env: &mut impl Env) {
         match change.path_mig_state {
             Some(PathMigState::Rearm) => self.attr.path_mig_state = PathMigState::Rearm,
@@ -191,9 +193,9 @@ impl Qp {
         }
     }
 
-    /// The retry counter has run out. True: the QP has migrated and tries again.
-    //= check I5 — instead of the error, whatever charged the counter
-    //= check I6 — the second time the QP is not ARMED, and the error is the ordinary one
+    /// Handles an exhausted retry counter. Returns true if the QP has migrated and tries again.
+    //= check I5 — instead of the error, for any cause that charges the counter
+    //= check I6 — the second time the QP is not ARMED, and the error is the usual one
     #[cold]
     pub(super) fn survives_exhaustion(&mut self, now: Instant, env: &mut impl Env) -> bool {
         let migrates = next(self.attr.path_mig_state, Event::Exhausted) == Effect::Migrates
@@ -205,8 +207,8 @@ impl Qp {
         migrates
     }
 
-    /// Looks at a packet of a connection whose addresses or port are not those of the path in use,
-    /// or which comes while a migration is prepared.
+    /// Checks a packet of a connection that did not come by the path in use, or that arrives in
+    /// REARM or ARMED.
     #[inline(never)]
     pub(super) fn check_other_path(
         &mut self,
@@ -224,7 +226,7 @@ impl Qp {
         if state == PathMigState::Migrated {
             return match other {
                 _ if is_on_path => check_pkey(bth.pkey.matches(attr.pkey)),
-                //= check I11 — the former path is heard for one ACK timeout
+                //= check I11 — packets from the former path are accepted for one ACK timeout
                 Some(path) if self.hears_former(now) => check_pkey(matches(path)),
                 _ => Err(DropReason::WrongSource),
             };
@@ -249,7 +251,7 @@ impl Qp {
             }
             Effect::Goto(_) | Effect::Stay => {}
         }
-        // While ARMED both paths are the peer's to use.
+        // In ARMED the peer may use both paths.
         let is_armed = state == PathMigState::Armed;
         match other {
             _ if is_on_path && bth.pkey.matches(attr.pkey) => {}
@@ -264,7 +266,7 @@ impl Qp {
         Ok(())
     }
 
-    /// An acknowledgement has come while the failover is measured.
+    /// Ends the failover measurement when an acknowledgement has come on the new path.
     #[cold]
     pub(super) fn measure_failover(&mut self, now: Instant, origin: Origin) {
         if self.is_on_path(origin) {
@@ -275,7 +277,7 @@ impl Qp {
         }
     }
 
-    /// Did the packet come by the path in use?
+    /// Whether a packet came by the path in use.
     #[inline]
     pub(super) fn is_on_path(&self, origin: Origin) -> bool {
         self.attr.template.leads_back(origin.src, origin.dst) && origin.port == self.attr.port
@@ -286,10 +288,10 @@ impl Qp {
         is_recent && !self.attr.has_alternate()
     }
 
-    /// The migration itself: the next packet leaves on the alternate path, with MigReq 1.
-    //= check I10 — PSNs and queues stay what they are, so any packet may be the first on the new path
-    //= check I4 — both ends tell of it
-    //= check I9 — who has migrated is MIGRATED: the peer's request finds nothing to do
+    /// Migrates: the next packet leaves on the alternate path, with MigReq 1.
+    //= check I10 — PSNs and queues are unchanged, so any packet may be the first on the new path
+    //= check I4 — both ends report it
+    //= check I9 — a QP that has migrated is MIGRATED: the peer's request then changes nothing
     #[cold]
     fn switch_paths(&mut self, now: Instant, env: &mut impl Env) {
         let former_timeout = self.attr.swap_paths();
@@ -313,7 +315,7 @@ impl Qp {
     }
 }
 
-//= check E12 — on every path its own P_Key
+//= check E12 — each path has its own P_Key
 fn check_pkey(matches: bool) -> Result<(), DropReason> {
     if matches { Ok(()) } else { Err(DropReason::BadPkey) }
 }

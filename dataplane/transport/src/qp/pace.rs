@@ -1,43 +1,44 @@
-//! Whose turn it is to leave, and when: what a QP sends takes the time that its rate says.
+//! Pacing: a QP with a rate limit sends each frame no earlier than its rate allows.
 //!
-//! After a frame of n bytes at rate r the next one waits n/r. The sum is kept exactly: what is left
-//! of a nanosecond goes into the next gap, and a QP that is called late makes up for it.
+//! After a frame of n bytes at rate r the next frame waits n/r. The sum of the waits is exact: a
+//! fraction of a nanosecond is added to the next wait, and a QP that is called late catches up.
 //!
-//! What holds: a QP that had nothing to send earns nothing by that.
+//! Invariants
+//! - Time in which a QP has nothing to send gives it no allowance to send faster later.
 
 use core::time::Duration;
 
 use crate::attr::Attributes;
 use crate::time::Instant;
 
-/// How much lateness of its lcore's turns a QP makes up for, by sending without gaps: longer than a
-/// turn of a busy lcore, and short beside the buffers on the way.
+/// Longest delay of its lcore's turns that a QP makes up for by sending without gaps. Longer than a
+/// turn of a busy lcore, and short compared with the buffers on the path.
 const MOST_LATE: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Pace {
-    /// Answers sent since a request was, or there was nothing more to send.
+    /// Answers sent since the last request, or since there was nothing more to send.
     pub(super) answers: u8,
-    /// The next frame may leave then.
+    /// Earliest time at which the next frame may leave.
     next: Instant,
-    /// In kbit/s; 0: no limit.
+    /// Rate in kbit/s; 0 means no limit.
     kbps: u32,
-    /// What the gaps so far lack, in parts of a nanosecond: `rest / kbps`.
+    /// Fraction of a nanosecond that the waits so far lack: `rest / kbps`.
     rest: u32,
-    /// A frame waits for `next`.
+    /// A frame is waiting for `next`.
     is_waiting: bool,
-    /// There has been something to send since a frame had to wait last.
+    /// There has always been something to send since a frame last had to wait.
     is_busy: bool,
 }
 
 impl Pace {
-    /// The attributes have changed, or the path has.
+    /// Applies a change of the attributes or of the path.
     pub(super) fn retune(&mut self, attr: &Attributes) {
         let path = attr.rate.mbps().map(|mbps| mbps.saturating_mul(1000));
         let own = (attr.rate_limit > 0).then_some(attr.rate_limit);
         let kbps = path.into_iter().chain(own).min().unwrap_or(0);
         if kbps != self.kbps {
-            // What the former rate has the next frame wait for is nothing to the new one.
+            // A wait that the former rate required does not apply to the new one.
             *self = Pace {
                 answers: self.answers,
                 kbps,
@@ -52,35 +53,35 @@ impl Pace {
         self.kbps != 0
     }
 
-    /// When the next frame may leave.
+    /// Earliest time at which the next frame may leave.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// A frame waits until then, or longer if the QP's own rate says so.
+    /// Makes a frame wait until `at`, or longer if the QP's own rate requires it.
     pub(super) fn wait_until(&mut self, at: Instant) {
         self.next = if self.is_limited() { self.next.max(at) } else { at };
         self.is_waiting = true;
         self.is_busy = true;
     }
 
-    /// A bare acknowledgement of so many bytes has left, which waits for nothing. What follows waits
-    /// for the time it took, but not for long: a peer that has much to be acknowledged could silence
-    /// a slow QP.
+    /// Accounts for a bare acknowledgement of `bytes` bytes, which was sent without waiting. The
+    /// next frame waits for its duration too, but only up to a limit: otherwise a peer that
+    /// requires many acknowledgements could keep a slow QP from sending.
     pub(super) fn charge_bare(&mut self, bytes: u32, now: Instant) {
         if self.next <= now + MOST_LATE {
             self.charge(bytes, now);
         }
     }
 
-    /// A frame of so many bytes has left.
+    /// Accounts for a frame of `bytes` bytes that was sent.
     pub(super) fn charge(&mut self, bytes: u32, now: Instant) {
         let earliest = match self.is_busy {
             true if seeded!(LatenessKept) => self.next,
             true => Instant::from_nanos(now.as_nanos().saturating_sub(NANOS_LATE)),
             false => now,
         };
-        // Millionths of a bit by kbit/s are nanoseconds.
+        // Millionths of a bit, divided by kbit/s, are nanoseconds.
         let unit = if seeded!(KibibitsForKilobits) { 1000 * 1000 * 1000 / 1024 } else { 1_000_000 };
         let due = u64::from(bytes) * 8 * unit + u64::from(self.rest);
         let kbps = u64::from(self.kbps);
@@ -89,20 +90,20 @@ impl Pace {
         self.is_waiting = false;
     }
 
-    /// Nothing is left to be sent.
+    /// Notes that nothing is left to be sent.
     #[inline]
     pub(super) fn rest(&mut self) {
         self.is_waiting = false;
         self.is_busy = false;
     }
 
-    /// When a frame that waits may leave.
+    /// The time at which a waiting frame may leave; `None` if no frame waits.
     #[inline]
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         self.is_waiting.then_some(self.next)
     }
 
-    /// Time has passed: nobody need be woken for what is past.
+    /// Ends a wait that is over at `now`, so that it causes no further timeout.
     pub(super) fn expire(&mut self, now: Instant) {
         self.is_waiting &= self.next > now;
     }
@@ -119,7 +120,7 @@ mod tests {
         Instant::from_nanos(1_000_000_000 + nanos)
     }
 
-    /// On a path of this rate, with an own limit in kbit/s.
+    /// A pace on a path with this rate and with an own limit in kbit/s.
     fn on_path(rate: StaticRate, rate_limit: u32) -> Pace {
         let mut attr = Attributes::default();
         (attr.rate, attr.rate_limit) = (rate, rate_limit);
@@ -161,7 +162,7 @@ mod tests {
         attr.rate_limit = 10_000_000;
         pace.retune(&attr);
         assert!(pace.next() <= at(0));
-        // Nor does it earn anything by that.
+        // Waiting in vain gives no allowance either.
         pace.charge(1250, at(0));
         assert_eq!(pace.next(), at(1000));
     }
@@ -174,7 +175,7 @@ mod tests {
             for len in (60..4160).cycle().take(20_000) {
                 pace.charge(len, now);
                 bits += u64::from(len) * 8;
-                // Called in the nanosecond it may leave in.
+                // Called in the very nanosecond in which the frame may leave.
                 now = pace.next();
                 pace.wait_until(now);
             }
@@ -189,14 +190,14 @@ mod tests {
         let mut pace = limited(1_000_000);
         pace.charge(1000, at(0));
         pace.wait_until(pace.next());
-        // 92 µs late: eleven and a half frames may leave at once, and then the rate counts again.
+        // 92 µs late: eleven and a half frames may leave at once, then the rate applies again.
         for _ in 0..12 {
             assert!(pace.next() <= at(100_000));
             pace.charge(1000, at(100_000));
         }
         assert_eq!(pace.next(), at(104_000));
         pace.wait_until(pace.next());
-        // Later than the allowance: what is beyond it is lost.
+        // Later than the allowance: the excess is lost.
         let late = at(50_000_000);
         let mut sent = 0;
         while pace.next() <= late {
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(pace.wakes_at(), None);
         pace.charge(1000, at(50_000));
         assert_eq!(pace.next(), at(58_000));
-        // And what it owes stays owed.
+        // A wait that is not over yet remains.
         pace.rest();
         pace.charge(125, at(51_000));
         assert_eq!(pace.next(), at(59_000));
@@ -231,7 +232,8 @@ mod tests {
         assert_eq!(pace.wakes_at(), Some(at(8000)));
         pace.expire(at(8000));
         assert_eq!(pace.wakes_at(), None);
-        // An address handle's way counts beside the QP's own rate, and alone where there is none.
+        // The rate of an address handle's path applies besides the QP's own, or alone if there is
+        // none.
         pace.wait_until(at(7000));
         assert_eq!(pace.wakes_at(), Some(at(8000)));
         let mut free = Pace::default();

@@ -1,7 +1,11 @@
-//! The way of packets through a QP: in to the role that they are for, out from those that have any.
+//! Packets through a QP: received packets to the role that handles them, packets to send from the
+//! roles.
 //!
-//! What holds: a packet is checked for service, state, addresses and P_Key, in this order, before
-//! any role sees it.
+//! Read first: IBA 9.6 (packet header validation); Annex A17 for addresses.
+//!
+//! Invariants
+//! - A packet is checked for service, state, addresses and P_Key, in this order, before any role
+//!   handles it.
 
 use uroce_wire::{Bth, Gid, Packet};
 
@@ -16,40 +20,41 @@ use crate::drop_reason::DropReason;
 use crate::env::{AsyncEvent, Env};
 use crate::time::Instant;
 
-/// Answers that may go out before a request has its turn, if there is one.
+/// Number of answers sent in a row before a request is sent, if one is ready.
 const ANSWERS_IN_A_ROW: u8 = 16;
 
-/// A received packet whose ICRC and lengths are right, with the addresses it came with.
+/// A received packet with valid ICRC and lengths, and the addresses that it came with.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound<'a> {
     /// Source address.
     pub src: Gid,
     /// Destination address.
     pub dst: Gid,
-    /// The local port it came in at, from 1.
+    /// Local port that received it, counted from 1.
     pub port: u8,
-    /// The IP packet from its header (20 or 40 bytes) on, which a datagram's receiver is given.
+    /// IP packet from its header (20 or 40 bytes) on; a datagram's receiver gets the header.
     pub l3: &'a [u8],
-    /// The packet from BTH on.
+    /// Packet from BTH on.
     pub packet: Packet<'a>,
 }
 
-/// What [`Qp::poll_transmit`] left behind.
+/// State in which [`Qp::poll_transmit`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// Nothing more to send until the next input.
     Idle,
-    /// The budget is used up; there is, or may be, more.
+    /// The budget is used up; there may be more to send.
     More,
-    /// The sink is full; ask again when it has room.
+    /// The sink is full; call again when it has room.
     Blocked,
 }
 
 impl Qp {
-    /// Takes one packet that names this QP.
+    /// Handles one packet that names this QP as its destination.
     ///
     /// # Errors
-    /// The reason why it went no further; it then changed nothing but the expectations of UC.
+    /// The reason for which the packet was dropped. Then nothing has changed, except the state of a
+    /// UC message in progress.
     #[inline]
     pub fn handle_packet(
         &mut self,
@@ -94,11 +99,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Takes a packet that names this QP and whose opcode is defined for no service. Of it only the
-    /// BTH can be read. `port` is the local port it came in at, from 1.
+    /// Handles a packet to this QP with an opcode that no service defines. Only its BTH can be
+    /// read. `port` is the local port that received it, counted from 1.
     ///
     /// # Errors
-    /// The reason why it went no further; it then changed nothing.
+    /// The reason for which the packet was dropped; nothing has changed.
     //= check E7 — answered as an invalid request on RC, dropped on UC and UD
     #[cold]
     pub fn handle_reserved_opcode(
@@ -122,7 +127,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Time has passed [`next_timeout`](Qp::next_timeout), or perhaps it has.
+    /// Handles expired timers. To be called when the time [`next_timeout`](Qp::next_timeout) has
+    /// come; an earlier call does no harm.
     pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
         self.pace.expire(now);
         let Service::Rc(rc) = &mut self.service else { return };
@@ -135,7 +141,8 @@ impl Qp {
         }
     }
 
-    /// The oldest send WQE cannot go on: on this path at least.
+    /// Handles an oldest send WQE that cannot continue on this path: migrates if it can, otherwise
+    /// fails it with `status`.
     #[cold]
     fn fail_or_migrate(&mut self, status: WcStatus, now: Instant, env: &mut impl Env) {
         if status != WcStatus::RetryExcErr || !self.survives_exhaustion(now, env) {
@@ -143,10 +150,10 @@ impl Qp {
         }
     }
 
-    /// Sends up to `budget` packets: answers to the peer first, then requests; but no more than
-    /// sixteen answers before a request that can be sent.
+    /// Sends up to `budget` packets: answers to the peer first, then requests, but at most sixteen
+    /// answers before a request that can be sent.
     ///
-    /// To be called after each input and again as long as it does not say [`Progress::Idle`].
+    /// To be called after each input, and again until it returns [`Progress::Idle`].
     pub fn poll_transmit(&mut self, now: Instant, budget: u32, env: &mut impl Env) -> Progress {
         for _ in 0..budget {
             match self.transmit_one(now, env) {
@@ -164,7 +171,7 @@ impl Qp {
         Progress::More
     }
 
-    /// When [`handle_timeout`](Qp::handle_timeout) is due next.
+    /// Time at which [`handle_timeout`](Qp::handle_timeout) is due next; `None` if no timer runs.
     #[inline]
     pub fn next_timeout(&self) -> Option<Instant> {
         let resend = match &self.service {
@@ -185,7 +192,7 @@ impl Qp {
         self.transmit_next(now, false, env)
     }
 
-    /// As fast as the QP's rate allows; a bare acknowledgement goes at once.
+    /// Sends one packet of a QP with a rate limit; a bare acknowledgement is sent at once.
     #[cold]
     fn transmit_paced(&mut self, now: Instant, env: &mut impl Env) -> Step {
         let is_held = self.pace.next() > now;
@@ -201,7 +208,8 @@ impl Qp {
         step
     }
 
-    /// Sends one packet, of those that may go while the QP is held back if it is.
+    /// Sends one packet. If `is_held`, the rate holds the QP back and only a bare acknowledgement
+    /// may go.
     #[inline(always)]
     fn transmit_next(&mut self, now: Instant, is_held: bool, env: &mut impl Env) -> Step {
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
@@ -229,7 +237,7 @@ impl Qp {
             self.pace.answers = 0;
             return self.service.transmit_answer(&context, is_held, env);
         }
-        //= check A16 — nothing waits: the next ACK goes before the answer to its message
+        //= check A16 — nothing is left to send: the next ACK goes before the answer to its message
         if !is_held {
             self.pace.answers = 0;
         }
@@ -259,7 +267,7 @@ impl Qp {
         if !(state.serves_requests() || seeded!(ServesInError) && state == QpState::Err) {
             return Err(DropReason::QpNotReady);
         }
-        //= check E16 — dropped before any state is touched; anybody may send a datagram
+        //= check E16 — dropped before any state changes; a datagram may come from any source
         if matches!(self.service, Service::Ud(_)) {
             if origin.port != self.attr.port {
                 return Err(DropReason::WrongSource);
@@ -274,10 +282,10 @@ impl Qp {
         Ok(())
     }
 
-    /// A packet was taken by the responder.
+    /// Finishes a packet that the responder has handled.
     #[inline]
     fn served(&mut self, outcome: Outcome, env: &mut impl Env) {
-        //= check H11 — the first packet of a connection that comes before RTS is told of, once
+        //= check H11 — the first packet of a connection before RTS is reported, once
         if self.attr.state == QpState::Rtr && !self.has_comm {
             self.has_comm = true;
             if !self.qp_type().is_datagram() {

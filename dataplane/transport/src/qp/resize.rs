@@ -1,4 +1,4 @@
-//! Queues of other sizes for a QP that has nothing in its own.
+//! Exchange of the work queues of a QP for queues of another size.
 
 use core::mem::swap;
 
@@ -8,7 +8,7 @@ use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
 
-/// A send and a receive queue, made outside of a QP, whose own may be exchanged for them.
+/// A send queue and a receive queue outside of a QP, to be exchanged for the QP's own.
 #[derive(Debug)]
 pub struct WorkQueues {
     sq: SendQueue,
@@ -16,15 +16,16 @@ pub struct WorkQueues {
 }
 
 impl WorkQueues {
-    /// Empty queues. All the memory that they will ever need is taken here.
+    /// Creates empty queues. Allocates all memory that they will ever need.
     pub fn new(caps: &QpCaps, uses_srq: bool) -> WorkQueues {
         WorkQueues { sq: SendQueue::new(caps), rq: RecvQueue::new(caps, uses_srq) }
     }
 }
 
 impl Qp {
-    /// Exchanges the QP's queues for `queues`, which are empty and of the same kind of receives;
-    /// leaves its own there. Says whether it did: not while a work request is in a queue.
+    /// Exchanges the QP's queues for `queues`, which must be empty and of the same `uses_srq`.
+    /// Afterwards `queues` holds the former ones. Returns false, without a change, if a work
+    /// request is in one of the QP's queues.
     pub fn exchange_queues(&mut self, queues: &mut WorkQueues) -> bool {
         if self.send_wrs() > 0 || self.recv_wrs() > 0 {
             return false;
@@ -35,7 +36,7 @@ impl Qp {
             Service::Uc(uc) => (&mut uc.requester.sq, &mut uc.responder.rq),
             Service::Ud(ud) => (&mut ud.requester.sq, &mut ud.responder.rq),
         };
-        // What the requester remembers of the queue are positions in it.
+        // The requester stores positions in the queue, so the new queue continues the numbers.
         sq.begin_at(own_sq.head());
         swap(own_sq, sq);
         swap(own_rq, rq);

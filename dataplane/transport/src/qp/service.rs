@@ -1,4 +1,4 @@
-//! A QP's service, and the way of each call to it: one branch on the type, no more.
+//! The transport service of a QP: each call branches once on the type and goes to its roles.
 
 use crate::attr::{Attributes, QpType};
 use crate::context::{Context, Step};
@@ -14,7 +14,7 @@ use crate::ud::{self, Ud};
 use crate::wqe::{PostError, SendWr, Sge};
 use uroce_wire::Qpn;
 
-/// The roles of a QP, by its type.
+/// The roles of a QP, one variant per service.
 #[derive(Debug)]
 pub(crate) enum Service {
     Rc(Rc),
@@ -22,7 +22,7 @@ pub(crate) enum Service {
     Ud(Ud),
 }
 
-/// The same expression for the roles of any service.
+/// Evaluates one expression for the roles of any service.
 macro_rules! each {
     ($service:expr, $roles:ident => $work:expr) => {
         match $service {
@@ -61,13 +61,13 @@ impl Service {
         }
     }
 
-    /// Send WQEs that have not completed.
+    /// Number of send WQEs that have not completed.
     #[inline]
     pub(super) fn send_depth(&self) -> u32 {
         each!(self, roles => roles.requester.depth())
     }
 
-    /// Is no message in progress?
+    /// Whether no message is in progress.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         each!(self, roles => roles.requester.is_quiet())
@@ -110,13 +110,13 @@ impl Service {
         each!(self, roles => roles.requester.sq.post_inline(wr, data, qp_type, mtu))
     }
 
-    /// Sends a request packet.
+    /// Sends one request packet, if there is one.
     #[inline]
     pub(super) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         each!(self, roles => roles.requester.transmit(context, env))
     }
 
-    /// After [`Step::Paced`]: when to ask again; only a datagram has a way of its own.
+    /// Time at which to try again after [`Step::Paced`]. Only a datagram has a path of its own.
     pub(super) fn paced_until(&self) -> Instant {
         match self {
             Service::Ud(ud) => ud.requester.paced_until(),
@@ -124,8 +124,8 @@ impl Service {
         }
     }
 
-    /// Sends a packet that is owed to the peer; only RC ever owes one. While the QP is held back
-    /// only a bare acknowledgement is sent.
+    /// Sends one answer to the peer, if one is due; only RC has answers. If `is_held`, only a bare
+    /// acknowledgement is sent.
     #[inline]
     pub(super) fn transmit_answer(
         &mut self,
@@ -139,17 +139,17 @@ impl Service {
         }
     }
 
-    /// Entering RTR.
+    /// Starts the responder when the QP enters RTR.
     pub(super) fn start_responder(&mut self, attr: &Attributes) {
         each!(self, roles => roles.responder.start(attr));
     }
 
-    /// Entering RTS from RTR.
+    /// Starts the requester when the QP enters RTS from RTR.
     pub(super) fn start_requester(&mut self, attr: &Attributes) {
         each!(self, roles => roles.requester.start(attr));
     }
 
-    /// The attributes of a drained QP have changed.
+    /// Applies changed attributes of a QP that has drained.
     pub(super) fn retune(&mut self, attr: &Attributes) {
         if let Service::Rc(rc) = self {
             rc.requester.retune(attr);

@@ -1,4 +1,6 @@
-//! The seven states of a QP and Modify QP's transitions, as tables.
+//! The seven states of a QP and the transitions of Modify QP, as tables.
+//!
+//! Read first: IBA 10 (queue pair states) and 11 (Modify QP).
 //!
 //! ```text
 //!           RESET --> INIT --> RTR --> RTS <--> SQD          any --> RESET
@@ -6,36 +8,37 @@
 //!                                      SQE  (UC, UD)
 //! ```
 //!
-//! What holds: a transition that is not in [`rule`]'s table, lacks a required attribute or names
-//! one that is not allowed is refused, and nothing changes.
+//! Invariants
+//! - A change is refused, and changes nothing, if its transition is not in [`rule`]'s table, if a
+//!   required attribute is missing, or if an attribute is not allowed.
 //!
-//! Not here: the automatic transitions to the Error state; they belong to the roles that find
-//! the error.
+//! Not here: the automatic transitions to ERR and SQE, which the roles make when they find an
+//! error.
 
 use crate::attr::{AttrMask, PathMigState, QpChange, QpType};
 
-/// A QP's state. `Display` spells it as the verbs do.
+/// State of a QP. `Display` prints the name that the verbs use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum QpState {
-    /// Created, not configured: nothing is posted or processed.
+    /// Created and not configured: no requests can be posted, packets are dropped.
     Reset,
-    /// Receives may be posted; inbound packets are dropped.
+    /// Initialized: receives may be posted; inbound packets are dropped.
     Init,
     /// Ready to receive: inbound requests are served.
     Rtr,
     /// Ready to send: fully operational.
     Rts,
-    /// Send queue drain: messages in progress finish, none is started.
+    /// Send queue drain: messages in progress are finished, no message is started.
     Sqd,
-    /// Send queue error (UC, UD): the send queue flushes, the receive queue works.
+    /// Send queue error (UC, UD): send requests complete flushed, the receive queue works.
     Sqe,
-    /// Everything posted completes flushed; inbound packets are dropped.
+    /// Error: all work requests complete flushed; inbound packets are dropped.
     Err,
 }
 
 impl QpState {
-    /// All states, in the order of their number.
+    /// All states, in the order of their numbers.
     pub const ALL: [QpState; 7] = [
         QpState::Reset,
         QpState::Init,
@@ -46,36 +49,36 @@ impl QpState {
         QpState::Err,
     ];
 
-    /// The state of a number that `as u8` gave.
+    /// The state with this number, as `as u8` gives it; `None` if there is none.
     pub fn from_number(number: u8) -> Option<QpState> {
         QpState::ALL.get(usize::from(number)).copied()
     }
 
-    /// May a send be posted? In ERR and SQE it may, and completes flushed at once.
+    /// Whether a send may be posted. In ERR and SQE it may, and completes flushed at once.
     //= check H5 — in SQD it waits for RTS
     //= check G2 — post_send in Reset, Init and RTR is an immediate error
     pub fn may_post_send(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
     }
 
-    /// May a receive be posted? From Init on.
-    //= check G2 — post_recv in Reset is an immediate error, from Init on it is taken
+    /// Whether a receive may be posted: in every state but RESET.
+    //= check G2 — post_recv in Reset is an immediate error, from Init on it is accepted
     pub fn may_post_recv(self) -> bool {
         self != QpState::Reset
     }
 
-    /// Are inbound requests served?
+    /// Whether inbound requests are served.
     //= check E11 — packets to a Reset or Init QP are dropped, in RTR they are served
     pub fn serves_requests(self) -> bool {
         matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
 
-    /// Does what is in the send queue complete flushed?
+    /// Whether requests in the send queue complete flushed.
     pub(crate) fn flushes_sends(self) -> bool {
         matches!(self, QpState::Sqe | QpState::Err)
     }
 
-    /// Does the requester work on messages, at least on those already begun?
+    /// Whether the requester works on messages, at least on those already begun.
     pub fn sends(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd)
     }
@@ -95,18 +98,18 @@ impl core::fmt::Display for QpState {
     }
 }
 
-/// Which attributes a transition takes.
+/// The attributes that a transition takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// All of these must be given.
+    /// Attributes that must be given.
     pub required: AttrMask,
-    /// Those of them that count if they were given on an earlier transition.
+    /// Those required attributes that may instead have been given on an earlier transition.
     pub earlier: AttrMask,
-    /// Any of these may be given as well.
+    /// Attributes that may be given as well.
     pub optional: AttrMask,
 }
 
-/// The rule of a transition of a QP of this type, or `None` where Modify QP has no such transition.
+/// The rule of a transition for a QP type; `None` if Modify QP has no such transition.
 //= check H1 — exactly the legal set of state pairs
 pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
@@ -124,27 +127,27 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         (Init, Rtr) => (rows.rtr, rows.rtr_optional),
         (Rtr, Rts) => (rows.rts, rows.live),
         (Rts | Sqd, Rts) => (NONE, rows.live),
-        //= check H8 — SQE ends in RTS again; RC has no SQE
+        //= check H8 — SQE returns to RTS; RC has no SQE
         (Sqe, Rts) if !matches!(qp_type, QpType::Rc) => (NONE, rows.recovered),
         (Rts, Sqd) => (NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => (NONE, rows.drained),
         _ => return None,
     };
-    //= check H2 — a timer or retry count may have been given with the path; once it must be
+    //= check H2 — a timer or retry count may have been given earlier, with the path
     let earlier = required.intersection(PATIENCE);
     Some(Rule { required, earlier, optional })
 }
 
-/// What distinguishes a service's table: the attributes of each kind of transition.
+/// A service's table: the attributes of each kind of transition.
 struct Rows {
-    /// Required by RESET to INIT, optional in INIT.
+    /// Required from RESET to INIT, optional in INIT.
     init: AttrMask,
-    /// Required by INIT to RTR.
+    /// Required from INIT to RTR.
     rtr: AttrMask,
     rtr_optional: AttrMask,
-    /// Required by RTR to RTS.
+    /// Required from RTR to RTS.
     rts: AttrMask,
-    /// Optional on each way to RTS but that from SQE, and in RTS.
+    /// Optional on each transition to RTS except from SQE, and in RTS.
     live: AttrMask,
     /// Optional from SQE to RTS.
     recovered: AttrMask,
@@ -152,7 +155,8 @@ struct Rows {
     drained: AttrMask,
 }
 
-/// Part of the path for who thinks as the specification does, of the requester for the verbs.
+/// Timeout and retry counts. The verbs require them for RTS; the specification counts them among
+/// the attributes of the path, so they may be given for RTR already.
 const PATIENCE: AttrMask = AttrMask::TIMEOUT.union(AttrMask::RETRY_CNT).union(AttrMask::RNR_RETRY);
 
 const RC: Rows = {
@@ -190,24 +194,24 @@ const UD: Rows = Rows {
     drained: AttrMask::PKEY.union(AttrMask::QKEY),
 };
 
-/// The port is the QP's by its number, and no rate bounds management.
+/// GSI's table. Its port follows from its number, and it has no rate limit.
 const GSI: Rows = Rows { init: AttrMask::PKEY.union(AttrMask::QKEY), live: UD.recovered, ..UD };
 
-/// Why a Modify QP was refused. A refused change changes nothing.
+/// Reason for which a Modify QP was refused. A refused change changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ModifyError {
-    /// `cur_state` names another state than the QP is in.
+    /// `cur_state` names a state other than the QP's.
     #[error("QP is in state {0}, not in the given current state")]
     CurrentState(QpState),
-    /// There is no such transition.
+    /// Modify QP has no such transition.
     #[error("no transition from {from} to {to}")]
     Transition {
-        /// Where the QP is.
+        /// State of the QP.
         from: QpState,
-        /// Where it was to go.
+        /// State requested.
         to: QpState,
     },
-    /// Attributes the transition needs were not given, now or before.
+    /// Attributes that the transition needs were given neither now nor before.
     #[error("missing attributes: {0:?}")]
     Missing(AttrMask),
     /// Attributes were given that the transition does not take.
@@ -216,35 +220,35 @@ pub enum ModifyError {
     /// An attribute's value is out of range.
     #[error("value out of range: {0:?}")]
     OutOfRange(AttrMask),
-    /// Path migration is to be prepared, and no alternate path has been loaded.
+    /// REARM was requested, but no alternate path has been loaded.
     #[error("no alternate path is loaded")]
     NoAlternatePath,
-    /// Path migration is prepared in state MIGRATED only.
+    /// REARM was requested in a state other than MIGRATED.
     #[error("path migration state is {0}, not MIGRATED")]
     NotMigrated(PathMigState),
-    /// A migration is to be begun, and the QP is not ready for it.
+    /// A migration was requested in a state other than ARMED.
     #[error("path migration state is {0}, not ARMED")]
     NotArmed(PathMigState),
-    /// A migration is to be begun, and the QP will not be in RTS.
+    /// A migration was requested for a QP that will not be in RTS.
     #[error("migration of a QP that is in state {0}, not in RTS")]
     MigrationState(QpState),
-    /// `path_mig_state` was to be ARMED, which both ends together bring about.
+    /// ARMED was requested; only the protocol between both ends enters it.
     #[error("software does not set ARMED")]
     ArmedBySoftware,
-    /// Attributes of an SQD QP change only once it is drained.
+    /// Attributes of a QP in SQD were given before it had drained.
     #[error("send queue is still draining")]
     Draining,
 }
 
-/// Checks a change against the QP's state and returns the state it leads to. `given` are those of
-/// the attributes given before that may be.
+/// Checks a change against the QP's state and returns the state that it leads to. `given` has the
+/// attributes given earlier, of those that may be.
 pub(crate) fn check(
     qp_type: QpType,
     from: QpState,
     given: AttrMask,
     change: &QpChange,
 ) -> Result<QpState, ModifyError> {
-    //= check H3 — a wrong belief about the current state is refused before anything else is looked at
+    //= check H3 — a wrong `cur_state` is refused before anything else is checked
     if change.cur_state.is_some_and(|state| state != from) {
         return Err(ModifyError::CurrentState(from));
     }
@@ -257,7 +261,7 @@ pub(crate) fn check(
     }
 }
 
-/// Are all attributes given that must be, and no other than may be?
+/// Checks that all required attributes are given and no other than allowed ones.
 //= check H2 — one missing or one too many, and nothing changes
 fn check_mask(rule: Rule, before: AttrMask, given: AttrMask) -> Result<(), ModifyError> {
     let missing = rule.required - given - (rule.earlier & before);

@@ -1,14 +1,14 @@
-//! Completer: inbound responses become completions, or reasons to send again.
+//! Completer: turns inbound responses into completions, or into reasons to send again.
 //!
 //! Read first: IBA 9.7.6.
 //!
-//! What holds
-//! - Only PSNs from `unacked_psn` up to `end_psn` are believed; anything else is stale.
-//! - WQEs complete in order. A READ or ATOMIC is never completed by a later acknowledgement: that
-//!   shows that its response was lost, an implied NAK.
+//! Invariants
+//! - Only responses with a PSN from `unacked_psn` up to `end_psn` are used; all others are stale.
+//! - WQEs complete in order. A later acknowledgement never completes a READ or ATOMIC. It shows
+//!   that the response was lost: an implied NAK.
 //! - A response's payload is written before `unacked_psn` moves past it, and never again.
 //!
-//! Not here: how the rewound packets are sent ([`super::requester`]).
+//! Not here: sending the rewound packets ([`super::requester`]).
 
 use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Psn, Syndrome, credits};
 
@@ -19,18 +19,19 @@ use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
 use crate::wqe::SendOp;
 
-/// Whether everything before a response's PSN has been received by the peer, as far as we see.
+/// Whether all requests before a response's PSN are acknowledged by it.
 #[derive(PartialEq, Eq)]
 enum Acked {
     All,
-    /// A READ or ATOMIC response is missing; it has been, or will be, asked for again.
+    /// The response of a READ or ATOMIC is missing; the request has been, or will be, sent again.
     Gap,
 }
 
 impl Requester {
-    /// Takes a response packet of the peer's responder.
+    /// Handles a response packet of the peer's responder.
     ///
-    /// `Err` is the status with which the oldest WQE fails.
+    /// # Errors
+    /// The status with which the oldest WQE fails.
     pub(crate) fn handle_response(
         &mut self,
         context: &Context<'_>,
@@ -39,9 +40,9 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         let psn = packet.bth.psn;
         //= check A11 — a NAK older than what is outstanding is ignored
-        //= check A12 — so is an old ACK
-        //= check A13 — and an ACK for what was never sent
-        //= check C9 — and the copy of a READ response that has been taken
+        //= check A12 — an old ACK is ignored
+        //= check A13 — an ACK of a PSN that was never sent is ignored
+        //= check C9 — a copy of a READ response that was handled before is ignored
         let is_old = psn.is_before(self.unacked_psn) && !seeded!(StaleResponseTaken)
             || seeded!(NoPsnWrap) && psn.value() < self.unacked_psn.value();
         if is_old || !psn.is_before(self.end_psn) {
@@ -61,8 +62,8 @@ impl Requester {
         }
     }
 
-    /// The peer says up to which message it has receives.
-    //= check A12 — an ACK that repeats the newest one only brings credits
+    /// Updates the credit limit: the last message that the peer has a receive for.
+    //= check A12 — an ACK that repeats the newest one only updates the credits
     fn take_credits(&mut self, aeth: &Aeth) {
         if let Syndrome::Ack { credits: code } = aeth.syndrome {
             let receives = credits(code);
@@ -71,14 +72,14 @@ impl Requester {
         }
     }
 
-    /// Time may have passed a deadline.
+    /// Handles timers that have expired by `context.now`.
     pub(crate) fn handle_timeout(
         &mut self,
         context: &Context<'_>,
         out: &mut impl Output,
     ) -> Result<(), WcStatus> {
         self.retry.expire_rnr(context.now);
-        //= check B12 — however late it is, one look at the timer charges one timeout
+        //= check B12 — however late the call is, it charges one timeout
         if self.retry.expire_ack(context.now) {
             out.count(Counter::LocalAckTimeoutErr);
             //= check A3 — resume at the oldest unacknowledged PSN
@@ -122,7 +123,7 @@ impl Requester {
         }
         match code {
             NakCode::PsnSequenceError => {
-                //= check A10 — one rewind and one charge, however often the NAK comes
+                //= check A10 — one rewind and one charge, for any number of copies of the NAK
                 if self.next_psn == psn || self.retry.is_copy(self.next_psn) {
                     return Ok(());
                 }
@@ -153,24 +154,25 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         let is_current = psn.is_before(self.next_psn);
         let acked = self.acknowledge_before(psn, context, env)?;
-        //= check B13 — a repetition while waiting, or before anything was sent again, is ignored
+        //= check B13 — a copy while waiting, or before anything was sent again, is ignored
         if self.retry.waits_for_receiver() || !is_current {
             return Ok(());
         }
-        // What lacks its response was asked for again before; its timer must not be put off.
+        // The request without a response was sent again already; its timer must not be restarted.
         if acked == Acked::Gap && self.next_psn != self.unacked_psn {
             return Ok(());
         }
         env.count(Counter::RnrNakRetryErr);
         if !self.retry.begin_rnr_wait(context.attr, context.now, timer) {
-            // The oldest WQE is the one that lacks its response; the one refused has its turn.
+            // The oldest WQE is the one without a response; the refused one fails when it is the
+            // oldest.
             if acked == Acked::Gap {
                 return Ok(());
             }
             env.count(Counter::RnrRetriesExceeded);
             return Err(WcStatus::RnrRetryExcErr);
         }
-        //= check B6 — behind a missing response, too: what is asked for again waits as long
+        //= check B6 — after a missing response too: its repeated request waits as long
         //= check B8 — the refused message is sent again from its PSN, with all that followed it
         if acked == Acked::All {
             self.rewind(psn);
@@ -195,7 +197,7 @@ impl Requester {
         let mtu = context.mtu();
         let offset = psn.distance_from(wqe.first_psn) as u32 * mtu;
         let left = wqe.len - offset;
-        //= check C10 — a response of the wrong length ends in an error, nothing is written
+        //= check C10 — a response of the wrong length is an error, and nothing is written
         let is_last = left <= mtu;
         let is_whole = packet.payload.len() == left.min(mtu) as usize;
         if packet.op.position.is_last() != is_last || !is_whole {
@@ -222,7 +224,7 @@ impl Requester {
             return Ok(());
         }
         let Some(wqe) = self.sq.front() else { return Ok(()) };
-        //= check C11 — an ATOMIC response to something else is an error
+        //= check C11 — an ATOMIC response to another request is an error
         if !wqe.op.is_atomic() {
             return Err(WcStatus::BadRespErr);
         }
@@ -234,9 +236,10 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer has received everything before `limit`: completes SENDs and WRITEs up to there.
-    //= check A22 — so a later answer makes up for an ACK that was lost
-    //= check C19 — in the order of posting: what follows a READ waits for its data
+    /// Notes that the peer has received everything before `limit`: completes SENDs and WRITEs up to
+    /// it.
+    //= check A22 — so a later answer replaces an ACK that was lost
+    //= check C19 — in the order of posting: a request after a READ waits for the READ's data
     fn acknowledge_before(
         &mut self,
         limit: Psn,
@@ -268,9 +271,9 @@ impl Requester {
         Ok(acked)
     }
 
-    /// A later response, of `seen` or the PSN before it, came although the oldest READ or ATOMIC
-    /// still lacks one.
-    //= check C8 — the READ is retried, what follows it is not completed before it
+    /// Handles an implied NAK: a later response, for PSN `seen` or the one before it, arrived
+    /// although the oldest READ or ATOMIC has no response yet.
+    //= check C8 — the READ is retried, and later requests are not completed before it
     fn handle_implied_nak(
         &mut self,
         seen: Psn,
@@ -295,12 +298,13 @@ impl Requester {
         Ok(())
     }
 
-    /// `unacked_psn` has moved. What was to be sent again before it need not be.
+    /// Notes that `unacked_psn` has moved. Packets before it need not be sent again.
     fn made_progress(&mut self, context: &Context<'_>) {
         if self.next_psn.is_before(self.unacked_psn) {
             self.rewind(self.unacked_psn);
         }
-        // What is yet to be sent again does not count: its timer starts when it is.
+        // Packets that are yet to be sent again do not count: their timer starts when they are
+        // sent.
         let outstanding = self.unacked_psn != self.next_psn;
         self.retry.progress(context.attr, context.now, outstanding);
     }

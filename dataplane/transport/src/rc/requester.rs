@@ -1,6 +1,6 @@
-//! Requester: send WQEs become request packets.
+//! Requester: turns send WQEs into request packets.
 //!
-//! Read first: IBA 9.7.3, go-back-N of 9.7.2.
+//! Read first: IBA 9.7.3; 9.7.2 for go-back-N.
 //!
 //! ```text
 //!  send queue   [ head … ][ … ][ cursor … ][ not begun … ] tail
@@ -9,14 +9,16 @@
 //!                  acknowledged    send      newest ever sent
 //! ```
 //!
-//! What holds
+//! Invariants
 //! - `unacked_psn` ≤ `next_psn` ≤ `end_psn`; `next_psn` lies in the WQE at `cursor`.
-//! - A WQE gets its PSNs when its first packet is first sent, and keeps them. What needs no packet
-//!   (local invalidate, bind) takes none: it is carried out in its turn, and then behind `begun`.
+//! - A WQE gets its PSNs when its first packet is first sent, and keeps them. A WQE that needs no
+//!   packet (local invalidate, bind) gets none: it is executed when the cursor reaches it, and is
+//!   before `begun` from then on.
 //! - A local error is raised only when the WQE is the oldest, so completions stay in order.
 //! - `rd_atomic` is the number of READ and ATOMIC WQEs between head and cursor.
 //!
-//! Not here: what responses do ([`super::completer`]), when to try again ([`super::retry`]).
+//! Not here: the effects of responses ([`super::completer`]), the time of a retry
+//! ([`super::retry`]).
 
 use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
@@ -33,22 +35,23 @@ use crate::send_queue::{SendQueue, carry_out};
 use crate::time::Instant;
 use crate::wqe::{SendOp, SendWqe};
 
-/// Request packets that may be unacknowledged at once. Keeps a slow receiver's queues from
-/// overflowing, and the rewind after a loss short.
+/// Number of request packets that may be unacknowledged at once. Keeps the queues of a slow
+/// receiver from overflowing, and the rewind after a loss short.
 const MAX_IN_FLIGHT: u32 = 256;
 
-/// PSNs that may be outstanding at once: more, and old and new could not be told apart.
+/// Number of PSNs that may be outstanding at once; with more, old and new could not be
+/// distinguished.
 const PSN_WINDOW: u32 = 1 << 23;
 
-/// An acknowledgement is asked for at the end of a message, and after this many packets.
+/// An acknowledgement is requested at the end of a message, and at least once in this many packets.
 const ACK_REQ_EVERY: u8 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
     pub(crate) sq: SendQueue,
-    /// Position of the WQE that is sent from next.
+    /// Position of the WQE that packets are sent from next.
     pub(super) cursor: u32,
-    /// Position of the first WQE that has not been begun.
+    /// Position of the first WQE of which nothing has been sent.
     begun: u32,
     pub(super) unacked_psn: Psn,
     pub(super) next_psn: Psn,
@@ -56,9 +59,9 @@ pub(crate) struct Requester {
     pub(super) rd_atomic: u8,
     /// Packets sent since the last one with AckReq.
     unasked: u8,
-    /// Number of the next message to begin.
+    /// Number of the next message to begin (SSN).
     next_ssn: Msn,
-    /// The last message that the peer has a receive for, if it says so.
+    /// Number of the last message that the peer has a receive for, if the peer limits credits.
     pub(super) credit_limit: Msn,
     pub(super) is_limited: bool,
     pub(super) retry: Retry,
@@ -82,20 +85,20 @@ impl Requester {
         }
     }
 
-    /// Entering RTS: the first packet will have the attributes' SQ PSN.
+    /// Starts the requester in RTS: the first packet will have the attributes' SQ PSN.
     pub(crate) fn start(&mut self, attr: &Attributes) {
         self.unacked_psn = attr.sq_psn;
         self.next_psn = attr.sq_psn;
         self.end_psn = attr.sq_psn;
-        // A responder counts completed messages from 0.
+        // A responder counts completed messages from 0, so the first message has number 1.
         self.next_ssn = Msn::new(1);
         self.is_limited = false;
         self.retry = Retry::new(attr);
     }
 
-    /// The path has changed: the retry counter is full again, and what is outstanding goes out
-    /// once more.
-    //= check I5 — the request is retried from its oldest unacknowledged PSN, on a full budget
+    /// Continues after a change of the path: reloads the retry counter and sends everything
+    /// outstanding again.
+    //= check I5 — retried from the oldest unacknowledged PSN, with a full retry counter
     pub(crate) fn resume(&mut self, attr: &Attributes) {
         self.retry.reload(attr);
         self.rewind(self.unacked_psn);
@@ -105,17 +108,17 @@ impl Requester {
         self.unacked_psn
     }
 
-    /// When the peer acknowledged something new last.
+    /// Time at which the peer last acknowledged something new.
     pub(crate) fn last_progress(&self) -> Option<Instant> {
         self.retry.last_progress()
     }
 
-    /// The attributes of a drained QP have changed.
+    /// Applies changed attributes of a drained QP.
     pub(crate) fn retune(&mut self, attr: &Attributes) {
         self.retry.retune(attr);
     }
 
-    /// Forgets everything, without completions.
+    /// Empties the queue and the state, without completions.
     pub(crate) fn reset(&mut self) {
         self.sq.clear();
         self.rest();
@@ -125,7 +128,7 @@ impl Requester {
         self.sq.len()
     }
 
-    /// Is no message in progress?
+    /// Whether no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.begun == self.sq.head()
     }
@@ -155,11 +158,11 @@ impl Requester {
         if is_probe && self.in_flight() > 0 && self.unasked == 0 {
             return Step::Idle;
         }
-        // What asks for data takes all of its PSNs at once.
-        //= check C1 — a READ takes as many PSNs as it has response packets
+        // A READ or ATOMIC request uses all of its PSNs at once.
+        //= check C1 — a READ uses as many PSNs as it has response packets
         let end = if asks { wqe.end() } else { self.next_psn.next() };
         let is_last = end == wqe.end();
-        //= check A16 — the last packet of a message asks for its acknowledgement
+        //= check A16 — the last packet of a message requests an acknowledgement
         let ack_req = !asks
             && (is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1 || self.is_slow(context));
         let packet = self.packet(wqe, ack_req, context);
@@ -191,33 +194,34 @@ impl Requester {
         Step::Sent(len)
     }
 
-    /// PSNs sent and not acknowledged, counting from where sending goes on.
+    /// Number of PSNs from the oldest unacknowledged to the next to send.
     fn in_flight(&self) -> u32 {
         self.next_psn.minus(self.unacked_psn.value()).value()
     }
 
-    /// May this READ or ATOMIC be sent now?
+    /// Whether this READ or ATOMIC may be sent now.
     //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
     fn may_ask(&self, wqe: &SendWqe, context: &Context<'_>) -> bool {
         let max = context.attr.max_rd_atomic + u8::from(seeded!(TooManyReads));
         self.rd_atomic < max && self.in_flight() + wqe.psns <= PSN_WINDOW
     }
 
-    /// Is the message one that the peer may have no receive for? Then it goes packet by packet, each
-    /// asking for its acknowledgement and with it for credits.
+    /// Whether the peer may have no receive for the message. Then it is sent packet by packet, each
+    /// requesting an acknowledgement and with it new credits.
     //= check A19 — without credit one packet probes
     fn lacks_credit(&self, wqe: &SendWqe) -> bool {
         self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.op.needs_receive()
     }
 
-    /// Does the QP's rate keep it so long that the ACK timer would run out before the packet that asks?
+    /// Whether the QP's rate delays packets so much that the ACK timer could expire before the next
+    /// packet with AckReq.
     fn is_slow(&self, context: &Context<'_>) -> bool {
         let Context { attr, now, .. } = *context;
         attr.is_rate_limited() && self.retry.is_pressing(attr, now)
     }
 
     /// Goes back to `psn`, which is outstanding, to send again from there.
-    //= check C3 — READ requests and all that followed them too
+    //= check C3 — READ requests too, and everything after them
     pub(super) fn rewind(&mut self, psn: Psn) {
         let mut at = self.sq.head();
         let mut rd_atomic = 0;
@@ -234,7 +238,7 @@ impl Requester {
         self.rd_atomic = rd_atomic;
     }
 
-    /// Completes the oldest WQE, and with it what needed no packet and only waited for its turn.
+    /// Completes the oldest WQE, and after it executed local WQEs that only waited for their order.
     pub(super) fn succeed_front(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.complete_front(qpn, WcStatus::Success, out);
         while self.begun != self.sq.head() && self.sq.front().is_some_and(|wqe| wqe.op.is_local()) {
@@ -242,7 +246,7 @@ impl Requester {
         }
     }
 
-    /// Completes the oldest WQE with a status.
+    /// Completes the oldest WQE with `status`.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         let at = self.sq.head();
         let Some(wqe) = self.sq.front() else { return };
@@ -258,13 +262,13 @@ impl Requester {
         }
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.sq.flush(qpn, out);
         self.rest();
     }
 
-    /// Nothing is in flight any more.
+    /// Resets the state to nothing in flight.
     fn rest(&mut self) {
         self.cursor = self.sq.head();
         self.begun = self.cursor;
@@ -275,8 +279,8 @@ impl Requester {
         self.retry = Retry::default();
     }
 
-    /// Prepares the WQE at the cursor unless it was begun: it is checked and gets the PSNs that it
-    /// keeps once its first packet has gone out, or it is carried out at once.
+    /// Prepares the WQE at the cursor unless it was begun. Checks it and gives it its PSNs, which
+    /// it keeps once its first packet has been sent; a local operation is executed instead.
     #[inline]
     fn prepare(&mut self, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
         if self.cursor != self.begun {
@@ -287,7 +291,7 @@ impl Requester {
         if context.attr.state != crate::QpState::Rts && !seeded!(StartsInSqd) {
             return Err(Step::Idle);
         }
-        //= check C15 — behind a fence nothing starts before all READs and ATOMICs are answered
+        //= check C15 — a fenced WQE does not start before all READs and ATOMICs are answered
         if wqe.fence && self.rd_atomic > 0 {
             return Err(Step::Idle);
         }
@@ -307,7 +311,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Carries out the local operation at the cursor; it completes when it is the oldest.
+    /// Executes the local operation at the cursor; it completes when it is the oldest.
     #[cold]
     fn carry_out(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let at = self.cursor;
@@ -323,12 +327,12 @@ impl Requester {
         Step::Done
     }
 
-    /// The error of the WQE at the cursor: raised if it is the oldest, else it waits its turn.
+    /// Result for an error of the WQE at the cursor: raised if it is the oldest, otherwise delayed.
     fn fail_in_order(&self, status: WcStatus) -> Step {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
-    /// The packet at `next_psn` of `wqe`.
+    /// The packet of `wqe` that has PSN `next_psn`.
     #[inline]
     fn packet<'a>(&'a self, wqe: &SendWqe, ack_req: bool, context: &Context<'a>) -> Outbound<'a> {
         match wqe.op {
@@ -350,9 +354,9 @@ impl Requester {
         }
     }
 
-    /// The request for all of a READ, or after a rewind for what is still missing of it.
+    /// The request for a whole READ or, after a rewind, for the part that is still missing.
     //= check C2 — the retried READ begins at the missing response's PSN and address
-    //= check C4 — after a timeout as well: the rest alone is asked for
+    //= check C4 — after a timeout as well: only the rest is requested
     fn read_packet<'a>(
         &'a self,
         wqe: &SendWqe,
@@ -377,7 +381,7 @@ impl Requester {
         self.request(opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
     }
 
-    /// A packet without payload that asks for data.
+    /// A READ or ATOMIC request packet, which has no payload.
     fn request<'a>(
         &'a self,
         opcode: OpCode,
@@ -389,7 +393,7 @@ impl Requester {
         Outbound { path, bth, ext, by: context.by, payload }
     }
 
-    /// Goes past local operations that were carried out before a rewind.
+    /// Moves the cursor past local operations that were executed before a rewind.
     fn skip_done(&mut self) {
         while self.cursor != self.begun
             && self.sq.get(self.cursor).is_some_and(|wqe| wqe.op.is_local())

@@ -1,10 +1,14 @@
-//! Responder resources: READ and ATOMIC requests accepted, kept to be answered and answered again.
+//! Responder resources: accepted READ and ATOMIC requests, kept to be answered and to be answered
+//! again.
 //!
-//! What holds
-//! - The newest `max_dest_rd_atomic` requests (rounded up to a power of two, since some peers
-//!   round theirs) stay replayable; an older one makes room for a new one once it is answered.
+//! Read first: IBA 9.7.4 and 9.7.5.
+//!
+//! Invariants
+//! - The newest `max_dest_rd_atomic` requests (rounded up to a power of two, because some peers
+//!   round theirs up) can be replayed. An older request makes room for a new one once it is
+//!   answered.
 //! - An ATOMIC is kept with its result: it is replayed, never executed twice.
-//! - Answers go out in the order of the requests. One of them, the oldest that is owed, may be
+//! - Answers are sent in the order of the requests. Only the oldest answer that is due may be
 //!   partly sent; all others begin at their first packet.
 
 use uroce_wire::{Psn, Reth, Rkey, Va};
@@ -12,21 +16,21 @@ use uroce_wire::{Psn, Reth, Rkey, Va};
 use crate::attr::MAX_RD_ATOMIC;
 use crate::context::packets;
 
-/// What was asked for.
+/// Operation that a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asked {
     Read { va: Va, rkey: Rkey, len: u32 },
     Atomic { original: u64 },
 }
 
-/// One accepted request. Every QP has sixteen of them, so each bit counts.
+/// One accepted request. Every QP has sixteen of them, so they are packed.
 #[derive(Clone, Copy, Default, Debug)]
 struct Record {
-    /// The address of a READ or the result of an ATOMIC, high half first.
+    /// Address of a READ or result of an ATOMIC, high half first.
     value: [u32; 2],
     rkey: u32,
     len: u32,
-    /// First PSN in the low 24 bits, flags above.
+    /// First PSN in the low 24 bits, flags above it.
     psn: u32,
 }
 
@@ -34,9 +38,9 @@ const _: () = assert!(size_of::<Record>() == 20);
 
 impl Record {
     const IS_ATOMIC: u32 = 1 << 24;
-    /// The whole answer has gone out once.
+    /// The whole answer has been sent once.
     const IS_ANSWERED: u32 = 1 << 25;
-    /// The answer, or a repetition of it, is to go out.
+    /// The answer, or a repetition of it, is due.
     const IS_OWED: u32 = 1 << 26;
 
     fn new(asked: Asked, first_psn: Psn) -> Record {
@@ -65,18 +69,18 @@ impl Record {
     }
 }
 
-/// How far the answer being given has come.
+/// Progress of the answer that is being sent.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     /// Position of the record.
     at: u8,
-    /// Nothing of the answer has gone out.
+    /// No packet of the answer has been sent.
     is_fresh: bool,
-    /// Next packet to send.
+    /// Index of the next packet to send.
     next: u32,
-    /// One past the last packet.
+    /// Index after the last packet.
     end: u32,
-    /// Bytes of the READ up to which is answered.
+    /// Offset in the READ at which the answer ends, in bytes.
     end_offset: u32,
 }
 
@@ -87,7 +91,7 @@ pub(super) struct Reply {
     pub(super) psn: Psn,
     pub(super) is_first: bool,
     pub(super) is_last: bool,
-    /// Of a READ: where the packet's payload begins.
+    /// Offset in the READ at which the packet's payload begins, in bytes.
     pub(super) offset: u32,
     pub(super) len: u32,
     cursor: Cursor,
@@ -100,7 +104,7 @@ pub(super) struct Resources {
     head: u8,
     count: u8,
     depth: u8,
-    /// Records whose answer is not complete.
+    /// Number of records with a due answer.
     owed: u8,
     cursor: Option<Cursor>,
 }
@@ -124,13 +128,13 @@ impl Resources {
         (self.count, self.owed, self.cursor) = (0, 0, None);
     }
 
-    /// Is there room for one more request?
-    //= check C14 — with max_dest_rd_atomic 0 there never is
+    /// Whether there is room for one more request.
+    //= check C14 — with max_dest_rd_atomic 0 there is never room
     pub(super) fn has_room(&self) -> bool {
         self.depth > 0 && (self.count < self.depth || self.oldest_is_answered())
     }
 
-    /// Keeps a request whose answer begins with `first_psn`. [`has_room`] was true.
+    /// Stores a request with an answer that begins with `first_psn`. [`has_room`] was true.
     ///
     /// [`has_room`]: Resources::has_room
     pub(super) fn push(&mut self, asked: Asked, first_psn: Psn) {
@@ -143,13 +147,13 @@ impl Resources {
         self.owed += 1;
     }
 
-    /// The next packet that is owed to the peer.
+    /// The next answer packet that is due.
     #[inline]
     pub(super) fn next_reply(&self, mtu: u32) -> Option<Reply> {
         if self.owed == 0 {
             return None;
         }
-        // What is partly sent is the oldest.
+        // An answer that is partly sent is the oldest that is due.
         let cursor = match self.cursor {
             Some(cursor) => cursor,
             None => {
@@ -171,7 +175,7 @@ impl Resources {
         })
     }
 
-    /// The reply went out.
+    /// Notes that the reply was sent.
     #[inline]
     pub(super) fn sent(&mut self, reply: &Reply) {
         if !reply.is_last {
@@ -186,7 +190,8 @@ impl Resources {
         self.cursor = None;
     }
 
-    /// Gives up an answer that cannot be given again. False: the peer has never had the whole of it.
+    /// Gives up an answer that cannot be repeated. Returns false if the peer has never had all of
+    /// it.
     pub(super) fn give_up(&mut self, reply: &Reply) -> bool {
         let record = self.record_mut(reply.cursor.at);
         if !record.has(Record::IS_ANSWERED) {
@@ -198,7 +203,8 @@ impl Resources {
         true
     }
 
-    /// A repeated READ: answers again from `psn` on, if it lies within a kept request.
+    /// Handles a repeated READ: answers again from `psn` on, if the READ lies within a stored
+    /// request.
     //= check C5 — a repeated READ is answered from memory again, with the same PSNs
     //= check C6 — a larger range, a lower address or another key is not answered
     pub(super) fn replay_read(&mut self, psn: Psn, reth: &Reth, mtu: u32) -> bool {
@@ -219,10 +225,10 @@ impl Resources {
         true
     }
 
-    /// A repeated ATOMIC: gives the kept result again.
-    //= check D1 — the original value is replayed, memory is not touched again
-    //= check D2 — whatever others have made of the word since
-    //= check D3 — whatever the repetition's operands are
+    /// Handles a repeated ATOMIC: sends the stored result again.
+    //= check D1 — the original value is replayed, memory is not accessed again
+    //= check D2 — whether or not the word has changed since
+    //= check D3 — the repetition's operands are not used
     pub(super) fn replay_atomic(&mut self, psn: Psn, mtu: u32) -> bool {
         let Some(at) = self.find(psn, mtu) else { return false };
         let record = *self.record(at);
@@ -233,12 +239,13 @@ impl Resources {
         true
     }
 
-    /// Owes the answer `again`, or the whole it is of where an older one is to go first.
+    /// Makes the answer `again` due, or the whole answer of its record if an older answer goes
+    /// first.
     fn replay(&mut self, record: &Record, again: Cursor) {
         let is_owed = record.has(Record::IS_OWED);
         let comes_anyway = match self.cursor {
             Some(now) if now.at == again.at => now.next <= again.next && again.end <= now.end,
-            // From its first packet on, as every answer that waits for another.
+            // An answer that waits for another one begins at its first packet.
             _ => is_owed,
         };
         if comes_anyway {
@@ -251,8 +258,8 @@ impl Resources {
         }
     }
 
-    /// A peer that keeps to its limit asks for one more only when it has the oldest answer. A
-    /// repetition of that, which some late duplicate has asked for, need not be finished.
+    /// Whether the oldest request was answered once. A peer within its limit sends one more request
+    /// only after it has the oldest answer; a repetition of that answer may be left unfinished.
     fn oldest_is_answered(&self) -> bool {
         self.count > 0 && self.record(self.head).has(Record::IS_ANSWERED)
     }
@@ -270,8 +277,8 @@ impl Resources {
         self.count -= 1;
     }
 
-    /// The newest request that holds `psn`: after 2^24 packets an older one may hold it as well.
-    //= check D5 — a slot is found by its PSNs, never by its place
+    /// The newest request that contains `psn`; after 2^24 packets an older one may contain it too.
+    //= check D5 — a record is found by its PSNs, never by its place
     fn find(&self, psn: Psn, mtu: u32) -> Option<u8> {
         let holds = |at: &u8| {
             let record = self.record(*at);

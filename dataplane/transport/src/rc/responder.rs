@@ -1,18 +1,18 @@
-//! Responder: inbound request packets become memory effects and acknowledgements.
+//! Responder: turns inbound request packets into memory effects and acknowledgements.
 //!
 //! Read first: IBA 9.7.4 and 9.7.5; Annex A17 for what RoCEv2 changes.
 //!
-//! A request walks [`validate`] → [`execute`] → the answer. Duplicates leave the walk after the
-//! PSN check. The order of checks is the specification's; a packet with two faults is answered
+//! A request passes [`validate`], then [`execute`], then it is answered. A duplicate ends at the
+//! PSN check. The checks have the order of the specification; a packet with two faults is answered
 //! for the first.
 //!
-//! What holds
+//! Invariants
 //! - `expected_psn` moves only in `execute`, and only forward.
 //! - At most one PSN-sequence or RNR NAK is outstanding (`awaits_expected`).
-//! - No request is executed twice; READ and ATOMIC replay from `resources`.
-//! - Answers leave in the order of the requests: READ data and ATOMIC results first, then the one
-//!   coalesced ACK or NAK that covers what came after them.
-//! - After a NAK that ends the connection no request is looked at.
+//! - No request is executed twice; READ and ATOMIC are replayed from `resources`.
+//! - Answers are sent in the order of the requests: READ data and ATOMIC results first, then one
+//!   coalesced ACK or NAK that covers the later requests.
+//! - After a NAK that ends the connection no further request is handled.
 //!
 //! Not here: ICRC, addresses, P_Key (checked before), timers (the responder has none).
 
@@ -36,26 +36,26 @@ use crate::inbound::Message;
 use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
 
-/// The ACK or NAK that is owed to the peer. A newer one covers an older one.
+/// The ACK or NAK to be sent to the peer. A newer one replaces an older one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answer {
     psn: Psn,
     syndrome: Syndrome,
 }
 
-/// How a request packet ends that is not executed.
+/// Result for a request packet that is not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// Nothing more is to be done: a duplicate that has been dealt with.
+    /// The packet is finished: a duplicate that was answered, or a packet that was NAKed.
     Done,
     Drop(DropReason),
-    /// No receive WQE.
+    /// No receive WQE is available: answered with an RNR NAK.
     RnrNak,
     /// The connection ends with this NAK.
     Nak(NakCode),
-    /// As `Nak`, and the oldest receive WQE completes with this status.
+    /// The connection ends with this NAK, and the oldest receive WQE completes with this status.
     NakAndFail(NakCode, WcStatus),
-    /// The oldest receive WQE completes with this status, the QP goes to ERR and gives no answer.
+    /// The oldest receive WQE completes with this status, the QP goes to ERR and sends no answer.
     Fail(WcStatus),
 }
 
@@ -65,13 +65,13 @@ pub(crate) struct Responder {
     expected_psn: Psn,
     msn: Msn,
     message: Message,
-    /// A sequence or RNR NAK was given; silence until the expected PSN comes.
+    /// A sequence or RNR NAK was made; no further NAK until the expected PSN comes.
     awaits_expected: bool,
-    /// One past the newest packet that was dropped since that NAK, if it was a sequence NAK.
+    /// PSN after the newest packet that was dropped since that NAK, if it was a sequence NAK.
     gap_end: Psn,
     resources: Resources,
     answer: Option<Answer>,
-    /// The answer is the NAK that ends the connection.
+    /// `answer` is the NAK that ends the connection.
     is_refusing: bool,
 }
 
@@ -90,7 +90,7 @@ impl Responder {
         }
     }
 
-    /// Entering RTR: the first packet expected has the attributes' RQ PSN.
+    /// Starts the responder in RTR: the first packet expected has the attributes' RQ PSN.
     pub(crate) fn start(&mut self, attr: &Attributes) {
         self.rest();
         self.expected_psn = attr.rq_psn;
@@ -98,24 +98,24 @@ impl Responder {
         self.resources.start(attr.max_dest_rd_atomic);
     }
 
-    /// The attributes of a drained QP have changed.
+    /// Applies changed attributes of a drained QP.
     pub(crate) fn retune(&mut self, attr: &Attributes) {
         self.resources.set_depth(attr.max_dest_rd_atomic);
     }
 
-    /// Forgets everything, without completions.
+    /// Empties the queue and the state, without completions.
     pub(crate) fn reset(&mut self) {
         self.rq.clear();
         self.rest();
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all receive WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.rq.flush(qpn, out);
         self.rest();
     }
 
-    /// Takes a request packet of the peer's requester.
+    /// Handles a request packet of the peer's requester.
     pub(crate) fn handle_request(
         &mut self,
         context: &Context<'_>,
@@ -131,8 +131,8 @@ impl Responder {
         }
     }
 
-    /// A packet of which nothing is known but its PSN: judged as a request of an operation that the
-    /// QP does not take.
+    /// Handles a packet with an undefined opcode. Only its PSN is used: it is checked as a request
+    /// for an operation that the QP does not allow.
     pub(crate) fn handle_reserved_opcode(
         &mut self,
         context: &Context<'_>,
@@ -150,7 +150,7 @@ impl Responder {
         self.pass(verdict, context, env)
     }
 
-    /// What becomes of a request that is not executed.
+    /// Carries out the verdict on a request that is not executed.
     fn pass(
         &mut self,
         verdict: Verdict,
@@ -186,14 +186,15 @@ impl Responder {
         Ok(Outcome::Alive)
     }
 
-    /// The specification's walk; `?` leaves it with the first failed check.
+    /// Checks and executes a request in the specification's order; returns at the first failed
+    /// check.
     fn request(
         &mut self,
         context: &Context<'_>,
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
-        //= check A9 — the PSN is judged before the opcode: a swap is no invalid request
+        //= check A9 — the PSN is checked before the opcode: swapped packets are no invalid request
         self.check_psn(context, packet, env)?;
         self.check_op_sequence(packet)?;
         self.check_op_allowed(context, packet)?;
@@ -205,17 +206,17 @@ impl Responder {
         Ok(())
     }
 
-    /// Owes the peer an ACK for everything up to here, if it asked for one. The answer to a READ or
-    /// ATOMIC is one already.
+    /// Makes an ACK due, for everything up to this packet, if the packet requests one. A READ or
+    /// ATOMIC needs none: its answer acknowledges it.
     fn acknowledge(&mut self, packet: &Packet<'_>) {
         let is_data = matches!(packet.op.operation, Operation::Send | Operation::Write);
-        //= check A16 — an AckReq is never left unanswered
+        //= check A16 — an AckReq is always answered
         if packet.bth.ack_req && is_data {
             self.answer_with(Syndrome::UNLIMITED);
         }
     }
 
-    /// Owes the peer this answer. An ACK never takes the place of a NAK that is still to go.
+    /// Makes an ACK or NAK due. An ACK does not replace a NAK that is still to be sent.
     fn answer_with(&mut self, syndrome: Syndrome) {
         let is_ack = matches!(syndrome, Syndrome::Ack { .. });
         let owes_nak =
@@ -229,7 +230,7 @@ impl Responder {
         self.answer = Some(Answer { psn, syndrome });
     }
 
-    /// Ends the connection: what is owed from before goes out, then this NAK, then nothing.
+    /// Ends the connection: earlier answers are still sent, then this NAK, then nothing.
     fn refuse(&mut self, psn: Psn, code: NakCode, out: &mut impl Output) {
         if code == NakCode::RemoteAccessError {
             out.count(Counter::RespRemoteAccessErrors);
@@ -238,7 +239,7 @@ impl Responder {
         self.answer = Some(Answer { psn, syndrome: Syndrome::Nak(code) });
     }
 
-    /// Sends the next packet that is owed to the peer; no data while the QP `is_held` back.
+    /// Sends the next answer packet that is due. If `is_held`, only a bare acknowledgement is sent.
     pub(crate) fn transmit(
         &mut self,
         context: &Context<'_>,
@@ -272,9 +273,9 @@ impl Responder {
                 Step::Sent(len)
             }
             Err(TransmitError::Full | TransmitError::Paced(_)) => Step::Blocked,
-            //= check C7 — a copy that cannot be answered is dropped: the peer has had its answer
+            //= check C7 — a repetition that cannot be answered is dropped: the peer has its answer
             Err(_) if self.resources.give_up(reply) => Step::Done,
-            //= check C18 — memory that is gone in the middle of a READ ends it with a NAK
+            //= check C18 — if memory goes away in the middle of a READ, a NAK ends it
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 self.resources.clear();
                 env.event(AsyncEvent::QpAccessErr);
@@ -321,7 +322,7 @@ impl Responder {
         }
     }
 
-    /// No message and no answer is pending any more.
+    /// Clears the message in progress and all answers that are due.
     fn rest(&mut self) {
         self.message = Message::None;
         self.awaits_expected = false;

@@ -1,6 +1,10 @@
-//! What is left of a requester's patience: retry counters and the deadline.
+//! Retry state of a requester: retry counters and one deadline.
 //!
-//! What holds: progress reloads both counters; while an RNR wait runs, the ACK timer stands.
+//! Read first: IBA 9.7.5 and 9.7.6 (9.7.6.1.3 for the ACK timer).
+//!
+//! Invariants
+//! - Progress reloads both counters.
+//! - The ACK timer does not run during an RNR wait.
 
 use bitflags::bitflags;
 use uroce_wire::Psn;
@@ -9,47 +13,47 @@ use crate::attr::Attributes;
 use crate::time::Instant;
 use crate::timer::{ack_timeout, rnr_timeout};
 
-/// An `rnr_retry` of 7 means: without end.
+/// Value of `rnr_retry` that means no limit.
 const RNR_RETRY_FOREVER: u8 = 7;
 
-//= check A20 — each QP has its own counters and deadlines; loss elsewhere does not reach them
+//= check A20 — each QP has its own counters and deadlines; loss on another QP does not affect them
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Retry {
-    /// Of the ACK timer, or of the RNR wait.
+    /// Deadline of the ACK timer or of the RNR wait.
     deadline: Deadline,
-    /// The deadline is that of an RNR wait.
+    /// `deadline` belongs to an RNR wait.
     waits_rnr: bool,
-    /// Which NAKs for the oldest PSN have been acted upon.
+    /// Kinds of NAKs for the oldest PSN that were acted upon.
     noted: Noted,
     transport_left: u8,
     rnr_left: u8,
-    /// The end of what was outstanding when the sequence NAK was acted upon.
+    /// `end_psn` at the time when the sequence NAK was acted upon.
     nak_end: Psn,
-    /// One past the newest PSN answered behind the gap that made the implied NAK.
+    /// PSN after the newest one answered beyond the gap of the implied NAK.
     answered: Psn,
-    /// When the peer took something new last; the origin of time: never.
+    /// Time at which the peer last acknowledged something new; zero means never.
     last_progress: Instant,
 }
 
 const _: () = assert!(size_of::<Retry>() == 32);
 
 bitflags! {
-    /// NAKs acted upon.
+    /// Kinds of NAKs that were acted upon.
     #[derive(Clone, Copy, Default, Debug)]
     struct Noted: u8 {
-        /// An implied one; a repetition waits for the timer.
+        /// An implied NAK; after a further one the timer decides.
         const IMPLIED = 1;
-        /// One of the PSN sequence.
+        /// A PSN sequence NAK.
         const SEQUENCE = 1 << 1;
     }
 }
 
-/// A point in time that may not be set, in one word.
+/// A point in time or none, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Deadline(Instant);
 
 impl Deadline {
-    /// The end of time.
+    /// No deadline: the end of time.
     const NEVER: Deadline = Deadline(Instant::from_nanos(u64::MAX));
 
     fn get(self) -> Option<Instant> {
@@ -72,12 +76,12 @@ impl Retry {
         Retry { transport_left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Retry::default() }
     }
 
-    /// The attributes of a drained QP have changed.
+    /// Applies changed attributes of a drained QP.
     pub(super) fn retune(&mut self, attr: &Attributes) {
         *self = Retry { last_progress: self.last_progress, ..Retry::new(attr) };
     }
 
-    /// The counter of transport retries is full again, and the ACK timer stands.
+    /// Reloads the transport retry counter and stops the ACK timer.
     pub(super) fn reload(&mut self, attr: &Attributes) {
         let is_forgotten = seeded!(BudgetNotReloaded);
         self.transport_left = if is_forgotten { self.transport_left } else { attr.retry_cnt };
@@ -89,7 +93,8 @@ impl Retry {
         (self.last_progress != Instant::ZERO).then_some(self.last_progress)
     }
 
-    /// The peer has taken something new; `outstanding` says whether more is on its way.
+    /// Notes that the peer has acknowledged something new; `outstanding` is whether more is in
+    /// flight.
     //= check B4 — the retry counter reloads on progress
     pub(super) fn progress(&mut self, attr: &Attributes, now: Instant, outstanding: bool) {
         self.transport_left =
@@ -103,8 +108,8 @@ impl Retry {
         }
     }
 
-    /// A request was sent: starts the ACK timer unless it is running.
-    //= check B1 — it runs for the whole timeout from the oldest unanswered packet or the last progress
+    /// Starts the ACK timer after a request was sent, unless it is running.
+    //= check B1 — a whole timeout from the oldest unanswered packet or the last progress
     pub(super) fn arm(&mut self, attr: &Attributes, now: Instant) {
         if self.deadline == Deadline::NEVER
             && !seeded!(NoAckTimer)
@@ -115,20 +120,20 @@ impl Retry {
         }
     }
 
-    /// Is the ACK timer yet to be started, or more than half over?
+    /// Whether the ACK timer is not running, or at least half of it has passed.
     pub(super) fn is_pressing(&self, attr: &Attributes, now: Instant) -> bool {
         let is_near = |timeout| self.deadline.0 <= now + timeout / 2;
         self.deadline == Deadline::NEVER || ack_timeout(attr.timeout).is_some_and(is_near)
     }
 
-    /// Stops the ACK timer. An RNR wait goes on.
+    /// Stops the ACK timer, but not an RNR wait.
     fn stop_ack(&mut self) {
         if !self.waits_rnr {
             self.deadline = Deadline::NEVER;
         }
     }
 
-    /// Takes one transport retry and stops the ACK timer. False: none was left.
+    /// Takes one transport retry and stops the ACK timer. Returns false if none was left.
     //= check B3 — retry_cnt retries after the first transmission, then the error
     pub(super) fn charge(&mut self) -> bool {
         self.stop_ack();
@@ -141,11 +146,12 @@ impl Retry {
         }
     }
 
-    /// Is this implied NAK, by an answer up to `seen`, the first one since the last progress or
-    /// timeout?
+    /// Whether an implied NAK, by an answer up to `seen`, is the first one since the last progress
+    /// or timeout.
     ///
-    /// As long as it goes on, one newer PSN after the other, the peer still answers what was asked
-    /// before, a long READ perhaps, and then what is asked again: the ACK timer begins anew.
+    /// While each implied NAK has a newer PSN, the peer is still answering earlier requests,
+    /// such as a long READ, and will then answer the repeated one. Each such NAK therefore restarts
+    /// the ACK timer.
     pub(super) fn first_implied(&mut self, seen: Psn, attr: &Attributes, now: Instant) -> bool {
         let is_first = !self.noted.contains(Noted::IMPLIED);
         let is_newer = is_first || self.answered.is_before(seen);
@@ -160,24 +166,26 @@ impl Retry {
         is_first
     }
 
-    /// Is this sequence NAK a copy of the one acted upon last? A responder gives one and then waits
-    /// in silence, so a second one can be meant only when everything has been sent again.
-    //= check A10 — a copy of a NAK is no new one
-    //= check B5 — but after a full repetition it is, and charged
+    /// Whether this sequence NAK is a copy of the last one acted upon. A responder sends one NAK
+    /// and then none until the expected packet, so a second one is genuine only after everything
+    /// has been sent again.
+    //= check A10 — a copy of a NAK is not a new one
+    //= check B5 — after a full repetition it is a new one, and is charged
     pub(super) fn is_copy(&self, next_psn: Psn) -> bool {
         self.noted.contains(Noted::SEQUENCE) && next_psn.is_before(self.nak_end)
     }
 
-    /// This sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
+    /// Notes that a sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
     pub(super) fn note_nak(&mut self, end_psn: Psn) {
         self.noted |= Noted::SEQUENCE;
         self.nak_end = end_psn;
     }
 
-    /// Takes one RNR retry and begins the wait of the peer's timer code. False: none was left.
-    //= check B7 — rnr_retry retries, 7 without end
+    /// Takes one RNR retry and begins the wait of the peer's timer code. Returns false if none was
+    /// left.
+    //= check B7 — rnr_retry retries; 7 means no limit
     //= check B10 — counted apart from the transport retries
-    //= check B9 — while it waits the ACK timer stands and retry_cnt is not charged
+    //= check B9 — during the wait the ACK timer does not run and retry_cnt is not charged
     pub(super) fn begin_rnr_wait(&mut self, attr: &Attributes, now: Instant, code: u8) -> bool {
         if attr.rnr_retry != RNR_RETRY_FOREVER {
             match self.rnr_left.checked_sub(1) {
@@ -195,7 +203,7 @@ impl Retry {
         self.waits_rnr
     }
 
-    /// Ends an RNR wait that is over.
+    /// Ends an RNR wait that is over by `now`.
     pub(super) fn expire_rnr(&mut self, now: Instant) {
         if self.waits_rnr && self.deadline.is_due(now) {
             self.waits_rnr = false;
@@ -203,7 +211,7 @@ impl Retry {
         }
     }
 
-    /// Has the ACK timer run out? It then stands until it is armed anew.
+    /// Whether the ACK timer has expired; if so it stops until it is armed again.
     pub(super) fn expire_ack(&mut self, now: Instant) -> bool {
         let expired = !self.waits_rnr && self.deadline.is_due(now);
         if expired {

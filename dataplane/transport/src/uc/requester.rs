@@ -1,9 +1,12 @@
-//! Requester: send WQEs become request packets, once.
+//! UC requester: turns send WQEs into request packets, each sent once.
 //!
-//! What holds: `next_psn` lies in the oldest WQE while that is begun; a WQE completes when the sink
-//! has taken its last packet.
+//! Read first: IBA 9.8.
 //!
-//! Not here: what follows a local error (SQE, [`crate::qp`]).
+//! Invariants
+//! - `next_psn` lies in the oldest WQE once that WQE is begun.
+//! - A WQE completes when the sink has taken its last packet.
+//!
+//! Not here: the effect of a local error (SQE, [`crate::qp`]).
 
 use uroce_wire::{OpCode, Psn, Qpn};
 
@@ -19,7 +22,7 @@ use crate::send_queue::{SendQueue, carry_out};
 pub(crate) struct Requester {
     pub(crate) sq: SendQueue,
     next_psn: Psn,
-    /// The oldest WQE has its PSNs.
+    /// A packet of the oldest WQE has been sent, so its PSNs are fixed.
     is_begun: bool,
 }
 
@@ -28,12 +31,12 @@ impl Requester {
         Requester { sq: SendQueue::new(caps), next_psn: Psn::default(), is_begun: false }
     }
 
-    /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
+    /// Starts the requester in RTS: the first packet will have the attributes' SQ PSN.
     pub(crate) fn start(&mut self, attr: &Attributes) {
         self.next_psn = attr.sq_psn;
     }
 
-    /// Forgets everything, without completions.
+    /// Empties the queue, without completions.
     pub(crate) fn reset(&mut self) {
         self.sq.clear();
         self.is_begun = false;
@@ -43,7 +46,7 @@ impl Requester {
         self.sq.len()
     }
 
-    /// Is no message in progress?
+    /// Whether no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.is_begun
     }
@@ -75,8 +78,9 @@ impl Requester {
         Step::Sent(len)
     }
 
-    /// Prepares the oldest WQE, which is at `at`, unless it was begun: it is checked and gets the PSNs
-    /// that it keeps once its first packet has gone out, or it is carried out at once.
+    /// Prepares the oldest WQE, at position `at`, unless it was begun. Checks it and gives it its
+    /// PSNs, which it keeps once its first packet has been sent; a local operation is executed
+    /// instead.
     fn prepare(&mut self, at: u32, context: &Context<'_>, env: &mut impl Env) -> Result<(), Step> {
         if self.is_begun {
             return Ok(());
@@ -98,13 +102,13 @@ impl Requester {
         Ok(())
     }
 
-    /// Completes the oldest WQE with a status.
+    /// Completes the oldest WQE with `status`.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         self.is_begun = false;
         self.sq.complete_front(qpn, status, out);
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.is_begun = false;
         self.sq.flush(qpn, out);

@@ -1,11 +1,13 @@
-//! Responder: request packets take effect as long as none is missing.
+//! UC responder: executes request packets as long as none is missing.
 //!
-//! What holds
-//! - A packet that is not the expected one, or that breaks a rule, takes its message with it: what
-//!   is left of that is dropped, and the next First or Only begins anew.
-//! - A receive WQE is consumed by a whole message only; one that a dropped message has begun to
-//!   fill is filled again.
-//! - There is no answer to anything.
+//! Read first: IBA 9.8.
+//!
+//! Invariants
+//! - A packet that is not the expected one, or that breaks a rule, ends its message: the rest of
+//!   the message is dropped, and the next First or Only begins a new one.
+//! - Only a whole message consumes a receive WQE; one that a dropped message has partly filled is
+//!   filled again.
+//! - Nothing is answered.
 
 use uroce_wire::{Header, Operation, Packet, Psn, Qpn};
 
@@ -26,10 +28,10 @@ pub(crate) struct Responder {
     message: Message,
 }
 
-/// How a packet ends that is not executed.
+/// Result for a packet that is not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// It is dropped with its message.
+    /// The packet is dropped with its message.
     Drop(DropReason),
     /// The oldest receive WQE completes with this status; the QP goes to ERR.
     Fail(WcStatus),
@@ -43,26 +45,26 @@ impl Responder {
         Responder { rq, expected_psn: Psn::default(), message: Message::None }
     }
 
-    /// Entering RTR: the first packet expected has the attributes' RQ PSN.
+    /// Starts the responder in RTR: the first packet expected has the attributes' RQ PSN.
     pub(crate) fn start(&mut self, attr: &Attributes) {
         self.message = Message::None;
         self.expected_psn = attr.rq_psn;
     }
 
-    /// Forgets everything, without completions.
+    /// Empties the queue and the state, without completions.
     pub(crate) fn reset(&mut self) {
         self.rq.clear();
         self.message = Message::None;
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all receive WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.rq.flush(qpn, out);
         self.message = Message::None;
     }
 
-    /// Takes a request packet of the peer's requester.
-    //= check L1 — what breaks a rule drops its message in silence, the receive WQE stays
+    /// Handles a request packet of the peer's requester.
+    //= check L1 — a packet that breaks a rule drops its message silently, the receive WQE stays
     pub(crate) fn handle_request(
         &mut self,
         context: &Context<'_>,
@@ -105,8 +107,8 @@ impl Responder {
         self.execute(context, packet, env)
     }
 
-    /// Sees whether a packet is missing before this one. A First or Only begins anew in any case.
-    //= check L2 — a packet out of order drops the message it falls into
+    /// Detects a packet missing before this one. A First or Only begins a new message in any case.
+    //= check L2 — a packet out of order drops the message it belongs to
     fn check_psn(&mut self, packet: &Packet<'_>, out: &mut impl Output) {
         let is_expected = packet.bth.psn == self.expected_psn;
         if !is_expected {
@@ -170,7 +172,7 @@ impl Responder {
                 (WcOpcode::Recv, received)
             }
             _ => {
-                //= check F16 — nothing tells the peer, so it is counted here
+                //= check F16 — the peer gets no answer, so it is counted here
                 let done = self.message.write(packet, context.by, env).map_err(|_| {
                     env.count(Counter::RespRemoteAccessErrors);
                     MESSAGE

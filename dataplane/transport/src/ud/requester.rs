@@ -1,8 +1,11 @@
-//! Requester: each send WQE becomes one datagram.
+//! UD requester: turns each send WQE into one datagram.
 //!
-//! What holds: a WQE completes when the sink has taken its datagram.
+//! Read first: IBA 9.8.
 //!
-//! Not here: what follows a local error (SQE, [`crate::qp`]), where an address handle leads to (the
+//! Invariants
+//! - A WQE completes when the sink has taken its datagram.
+//!
+//! Not here: the effect of a local error (SQE, [`crate::qp`]), the path of an address handle (the
 //! sink).
 
 use uroce_wire::{Bth, Deth, ExtHeaders, OpCode, Psn, Qkey, Qpn};
@@ -16,14 +19,14 @@ use crate::send_queue::SendQueue;
 use crate::time::Instant;
 use crate::wqe::SendOp;
 
-/// A Q_Key with this bit is not the work request's to choose.
+/// Bit of controlled Q_Keys: if a work request's Q_Key has it, the QP's own Q_Key is sent instead.
 const CONTROLLED: u32 = 1 << 31;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
     pub(crate) sq: SendQueue,
     next_psn: Psn,
-    /// When the way of the oldest datagram takes it, if the sink has said that it does not yet.
+    /// Time at which the path of the oldest datagram takes a packet, after [`Step::Paced`].
     paced_until: Instant,
 }
 
@@ -32,12 +35,12 @@ impl Requester {
         Requester { sq: SendQueue::new(caps), next_psn: Psn::default(), paced_until: Instant::ZERO }
     }
 
-    /// Entering RTS from RTR: the first packet will have the attributes' SQ PSN.
+    /// Starts the requester in RTS: the first packet will have the attributes' SQ PSN.
     pub(crate) fn start(&mut self, attr: &Attributes) {
         self.next_psn = attr.sq_psn;
     }
 
-    /// Forgets everything, without completions.
+    /// Empties the queue, without completions.
     pub(crate) fn reset(&mut self) {
         self.sq.clear();
     }
@@ -46,12 +49,12 @@ impl Requester {
         self.sq.len()
     }
 
-    /// Is no message in progress? A datagram is never half sent.
+    /// Whether no message is in progress: always, because a datagram is sent as a whole.
     pub(crate) fn is_quiet(&self) -> bool {
         true
     }
 
-    /// After [`Step::Paced`]: when to ask again.
+    /// Time at which to try again after [`Step::Paced`].
     pub(crate) fn paced_until(&self) -> Instant {
         self.paced_until
     }
@@ -97,12 +100,12 @@ impl Requester {
         Step::Sent(len)
     }
 
-    /// Completes the oldest WQE with a status.
+    /// Completes the oldest WQE with `status`.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         self.sq.complete_front(qpn, status, out);
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.sq.flush(qpn, out);
     }

@@ -1,14 +1,16 @@
-//! Responder: each datagram with the right Q_Key fills a receive WQE.
+//! UD responder: each datagram with the right Q_Key fills a receive WQE.
 //!
-//! What holds: no datagram takes the QP out of its state, since anybody who has the Q_Key may send
-//! one.
+//! Read first: IBA 9.8; A17.4.5.1 for the GRH area.
 //!
 //! ```text
 //!   receive WQE   | 20 bytes of zeros | IPv4 header |  payload …      (or 40 bytes of IPv6 header)
 //!                 '------- GRH area of 40 bytes ----'
 //! ```
 //!
-//! Not here: which QPs a multicast datagram goes to (the surroundings).
+//! Invariants
+//! - No datagram changes the QP's state, because any sender with the Q_Key may send one.
+//!
+//! Not here: selecting the QPs that a multicast datagram goes to (the environment does it).
 
 use uroce_wire::{Header, Qpn};
 
@@ -23,7 +25,7 @@ use crate::qp::Inbound;
 use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
 
-/// Bytes in front of each message.
+/// Length of the GRH area before each message, in bytes.
 const GRH_LEN: u32 = 40;
 
 #[derive(Debug)]
@@ -36,20 +38,20 @@ impl Responder {
         Responder { rq: RecvQueue::new(caps, uses_srq) }
     }
 
-    /// Entering RTR: a datagram has no predecessor, so nothing begins.
+    /// Starts the responder in RTR. Datagrams have no order, so there is no state to set.
     pub(crate) fn start(&mut self, _attr: &Attributes) {}
 
-    /// Forgets everything, without completions.
+    /// Empties the queue, without completions.
     pub(crate) fn reset(&mut self) {
         self.rq.clear();
     }
 
-    /// Completes everything flushed, in order.
+    /// Completes all receive WQEs flushed, in order.
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         self.rq.flush(qpn, out);
     }
 
-    /// Takes a datagram.
+    /// Handles a datagram.
     pub(crate) fn handle_datagram(
         &mut self,
         context: &Context<'_>,
@@ -57,8 +59,8 @@ impl Responder {
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
-        //= check E13 — a Q_Key that does not match is dropped and counted
-        //= check L5 — on each QP of a multicast group by itself
+        //= check E13 — a datagram with another Q_Key is dropped and counted
+        //= check L5 — checked at each QP of a multicast group separately
         if packet.ext.deth.qkey != context.attr.qkey {
             return Err(DropReason::BadQkey);
         }
@@ -69,12 +71,12 @@ impl Responder {
         let byte_len = GRH_LEN + packet.payload.len() as u32;
         match self.rq.ensure_room(byte_len, env) {
             Found::Receive => {}
-            //= check L4 — no receive WQE: dropped in silence and counted
+            //= check L4 — no receive WQE: dropped silently and counted
             Found::Nothing => {
                 env.count(Counter::OutOfBuffer);
                 return Err(DropReason::NoReceiveWqe);
             }
-            //= check L4 — one that is too small: as well, and the receive WQE stays
+            //= check L4 — a receive WQE that is too small: dropped too, and the receive WQE stays
             Found::TooSmall => {
                 env.count(Counter::RespLocalLengthError);
                 return Err(DropReason::ReceiveTooSmall);
@@ -82,13 +84,13 @@ impl Responder {
         }
         match self.fill(context, inbound, env) {
             Ok(()) => self.rq.complete_front(cqe(context, inbound, byte_len), env),
-            // The WQE's memory is the fault of this end, and ends that WQE alone.
+            // The WQE's memory is a fault of this end, and fails that WQE only.
             Err(_) => self.rq.fail_front(context.by.qpn, WcStatus::LocProtErr, env),
         }
         Ok(())
     }
 
-    /// Writes a datagram to the oldest receive WQE.
+    /// Writes GRH area and payload of a datagram to the oldest receive WQE.
     fn fill(
         &self,
         context: &Context<'_>,
@@ -101,7 +103,7 @@ impl Responder {
     }
 }
 
-/// The completion of a datagram that a receive WQE has taken.
+/// The completion of a datagram that a receive WQE was filled with.
 fn cqe(context: &Context<'_>, inbound: &Inbound<'_>, byte_len: u32) -> Cqe {
     let packet = &inbound.packet;
     Cqe {
@@ -118,7 +120,7 @@ fn is_ipv4(l3: &[u8]) -> bool {
     l3.first().is_some_and(|byte| byte >> 4 == 4)
 }
 
-/// The GRH area of a packet that begins with an IP header.
+/// The GRH area for a packet that begins with this IP header.
 fn grh(l3: &[u8]) -> [u8; GRH_LEN as usize] {
     const IPV4_LEN: usize = 20;
     let mut area = [0; GRH_LEN as usize];

@@ -3,15 +3,15 @@
 use core::fmt;
 use core::time::Duration;
 
-/// Names one end's connection, chosen by that end.
+/// Communication ID: one end's identifier of a connection or request, chosen by that end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
-/// EUI-64 of a channel adapter; with a QPN it names a queue pair in the world.
+/// EUI-64 of a channel adapter; together with a QPN it identifies a queue pair worldwide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CaGuid(pub u64);
 
-/// What a listener offers and a requester asks for.
+/// Service ID: identifies the service that a listener offers and a requester asks for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 
@@ -19,22 +19,22 @@ impl ServiceId {
     const TCP: u64 = 0x0106_0000;
     const UDP: u64 = 0x0111_0000;
 
-    /// A port of RDMA-CM's TCP port space (connections).
+    /// The service ID of a port in RDMA-CM's TCP port space (connections).
     pub const fn tcp(port: u16) -> ServiceId {
         ServiceId(Self::TCP | port as u64)
     }
 
-    /// A port of RDMA-CM's UDP port space (datagrams, by way of SIDR).
+    /// The service ID of a port in RDMA-CM's UDP port space (datagrams, resolved by SIDR).
     pub const fn udp(port: u16) -> ServiceId {
         ServiceId(Self::UDP | port as u64)
     }
 
-    /// The port, if this is one of the TCP port space.
+    /// The port number, if this is a service ID of the TCP port space.
     pub const fn tcp_port(self) -> Option<u16> {
         if self.0 & !0xffff == Self::TCP { Some(self.0 as u16) } else { None }
     }
 
-    /// The port, if this is one of the UDP port space.
+    /// The port number, if this is a service ID of the UDP port space.
     pub const fn udp_port(self) -> Option<u16> {
         if self.0 & !0xffff == Self::UDP { Some(self.0 as u16) } else { None }
     }
@@ -46,34 +46,34 @@ impl fmt::Debug for ServiceId {
     }
 }
 
-/// A time of communication management: 4.096 µs · 2^code, codes 0..=31 (up to 2.4 hours).
+/// A time in CM messages: 4.096 µs · 2^code, codes 0..=31 (up to 2.4 hours).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CmTimeout(u8);
 
 impl CmTimeout {
-    /// The low five bits of `code`.
+    /// The time of the low five bits of `code`.
     pub const fn from_code(code: u8) -> CmTimeout {
         CmTimeout(code & 0x1f)
     }
 
-    /// 0..=31.
+    /// The code, 0..=31.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The time meant.
+    /// The time as a duration.
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(4096 << self.0)
     }
 
-    /// The shortest time of a code that is not below `time`; the longest there is if none is.
+    /// The shortest encodable time that is not below `time`, or the longest (code 31) if none is.
     pub fn at_least(time: Duration) -> CmTimeout {
         let code = (0..31).find(|&code| CmTimeout(code).duration() >= time);
         CmTimeout(code.unwrap_or(31))
     }
 }
 
-/// Service asked for in a REQ.
+/// Transport service that a REQ asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TransportService {
     /// Reliable connection.
@@ -83,12 +83,12 @@ pub enum TransportService {
     Uc,
     /// Reliable datagram.
     Rd,
-    /// Extended: the three bits beside say which (1 = XRC).
+    /// Extended: three more bits of the REQ say which service (1 = XRC).
     Extended,
 }
 
 impl TransportService {
-    /// Of the low two bits.
+    /// Decodes the low two bits.
     pub(super) const fn from_bits(bits: u8) -> TransportService {
         match bits & 3 {
             0 => TransportService::Rc,
@@ -99,7 +99,7 @@ impl TransportService {
     }
 }
 
-/// Which message an MRA asks patience for.
+/// The message that an MRA acknowledges as received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MessageMraed {
     /// A REQ.
@@ -109,12 +109,12 @@ pub enum MessageMraed {
     Rep,
     /// A LAP.
     Lap,
-    /// None that is defined.
+    /// The undefined code.
     Reserved,
 }
 
 impl MessageMraed {
-    /// Of the low two bits.
+    /// Decodes the low two bits.
     pub(super) const fn from_bits(bits: u8) -> MessageMraed {
         match bits & 3 {
             0 => MessageMraed::Req,
@@ -125,7 +125,7 @@ impl MessageMraed {
     }
 }
 
-/// Which message a REJ refuses.
+/// The message that a REJ refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MessageRejected {
     /// A REQ.
@@ -133,14 +133,14 @@ pub enum MessageRejected {
     Req,
     /// A REP.
     Rep,
-    /// No message: a timeout, or another message than these.
+    /// Neither REQ nor REP: another message, or a timeout.
     Other,
-    /// None that is defined.
+    /// The undefined code.
     Reserved,
 }
 
 impl MessageRejected {
-    /// Of the low two bits.
+    /// Decodes the low two bits.
     pub(super) const fn from_bits(bits: u8) -> MessageRejected {
         match bits & 3 {
             0 => MessageRejected::Req,
@@ -151,22 +151,22 @@ impl MessageRejected {
     }
 }
 
-/// What the passive side did with the alternate path of a REQ, said in its REP.
+/// Result of a REQ's alternate path at the passive side, reported in the REP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Failover {
-    /// Loaded, or there was none.
+    /// The alternate path was loaded, or the REQ had none.
     #[default]
     Accepted,
     /// Path migration is not supported.
     NotSupported,
-    /// Supported, this path was not accepted.
+    /// Path migration is supported, but this path was not accepted.
     Rejected,
-    /// None that is defined.
+    /// The undefined code.
     Reserved,
 }
 
 impl Failover {
-    /// Of the low two bits.
+    /// Decodes the low two bits.
     pub(super) const fn from_bits(bits: u8) -> Failover {
         match bits & 3 {
             0 => Failover::Accepted,
@@ -205,127 +205,127 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Why a connection, or a message towards one, is refused (REJ).
+    /// Reason of a REJ: why a connection, or a message of its set-up, is refused.
     RejectReason(u16) {
-        /// No queue pair to be had.
+        /// No queue pair is available.
         NO_QP = 1, "no QP available";
-        /// No EE context to be had.
+        /// No end-to-end context is available.
         NO_EEC = 2, "no EEC available";
-        /// Something else is used up; a full backlog among it.
+        /// Another resource is used up; a full listen backlog counts as one.
         NO_RESOURCES = 3, "no resources available";
-        /// The sender of the REJ waited in vain.
+        /// The sender of the REJ received no answer in time.
         TIMEOUT = 4, "timeout";
-        /// What was asked for is not supported.
+        /// The request asks for something unsupported.
         UNSUPPORTED = 5, "unsupported request";
-        /// A communication ID that the receiver does not know.
+        /// The message names a communication ID unknown to its receiver.
         INVALID_COMM_ID = 6, "invalid communication ID";
-        /// Communication IDs that do not belong together.
+        /// The two communication IDs do not belong to one connection.
         INVALID_COMM_INSTANCE = 7, "invalid communication instance";
-        /// Nobody listens there.
+        /// No listener has this service ID.
         INVALID_SERVICE_ID = 8, "invalid service ID";
-        /// The service does not speak the transport asked for.
+        /// The service does not support the transport service asked for.
         INVALID_TRANSPORT_TYPE = 9, "invalid transport service type";
-        /// The queue pair named is still in an older connection.
+        /// The queue pair named still belongs to an older connection.
         STALE_CONNECTION = 10, "stale connection";
-        /// No reliable datagram channel to the sender.
+        /// There is no reliable datagram channel to the sender.
         RDC_DOES_NOT_EXIST = 11, "RDC does not exist";
-        /// The primary path's remote GID is none of ours; ARI: one that is.
+        /// The primary path's remote GID is not a GID of the receiver; ARI: a GID that is.
         INVALID_GID = 12, "primary remote port GID rejected";
-        /// The primary path's remote LID.
+        /// The primary path's remote LID is rejected.
         INVALID_LID = 13, "primary remote port LID rejected";
-        /// The primary path's service level.
+        /// The primary path's service level is rejected.
         INVALID_SL = 14, "invalid primary SL";
-        /// The primary path's traffic class.
+        /// The primary path's traffic class is rejected.
         INVALID_TRAFFIC_CLASS = 15, "invalid primary traffic class";
-        /// The primary path's hop limit.
+        /// The primary path's hop limit is rejected.
         INVALID_HOP_LIMIT = 16, "invalid primary hop limit";
-        /// The primary path's rate.
+        /// The primary path's packet rate is rejected.
         INVALID_PACKET_RATE = 17, "invalid primary packet rate";
-        /// The alternate path's remote GID.
+        /// The alternate path's remote GID is rejected.
         INVALID_ALT_GID = 18, "alternate remote port GID rejected";
-        /// The alternate path's remote LID.
+        /// The alternate path's remote LID is rejected.
         INVALID_ALT_LID = 19, "alternate remote port LID rejected";
-        /// The alternate path's service level.
+        /// The alternate path's service level is rejected.
         INVALID_ALT_SL = 20, "invalid alternate SL";
-        /// The alternate path's traffic class.
+        /// The alternate path's traffic class is rejected.
         INVALID_ALT_TRAFFIC_CLASS = 21, "invalid alternate traffic class";
-        /// The alternate path's hop limit.
+        /// The alternate path's hop limit is rejected.
         INVALID_ALT_HOP_LIMIT = 22, "invalid alternate hop limit";
-        /// The alternate path's rate.
+        /// The alternate path's packet rate is rejected.
         INVALID_ALT_PACKET_RATE = 23, "invalid alternate packet rate";
-        /// Ask another port's communication manager; ARI: where.
+        /// Redirection to the communication manager of another port; ARI: its address.
         PORT_AND_CM_REDIRECT = 24, "port and CM redirection";
-        /// Ask at another port; ARI: which.
+        /// Redirection to another port; ARI: the port.
         PORT_REDIRECT = 25, "port redirection";
-        /// The path MTU is beyond ours; ARI: ours.
+        /// The path MTU is larger than the receiver supports; ARI: the largest supported.
         INVALID_PATH_MTU = 26, "invalid path MTU";
-        /// Fewer responder resources than asked for.
+        /// Fewer responder resources are available than asked for.
         INSUFFICIENT_RESPONDER_RESOURCES = 27, "insufficient responder resources";
-        /// The consumer's own reason, in ARI and private data.
+        /// The consumer refuses; its reason is in the ARI and the private data.
         CONSUMER = 28, "consumer reject";
-        /// The RNR retry count.
+        /// The RNR retry count is rejected.
         INVALID_RNR_RETRY_COUNT = 29, "RNR retry count reject";
-        /// The communication ID is in use by another connection of the sender.
+        /// Another connection of the sender uses this communication ID.
         DUPLICATE_LOCAL_COMM_ID = 30, "duplicate local communication ID";
-        /// Another version of the class; ARI: ours.
+        /// The class version is not supported; ARI: the version that is.
         INVALID_CLASS_VERSION = 31, "unsupported class version";
-        /// The primary path's flow label.
+        /// The primary path's flow label is rejected.
         INVALID_FLOW_LABEL = 32, "invalid primary flow label";
-        /// The alternate path's flow label.
+        /// The alternate path's flow label is rejected.
         INVALID_ALT_FLOW_LABEL = 33, "invalid alternate flow label";
-        /// A vendor's option.
+        /// A vendor option is not supported.
         VENDOR_OPTION = 35, "vendor option is not supported";
     }
 }
 
 codes! {
-    /// What became of a LAP (APR).
+    /// Result of a LAP, reported in its APR.
     AprStatus(u8) {
         /// The alternate path was loaded.
         LOADED = 0, "alternate path loaded";
-        /// A communication ID that the receiver does not know.
+        /// The message names a communication ID unknown to its receiver.
         INVALID_COMM_ID = 1, "invalid communication ID";
         /// Path migration is not supported.
         UNSUPPORTED = 2, "alternate paths not supported";
-        /// Refused by the consumer.
+        /// The consumer refuses the path.
         REJECTED = 3, "failover rejected";
-        /// Not without other addresses; additional information: which.
+        /// The path is refused; the additional information has other addresses to use.
         REDIRECT = 4, "failover rejected, redirected";
-        /// It is the path in use.
+        /// The proposed path is the path in use.
         IS_CURRENT = 5, "proposed alternate path is the current path";
-        /// Not the connection's queue pair.
+        /// The QPN is not that of the connection's queue pair.
         INVALID_QPN = 6, "QPN does not match";
-        /// The LID.
+        /// The LID is rejected.
         INVALID_LID = 7, "LID rejected";
-        /// The GID.
+        /// The GID is rejected.
         INVALID_GID = 8, "GID rejected";
-        /// The flow label.
+        /// The flow label is rejected.
         INVALID_FLOW_LABEL = 9, "flow label rejected";
-        /// The traffic class.
+        /// The traffic class is rejected.
         INVALID_TRAFFIC_CLASS = 10, "traffic class rejected";
-        /// The hop limit.
+        /// The hop limit is rejected.
         INVALID_HOP_LIMIT = 11, "hop limit rejected";
-        /// The rate.
+        /// The packet rate is rejected.
         INVALID_PACKET_RATE = 12, "packet rate rejected";
-        /// The service level.
+        /// The service level is rejected.
         INVALID_SL = 13, "service level rejected";
     }
 }
 
 codes! {
-    /// Answer to a service ID resolution (SIDR_REP).
+    /// Result of a service ID resolution, reported in a SIDR_REP.
     SidrStatus(u8) {
         /// QPN and Q_Key are valid.
         VALID = 0, "QPN and Q_Key valid";
-        /// Nobody offers that service ID.
+        /// No provider offers the service ID.
         UNSUPPORTED = 1, "service ID not supported";
-        /// The provider refuses this requester.
+        /// The service provider refuses this requester.
         REJECTED = 2, "rejected by the service provider";
-        /// No queue pair to be had.
+        /// No queue pair is available.
         NO_QP = 3, "no QP available";
-        /// Ask elsewhere; additional information: where.
+        /// Redirection; the additional information has the place to ask at.
         REDIRECT = 4, "request should be redirected";
-        /// Another version of the class; additional information: ours.
+        /// The class version is not supported; additional information: the version that is.
         UNSUPPORTED_VERSION = 5, "unsupported class version";
     }
 }

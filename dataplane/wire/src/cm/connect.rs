@@ -1,4 +1,4 @@
-//! REQ, REP, RTU: the three messages of a connection set-up.
+//! REQ, REP and RTU: the three messages of a connection set-up.
 
 use super::path::PathLayout;
 use super::{
@@ -10,65 +10,65 @@ use crate::{PathMtu, Pkey, Psn, Qkey, Qpn};
 /// REQ: the active side asks for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Req {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// What it asks for.
+    /// Service that the sender asks for.
     pub service_id: ServiceId,
-    /// The sender's channel adapter.
+    /// GUID of the sender's channel adapter.
     pub local_ca_guid: CaGuid,
-    /// Reliable datagrams only.
+    /// Q_Key; used by reliable datagrams only.
     pub local_qkey: Qkey,
-    /// The sender's queue pair.
+    /// QPN of the sender's queue pair.
     pub local_qpn: Qpn,
-    /// READs and ATOMICs that the sender answers at a time.
+    /// READs and ATOMICs that the sender can answer at a time.
     pub responder_resources: u8,
-    /// Reliable datagrams only, 24 bits.
+    /// The sender's end-to-end context, 24 bits; used by reliable datagrams only.
     pub local_eecn: u32,
-    /// READs and ATOMICs that the sender wants to have under way.
+    /// READs and ATOMICs that the sender would like to have outstanding at a time.
     pub initiator_depth: u8,
-    /// Reliable datagrams only, 24 bits.
+    /// The receiver's end-to-end context, 24 bits; used by reliable datagrams only.
     pub remote_eecn: u32,
-    /// How long the receiver should take at most for its answer.
+    /// Time within which the receiver should answer.
     pub remote_cm_response_timeout: CmTimeout,
-    /// Service asked for.
+    /// Transport service of the connection.
     pub transport_service: TransportService,
-    /// The sender gives credits in its acknowledgements.
+    /// The sender puts credits into its acknowledgements.
     pub end_to_end_flow_control: bool,
-    /// PSN that the receiver's first packet is to have.
+    /// PSN of the first packet that the receiver is to send.
     pub starting_psn: Psn,
-    /// How long the sender takes at most for its own answers.
+    /// Longest time that the sender takes for its own answers.
     pub local_cm_response_timeout: CmTimeout,
-    /// The receiver's transport retries, 0..=7.
+    /// Transport retries that the receiver is to make, 0..=7.
     pub retry_count: u8,
-    /// Partition of the connection.
+    /// Partition key of the connection.
     pub pkey: Pkey,
     /// Path MTU as a code, 4 bits; see [`Req::path_mtu`].
     pub path_mtu_code: u8,
-    /// Reliable datagrams only.
+    /// The reliable datagram channel exists already; used by reliable datagrams only.
     pub rdc_exists: bool,
-    /// The receiver's RNR retries, 0..=7 (7: without end).
+    /// RNR retries that the receiver is to make, 0..=7; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// How often each side repeats its messages, 0..=15.
+    /// Repetitions of a CM message, at each side, 0..=15.
     pub max_cm_retries: u8,
-    /// The sender receives from a shared receive queue.
+    /// The sender's queue pair receives from a shared receive queue.
     pub srq: bool,
-    /// With [`TransportService::Extended`]: which, 3 bits.
+    /// Extended transport, 3 bits; meaningful with [`TransportService::Extended`].
     pub extended_transport_type: u8,
-    /// The path to begin with.
+    /// The primary path.
     pub primary: CmPath,
-    /// The path to fail over to, if [`CmPath::is_present`].
+    /// The alternate path, if [`CmPath::is_present`].
     pub alternate: CmPath,
-    /// For the listener.
+    /// Private data for the listener.
     pub private_data: PrivateData<92>,
 }
 
 impl Req {
-    /// The path MTU; [`None`] for a code that has no size.
+    /// The path MTU; [`None`] if the code stands for no size.
     pub fn path_mtu(&self) -> Option<PathMtu> {
         PathMtu::from_code(self.path_mtu_code)
     }
 
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Req {
         Req {
             local_comm_id: CommId(be32(b, 0)),
@@ -99,7 +99,7 @@ impl Req {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         *b = [0; BODY_LEN];
         put(b, 0, self.local_comm_id.0.to_be_bytes());
@@ -129,43 +129,43 @@ impl Req {
     }
 }
 
-/// REP: the passive side accepts.
+/// REP: the passive side accepts the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rep {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's, from its REQ.
+    /// The receiver's communication ID, copied from its REQ.
     pub remote_comm_id: CommId,
-    /// Reliable datagrams only.
+    /// Q_Key; used by reliable datagrams only.
     pub local_qkey: Qkey,
-    /// The sender's queue pair.
+    /// QPN of the sender's queue pair.
     pub local_qpn: Qpn,
-    /// Reliable datagrams only, 24 bits.
+    /// The sender's end-to-end context, 24 bits; used by reliable datagrams only.
     pub local_eecn: u32,
-    /// PSN that the receiver's first packet is to have.
+    /// PSN of the first packet that the receiver is to send.
     pub starting_psn: Psn,
-    /// READs and ATOMICs that the sender answers at a time.
+    /// READs and ATOMICs that the sender can answer at a time.
     pub responder_resources: u8,
-    /// READs and ATOMICs that the sender wants to have under way.
+    /// READs and ATOMICs that the sender would like to have outstanding at a time.
     pub initiator_depth: u8,
-    /// What the sender's adapter adds to the time of an acknowledgement.
+    /// Time that the sender's adapter adds before it acknowledges a packet.
     pub target_ack_delay: CmTimeout,
-    /// What became of the alternate path.
+    /// Result of the REQ's alternate path.
     pub failover: Failover,
-    /// The sender gives credits in its acknowledgements.
+    /// The sender puts credits into its acknowledgements.
     pub end_to_end_flow_control: bool,
-    /// The receiver's RNR retries, 0..=7 (7: without end).
+    /// RNR retries that the receiver is to make, 0..=7; 7 means without limit.
     pub rnr_retry_count: u8,
-    /// The sender receives from a shared receive queue.
+    /// The sender's queue pair receives from a shared receive queue.
     pub srq: bool,
-    /// The sender's channel adapter.
+    /// GUID of the sender's channel adapter.
     pub local_ca_guid: CaGuid,
-    /// For the active side's consumer.
+    /// Private data for the active side's consumer.
     pub private_data: PrivateData<196>,
 }
 
 impl Rep {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Rep {
         Rep {
             local_comm_id: CommId(be32(b, 0)),
@@ -186,7 +186,7 @@ impl Rep {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         *b = [0; BODY_LEN];
         put(b, 0, self.local_comm_id.0.to_be_bytes());
@@ -206,19 +206,19 @@ impl Rep {
     }
 }
 
-/// RTU: the active side is ready.
+/// RTU: the active side is ready to use the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtu {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's.
+    /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// For the passive side's consumer.
+    /// Private data for the passive side's consumer.
     pub private_data: PrivateData<224>,
 }
 
 impl Rtu {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Rtu {
         Rtu {
             local_comm_id: CommId(be32(b, 0)),
@@ -227,7 +227,7 @@ impl Rtu {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.local_comm_id.0.to_be_bytes());
         put(b, 4, self.remote_comm_id.0.to_be_bytes());

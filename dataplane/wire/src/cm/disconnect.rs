@@ -7,18 +7,18 @@ use crate::bytes::{array, be24, be32, put, put24};
 /// DREQ: the sender ends the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dreq {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's.
+    /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// The receiver's queue pair.
+    /// QPN of the receiver's queue pair.
     pub remote_qpn: Qpn,
-    /// For the receiver's consumer.
+    /// Private data for the receiver's consumer.
     pub private_data: PrivateData<220>,
 }
 
 impl Dreq {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Dreq {
         Dreq {
             local_comm_id: CommId(be32(b, 0)),
@@ -28,7 +28,7 @@ impl Dreq {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.local_comm_id.0.to_be_bytes());
         put(b, 4, self.remote_comm_id.0.to_be_bytes());
@@ -38,19 +38,19 @@ impl Dreq {
     }
 }
 
-/// DREP: the receiver of a DREQ has ended it too.
+/// DREP: the answer to a DREQ; the sender has ended the connection too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drep {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's.
+    /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// For the receiver's consumer.
+    /// Private data for the receiver's consumer.
     pub private_data: PrivateData<224>,
 }
 
 impl Drep {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Drep {
         Drep {
             local_comm_id: CommId(be32(b, 0)),
@@ -59,7 +59,7 @@ impl Drep {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.local_comm_id.0.to_be_bytes());
         put(b, 4, self.remote_comm_id.0.to_be_bytes());

@@ -1,4 +1,6 @@
-//! RDMA-CM's address header: which IP addresses and port a REQ or SIDR_REQ is about.
+//! RDMA-CM's address header: the IP addresses and the port that a REQ or SIDR_REQ is about.
+//!
+//! Read first: IBA Annex A11.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,31 +12,31 @@ use crate::bytes::{array, be16, put};
 pub struct IpHeader {
     /// The sender's port, in the port space that the service ID names.
     pub src_port: u16,
-    /// The sender's address.
+    /// The sender's IP address.
     pub src: IpAddr,
-    /// The receiver's address, of the same family.
+    /// The receiver's IP address, of the same family as `src`.
     pub dst: IpAddr,
 }
 
 /// Why private data does not begin with an address header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpHeaderError {
-    /// Fewer than 36 bytes.
+    /// The private data has fewer than 36 bytes.
     Truncated,
-    /// A version of the header other than 0.
+    /// The header's version is not 0.
     Version,
-    /// Neither IPv4 nor IPv6.
+    /// The IP version is neither 4 nor 6.
     IpVersion,
 }
 
 impl IpHeader {
-    /// Bytes of private data it takes.
+    /// Length of the header within the private data, in bytes.
     pub const LEN: usize = 36;
 
-    /// Reads the header; private data of the consumer follows it.
+    /// Reads the header; the consumer's own private data follows it.
     ///
     /// # Errors
-    /// [`IpHeaderError`] where there is none.
+    /// [`IpHeaderError`] if the private data does not begin with a valid header.
     pub fn parse(private_data: &[u8]) -> Result<IpHeader, IpHeaderError> {
         let b: &[u8; Self::LEN] = private_data.first_chunk().ok_or(IpHeaderError::Truncated)?;
         if b[0] != 0 {
@@ -48,7 +50,7 @@ impl IpHeader {
         Ok(IpHeader { src_port: be16(b, 2), src: address(4)?, dst: address(20)? })
     }
 
-    /// Writes the header. The family is the source's; an IPv6 destination beside an IPv4 source
+    /// Writes the header. The address family is that of `src`; an IPv6 `dst` beside an IPv4 `src`
     /// is cut to its last four bytes.
     pub fn emit(&self, b: &mut [u8; Self::LEN]) {
         *b = [0; Self::LEN];

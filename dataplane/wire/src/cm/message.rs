@@ -1,4 +1,4 @@
-//! A whole message: MAD header and body.
+//! A whole CM message: MAD header and body.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::mad::{MAD_LEN, Mad, MadHeader};
 
-/// Attribute IDs of the class: which message it is.
+/// Attribute ID of a MAD of this class: the kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Attribute {
@@ -24,11 +24,11 @@ pub enum Attribute {
     Rtu = 0x14,
     /// Disconnection request.
     Dreq = 0x15,
-    /// Reply to it.
+    /// Disconnection reply.
     Drep = 0x16,
     /// Service ID resolution request.
     SidrReq = 0x17,
-    /// Its response.
+    /// Service ID resolution response.
     SidrRep = 0x18,
     /// Load alternate path.
     Lap = 0x19,
@@ -37,7 +37,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// All of them, by number.
+    /// All attributes, by number.
     pub const ALL: [Attribute; 11] = [
         Attribute::Req,
         Attribute::Mra,
@@ -52,26 +52,27 @@ impl Attribute {
         Attribute::Apr,
     ];
 
-    /// The message with this attribute ID.
+    /// The attribute of an ID; [`None`] for an ID that the class does not have.
     pub fn from_id(id: u16) -> Option<Attribute> {
         Attribute::ALL.into_iter().find(|attribute| *attribute as u16 == id)
     }
 }
 
-/// Why a MAD is no message of communication management.
+/// Why a MAD is not a message of communication management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmParseError {
-    /// Not 256 bytes.
+    /// The MAD does not have 256 bytes.
     Length,
-    /// A base version other than 1.
+    /// The base version is not 1.
     BaseVersion,
-    /// Another management class.
+    /// The MAD belongs to another management class.
     Class,
-    /// Another version of the class. A REQ or SIDR_REQ wants an answer that says so.
+    /// The class version is not supported. A REQ or SIDR_REQ must then be answered with a message
+    /// that says so.
     ClassVersion,
-    /// A method other than "Send".
+    /// The method is not "Send".
     Method,
-    /// An attribute the class does not have.
+    /// The class has no such attribute.
     Attribute,
 }
 
@@ -94,10 +95,10 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads a MAD: its header, and the message. Whatever the body holds is a message.
+    /// Reads a MAD: its header and the message. The body is not judged: any body is valid.
     ///
     /// # Errors
-    /// The first thing about the header that is wrong, in the order of [`CmParseError`].
+    /// The first fault of the header, in the order of [`CmParseError`].
     pub fn parse(mad: &[u8]) -> Result<(MadHeader, Message), CmParseError> {
         let mad: &Mad = mad.try_into().map_err(|_| CmParseError::Length)?;
         let (header, body) = Self::split(mad);
@@ -109,7 +110,7 @@ impl Message {
     fn split(mad: &Mad) -> (&[u8; MadHeader::LEN], &[u8; BODY_LEN]) {
         match (mad.first_chunk(), mad.last_chunk()) {
             (Some(header), Some(body)) => (header, body),
-            _ => (&[0; MadHeader::LEN], &[0; BODY_LEN]), // Never: 256 = 24 + 232.
+            _ => (&[0; MadHeader::LEN], &[0; BODY_LEN]), // Unreachable: 256 = 24 + 232.
         }
     }
 
@@ -129,7 +130,7 @@ impl Message {
         }
     }
 
-    /// Writes a whole MAD of transaction `transaction_id`.
+    /// Builds a whole MAD with transaction ID `transaction_id`.
     pub fn emit(&self, transaction_id: u64) -> Mad {
         let header = MadHeader {
             base_version: MadHeader::BASE_VERSION,
@@ -161,7 +162,7 @@ impl Message {
         mad
     }
 
-    /// Which message it is.
+    /// The kind of this message.
     pub fn attribute(&self) -> Attribute {
         match self {
             Message::Req(_) => Attribute::Req,
@@ -178,7 +179,7 @@ impl Message {
         }
     }
 
-    /// The sender's name for the connection or request; [`None`] in a SIDR_REP, which has none.
+    /// The sender's communication ID; [`None`] for a SIDR_REP, which carries none.
     pub fn local_comm_id(&self) -> Option<CommId> {
         Some(match self {
             Message::Req(message) => message.local_comm_id,
@@ -195,8 +196,8 @@ impl Message {
         })
     }
 
-    /// The receiver's name for the connection or request; [`None`] in REQ and SIDR_REQ, which
-    /// cannot know one.
+    /// The receiver's communication ID; [`None`] for REQ and SIDR_REQ, which are sent before it is
+    /// known.
     pub fn remote_comm_id(&self) -> Option<CommId> {
         Some(match self {
             Message::Req(_) | Message::SidrReq(_) => return None,

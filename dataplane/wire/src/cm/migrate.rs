@@ -1,29 +1,31 @@
-//! LAP and APR: an alternate path for an established connection.
+//! LAP and APR: loading an alternate path for an established connection.
+//!
+//! Read first: IBA 12 for the messages, 17.2.8 for path migration.
 
 use super::path::PathLayout;
 use super::{AprStatus, BODY_LEN, CmPath, CmTimeout, CommId, PrivateData};
 use crate::Qpn;
 use crate::bytes::{array, be24, be32, put, put24};
 
-/// LAP: load this alternate path.
+/// LAP: the sender asks the receiver to load this alternate path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lap {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's.
+    /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// The receiver's queue pair.
+    /// QPN of the receiver's queue pair.
     pub remote_qpn: Qpn,
-    /// How long the receiver should take at most for its answer.
+    /// Time within which the receiver should answer.
     pub remote_cm_response_timeout: CmTimeout,
-    /// The path; its rate is the most that the sender takes.
+    /// The alternate path; its packet rate is the highest that the sender can receive.
     pub alternate: CmPath,
-    /// For the receiver's consumer.
+    /// Private data for the receiver's consumer.
     pub private_data: PrivateData<168>,
 }
 
 impl Lap {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Lap {
         Lap {
             local_comm_id: CommId(be32(b, 0)),
@@ -35,7 +37,7 @@ impl Lap {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         *b = [0; BODY_LEN];
         put(b, 0, self.local_comm_id.0.to_be_bytes());
@@ -49,20 +51,20 @@ impl Lap {
     }
 }
 
-/// APR: what became of a LAP.
+/// APR: the answer to a LAP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Apr {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's.
+    /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
     /// Valid bytes of `info`, 0..=72.
     pub info_len: u8,
-    /// What became of it.
+    /// Result of the LAP.
     pub status: AprStatus,
-    /// Additional information, its meaning by status.
+    /// Additional information; its meaning depends on the status.
     pub info: [u8; 72],
-    /// From the consumer that answers.
+    /// Private data of the consumer that answers.
     pub private_data: PrivateData<148>,
 }
 
@@ -80,12 +82,12 @@ impl Default for Apr {
 }
 
 impl Apr {
-    /// The additional information; what says to be longer than its field is cut.
+    /// The valid bytes of `info`; a length beyond the field is cut to the field.
     pub fn additional_information(&self) -> &[u8] {
         &self.info[..usize::from(self.info_len).min(self.info.len())]
     }
 
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Apr {
         Apr {
             local_comm_id: CommId(be32(b, 0)),
@@ -97,7 +99,7 @@ impl Apr {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.local_comm_id.0.to_be_bytes());
         put(b, 4, self.remote_comm_id.0.to_be_bytes());

@@ -4,20 +4,20 @@ use crate::Gid;
 use crate::bytes::{array, be16, be24, put, put24};
 use crate::cm::CmTimeout;
 
-/// One path between two ports, "local" being the side of the message's sender.
+/// One path between two ports; "local" is the side of the message's sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CmPath {
-    /// Sender's LID: [`CmPath::ROCE_LID`] on RoCE, 0 where the path is absent.
+    /// Sender's LID: [`CmPath::ROCE_LID`] on RoCE, 0 if the path is absent.
     pub local_lid: u16,
     /// Receiver's LID.
     pub remote_lid: u16,
-    /// Sender's GID: on RoCE its IP address.
+    /// Sender's GID; on RoCE its IP address.
     pub local_gid: Gid,
-    /// Receiver's GID.
+    /// Receiver's GID; on RoCE its IP address.
     pub remote_gid: Gid,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
-    /// Most that the sender takes: a rate code as in verbs, 6 bits.
+    /// Highest rate that the sender can receive: a rate code of the verbs, 6 bits.
     pub packet_rate: u8,
     /// IPv4 TOS or IPv6 traffic class.
     pub traffic_class: u8,
@@ -25,29 +25,29 @@ pub struct CmPath {
     pub hop_limit: u8,
     /// Service level, 4 bits; on RoCE the priority of the VLAN tag.
     pub sl: u8,
-    /// Without a GRH; never on RoCE.
+    /// The path has no GRH; never true on RoCE.
     pub subnet_local: bool,
-    /// What the receiver should wait for an acknowledgement on this path.
+    /// Time that the receiver should wait for an acknowledgement on this path.
     pub local_ack_timeout: CmTimeout,
 }
 
-/// Where the fields behind the GIDs stand; the messages do not agree.
+/// Order of the fields after the GIDs, which differs between the messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PathLayout {
-    /// Rate, traffic class, hop limit.
+    /// REQ: rate, traffic class, hop limit.
     Req,
-    /// Traffic class, hop limit, rate.
+    /// LAP: traffic class, hop limit, rate.
     Lap,
 }
 
 impl CmPath {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 44;
-    /// "Any", in both LIDs of a path on RoCE; a Linux peer takes an alternate path for absent
-    /// without it.
+    /// The value of both LIDs of a path on RoCE. A Linux peer treats an alternate path with another
+    /// value as absent.
     pub const ROCE_LID: u16 = 0xffff;
 
-    /// Is there a path at all? A REQ without an alternate one has zeros there.
+    /// Whether there is a path at all. A REQ without an alternate path has zeros in its place.
     pub fn is_present(&self) -> bool {
         self.local_lid != 0 || self.local_gid != Gid::default()
     }

@@ -1,32 +1,33 @@
-//! Private data: bytes between the two consumers, in nearly every message.
+//! Private data: bytes for the other side's consumer, carried by nearly every CM message.
 
 use core::fmt;
 
 /// Private data of a message that has room for `MAX` bytes.
 ///
-/// There is no length on the wire: what is received has `MAX` bytes, zeros behind what was meant.
+/// The wire carries no length: received private data always has `MAX` bytes, with zeros after the
+/// bytes that the sender gave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const MAX: usize>(pub [u8; MAX]);
 
-/// More private data than the message has room for.
+/// Error of [`PrivateData::new`]: more private data than the message has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// Bytes there were.
+    /// Bytes given.
     pub len: usize,
-    /// Bytes there may be.
+    /// Bytes that the message has room for.
     pub max: usize,
 }
 
 impl<const MAX: usize> PrivateData<MAX> {
-    /// Bytes there is room for.
+    /// Bytes that the message has room for.
     pub const MAX: usize = MAX;
 
-    /// `bytes` and zeros behind them.
+    /// Private data of `bytes`, padded with zeros to `MAX` bytes.
     ///
     /// # Errors
-    /// [`TooLong`] for more than `MAX` bytes.
+    /// [`TooLong`] if `bytes` has more than `MAX` bytes.
     pub fn new(bytes: &[u8]) -> Result<PrivateData<MAX>, TooLong> {
-        //= check J6 — each message takes exactly as much private data as it has room for.
+        //= check J6 — each message takes exactly the amount of private data that it has room for.
         let mut data = [0; MAX];
         let room = data.get_mut(..bytes.len()).ok_or(TooLong { len: bytes.len(), max: MAX })?;
         room.copy_from_slice(bytes);
@@ -46,7 +47,7 @@ impl<const MAX: usize> AsRef<[u8]> for PrivateData<MAX> {
     }
 }
 
-/// Up to the last byte that is not zero, in hexadecimal.
+/// Prints the bytes up to the last that is not zero, in hexadecimal.
 impl<const MAX: usize> fmt::Debug for PrivateData<MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);

@@ -1,27 +1,27 @@
-//! MRA and REJ: "wait" and "no".
+//! MRA and REJ: the messages that delay an answer and that refuse a connection.
 
 use super::{
     BODY_LEN, CmTimeout, CommId, MessageMraed, MessageRejected, PrivateData, RejectReason,
 };
 use crate::bytes::{array, be16, be32, put};
 
-/// MRA: the message has arrived, its answer takes longer.
+/// MRA: the message named has arrived, and its answer will take longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mra {
-    /// The sender's name for the connection.
+    /// The sender's communication ID for the connection.
     pub local_comm_id: CommId,
-    /// The receiver's.
+    /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// Which message has arrived.
+    /// The message that has arrived.
     pub message: MessageMraed,
-    /// How long the answer takes at most, counted from this message.
+    /// Longest time until the answer, counted from this message.
     pub service_timeout: CmTimeout,
-    /// For the receiver's consumer.
+    /// Private data for the receiver's consumer.
     pub private_data: PrivateData<222>,
 }
 
 impl Mra {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Mra {
         Mra {
             local_comm_id: CommId(be32(b, 0)),
@@ -32,7 +32,7 @@ impl Mra {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.local_comm_id.0.to_be_bytes());
         put(b, 4, self.remote_comm_id.0.to_be_bytes());
@@ -42,22 +42,22 @@ impl Mra {
     }
 }
 
-/// REJ: no connection, or no longer.
+/// REJ: the sender refuses or ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rej {
-    /// The sender's name for the connection; 0 where it has none.
+    /// The sender's communication ID for the connection; 0 if it has none.
     pub local_comm_id: CommId,
-    /// The receiver's; 0 where it is unknown.
+    /// The receiver's communication ID for the connection; 0 if it is unknown.
     pub remote_comm_id: CommId,
-    /// Which message is refused.
+    /// The message that is refused.
     pub message: MessageRejected,
     /// Valid bytes of `ari`, 0..=72 (7 bits).
     pub ari_len: u8,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: RejectReason,
-    /// Additional information, its meaning by reason.
+    /// Additional reject information; its meaning depends on the reason.
     pub ari: [u8; 72],
-    /// From the consumer that refuses.
+    /// Private data of the consumer that refuses.
     pub private_data: PrivateData<148>,
 }
 
@@ -76,12 +76,12 @@ impl Default for Rej {
 }
 
 impl Rej {
-    /// The additional information; what says to be longer than its field is cut.
+    /// The valid bytes of `ari`; a length beyond the field is cut to the field.
     pub fn additional_information(&self) -> &[u8] {
         &self.ari[..usize::from(self.ari_len).min(self.ari.len())]
     }
 
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Rej {
         Rej {
             local_comm_id: CommId(be32(b, 0)),
@@ -94,7 +94,7 @@ impl Rej {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.local_comm_id.0.to_be_bytes());
         put(b, 4, self.remote_comm_id.0.to_be_bytes());

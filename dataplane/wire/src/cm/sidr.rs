@@ -1,24 +1,24 @@
-//! SIDR_REQ and SIDR_REP: which queue pair answers datagrams for a service.
+//! SIDR_REQ and SIDR_REP: resolving a service ID to the queue pair that receives its datagrams.
 
 use super::{BODY_LEN, CommId, PrivateData, ServiceId, SidrStatus};
 use crate::bytes::{array, be16, be24, be32, be64, put, put24};
 use crate::{Pkey, Qkey, Qpn};
 
-/// SIDR_REQ: who serves this?
+/// SIDR_REQ: the sender asks which queue pair serves a service ID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SidrReq {
-    /// The sender's name for the request.
+    /// The sender's communication ID for the request.
     pub request_id: CommId,
-    /// Partition of the datagrams to come.
+    /// Partition key that the datagrams will have.
     pub pkey: Pkey,
-    /// What is asked for.
+    /// Service ID asked for.
     pub service_id: ServiceId,
-    /// For the service provider.
+    /// Private data for the service provider.
     pub private_data: PrivateData<216>,
 }
 
 impl SidrReq {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> SidrReq {
         SidrReq {
             request_id: CommId(be32(b, 0)),
@@ -28,7 +28,7 @@ impl SidrReq {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.request_id.0.to_be_bytes());
         put(b, 4, self.pkey.0.to_be_bytes());
@@ -38,24 +38,24 @@ impl SidrReq {
     }
 }
 
-/// SIDR_REP: the answer.
+/// SIDR_REP: the answer to a SIDR_REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SidrRep {
-    /// The receiver's name for its request.
+    /// The receiver's communication ID, copied from its request.
     pub request_id: CommId,
-    /// Whether there is such a service.
+    /// Result of the resolution.
     pub status: SidrStatus,
     /// Valid bytes of `info`, 0..=72.
     pub info_len: u8,
     /// The queue pair that serves, if the status is [`SidrStatus::VALID`].
     pub qpn: Qpn,
-    /// What was asked for.
+    /// Service ID that was asked for.
     pub service_id: ServiceId,
-    /// Q_Key for datagrams to it.
+    /// Q_Key for datagrams to the queue pair.
     pub qkey: Qkey,
-    /// Additional information, its meaning by status.
+    /// Additional information; its meaning depends on the status.
     pub info: [u8; 72],
-    /// From the service provider.
+    /// Private data of the service provider.
     pub private_data: PrivateData<136>,
 }
 
@@ -75,7 +75,7 @@ impl Default for SidrRep {
 }
 
 impl SidrRep {
-    /// Reads what stands behind the MAD header.
+    /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> SidrRep {
         SidrRep {
             request_id: CommId(be32(b, 0)),
@@ -89,7 +89,7 @@ impl SidrRep {
         }
     }
 
-    /// Writes what stands behind the MAD header.
+    /// Writes the bytes after the MAD header.
     pub fn emit(&self, b: &mut [u8; BODY_LEN]) {
         put(b, 0, self.request_id.0.to_be_bytes());
         put(b, 4, [self.status.0, self.info_len, 0, 0]);

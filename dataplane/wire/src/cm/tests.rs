@@ -1,4 +1,4 @@
-//! The layout of every message: known bytes, and what is set is what is got.
+//! The layout of every message: known bytes, and each field reads back as it was written.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::mad::MadHeader;
 use crate::{Gid, Pkey, Psn, Qkey, Qpn};
 
-/// A body of zeros but for these bytes.
+/// A body of zeros except for the given bytes.
 fn body(parts: &[(usize, &[u8])]) -> [u8; BODY_LEN] {
     let mut body = [0; BODY_LEN];
     for (at, bytes) in parts {
@@ -15,7 +15,7 @@ fn body(parts: &[(usize, &[u8])]) -> [u8; BODY_LEN] {
     body
 }
 
-/// The bits of these runs of bytes.
+/// A mask of reserved bits: ones in the given runs of bytes.
 fn reserved(parts: &[(usize, &[u8])]) -> [u8; BODY_LEN] {
     body(parts)
 }

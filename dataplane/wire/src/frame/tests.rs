@@ -12,7 +12,7 @@ fn roce(bytes: &[u8]) -> Datagram<'_> {
     }
 }
 
-/// A valid IPv4 frame with one byte replaced and the header checksum made right again.
+/// A valid IPv4 frame with one byte replaced and the header checksum corrected.
 fn ipv4_with(at: usize, byte: u8) -> Vec<u8> {
     let mut bytes = plain_frame(&encap(true, false), OpCode::RC_SEND_ONLY);
     bytes[UNTAGGED_V4 + at] = byte;
@@ -187,7 +187,7 @@ proptest! {
         if let Ok(Frame::Roce(datagram)) = Frame::parse(&bytes) {
             prop_assert!(datagram.transport.len() >= Bth::LEN);
             prop_assert!(!datagram.to_string().is_empty());
-            // Past the invariant CRC, as an attacker who computes it gets.
+            // Bytes after the invariant CRC check, as an attacker that computes the CRC can send.
             let _ = Packet::parse(datagram.transport);
         }
     }

@@ -1,25 +1,25 @@
-//! The sums of IP and UDP headers that come again: packets of one path and length differ in neither.
+//! Stored CRCs of IP and UDP headers: packets of one path and length have these headers in common.
 //!
 //! Invariants
-//! - What is remembered is used for the very same bytes only, so a sum is right whatever came before.
+//! - A stored sum is used for exactly the same bytes only, so a result never depends on earlier
+//!   packets.
 
 use super::{Icrc, MASK_V4, MASK_V6, OF_LOCAL_HEADER, OUTER_V4, OUTER_V6, SHORT, ones};
 use crate::{Bth, ICRC_LEN};
 
-/// Headers that are remembered, of each version of IP; a power of two.
+/// Number of headers stored for each version of IP; a power of two.
 const PLACES: usize = 8;
-/// BTH (FECN, BECN) and the next word, which the tables take in one step.
+/// Mask of BTH (FECN, BECN) and of the next word, which the tables sum in one step.
 const MASK_BTH: [u8; 16] = ones([4]);
 
-/// Computes invariant CRCs as [`Icrc::of`] does, and remembers the sums of the last packets' IP and
-/// UDP headers.
+/// Computes invariant CRCs as [`Icrc::of`] does, but stores the sums of recent IP and UDP headers.
 #[derive(Debug)]
 pub struct OuterSums {
     v4: [Outer<OUTER_V4>; PLACES],
     v6: [Outer<OUTER_V6>; PLACES],
 }
 
-/// IP and UDP header as they were, and their sum.
+/// IP and UDP header of an earlier packet, and their sum.
 #[derive(Clone, Copy, Debug)]
 struct Outer<const N: usize> {
     bytes: [u8; N],
@@ -27,9 +27,9 @@ struct Outer<const N: usize> {
 }
 
 impl OuterSums {
-    /// Nothing is known yet.
+    /// A store without any headers yet.
     pub fn new() -> OuterSums {
-        // No IP header is all zeros.
+        // No IP header is all zeros, so these entries match none.
         let (v4, v6) = ([0; OUTER_V4], [0; OUTER_V6]);
         OuterSums {
             v4: [Outer { bytes: v4, sum: OF_LOCAL_HEADER }; PLACES],
@@ -37,8 +37,9 @@ impl OuterSums {
         }
     }
 
-    /// Of the beginning of a packet: `l3`, from the IP header at least to the end of BTH. What
-    /// follows the headers of a packet that is not small is summed by `long`.
+    /// The CRC of the beginning of a packet: `l3`, from the IP header at least to the end of BTH.
+    /// If `l3` has more than 160 bytes, `long` sums the bytes after BTH, beginning from the CRC
+    /// given.
     ///
     /// `None` if `l3` is not IPv4 without options or IPv6, or ends before BTH does.
     #[inline]
@@ -46,7 +47,7 @@ impl OuterSums {
         let (sum, rest) = match l3.first()? {
             0x45 => {
                 let (outer, rest) = l3.split_first_chunk()?;
-                // The low byte of the length, and that of the UDP source port.
+                // The low byte of the total length, and that of the UDP source port.
                 let place = &mut self.v4[place(outer[3], outer[21])];
                 (place.sum_of(outer, MASK_V4.first_chunk()?)?, rest)
             }
@@ -67,13 +68,13 @@ impl OuterSums {
         Some(sum.and(rest))
     }
 
-    /// The same by our own means alone.
+    /// The CRC of the beginning of a packet, as [`Icrc::of`] gives it.
     #[inline]
     pub fn of(&mut self, l3: &[u8]) -> Option<Icrc> {
         self.of_with(l3, Icrc::and)
     }
 
-    /// As [`seal`](super::seal).
+    /// Computes and writes a packet's CRC, as [`seal`](super::seal) does.
     #[inline]
     #[must_use = "a packet without its invariant CRC is lost"]
     pub fn seal(&mut self, l3: &mut [u8]) -> Option<()> {
@@ -90,7 +91,7 @@ impl Default for OuterSums {
 }
 
 impl<const N: usize> Outer<N> {
-    /// The sum of a local header and these bytes.
+    /// The CRC of the local header's ones and these bytes; computed if the entry holds other bytes.
     #[inline(always)]
     fn sum_of(&mut self, bytes: &[u8; N], mask: &[u8; N]) -> Option<Icrc> {
         if self.bytes != *bytes {
@@ -101,8 +102,8 @@ impl<const N: usize> Outer<N> {
     }
 }
 
-/// Where headers are remembered: lengths, which are of whole words, and ports that lie side by side
-/// have places of their own.
+/// The entry of a header with these low bytes of length and port. Lengths are multiples of four;
+/// consecutive lengths or consecutive ports have different entries.
 #[inline(always)]
 fn place(len: u8, port: u8) -> usize {
     usize::from((len >> 2).wrapping_add(port)) % PLACES
@@ -113,8 +114,8 @@ mod tests {
     use super::*;
     use crate::testing::{encaps, opcodes, plain_frame};
 
-    /// All kinds of packets without their CRCs, each with other bytes that a router may change, too,
-    /// of ports that share places and of ports that do not.
+    /// Packets of all kinds without their CRCs, each also with other bytes that a router may
+    /// change, and with ports that share entries or do not.
     fn packets() -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         for encap in encaps() {
@@ -137,7 +138,8 @@ mod tests {
     fn sums_are_right_whatever_came_before() {
         let packets = packets();
         let mut sums = OuterSums::new();
-        // Neighbours twice in a row, far ones in turn, and each with one bit of its headers changed.
+        // Neighbours twice in a row, distant ones alternately, each also with one header bit
+        // changed.
         for stride in [1, 7, 101] {
             for at in 0..2 * packets.len() {
                 let packet = &packets[at / 2 * stride % packets.len()];

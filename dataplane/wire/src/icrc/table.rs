@@ -1,7 +1,7 @@
-//! CRC-32 by tables, sixteen bytes a step: for headers and small packets, which end before a
-//! carry-less multiplication has paid for its reduction.
+//! CRC-32 by tables, sixteen bytes a step. For headers and small packets, where the reduction at
+//! the end of a carry-less multiplication costs more than it saves.
 
-/// `TABLES[n][byte]`: what `byte` contributes `n` bytes later.
+/// `TABLES[n][byte]`: the contribution of `byte` to the CRC `n` bytes later.
 static TABLES: [[u32; 256]; 16] = tables();
 
 const fn tables() -> [[u32; 256]; 16] {
@@ -29,14 +29,14 @@ const fn tables() -> [[u32; 256]; 16] {
     tables
 }
 
-/// The CRC of what `crc` is the CRC of, followed by `bytes`.
+/// The CRC of the bytes that `crc` covers, followed by `bytes`.
 #[inline]
 pub(super) fn update(crc: u32, mut bytes: &[u8]) -> u32 {
     let mut state = !crc;
     while let Some((chunk, rest)) = bytes.split_first_chunk::<16>() {
         (state, bytes) = (step(state, chunk), rest);
     }
-    // Packets are whole words.
+    // The pad makes packets whole words, so mostly 0, 4, 8 or 12 bytes are left here.
     if let Some((chunk, rest)) = bytes.split_first_chunk::<8>() {
         (state, bytes) = (step(state, chunk), rest);
     }
@@ -49,8 +49,8 @@ pub(super) fn update(crc: u32, mut bytes: &[u8]) -> u32 {
     !state
 }
 
-/// Goes on by `N` bytes, 4 to 16. What waits for the step before, the first four, comes last and
-/// in a tree: the rest of a step is then done while the step before is.
+/// Advances the CRC by `N` bytes, 4 to 16. Only the first four bytes depend on the state before;
+/// they are combined last, in a tree, so that the other look-ups overlap with the previous step.
 #[inline(always)]
 fn step<const N: usize>(state: u32, bytes: &[u8; N]) -> u32 {
     let (mut rest, mut at) = (0, 4);

@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{any_bth, any_ext, opcodes, payload_len};
 use proptest::prelude::*;
 
-/// BTH to pad as a sender builds it, the payload all ones.
+/// Bytes from BTH to the pad as a sender builds them; the payload is all ones.
 fn transport(bth: &Bth, ext: &ExtHeaders, payload_len: usize) -> Vec<u8> {
     let mut out = vec![0; 64];
     let len = emit_headers(bth, ext, &mut out).unwrap();

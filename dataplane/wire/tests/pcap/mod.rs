@@ -1,8 +1,8 @@
-//! Captures, read and written.
+//! Reading and writing of capture files.
 
 use std::path::Path;
 
-/// The frames of a little-endian, microsecond Ethernet capture.
+/// The frames of a little-endian Ethernet capture with microsecond time stamps.
 pub(crate) fn read_pcap(path: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(path).unwrap();
     let (header, mut rest) = bytes.split_at(24);
@@ -16,7 +16,7 @@ pub(crate) fn read_pcap(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Writes such a capture, a frame a second.
+/// Writes a little-endian Ethernet capture with one frame a second.
 pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     // Magic, version 2.4, time zone, accuracy, longest frame, Ethernet.
     let words = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 0xffff, 1];

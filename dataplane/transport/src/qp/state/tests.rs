@@ -209,7 +209,7 @@ fn of_all_masks_exactly_those_between_required_and_allowed_are_taken() {
                 assert_eq!(check_mask(rule, rule.earlier, mask).is_ok(), is_right, "{mask:?}");
             }
         }
-        // And the whole check, with values, for as many masks as a long prime's steps reach.
+        // The whole check, with values, for a sample of masks: every 499th, a prime.
         for bits in (0..=AttrMask::all().bits()).step_by(499) {
             let mask = AttrMask::from_bits_truncate(bits);
             let whole = check(qp_type, from, NONE, &exactly(from, to, mask));
@@ -236,14 +236,14 @@ fn rts_is_refused_while_a_timer_or_retry_count_was_never_given() {
     assert_eq!(rts(rule.earlier, rest), Ok(QpState::Rts));
 }
 
-/// What the tables of the control plane's digest say, row by row: required, then optional.
+/// The tables of the control plane's digest, row by row: required, then optional attributes.
 const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
     use AttrMask as M;
     const NONE: M = M::empty();
     const PKEY_QKEY: M = M::PKEY.union(M::QKEY);
     const CUR_QKEY: M = M::CUR_STATE.union(M::QKEY);
     const CUR_ACCESS: M = M::CUR_STATE.union(M::ACCESS);
-    // The rate limit is ours: the digest has no column for it.
+    // The rate limit is an addition of this project; the digest has no column for it.
     const LIVE: M = CUR_ACCESS.union(M::ALT_PATH).union(M::PATH_MIG_STATE).union(M::RATE_LIMIT);
     const LIVE_RNR: M = LIVE.union(M::MIN_RNR_TIMER);
     const UC_RTR_OPTIONAL: M = M::ALT_PATH.union(M::ACCESS).union(M::PKEY);

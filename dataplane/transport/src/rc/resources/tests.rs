@@ -2,7 +2,7 @@ use super::*;
 
 const MTU: u32 = 256;
 
-/// Four resources, and READs of `lens` accepted one after the other from PSN 0 on.
+/// Four resources that hold READs of these lengths, accepted one after the other from PSN 0 on.
 fn reads(lens: &[u32]) -> Resources {
     let mut resources = Resources::new();
     resources.start(4);
@@ -16,7 +16,7 @@ fn reads(lens: &[u32]) -> Resources {
     resources
 }
 
-/// Sends up to `most` replies: PSN, length, whether first and last.
+/// Sends up to `most` replies. Returns PSN, length, is first and is last of each.
 fn send(resources: &mut Resources, most: usize) -> Vec<(u32, u32, bool, bool)> {
     let mut sent = Vec::new();
     while sent.len() < most
@@ -28,7 +28,7 @@ fn send(resources: &mut Resources, most: usize) -> Vec<(u32, u32, bool, bool)> {
     sent
 }
 
-/// The repetition of a READ that began at PSN `first`, from PSN `psn` on.
+/// Repeats the READ that began at PSN `first`, from PSN `psn` on.
 fn again(resources: &mut Resources, first: u32, psn: u32, dma_len: u32) -> bool {
     let offset = u64::from((psn - first) * MTU);
     let reth = Reth { va: Va((u64::MAX - 5).wrapping_add(offset)), rkey: Rkey(9), dma_len };
@@ -70,7 +70,7 @@ fn after_a_loss_the_first_read_goes_on_in_its_middle_and_the_others_begin_anew()
         (5, 0, true, true),
     ];
     assert_eq!(send(&mut resources, 99), whole);
-    // The responses from PSN 1 on are lost, and asked for again.
+    // The responses from PSN 1 on are lost, and requested again.
     assert!(again(&mut resources, 0, 1, 444));
     assert!(again(&mut resources, 3, 3, 300));
     assert!(again(&mut resources, 5, 5, 0));
@@ -87,7 +87,7 @@ fn what_is_still_owed_comes_once_and_in_order() {
     assert!(again(&mut resources, 4, 4, 1000), "to come anyway");
     let psns: Vec<u32> = send(&mut resources, 99).iter().map(|sent| sent.0).collect();
     assert_eq!(psns, [2, 3, 4, 5, 6, 7]);
-    // Now from the second packet of the first, when the second is half repeated.
+    // Now from the second packet of the first answer, when the second is half repeated.
     assert!(again(&mut resources, 4, 4, 1000));
     assert_eq!(send(&mut resources, 2).len(), 2);
     assert!(again(&mut resources, 0, 1, 744));
@@ -102,7 +102,7 @@ fn what_is_still_owed_comes_once_and_in_order() {
 fn the_end_of_a_read_is_answered_though_an_older_one_is_being_repeated() {
     let mut resources = reads(&[1000, 1000]);
     send(&mut resources, 99);
-    // A late copy of the first request, and then what was lost of the second answer.
+    // A late copy of the first request, and then a request for the lost part of the second answer.
     assert!(again(&mut resources, 0, 0, 1000));
     assert_eq!(send(&mut resources, 1).len(), 1);
     assert!(again(&mut resources, 4, 6, 488));

@@ -1,6 +1,9 @@
-//! A request that passed all checks takes effect.
+//! Execution of a request that has passed all checks.
 //!
-//! What holds: `expected_psn` and `msn` move here only, after the memory effect has succeeded.
+//! Read first: IBA 9.7.4 and 9.7.5.
+//!
+//! Invariants
+//! - Only this file moves `expected_psn` and `msn`, and only after the memory access has succeeded.
 
 use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 
@@ -38,13 +41,13 @@ impl Responder {
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
         let received = self.message.received();
-        //= check F11 — a receive WQE without a right to its memory is our operational error
+        //= check F11 — a receive WQE without access to its memory is a remote operational error
         self.rq.scatter(received, packet.payload, context.recv_by(), env).map_err(|_| {
             Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr)
         })?;
         let received = received + packet.payload.len() as u32;
         if packet.op.position.is_last() {
-            //= check F9 — a key that cannot be invalidated fails this end, and nothing is invalidated
+            //= check F9 — a key that cannot be invalidated fails this end; nothing is invalidated
             if packet.op.has(Header::Ieth) {
                 env.invalidate(context.by, packet.ext.ieth.rkey)
                     .map_err(|_| Verdict::Fail(WcStatus::RemInvReqErr))?;
@@ -65,7 +68,7 @@ impl Responder {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
-        //= check F16 — memory that is gone opens no more than a key that is wrong
+        //= check F16 — memory that has gone away is refused like a wrong key
         let done = self.message.write(packet, context.by, env);
         let done = done.map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         self.expect(self.expected_psn.next());
@@ -80,7 +83,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Keeps the READ; its data is read from memory as the answer is sent.
+    /// Stores the READ; its data is read from memory when the answer is sent.
     fn execute_read(&mut self, context: &Context<'_>, packet: &Packet<'_>) {
         let reth = &packet.ext.reth;
         let psns = packets(reth.dma_len, context.mtu());
@@ -121,7 +124,7 @@ impl Responder {
         Ok(())
     }
 
-    //= check L6 — length, immediate data and invalidated key as they came
+    //= check L6 — length, immediate data and invalidated key as received
     fn complete_receive(
         &mut self,
         context: &Context<'_>,
@@ -146,9 +149,10 @@ impl Responder {
         self.msn = self.msn.next();
     }
 
-    /// Moves on to `psn`. A NAK that has not gone out yet is overtaken. A sequence NAK moves along:
-    /// what followed the gap was dropped, so the peer has to go on from here. Where all of that has
-    /// come again it becomes an ACK, as an RNR NAK does: the refused request has found its receive WQE.
+    /// Moves the expected PSN to `psn` and updates a NAK that has not been sent yet. A sequence NAK
+    /// moves along with it, because packets after the gap were dropped and the peer must continue
+    /// from here. Once all of them have come again, the NAK becomes an ACK. An RNR NAK becomes an
+    /// ACK too, because the refused request has found a receive WQE.
     fn expect(&mut self, psn: Psn) {
         self.expected_psn = psn;
         let Some(answer) = &mut self.answer else { return };
@@ -157,7 +161,7 @@ impl Responder {
                 answer.psn = psn;
                 self.awaits_expected = true;
             }
-            //= check A16 — that it asked for is not forgotten
+            //= check A16 — the acknowledgement that it requested is still sent
             Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. } => {
                 *answer = Answer { psn: psn.minus(1), syndrome: Syndrome::UNLIMITED };
             }
@@ -165,7 +169,7 @@ impl Responder {
         }
     }
 
-    /// An ACK that is still owed is covered by the READ or ATOMIC response that comes now.
+    /// Drops an ACK that is still due; the READ or ATOMIC response that now becomes due covers it.
     fn supersede_ack(&mut self) {
         if self.answer.is_some_and(|answer| matches!(answer.syndrome, Syndrome::Ack { .. })) {
             self.answer = None;

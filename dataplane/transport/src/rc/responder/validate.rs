@@ -1,6 +1,8 @@
-//! The checks a request passes, in the specification's order, one function each.
+//! The checks of a request in the specification's order, one function each.
 //!
-//! A check changes nothing but what it is about: the PSN check deals with duplicates.
+//! Read first: IBA 9.7.4.
+//!
+//! A check changes nothing, except that the PSN check also answers duplicates and gaps.
 
 use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 
@@ -15,7 +17,7 @@ use crate::inbound::{access_needed, check_range, fits_position, needs_receive};
 use crate::wqe::MAX_MESSAGE_LEN;
 
 impl Responder {
-    /// New, duplicate, or ahead of what is expected?
+    /// Whether the PSN is the expected one; handles a duplicate or a packet ahead of it.
     //= check A15 — the 2^23 PSNs before the expected one are duplicates, the rest is ahead
     pub(super) fn check_psn(
         &mut self,
@@ -24,7 +26,7 @@ impl Responder {
         out: &mut impl Output,
     ) -> Result<(), Verdict> {
         match packet.bth.psn.distance_from(self.expected_psn) {
-            //= check A8 — what was overtaken is the expected packet when it comes
+            //= check A8 — an overtaken packet is the expected one when it comes
             0 => {
                 self.awaits_expected = false;
                 Ok(())
@@ -39,10 +41,10 @@ impl Responder {
         }
     }
 
-    /// A packet ahead of the expected one.
+    /// Handles a packet ahead of the expected one.
     pub(super) fn handle_gap(&mut self, psn: Psn, out: &mut impl Output) -> Verdict {
-        //= check A2 — no second NAK for what was asked for
-        //= check A21 — and none of another kind before that has come
+        //= check A2 — no second NAK for the same gap
+        //= check A21 — and no NAK of another kind before the expected packet
         if self.awaits_expected && !seeded!(DoubleNak) {
             if self.gap_end.is_before(psn.next()) {
                 self.gap_end = psn.next();
@@ -50,18 +52,18 @@ impl Responder {
             return Verdict::Drop(DropReason::AfterNak);
         }
         self.gap_end = psn.next();
-        //= check A1 — exactly one NAK for the missing PSN, what follows is dropped
+        //= check A1 — exactly one NAK for the missing PSN; later packets are dropped
         out.count(Counter::OutOfSequence);
         self.awaits_expected = true;
         self.answer_with(Syndrome::Nak(NakCode::PsnSequenceError));
         Verdict::Done
     }
 
-    /// A request that was executed before: answered again, never executed again.
+    /// Handles a request that was executed before: answers it again and never executes it again.
     fn handle_duplicate(&mut self, context: &Context<'_>, packet: &Packet<'_>) -> Verdict {
         let psn = packet.bth.psn;
         let is_replayed = match packet.op.operation {
-            //= check F4 — what is not granted any more is not answered again
+            //= check F4 — access that is no longer granted is not answered again
             Operation::ReadRequest => {
                 context.attr.access.contains(AccessFlags::REMOTE_READ)
                     && self.resources.replay_read(psn, &packet.ext.reth, context.mtu())
@@ -77,18 +79,18 @@ impl Responder {
                 true
             }
         };
-        //= check C7 — a READ whose resources are gone is dropped
-        //= check D4 — so is an ATOMIC
+        //= check C7 — a READ without a stored request is dropped
+        //= check D4 — and so is an ATOMIC
         if is_replayed { Verdict::Done } else { Verdict::Drop(DropReason::OldRead) }
     }
 
-    /// Do first, middle and last packets follow one another?
+    /// Checks that first, middle and last packets follow one another.
     pub(super) fn check_op_sequence(&self, packet: &Packet<'_>) -> Result<(), Verdict> {
         check(self.message.is_followed_by(packet.op))
     }
 
-    /// Does the QP take this operation?
-    //= check F4 — what the QP's access flags do not allow is an invalid request
+    /// Checks that the QP allows this operation.
+    //= check F4 — an operation that the QP's access flags do not allow is an invalid request
     //= check D7 — ATOMICs too
     pub(super) fn check_op_allowed(
         &self,
@@ -99,14 +101,14 @@ impl Responder {
         check(needed.is_some_and(|needed| context.attr.access.contains(needed)))
     }
 
-    /// Is there a receive WQE, or a place to keep the READ or ATOMIC?
+    /// Checks that a receive WQE, or room to store the READ or ATOMIC, is available.
     pub(super) fn check_resource(
         &mut self,
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
         let is_data = matches!(packet.op.operation, Operation::Send | Operation::Write);
-        //= check C13 — more READs at once than agreed
+        //= check C13 — more READs at once than negotiated
         check(is_data || self.resources.has_room())?;
         //= check B11 — a WRITE with immediate is refused at its last packet
         if needs_receive(packet) && !self.rq.ensure(env) {
@@ -115,7 +117,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Do payload, path MTU and announced length agree?
+    /// Checks that payload, path MTU and the length in the RETH agree.
     pub(super) fn check_length(
         &self,
         context: &Context<'_>,
@@ -146,7 +148,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Does the R_Key open the whole range?
+    /// Checks that the R_Key grants access to the whole range.
     pub(super) fn check_rkey(
         &self,
         context: &Context<'_>,
@@ -170,13 +172,13 @@ impl Responder {
             }
             _ => return Ok(()),
         };
-        //= check F1 — a key or range that is not granted is a remote access error
+        //= check F1 — a key or range without access is a remote access error
         check_range(rkey, va, len, access, context.by, memory)
             .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))
     }
 }
 
-/// What a request that does not pass a check is.
+/// Result of a check; a failed one makes the request an invalid request.
 fn check(passed: bool) -> Result<(), Verdict> {
     if passed { Ok(()) } else { Err(Verdict::Nak(NakCode::InvalidRequest)) }
 }
