@@ -1,4 +1,4 @@
-//! The deterministic simulator: nodes, links and a clock around the very QPs that the engine runs.
+//! The deterministic simulator: nodes, links and a clock around the same QPs that the engine runs.
 //!
 //! ```text
 //!   workload ── posts ──> World ── completions ──> oracle
@@ -7,20 +7,22 @@
 //!                           └── agenda (virtual clock) ── links, faults ─┘
 //! ```
 //!
-//! Two nodes are joined by one path or by two, each with its own links, faults and cuts. What a QP
-//! says of its migrations, of draining and of its rate is held against tables of the oracle's own.
+//! Two nodes are joined by one or two paths ("rails"), each with its own links, faults and cuts.
+//! What a QP reports about its migrations, its draining and its rate is compared with tables that
+//! the oracle keeps itself.
 //!
-//! One `u64` seed determines a run: topology, attributes, operations, faults, the order of
-//! events. Time is virtual and jumps from event to event. Whole frames travel, built and parsed
-//! with [`uroce_wire`], so that damage on the way is found by the invariant CRC or not at all.
+//! One `u64` seed determines a run: topology, attributes, operations, faults, the order of events.
+//! Time is virtual and jumps from event to event. Links carry whole frames, built and parsed with
+//! [`uroce_wire`], so only the invariant CRC detects damage on the way.
 //!
-//! - [`World`] is the mechanics; it knows no expectations.
+//! - [`World`] is the machinery; it checks no expectations.
 //! - [`Pair`] is a world of two nodes for directed tests: scripted faults, a log of packets.
 //! - [`Campaign`] runs seeds with random work and faults under the oracle, up to a number of
-//!   packets. A [`Violation`] names its seed, and running the seed again gives the packets.
+//!   packets. A [`Violation`] names its seed, and running the seed again gives the same packets.
 //!
-//! Not here: time, files, threads of the machine. The program `uroce-sim` has those; but a world
-//! that keeps a record writes it out at its end if the environment names a folder ([`CAPTURE_DIR`]).
+//! Not here: real time, files and threads; the program `uroce-sim` has them. One exception: a world
+//! with a record writes it to a file when it is dropped, if the environment names a folder
+//! ([`CAPTURE_DIR`]).
 
 mod apm;
 mod arrival;

@@ -1,4 +1,7 @@
-//! What path migration must look like: the oracle's own table, and its own idea of both paths.
+//! Expected behaviour of path migration: the oracle's own state table, and its own copy of both
+//! paths.
+//!
+//! Read first: IBA 17.2.8.
 //!
 //! ```text
 //!                owner: REARM                MigReq 0 by the primary
@@ -8,10 +11,11 @@
 //!          owner: MIGRATED · retries exhausted · MigReq 1 by the alternate
 //! ```
 //!
-//! A peer that is armed may migrate before its MigReq 0 has arrived: hence the way from REARM.
+//! A peer in ARMED may migrate before its MigReq 0 has arrived; hence the transition from REARM.
 //!
-//! What holds: nothing here is asked of the core. Inputs go in as the simulator saw them, and what
-//! comes out is what the core must say it has done: its state, its path, its events.
+//! Invariants
+//! - Nothing here is derived from the core. Inputs are those that the simulator saw; results are
+//!   what the core must report: its state, its path, its events.
 
 use core::time::Duration;
 
@@ -20,7 +24,7 @@ use uroce_wire::{Gid, Pkey};
 use super::arrival::is_off_path;
 use crate::{AltPath, DropReason, Instant, PathMigState, QpAttr, ack_timeout};
 
-/// Where the migration of a QP stands.
+/// State of a QP's path migration, as the oracle tracks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stand {
     Migrated,
@@ -28,7 +32,7 @@ pub(super) enum Stand {
     Armed,
 }
 
-/// What may move it.
+/// Event that may change a [`Stand`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Push {
     /// The owner sets REARM, with an alternate path loaded.
@@ -39,11 +43,11 @@ pub(super) enum Push {
     PeerPrepares,
     /// A packet with MigReq 1 came by the alternate path.
     PeerMigrates,
-    /// The last transport retry was charged, and one more.
+    /// A transport retry was charged when none was left.
     Exhausted,
 }
 
-/// Where a push leads; `None` where it must be refused or moves nothing.
+/// The state after a push; `None` if the push must be refused or changes nothing.
 pub(super) fn next(stand: Stand, push: Push) -> Option<Stand> {
     match (stand, push) {
         (Stand::Migrated, Push::OwnerRearms) => Some(Stand::Rearm),
@@ -56,7 +60,7 @@ pub(super) fn next(stand: Stand, push: Push) -> Option<Stand> {
     }
 }
 
-/// A path as an end knows it.
+/// A path as one end sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Way {
     pub(super) port: u8,
@@ -67,26 +71,26 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The path in use.
+    /// The path in use of a QP with these attributes.
     pub(super) fn in_use(attr: &QpAttr) -> Way {
         let QpAttr { port, pkey, timeout, .. } = *attr;
         Way { port, here: attr.path.encap.src, there: attr.path.encap.dst, pkey, timeout }
     }
 
-    /// A path to migrate to.
+    /// The alternate path `alt`.
     pub(super) fn of(alt: &AltPath) -> Way {
         let AltPath { port, pkey, timeout, .. } = *alt;
         Way { port, here: alt.path.encap.src, there: alt.path.encap.dst, pkey, timeout }
     }
 
-    /// Does a packet that came so take this path?
+    /// Whether a packet with this origin came by this path, with its P_Key.
     pub(super) fn fits(&self, came: &Came) -> bool {
         let is_way = (self.port, self.here, self.there) == (came.port, came.dst, came.src);
         is_way && came.pkey.matches(self.pkey)
     }
 }
 
-/// How a packet came.
+/// Origin of a packet, and its MigReq bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Came {
     pub(super) port: u8,
@@ -96,22 +100,22 @@ pub(super) struct Came {
     pub(super) mig_req: bool,
 }
 
-/// What an input must have come to.
+/// Events that an input must cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Due {
-    /// PATH_MIG events.
+    /// Number of PATH_MIG events.
     pub(super) migrations: u8,
-    /// PATH_MIG_ERR events.
+    /// Number of PATH_MIG_ERR events.
     pub(super) errors: u8,
 }
 
-/// The migration of one QP.
+/// Expected migration state of one QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Apm {
     pub(super) stand: Stand,
     pub(super) primary: Way,
     pub(super) alternate: Option<Way>,
-    /// The path that was left, and until when its packets count.
+    /// The former path, and the time until which its packets are accepted.
     former: Option<(Way, Instant)>,
 }
 
@@ -120,12 +124,13 @@ impl Apm {
         Apm { stand: Stand::Migrated, primary, alternate: None, former: None }
     }
 
-    /// The owner has loaded another path: there is one place for it and for the former one.
+    /// Loads an alternate path. It replaces the former path, because a QP stores only one of them.
     pub(super) fn load(&mut self, alternate: Way) {
         (self.alternate, self.former) = (Some(alternate), None);
     }
 
-    /// The owner wants another state. Must it be granted?
+    /// Applies a state that the owner requested and the QP granted. An error if it had to be
+    /// refused.
     pub(super) fn asked(&mut self, wanted: PathMigState, now: Instant) -> Result<Due, String> {
         let push = match wanted {
             PathMigState::Rearm if self.alternate.is_some() => Push::OwnerRearms,
@@ -138,7 +143,7 @@ impl Apm {
         }
     }
 
-    /// Moves, if the table says so.
+    /// Applies a push, if the table has a transition for it.
     pub(super) fn push(&mut self, push: Push, now: Instant) -> Due {
         let Some(to) = next(self.stand, push) else { return Due::default() };
         self.stand = to;
@@ -151,7 +156,8 @@ impl Apm {
         Due { migrations: 1, errors: 0 }
     }
 
-    /// A packet came, and was taken or dropped. Was that right, and what must come of it?
+    /// Checks how the QP handled a packet (taken, or dropped for a reason) and returns the events
+    /// that it must cause.
     pub(super) fn came(
         &mut self,
         came: &Came,
@@ -167,7 +173,7 @@ impl Apm {
                 _ => Err(format!("{came:?} asks for another path, and is not refused for it")),
             };
         }
-        // What asks a QP in REARM to migrate is not what comes by the path in use.
+        // On the path in use, MigReq 1 does not ask a QP in REARM to migrate.
         let asks = came.mig_req && by_alternate && (is_armed || !by_primary);
         let follows = asks && self.stand != Stand::Migrated;
         let by_former = self.former.is_some_and(|(way, until)| way.fits(came) && now < until);
@@ -187,7 +193,7 @@ impl Apm {
         })
     }
 
-    /// Is this what the QP says of itself?
+    /// Checks that the QP's attributes agree with the expected state and paths.
     pub(super) fn agrees(&self, attr: &QpAttr) -> Result<(), String> {
         let stand = match attr.path_mig_state {
             PathMigState::Migrated => Stand::Migrated,
@@ -204,7 +210,7 @@ impl Apm {
     }
 }
 
-/// One ACK timeout, for which the path that was left counts too; where there is none, for ever.
+/// Time for which a former path is accepted: its ACK timeout, or for ever if it has none.
 fn grace(timeout: u8) -> Duration {
     ack_timeout(timeout).unwrap_or(Duration::from_nanos(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! The receive side of a node, in the order of the engine's: address, QPN, then the QP.
+//! The receive side of a node, in the engine's order: address, QPN, then the QP.
 
 use uroce_wire::{Bth, Datagram, Frame, Gid, Packet, ParseError, Qpn};
 
@@ -9,7 +9,7 @@ use super::world::World;
 use crate::{DropReason, Inbound};
 
 impl World {
-    /// A frame has come to a node.
+    /// Handles the arrival of the frame at `place` at node `to`.
     pub(super) fn arrive(&mut self, to: u16, place: u32) {
         if self.lacks_buffer(to, place) {
             return;
@@ -23,7 +23,7 @@ impl World {
         self.outlet.pool.push(flight.frame);
     }
 
-    /// A frame of a QP is on its way no more.
+    /// Counts that a frame of a QP has arrived.
     pub(super) fn landed(&mut self, to: u16, flight: &Flight) {
         if let Some(from) = flight.from {
             let links = &mut self.links[usize::from(from.node)][usize::from(to)];
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// One copy for each QP of the group; what one of them refuses, the others still get.
+    /// Delivers one copy to each QP of the group; a QP that refuses it does not affect the others.
     fn receive_multicast(
         &mut self,
         to: u16,
@@ -94,7 +94,7 @@ impl World {
         let inbound = Inbound { src, dst, port, l3, packet: *packet };
         let state = self.slot(at).qp.state();
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
-        // What came by a path that is not the connection's is as if it had not come.
+        // A packet by a path that is not the connection's counts as never arrived.
         let dropped = result.err();
         if self.slot(at).said.has_moved() {
             self.tap_migrated(at);
@@ -111,13 +111,13 @@ impl World {
     }
 }
 
-/// Was a packet dropped for the way it came?
+/// Whether a packet was dropped because of its addresses, port or P_Key.
 pub(super) fn is_off_path(dropped: Option<DropReason>) -> bool {
     use DropReason::{BadPkey, PathMigration, WrongSource};
     matches!(dropped, Some(WrongSource | BadPkey | PathMigration))
 }
 
-/// The datagram, and its packet unless the opcode is reserved.
+/// A datagram, and its packet unless the opcode is reserved.
 type Opened<'a> = (Datagram<'a>, Result<Packet<'a>, ParseError>);
 
 fn open(frame: &[u8]) -> Result<Opened<'_>, DropReason> {

@@ -1,22 +1,24 @@
-//! How much a rate allows: a bucket that runs out at that rate, and takes a frame while what is in
-//! it is no more than the allowance.
+//! Check of a rate limit by a leaky bucket: its content drains at the rate, and a frame may be
+//! added while the content is at most the allowance.
 //!
-//! What holds: in any span of time no more leaves than the rate times that span, the allowance, and
-//! one frame; what may not wait (bare acknowledgements) comes on top and is paid for by what can.
+//! Invariants
+//! - In any span of time, at most the rate times the span, the allowance and one frame are sent.
+//!   Frames that may not wait (bare acknowledgements) come on top; frames that may wait make up for
+//!   them.
 
 use core::time::Duration;
 
 use crate::Instant;
 
-/// What may leave at once after nothing could for a while, as time at the rate: the lateness of an
-/// lcore's turns that is made up for.
+/// Amount that may be sent at once, as time at the rate: the delay of an lcore's turns that a QP
+/// makes up for.
 pub(super) const ALLOWANCE: Duration = Duration::from_millis(1);
 
-/// Bits times 10^6 that are still to run out.
+/// The content, at a rate of `kbps`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bucket {
     kbps: u64,
-    /// In bits times 10^6: what `kbps` is in a nanosecond.
+    /// In bits times 10^6, of which `kbps` drain in a nanosecond.
     level: u64,
     seen: Instant,
 }
@@ -26,13 +28,14 @@ impl Bucket {
         Bucket { kbps, level: 0, seen: Instant::ZERO }
     }
 
-    /// The same content, to run out at another rate. What is owed is time, so it stays the same.
+    /// The bucket at another rate. Its content is kept as time, which is the same at both rates.
     pub(super) fn at_rate(self, kbps: u64) -> Bucket {
         let level = u128::from(self.level) * u128::from(kbps) / u128::from(self.kbps);
         Bucket { kbps, level: level as u64, ..self }
     }
 
-    /// A frame leaves. `Err` says by how much too early; one that may not wait never is.
+    /// Adds a frame. The error is the time by which the frame is too early; a frame that may not
+    /// wait is never too early.
     pub(super) fn pour(
         &mut self,
         now: Instant,
@@ -43,7 +46,7 @@ impl Bucket {
         self.level = self.level.saturating_sub(passed.saturating_mul(self.kbps));
         self.seen = now;
         let most = ALLOWANCE.as_nanos() as u64 * self.kbps;
-        // Less than a nanosecond is nobody's to keep.
+        // An excess of less than a nanosecond cannot be kept, so it is ignored.
         let excess = self.level.saturating_sub(most) / self.kbps;
         self.level += bytes * 8_000_000;
         if may_wait && excess > 0 { Err(Duration::from_nanos(excess)) } else { Ok(()) }

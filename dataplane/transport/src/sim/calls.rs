@@ -1,6 +1,7 @@
-//! What an application does to the world's QPs: Modify QP, posts, destruction.
+//! Calls of an application to a world's QPs: Modify QP, posts, destruction.
 //!
-//! What holds: each call is an input, after which the QP is asked for packets.
+//! Invariants
+//! - Each call is an input, after which the QP is polled for packets.
 
 use uroce_wire::{PathMtu, Qpn};
 
@@ -10,7 +11,7 @@ use super::world::World;
 use crate::{Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SendWr, Sge};
 
 impl World {
-    /// See [`Qp::modify`].
+    /// Modifies a QP; see [`Qp::modify`].
     ///
     /// # Errors
     /// Those of [`Qp::modify`].
@@ -33,14 +34,14 @@ impl World {
         result
     }
 
-    /// Makes anew what is derived of a QP's path.
+    /// Updates the rail of a QP, which is derived from its path.
     pub(super) fn derive(&mut self, at: At) {
         let attr = self.qp(at).attr();
         let rail = self.node(at.node).rail_of(attr.port, attr.path.encap.src);
         self.slot_mut(at).rail = rail;
     }
 
-    /// See [`Qp::post_send`].
+    /// Posts a send work request; see [`Qp::post_send`].
     ///
     /// # Errors
     /// Those of [`Qp::post_send`].
@@ -50,7 +51,7 @@ impl World {
         result
     }
 
-    /// See [`Qp::post_inline`].
+    /// Posts a send work request with inline data; see [`Qp::post_inline`].
     ///
     /// # Errors
     /// Those of [`Qp::post_inline`].
@@ -60,12 +61,12 @@ impl World {
         result
     }
 
-    /// See [`Qp::set_port_mtu`].
+    /// Sets the port's MTU for a UD QP; see [`Qp::set_port_mtu`].
     pub fn set_port_mtu(&mut self, at: At, mtu: PathMtu) {
         self.with_qp(at, |qp, _, _| qp.set_port_mtu(mtu));
     }
 
-    /// See [`Qp::post_recv`].
+    /// Posts a receive work request; see [`Qp::post_recv`].
     ///
     /// # Errors
     /// Those of [`Qp::post_recv`].
@@ -75,18 +76,18 @@ impl World {
         result
     }
 
-    /// See [`Qp::fail`].
+    /// Moves a QP to ERR; see [`Qp::fail`].
     pub fn fail(&mut self, at: At) {
         self.with_qp(at, |qp, _, env| qp.fail(env));
         self.slot_mut(at).state_known = self.qp(at).state();
         self.settle(at);
     }
 
-    /// Destroys a QP. One in RESET takes its place, with another number.
+    /// Destroys a QP and creates one in RESET in its slot, with another number.
     pub fn destroy(&mut self, at: At) {
         let slot = self.slot_mut(at);
         let (qpn, pd) = (slot.qp.qpn().value(), slot.qp.pd());
-        // The slot's number stays in the low byte.
+        // The low byte of the number stays: it is the slot.
         slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
         slot.timer_at = None;
         slot.state_known = slot.qp.state();

@@ -1,7 +1,7 @@
 //! Captures of tests: the packets of every recorded world, in a file named after the test.
 //!
-//! A test that builds several worlds gets one file with as many pcapng sections; one in which nothing
-//! was sent is empty.
+//! A test that builds several worlds gets one file with one pcapng section for each; a world that
+//! sent nothing has an empty one.
 
 use std::env;
 use std::fs::File;
@@ -12,11 +12,11 @@ use std::thread;
 use super::record::Record;
 use super::world::World;
 
-/// The environment variable that names the folder for captures. Without it there are none.
+/// Environment variable that names the folder for captures. If it is not set, none are written.
 pub const CAPTURE_DIR: &str = "UROCE_CAPTURE_DIR";
 
 impl Drop for World {
-    /// A capture that cannot be written is told of and no more: the test's verdict stands.
+    /// Writes the capture. If that fails, prints an error and does not change the test's result.
     fn drop(&mut self) {
         let Some(record) = &self.record else { return };
         if let Some(folder) = env::var_os(CAPTURE_DIR)

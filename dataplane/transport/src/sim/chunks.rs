@@ -1,26 +1,27 @@
-//! Buffers that messages land in, cut from one region in turn, with canaries wherever nothing
-//! may be written.
+//! Buffers for received messages, taken from one region in turn, with canaries where nothing may be
+//! written.
 //!
-//! What holds: a byte that is in no live buffer's pieces is [`CANARY`]; buffers are given back in
-//! the order they were taken.
+//! Invariants
+//! - A byte outside the pieces of all live buffers is [`CANARY`].
+//! - Buffers are returned in the order in which they were taken.
 
 use fastrand::Rng;
 
 use super::memory::{Mr, Regions};
 use super::pieces::{MAX_GAP, MAX_PIECES, Pieces, is_same};
 
-/// The byte where nothing has been written.
+/// Value of a byte that nothing has written to.
 pub(super) const CANARY: u8 = 0xa5;
 
-/// Many of them, to compare with quickly.
+/// A block of canaries for fast comparison.
 const CANARIES: [u8; 4096] = [CANARY; 4096];
 
-/// Has nothing been written here?
+/// Whether nothing has been written to these bytes.
 fn is_untouched(bytes: &[u8]) -> bool {
     bytes.chunks(CANARIES.len()).all(|part| *part == CANARIES[..part.len()])
 }
 
-/// One buffer.
+/// One buffer, in pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) pieces: Pieces,
@@ -28,18 +29,19 @@ pub(super) struct Chunk {
     end: u32,
 }
 
-/// A region from which buffers are taken.
+/// A region from which buffers are taken in a circle.
 #[derive(Debug)]
 pub(super) struct Chunks {
     pub(super) mr: Mr,
-    /// Where the oldest live buffer begins, or ended if that was the last one before the top.
+    /// Start of the oldest live buffer, or the end of the last buffer returned.
     head: u32,
     tail: u32,
     live: u32,
 }
 
 impl Chunks {
-    /// Bytes a region needs so that one buffer of `len` bytes can always be taken from it empty.
+    /// Bytes that a region needs so that a buffer of `len` bytes can always be taken if it is
+    /// empty.
     pub(super) const fn room_for(len: u32) -> u32 {
         len + MAX_PIECES as u32 * MAX_GAP
     }
@@ -48,7 +50,7 @@ impl Chunks {
         Chunks { mr, head: 0, tail: 0, live: 0 }
     }
 
-    /// A buffer of `len` bytes in `count` pieces, if there is room.
+    /// Takes a buffer of `len` bytes in `count` pieces, if there is room.
     pub(super) fn take(&mut self, rng: &mut Rng, len: u32, count: usize) -> Option<Chunk> {
         let span = Chunks::room_for(len);
         if self.live == 0 {
@@ -68,7 +70,7 @@ impl Chunks {
         Some(Chunk { pieces, start, end })
     }
 
-    /// Does the buffer hold `len` bytes of `expected`?
+    /// Checks that the buffer begins with the `len` bytes of `expected`.
     pub(super) fn check<'a>(
         &self,
         chunk: &Chunk,
@@ -83,8 +85,8 @@ impl Chunks {
         }
     }
 
-    /// Gives back the oldest buffer, of which `len` bytes were written, and looks a little
-    /// beyond them; the whole region is looked at when the run ends.
+    /// Returns the oldest buffer, of which `len` bytes were written. Checks that the bytes shortly
+    /// after them are canaries; the whole region is checked when the run ends.
     pub(super) fn release(
         &mut self,
         chunk: &Chunk,
@@ -109,7 +111,7 @@ impl Chunks {
         }
     }
 
-    /// Is nothing written outside of buffers given back with their content checked?
+    /// Whether the whole region is canaries: nothing was written outside of checked buffers.
     pub(super) fn is_untouched(&self, memory: &Regions) -> bool {
         is_untouched(memory.bytes(self.mr))
     }

@@ -1,14 +1,16 @@
-//! The virtual clock: a queue of events, and the time of the one that was taken last.
+//! The virtual clock: a queue of events, and the time of the event taken last.
 //!
-//! What holds: time never goes back; events of one instant come in the order they were entered,
-//! so a run is the same each time.
+//! Invariants
+//! - Time never goes back.
+//! - Events of one instant happen in the order in which they were entered, so a run is
+//!   reproducible.
 
 use core::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use crate::Instant;
 
-/// Events to come, and now.
+/// The current time and the events to come.
 #[derive(Debug)]
 pub(super) struct Agenda<E> {
     now: Instant,
@@ -32,26 +34,26 @@ impl<E> Agenda<E> {
         self.now
     }
 
-    /// Enters an event; one in the past happens now.
+    /// Enters an event at `when`; an event in the past happens now.
     pub(super) fn enter(&mut self, when: Instant, event: E) {
         let when = when.max(self.now);
         self.queue.push(Reverse(Entry { when, turn: self.entered, event }));
         self.entered += 1;
     }
 
-    /// When the next event is due.
+    /// Time at which the next event is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.queue.peek().map(|Reverse(entry)| entry.when)
     }
 
-    /// Jumps to the next event and takes it.
+    /// Advances the time to the next event and takes it.
     pub(super) fn take(&mut self) -> Option<E> {
         let Reverse(entry) = self.queue.pop()?;
         self.now = self.now.max(entry.when);
         Some(entry.event)
     }
 
-    /// Lets time pass to `when`. Events that were due before happen then, in their order.
+    /// Advances the time to `when`. Events due before then happen late, in their order.
     pub(super) fn jump_to(&mut self, when: Instant) {
         self.now = self.now.max(when);
     }

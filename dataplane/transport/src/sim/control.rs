@@ -1,9 +1,10 @@
-//! Control operations while work goes on: paths are cut and mended, QPs migrate, are re-armed,
-//! drained, resumed and modified.
+//! Control operations during traffic: paths are cut and mended, QPs migrate, are re-armed, drained,
+//! resumed and modified.
 //!
-//! What holds: of what is asked for, exactly what the oracle's own table allows is granted. Both
-//! ends of a connection are re-armed at one time, once both use the same path, as two applications
-//! that talk to each other (LAP and APR) do it.
+//! Invariants
+//! - A request is granted exactly if the oracle's own table allows it.
+//! - Both ends of a connection are re-armed at the same time, once both use the same path, as two
+//!   applications do that exchange LAP and APR.
 
 use core::time::Duration;
 
@@ -16,11 +17,11 @@ use crate::{
     AltPath, ModifyError, PathAttr, PathMigState, QpChange, QpState, StaticRate, rnr_timeout,
 };
 
-/// The longest RNR wait that is asked for: what it costs is time alone.
+/// Longest RNR timer code that is set; longer ones only make a run longer.
 const RNR_TIMER_MAX: u8 = 16;
 
 impl Traffic {
-    /// The alarm of a connection for control operations.
+    /// Runs one control operation of a connection, and sets the alarm for the next.
     pub(super) fn control(
         &mut self,
         connection: usize,
@@ -31,7 +32,7 @@ impl Traffic {
         if is_posting {
             self.operate(connection)?;
         } else {
-            // What was begun is ended, so that all work can be done.
+            // Ends operations in progress, so that all work can finish.
             self.mend(connection);
             for side in [0, 1] {
                 self.resume(2 * connection + side)?;
@@ -89,7 +90,7 @@ impl Traffic {
         }
     }
 
-    /// The owner of an end has it migrate, or tries to.
+    /// Requests a migration of one end. It must succeed if the end is ARMED and in RTS.
     fn migrate(&mut self, end: usize) -> Result<(), String> {
         let at = self.at(end);
         let may = self.world.stand(at) == Stand::Armed && self.state(end) == QpState::Rts;
@@ -98,13 +99,13 @@ impl Traffic {
         if may { self.grant(end, &change) } else { self.refuse(end, &change) }
     }
 
-    /// Nobody but both ends together makes a QP armed.
+    /// Requests ARMED, which must be refused: only both ends together can enter it.
     fn want_armed(&mut self, end: usize) -> Result<(), String> {
         let wanted = Some(PathMigState::Armed);
         self.refuse(end, &QpChange { path_mig_state: wanted, ..QpChange::default() })
     }
 
-    /// Both ends prepare for the other path, if they use the same one and nothing is prepared.
+    /// Re-arms both ends for the other path, if both use the same path and are MIGRATED.
     fn rearm(&mut self, connection: usize) -> Result<(), String> {
         let ends = [2 * connection, 2 * connection + 1];
         let is_ready = |end: usize| {
@@ -135,7 +136,7 @@ impl Traffic {
         AltPath { path: PathAttr { encap, rate }, port, pkey, timeout }
     }
 
-    /// Cuts the path that an end uses, or the other one, this way or both ways.
+    /// Cuts the path that an end uses, or the other one, in one direction or both.
     fn cut(&mut self, end: usize) {
         let (me, peer) = (self.at(end), self.at(end ^ 1));
         let used = self.world.rail_in_use(me);
@@ -147,7 +148,7 @@ impl Traffic {
         self.world.note(|| format!("rail {rail} is cut"));
     }
 
-    /// All paths between the nodes of a connection carry again.
+    /// Mends all paths between the nodes of a connection.
     fn mend(&mut self, connection: usize) {
         let [a, b] = [0, 1].map(|side| self.at(2 * connection + side).node);
         for rail in [0, 1] {
@@ -165,7 +166,7 @@ impl Traffic {
         self.grant(end, &change)
     }
 
-    /// A QP that is being drained goes on, modified before if it is drained.
+    /// Resumes a QP in SQD; a modification before that is allowed only if it has drained.
     fn resume(&mut self, end: usize) -> Result<(), String> {
         if self.state(end) != QpState::Sqd {
             return Ok(());
@@ -195,7 +196,7 @@ impl Traffic {
         if self.state(end) != QpState::Rts {
             return Ok(());
         }
-        // 2 Gb/s and more: a long answer still comes within the ACK timeout.
+        // At 2 Gb/s and more, a long answer still arrives within the ACK timeout.
         let kbps = if self.rng.bool() { 0 } else { self.rng.u32(2_000_000..50_000_000) };
         self.grant(end, &QpChange { rate_limit: Some(kbps), ..QpChange::default() })
     }
@@ -211,7 +212,7 @@ impl Traffic {
         self.world.qp(self.at(end)).state()
     }
 
-    /// Ends that live agree on their path, or are about to; the oracle knows each one's state.
+    /// Checks that two live ends use the same path, or that one is about to follow the other.
     pub(super) fn judge_paths(&self, connection: usize) -> Result<(), String> {
         let ends = [2 * connection, 2 * connection + 1];
         if ends.iter().any(|end| self.ends[*end].is_dead) {
@@ -219,7 +220,7 @@ impl Traffic {
         }
         let stands = ends.map(|end| self.world.stand(self.at(end)));
         let rails = ends.map(|end| self.world.rail_in_use(self.at(end)));
-        // One that has migrated waits for the other to hear of it, or to miss it.
+        // After one end has migrated, the other follows when it receives a packet, or times out.
         let is_legal = match stands {
             [Stand::Migrated, Stand::Armed] | [Stand::Armed, Stand::Migrated] => true,
             [Stand::Migrated, Stand::Rearm] | [Stand::Rearm, Stand::Migrated] => true,

@@ -1,4 +1,4 @@
-//! What random work draws by lot: lengths, immediate data, where bytes come from and go to.
+//! Random choices of the workload: lengths, immediate data, sources and targets of bytes.
 
 use uroce_wire::ImmDt;
 
@@ -7,7 +7,7 @@ use super::pieces::{MAX_PIECES, Pieces};
 use super::workload::{SOURCE_LEN, Traffic, Work};
 
 impl Traffic {
-    /// A length up to `max`, often small, around multiples of the path MTU, or zero.
+    /// A length up to `max`: often small, around multiples of the path MTU, or zero.
     pub(super) fn length(&mut self, index: usize, max: u32) -> u32 {
         let mtu = self.world.qp(self.ends[index].at).attr().path_mtu.bytes();
         let rng = &mut self.rng;
@@ -25,7 +25,7 @@ impl Traffic {
         self.rng.bool().then(|| ImmDt(self.rng.u32(..)))
     }
 
-    /// Chooses where `len` bytes come from.
+    /// Chooses the pieces of the source region that `len` bytes are sent from.
     pub(super) fn gather(&mut self, index: usize, len: u32) -> Pieces {
         let me = &self.ends[index];
         let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));
@@ -34,7 +34,7 @@ impl Traffic {
         pieces
     }
 
-    /// Chooses where `len` bytes of an answer go to.
+    /// Takes a buffer for `len` bytes of a READ or ATOMIC result, if there is room.
     pub(super) fn land(&mut self, index: usize, len: u32) -> Option<Chunk> {
         let me = &mut self.ends[index];
         let count = self.rng.usize(1..=(me.end.caps.max_send_sge as usize).min(MAX_PIECES));

@@ -1,31 +1,31 @@
-//! What may happen to a frame on its way at random, and how often it did.
+//! Random faults of frames on their way, and counts of them.
 
 use core::time::Duration;
 
 use fastrand::Rng;
 
-/// Chances of the random faults of one direction, each 0 to 1.
+/// Probabilities of the random faults of one direction, each 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rates {
-    /// The frame vanishes.
+    /// The frame is lost.
     pub loss: f64,
-    /// A bad time begins, in which every other frame vanishes and which ends with every eighth
-    /// (the Gilbert–Elliott model).
+    /// A bad period begins: each frame in it is lost with probability 1/2, and it ends before each
+    /// frame with probability 1/8 (the Gilbert–Elliott model).
     pub burst: f64,
-    /// It comes twice, the second time at once or up to [`Rates::MAX_LATE`] later.
+    /// The frame arrives twice, the second time at once or up to [`Rates::MAX_LATE`] later.
     pub duplicate: f64,
-    /// Frames sent up to a few microseconds later overtake it.
+    /// The frame is overtaken by frames sent up to a few microseconds later.
     pub reorder: f64,
-    /// One to three bits, or a burst of up to 32, are flipped.
+    /// Bits are flipped: one to three, or a burst within 32 bits.
     pub corrupt: f64,
-    /// It ends too early.
+    /// The end of the frame is cut off.
     pub truncate: f64,
-    /// It comes up to [`Rates::MAX_DELAY`] later.
+    /// The frame arrives up to [`Rates::MAX_DELAY`] later.
     pub delay: f64,
 }
 
 impl Rates {
-    /// A perfect link.
+    /// A link without faults.
     pub const NONE: Rates = Rates {
         loss: 0.0,
         burst: 0.0,
@@ -36,13 +36,13 @@ impl Rates {
         delay: 0.0,
     };
 
-    /// The most that a second copy lags behind.
+    /// Longest lag of a second copy.
     pub const MAX_LATE: Duration = Duration::from_millis(20);
 
-    /// The most that a delayed frame lags behind.
+    /// Longest lag of a delayed frame.
     pub const MAX_DELAY: Duration = Duration::from_millis(1);
 
-    /// Each fault off, or between 0.01 % and 10 % with small chances as likely as large ones.
+    /// Random rates: each fault is off, or between 0.01 % and 10 % on a logarithmic scale.
     pub fn swarm(rng: &mut Rng) -> Rates {
         let mut chance = || match rng.bool() {
             true => 1e-4 * 1000_f64.powf(rng.f64()),
@@ -59,13 +59,13 @@ impl Rates {
         }
     }
 
-    /// Is there any chance of a fault?
+    /// Whether any fault is possible.
     pub fn is_any(&self) -> bool {
         *self != Rates::NONE
     }
 }
 
-/// Faults that happened.
+/// Counts of faults that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     /// Frames lost.
@@ -78,14 +78,14 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Frames truncated.
     pub truncated: u64,
-    /// Times that a sink was full on purpose.
+    /// Times that a sink pretended to be full.
     pub refused: u64,
-    /// Troubles that lasted for a while, of links and nodes.
+    /// Disturbances of links and nodes that lasted for a while.
     pub troubles: u64,
 }
 
 impl FaultCounts {
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &FaultCounts) {
         self.lost += other.lost;
         self.duplicated += other.duplicated;
@@ -96,7 +96,7 @@ impl FaultCounts {
         self.troubles += other.troubles;
     }
 
-    /// All of them together.
+    /// Sum of all counts.
     pub fn total(&self) -> u64 {
         self.lost
             + self.duplicated
@@ -108,9 +108,9 @@ impl FaultCounts {
     }
 }
 
-/// Flips one to three bits, or some bits of a 32-bit window, the outermost of them included.
+/// Flips one to three bits, or both ends and random inner bits of a window of up to 32 bits.
 ///
-/// The invariant CRC finds all of these, wherever it covers them.
+/// The invariant CRC detects all of these where it covers them.
 pub(super) fn corrupt(frame: &mut [u8], rng: &mut Rng) {
     let bits = frame.len() * 8;
     if rng.bool() {
@@ -135,7 +135,7 @@ pub(super) fn corrupt(frame: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// Cuts off the end, at least the last byte.
+/// Cuts off the end of the frame, at least the last byte.
 pub(super) fn truncate(frame: &mut Vec<u8>, rng: &mut Rng) {
     frame.truncate(rng.usize(..frame.len()));
 }

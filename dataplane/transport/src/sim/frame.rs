@@ -1,4 +1,4 @@
-//! Frames, whole: built as the engine's transmit side does it, opened as its receive side does.
+//! Whole frames: built as the engine's transmit side builds them, parsed as its receive side does.
 
 use uroce_wire::{
     Bth, Datagram, ExtHeaders, Frame, HeaderTemplate, ICRC_LEN, Packet, emit_headers, headers_len,
@@ -7,13 +7,13 @@ use uroce_wire::{
 
 use crate::DropReason;
 
-/// Writes a frame over `out`: `template`, headers, the payload that `fill` writes, pad, ICRC.
+/// Writes a frame to `out`: `template`, headers, the payload that `fill` writes, pad, ICRC.
 ///
 /// # Errors
-/// What `fill` says; `out` is then without meaning.
+/// The error of `fill`; the content of `out` is then undefined.
 ///
 /// # Panics
-/// If the opcode is reserved, since then it has no headers.
+/// If the opcode is reserved, because then it has no headers.
 pub fn build<E>(
     out: &mut Vec<u8>,
     template: &HeaderTemplate,
@@ -36,10 +36,10 @@ pub fn build<E>(
     Ok(())
 }
 
-/// Opens a received frame: lengths and ICRC first, then the packet.
+/// Parses a received frame: lengths and ICRC first, then the packet.
 ///
 /// # Errors
-/// Why the frame is dropped before a QP is looked for.
+/// The reason for which the frame is dropped before a QP is looked up.
 pub fn open(frame: &[u8]) -> Result<(Datagram<'_>, Packet<'_>), DropReason> {
     match Frame::parse(frame)? {
         Frame::Roce(datagram) => Ok((datagram, datagram.packet()?)),

@@ -1,7 +1,7 @@
-//! The links: what happens to a frame between one node and another.
+//! The links: what happens to a frame between two nodes.
 //!
-//! A frame is decided on when it is sent: first by the rules, then by chance. Its bytes are
-//! recorded as they were sent, and damaged after that.
+//! The fate of a frame is decided when it is sent, first by the rules, then by chance. The frame is
+//! recorded as it was sent, and damaged afterwards.
 
 use core::time::Duration;
 
@@ -18,58 +18,58 @@ use super::tap::Flight;
 use super::world::{Event, World};
 use crate::Instant;
 
-/// The most by which a frame is overtaken.
+/// Longest lag of a frame that is overtaken, in nanoseconds.
 const REORDER_MAX_NS: u64 = 5_000;
 
-/// The chance that a frame is lost in a bad time.
+/// Probability that a frame is lost in a bad period.
 const BAD_TIME_LOSS: f64 = 0.5;
 
-/// The chance that a bad time ends before a frame.
+/// Probability that a bad period ends before a frame.
 const BAD_TIME_ENDS: f64 = 0.125;
 
-/// Faults remembered of each connection.
+/// Number of faults remembered for each connection.
 const FAULTS_KEPT: usize = 256;
 
-/// One direction between two nodes.
+/// One direction between two nodes on one rail.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
-    /// What goes wrong by chance.
+    /// Probabilities of random faults.
     pub(super) rates: Rates,
-    /// A bad time has come.
+    /// A bad period is in progress.
     is_bad: bool,
-    /// Everything is lost until it is mended.
+    /// All frames are lost until the link is mended.
     pub(super) is_cut: bool,
-    /// Everything is lost until then.
+    /// All frames are lost until this time.
     pub(super) cut_until: Instant,
-    /// Nothing arrives until then.
+    /// No frame arrives before this time.
     pub(super) clogged_until: Instant,
     pub(super) tally: RailTally,
 }
 
 impl Link {
-    /// From now on nothing goes wrong.
+    /// Removes all faults from now on.
     pub(super) fn heal(&mut self) {
         *self = Link { tally: self.tally, ..Link::default() };
     }
 }
 
-/// What a link does to one frame.
+/// Effects of a link on one frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     is_lost: bool,
-    /// Bits are flipped by chance.
+    /// Bits are flipped at random.
     is_corrupted: bool,
-    /// Its end is cut off by chance.
+    /// The end is cut off at random.
     is_truncated: bool,
-    /// Only so many bytes come, on purpose.
+    /// A rule cuts the frame to this length.
     keep: Option<usize>,
-    /// These bits of a byte are flipped on purpose.
+    /// A rule flips these bits of the byte at this offset.
     flip: Option<(usize, u8)>,
-    /// It comes so much later.
+    /// Extra delay.
     lag: Duration,
-    /// It waits until the link goes again.
+    /// The frame waits until the link is no longer clogged.
     is_held: bool,
-    /// A copy comes so much later.
+    /// A copy arrives with this extra delay.
     copy_lag: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ impl Way {
         way
     }
 
-    /// Adds what chance brings.
+    /// Adds random faults.
     fn by_chance(&mut self, link: &mut Link, rng: &mut Rng) {
         let rates = &link.rates;
         let mut happens = |rate: f64| rate > 0.0 && rng.f64() < rate;
@@ -129,7 +129,7 @@ fn up_to(rng: &mut Rng, max: Duration) -> Duration {
 }
 
 impl World {
-    /// A frame leaves its node.
+    /// Sends a frame from its node.
     pub(super) fn launch(&mut self, departure: Departure) {
         let from = departure.from;
         let seen = self.tap_sent(from, &departure.frame);
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// The nodes that a frame to this address comes to: one, or of a group all but the sender.
+    /// The nodes that a frame to this address reaches: one, or for a group all but the sender.
     fn reached_by(&self, gid: Gid, from: At) -> Vec<u16> {
         let is_reached = |number: &u16| match gid.to_ip().is_multicast() {
             true => *number != from.node,
@@ -158,7 +158,7 @@ impl World {
         let Departure { from, rail, bth, mut frame, .. } = departure;
         let connection = self.slot(from).connection;
         self.packets += 1;
-        // Every rule counts every frame that fits it; the first whose turn it is acts.
+        // Every rule counts every frame that it matches; the first rule that is due acts.
         let mut action = None;
         for rule in &mut self.rules {
             action = action.or(rule.apply(usize::from(from.node), rail, &bth));
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// When a frame of `len` bytes arrives that the node's port sends behind all it was given.
+    /// Arrival time of a frame of `len` bytes, which the port sends after all earlier frames.
     fn serialize(&mut self, from: At, rail: usize, len: usize) -> Instant {
         let port = self.node(from.node).rails[rail].port;
         let free_at = &mut self.port_free_at[usize::from(from.node)][usize::from(port) - 1];
@@ -244,7 +244,7 @@ impl World {
         self.blame(connection);
     }
 
-    /// Notes that a fault has hit a connection.
+    /// Records that a fault has hit a connection.
     pub(super) fn blame(&mut self, connection: usize) {
         let now = self.agenda.now();
         if let Some(log) = self.fault_log.get_mut(connection) {
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// A frame arrives at a node some time later.
+    /// Schedules the arrival of a frame at a node.
     pub(super) fn fly(&mut self, to: u16, flight: Flight, arrival: Instant) {
         let place = match self.free_places.pop() {
             Some(place) => {

@@ -1,7 +1,9 @@
-//! A node's registered memory: vectors with a key, a protection domain, rights and an address.
+//! A node's registered memory: vectors with a key, a protection domain, access rights and an
+//! address.
 //!
-//! What holds: every access is checked against the region in full before a byte is touched. The
-//! simulator's check is written apart from the engine's; the two must agree.
+//! Invariants
+//! - Every access is checked completely before a byte is touched.
+//! - The checks are written independently of the engine's; both must agree.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -11,7 +13,7 @@ use uroce_wire::{Lkey, Rkey, Va};
 use super::windows::{WINDOW_MARK, Window};
 use crate::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region, Sge};
 
-/// A handle to a region: enough to name it in a work request.
+/// Handle of a region: everything needed to name it in a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mr {
     index: usize,
@@ -21,32 +23,32 @@ pub struct Mr {
 }
 
 impl Mr {
-    /// The local key.
+    /// The L_Key of the region.
     pub fn lkey(&self) -> Lkey {
         Lkey(self.key)
     }
 
-    /// The remote key; it is the same number.
+    /// The R_Key of the region; the same number as the L_Key.
     pub fn rkey(&self) -> Rkey {
         Rkey(self.key)
     }
 
-    /// The address of the byte at `offset`; it may lie outside.
+    /// Address of the byte at `offset`, which may lie outside of the region.
     pub fn va(&self, offset: u64) -> Va {
         Va(self.base.wrapping_add(offset))
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// No bytes at all.
+    /// Whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A scatter/gather element over `len` bytes from `offset`.
+    /// A scatter/gather element of `len` bytes from `offset` on.
     pub fn sge(&self, offset: u32, len: u32) -> Sge {
         Sge { va: self.va(u64::from(offset)), len, lkey: self.lkey() }
     }
@@ -60,15 +62,15 @@ struct Entry {
     base: u64,
     bytes: Vec<u8>,
     is_live: bool,
-    /// Bytes from here on are gone, though they are registered.
+    /// Offset of the first byte that has gone away, though it is registered.
     there: usize,
-    /// An access has found that; the key opens nothing any more.
+    /// An access has found that bytes are gone; the key grants nothing any more.
     is_closed: Cell<bool>,
 }
 
 impl Entry {
-    /// An access to a range, all of which is there; else how many of its bytes are before the first that
-    /// is gone.
+    /// Checks that all bytes of a range exist. The error is the number of bytes before the first
+    /// that has gone away.
     fn before_gone(&self, range: &Range<usize>) -> Result<(), usize> {
         if range.end <= self.there {
             return Ok(());
@@ -85,11 +87,11 @@ pub struct Regions {
     pub(super) windows: Vec<Window>,
 }
 
-/// A key is a region's index in the low bits and a tag above, so that a wrong key is found.
+/// Low bits of a key that hold the region's index; the bits above are a tag, to detect wrong keys.
 const INDEX_BITS: u32 = 12;
 
 impl Regions {
-    /// Registers `bytes` at address `base`. `tag` is what makes the key hard to guess.
+    /// Registers `bytes` at address `base`. `tag` goes into the key, so that other keys are wrong.
     ///
     /// # Panics
     /// If the region would wrap past 2^64, or more than 4096 regions are registered.
@@ -112,22 +114,22 @@ impl Regions {
         Mr { index, key, base, len }
     }
 
-    /// After this the key opens nothing.
+    /// Deregisters a region; its key grants nothing afterwards.
     pub fn deregister(&mut self, mr: Mr) {
         self.entries[mr.index].is_live = false;
     }
 
-    /// After this the key opens what it did before it was deregistered.
+    /// Registers a deregistered region again, with the same key.
     pub(super) fn register_again(&mut self, mr: Mr) {
         self.entries[mr.index].is_live = true;
     }
 
-    /// The program takes the memory from `there` on away, and leaves it registered.
+    /// Takes the memory from offset `there` on away, as a program can, and leaves it registered.
     pub fn take_away(&mut self, mr: Mr, there: usize) {
         self.entries[mr.index].there = there;
     }
 
-    /// The region's bytes, as the application sees them.
+    /// The region's bytes, as the application reads them.
     pub fn bytes(&self, mr: Mr) -> &[u8] {
         &self.entries[mr.index].bytes
     }
@@ -137,7 +139,7 @@ impl Regions {
         &mut self.entries[mr.index].bytes
     }
 
-    /// Would `access` be granted? See [`crate::Memory::check`].
+    /// Checks whether `access` to `region` is granted; see [`crate::Memory::check`].
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
@@ -145,7 +147,7 @@ impl Regions {
         self.find(by, region, access).map(|_| ())
     }
 
-    /// The granted bytes, to be read.
+    /// The bytes of `region`, if reading is granted.
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
@@ -162,7 +164,7 @@ impl Regions {
     /// The first [`MemoryFault`] found.
     ///
     /// # Panics
-    /// If the core asks for another length than it announces.
+    /// If the core passes a number of bytes that differs from `region.len`.
     pub fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
         let (index, range) = self.find(by, region, Access::Write)?;
@@ -181,7 +183,7 @@ impl Regions {
     /// The first [`MemoryFault`] found.
     ///
     /// # Panics
-    /// If the core asks for a word that is not aligned.
+    /// If the core passes an address that is not aligned.
     pub fn atomic(
         &mut self,
         by: Accessor,
@@ -226,7 +228,7 @@ impl Regions {
         self.find_region(key, by.pd, right, region.va, u64::from(region.len))
     }
 
-    /// Place and range of `len` bytes at `va` in the region of a key that grants `right`.
+    /// Index and range of `len` bytes at `va` in the region of a key that grants `right`.
     pub(super) fn find_region(
         &self,
         key: u32,
@@ -250,7 +252,7 @@ impl Regions {
         if entry.is_closed.get() {
             return Err(MemoryFault::OutOfRange);
         }
-        // In 128 bits nothing wraps.
+        // 128 bits, so that nothing wraps.
         let start = u128::from(va.0);
         let end = start + u128::from(len);
         let end = if seeded!(RangeOverflow) { u128::from(end as u64) } else { end };

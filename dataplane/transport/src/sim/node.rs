@@ -1,4 +1,4 @@
-//! A node: its QPs, its memory, and what all QPs of a world share.
+//! A node: its QPs, its memory, and the state that all QPs of a world share.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::{
     Ah, AsyncEvent, Counter, Cqe, DropReason, Instant, Qp, QpInit, QpState, RecvWr, Sge, Side,
 };
 
-/// Where a QP is.
+/// Identifies a QP of a world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct At {
     /// Number of the node.
@@ -21,57 +21,57 @@ pub struct At {
     pub qp: u16,
 }
 
-/// A completion, and where and when it came.
+/// A completion, with its QP and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
-    /// The QP.
+    /// QP that completed a request.
     pub at: At,
-    /// The time.
+    /// Time of the completion.
     pub when: Instant,
-    /// The queue.
+    /// Queue that the request was posted to.
     pub side: Side,
-    /// The entry.
+    /// The completion queue entry.
     pub cqe: Cqe,
 }
 
-/// An event, and where and when it came.
+/// An asynchronous event, with its QP and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Happened {
-    /// The QP.
+    /// QP that the event belongs to.
     pub at: At,
-    /// The time.
+    /// Time of the event.
     pub when: Instant,
-    /// What happened.
+    /// The event.
     pub event: AsyncEvent,
 }
 
-/// Charges against a retry counter that are remembered for the oracle.
+/// Number of charges of a retry counter that are remembered for the oracle.
 pub(super) const CHARGES_KEPT: usize = 8;
 
-/// A QP and what its node keeps for it.
+/// A QP and the state that its node keeps for it.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) qp: Qp,
     pub(super) init: QpInit,
-    /// What is derived of its path: headers, and the rail they go by.
+    /// Rail that the QP's path uses, derived from its attributes.
     pub(super) rail: usize,
-    /// Its state when it was looked at last.
+    /// State of the QP when it was last inspected.
     pub(super) state_known: QpState,
-    /// The peer, and number of the connection.
+    /// The peer's QP.
     pub(super) peer: At,
     pub(super) connection: usize,
-    /// When the timer event that counts is due.
+    /// Time of the QP's valid timer event; other timer events are outdated.
     pub(super) timer_at: Option<Instant>,
-    /// A later look at the QP is on the agenda.
+    /// A later poll of the QP is on the agenda.
     pub(super) is_kicked: bool,
-    /// The newest times that something was charged to the transport retry counter.
+    /// Times of the latest charges of the transport retry counter.
     pub(super) charges: VecDeque<Instant>,
-    /// A request was refused for another reason than its PSN, and nobody has looked yet.
+    /// A request was refused for a reason other than its PSN, since this was last inspected.
     pub(super) has_refused: bool,
-    /// What it has said since the last input.
+    /// Events and counts that the QP has reported since the last input.
     pub(super) said: Said,
     pub(super) oversight: Oversight,
-    /// Migrations in all its lives.
+    /// Number of migrations, over all times that the QP was in use.
     pub(super) migrations: u64,
 }
 
@@ -95,7 +95,7 @@ impl Slot {
     }
 }
 
-/// An address handle: where its packets go, and what stands in front of them.
+/// An address handle: destination, rail, and headers of its packets.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) to: Gid,
@@ -103,23 +103,23 @@ pub(super) struct Handle {
     pub(super) template: HeaderTemplate,
 }
 
-/// One machine.
+/// One machine of the simulated network.
 #[derive(Debug)]
 pub struct Node {
-    /// Its addresses, one for each way to another node.
+    /// Addresses of the node, one for each rail.
     pub(super) rails: Vec<Rail>,
-    /// Its registered memory.
+    /// Registered memory of the node.
     pub memory: Regions,
     /// Receives of the shared receive queue, oldest first; QPs created with an SRQ share it.
     pub srq: VecDeque<(RecvWr, Vec<Sge>)>,
     /// Multicast groups and the QPs attached to them.
     pub groups: Vec<(Gid, At)>,
     pub(super) handles: Vec<Handle>,
-    /// The lcore does nothing until then.
+    /// The lcore does nothing until this time.
     pub(super) stalled_until: Instant,
-    /// Frames that wait for the stalled lcore.
+    /// Number of frames that wait for the stalled lcore.
     pub(super) backlog: u32,
-    /// There is no packet buffer until then: nothing is sent, what arrives is lost.
+    /// There is no packet buffer until this time: nothing is sent, arriving frames are lost.
     pub(super) starved_until: Instant,
     pub(super) slots: Vec<Slot>,
     pub(super) counters: [u64; Counter::ALL.len()],
@@ -143,70 +143,70 @@ impl Node {
         }
     }
 
-    /// One of the node's addresses, counted from 0.
+    /// The node's address on rail `rail`, counted from 0.
     ///
     /// # Panics
-    /// If it has fewer.
+    /// If the node has fewer rails.
     pub fn rail(&self, rail: usize) -> Rail {
         self.rails[rail]
     }
 
-    /// The rail that has this port and this address, if one has.
+    /// The rail with this port and address, if there is one.
     pub fn rail_at(&self, port: u8, gid: Gid) -> Option<usize> {
         self.rails.iter().position(|rail| (rail.port, rail.gid) == (port, gid))
     }
 
-    /// The rail that a port and a source address stand for; a port alone has its first one.
+    /// The rail of a port and a source address; otherwise the first rail of the port, or rail 0.
     pub(super) fn rail_of(&self, port: u8, gid: Gid) -> usize {
         let of_port = || self.rails.iter().position(|rail| rail.port == port);
         self.rail_at(port, gid).or_else(of_port).unwrap_or(0)
     }
 
-    /// Makes an address handle.
+    /// Creates an address handle for `path`.
     pub fn create_ah(&mut self, path: Encap) -> Ah {
         let rail = self.rails.iter().position(|rail| rail.gid == path.src).unwrap_or(0);
         self.handles.push(Handle { to: path.dst, rail, template: path.template() });
         Ah(self.handles.len() as u32 - 1)
     }
 
-    /// How often `counter` was counted by the node's QPs.
+    /// Value of `counter`, summed over the node's QPs.
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
     }
 
-    /// How many received frames were dropped for `reason`.
+    /// Number of received frames dropped for `reason`.
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// The QP with this number. QPNs carry the slot in their low byte.
+    /// Index of the QP with number `qpn`. The low byte of a QPN is the index.
     pub(super) fn find(&self, qpn: Qpn) -> Option<usize> {
         let index = (qpn.value() & 0xff) as usize;
         self.slots.get(index).is_some_and(|slot| slot.qp.qpn() == qpn).then_some(index)
     }
 }
 
-/// A frame on its way out of a node.
+/// A frame that leaves a node.
 #[derive(Clone, Debug)]
 pub(super) struct Departure {
     pub(super) from: At,
     pub(super) rail: usize,
-    /// Where it goes, if it does not go to the sender's peer.
+    /// Destination address of a datagram; `None` means the sender's peer.
     pub(super) to: Option<Gid>,
     pub(super) bth: Bth,
     pub(super) frame: Vec<u8>,
 }
 
-/// What all QPs of the world share while they work.
+/// State that all QPs of a world share while they work.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) departures: Vec<Departure>,
     pub(super) completions: Vec<Completed>,
     pub(super) events: Vec<Happened>,
-    /// Frames no longer in use.
+    /// Buffers of frames for reuse.
     pub(super) pool: Vec<Vec<u8>>,
     pub(super) rng: Rng,
-    /// Chance that the sink is full.
+    /// Probability that the sink is full.
     pub(super) full_rate: f64,
     pub(super) refused: u64,
 }

@@ -1,12 +1,13 @@
-//! The oracle: what each completion must be, and what must stand in memory at the end.
+//! The oracle: checks each completion, and the memory at the end.
 //!
-//! What it demands
+//! Rules
 //! - Every work request completes once, in order; unsignalled ones are done when a later one is.
 //! - A message is received once, in order, with its bytes, length, immediate data and solicited
-//!   mark; a completed WRITE, READ or ATOMIC has done exactly what it says.
-//! - In the end every byte that no message was to touch is as it was before.
+//!   mark; a completed WRITE, READ or ATOMIC has had exactly its effect.
+//! - In the end every byte that no message was sent to is unchanged.
 //! - Additions to a shared word form one unbroken chain of former values.
-//! - A transport-retry error is explained (see [`Traffic::explain`]), and no other comes.
+//! - A transport retry error is explained by faults (see [`Traffic::explain`]); other errors have a
+//!   cause.
 //! - Without any fault nothing is sent twice, except after an RNR NAK.
 
 mod last;
@@ -21,7 +22,7 @@ use super::workload::{Content, PostedSend, Traffic, Work};
 use crate::{Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
 
 impl Traffic {
-    /// Judges one completion.
+    /// Checks one completion.
     pub(super) fn judge(&mut self, completed: &Completed) -> Result<(), String> {
         self.world.note(|| format!("{:?} {:?}", completed.at, completed.cqe));
         let index = self.by_slot[usize::from(completed.at.node)][usize::from(completed.at.qp)];
@@ -66,7 +67,7 @@ impl Traffic {
         }
     }
 
-    /// A send is done: has it done what it should?
+    /// Checks the effect of a send work request that has succeeded.
     fn succeed(&mut self, index: usize, posted: &PostedSend) -> Result<(), String> {
         self.messages += 1;
         if self.ends[index].has_failed {
@@ -107,7 +108,7 @@ impl Traffic {
         }
     }
 
-    /// The peer's range holds what was written last, unless more is on its way to it.
+    /// Checks that the peer's range holds the WRITE's bytes, unless a later WRITE changes them.
     fn check_target(
         &mut self,
         owner: usize,
@@ -122,7 +123,7 @@ impl Traffic {
             }
             _ => false,
         });
-        // After a failure it is open which of the later WRITEs were done.
+        // After a failure any of the later WRITEs may have been executed.
         if is_written_again || self.ends[writer].has_failed {
             return Ok(());
         }
@@ -158,10 +159,10 @@ impl Traffic {
         let is_read = matches!(posted.work, Work::Read { .. });
         let is_peer_down = self.world.qp(self.ends[peer].at).state() != QpState::Rts;
         match status {
-            // Its QP went to ERR for a reason that is none of its sends'.
+            // The QP went to ERR for a reason other than one of its sends.
             WcStatus::WrFlushErr if excuses.is_struck && self.is_in_error(index) => {}
             WcStatus::RetryExcErr if is_peer_down => {}
-            // The answer was lost before the key was gone, and its copy is given no other.
+            // The answer was lost before the key was deregistered; the repeated READ gets none.
             WcStatus::RetryExcErr if is_read && excuses.send == Some(WcStatus::RemAccessErr) => {}
             WcStatus::RetryExcErr => self.explain(index)?,
             _ if excuses.doomed == Some((posted.wr_id, status)) => self.judge_doomed(index)?,
@@ -181,13 +182,13 @@ impl Traffic {
         self.world.qp(self.ends[index].at).state() == QpState::Err
     }
 
-    /// Do the faults explain that the transport retries ran out?
+    /// Whether the faults explain that the transport retries ran out.
     ///
-    /// Each of the `RETRY_CNT + 1` charges in a row stands for a packet that was lost, damaged,
-    /// late or doubled, on this connection, either way. So at least as many faults must have hit
-    /// it since the first of these charges' packets was sent: one ACK timeout, the longest delay
-    /// and the longest lag of a copy before that charge. An end whose timeout is shorter than the
-    /// way may take needs no faults.
+    /// Each of the `RETRY_CNT + 1` charges in a row stands for a packet on this connection, in
+    /// either direction, that was lost, damaged, delayed or duplicated. So at least as many faults
+    /// must have hit the connection since the first of these packets was sent: one ACK timeout, the
+    /// longest delay and the longest lag of a copy before that charge. An end with a timeout
+    /// shorter than the round trip needs no faults.
     fn explain(&self, index: usize) -> Result<(), String> {
         let end = &self.ends[index];
         let needed = usize::from(RETRY_CNT) + 1;
@@ -262,20 +263,20 @@ impl Traffic {
         }
     }
 
-    /// Is all work done, as far as the queues tell?
+    /// Whether all work is done, according to the queues.
     pub(super) fn is_finished(&self) -> bool {
         self.ends.iter().all(|end| {
             self.world.qp(end.at).send_wrs() == 0 && (end.is_dead || end.expected.is_empty())
         })
     }
 
-    /// Has every connection failed, so that nothing can be posted any more?
+    /// Whether every connection has failed for good, so that nothing can be posted any more.
     pub(super) fn is_all_dead(&self) -> bool {
         self.connections.iter().all(|connection| connection.peace.is_none())
             && self.ends.iter().all(|end| end.is_dead)
     }
 
-    /// What is not done.
+    /// Description of the work that is not done.
     pub(super) fn unfinished(&self) -> String {
         let open = self.ends.iter().filter(|end| self.world.qp(end.at).send_wrs() > 0);
         let open: Vec<_> = open.map(|end| (end.at, end.sends.front())).collect();

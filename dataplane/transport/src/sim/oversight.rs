@@ -1,11 +1,12 @@
-//! Oversight: after each input to a QP, what path migration, draining and pacing must have come to.
+//! Checks after each input to a QP: the effects of path migration, draining and pacing.
 //!
 //! ```text
-//!     input ──> QP ──> what it says (events, charges) ──> compared with what [`Apm`] says must be
+//!     input ──> QP ──> its reports (events, charges) ──> compared with what [`Apm`] expects
 //! ```
 //!
-//! What holds: the first disagreement is the tap's to keep. A QP that never had an alternate path,
-//! a drained send queue or a rate costs nothing here.
+//! Invariants
+//! - The tap keeps the first disagreement.
+//! - A QP that never had an alternate path, a draining send queue or a rate costs nothing here.
 
 use uroce_wirecheck::{Route, TimedRoute};
 
@@ -19,7 +20,7 @@ use crate::{
     ack_timeout,
 };
 
-/// What a QP has said while it handled an input.
+/// Events and counts that a QP has reported while it handled an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Said {
     migrations: u8,
@@ -49,41 +50,41 @@ impl Said {
         }
     }
 
-    /// Has it migrated, so that what is derived of its path must be made anew?
+    /// Whether the QP has migrated, so that its rail must be derived again.
     pub(super) fn has_moved(&self) -> bool {
         self.migrations > 0
     }
 }
 
-/// What is followed of one QP.
+/// Expected state of one QP, besides what the tap sees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Oversight {
-    /// Once it had an alternate path.
+    /// Expected migration state, once the QP had an alternate path.
     apm: Option<Apm>,
-    /// SQ_DRAINED was asked for and has not come.
+    /// SQ_DRAINED was requested and has not come yet.
     owes_drained: bool,
-    /// Its owner has begun to drain it.
+    /// The owner has moved the QP to SQD.
     is_draining: bool,
     bucket: Option<Bucket>,
 }
 
 impl World {
-    /// Migrations of all QPs in all their lives.
+    /// Number of migrations of all QPs, over all times that they were in use.
     pub(super) fn migrations(&self) -> u64 {
         self.nodes.iter().flat_map(|node| &node.slots).map(|slot| slot.migrations).sum()
     }
 
-    /// The rail that a QP sends by.
+    /// The rail that a QP sends on.
     pub(super) fn rail_in_use(&self, at: At) -> usize {
         self.slot(at).rail
     }
 
-    /// Where a QP's migration stands, as the oracle sees it.
+    /// Migration state of a QP, as the oracle tracks it.
     pub(super) fn stand(&self, at: At) -> Stand {
         self.slot(at).oversight.apm.map_or(Stand::Migrated, |apm| apm.stand)
     }
 
-    /// A QP was modified by `change`.
+    /// Checks a QP after `change` was granted.
     pub(super) fn oversee_change(&mut self, at: At, before: &QpAttr, change: &QpChange) {
         if self.tap.is_none() {
             return;
@@ -100,7 +101,7 @@ impl World {
         }
         if let Some(mut apm) = slot.oversight.apm {
             let wish = change.path_mig_state.filter(|_| attr.state != QpState::Reset);
-            // What else is changed comes with it: a new path or a new alternate.
+            // The change may also have set a new path or a new alternate path.
             if wish != Some(PathMigState::Migrated) {
                 apm.primary = Way::in_use(&attr);
             }
@@ -119,7 +120,7 @@ impl World {
         self.oversee(at, due);
     }
 
-    /// A change was refused: nothing has changed.
+    /// Checks a QP after a change was refused: nothing may have changed.
     pub(super) fn oversee_refusal(&mut self, at: At, before: &QpAttr, error: ModifyError) {
         if self.qp(at).attr() != *before {
             self.complain(at, &format!("a change was refused, {error}, and yet made"));
@@ -127,7 +128,7 @@ impl World {
         self.oversee(at, Due::default());
     }
 
-    /// Tells the tap what it cannot see on the wire.
+    /// Passes a change to the tap, which cannot see it on the wire.
     fn tell_tap(&mut self, at: At, attr: &QpAttr, change: &QpChange) {
         let draining = match change.state {
             Some(QpState::Sqd) => Some(true),
@@ -153,13 +154,13 @@ impl World {
         }
     }
 
-    /// A packet was given to a QP, and dropped for a reason or taken.
+    /// Checks a QP after it was given a packet and has taken or dropped it.
     pub(super) fn oversee_packet(&mut self, at: At, came: &Came, dropped: Option<DropReason>) {
         let now = self.now();
         let mut due = Due::default();
         if let Some(mut apm) = self.slot(at).oversight.apm.filter(|_| self.tap.is_some()) {
             use DropReason::{Congestion, QpNotReady, WrongService};
-            // These are found before anybody looks at the way.
+            // These reasons are found before the path is checked.
             if !matches!(dropped, Some(QpNotReady | WrongService | Congestion)) {
                 match apm.came(came, dropped, now) {
                     Ok(must) => due = must,
@@ -167,7 +168,7 @@ impl World {
                 }
             }
             self.slot_mut(at).oversight.apm = Some(apm);
-            // The peer is on another path, and what it sends is lost: that explains what follows.
+            // The peer uses another path, and its packets are lost: a fault, for `explain`.
             if is_off_path(dropped) {
                 self.blame(self.slot(at).connection);
             }
@@ -175,7 +176,8 @@ impl World {
         self.oversee(at, due);
     }
 
-    /// An input was handled, of which `due` must have come, and whatever its retries explain.
+    /// Checks the reports on an input. `due` must have been reported, and a migration if the
+    /// retries ran out.
     pub(super) fn oversee(&mut self, at: At, mut due: Due) {
         let said = core::mem::take(&mut self.slot_mut(at).said);
         if said.has_moved() {
@@ -219,7 +221,8 @@ impl World {
         self.oversee_draining(at, &said);
     }
 
-    /// SQ_DRAINED comes once if it was asked for, when everything is acknowledged, and not before.
+    /// Checks SQ_DRAINED: reported once if requested, when everything is acknowledged, and not
+    /// before.
     fn oversee_draining(&mut self, at: At, said: &Said) {
         let Oversight { owes_drained, is_draining, .. } = self.slot(at).oversight;
         if !is_draining {
@@ -243,7 +246,7 @@ impl World {
         }
     }
 
-    /// Have enough retries been charged since the last progress to use all of them up?
+    /// Checks that enough retries were charged since the last progress to use all of them up.
     fn is_exhausted(&self, at: At) -> Result<(), String> {
         let needed = usize::from(self.qp(at).attr().retry_cnt) + 1;
         let progress = self.last_progress(at);
@@ -258,7 +261,7 @@ impl World {
         self.tap_complain(|| format!("{at:?}: {what}"));
     }
 
-    /// The rate that a QP is held to from now on.
+    /// Sets the rate that a QP must keep to from now on.
     fn set_bucket(&mut self, at: At) {
         let attr = self.qp(at).attr();
         let path = attr.path.rate.mbps().map(|mbps| u64::from(mbps) * 1000);
@@ -271,7 +274,7 @@ impl World {
         });
     }
 
-    /// A frame leaves a QP: is it time?
+    /// Checks that the QP's rate allows a frame to be sent now.
     pub(super) fn oversee_frame(&mut self, from: At, bytes: usize, may_wait: bool) {
         let now: Instant = self.now();
         let Some(bucket) = &mut self.slot_mut(from).oversight.bucket else { return };
@@ -282,7 +285,7 @@ impl World {
     }
 }
 
-/// A path in the checker's terms.
+/// A path as the independent checker's type.
 fn timed(way: &Way) -> TimedRoute {
     let timeout_ns = ack_timeout(way.timeout).map(|timeout| timeout.as_nanos() as u64);
     let route = Route { addr: way.here.0, dest_addr: way.there.0, pkey: way.pkey.0 };

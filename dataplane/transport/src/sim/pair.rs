@@ -1,7 +1,7 @@
-//! Two nodes, one connection: the world of directed tests.
+//! A world of two nodes and one connection, for directed tests.
 //!
-//! Nothing goes wrong by chance. Faults are [`Rule`]s, all packets are recorded, and packets that
-//! no peer would send are [`Crafted`].
+//! There are no random faults. Faults are [`Rule`]s; all packets are recorded; packets that no peer
+//! would send are [`Crafted`].
 
 mod content;
 mod packets;
@@ -24,19 +24,19 @@ use crate::{
 pub use packets::{Crafted, Seen};
 pub use terms::{Half, Rails, Terms};
 
-/// The byte that remote regions are filled with.
+/// Value of the bytes that remote regions are filled with.
 const FILL: u8 = 0xa5;
 
-/// The domain of both ends.
+/// Protection domain of both ends.
 const PD: Pd = Pd(1);
 
-/// The time after which the simulator gives up waiting for silence.
+/// Number of steps after which [`Pair::run`] gives up.
 const STEPS_MAX: u32 = 3_000_000;
 
-/// Two connected QPs, ends 0 and 1, and the memory they work on.
+/// Two connected QPs, ends 0 and 1, and their memory.
 #[derive(Debug)]
 pub struct Pair {
-    /// The world, for what has no short form here.
+    /// The world, for operations that have no short form here.
     pub world: World,
     terms: Terms,
     ends: [At; 2],
@@ -49,12 +49,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both ends in RTS, with default terms.
+    /// A pair with both ends in RTS, with default terms.
     pub fn rts() -> Pair {
         Pair::with(|_| ())
     }
 
-    /// Both ends in RTS, with terms changed by `change`.
+    /// A pair with both ends in RTS, with terms changed by `change`.
     pub fn with(change: impl FnOnce(&mut Terms)) -> Pair {
         let mut pair = Pair::reset(change);
         pair.bring_to(0, QpState::Rts);
@@ -62,7 +62,7 @@ impl Pair {
         pair
     }
 
-    /// Both ends in RESET.
+    /// A pair with both ends in RESET, with terms changed by `change`.
     pub fn reset(change: impl FnOnce(&mut Terms)) -> Pair {
         let mut terms = Terms::default();
         change(&mut terms);
@@ -106,7 +106,7 @@ impl Pair {
         pair
     }
 
-    /// Another connection between the same nodes on the same terms, both ends in RTS.
+    /// Adds another connection between the nodes with the same terms, both ends in RTS.
     pub fn another(&mut self) -> [At; 2] {
         let ats = [0, 1].map(|node: u16| {
             let tag = 0x4000 + self.world.node(node).slots.len() as u32;
@@ -123,10 +123,10 @@ impl Pair {
         ats
     }
 
-    /// Takes an end, wherever it is below, to INIT, RTR or RTS.
+    /// Takes an end from an earlier state to INIT, RTR or RTS.
     ///
     /// # Panics
-    /// If the way does not lead there.
+    /// If the end does not reach `state`.
     pub fn bring_to(&mut self, end: usize, state: QpState) {
         for change in self.changes(end) {
             let now = self.qp(end).state() as u8;
@@ -138,7 +138,7 @@ impl Pair {
         assert_eq!(self.qp(end).state(), state);
     }
 
-    /// RESET to INIT to RTR to RTS, as the terms say.
+    /// The changes of an end from RESET to INIT, to RTR and to RTS, by the terms.
     pub fn changes(&self, end: usize) -> [QpChange; 3] {
         let (me, peer) = (&self.terms.half[end], &self.terms.half[1 - end]);
         let init =
@@ -174,12 +174,12 @@ impl Pair {
         [init, rtr, rts]
     }
 
-    /// The path from an end to the other.
+    /// The path from an end to the other on the first rail.
     pub fn path(&self, end: usize) -> Encap {
         self.path_on(end, 0)
     }
 
-    /// The path from an end to the other by a rail.
+    /// The path from an end to the other on rail `rail`.
     ///
     /// # Panics
     /// If the pair has no such rail.
@@ -196,35 +196,35 @@ impl Pair {
         }
     }
 
-    /// Where an end is in the world.
+    /// Identifier of an end's QP in the world.
     pub fn at(&self, end: usize) -> At {
         self.ends[end]
     }
 
-    /// An end's QP.
+    /// QP of an end.
     pub fn qp(&self, end: usize) -> &Qp {
         self.world.qp(self.ends[end])
     }
 
-    /// An end's QPN.
+    /// QPN of an end.
     pub fn qpn(&self, end: usize) -> Qpn {
         self.qp(end).qpn()
     }
 
-    /// An end's node.
+    /// Node of an end.
     pub fn node(&self, end: usize) -> &Node {
         self.world.node(end as u16)
     }
 
-    /// The PSN of an end's `index`-th packet.
+    /// PSN of the `index`-th packet that an end sends, counted from 0.
     pub fn psn(&self, end: usize, index: u32) -> Psn {
         self.terms.half[end].sq_psn.plus(index)
     }
 
-    /// Lets things happen until nothing more does.
+    /// Runs the world until nothing more happens.
     ///
     /// # Panics
-    /// If that never comes.
+    /// If it does not come to rest within a bounded number of steps.
     pub fn run(&mut self) -> &mut Pair {
         for _ in 0..STEPS_MAX {
             if self.world.step() == Step::Idle {
@@ -235,7 +235,7 @@ impl Pair {
         panic!("no end of it: {:#?}", self.trace(40));
     }
 
-    /// Lets things happen for a while.
+    /// Runs the world for a span of virtual time.
     pub fn run_for(&mut self, span: Duration) -> &mut Pair {
         let end = self.world.now() + span;
         while self.world.next_due().is_some_and(|due| due <= end) {
@@ -246,10 +246,10 @@ impl Pair {
         self
     }
 
-    /// Lets things happen until `is_enough`.
+    /// Runs the world until `is_enough`.
     ///
     /// # Panics
-    /// If nothing more happens before that.
+    /// If the world comes to rest before that.
     pub fn run_until(&mut self, is_enough: impl Fn(&Pair) -> bool) -> &mut Pair {
         while !is_enough(self) {
             assert_ne!(self.world.step(), Step::Idle, "{:#?}", self.trace(40));
@@ -258,42 +258,42 @@ impl Pair {
         self
     }
 
-    /// Takes the completions that came to a queue of an end.
+    /// Takes the completions of a queue of an end.
     pub fn take(&mut self, end: usize, side: Side) -> Vec<Cqe> {
         self.take_at(self.ends[end], side)
     }
 
-    /// Takes the completions that came to a queue of any QP.
+    /// Takes the completions of a queue of any QP.
     pub fn take_at(&mut self, at: At, side: Side) -> Vec<Cqe> {
         self.world.take_completions(&mut self.completed);
         let taken = self.completed.extract_if(.., |one| one.at == at && one.side == side);
         taken.map(|one| one.cqe).collect()
     }
 
-    /// Takes the events that came to an end.
+    /// Takes the events of an end.
     pub fn take_events(&mut self, end: usize) -> Vec<AsyncEvent> {
         self.world.take_events(&mut self.happened);
         let at = self.ends[end];
         self.happened.extract_if(.., |one| one.at == at).map(|one| one.event).collect()
     }
 
-    /// Adds a rule.
+    /// Adds a fault rule.
     pub fn rule(&mut self, rule: Rule) -> &mut Pair {
         self.world.add_rule(rule);
         self
     }
 
-    /// How often an end's node counted something.
+    /// Value of a counter of an end's node.
     pub fn count(&self, end: usize, counter: Counter) -> u64 {
         self.node(end).counter(counter)
     }
 
-    /// How often an end's node dropped a frame.
+    /// Number of frames that an end's node dropped for `reason`.
     pub fn drops(&self, end: usize, reason: DropReason) -> u64 {
         self.node(end).drops(reason)
     }
 
-    /// The newest lines of the trace.
+    /// The newest `count` lines of the trace.
     pub fn trace(&self, count: usize) -> Vec<String> {
         self.world.record().map(|record| record.tail(count)).unwrap_or_default()
     }

@@ -1,11 +1,11 @@
-//! A scatter/gather list as the workload and the oracle see it: ranges of one region.
+//! A scatter/gather list as the workload and the oracle use it: ranges of one region.
 
 use fastrand::Rng;
 
 use super::memory::Mr;
 use crate::Sge;
 
-/// The longest list.
+/// Number of elements of the longest list.
 pub(super) const MAX_PIECES: usize = 4;
 
 /// Up to four ranges of a region, in order; some may be empty.
@@ -16,7 +16,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// `len` bytes cut in `count` places' worth of pieces, each anywhere in `room` bytes.
+    /// `len` bytes divided into `count` pieces, each at a random place within `room` bytes.
     pub(super) fn anywhere(rng: &mut Rng, len: u32, count: usize, room: u32) -> Pieces {
         let mut pieces = Pieces::cut(rng, len, count);
         for (offset, len) in &mut pieces.list[..count] {
@@ -25,8 +25,8 @@ impl Pieces {
         pieces
     }
 
-    /// `len` bytes from `start` on, with gaps of up to 16 bytes behind each piece.
-    /// Also the first offset behind it all.
+    /// `len` bytes divided into `count` pieces from `start` on, each followed by a gap of up to 16
+    /// bytes; and the offset after the last gap.
     pub(super) fn in_a_row(rng: &mut Rng, len: u32, count: usize, start: u32) -> (Pieces, u32) {
         let mut pieces = Pieces::cut(rng, len, count);
         let mut at = start;
@@ -53,22 +53,22 @@ impl Pieces {
         self.list[..self.count].iter().copied()
     }
 
-    /// The list as a work request takes it.
+    /// Writes the list to `out` in the form that a work request takes.
     pub(super) fn sges(&self, mr: Mr, out: &mut Vec<Sge>) {
         out.clear();
         out.extend(self.iter().map(|(offset, len)| mr.sge(offset, len)));
     }
 
-    /// The pieces' bytes in a region.
+    /// The bytes of the pieces in a region.
     pub(super) fn slices<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.iter().map(|(offset, len)| &bytes[offset as usize..(offset + len) as usize])
     }
 }
 
-/// The largest gap behind a piece.
+/// Largest gap after a piece, in bytes.
 pub(super) const MAX_GAP: u32 = 16;
 
-/// Are the first `len` bytes of two sequences of slices the same, and are there that many?
+/// Whether two sequences of slices have the same first `len` bytes, and at least that many.
 pub(super) fn is_same<'a>(
     a: impl IntoIterator<Item = &'a [u8]>,
     b: impl IntoIterator<Item = &'a [u8]>,

@@ -1,4 +1,4 @@
-//! What is to be run, and the numbers that a seed makes of it.
+//! The plan of a run, and the parameters that its seed determines.
 
 use core::time::Duration;
 
@@ -9,46 +9,46 @@ use super::faults::Rates;
 use super::world::Settings;
 use crate::{MAX_RD_ATOMIC, QpCaps};
 
-/// The wish for one run.
+/// Parameters of one run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Plan {
-    /// Determines everything.
+    /// Seed; determines everything that is random.
     pub seed: u64,
     /// No new work is posted after about this many packets.
     pub packets: u64,
-    /// Connections; by chance, mostly few, if not given.
+    /// Number of connections; random, mostly few, if not given.
     pub connections: Option<usize>,
-    /// Faults of all directions; each direction its own by chance if not given.
+    /// Fault rates of all directions; random for each direction if not given.
     pub rates: Option<Rates>,
-    /// Two paths for each connection, which are cut and mended, migrations, and control operations
-    /// of all kinds while work goes on.
+    /// Each connection has two paths, which are cut and mended, and control operations of all
+    /// kinds, such as migrations, happen during traffic.
     pub has_control: bool,
 }
 
-/// How one run behaves.
+/// Random parameters of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) settings: Settings,
     pub(super) nodes: u16,
     pub(super) is_ipv6: bool,
-    /// The port of each node's second address, if it has one.
+    /// Port of each node's second address, if it has one.
     pub(super) second_port: Option<u8>,
     pub(super) connections: Vec<Connection>,
 }
 
-/// How one connection behaves; `ends` by side.
+/// Random parameters of one connection; `ends` by side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
     pub(super) mtu: PathMtu,
     pub(super) vlan: Option<u16>,
-    /// How long it is left in peace before the first strike; for ever if not given.
+    /// Time before the first strike (see [`strike`](super::strike)); none if not given.
     pub(super) peace: Option<Duration>,
-    /// Mean time between two control operations on it; none if not given.
+    /// Mean time between two control operations; none if not given.
     pub(super) control_pace: Option<Duration>,
     pub(super) ends: [End; 2],
 }
 
-/// How one end of a connection behaves.
+/// Random parameters of one end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) node: u16,
@@ -56,18 +56,18 @@ pub(super) struct End {
     pub(super) sq_psn: Psn,
     pub(super) max_rd_atomic: u8,
     pub(super) timeout: u8,
-    /// The ACK timeout is shorter than the way may take: packets are sent again for nothing.
+    /// The ACK timeout is shorter than the round trip may be: packets are repeated needlessly.
     pub(super) is_hasty: bool,
     pub(super) min_rnr_timer: u8,
-    /// Bytes of the region the peer writes and reads.
+    /// Length of the region that the peer writes and reads, in bytes.
     pub(super) target_len: u32,
-    /// Longest SEND to this end.
+    /// Longest SEND to this end, in bytes.
     pub(super) max_recv_len: u32,
-    /// Longest WRITE and READ of this end.
+    /// Longest WRITE and READ of this end, in bytes.
     pub(super) max_len: u32,
     /// Receives are posted late.
     pub(super) is_slow: bool,
-    /// Chance that a work request is signalled.
+    /// Probability that a work request is signalled.
     pub(super) signaled_rate: f64,
     /// Mean time between two posts.
     pub(super) pace: Duration,
@@ -75,7 +75,7 @@ pub(super) struct End {
     pub(super) mix: [u32; 4],
 }
 
-/// Transport retries of every simulated QP.
+/// Limit of transport retries of every simulated QP.
 pub(super) const RETRY_CNT: u8 = 7;
 
 impl Plan {
@@ -123,7 +123,7 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
 
 fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
     let is_hasty = !is_perfect && rng.u8(..8) == 0;
-    // Most lengths are a few packets; one connection in four also knows long messages.
+    // Most lengths are a few packets; a quarter of the ends also have long messages.
     let mut max_len =
         |long: u32| if rng.u8(..4) == 0 { long } else { mtu.bytes() * rng.u32(2..=8) };
     let (max_len, max_recv_len) = (max_len(200_000), max_len(120_000));
@@ -146,7 +146,7 @@ fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
         timeout: if is_hasty { rng.u8(3..=8) } else { rng.u8(11..=14) },
         is_hasty,
         min_rnr_timer: rng.u8(1..=14),
-        target_len: 0, // the peer's lengths decide
+        target_len: 0, // Set later: depends on the peer's lengths.
         max_recv_len,
         max_len,
         is_slow: rng.u8(..3) == 0,

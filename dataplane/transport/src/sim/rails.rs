@@ -1,4 +1,4 @@
-//! The shape of a world: nodes, their addresses, the paths that join them, and the QPs on them.
+//! The topology of a world: nodes, their addresses, the paths that join them, and their QPs.
 //!
 //! ```text
 //!              rail 0, port 1                      rail 0, port 1
@@ -7,9 +7,10 @@
 //!              rail 1, port 2 (or port 1 again)    rail 1
 //! ```
 //!
-//! What holds: the n-th address of one node and the n-th of another are joined by a link of their
-//! own in each direction. A frame leaves by the rail that its QP's port and source address name,
-//! and comes in by the same rail at the peer.
+//! Invariants
+//! - The n-th addresses of two nodes are joined by one link in each direction.
+//! - A frame leaves by the rail of its QP's port and source address, and arrives by the same rail
+//!   at the peer.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,40 +25,40 @@ use super::tap::Flight;
 use super::world::World;
 use crate::{Instant, Pd, Qp, QpInit};
 
-/// Rails of a world at most.
+/// Largest number of rails of a world.
 pub(super) const RAILS: usize = 2;
 
-/// One of a node's addresses, and the port that it is reached by.
+/// An address of a node, and the port that has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rail {
-    /// The address.
+    /// IP address.
     pub gid: Gid,
-    /// The port's address.
+    /// MAC address of the port.
     pub mac: Mac,
-    /// The port, from 1.
+    /// Port, counted from 1.
     pub port: u8,
 }
 
-/// What became of the frames of one rail, in one direction between two nodes or in all.
+/// Counts of frames on one rail, in one direction between two nodes or in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RailTally {
-    /// Sent by QPs.
+    /// Frames sent by QPs.
     pub sent: u64,
-    /// Made of those by duplication.
+    /// Copies made by duplication.
     pub copied: u64,
-    /// Lost on the way.
+    /// Frames lost on the way.
     pub lost: u64,
-    /// Given to the node they were sent to.
+    /// Frames that have arrived.
     pub landed: u64,
 }
 
 impl RailTally {
-    /// Frames on their way.
+    /// Number of frames in flight.
     pub fn flying(&self) -> u64 {
         self.sent + self.copied - self.lost - self.landed
     }
 
-    /// Adds those of another link.
+    /// Adds the counts of another link.
     pub fn add(&mut self, other: &RailTally) {
         self.sent += other.sent;
         self.copied += other.copied;
@@ -79,10 +80,10 @@ impl World {
         number
     }
 
-    /// Gives a node another address, at this port or another one.
+    /// Adds another address to a node, at the same port or at another one.
     ///
     /// # Panics
-    /// If it has two already, or the port is beyond 2.
+    /// If the node has two addresses already, or the port is not 1 or 2.
     pub fn add_rail(&mut self, node: u16, rail: Rail) {
         assert!((1..=RAILS as u8).contains(&rail.port), "ports are 1 and 2");
         let rails = &mut self.node_mut(node).rails;
@@ -102,7 +103,7 @@ impl World {
         At { node, qp: index as u16 }
     }
 
-    /// Tells the links that these two QPs belong together.
+    /// Connects two QPs, so that frames of one go to the node of the other.
     pub fn join(&mut self, a: At, b: At) {
         let connection = self.fault_log.len();
         self.fault_log.push(VecDeque::new());
@@ -113,46 +114,46 @@ impl World {
         }
     }
 
-    /// Sets the chances of faults from one node to another, on all rails.
+    /// Sets the fault rates from one node to another, on all rails.
     pub fn set_rates(&mut self, from: u16, to: u16, rates: Rates) {
         for link in &mut self.links[usize::from(from)][usize::from(to)] {
             link.rates = rates;
         }
     }
 
-    /// Sets the chances of faults from one node to another, on one rail.
+    /// Sets the fault rates from one node to another, on one rail.
     pub fn set_rail_rates(&mut self, from: u16, to: u16, rail: usize, rates: Rates) {
         self.links[usize::from(from)][usize::from(to)][rail].rates = rates;
     }
 
-    /// A rail carries nothing from one node to another until it is [`mended`](World::mend_rail).
+    /// Cuts a rail from one node to another until it is [`mended`](World::mend_rail).
     pub fn cut_rail(&mut self, from: u16, to: u16, rail: usize) {
         self.links[usize::from(from)][usize::from(to)][rail].is_cut = true;
     }
 
-    /// A rail carries again what is sent from one node to another.
+    /// Mends a rail from one node to another.
     pub fn mend_rail(&mut self, from: u16, to: u16, rail: usize) {
         self.links[usize::from(from)][usize::from(to)][rail].is_cut = false;
     }
 
-    /// What became of the frames from one node to another.
+    /// Counts of the frames from one node to another on a rail.
     pub fn rail_tally(&self, from: u16, to: u16, rail: usize) -> RailTally {
         self.links[usize::from(from)][usize::from(to)][rail].tally
     }
 
-    /// What became of all frames of a rail.
+    /// Counts of all frames on a rail.
     pub fn rail_total(&self, rail: usize) -> RailTally {
         let mut total = RailTally::default();
         self.links.iter().flatten().for_each(|rails| total.add(&rails[rail].tally));
         total
     }
 
-    /// A frame that no QP has sent, as if from node `from`, arrives at node `to` after `lag`.
+    /// Lets a frame that no QP has sent arrive at node `to` after `lag`, as if from node `from`.
     pub fn inject(&mut self, from: u16, to: u16, frame: Vec<u8>, lag: Duration) {
         self.inject_by(0, from, to, frame, lag);
     }
 
-    /// As [`inject`](World::inject), by another rail than the first.
+    /// Lets a frame that no QP has sent arrive by rail `rail`; see [`inject`](World::inject).
     pub fn inject_by(&mut self, rail: usize, from: u16, to: u16, frame: Vec<u8>, lag: Duration) {
         let at = self.now();
         if let Some(record) = &mut self.record {
@@ -174,7 +175,7 @@ mod tests {
     use crate::Side;
     use crate::sim::{Pair, Rails};
 
-    /// Both ends in RTS on the second rail.
+    /// A pair with both ends in RTS on the second rail.
     fn on_the_second_rail(rails: Rails) -> Pair {
         let mut pair = Pair::reset(|terms| terms.rails = rails);
         for end in [0, 1] {

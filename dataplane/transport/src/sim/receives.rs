@@ -1,4 +1,4 @@
-//! Receives of random work: posted while there is room for any, at once or late.
+//! Receives of random work: posted while there is room, at once or late.
 
 use core::time::Duration;
 
@@ -6,8 +6,7 @@ use super::workload::{PostedRecv, Traffic};
 use crate::RecvWr;
 
 impl Traffic {
-    /// Has an end post receives some time from now, if there is room for any and it will not do
-    /// so anyway.
+    /// Schedules the posting of receives at an end, if there is room and none is scheduled.
     pub(super) fn wake_receiver(&mut self, index: usize) {
         let me = &mut self.ends[index];
         let has_room = (me.recvs.len() as u32) < me.end.caps.max_recv_wr;
@@ -20,7 +19,7 @@ impl Traffic {
         self.world.wake(self.world.now() + lag, 2 * index as u32 + 1);
     }
 
-    /// Posts receives at an end: as many as there is room for, or a few.
+    /// Posts receives at an end: as many as there is room for, or a few at a slow end.
     pub(super) fn post_recvs(&mut self, index: usize) -> Result<(), String> {
         self.ends[index].receiver_is_awake = false;
         let me = &self.ends[index];

@@ -1,6 +1,7 @@
-//! A log of the run: frames with their fate, and notes between them; written out as pcapng.
+//! A log of the run: frames with their fate, and notes in between; written as pcapng.
 //!
-//! Recording copies every frame, so runs go without it; a seed that fails is run once more.
+//! Recording copies every frame, so runs are not recorded; a seed that fails is run again with a
+//! record.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -15,25 +16,25 @@ use uroce_wire::{Frame, Packet};
 
 use crate::Instant;
 
-/// What became of a frame.
+/// Effects of a link on a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fate {
-    /// It vanished.
+    /// The frame was lost.
     pub is_lost: bool,
-    /// It came twice.
+    /// The frame arrives twice.
     pub is_duplicated: bool,
-    /// It came later than those behind it, perhaps.
+    /// The frame was delayed, perhaps beyond later ones.
     pub is_delayed: bool,
-    /// Bits were flipped after it was recorded.
+    /// Bits were flipped, after the frame was recorded.
     pub is_corrupted: bool,
-    /// Its end was cut off after it was recorded.
+    /// The end was cut off, after the frame was recorded.
     pub is_truncated: bool,
-    /// No QP sent it: a test made it.
+    /// A test made the frame; no QP sent it.
     pub is_crafted: bool,
 }
 
 impl Fate {
-    /// What arrives, if anything does, is not what was sent.
+    /// Whether the frame that arrives, if any, differs from the frame that was sent.
     pub fn is_damaged(&self) -> bool {
         self.is_corrupted || self.is_truncated
     }
@@ -58,25 +59,25 @@ impl fmt::Display for Fate {
 /// One frame as it was sent.
 #[derive(Clone, Debug)]
 pub struct Sighting {
-    /// When it was handed to the link.
+    /// Time at which it was given to the link.
     pub at: Instant,
-    /// The sending node.
+    /// Number of the sending node.
     pub from: usize,
-    /// The node it was sent to.
+    /// Number of the destination node.
     pub to: usize,
-    /// The rail it takes.
+    /// Rail that it was sent on.
     pub rail: usize,
-    /// What the link did to it.
+    /// Effects of the link on it.
     pub fate: Fate,
-    /// The frame before the link touched it.
+    /// Bytes of the frame before the link changed it.
     pub frame: Vec<u8>,
 }
 
 impl Sighting {
-    /// The packet inside.
+    /// The packet in the frame.
     ///
     /// # Panics
-    /// If the frame is none of a QP's.
+    /// If the frame is not a valid RoCE frame, as a QP's frames are.
     pub fn packet(&self) -> Packet<'_> {
         let Ok(Frame::Roce(datagram)) = Frame::parse(&self.frame) else {
             panic!("a QP sends RoCE datagrams only");
@@ -105,13 +106,13 @@ impl fmt::Display for Sighting {
 pub struct Record {
     keep: usize,
     sightings: VecDeque<Sighting>,
-    /// So many of the oldest sightings are forgotten; only a capture still has them.
+    /// Number of the oldest sightings that were cleared; only a capture still has them.
     forgotten: usize,
     notes: VecDeque<(Instant, String)>,
 }
 
 impl Record {
-    /// A record that keeps the newest `keep` frames, and as many notes.
+    /// Creates a record that keeps the newest `keep` frames and as many notes.
     pub fn new(keep: usize) -> Record {
         Record { keep, sightings: VecDeque::new(), forgotten: 0, notes: VecDeque::new() }
     }
@@ -131,12 +132,12 @@ impl Record {
         self.notes.push_back((at, note));
     }
 
-    /// The frames, oldest first.
+    /// The frames since the last clear, oldest first.
     pub fn sightings(&self) -> impl DoubleEndedIterator<Item = &Sighting> {
         self.sightings.range(self.forgotten..)
     }
 
-    /// Forgets all frames and notes; a capture written later has the frames nevertheless.
+    /// Clears frames and notes; a capture written later contains the frames nevertheless.
     pub fn clear(&mut self) {
         self.forgotten = self.sightings.len();
         self.notes.clear();
@@ -156,10 +157,11 @@ impl Record {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Writes all frames kept as pcapng, an interface for each rail, with nanoseconds, and each fate as the packet's comment.
+    /// Writes all stored frames as pcapng, with one interface per rail, time in nanoseconds, and
+    /// each fate as the packet's comment.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of writing to `out`.
     pub fn write_pcapng(&self, out: impl Write) -> io::Result<()> {
         let other = |error: pcap_file::PcapError| io::Error::other(error.to_string());
         let mut writer = PcapNgWriter::new(out).map_err(other)?;

@@ -1,107 +1,107 @@
-//! Faults on purpose: a [`Rule`] is keyed by direction, rail, QPN, PSN, opcode and the n-th time.
+//! Scripted faults: a [`Rule`] selects frames by direction, rail, QPN, PSN, opcode and count.
 
 use core::time::Duration;
 
 use uroce_wire::{Bth, OpCode, Psn, Qpn};
 
-/// What is done to a frame on purpose.
+/// Effect of a rule on a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It vanishes.
+    /// The frame is lost.
     Drop,
-    /// A copy comes this much later.
+    /// A copy arrives this much later.
     Duplicate(Duration),
-    /// It comes this much later.
+    /// The frame arrives this much later.
     Delay(Duration),
     /// The bits of `mask` are flipped in the byte at `at`, counted from the start of the frame.
     Flip {
-        /// Position of the byte.
+        /// Offset of the byte.
         at: usize,
         /// Bits to flip.
         mask: u8,
     },
-    /// Only so many bytes of it come.
+    /// Only this many bytes arrive.
     Truncate(usize),
 }
 
-/// A fault for the frames that fit all of what is given.
+/// A fault for the frames that match all fields that are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// The sending node.
+    /// Number of the sending node.
     pub from: Option<usize>,
-    /// The rail it takes.
+    /// Rail that the frame is sent on.
     pub rail: Option<usize>,
-    /// The QP addressed.
+    /// Destination QPN.
     pub qpn: Option<Qpn>,
-    /// The packet's PSN.
+    /// PSN of the packet.
     pub psn: Option<Psn>,
-    /// The packet's opcode.
+    /// Opcode of the packet.
     pub opcode: Option<OpCode>,
-    /// Only the n-th frame that fits, from 1; all if not given.
+    /// Applies only to the n-th matching frame, counted from 1; to all if not given.
     pub nth: Option<u32>,
-    /// What happens to it.
+    /// Effect on the frame.
     pub action: Action,
     pub(super) seen: u32,
 }
 
 impl Rule {
-    /// `action` for every frame.
+    /// A rule that applies `action` to every frame.
     pub const fn new(action: Action) -> Rule {
         let (from, rail, qpn, psn, opcode, nth) = (None, None, None, None, None, None);
         Rule { from, rail, qpn, psn, opcode, nth, action, seen: 0 }
     }
 
-    /// Frames vanish.
+    /// A rule that loses frames.
     pub const fn drop() -> Rule {
         Rule::new(Action::Drop)
     }
 
-    /// Frames come again after `lag`.
+    /// A rule that lets a copy of each frame arrive after `lag`.
     pub const fn duplicate(lag: Duration) -> Rule {
         Rule::new(Action::Duplicate(lag))
     }
 
-    /// Frames come `lag` later.
+    /// A rule that delays frames by `lag`.
     pub const fn delay(lag: Duration) -> Rule {
         Rule::new(Action::Delay(lag))
     }
 
-    /// Frames lose what is behind their first `len` bytes.
+    /// A rule that cuts frames to their first `len` bytes.
     pub const fn truncate(len: usize) -> Rule {
         Rule::new(Action::Truncate(len))
     }
 
-    /// Only frames that node `from` sends.
+    /// Restricts the rule to frames that node `from` sends.
     pub const fn from(self, from: usize) -> Rule {
         Rule { from: Some(from), ..self }
     }
 
-    /// Only frames that take this rail.
+    /// Restricts the rule to frames on rail `rail`.
     pub const fn on(self, rail: usize) -> Rule {
         Rule { rail: Some(rail), ..self }
     }
 
-    /// Only packets to QP `qpn`.
+    /// Restricts the rule to packets to QP `qpn`.
     pub const fn to(self, qpn: Qpn) -> Rule {
         Rule { qpn: Some(qpn), ..self }
     }
 
-    /// Only packets with this PSN.
+    /// Restricts the rule to packets with this PSN.
     pub const fn psn(self, psn: Psn) -> Rule {
         Rule { psn: Some(psn), ..self }
     }
 
-    /// Only packets with this opcode.
+    /// Restricts the rule to packets with this opcode.
     pub const fn opcode(self, opcode: OpCode) -> Rule {
         Rule { opcode: Some(opcode), ..self }
     }
 
-    /// Only the `nth` of the frames that fit, from 1.
+    /// Restricts the rule to the `nth` matching frame, counted from 1.
     pub const fn nth(self, nth: u32) -> Rule {
         Rule { nth: Some(nth), ..self }
     }
 
-    /// The action, if it is this frame's turn.
+    /// The action, if the rule applies to this frame.
     pub(super) fn apply(&mut self, from: usize, rail: usize, bth: &Bth) -> Option<Action> {
         let fits = self.from.is_none_or(|node| node == from)
             && self.rail.is_none_or(|one| one == rail)

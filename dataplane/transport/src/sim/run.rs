@@ -1,8 +1,9 @@
-//! Runs: one seed from the first post to the last judgement, and campaigns of many seeds.
+//! Runs: one seed from the first post to the final checks, and campaigns of many seeds.
 //!
-//! A run posts work while faults happen, stops posting after its share of packets, goes on under
-//! faults for a while, is healed if it has not finished by then, and must finish soon. Then the
-//! frames still in flight arrive (late copies among them), and memory is judged.
+//! A run posts work while faults happen, and stops posting after a number of packets. It continues
+//! under faults for a while; if it has not finished by then, the faults are removed and it must
+//! finish soon. Then the frames still in flight arrive (late copies among them), and memory is
+//! checked.
 
 use core::any::Any;
 use core::fmt;
@@ -17,28 +18,28 @@ use super::record::Record;
 use super::workload::Traffic;
 use super::world::Step;
 
-/// How long a run that posts nothing more may go on under faults before it is healed.
+/// Time that a run without new posts may continue under faults before it is healed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a healed run may take to finish: some hundred of the longest timeouts.
+/// Time within which a healed run must finish: some hundred of the longest timeouts.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// The longest time that work is posted, if packets are few for all the waiting.
+/// Longest time that work is posted, for a run that sends few packets and mostly waits.
 const POSTING: Duration = Duration::from_secs(60);
 
-/// Alarms that are not the ends'.
+/// Tokens of the run's own alarms; all other tokens belong to ends.
 const HEAL: u32 = u32::MAX;
 const BOUND_REACHED: u32 = u32::MAX - 1;
 const CLOSE: u32 = u32::MAX - 2;
 
-/// The oracle was not satisfied.
+/// A disagreement between the oracle and the QPs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Running this seed again shows it again.
+    /// Seed of the run; running it again shows the violation again.
     pub seed: u64,
-    /// What is wrong, and where.
+    /// Description of the violation, and where it happened.
     pub what: String,
-    /// Packets sent until then.
+    /// Number of packets sent before it.
     pub packets: u64,
 }
 
@@ -48,24 +49,24 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What runs came to.
+/// Totals of one or more runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// Seeds run.
+    /// Number of seeds run.
     pub seeds: u64,
-    /// Frames sent.
+    /// Number of frames sent.
     pub packets: u64,
-    /// Faults, by kind.
+    /// Number of faults, by kind.
     pub faults: FaultCounts,
-    /// Send work requests that ended well.
+    /// Number of send work requests that succeeded.
     pub messages: u64,
-    /// Payload bytes compared with what they should be.
+    /// Number of payload bytes that were compared with the expected ones.
     pub bytes: u64,
-    /// Connections that ended with an explained error.
+    /// Number of connections that ended with an explained error.
     pub dead: u64,
-    /// Migrations of single ends.
+    /// Number of migrations, counted at each end.
     pub migrations: u64,
-    /// Other control operations.
+    /// Number of other control operations.
     pub operations: u64,
 }
 
@@ -82,18 +83,18 @@ impl Summary {
     }
 }
 
-/// The end of one run.
+/// Result of one run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How much was done.
+    /// Totals of the run.
     pub summary: Summary,
-    /// What went wrong, if anything did.
+    /// The violation found, if any.
     pub violation: Option<Violation>,
-    /// The record, if one was asked for.
+    /// The record, if one was requested.
     pub record: Option<Record>,
 }
 
-/// Runs one seed; `keep` frames are recorded if given.
+/// Runs one seed. If `keep` is given, the newest `keep` frames are recorded.
 pub fn run_seed(plan: &Plan, keep: Option<usize>) -> Outcome {
     let mut traffic = Traffic::new(plan);
     if let Some(keep) = keep {
@@ -123,7 +124,7 @@ fn panic_text(panic: &dyn Any) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }
 
-/// Where a run stands.
+/// Phase of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Posting,
@@ -133,12 +134,12 @@ enum Phase {
     Finished,
 }
 
-/// Runs what is set up to its end, and judges it.
+/// Runs prepared traffic to its end, and checks it.
 pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
     let mut phase = Phase::Posting;
     let mut completions = Vec::new();
-    // Faults make each message cost a few packets more, not many times more; and each packet a
-    // few steps.
+    // Faults multiply the packets of a message, but not by orders of magnitude; and each packet
+    // takes a few steps.
     let packets_max = 200 * plan.packets + 1_000_000;
     let steps_max = 2_000 * plan.packets + 20_000_000;
     let mut steps = 0;
@@ -185,25 +186,25 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
     traffic.judge_end(plan.rates == Some(Rates::NONE))
 }
 
-/// Many seeds, one after the other.
+/// A series of runs with different seeds.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// The first run has this seed.
+    /// Seed of the first run.
     pub seed: u64,
-    /// Packets to send in all runs together.
+    /// Number of packets to send, in all runs together.
     pub packets: u64,
-    /// See [`Plan::connections`].
+    /// Number of connections; see [`Plan::connections`].
     pub connections: Option<usize>,
-    /// See [`Plan::rates`].
+    /// Fault rates; see [`Plan::rates`].
     pub rates: Option<Rates>,
-    /// See [`Plan::has_control`].
+    /// Control operations; see [`Plan::has_control`].
     pub has_control: bool,
-    /// Messages to complete as well before the campaign ends.
+    /// Number of messages that must be completed as well before the campaign ends.
     pub messages: u64,
 }
 
 impl Default for Campaign {
-    /// A million packets from seed 0, everything else by chance, without control operations.
+    /// A million packets from seed 0, everything else random, without control operations.
     fn default() -> Campaign {
         let (connections, rates) = (None, None);
         let (packets, messages) = (1_000_000, 0);
@@ -212,9 +213,9 @@ impl Default for Campaign {
 }
 
 impl Campaign {
-    /// Runs seeds until the packets are sent or the oracle is not satisfied.
+    /// Runs seeds until the packets are sent or a violation is found.
     ///
-    /// `each` sees the sum so far after each run. A failing seed is run again with the newest
+    /// `each` is called with the totals after each run. A failing seed is run again with the newest
     /// `keep` frames recorded.
     pub fn run(&self, keep: usize, mut each: impl FnMut(&Summary)) -> (Summary, Option<Outcome>) {
         let mut sum = Summary::default();
@@ -233,7 +234,7 @@ impl Campaign {
         }
     }
 
-    /// The plan of one seed of this campaign.
+    /// The plan of this campaign for one seed.
     pub fn plan(&self, seed: u64) -> Plan {
         let packets = 500 << Rng::with_seed(!seed).u32(0..8);
         let Campaign { connections, rates, has_control, .. } = *self;

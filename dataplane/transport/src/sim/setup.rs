@@ -1,4 +1,4 @@
-//! How a run comes to be: nodes, memory, QPs and links, as a plan's seed shapes them.
+//! Set-up of a run: nodes, memory, QPs and links, as the plan's seed determines them.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,13 +16,13 @@ use super::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
 use super::world::World;
 use crate::{AccessFlags, Pd, QpChange, QpInit, QpState, QpType};
 
-/// All memory and QPs are of one domain.
+/// Protection domain of all memory and QPs.
 const PD: Pd = Pd(3);
 
-/// By how much a busy node may be late.
+/// Longest time that a busy node may be late.
 const TAP_SLACK: Duration = Duration::from_millis(1);
 
-/// By how much one in trouble may be late: troubles may follow each other without end.
+/// Longest time that a disturbed node may be late: disturbances may follow each other for long.
 const TAP_SLACK_IN_TROUBLE: Duration = Duration::from_secs(60);
 
 impl Traffic {
@@ -65,7 +65,7 @@ impl Traffic {
         traffic
     }
 
-    /// Sources and shared words of each node, then the regions of each end.
+    /// Registers the sources and shared words of each node, then the regions of each end.
     fn make_memory(&mut self, shape: &Shape) {
         let mut sources = Vec::new();
         for node in 0..shape.nodes {
@@ -125,7 +125,7 @@ impl Traffic {
         });
     }
 
-    /// At a random multiple of 8, sometimes at the very top of the address space.
+    /// Registers memory at a random multiple of 8, sometimes at the top of the address space.
     fn register(&mut self, node: u16, access: AccessFlags, bytes: Vec<u8>) -> Mr {
         let rng = &mut self.rng;
         let top = (u64::MAX - bytes.len() as u64) & !7;
@@ -149,7 +149,7 @@ impl Traffic {
         }
     }
 
-    /// The path from one node to another by a rail.
+    /// The path from one node to another on a rail.
     pub(super) fn path(
         &self,
         connection: &Connection,
@@ -197,7 +197,7 @@ fn gid(node: u16, rail: u8, is_ipv6: bool) -> Gid {
     }
 }
 
-/// RESET to INIT to RTR to RTS.
+/// The changes of one side from RESET to INIT, to RTR and to RTS.
 fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> [QpChange; 3] {
     let (me, peer) = (&connection.ends[side], &connection.ends[1 - side]);
     let rq_psn: Psn = peer.sq_psn;

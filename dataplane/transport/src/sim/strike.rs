@@ -1,9 +1,11 @@
-//! Strikes: what happens to a connection from outside of the protocol. A QP is failed, reset or
+//! Strikes: events from outside of the protocol that hit a connection. A QP is failed, reset or
 //! destroyed, memory is deregistered, or work is posted that must fail.
 //!
-//! What holds: a strike says which errors it explains; every other one is the oracle's to refuse.
-//! A struck connection is taken up anew, with new PSNs, once all its frames have landed; nothing
-//! of its former life may show then.
+//! Invariants
+//! - Each strike names the errors that it explains (see [`Excuses`]); the oracle refuses all
+//!   others.
+//! - A struck connection is connected again, with new PSNs, once all its frames have landed.
+//!   Nothing of its former use may have an effect then.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,20 +20,20 @@ use crate::{PostError, QpChange, QpState, SendOp, WcOpcode, WcStatus};
 /// Errors of one end that a strike explains.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Excuses {
-    /// Something was done to the connection: its QPs may go to ERR.
+    /// The connection was struck: its QPs may go to ERR.
     pub(super) is_struck: bool,
-    /// This send must fail, with this status.
+    /// This send, by its `wr_id`, must fail with this status.
     pub(super) doomed: Option<(u64, WcStatus)>,
     /// A send may fail with this status.
     pub(super) send: Option<WcStatus>,
     /// A receive may fail with this status.
     pub(super) recv: Option<WcStatus>,
-    /// What stood in the target when nobody could write there any more.
+    /// Content of the target at the time when no peer could write to it any more.
     pub(super) frozen: Option<Vec<u8>>,
 }
 
 impl Traffic {
-    /// The alarm of a connection that is struck now and then.
+    /// Runs the alarm of a connection that is struck now and then.
     pub(super) fn strike(&mut self, connection: usize, token: u32) -> Result<(), String> {
         let ends = [2 * connection, 2 * connection + 1];
         if ends.iter().all(|end| self.ends[*end].is_dead) {
@@ -81,7 +83,7 @@ impl Traffic {
                 self.ends[b].excuses.send = Some(WcStatus::RemOpErr);
             }
         }
-        // Neither a QP that is gone nor a key that opens nothing lets anybody write.
+        // After these strikes the peer can no longer write: the QP or the key is gone.
         if kind < 5 {
             let me = &mut self.ends[a];
             me.excuses.frozen = Some(self.world.node(at.node).memory.bytes(me.target).to_vec());
@@ -94,7 +96,7 @@ impl Traffic {
         self.world.modify(self.ends[end].at, &QpChange::to(state)).map_err(refused)
     }
 
-    /// The QP completes nothing of what is posted any more.
+    /// Forgets the posted requests of a QP that will not complete them.
     fn forget(&mut self, end: usize) {
         let me = &mut self.ends[end];
         for posted in me.sends.drain(..) {
@@ -110,7 +112,7 @@ impl Traffic {
         self.world.node_mut(self.ends[end].at.node).memory.deregister(mr);
     }
 
-    /// Posts a work request that must fail, and nothing after it.
+    /// Posts a work request that must fail; the end posts nothing after it.
     fn doom(&mut self, a: usize, b: usize) -> Result<(), String> {
         let me = &self.ends[a];
         if self.world.qp(me.at).send_wrs() == me.end.caps.max_send_wr || me.is_dead {
@@ -149,7 +151,7 @@ impl Traffic {
         self.post_doomed(a, b, op, len, status)
     }
 
-    /// As [`doom`](Traffic::doom), with a scatter/gather list that nobody may use.
+    /// Posts a work request that must fail because its L_Keys are wrong.
     fn doom_locally(&mut self, a: usize, b: usize) -> Result<(), String> {
         let (target, words) = (self.ends[b].target, self.ends[b].words);
         let op = match self.rng.u8(..4) {
@@ -189,7 +191,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// The doomed send has failed: all before it is done, and it has left no trace.
+    /// Checks, after the doomed send has failed, that all before it is done and it had no effect.
     pub(super) fn judge_doomed(&self, index: usize) -> Result<(), String> {
         let peer = &self.ends[self.ends[index].peer];
         let memory = &self.world.node(peer.at.node).memory;
@@ -200,7 +202,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// What nobody could write to is as it was.
+    /// Checks that memory is unchanged that no peer could write to.
     pub(super) fn judge_frozen(&self, index: usize) -> Result<(), String> {
         let end = &self.ends[index];
         let memory = &self.world.node(end.at.node).memory;
@@ -212,7 +214,7 @@ impl Traffic {
         }
     }
 
-    /// A QP in ERR has completed everything, but for what was done unsignalled before.
+    /// Checks that a QP in ERR has completed everything, except unsignalled work done before.
     pub(super) fn judge_flushed(&self, index: usize) -> Result<(), String> {
         let end = &self.ends[index];
         let is_in_error = self.world.qp(end.at).state() == QpState::Err;
@@ -225,7 +227,7 @@ impl Traffic {
         }
     }
 
-    /// Connects a dead connection again, if nothing of it is on its way any more.
+    /// Connects a dead connection again, if no frame of it is in flight any more.
     fn take_up_anew(&mut self, connection: usize) -> Result<(), String> {
         let ends = [2 * connection, 2 * connection + 1];
         let is_busy = ends.iter().any(|end| self.world.qp(self.ends[*end].at).send_wrs() > 0);
@@ -251,7 +253,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Everything of an end as if it were new; its memory stays as it is.
+    /// Resets the expectations of an end; the content of its target memory stays.
     fn begin_anew(&mut self, index: usize) {
         let me = &mut self.ends[index];
         self.world.forget_charges(me.at);
@@ -272,7 +274,7 @@ impl Traffic {
         (me.has_failed, me.is_dead, me.patience) = (false, false, 0);
     }
 
-    /// A post to a QP in the wrong state is refused and leaves no trace.
+    /// Whether a post was refused because the QP is in RESET; then it must have had no effect.
     pub(super) fn is_refused(&self, index: usize, error: PostError) -> bool {
         let state = self.world.qp(self.ends[index].at).state();
         error == PostError::InvalidState && matches!(state, QpState::Reset)

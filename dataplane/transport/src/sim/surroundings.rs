@@ -1,4 +1,5 @@
-//! What surrounds a QP while it handles an input: memory, shared receives, the way out.
+//! The environment of a simulated QP while it handles an input: memory, shared receives, packet
+//! sink.
 
 use std::collections::VecDeque;
 
@@ -31,7 +32,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl Node {
-    /// Lets a QP of this node, which is `at`, work in its surroundings.
+    /// Runs `work` on the QP `at` of this node, with its environment.
     pub(super) fn with_qp<R>(
         &mut self,
         at: At,
@@ -100,7 +101,7 @@ impl SharedReceives for Surroundings<'_> {
     }
 
     fn receives_waiting(&self) -> u32 {
-        0 // posts reach the core at once
+        0 // Posts reach the core at once.
     }
 }
 

@@ -1,53 +1,54 @@
-//! Sweeps: a scenario is run once for every packet that can be lost, and for every pair of them.
+//! Sweeps: a scenario is run once for every packet that can be lost, and once for every pair of
+//! them.
 //!
-//! What is demanded: whatever is lost, the two ends see in the end what they see if nothing is
-//! lost: the same completions in the same order on every queue, and the same bytes in memory. The
-//! independent checker watches every packet of every run.
+//! With any loss, both ends must have the same result as without loss: the same completions in the
+//! same order on every queue, and the same bytes in memory. The independent checker observes every
+//! packet of every run.
 //!
-//! Packets count in the order in which they are sent, repetitions included. A pair is the loss of
-//! packet *k* and then of packet *j*, of those that are sent once *k* is lost.
+//! Packets are numbered in the order of sending, repetitions included. A pair is the loss of packet
+//! *k* and then of packet *j* among those sent once *k* is lost.
 
 use super::pair::{Pair, Terms};
 use super::rules::Rule;
 use crate::{Cqe, Side};
 
-/// A short exchange whose outcome does not depend on time.
+/// A short exchange with a result that does not depend on time.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// What happens in it.
+    /// Name of the scenario, for messages.
     pub name: &'static str,
-    /// How the ends differ from the default terms.
+    /// Changes of the default terms.
     pub terms: fn(&mut Terms),
-    /// Posts the work; may let time pass in between.
+    /// Posts the work; may run the world in between.
     pub script: fn(&mut Pair),
 }
 
-/// What sweeps came to.
+/// Totals of a sweep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Swept {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Packets sent in all of them.
+    /// Number of packets sent in all of them.
     pub packets: u64,
 }
 
-/// What the ends see in the end.
+/// Result of a run at both ends.
 #[derive(PartialEq, Debug)]
 struct Outcome {
-    /// By end and side.
+    /// Completions, by end and side.
     completions: [Vec<Cqe>; 4],
-    /// By end: the local and the opened region.
+    /// Content of the local and the remote region, by end.
     memory: [Vec<u8>; 4],
 }
 
-/// Bytes of the regions: enough for the scenarios, few enough to make a world quickly.
+/// Length of the regions in bytes: enough for the scenarios, and quick to create.
 const REGION: u32 = 1 << 14;
 
 impl Scenario {
     /// Loses every single packet, each in a run of its own.
     ///
     /// # Errors
-    /// Which packet was lost, and what came of it.
+    /// A text that names the lost packet and the difference.
     pub fn sweep_singles(&self) -> Result<Swept, String> {
         let mut swept = Swept::default();
         let clean = self.clean(&mut swept)?;
@@ -60,7 +61,7 @@ impl Scenario {
     /// Loses every pair of packets, each in a run of its own.
     ///
     /// # Errors
-    /// Which packets were lost, and what came of it.
+    /// A text that names the lost packets and the difference.
     pub fn sweep_pairs(&self) -> Result<Swept, String> {
         let mut swept = Swept::default();
         let clean = self.clean(&mut swept)?;
@@ -80,7 +81,7 @@ impl Scenario {
         Ok(outcome)
     }
 
-    /// Runs with these packets lost; gives the packets sent.
+    /// Runs with these packets lost, compares the result, and returns the number of packets sent.
     fn compare(&self, clean: &Outcome, lost: &[u32], swept: &mut Swept) -> Result<u64, String> {
         let (outcome, packets) = self.run(lost)?;
         swept.runs += 1;

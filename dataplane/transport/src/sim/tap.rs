@@ -1,7 +1,9 @@
 //! The tap: the independent checker ([`uroce_wirecheck`]) at both ends of every link.
 //!
-//! What holds: a frame is judged as it leaves, before a fault can touch it; a receiver that takes
-//! a frame which the checker would not read, or refuses one that it read, is in the wrong.
+//! Invariants
+//! - A frame is checked when it is sent, before a fault can change it.
+//! - It is a flaw if a receiver takes a frame that the checker would not read, or refuses one that
+//!   the checker has read.
 
 use uroce_wirecheck::{Checker, Flaw, Peer, Rule, Seen, Service, Tally, TimedRoute, Watched, read};
 
@@ -9,33 +11,33 @@ use super::node::{At, Slot};
 use super::world::World;
 use crate::{DropReason, Instant, Qp, QpState, QpType, ack_timeout};
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     pub(super) frame: Vec<u8>,
-    /// The rail it takes.
+    /// Rail that it was sent on.
     pub(super) rail: usize,
-    /// The QP that sent it, if one did.
+    /// QP that sent it, if any.
     pub(super) from: Option<At>,
-    /// What the tap saw in it.
+    /// Result of the checker, if the frame was checked.
     pub(super) seen: Option<Seen>,
-    /// The connection it belongs to, if it belongs to any.
+    /// Number of its connection; `usize::MAX` if it belongs to none.
     pub(super) connection: usize,
     pub(super) is_damaged: bool,
 }
 
 impl Flight {
-    /// A frame of which nothing is known.
+    /// A frame that no QP sent.
     pub(super) fn unknown(frame: Vec<u8>, rail: usize) -> Flight {
         Flight { frame, rail, connection: usize::MAX, ..Flight::default() }
     }
 }
 
-/// The checker, and what it has found first.
+/// The checker, and the first flaw found.
 #[derive(Debug)]
 pub(super) struct Tap {
     pub(super) checker: Checker,
-    /// Of each node's slots.
+    /// Handles of the watched QPs, by node and slot.
     watched: Vec<Vec<Option<Watched>>>,
     found: Option<String>,
 }
@@ -51,50 +53,50 @@ impl Tap {
 }
 
 impl World {
-    /// From now on every QP that comes to RTS is watched by the independent checker.
+    /// Starts the independent checker for every QP that enters RTS from now on.
     pub fn start_tap(&mut self) {
         let checker = Checker::new();
         self.tap = Some(Tap { checker, watched: Vec::new(), found: None });
     }
 
-    /// Nobody watches any more: for tests with packets made by hand that honest QPs react to.
+    /// Stops the checker: for tests with crafted packets that correct QPs react to.
     pub fn stop_tap(&mut self) {
         self.tap = None;
     }
 
-    /// A QP in that state was given a packet.
+    /// Checks that a QP that took a packet was in a state that serves requests.
     pub(super) fn tap_taken(&mut self, at: At, state: QpState, is_taken: bool) {
         if let Some(tap) = self.tap.as_mut().filter(|_| is_taken && !state.serves_requests()) {
             tap.complain(|| format!("{at:?} took a packet in {state}"));
         }
     }
 
-    /// The first flaw that was found in a packet, if there is one.
+    /// Takes the first flaw that was found, if there is one.
     pub fn take_flaw(&mut self) -> Option<String> {
         self.tap.as_mut()?.found.take()
     }
 
-    /// When a QP's requester has last come forward, as far as the tap can tell.
+    /// Time of a requester's last progress, as far as the tap can see.
     pub(super) fn last_progress(&self, at: At) -> Instant {
         let tap = self.tap.as_ref();
         let progress = tap.and_then(|tap| Some(tap.checker.last_progress_ns(tap.watched(at)?)));
         Instant::from_nanos(progress.unwrap_or_default())
     }
 
-    /// What a QP has sent in its present life, as far as the tap can tell.
+    /// Counts of what a QP has sent in its current use, as far as the tap can see.
     pub(super) fn tally(&self, at: At) -> Tally {
         let tap = self.tap.as_ref();
         tap.and_then(|tap| Some(tap.checker.tally(tap.watched(at)?))).unwrap_or_default()
     }
 
-    /// Keeps what is wrong, if it is the first thing.
+    /// Keeps a flaw, if it is the first one.
     pub(super) fn tap_complain(&mut self, what: impl FnOnce() -> String) {
         if let Some(tap) = &mut self.tap {
             tap.complain(what);
         }
     }
 
-    /// What the owner of a watched QP has done, told to the checker.
+    /// Passes an action of a watched QP's owner to the checker.
     fn tell_checker(&mut self, at: At, tell: impl FnOnce(&mut Checker, Watched)) {
         if let Some(tap) = &mut self.tap
             && let Some(watched) = tap.watched(at)
@@ -103,45 +105,45 @@ impl World {
         }
     }
 
-    /// A QP has been re-armed.
+    /// Notes that a QP was re-armed.
     pub(super) fn tap_rearmed(&mut self, at: At, primary: TimedRoute, alternate: TimedRoute) {
         self.tell_checker(at, |checker, qp| checker.rearm(qp, primary, alternate));
     }
 
-    /// A QP has another alternate path.
+    /// Notes that a QP has a new alternate path.
     pub(super) fn tap_loaded(&mut self, at: At, alternate: TimedRoute) {
         self.tell_checker(at, |checker, qp| checker.load_alternate(qp, alternate));
     }
 
-    /// A QP has said that it has migrated: what is unacknowledged may go out again.
+    /// Notes that a QP has reported a migration: it may send unacknowledged packets again.
     pub(super) fn tap_migrated(&mut self, at: At) {
         self.tell_checker(at, Checker::migrated);
     }
 
-    /// A QP's send queue is drained, or no more.
+    /// Notes that a QP was moved to SQD, or out of it.
     pub(super) fn tap_held(&mut self, at: At, is_held: bool) {
         self.tell_checker(at, |checker, qp| checker.hold(qp, is_held));
     }
 
-    /// A QP's RNR NAKs carry another code.
+    /// Notes that a QP's RNR NAKs carry another code from now on.
     pub(super) fn tap_rnr_timer(&mut self, at: At, code: u8) {
         self.tell_checker(at, |checker, qp| checker.set_rnr_timer(qp, code));
     }
 
-    /// Is everything acknowledged that a QP has sent, and no message in the middle?
+    /// Whether everything that a QP has sent is acknowledged, and no message is in progress.
     pub(super) fn tap_is_quiet(&self, at: At) -> bool {
         let tap = self.tap.as_ref();
         tap.and_then(|tap| Some(tap.checker.is_quiet(tap.watched(at)?))).unwrap_or(true)
     }
 
-    /// Timeouts may be late by this much.
+    /// Sets the time by which timeouts may be late.
     pub(super) fn set_tap_slack(&mut self, slack: core::time::Duration) {
         if let Some(tap) = &mut self.tap {
             tap.checker.set_slack_ns(slack.as_nanos() as u64);
         }
     }
 
-    /// A QP has come to RTS.
+    /// Starts checking a QP that has entered RTS.
     pub(super) fn watch(&mut self, at: At) {
         let Some(tap) = &mut self.tap else { return };
         let node = &self.nodes[usize::from(at.node)];
@@ -163,7 +165,7 @@ impl World {
         }
     }
 
-    /// A frame leaves a QP.
+    /// Checks a frame that a QP sends.
     pub(super) fn tap_sent(&mut self, from: At, frame: &[u8]) -> Option<Seen> {
         let now = nanos(self.now());
         let tap = self.tap.as_mut()?;
@@ -177,7 +179,7 @@ impl World {
         }
     }
 
-    /// A frame was opened, or dropped for a reason, on arrival. Was that right?
+    /// Checks that a frame was rightly parsed, or rightly dropped, on arrival.
     pub(super) fn tap_opened(&mut self, flight: &Flight, dropped: Option<DropReason>) {
         let Some(tap) = self.tap.as_mut().filter(|_| flight.seen.is_some()) else { return };
         match dropped {
@@ -185,7 +187,7 @@ impl World {
                 tap.complain(|| format!("an undamaged packet was dropped: {}", reason.name()));
             }
             None if flight.is_damaged => match read(&flight.frame) {
-                // Those beside FECN and BECN are not covered by the ICRC.
+                // Damage of the reserved bits beside FECN and BECN is not covered by the ICRC.
                 Ok(_) | Err(Flaw { rule: Rule::ReservedBits, .. }) => {}
                 Err(flaw) => tap.complain(|| format!("a damaged packet was taken: {flaw}")),
             },
@@ -193,7 +195,7 @@ impl World {
         }
     }
 
-    /// A frame is given to a QP.
+    /// Passes a frame that is given to a QP to the checker.
     pub(super) fn tap_arrived(&mut self, at: At, seen: Option<&Seen>) {
         let now = nanos(self.now());
         let (Some(tap), Some(seen)) = (&mut self.tap, seen) else { return };
@@ -202,7 +204,7 @@ impl World {
         }
     }
 
-    /// After an input to a QP: what the tap cannot see from the wire.
+    /// Tells the checker about a refusal, which the wire does not show yet, after an input to a QP.
     pub(super) fn tap_settled(&mut self, at: At) {
         let Some(tap) = &mut self.tap else { return };
         let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
@@ -213,7 +215,7 @@ impl World {
         }
     }
 
-    /// All that a QP had to send has left.
+    /// Checks a QP's state after it has sent all it had to send.
     pub(super) fn tap_polled(&mut self, at: At) {
         let slot = self.slot_mut(at);
         let state = slot.qp.state();
@@ -240,7 +242,7 @@ fn nanos(now: Instant) -> u64 {
     now.as_nanos()
 }
 
-/// The terms of a QP, as plain numbers.
+/// Terms of a QP for the checker, as plain numbers.
 fn peer(qp: &Qp, addr: [u8; 16]) -> Peer {
     let attr = qp.attr();
     Peer {

@@ -1,8 +1,9 @@
-//! Troubles that last for a while: a link that loses everything or holds everything back, an lcore
-//! that stands still, a node without packet buffers.
+//! Troubles: disturbances that last for a while. A link loses everything or holds everything back,
+//! an lcore stands still, a node has no packet buffers.
 //!
-//! What holds: each frame that a trouble hits is blamed on it in its connection's fault log; none
-//! lasts longer than [`TROUBLE_MAX`].
+//! Invariants
+//! - Each frame that a trouble hits is entered in its connection's fault log.
+//! - No random trouble lasts longer than [`TROUBLE_MAX`].
 
 use core::time::Duration;
 
@@ -10,14 +11,14 @@ use super::node::At;
 use super::world::{Event, World};
 use crate::Instant;
 
-/// The longest trouble that comes by chance.
+/// Longest random trouble.
 pub(super) const TROUBLE_MAX: Duration = Duration::from_millis(20);
 
-/// Frames that wait for a stalled lcore at most: the port's receive ring.
+/// Largest number of frames that wait for a stalled lcore: the size of the port's receive ring.
 const BACKLOG_MAX: u32 = 512;
 
 impl World {
-    /// Everything from one node to another is lost for a while.
+    /// Cuts the links from one node to another for a while: everything is lost.
     pub fn cut(&mut self, from: u16, to: u16, span: Duration) {
         let until = self.now() + span;
         for link in &mut self.links[usize::from(from)][usize::from(to)] {
@@ -25,7 +26,8 @@ impl World {
         }
     }
 
-    /// Nothing from one node arrives at another for a while; then all comes at once, in order.
+    /// Clogs the links from one node to another for a while: frames arrive at the end of it, in
+    /// order.
     pub fn clog(&mut self, from: u16, to: u16, span: Duration) {
         let until = self.now() + span;
         for link in &mut self.links[usize::from(from)][usize::from(to)] {
@@ -33,20 +35,20 @@ impl World {
         }
     }
 
-    /// A node's lcore stands still for a while.
+    /// Stalls a node's lcore for a while.
     pub fn stall(&mut self, node: u16, span: Duration) {
         let until = self.now() + span;
         let node = self.node_mut(node);
         node.stalled_until = until;
     }
 
-    /// A node has no packet buffers for a while.
+    /// Takes all packet buffers from a node for a while.
     pub fn starve(&mut self, node: u16, span: Duration) {
         let until = self.now() + span;
         self.node_mut(node).starved_until = until;
     }
 
-    /// From now on troubles come by chance, if the settings say so.
+    /// Schedules the next random trouble, if the settings have any.
     pub(super) fn expect_trouble(&mut self) {
         if let Some(pace) = self.settings.trouble_pace {
             let lag = Duration::from_nanos(self.rng.u64(1..=2 * pace.as_nanos() as u64));
@@ -54,13 +56,13 @@ impl World {
         }
     }
 
-    /// The time for a trouble has come.
+    /// Causes a random trouble.
     pub(super) fn make_trouble(&mut self) {
         if self.settings.trouble_pace.is_none() {
             return;
         }
         self.faults.troubles += 1;
-        // Short ones as likely as long ones.
+        // Spans are distributed logarithmically.
         let max = TROUBLE_MAX.as_nanos() as u64;
         let span = Duration::from_nanos(max >> self.rng.u32(..12));
         let nodes = self.nodes.len() as u16;
@@ -80,7 +82,7 @@ impl World {
         self.expect_trouble();
     }
 
-    /// All troubles are over, and none comes any more.
+    /// Ends all troubles of nodes, and schedules no more.
     pub(super) fn end_troubles(&mut self) {
         self.settings.trouble_pace = None;
         for node in &mut self.nodes {
@@ -88,7 +90,7 @@ impl World {
         }
     }
 
-    /// Puts an event off that its node's lcore cannot see to now. False: it can.
+    /// Postpones an event while its node's lcore is stalled. Returns false if it is not.
     pub(super) fn put_off(&mut self, event: Event) -> bool {
         let number = match event {
             Event::Arrive { to, .. } => to,
@@ -115,7 +117,7 @@ impl World {
         true
     }
 
-    /// Loses a frame that arrives where there is no buffer for it. False: there is one.
+    /// Loses an arriving frame if the node has no buffer. Returns false if it has.
     pub(super) fn lacks_buffer(&mut self, to: u16, place: u32) -> bool {
         let is_starved = self.now() < self.node(to).starved_until;
         if is_starved {
@@ -133,7 +135,7 @@ impl World {
         self.faults.lost += 1;
     }
 
-    /// How long a QP waits whose packet was not taken, beyond the usual.
+    /// Time that a QP with a full sink must wait, if its node has no packet buffers.
     pub(super) fn starved_for(&mut self, at: At) -> Option<Duration> {
         let now = self.now();
         let until = self.node(at.node).starved_until;
@@ -144,7 +146,7 @@ impl World {
         Some(until.since(now))
     }
 
-    /// Does the node's lcore stand still?
+    /// Whether the node's lcore is stalled.
     pub(super) fn is_stalled(&self, at: At) -> bool {
         self.now() < self.node(at.node).stalled_until
     }

@@ -1,8 +1,9 @@
-//! The world's loop: one event after the other, and what a node does about it, as an lcore would.
+//! The world's loop: takes one event after the other and lets the nodes handle it as an lcore
+//! would.
 //!
-//! What holds
-//! - A QP is asked for packets after each input, at once or a little later.
-//! - A timer event is early or on time, never late: a deadline that moved is entered anew.
+//! Invariants
+//! - A QP is polled for packets after each input, at once or a little later.
+//! - A timer event is early or on time, never late: a deadline that has moved is entered again.
 
 use core::time::Duration;
 
@@ -12,7 +13,7 @@ use super::world::{Event, LAZY_MAX_NS, Step, TURN, World};
 use crate::Progress;
 
 impl World {
-    /// Takes the next event.
+    /// Takes and handles the next event.
     pub fn step(&mut self) -> Step {
         let Some(event) = self.agenda.take() else { return Step::Idle };
         if self.put_off(event) {
@@ -32,7 +33,7 @@ impl World {
         Step::Done
     }
 
-    /// A timer event that an earlier deadline has outrun finds nothing due: a QP is to bear that.
+    /// Handles a timer event. It may be outdated, so that nothing is due; a QP must tolerate that.
     fn expire(&mut self, at: At) {
         let now = self.now();
         let slot = self.slot_mut(at);
@@ -44,7 +45,7 @@ impl World {
         self.settle(at);
     }
 
-    /// After an input: asks the QP for packets, at once or soon.
+    /// Polls the QP for packets after an input, at once or soon.
     pub(super) fn settle(&mut self, at: At) {
         if !self.slot(at).is_kicked {
             let is_lazy = self.settings.lazy_rate > 0.0 && self.rng.f64() < self.settings.lazy_rate;
@@ -89,7 +90,7 @@ impl World {
         let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
         let Some(due) = slot.qp.next_timeout() else { return };
         if slot.timer_at.is_none_or(|timer| due < timer) {
-            // Never in the past, or the event would not find its deadline.
+            // Never in the past, or the event would not match its deadline.
             let due = due.max(self.agenda.now());
             slot.timer_at = Some(due);
             self.agenda.enter(due, Event::Timer(at));

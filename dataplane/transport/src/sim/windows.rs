@@ -1,25 +1,28 @@
-//! Memory windows of a node: keys that open a part of a region, and can be taken away again.
+//! Memory windows of a node: keys that grant access to a part of a region and can be invalidated.
 //!
-//! A window's key is a mark, the window's index and eight bits of the consumer's choice.
+//! Read first: IBA 10 (memory windows).
+//!
+//! A window's key consists of a mark, the window's index, and eight bits that the consumer chooses.
 
 use uroce_wire::{Qpn, Rkey};
 
 use super::memory::Regions;
 use crate::{Access, AccessFlags, Accessor, BindMw, Key, MemoryFault, Pd, Region};
 
-/// The two kinds of windows there are.
+/// Type of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowType {
-    /// Open to every QP of its domain; bound again at will, and unbound with a length of 0.
+    /// Type 1: usable by every QP of its domain; may be bound again, and is unbound by a length of
+    /// 0.
     One,
-    /// Type 2B: open to the QP that bound it, until it is invalidated.
+    /// Type 2B: usable by the QP that bound it, until it is invalidated.
     Two,
 }
 
-/// Set in keys of windows and in no key of a region.
+/// Bit that is set in the keys of windows and in no key of a region.
 pub(super) const WINDOW_MARK: u32 = 1 << 31;
 
-/// Bits of a key that the consumer chooses.
+/// Number of bits of a key that the consumer chooses.
 const VARIANT_BITS: u32 = 8;
 
 #[derive(Debug)]
@@ -30,23 +33,23 @@ pub(super) struct Window {
     bound: Option<Bound>,
 }
 
-/// What a window opens.
+/// Binding of a window.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
-    /// As posted; `lkey` names the region.
+    /// The bind request; `lkey` names the region.
     bind: BindMw,
     qpn: Qpn,
 }
 
 impl Regions {
-    /// Allocates a window that opens nothing yet.
+    /// Allocates a window that is not bound yet.
     pub fn allocate_window(&mut self, pd: Pd, kind: WindowType) -> Rkey {
         let key = Rkey(WINDOW_MARK | (self.windows.len() as u32) << VARIANT_BITS);
         self.windows.push(Window { key, kind, pd, bound: None });
         key
     }
 
-    /// See [`crate::Memory::bind`].
+    /// Binds a window; see [`crate::Memory::bind`].
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
@@ -73,7 +76,7 @@ impl Regions {
         Ok(())
     }
 
-    /// May this part of the region be opened, and in this way?
+    /// Checks that the region may be bound, in this range and with this access.
     fn check_bind(&self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
         let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let mut needed = AccessFlags::MW_BIND;
@@ -81,7 +84,7 @@ impl Regions {
         self.find_region(bind.lkey.0, by.pd, needed, bind.va, bind.len).map(|_| ())
     }
 
-    /// See [`crate::Memory::invalidate`].
+    /// Invalidates a window's key; see [`crate::Memory::invalidate`].
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
@@ -100,7 +103,7 @@ impl Regions {
         }
     }
 
-    /// The region behind a window's key, if the window opens this much of it to this QP.
+    /// The L_Key of the region behind a window's key, if the window grants this access to this QP.
     pub(super) fn through_window(
         &self,
         by: Accessor,

@@ -1,14 +1,15 @@
 //! Random work: connections of two ends each, which post sends of all kinds and receives.
 //!
-//! The ends know each other, so that what is posted says at once what must come of it. Two rules
-//! keep that exact. A WRITE is not posted over a range that an outstanding READ of the same
-//! connection covers, since a READ may be executed again; each connection writes a region of its
-//! own, except for words that all connections only add to.
+//! Each end can access the other's expectations, so the result of a request is known when it is
+//! posted. Two rules keep that exact. A WRITE is not posted to a range that an outstanding READ of
+//! the same connection covers, because the READ may be executed again. Each connection writes a
+//! region of its own, except for words that all connections only add to.
 //!
-//! Not here: receives (`receives`), what is drawn by lot (`draw`).
+//! Invariants
+//! - All expectations are entered when a work request is posted, before its first packet can
+//!   arrive.
 //!
-//! What holds: all expectations are entered when a work request is posted, before its first
-//! packet can arrive.
+//! Not here: receives (`receives`), random choices (`draw`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -25,13 +26,13 @@ use super::strike::Excuses;
 use super::world::World;
 use crate::{PostError, SendOp, SendWr, Sge, WcOpcode};
 
-/// Bytes all SENDs and WRITEs of a node are gathered from.
+/// Length of the region that all SENDs and WRITEs of a node are gathered from, in bytes.
 pub(super) const SOURCE_LEN: u32 = 1 << 18;
 
-/// Words of each end that its peer alone works on.
+/// Number of words of each end that only its peer changes.
 pub(super) const WORDS: usize = 4;
 
-/// A send work request that has not been seen to be done.
+/// A send work request that has not been checked as done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostedSend {
     pub(super) wr_id: u64,
@@ -40,33 +41,33 @@ pub(super) struct PostedSend {
     pub(super) work: Work,
 }
 
-/// What a send work request must come to.
+/// Expected result of a send work request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     Send,
-    /// The peer's range holds what the shadow holds, unless it is written again.
+    /// The peer's range equals its shadow, unless it is written again.
     Write {
         offset: u32,
         len: u32,
     },
-    /// The buffer holds what the peer's range holds.
+    /// The buffer holds the content of the peer's range.
     Read {
         offset: u32,
         len: u32,
         chunk: Chunk,
     },
-    /// The buffer holds this word.
+    /// The buffer holds this former value.
     Atomic {
         chunk: Chunk,
         former: u64,
     },
-    /// The buffer holds some former value of a word that others add to as well.
+    /// The buffer holds some former value of a word that other connections add to too.
     SharedAdd {
         chunk: Chunk,
         word: usize,
         add: u64,
     },
-    /// It must fail.
+    /// The request fails.
     Doomed,
 }
 
@@ -77,15 +78,15 @@ pub(super) struct PostedRecv {
     pub(super) chunk: Chunk,
 }
 
-/// A message on its way that will take a receive.
+/// A message in flight that will consume a receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    /// The sender's work request.
+    /// `wr_id` of the sender's work request.
     pub(super) wr_id: u64,
     pub(super) len: u32,
     pub(super) imm: Option<ImmDt>,
     pub(super) solicited: bool,
-    /// SEND: where the sender's bytes are. WRITE: where in the target they go.
+    /// SEND: the sender's bytes. WRITE: the place in the target.
     pub(super) content: Content,
 }
 
@@ -101,43 +102,43 @@ pub(super) struct Endpoint {
     pub(super) at: At,
     pub(super) end: End,
     pub(super) peer: usize,
-    /// What SENDs and WRITEs are gathered from.
+    /// Region that SENDs and WRITEs are gathered from.
     pub(super) source: Mr,
-    /// What the peer writes and reads, and what must stand there once all is done.
+    /// Region that the peer writes and reads; `shadow` is its content once all is done.
     pub(super) target: Mr,
     pub(super) shadow: Vec<u8>,
     pub(super) words: Mr,
     pub(super) shadow_words: [u64; WORDS],
-    /// Where READ data and ATOMIC results go.
+    /// Buffers of READ data and ATOMIC results.
     pub(super) landing: Chunks,
     pub(super) inbox: Chunks,
     pub(super) sends: VecDeque<PostedSend>,
     pub(super) recvs: VecDeque<PostedRecv>,
     pub(super) expected: VecDeque<Expected>,
     pub(super) next_wr_id: u64,
-    /// The QP is in ERR; the connection's data is no longer checked.
+    /// The QP has failed; the connection's data is no longer checked.
     pub(super) has_failed: bool,
     pub(super) is_dead: bool,
-    /// What explains errors.
+    /// Strikes that explain errors.
     pub(super) excuses: Excuses,
-    /// How often in a row the send queue was found full.
+    /// Number of times in a row that the send queue was full.
     pub(super) patience: u32,
     /// An alarm to post receives is set.
     pub(super) receiver_is_awake: bool,
 }
 
-/// An end looks at its full send queue after at most so many doublings of its pace.
+/// Largest number of times that the pace of an end with a full send queue is doubled.
 const MAX_PATIENCE: u32 = 8;
 
-/// A word that all connections add to.
+/// A word of a node that all connections add to.
 #[derive(Debug)]
 pub(super) struct SharedWord {
     pub(super) node: u16,
     pub(super) mr: Mr,
     pub(super) initial: u64,
-    /// Former value and addend of each addition known to be done.
+    /// Former value and addend of each addition that is done.
     pub(super) done: Vec<(u64, u64)>,
-    /// An addition may or may not have been done.
+    /// Some addition may or may not have been executed.
     pub(super) is_uncertain: bool,
 }
 
@@ -146,7 +147,7 @@ pub(super) struct SharedWord {
 pub(super) struct Traffic {
     pub(super) world: World,
     pub(super) ends: Vec<Endpoint>,
-    /// Which of the ends each QP is, by node and slot.
+    /// Index in `ends` of each QP, by node and slot.
     pub(super) by_slot: Vec<Vec<usize>>,
     pub(super) connections: Vec<Connection>,
     pub(super) shared: Vec<SharedWord>,
@@ -154,14 +155,15 @@ pub(super) struct Traffic {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) dead: u64,
-    /// Control operations that were carried out, migrations not counted.
+    /// Number of control operations that were carried out.
     pub(super) operations: u64,
     pub(super) sges: Vec<Sge>,
 }
 
 impl Traffic {
-    /// Sets all ends to work. Of the first alarms even ones post sends and odd ones receives; one
-    /// for each connection follows, for strikes, and one for control operations.
+    /// Sets the first alarms. Tokens: for each end an even one for sends and an odd one for
+    /// receives, then one for each connection's strikes, then one for each connection's control
+    /// operations.
     pub(super) fn start(&mut self) {
         let first_strike = 2 * self.ends.len() as u32;
         for token in 0..first_strike {
@@ -179,7 +181,7 @@ impl Traffic {
         }
     }
 
-    /// An end's alarm.
+    /// Handles an alarm of an end or a connection.
     pub(super) fn wake(&mut self, token: u32, is_posting: bool) -> Result<(), String> {
         let index = token as usize / 2;
         if let Some(beyond) = (token as usize).checked_sub(2 * self.ends.len()) {
@@ -207,7 +209,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Posts up to eight sends at an end. Is the queue full?
+    /// Posts up to eight sends at an end. Returns whether the queue is full.
     fn post_sends(&mut self, index: usize) -> Result<bool, String> {
         for _ in 0..self.rng.u32(1..=8) {
             let me = &self.ends[index];
@@ -220,7 +222,7 @@ impl Traffic {
         Ok(false)
     }
 
-    /// A post to a full queue is refused and leaves no trace.
+    /// Checks that a post to a full queue is refused.
     fn post_to_full_queue(&mut self, index: usize) -> Result<(), String> {
         let wr = SendWr {
             wr_id: u64::MAX,
@@ -309,7 +311,7 @@ impl Traffic {
         self.post(index, op, false, WcOpcode::RdmaRead, work).map(|_| ())
     }
 
-    /// The region's key, or any if no byte is touched: then it is not looked at.
+    /// The region's key, or any key if no byte is accessed, because then it is not checked.
     fn any_key_for_nothing(&mut self, target: Mr, len: u32) -> Rkey {
         if len == 0 && self.rng.bool() { Rkey(self.rng.u32(..)) } else { target.rkey() }
     }
@@ -333,7 +335,7 @@ impl Traffic {
         let (va, rkey) = (mr.va(8 * word as u64), mr.rkey());
         let work = Work::Atomic { chunk, former };
         let after = if is_swap {
-            // Every other comparison fails.
+            // Every second comparison fails.
             let compare = former ^ u64::from(self.rng.bool());
             let op = SendOp::CompareSwap { va, rkey, compare, swap: add };
             self.post(index, op, false, WcOpcode::CompSwap, work)?;
@@ -347,7 +349,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Posts with the scatter/gather list in `self.sges`, and notes what must come of it.
+    /// Posts a request with the scatter/gather list in `self.sges`, and enters its expected result.
     pub(super) fn post(
         &mut self,
         index: usize,

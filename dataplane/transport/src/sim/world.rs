@@ -1,10 +1,10 @@
-//! The world: nodes joined by links, a clock, and what is to happen.
+//! The world: nodes joined by links, a clock, and events to come.
 //!
-//! What holds
-//! - Frames leave a node one after the other at the link's rate; only faults change their order.
+//! Invariants
+//! - Frames leave a node one after the other at the port's rate; only faults change their order.
 //!
-//! Not here: its shape (`rails`), calls to QPs (`calls`), the loop (`turn`), what happens to frames on their way (`link`) and where they arrive
-//! (`arrival`), expectations (`oracle`), work (`workload`).
+//! Not here: topology (`rails`), calls to QPs (`calls`), the loop (`turn`), frames in flight
+//! (`link`) and on arrival (`arrival`), expectations (`oracle`), work (`workload`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -21,22 +21,23 @@ use super::rules::Rule;
 use super::tap::{Flight, Tap};
 use crate::{Instant, Qp};
 
-/// How a world behaves.
+/// Parameters of a world.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// Determines everything that is left to chance.
+    /// Seed of everything random.
     pub seed: u64,
-    /// Time a frame takes after its last bit was sent.
+    /// Time from the last bit sent to the arrival of a frame.
     pub latency: Duration,
-    /// Rate of each node's port, Gb/s.
+    /// Rate of each node's ports in Gb/s.
     pub gbps: u64,
-    /// Packets a QP may send in one turn.
+    /// Number of packets that a QP may send in one turn.
     pub budget: u32,
-    /// Chance that a packet sink is full.
+    /// Probability that a packet sink is full.
     pub full_rate: f64,
-    /// Chance that a QP is asked for packets some time after an input, not at once.
+    /// Probability that a QP is polled some time after an input instead of at once.
     pub lazy_rate: f64,
-    /// Mean time between troubles of links and nodes that last for a while; none if not given.
+    /// Mean time between troubles, disturbances of links and nodes that last for a while; none if
+    /// not given.
     pub trouble_pace: Option<Duration>,
 }
 
@@ -54,14 +55,14 @@ impl Default for Settings {
     }
 }
 
-/// What one step of the world was.
+/// Result of one step of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Something happened.
+    /// An event was handled.
     Done,
-    /// An alarm that the caller has set with [`World::wake`].
+    /// An alarm of the caller is due, set with [`World::wake`].
     Wake(u32),
-    /// Nothing will ever happen again without the caller.
+    /// No event is left; nothing will happen without an input.
     Idle,
 }
 
@@ -74,21 +75,21 @@ pub(super) enum Event {
     Trouble,
 }
 
-/// How long a QP waits that was told the sink is full, or that used up its budget.
+/// Time that a QP waits after its sink was full or its budget was used up.
 pub(super) const TURN: Duration = Duration::from_nanos(200);
 
-/// The longest that a lazy node lets a QP wait.
+/// Longest delay of a delayed poll, in nanoseconds.
 pub(super) const LAZY_MAX_NS: u64 = 3_000;
 
-/// Nodes, links, and what is to happen.
+/// Nodes, links, and events to come.
 #[derive(Debug)]
 pub struct World {
     pub(super) settings: Settings,
     pub(super) agenda: Agenda<Event>,
     pub(super) nodes: Vec<Node>,
-    /// When each node's ports have sent what they were given.
+    /// Time at which each port of each node has sent all it was given.
     pub(super) port_free_at: Vec<[Instant; RAILS]>,
-    /// Each direction, by sender, receiver and rail.
+    /// The links, by sender, receiver and rail.
     pub(super) links: Vec<Vec<[Link; RAILS]>>,
     pub(super) rules: Vec<Rule>,
     pub(super) outlet: Outlet,
@@ -99,12 +100,12 @@ pub struct World {
     pub(super) tap: Option<Tap>,
     pub(super) packets: u64,
     pub(super) faults: FaultCounts,
-    /// When faults hit each connection.
+    /// Times at which faults hit each connection.
     pub(super) fault_log: Vec<VecDeque<Instant>>,
 }
 
 impl World {
-    /// An empty world at time zero.
+    /// Creates an empty world at time zero.
     pub fn new(settings: Settings) -> World {
         let mut rng = Rng::with_seed(settings.seed);
         let outlet = Outlet {
@@ -135,42 +136,42 @@ impl World {
         }
     }
 
-    /// The time.
+    /// Current virtual time.
     pub fn now(&self) -> Instant {
         self.agenda.now()
     }
 
-    /// A node.
+    /// Node number `node`.
     pub fn node(&self, node: u16) -> &Node {
         &self.nodes[usize::from(node)]
     }
 
-    /// A node, to be changed.
+    /// Node number `node`, to be changed.
     pub fn node_mut(&mut self, node: u16) -> &mut Node {
         &mut self.nodes[usize::from(node)]
     }
 
-    /// All nodes.
+    /// All nodes, by number.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// A QP.
+    /// The QP `at`.
     pub fn qp(&self, at: At) -> &Qp {
         &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)].qp
     }
 
-    /// Frames sent so far.
+    /// Number of frames sent so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Faults so far.
+    /// Counts of faults so far.
     pub fn faults(&self) -> FaultCounts {
         FaultCounts { refused: self.outlet.refused, ..self.faults }
     }
 
-    /// From now on nothing goes wrong by chance.
+    /// Removes all random faults from now on.
     pub fn heal(&mut self) {
         self.links.iter_mut().flatten().flatten().for_each(Link::heal);
         self.end_troubles();
@@ -178,12 +179,12 @@ impl World {
         self.settings.lazy_rate = 0.0;
     }
 
-    /// From now on a sink is full with this chance.
+    /// Sets the probability that a sink is full.
     pub fn set_full_rate(&mut self, rate: f64) {
         self.outlet.full_rate = rate;
     }
 
-    /// Adds a rule; of those whose turn it is at a frame, the first one acts.
+    /// Adds a rule. If several rules apply to a frame, the first one acts.
     pub fn add_rule(&mut self, rule: Rule) {
         self.rules.push(rule);
     }
@@ -193,7 +194,7 @@ impl World {
         self.rules.clear();
     }
 
-    /// Starts to keep the newest `keep` frames.
+    /// Starts a record of the newest `keep` frames.
     pub fn start_record(&mut self, keep: usize) {
         self.record = Some(Record::new(keep));
     }
@@ -203,70 +204,70 @@ impl World {
         self.record.as_ref()
     }
 
-    /// The record, if one was started, to be cleared.
+    /// The record, if one was started, to be changed.
     pub fn record_mut(&mut self) -> Option<&mut Record> {
         self.record.as_mut()
     }
 
-    /// Takes the record out of the world.
+    /// Takes the record, if one was started, out of the world.
     pub fn take_record(&mut self) -> Option<Record> {
         self.record.take()
     }
 
-    /// Writes a line into the record; `line` is made only if there is one.
+    /// Adds a line to the record. `line` is called only if there is a record.
     pub fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(record) = &mut self.record {
             record.note(self.agenda.now(), line());
         }
     }
 
-    /// When faults hit the connection of `at`, the newest 256.
+    /// Times of the latest faults of the connection of `at`, at most 256.
     pub(super) fn faults_of(&self, at: At) -> &VecDeque<Instant> {
         &self.fault_log[self.slot(at).connection]
     }
 
-    /// When the QP's transport retry counter was charged, the newest eight.
+    /// Times of the latest charges of the QP's transport retry counter, at most eight.
     pub(super) fn charges_of(&self, at: At) -> &VecDeque<Instant> {
         &self.slot(at).charges
     }
 
-    /// Moves the completions that came since the last call to `out`.
+    /// Moves the completions since the last call to `out`.
     pub fn take_completions(&mut self, out: &mut Vec<Completed>) {
         out.append(&mut self.outlet.completions);
     }
 
-    /// Moves the events that came since the last call to `out`.
+    /// Moves the events since the last call to `out`.
     pub fn take_events(&mut self, out: &mut Vec<Happened>) {
         out.append(&mut self.outlet.events);
     }
 
-    /// [`Step::Wake`] with `token` comes at `when`.
+    /// Sets an alarm: [`Step::Wake`] with `token` is returned at `when`.
     pub fn wake(&mut self, when: Instant, token: u32) {
         self.agenda.enter(when, Event::Wake(token));
     }
 
-    /// Frames on their way.
+    /// Number of frames in flight.
     pub(super) fn frames_out(&self) -> usize {
         self.flying.iter().filter(|flight| !flight.frame.is_empty()).count()
     }
 
-    /// Is a frame of this connection on its way?
+    /// Whether a frame of this connection is in flight.
     pub(super) fn is_in_flight(&self, connection: usize) -> bool {
         let is_there = |flight: &Flight| !flight.frame.is_empty();
         self.flying.iter().any(|flight| is_there(flight) && flight.connection == connection)
     }
 
-    /// Forgets what was charged to a QP's retry counter in a former life.
+    /// Clears the charges of a QP's retry counter.
     pub(super) fn forget_charges(&mut self, at: At) {
         self.slot_mut(at).charges.clear();
     }
 
-    /// When the next event is due.
+    /// Time at which the next event is due.
     pub fn next_due(&self) -> Option<Instant> {
         self.agenda.next_due()
     }
 
-    /// Lets time pass to `when` with nobody looking: what was due meanwhile happens then.
+    /// Advances the time to `when` without handling events; events that were due happen late.
     pub fn jump_to(&mut self, when: Instant) {
         self.agenda.jump_to(when);
     }

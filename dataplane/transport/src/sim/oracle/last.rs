@@ -1,15 +1,15 @@
-//! The last judgement of a run, when nothing is in flight any more.
+//! Final checks of a run, when nothing is in flight any more.
 
 use crate::Counter;
 use crate::sim::rails::RAILS;
 use crate::sim::workload::Traffic;
 
 impl Traffic {
-    /// The last judgement, when nothing is in flight any more.
+    /// Runs the final checks. With `is_perfect` the links had no faults.
     pub(in crate::sim) fn judge_end(&mut self, is_perfect: bool) -> Result<(), String> {
         for index in 0..self.ends.len() {
             self.judge_flushed(index)?;
-            // What is left was done unsignalled.
+            // The remaining requests are unsignalled and done.
             if !self.ends[index].has_failed {
                 while let Some(posted) = self.ends[index].sends.pop_front() {
                     if posted.is_signaled {
@@ -33,7 +33,8 @@ impl Traffic {
         if is_perfect { self.judge_silence() } else { Ok(()) }
     }
 
-    /// Every frame has landed, and the queues hold what is posted and not completed.
+    /// Checks that every frame has landed, and that the queues hold what is posted and not
+    /// completed.
     fn judge_conservation(&self) -> Result<(), String> {
         if self.world.frames_out() > 0 {
             return Err(format!("{} frames never landed", self.world.frames_out()));
@@ -54,7 +55,8 @@ impl Traffic {
         Ok(())
     }
 
-    /// What is counted is what went over the wire. The tap knows the newest life of a QP alone.
+    /// Compares counters with the packets seen by the tap, which sees only the current use of a QP,
+    /// so connections that are used again are skipped.
     fn judge_counters(&self) -> Result<(), String> {
         if self.connections.iter().any(|connection| connection.peace.is_some()) {
             return Ok(());
@@ -67,7 +69,7 @@ impl Traffic {
             let tally = self.world.tally(end.at);
             seen = (seen.0 + tally.repeated, seen.1 + tally.rnr_naks);
         }
-        // An RNR NAK may be overtaken before it leaves.
+        // An RNR NAK may be replaced before it is sent.
         if repeated == seen.0 && rnr_naks >= seen.1 {
             Ok(())
         } else {
@@ -111,7 +113,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// On perfect links nobody has a reason to repeat, to complain or to wait.
+    /// Checks that on perfect links nothing was repeated, refused or late.
     fn judge_silence(&self) -> Result<(), String> {
         use Counter as C;
         let mut silent = vec![

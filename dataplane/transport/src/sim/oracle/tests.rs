@@ -2,7 +2,7 @@ use super::*;
 use crate::sim::plan::Plan;
 use crate::sim::run::drive;
 
-/// A run of one connection that has ended well.
+/// A run of one connection that has ended without a violation.
 fn finished() -> Traffic {
     let (connections, rates) = (Some(1), None);
     let plan = Plan { seed: 5, packets: 500, connections, rates, has_control: false };
@@ -12,7 +12,7 @@ fn finished() -> Traffic {
     traffic
 }
 
-/// Flips a bit of an end's memory, which the oracle must see.
+/// Flips a bit of an end's memory, and checks that the oracle finds it.
 fn sabotage(mr: impl Fn(&Traffic) -> crate::sim::memory::Mr, what: &str) {
     let mut traffic = finished();
     let (mr, at) = (mr(&traffic), traffic.ends[0].at);

@@ -1,4 +1,4 @@
-//! Packets of a pair: those that were sent, and those made by hand.
+//! Packets of a pair: packets that were sent, and packets made by a test.
 
 use core::time::Duration;
 
@@ -12,55 +12,55 @@ use crate::sim::record::{Fate, Sighting};
 /// A packet that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// When.
+    /// Time of sending.
     pub at: Instant,
-    /// By which end.
+    /// End that sent it.
     pub from: usize,
-    /// By which rail.
+    /// Rail that it was sent on.
     pub rail: usize,
-    /// Its headers.
+    /// Base transport header.
     pub bth: Bth,
-    /// Its further headers.
+    /// Extended headers.
     pub ext: ExtHeaders,
-    /// Its payload.
+    /// Payload without pad.
     pub payload: Vec<u8>,
-    /// What became of it.
+    /// Effect of the link on it.
     pub fate: Fate,
 }
 
-/// A packet made by hand, with all lengths and checks right unless said otherwise.
+/// A packet made by a test, with correct lengths and checksums unless the test changes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Crafted {
-    /// Its headers; the pad count is the payload's unless [`Crafted::keeps_pad`].
+    /// Base transport header; the pad count is the payload's unless [`Crafted::keeps_pad`].
     pub bth: Bth,
-    /// Its further headers.
+    /// Extended headers.
     pub ext: ExtHeaders,
-    /// Its payload.
+    /// Payload without pad.
     pub payload: Vec<u8>,
-    /// Leave the pad count as it is in `bth`.
+    /// Keeps the pad count that `bth` has.
     pub keeps_pad: bool,
 }
 
 impl Crafted {
-    /// The same packet with this PSN.
+    /// Replaces the PSN.
     pub fn psn(mut self, psn: Psn) -> Crafted {
         self.bth.psn = psn;
         self
     }
 
-    /// The same packet with this payload.
+    /// Replaces the payload.
     pub fn payload(mut self, payload: &[u8]) -> Crafted {
         self.payload = payload.to_vec();
         self
     }
 
-    /// The same packet with further headers changed by `change`.
+    /// Changes the extended headers by `change`.
     pub fn ext(mut self, change: impl FnOnce(&mut ExtHeaders)) -> Crafted {
         change(&mut self.ext);
         self
     }
 
-    /// The same packet with the base header changed by `change`.
+    /// Changes the base transport header by `change`.
     pub fn bth(mut self, change: impl FnOnce(&mut Bth)) -> Crafted {
         change(&mut self.bth);
         self
@@ -68,7 +68,7 @@ impl Crafted {
 }
 
 impl Pair {
-    /// The packets an end's QP has sent; crafted ones are none of them.
+    /// The packets that an end's QP has sent, without crafted ones.
     pub fn seen(&self, from: usize) -> Vec<Seen> {
         let record = self.world.record().expect("pairs record");
         let sent = |sighting: &&Sighting| sighting.from == from && !sighting.fate.is_crafted;
@@ -87,7 +87,7 @@ impl Pair {
         seen.collect()
     }
 
-    /// Position in the sequence of each packet an end has sent: its PSN, from the first one on.
+    /// The request packets that an end has sent, each as the distance of its PSN from the first.
     pub fn sequence(&self, from: usize) -> Vec<i32> {
         let first = self.terms.half[from].sq_psn;
         let requests = self.seen(from).into_iter();
@@ -96,14 +96,14 @@ impl Pair {
         requests.map(|seen| seen.bth.psn.distance_from(first)).collect()
     }
 
-    /// The responses an end has sent.
+    /// The response packets that an end has sent.
     pub fn responses(&self, from: usize) -> Vec<Seen> {
         let mut seen = self.seen(from);
         seen.retain(|seen| seen.bth.opcode.info().is_some_and(|op| op.is_response()));
         seen
     }
 
-    /// A packet as end `from` would send it next, but for what is yet to be said of it.
+    /// A packet with the header fields that end `from` would use, to be completed by the test.
     pub fn craft(&self, from: usize, opcode: OpCode) -> Crafted {
         let bth = Bth {
             opcode,
@@ -124,12 +124,12 @@ impl Pair {
         Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }
     }
 
-    /// The frame of a crafted packet of end `from`, by the first rail.
+    /// The frame of a crafted packet of end `from`, on the first rail.
     pub fn frame(&self, from: usize, packet: &Crafted) -> Vec<u8> {
         self.frame_by(&self.path(from), packet)
     }
 
-    /// The frame of a crafted packet by any path.
+    /// The frame of a crafted packet on any path.
     pub fn frame_by(&self, path: &Encap, packet: &Crafted) -> Vec<u8> {
         let mut bth = packet.bth;
         if !packet.keeps_pad {
@@ -146,14 +146,14 @@ impl Pair {
         frame
     }
 
-    /// Has a crafted packet of end `from` arrive at the other end now, and lets things happen
-    /// that are due now.
+    /// Delivers a crafted packet of end `from` to the other end now, and runs everything that is
+    /// due now.
     pub fn deliver(&mut self, from: usize, packet: &Crafted) -> &mut Pair {
         let frame = self.frame(from, packet);
         self.deliver_frame(from, frame)
     }
 
-    /// As [`deliver`](Pair::deliver), with any bytes.
+    /// Delivers any bytes as a frame of end `from` to the other end, and runs everything due now.
     pub fn deliver_frame(&mut self, from: usize, frame: Vec<u8>) -> &mut Pair {
         self.world.inject(from as u16, 1 - from as u16, frame, Duration::ZERO);
         self.run_for(Duration::ZERO)

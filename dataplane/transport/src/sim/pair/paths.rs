@@ -1,20 +1,20 @@
-//! The two paths of a pair: loading and arming the other one, migrating, cutting and mending.
+//! The two paths of a pair: loading and arming the alternate path, migrating, cutting and mending.
 
 use super::{Pair, Rails, Terms};
 use crate::{AltPath, ModifyError, PathAttr, PathMigState, QpChange, QpState, QpType, StaticRate};
 
 impl Pair {
-    /// Both ends in RTS by the first rail, armed to migrate to the second; the terms have two.
+    /// A pair in RTS on the first rail, both ends ARMED to migrate to the second.
     ///
     /// # Panics
-    /// If they do not become armed by the exchange of one message each way.
+    /// If the ends do not become ARMED by the exchange of one message each way.
     pub fn armed(change: impl FnOnce(&mut Terms)) -> Pair {
         let mut pair = Pair::two_paths(change);
         pair.arm();
         pair
     }
 
-    /// Both ends in RTS by the first rail, with a second one, watched by the independent checker.
+    /// A pair in RTS on the first rail, with a second one, observed by the independent checker.
     pub fn two_paths(change: impl FnOnce(&mut Terms)) -> Pair {
         Pair::with(|terms| {
             terms.rails = Rails::TwoPorts;
@@ -23,16 +23,16 @@ impl Pair {
         })
     }
 
-    /// Loads the rail that is not in use at both ends, re-arms them, and has them hear of each
-    /// other.
+    /// Loads the rail that is not in use as alternate path at both ends, re-arms them, and
+    /// exchanges packets so that both become ARMED.
     ///
     /// # Panics
-    /// If they do not become armed.
+    /// If the ends do not become ARMED.
     pub fn arm(&mut self) {
         for end in [0, 1] {
             self.rearm(end).expect("an end that has migrated");
         }
-        // Only a request of its own shows an unreliable peer anything.
+        // On UC there are no responses, so each end must send a request.
         let speakers = if self.terms.qp_type == QpType::Uc { 2 } else { 1 };
         for end in 0..speakers {
             self.write(end, 0);
@@ -44,17 +44,17 @@ impl Pair {
         }
     }
 
-    /// The rail an end sends by.
+    /// The rail that an end sends on.
     pub fn rail(&self, end: usize) -> usize {
         self.world.rail_in_use(self.at(end))
     }
 
-    /// Where an end stands in path migration.
+    /// State of path migration of an end.
     pub fn path_mig_state(&self, end: usize) -> PathMigState {
         self.qp(end).attr().path_mig_state
     }
 
-    /// A rail as an end's path to migrate to, with the timeout of the terms.
+    /// A rail as alternate path of an end, with the timeout of the terms.
     pub fn alternate(&self, end: usize, rail: usize) -> AltPath {
         AltPath {
             path: PathAttr { encap: self.path_on(end, rail), rate: StaticRate::MAX },
@@ -64,7 +64,7 @@ impl Pair {
         }
     }
 
-    /// Loads the rail that an end does not use, and sets REARM.
+    /// Loads the rail that an end does not use as alternate path, and sets REARM.
     ///
     /// # Errors
     /// Those of [`crate::Qp::modify`].
@@ -74,7 +74,7 @@ impl Pair {
         self.modify(end, &QpChange { alt_path, path_mig_state, ..QpChange::default() })
     }
 
-    /// The owner of an end has it migrate.
+    /// Requests migration of an end, as its owner.
     ///
     /// # Errors
     /// Those of [`crate::Qp::modify`].
@@ -91,19 +91,19 @@ impl Pair {
         self.world.modify(self.at(end), change)
     }
 
-    /// A rail loses everything, both ways; nobody is told.
+    /// Cuts a rail in both directions, without a report to the ends.
     pub fn cut(&mut self, rail: usize) {
         self.world.cut_rail(0, 1, rail);
         self.world.cut_rail(1, 0, rail);
     }
 
-    /// A rail carries again, both ways.
+    /// Mends a rail in both directions.
     pub fn mend(&mut self, rail: usize) {
         self.world.mend_rail(0, 1, rail);
         self.world.mend_rail(1, 0, rail);
     }
 
-    /// A rail is cut, and both ports report it: who is armed and uses it migrates at once.
+    /// Cuts a rail and reports it to both ends: an ARMED end that uses it migrates at once.
     pub fn link_down(&mut self, rail: usize) {
         self.cut(rail);
         for end in [0, 1] {

@@ -1,4 +1,4 @@
-//! How the two ends of a pair are connected.
+//! Terms of a pair: how its two ends are connected.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,15 +11,15 @@ use crate::{AccessFlags, Pd, QpCaps, QpInit, QpType};
 /// Attributes of one end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Half {
-    /// First PSN this end sends.
+    /// First PSN that this end sends.
     pub sq_psn: Psn,
-    /// What this end lets its peer do.
+    /// Access that this end grants its peer.
     pub access: AccessFlags,
-    /// READs and ATOMICs this end has outstanding.
+    /// READs and ATOMICs that this end may have outstanding.
     pub max_rd_atomic: u8,
-    /// READs and ATOMICs this end takes.
+    /// READs and ATOMICs that this end accepts at a time.
     pub max_dest_rd_atomic: u8,
-    /// RNR NAK timer code this end sends.
+    /// RNR NAK timer code that this end sends.
     pub min_rnr_timer: u8,
     /// Local ACK timeout code.
     pub timeout: u8,
@@ -33,51 +33,51 @@ pub struct Half {
     pub srq: Option<Pd>,
 }
 
-/// The addresses of each end.
+/// Number and ports of each end's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rails {
-    /// One, at port 1.
+    /// One address, at port 1.
     #[default]
     One,
-    /// Two, at a port each.
+    /// Two addresses, each at a port of its own.
     TwoPorts,
-    /// Two, both at port 1.
+    /// Two addresses, both at port 1.
     OnePort,
 }
 
-/// How a [`Pair`] is connected.
+/// Terms of a [`Pair`](super::Pair).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Terms {
     /// Transport service of both ends.
     pub qp_type: QpType,
-    /// Packets are IPv6's, not IPv4's.
+    /// Packets are IPv6 instead of IPv4.
     pub is_ipv6: bool,
-    /// The ways from one end to the other.
+    /// Addresses of each end.
     pub rails: Rails,
     /// Path MTU of both ends.
     pub mtu: PathMtu,
-    /// Queues of both ends.
+    /// Queue capacities of both ends.
     pub caps: QpCaps,
-    /// Bytes of each of the two regions of an end.
+    /// Length of each of the two regions of an end, in bytes.
     pub region: u32,
-    /// Frames are kept.
+    /// Frames are recorded.
     pub is_recorded: bool,
-    /// The independent checker watches.
+    /// The independent checker is attached.
     pub is_tapped: bool,
-    /// Links and turns.
+    /// Settings of the world: links and turns.
     pub settings: Settings,
-    /// The two ends.
+    /// Attributes of the two ends.
     pub half: [Half; 2],
 }
 
 impl Terms {
-    /// How the QP of an end is created.
+    /// Parameters of the QP of an end.
     pub(super) fn init(&self, end: u16) -> QpInit {
         let srq = self.half[usize::from(end)].srq;
         QpInit { qp_type: self.qp_type, caps: self.caps, srq }
     }
 
-    /// The address of an end on a rail: 10.rail.0.end or fd00:rail::end, ends from 1.
+    /// Address of an end on a rail: 10.rail.0.end or fd00:rail::end, with ends counted from 1.
     pub(super) fn gid(&self, end: u8, rail: u8) -> Gid {
         let (net, host) = (u16::from(rail), u16::from(end) + 1);
         match self.is_ipv6 {
@@ -86,7 +86,7 @@ impl Terms {
         }
     }
 
-    /// The second address of an end, if it has one.
+    /// Second address of an end, if it has one.
     pub(super) fn second_rail(&self, end: u8) -> Option<Rail> {
         let (mac, port) = match self.rails {
             Rails::One => return None,
