@@ -24,7 +24,7 @@ crate::counted! {
         ReceiveTooSmall "rx_receive_too_small" "A datagram longer than the oldest receive WQE."
         MessageDropped "rx_message_dropped"
             "A packet of a UC message of which another was lost, or that breaks a rule."
-        OldRead "rx_old_read" "A repeated READ or ATOMIC whose resources are gone or differ."
+        OldRead "rx_old_read" "A repeated READ or ATOMIC that no stored request matches."
         Congestion "rx_cnp_ignored" "A CNP; no congestion control is configured."
         HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."
         SlowPathFull "rx_slow_path_full" "The control plane's packet ring is full."

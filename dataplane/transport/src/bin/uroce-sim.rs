@@ -107,7 +107,7 @@ fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
 
 fn report(outcome: &Outcome, arguments: &Arguments) {
     let (Some(violation), Some(record)) = (&outcome.violation, &outcome.record) else {
-        println!("VIOLATION that did not come again when its seed was run again");
+        println!("VIOLATION that was not reproduced when its seed was run again");
         return;
     };
     for line in record.tail(LINES_SHOWN) {

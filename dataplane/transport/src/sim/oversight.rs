@@ -227,7 +227,7 @@ impl World {
         let Oversight { owes_drained, is_draining, .. } = self.slot(at).oversight;
         if !is_draining {
             if said.drained > 0 {
-                self.complain(at, "SQ_DRAINED of a send queue that nobody drains");
+                self.complain(at, "SQ_DRAINED of a send queue that is not being drained");
             }
             return;
         }

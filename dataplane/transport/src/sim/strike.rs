@@ -208,7 +208,7 @@ impl Traffic {
         let memory = &self.world.node(end.at.node).memory;
         match &end.excuses.frozen {
             Some(bytes) if memory.bytes(end.target) != bytes => {
-                Err(format!("memory was written that nobody may write to, at {:?}", end.at))
+                Err(format!("memory was written that no peer may write to, at {:?}", end.at))
             }
             _ => Ok(()),
         }
