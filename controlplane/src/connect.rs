@@ -1,4 +1,6 @@
-//! Connections by IP address and port: what applications see of the connection manager.
+//! Connections by IP address and port: the application's interface to the connection manager.
+//!
+//! Read first: IBA 12; Annex A11 for service IDs and the header in private data.
 //!
 //! ```text
 //!   cm_listen ──> Listener                cm_connect ──> path ── REQ ──> … REP ── RTR, RTS ── RTU
@@ -6,8 +8,8 @@
 //!                     both sides: Established … Disconnected (QP in ERR) … TimewaitExit
 //! ```
 //!
-//! A service id names port space and port as Linux's `rdma_cm` does, and requests carry its header,
-//! so either end may be an unmodified Linux program.
+//! The service ID contains port space and port as in Linux's `rdma_cm`, and requests carry its
+//! header in their private data. Either end may be an unmodified Linux program.
 
 mod around;
 mod channel;
@@ -37,15 +39,16 @@ pub(crate) use around::Around;
 pub(crate) use driver::Driver;
 pub(crate) use request::CmRequest;
 
-/// A listener or a connection. A number is not used again while the device is open.
+/// Identifier of a listener, a connection or a look-up. It is not used again while the device is
+/// open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CmId(pub(crate) u64);
 
-/// Whose ports they are. Numbers are those of Linux's `enum rdma_ucm_port_space`.
+/// Port space of a service ID. Numbers are those of Linux's `enum rdma_ucm_port_space`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum PortSpace {
     /// Connections of RC and UC QPs, 0x0106.
     Tcp,
-    /// UD QPs that are asked for by port, 0x0111.
+    /// Look-ups of UD QPs by port, 0x0111.
     Udp,
 }

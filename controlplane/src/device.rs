@@ -1,15 +1,15 @@
 //! A device: an engine, its ports and the control-plane thread.
 //!
-//! [`Device`] is the face for application threads. Each request goes to the control-plane thread
-//! as a message and waits for the answer; nothing here touches a QP.
+//! [`Device`] is the interface for application threads. Each call sends a message to the
+//! control-plane thread and waits for the reply; no function here accesses a QP.
 //!
 //! Invariants
-//! - A request ends: with an answer, with [`RequestError::Gone`] when the thread is gone, and in any
+//! - A call returns with the reply, with [`RequestError::Gone`] if the thread has ended, and in any
 //!   case within a minute.
-//! - When a [`Device`] has been dropped its lcores and its thread have ended and its ports are
+//! - When a [`Device`] has been dropped, its lcores and its thread have ended and its ports are
 //!   closed.
 //!
-//! Not here: posting and polling, which go to the engine directly.
+//! Not here: posting and polling, which use the engine directly.
 
 mod connect;
 mod open;
@@ -40,7 +40,7 @@ use crate::request::{
 use crate::thread::{self, Parts};
 use ring::RingLease;
 
-/// Longer than a resolution and a stalled lcore together.
+/// Longest wait for a reply: longer than a resolution and a stalled lcore together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An open device. Dropping it closes it.
@@ -50,16 +50,16 @@ pub struct Device {
     engine: Engine,
     ports: PortTable,
     requests: Requests,
-    /// Follows the netdevs behind ports; ends before the thread that it tells.
+    /// Watches the netdevs of ports. It is dropped before the thread to which it reports.
     netdevs: Option<Watch>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Given back when the thread has closed the ports.
+    /// Dropped after the thread has closed the ports.
     leases: Vec<RingLease>,
 }
 
 impl Device {
-    /// Opens the device of that name: starts EAL if it does not run, then ports, lcores and the
-    /// control-plane thread.
+    /// Opens the device `name` of a configuration: starts EAL if it is not running, then ports,
+    /// lcores and the control-plane thread.
     ///
     /// The calling thread's CPUs and signals stay as they are.
     ///
@@ -98,27 +98,27 @@ impl Device {
         Ok(device)
     }
 
-    /// What it was configured with.
+    /// Returns the configuration of the device.
     pub fn config(&self) -> &DeviceConfig {
         &self.config
     }
 
-    /// The engine, for what needs no control plane: memory regions, completion queues, lcores.
+    /// Returns the engine, for memory regions, completion queues and lcores.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The ports as they are now, number 1 first.
+    /// Returns the present attributes of all ports, port 1 first.
     pub fn ports(&self) -> Vec<PortAttr> {
         self.ports.all()
     }
 
-    /// The port of that number, counted from 1, as it is now.
+    /// Returns the present attributes of a port, counted from 1.
     pub fn port(&self, number: u8) -> Option<PortAttr> {
         self.ports.port(number)
     }
 
-    /// Create QP.
+    /// Creates a QP in RESET.
     ///
     /// # Errors
     ///
@@ -127,12 +127,12 @@ impl Device {
         self.ask(|reply| Request::CreateQp { spec: Box::new(spec), reply })
     }
 
-    /// Modify QP. Paths are resolved first, which may take a few seconds if a neighbour does not
-    /// answer.
+    /// Executes a Modify QP. Its paths are resolved first, which may take a few seconds if a
+    /// neighbour does not answer.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn modify_qp(
         &self,
         qpn: Qpn,
@@ -147,7 +147,7 @@ impl Device {
         self.ask(|reply| Request::ModifyQp(ModifyQp { qpn, change, vector, alternate, reply }))
     }
 
-    /// Query QP.
+    /// Returns the attributes of a QP.
     ///
     /// # Errors
     ///
@@ -156,11 +156,11 @@ impl Device {
         self.ask(|reply| Request::QueryQp { qpn, reply })
     }
 
-    /// Gives a QP queues of other sizes, where both are empty. The new ends take the place of the old
-    /// ones, to which nobody may be posting meanwhile.
+    /// Replaces a QP's queues, which must be empty, by queues of other sizes. The returned ends
+    /// replace the old ones. No thread may post to the old ends during the call.
     ///
     /// # Errors
-    ///
+    /// See [`RequestError`]; the QP then keeps its old queues.
     /// See [`RequestError`]; the QP has its old queues then.
     pub fn resize_qp(
         &self,
@@ -170,7 +170,7 @@ impl Device {
         self.ask(|reply| Request::ResizeQp { qpn, caps, reply })
     }
 
-    /// Destroy QP. When this returns nothing of it runs.
+    /// Destroys a QP. When this returns, no lcore works on the QP any more.
     ///
     /// # Errors
     ///
@@ -179,27 +179,28 @@ impl Device {
         self.ask(|reply| Request::DestroyQp { qpn, reply })
     }
 
-    /// The Ethernet address of the next hop towards a peer, from a port counted from 1.
+    /// Returns the Ethernet address of the next hop to a peer, from a port counted from 1.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; no answer is known after about three seconds.
+    /// See [`RequestError`]. A next hop that does not answer is an error after about three seconds.
     pub fn resolve(&self, port: u8, vector: &AddressVector) -> Result<Mac, RequestError> {
         self.ask(|reply| Request::Resolve { port, vector: *vector, reply })
     }
 
-    /// An address handle: where datagrams of UD QPs of that domain at `port`, counted from 1, go.
-    /// A multicast address is a group's.
+    /// Creates an address handle for UD QPs of protection domain `pd`, for datagrams from `port`,
+    /// counted from 1. The destination may be a multicast group.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; no answer is known after about three seconds.
+    /// See [`RequestError`]. A next hop that does not answer is an error after about three seconds.
     pub fn create_ah(&self, pd: Pd, port: u8, vector: &AddressVector) -> Result<Ah, RequestError> {
         let path = self.ask(|reply| Request::ResolveHandle { port, vector: *vector, reply })?;
         Ok(self.engine.create_ah(pd, port, &path.encap, path.rate)?)
     }
 
-    /// Has a UD QP get a copy of each datagram to the group that its port receives.
+    /// Attaches a UD QP to a multicast group: it gets a copy of each datagram to the group that its
+    /// port receives.
     ///
     /// # Errors
     ///
@@ -209,7 +210,7 @@ impl Device {
         self.ask(|reply| Request::Multicast { qpn, group, membership, reply })
     }
 
-    /// Takes a QP out of a group.
+    /// Detaches a QP from a multicast group.
     ///
     /// # Errors
     ///
@@ -219,7 +220,7 @@ impl Device {
         self.ask(|reply| Request::Multicast { qpn, group, membership, reply })
     }
 
-    /// Link and counters of a port, counted from 1.
+    /// Returns link state and counters of a port, counted from 1.
     ///
     /// # Errors
     ///
@@ -228,8 +229,8 @@ impl Device {
         self.ask(|reply| Request::PortStatus { port, reply })
     }
 
-    /// Has a port, counted from 1, lose another share of its RoCEv2 frames from now on. When this
-    /// returns every lcore does.
+    /// Sets the share of RoCEv2 frames that a port, counted from 1, drops. When this returns, every
+    /// lcore applies it.
     ///
     /// # Errors
     ///
@@ -238,8 +239,8 @@ impl Device {
         self.ask(|reply| Request::SetLoss { port, loss, reply })
     }
 
-    /// Takes a port's link, counted from 1, down or lets it up again, as an administrator does. The
-    /// other end of a ring or memif link sees it too; other peers see silence.
+    /// Takes a port's link, counted from 1, down, or up again, as an administrator does. The other
+    /// end of a ring or memif link sees the change; other peers get no answers.
     ///
     /// # Errors
     ///
@@ -248,7 +249,7 @@ impl Device {
         self.ask(|reply| Request::SetLink { port, up, reply })
     }
 
-    /// What the engine and the control plane have counted. Each name appears once.
+    /// Returns all counters of the engine and the control plane. Each name appears once.
     ///
     /// # Errors
     ///
@@ -259,11 +260,11 @@ impl Device {
         Ok(counts)
     }
 
-    /// Closes the device while others still hold it: connections are ended, what was posted and is
-    /// due is sent, for `patience` at most, then lcores and ports stop. Every later request is
-    /// refused with [`RequestError::Gone`].
+    /// Closes the device while other threads still hold it. Connections are ended, and posted work
+    /// is sent for at most `patience`; then lcores and ports stop. Every later request is refused
+    /// with [`RequestError::Gone`].
     pub fn shut_down(&self, patience: Duration) {
-        // If the thread is gone already, so is what it would shut down.
+        // An error means that the thread has ended already, and with it lcores and ports.
         let _ = self.requests.send(Request::Shutdown { patience });
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -290,25 +291,25 @@ impl Drop for Device {
     }
 }
 
-/// The seed of ids that strangers must not guess.
+/// Draws the secret seed of communication IDs and PSNs.
 fn random_seed() -> Result<[u8; 16], getrandom::Error> {
     let mut seed = [0; 16];
     getrandom::fill(&mut seed)?;
     Ok(seed)
 }
 
-/// The EUI-64 of a device: that of its first port's Ethernet address.
+/// Returns the CA GUID of a device: the EUI-64 of its first port's Ethernet address.
 fn ca_guid(ports: &[PortAttr]) -> u64 {
     let mac = ports.first().map_or([0; 6], |port| port.mac.0);
     let [a, b, c, d, e, f] = mac;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// A start PSN that a stranger cannot guess.
+/// Draws a starting PSN that an attacker cannot guess.
 ///
 /// # Errors
 ///
-/// The system has no randomness.
+/// If the system has no random numbers.
 pub fn random_psn() -> Result<Psn, getrandom::Error> {
     getrandom::u32().map(Psn::new)
 }

@@ -1,16 +1,19 @@
-//! The general services interface: QP 1 of each port, and who gets what comes there.
+//! General services interface (GSI): QP 1 of each port, and the dispatch of MADs that arrive there.
+//!
+//! Read first: IBA 13 for MADs, IBA 16 for the GSI.
 //!
 //! ```text
 //!   frames for QPN 1 ──> QP 1 (the core's) ──> MAD header ──┬─> class 7: connection management
-//!                                                           ├─> Get, Set of anything: "unsupported"
+//!                                                           ├─> any Get or Set: "unsupported"
 //!   frame <── QP 1 <── MAD <────────────────────────────────┘
 //! ```
 //!
 //! Invariants
-//! - A MAD is 256 bytes that came with the interface's Q_Key and a matching P_Key in one datagram.
-//! - What goes no further is counted by its reason. A response is never answered.
+//! - A MAD that is dispatched has 256 bytes and arrived in one datagram with the GSI's Q_Key and a
+//!   matching P_Key.
+//! - A MAD that is dropped is counted by reason. A response is never answered.
 //!
-//! Not here: what the classes mean; addresses of the next hop.
+//! Not here: contents of the management classes; resolution of the next hop.
 
 mod service;
 
@@ -23,7 +26,7 @@ use crate::request::Count;
 pub(crate) use service::GSI;
 use service::Service;
 
-/// Methods that want an answer, and the one that is the answer.
+/// Methods that call for an answer, and the method of the answer.
 const GET: u8 = 0x01;
 const SET: u8 = 0x02;
 const GET_RESP: u8 = 0x81;
@@ -31,22 +34,22 @@ const GET_RESP: u8 = 0x81;
 const UNSUPPORTED: u16 = 3 << 2;
 
 uroce_transport::counted! {
-    /// Why what came to QP 1 went no further.
+    /// Reason for which a datagram to QP 1 was dropped.
     pub enum MadFault {
-        Frame "gsi_malformed" "A datagram to QP 1 that breaks a rule of the transport."
-        Pkey "gsi_bad_pkey" "A datagram to QP 1 whose P_Key does not match."
+        Frame "gsi_malformed" "A datagram to QP 1 that the transport's checks refuse."
+        Pkey "gsi_bad_pkey" "A datagram to QP 1 with a P_Key that does not match."
         Qkey "gsi_qkey_viol" "A datagram to QP 1 without the interface's Q_Key."
-        Length "gsi_bad_length" "A management datagram that has not 256 bytes."
+        Length "gsi_bad_length" "A management datagram that is not 256 bytes long."
         BaseVersion "gsi_bad_version" "A management datagram of an unknown base version."
-        Class "gsi_unknown_class" "A management datagram of a class that nobody here speaks."
-        Method "gsi_unknown_method" "A management datagram of a method that its class has not."
+        Class "gsi_unknown_class" "A management datagram of a class that is not supported."
+        Method "gsi_unknown_method" "A management datagram of a method that its class does not have."
     }
 }
 
-/// A MAD that came in, and from where.
+/// A received MAD with its source and destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Counted from 1.
+    /// Port that it arrived on, from 1.
     pub(crate) port: u8,
     pub(crate) src: Gid,
     pub(crate) dst: Gid,
@@ -54,12 +57,12 @@ pub(crate) struct Arrived {
     pub(crate) mad: Mad,
 }
 
-/// What is to be done with a MAD.
+/// Action for a received MAD.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verdict {
-    /// The connection manager's.
+    /// Hand the MAD to the connection manager.
     Connection(Arrived),
-    /// It is answered with the MAD that stands in it.
+    /// Send the MAD in it back to the source.
     Answer(Arrived),
 }
 
@@ -73,16 +76,17 @@ pub(crate) struct Gsi {
 }
 
 impl Gsi {
-    /// Of so many ports, with this first PSN.
+    /// Creates QP 1 of `ports` ports, with `psn` as the first PSN of each.
     ///
     /// # Errors
-    /// The core refuses an attribute.
+    /// If the transport refuses an attribute.
     pub(crate) fn new(ports: usize, psn: Psn) -> Result<Gsi, ModifyError> {
         let ports = (0..ports).map(|_| Service::new(psn)).collect::<Result<_, _>>()?;
         Ok(Gsi { ports, received: 0, sent: 0, faults: [0; MadFault::ALL.len()] })
     }
 
-    /// Takes a frame for QP 1, its invariant CRC verified, that came in at a port, counted from 1.
+    /// Handles a frame for QP 1 that arrived on `port`, from 1. Its invariant CRC is already
+    /// verified. `None`: the frame was dropped and counted.
     pub(crate) fn receive(&mut self, now: Instant, port: u8, frame: &[u8]) -> Option<Verdict> {
         let verdict = self.take(now, port, frame).and_then(dispatch);
         match verdict {
@@ -107,7 +111,8 @@ impl Gsi {
         Ok(Arrived { port, src: datagram.src, dst: datagram.dst, src_qpn, mad })
     }
 
-    /// The frame of a MAD from a port, counted from 1, to a QP at the end of `path`.
+    /// Builds the frame of a MAD from `port`, counted from 1, to QP `to` at the end of `path`.
+    /// `None` if there is no such port.
     pub(crate) fn frame(
         &mut self,
         now: Instant,
@@ -121,7 +126,7 @@ impl Gsi {
         Some(service.frame(now, path, to, mad))
     }
 
-    /// What was counted.
+    /// Returns all counters.
     pub(crate) fn counts(&self) -> Vec<Count> {
         let mut counts = vec![
             ("gsi_rx_mads", "A management datagram received by QP 1.", self.received),
@@ -134,7 +139,7 @@ impl Gsi {
     }
 }
 
-//= check J11 — another base version, class or method: answered where that is asked for, else dropped
+//= check J11 — another base version, class or method: answered if an answer is due, else dropped
 fn dispatch(arrived: Arrived) -> Result<Verdict, MadFault> {
     let header = MadHeader::parse(first(&arrived.mad));
     if header.base_version != MadHeader::BASE_VERSION {
@@ -153,7 +158,7 @@ fn dispatch(arrived: Arrived) -> Result<Verdict, MadFault> {
     }
 }
 
-/// The answer to what nobody here supports: the same MAD with a status.
+/// Builds the answer to an unsupported MAD: a copy with an error status.
 fn unsupported(header: &MadHeader, mad: &Mad) -> Mad {
     let header = MadHeader { method: GET_RESP, status: UNSUPPORTED, ..*header };
     let mut answer = *mad;

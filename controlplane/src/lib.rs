@@ -10,17 +10,18 @@
 //!                                   Neighbours <── slow frames (ARP, ND, echo) ── rx
 //! ```
 //!
-//! A [`Device`] is opened from a [`Config`]. One thread per device owns what changes seldom: it
-//! creates, modifies and destroys QPs by commands to their lcores, resolves peers' addresses,
-//! follows links and the kernel's netdevs, and answers ARP, neighbour discovery and `ping`. It runs QP 1 of each port and, over it, connections
-//! by IP address and port ([`connect`]). Application threads send it requests.
+//! A [`Device`] is opened from a [`Config`]. One thread per device owns all state that changes
+//! seldom. It creates, modifies and destroys QPs by commands to their lcores, resolves addresses of
+//! peers, follows links and the kernel's netdevs, and answers ARP, neighbour discovery and `ping`.
+//! It runs QP 1 of each port and, over it, connections by IP address and port ([`connect`]).
+//! Application threads send it requests.
 //!
 //! Invariants
-//! - The thread never waits for a peer, and every request ends.
-//! - A QP's state is changed by its lcore alone; Modify QP's rules are the transport's.
+//! - The thread never waits for a peer, and every request is answered.
+//! - Only its lcore changes a QP's state; `uroce-transport` has the rules of Modify QP.
 //!
-//! Not here: posting, polling and memory (the engine's); the messages of connection management and
-//! their states (`uroce-cm`'s); when a QP migrates (the transport's).
+//! Not here: posting, polling and memory (`uroce-engine`); messages and states of connection
+//! management (`uroce-cm`); the decision to migrate a QP (`uroce-transport`).
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! The kernel's network interface behind a port, whose addresses and state the port follows.
+//! The kernel's network interface (netdev) of a port; the port follows its addresses and state.
 //!
 //! ```text
 //!   kernel ── rtnetlink ──> Watch (thread) ──> Netdev (mirror) ── changed ──> control-plane thread
 //! ```
 //!
 //! Invariants
-//! - What is told is the whole state, so one message makes up for all that came before it.
-//! - Only the kernel is believed, never another process.
+//! - Each report contains the whole state, so that it replaces all earlier ones.
+//! - Only messages from the kernel are used, never those of another process.
 //!
-//! Not here: what a change means to the port ([`crate::port_watch`]); the kernel's routes and
+//! Not here: effects of a change on the port ([`crate::port_watch`]); the kernel's routes and
 //! neighbours, which are not followed.
 
 mod message;
@@ -23,25 +23,25 @@ use message::{Link, Message};
 
 pub(crate) use watch::{Watch, Watcher};
 
-/// What the kernel says of an interface.
+/// State of a network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NetdevState {
-    /// Is it there, switched on, and has it a carrier?
+    /// The interface exists, is switched on and has a carrier.
     pub(crate) up: bool,
-    /// Its Ethernet address, if it has one.
+    /// Ethernet address; `None` if it has none.
     pub(crate) mac: Option<Mac>,
-    /// Its largest payload in bytes.
+    /// Largest payload (MTU) in bytes.
     pub(crate) mtu: Option<u32>,
-    /// Its addresses in the order in which it got them. Those that are still being checked for
-    /// duplicates are left out, and those that no port can have, as 127.0.0.1.
+    /// IP addresses in the order in which they were added. Addresses still being checked for
+    /// duplicates, and those that no port can have, for example 127.0.0.1, are left out.
     pub(crate) addresses: Vec<IpPrefix>,
 }
 
-/// A mirror of one interface, found by its name.
+/// Copy of the state of one interface, found by its name.
 #[derive(Debug)]
 struct Netdev {
     name: String,
-    /// Its number, as long as it exists; it may change its name meanwhile.
+    /// Interface index while it exists. The name may change meanwhile.
     index: Option<u32>,
     state: NetdevState,
 }
@@ -75,7 +75,7 @@ impl Netdev {
             return;
         }
         self.state.up = link.up;
-        // A message about something else may leave these out.
+        // A message about another attribute may leave these out.
         self.state.mac = link.mac.or(self.state.mac);
         self.state.mtu = link.mtu.or(self.state.mtu);
     }

@@ -1,22 +1,23 @@
-//! Paths: from a peer's GID to the headers in front of every packet of a QP.
+//! Paths: from a peer's GID to the headers of every packet of a QP.
 //!
 //! ```text
 //!   AddressVector ── route ──> next hop ── neighbour ──> MAC ──> Encap ──> engine's template
 //!                         └──> own ── Mac::LOOPBACK ──────────────┘
 //! ```
 //!
-//! A path to an address of the device's own, of whichever port, is known at once and never leaves
-//! the process. A link-local address is its own port's only.
+//! A path to an address of the device itself, on any port, is resolved at once, and its packets
+//! never leave the process. A link-local address is valid on its own port only.
 //!
 //! Invariants
-//! - A path to another host is built on an address that its neighbour confirmed in the last
-//!   [`REACHABLE`](neighbour::REACHABLE) time.
-//! - Source and destination are of one IP version.
-//! - A path is resolved when Modify QP or the address handle sets it and stays as it is. A neighbour
-//!   that moves to another Ethernet address later is found again by a Modify QP from SQD to SQD with
-//!   the same vector, or the connection migrates to its alternate path.
+//! - A path to another host uses an Ethernet address that the neighbour has confirmed within the
+//!   last [`REACHABLE`](neighbour::REACHABLE) time.
+//! - Source and destination have the same IP version.
+//! - A path is resolved when Modify QP or an address handle sets it, and does not change
+//!   afterwards. If the neighbour moves to another Ethernet address later, a Modify QP from SQD to
+//!   SQD with the same vector resolves it again, or the connection migrates to its alternate path.
 //!
-//! Not here: when a connection migrates (the transport's, and [`crate::port_watch`]'s for links).
+//! Not here: the decision to migrate a connection (`uroce-transport`, and [`crate::port_watch`] for
+//! links that go down).
 
 pub mod gid_table;
 pub mod neighbour;
@@ -34,98 +35,98 @@ use neighbour::{Neighbours, Resolution};
 use prefix::is_link_local;
 use route::{NextHop, RouteError, Routes};
 
-/// Hop limit of a path that names none: 0 and 1 would not leave the link.
+/// Hop limit of a path that names none. Packets with 0 or 1 would not leave the link.
 const HOP_LIMIT: u8 = 64;
 
-/// Where a QP's packets go, as Modify QP takes it, or those of an address handle.
+/// Address vector: destination and packet headers of a connected QP or of an address handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {
-    /// Our address: index into the GIDs of the QP's port.
+    /// Local address: index into the GID table of the QP's port.
     pub sgid_index: u8,
-    /// The peer's address, of the same IP version.
+    /// Address of the peer, of the same IP version.
     pub dgid: Gid,
-    /// DSCP and ECN.
+    /// IPv4 TOS or IPv6 traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// IPv6 flow label, 20 bits; also chooses the UDP source port unless it is 0.
+    /// IPv6 flow label, 20 bits. It also chooses the UDP source port unless it is 0.
     pub flow_label: u32,
-    /// TTL or hop limit; 0 and 1 become 64.
+    /// IPv4 TTL or IPv6 hop limit; 0 and 1 become 64.
     pub hop_limit: u8,
-    /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if it has one.
+    /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if the port has one.
     pub service_level: u8,
-    /// The most that the path takes; a QP or an address handle sends no faster on it.
+    /// Highest rate of the path; the QP or address handle does not send faster.
     pub static_rate: StaticRate,
 }
 
 impl AddressVector {
-    /// The way to a peer with everything else at its default.
+    /// Creates a vector to a peer with everything else at its default.
     pub fn to(dgid: Gid) -> Self {
         Self { dgid, ..Self::default() }
     }
 }
 
-/// An alternate path, as Modify QP takes it: where a connection goes when its own path fails.
+/// Alternate path for Modify QP, which a connection uses after a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlternateVector {
-    /// The way to the peer, from a GID of `port`.
+    /// Address vector of the peer, with a GID index of `port`.
     pub vector: AddressVector,
-    /// The local port that it leaves by, from 1.
+    /// Local port, from 1.
     pub port: u8,
-    /// The partition's key on it.
+    /// P_Key on this path.
     pub pkey: Pkey,
-    /// Local ACK timeout on it, 4.096 µs · 2^code, 0 (never) to 31.
+    /// Local ACK timeout on this path, 4.096 µs · 2^code, 0 (never) to 31.
     pub timeout: u8,
 }
 
 impl AlternateVector {
-    /// What the core takes, once the path is resolved.
+    /// Builds the transport's attribute from the resolved path.
     pub(crate) fn resolved(&self, path: PathAttr) -> AltPath {
         AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
     }
 }
 
-/// Why there is no path to a peer.
+/// Reason for which there is no path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// The device has no port of this number.
+    /// The device has no port with this number.
     #[error("there is no port {0}")]
     NoPort(u8),
-    /// The port has no GID of this index.
+    /// The port has no GID with this index.
     #[error("port {port} has no GID with index {index}")]
     NoGid {
-        /// The port.
+        /// Port, from 1.
         port: u8,
-        /// The index.
+        /// GID index.
         index: u8,
     },
-    /// No port has this address.
+    /// No port of the device has this address.
     #[error("no port has the address {0}")]
     NoAddress(IpAddr),
-    /// IPv4 and IPv6 cannot talk.
-    #[error("source {src} and destination {dst} are not of one IP version")]
+    /// The local address and the peer's have different IP versions.
+    #[error("source {src} and destination {dst} have different IP versions")]
     Versions {
-        /// Our address.
+        /// Local address.
         src: IpAddr,
-        /// The peer's.
+        /// Address of the peer.
         dst: IpAddr,
     },
-    /// A service level above 7.
+    /// The service level is above 7.
     #[error("service level {0} is not within 0 to 7")]
     ServiceLevel(u8),
-    /// No route.
+    /// There is no route to the peer.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// The next hop does not answer ARP or neighbour discovery.
+    /// The next hop did not answer ARP or neighbour discovery.
     #[error("no answer from {next_hop}, through which {dst} is reached")]
     NoAnswer {
-        /// The peer.
+        /// Address of the peer.
         dst: IpAddr,
-        /// Its neighbour on our link: itself or the gateway.
+        /// Address of the next hop on the link: the peer or a gateway.
         next_hop: IpAddr,
     },
 }
 
-/// An address vector that has passed all checks, waiting for its next hop's address.
+/// A checked address vector with its next hop, to be resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     vector: AddressVector,
@@ -135,7 +136,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Finds the next hop of `vector` from the port of that number; `ports` are all of the device.
+    /// Finds the next hop of `vector` from port `port`, counted from 1. `ports` are all ports of
+    /// the device.
     pub(crate) fn find(
         vector: &AddressVector,
         port: u8,
@@ -143,14 +145,14 @@ impl Route {
     ) -> Result<Self, PathError> {
         let next_hop = |routes: &Routes, dst| {
             let owner = ports.iter().map(Neighbours::routes).find(|routes| routes.is_own(dst));
-            // On another link a link-local address is somebody else's.
+            // On another link the link-local address belongs to another host.
             let owner = owner.filter(|_| !is_link_local(dst));
             owner.map_or_else(|| routes.next_hop(dst), |owner| Ok(owner.own_hop()))
         };
         Self::between(vector, port, ports, next_hop)
     }
 
-    /// The same for a vector to a multicast group, which is on every link.
+    /// Checks a vector to a multicast group, which needs no route: a group exists on every link.
     pub(crate) fn to_group(
         vector: &AddressVector,
         port: u8,
@@ -178,8 +180,8 @@ impl Route {
         Ok(Self { vector: *vector, source, port, next_hop: next_hop(routes, dst)? })
     }
 
-    /// The Ethernet address of the next hop, if it is known; `neighbours` are those of its port.
-    /// Asked in vain it is an error.
+    /// Returns the Ethernet address of the next hop; `None` while it is being resolved, an error if
+    /// the next hop does not answer. `neighbours` are those of the route's port.
     pub(crate) fn resolve(
         &self,
         now: Instant,
@@ -199,15 +201,15 @@ impl Route {
         }
     }
 
-    /// The path of datagrams, from whatever QP to whatever QP. Without a flow label the destination
-    /// chooses the UDP source port.
+    /// Builds the path of an address handle, for datagrams between any QPs. Without a flow label
+    /// the destination address chooses the UDP source port.
     pub(crate) fn handle_path(&self, neighbours: &Neighbours, mac: Mac) -> PathAttr {
         let [.., a, b, c] = self.vector.dgid.0;
         let dest = Qpn::new(u32::from_be_bytes([0, a, b, c]));
         self.path(neighbours, mac, Qpn::default(), dest)
     }
 
-    /// The path of a QP's packets.
+    /// Builds the path of packets from QP `qpn` to QP `dest`.
     pub(crate) fn path(&self, neighbours: &Neighbours, mac: Mac, qpn: Qpn, dest: Qpn) -> PathAttr {
         let vector = &self.vector;
         let encap = Encap {
@@ -225,7 +227,7 @@ impl Route {
     }
 }
 
-/// The neighbours of the port of that number, counted from 1.
+/// Returns the neighbours of a port, counted from 1.
 pub(crate) fn of_port(ports: &[Neighbours], port: u8) -> Result<&Neighbours, PathError> {
     let at = usize::from(port).checked_sub(1);
     at.and_then(|at| ports.get(at)).ok_or(PathError::NoPort(port))
@@ -319,7 +321,7 @@ mod tests {
             let mac = route.resolve(Instant::ZERO, own).unwrap().expect("it is known");
             let encap = route.path(own, mac, Qpn::new(2), Qpn::new(3)).encap;
             assert!(encap.template().is_loopback());
-            assert_eq!(own.next_timeout(), None, "nobody is asked");
+            assert_eq!(own.next_timeout(), None, "no request is sent");
         }
         let absent = Route::find(&AddressVector::to(gid("192.0.2.1")), 3, &ports).unwrap_err();
         assert_eq!(absent, PathError::NoPort(3));

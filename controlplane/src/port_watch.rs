@@ -1,15 +1,15 @@
-//! What changes about a port while it is used: its link, its addresses, its MTU.
+//! State of a port that changes while it is used: link, addresses, MTU.
 //!
-//! A value without I/O: the control-plane thread tells it what the driver and the kernel say, and
-//! does what it answers.
+//! A [`PortWatch`] does no I/O: the control-plane thread passes in reports of the driver and the
+//! kernel, and acts on the changes that are returned.
 //!
 //! Invariants
-//! - A port is up while its ethdev's link is and, where a netdev stands behind it, that one's too:
-//!   the engine keeps both and tells of changes.
-//! - What a port has when it is opened is no change.
+//! - A port is up while the link of its ethdev is up and, if it has a netdev, that is up as well.
+//!   The engine keeps both states and reports changes.
+//! - The state of a port at the time it is opened is not a change.
 //!
-//! Not here: what a change does to QPs. A QP keeps its path when the port loses the address: it
-//! goes on sending from it and gets no answers, as with Linux, until the address comes back or its
+//! Not here: effects of a change on QPs. A QP keeps its path when the port loses the address, as on
+//! Linux: it still sends from the address and gets no answers until the address comes back or its
 //! retries are used up.
 
 use std::net::IpAddr;
@@ -25,26 +25,25 @@ use crate::path::neighbour::Neighbours;
 use crate::path::route::Routes;
 use crate::path::source::{self, Source};
 
-/// A port as it is at the moment. Addresses and MTU may change where a netdev stands behind it.
+/// Attributes of a port at one moment. Addresses and MTU may change if the port has a netdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// Its number, from 1.
+    /// Port number, from 1.
     pub number: u8,
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: Mac,
-    /// Largest Ethernet payload in bytes: the configured one, or the netdev's where that is less.
+    /// Largest Ethernet payload in bytes: the configured MTU, or the netdev's if that is less.
     pub mtu: u16,
-    /// Largest path MTU that fits; `None` if not even 256 does.
+    /// Largest path MTU that fits into `mtu`; `None` if not even 256 does.
     pub max_path_mtu: Option<PathMtu>,
-    /// VLAN of its frames.
+    /// VLAN ID of the port's frames; `None` if they are untagged.
     pub vlan: Option<u16>,
-    /// Its addresses; an [`AddressVector`](crate::AddressVector) names one by index. An address
-    /// keeps its index. The zero GID stands where there was an address that is gone; a new one
-    /// takes the first such place.
+    /// GIDs by index, as an [`AddressVector`](crate::AddressVector) names them. An address keeps
+    /// its index. A removed address leaves the zero GID, and a new one takes the first such place.
     pub gids: Vec<Gid>,
 }
 
-/// The ports as application threads see them; written by the control-plane thread alone.
+/// Attributes of all ports, shared with application threads. Only the control-plane thread writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PortTable(Arc<Mutex<Vec<PortAttr>>>);
 
@@ -57,13 +56,13 @@ impl PortTable {
         self.lock().iter().find(|port| port.number == number).cloned()
     }
 
-    /// Each critical section leaves the table whole, so a panic elsewhere does not spoil it.
+    /// Locks the table. No critical section leaves it incomplete, so that a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Vec<PortAttr>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the control-plane thread has of each port; the first is port 1.
+/// State of the ports in the control-plane thread; the first is port 1.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     pub(crate) neighbours: Vec<Neighbours>,
@@ -72,7 +71,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// The next port.
+    /// Adds the next port.
     pub(crate) fn push(&mut self, neighbours: Neighbours, watch: PortWatch) {
         self.neighbours.push(neighbours);
         self.watches.push(watch);
@@ -80,7 +79,7 @@ impl Ports {
         self.table.lock().push(self.attr(number));
     }
 
-    /// Writes the port's present attributes into the table.
+    /// Copies the port's present attributes into the shared table.
     pub(crate) fn publish(&self, number: u8) {
         let new = self.attr(number);
         if let Some(port) = self.table.lock().iter_mut().find(|port| port.number == number) {
@@ -88,21 +87,21 @@ impl Ports {
         }
     }
 
-    /// The ports' numbers.
+    /// Returns the port numbers.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
         1..=self.watches.len() as u8
     }
 
-    /// A port that the engine has.
+    /// Returns the state of an existing port.
     pub(crate) fn watch(&mut self, number: u8) -> &mut PortWatch {
         &mut self.watches[usize::from(number) - 1]
     }
 
-    /// The port and the address from which `dst` is reached; from `address`, if one is given.
+    /// Chooses the port and address for packets to `dst`, restricted to `address` if one is given.
     ///
     /// # Errors
     ///
-    /// See [`source::choose`].
+    /// Those of [`source::choose`].
     pub(crate) fn source_for(
         &self,
         dst: IpAddr,
@@ -111,11 +110,11 @@ impl Ports {
         source::choose(self.ways(), dst, address)
     }
 
-    /// The port and the address from which a multicast group is reached.
+    /// Chooses the port and address for packets to a multicast group.
     ///
     /// # Errors
     ///
-    /// See [`source::choose_for_group`].
+    /// Those of [`source::choose_for_group`].
     pub(crate) fn source_for_group(
         &self,
         group: IpAddr,
@@ -124,7 +123,7 @@ impl Ports {
         source::choose_for_group(self.ways(), group, address)
     }
 
-    /// Each port's routes, and whether it is up.
+    /// Returns each port's routes, and whether it is up.
     fn ways(&self) -> impl Iterator<Item = (&Routes, bool)> + Clone {
         let ports = self.neighbours.iter().zip(&self.watches);
         ports.map(|(neighbours, watch)| (neighbours.routes(), watch.is_up()))
@@ -136,36 +135,37 @@ impl Ports {
     }
 }
 
-/// What is to be done about a link.
+/// Change of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkChange {
-    /// It was up when first looked at, or the other end has come, which is no event of the port's.
+    /// The link was up when first looked at, or the other end of an always active port has come. No
+    /// event is raised.
     Found,
-    /// It has come up.
+    /// The link came up.
     Up,
-    /// It has gone down.
+    /// The link went down.
     Down,
-    /// The other end has gone, which is no matter of the port's: its state stays ACTIVE.
+    /// The other end of an always active port has gone. The port's state stays ACTIVE.
     PeerLeft,
 }
 
-/// One port, watched.
+/// State of one port's link and netdev.
 #[derive(Debug)]
 pub(crate) struct PortWatch {
-    /// The port's largest payload, as it was opened.
+    /// MTU with which the port was opened.
     mtu: u16,
     follows_addresses: bool,
     follows_mac: bool,
     migrate_on_link_down: bool,
     always_active: bool,
-    /// What was heard last of the netdev, if there is one.
+    /// Last state of the netdev, if there is one.
     netdev: Option<NetdevState>,
-    /// Whether the link was up when last heard of.
+    /// Last state of the link; `None` before the first report.
     up: Option<bool>,
 }
 
 impl PortWatch {
-    /// A port with this configuration, opened with this MTU, and its netdev if it has one.
+    /// Creates the state of a port with this configuration, MTU and, if it has one, netdev.
     pub(crate) fn new(config: &PortConfig, mtu: u16, netdev: Option<NetdevState>) -> Self {
         Self {
             mtu,
@@ -178,27 +178,27 @@ impl PortWatch {
         }
     }
 
-    /// Whether armed QPs are to leave the port when its link goes down.
+    /// Tells whether armed QPs migrate away from the port when its link goes down.
     pub(crate) fn migrates_on_link_down(&self) -> bool {
         self.migrate_on_link_down
     }
 
-    /// Whether the port's state is ACTIVE whatever is at the other end of its link.
+    /// Tells whether the port's state is ACTIVE regardless of the other end of its link.
     pub(crate) fn is_always_active(&self) -> bool {
         self.always_active
     }
 
-    /// Whether the port was up when last heard of.
+    /// Tells whether the port is up by the last report.
     pub(crate) fn is_up(&self) -> bool {
         self.always_active || self.up == Some(true)
     }
 
-    /// Whether the netdev is up, if there is one.
+    /// Tells whether the netdev is up; `None` if there is none.
     pub(crate) fn netdev_up(&self) -> Option<bool> {
         self.netdev.as_ref().map(|netdev| netdev.up)
     }
 
-    /// The link is or is not up.
+    /// Records a report of the link, and returns the change if there is one.
     pub(crate) fn set_link(&mut self, up: bool) -> Option<LinkChange> {
         match (self.up.replace(up), up) {
             (None, true) => Some(LinkChange::Found),
@@ -210,16 +210,16 @@ impl PortWatch {
         }
     }
 
-    /// The links were looked at for the first time: what was not heard of is down.
+    /// Records that a link without a report is down. Called after the links' first reports.
     pub(crate) fn settle(&mut self) {
         self.up.get_or_insert(false);
     }
 
-    /// The netdev is like this now. Gives its addresses to the port, if they are the port's, and
-    /// says whether a GID came, went or stands for another Ethernet address.
+    /// Records the state of the netdev, and copies its addresses to a port that follows them.
+    /// Returns whether a GID was added or removed, or the Ethernet address changed.
     pub(crate) fn set_netdev(&mut self, state: NetdevState, neighbours: &mut Neighbours) -> bool {
         let mut gids = false;
-        // One that is gone takes its addresses along, but no port is without an Ethernet address.
+        // A netdev that is gone has no IP addresses any more, but a port keeps an Ethernet address.
         let mac = state.mac.filter(|mac| self.follows_mac && *mac != neighbours.mac());
         if let Some(mac) = mac {
             neighbours.set_mac(mac);
@@ -232,7 +232,7 @@ impl PortWatch {
         gids
     }
 
-    /// The port as it is now.
+    /// Returns the port's present attributes.
     pub(crate) fn attr(&self, number: u8, neighbours: &Neighbours) -> PortAttr {
         let netdev_mtu = self.netdev.as_ref().and_then(|netdev| netdev.mtu);
         let netdev_mtu = netdev_mtu.map_or(u16::MAX, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
@@ -248,7 +248,7 @@ impl PortWatch {
     }
 }
 
-/// What the lcores take for the port's own: addresses that it has, without the empty places.
+/// Returns the addresses for which the lcores accept frames, without empty places.
 pub(crate) fn port_addresses(neighbours: &Neighbours) -> PortAddresses {
     let own = neighbours.routes().own().prefixes();
     PortAddresses {

@@ -1,4 +1,4 @@
-//! What application threads ask of the control-plane thread, and its answers.
+//! Requests of application threads to the control-plane thread, and their replies.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,11 +15,11 @@ use crate::connect::{CmError, CmRequest};
 use crate::netdev::NetdevState;
 use crate::path::{AddressVector, AlternateVector, PathError};
 
-/// Why a request was refused. It changed nothing.
+/// Reason for which a request was refused. A refused request has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The engine refused it; Modify QP's rules are among its reasons.
+    /// The engine refused the request, for example by the rules of Modify QP.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// There is no path to the peer.
@@ -28,25 +28,24 @@ pub enum RequestError {
     /// The engine has no room for the address handle.
     #[error(transparent)]
     Handle(#[from] AhError),
-    /// A listener or connection cannot have it.
+    /// The connection manager refused the request.
     #[error(transparent)]
     Connection(#[from] CmError),
-    /// The change names packet headers. They are made from an [`AddressVector`], of resolved
-    /// addresses only.
+    /// The change contains packet headers. Paths are given as an [`AddressVector`] and resolved.
     #[error("a path is given as an address vector, not as packet headers")]
     RawPath,
-    /// The system gave no random number for the QP's start PSN.
+    /// The system has no random number for the starting PSN.
     #[error("no randomness: {0}")]
     NoRandomness(getrandom::Error),
-    /// The device is shutting down or its control-plane thread has died.
-    #[error("the device's control plane does not run any more")]
+    /// The device is closed, or its control-plane thread has ended.
+    #[error("the device's control plane is not running")]
     Gone,
-    /// No answer in a minute, though each part of a request ends sooner.
+    /// The request had no answer within a minute, which is longer than any request takes.
     #[error("the device's control plane does not answer")]
     Stalled,
 }
 
-/// The way to the control-plane thread.
+/// Sending end of the channel to the control-plane thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     sender: Sender<Request>,
@@ -54,17 +53,17 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// A channel whose other end the thread listens to that sleeps by `waker`.
+    /// Creates a channel to the thread that sleeps on `waker`.
     pub(crate) fn new(waker: Arc<Waker>) -> (Self, Receiver<Request>) {
         let (sender, inbox) = channel();
         (Self { sender, waker }, inbox)
     }
 
-    /// Hands a request over.
+    /// Sends a request and wakes the thread.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Gone`]: the thread has ended.
+    /// [`RequestError::Gone`] if the thread has ended.
     pub(crate) fn send(&self, request: Request) -> Result<(), RequestError> {
         self.sender.send(request).map_err(|_| RequestError::Gone)?;
         self.waker.wake();
@@ -72,22 +71,22 @@ impl Requests {
     }
 }
 
-/// Where the answer goes.
+/// Channel for the reply to a request.
 pub(crate) type Reply<T> = Sender<Result<T, RequestError>>;
 
-/// Where a QP's work requests are posted.
+/// Ends of a QP's queues, to which work requests are posted.
 pub(crate) type QueueEnds = (SendQueueEnd, RecvQueueEnd);
 
-/// The state of a port that changes by itself.
+/// Link state and counters of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortStatus {
-    /// Whether frames can pass.
+    /// Link state.
     pub link: Link,
-    /// What its driver has counted.
+    /// Counters of the port's driver.
     pub stats: PortStats,
 }
 
-/// One count: its name, one English sentence, its value.
+/// A counter: its name, one sentence of description, its value.
 pub type Count = (&'static str, &'static str, u64);
 
 #[derive(Debug)]
@@ -141,7 +140,7 @@ pub(crate) enum Request {
         reply: Reply<()>,
     },
     Connection(CmRequest),
-    /// Is answered when what connections have said has left.
+    /// Is answered when all messages of connections so far have been sent.
     SeeOff {
         reply: Reply<()>,
     },
@@ -152,13 +151,13 @@ pub(crate) enum Request {
         port: u8,
         state: NetdevState,
     },
-    /// The device is to close. Before it does it has so long to send what there is to send.
+    /// Closes the device. It has `patience` to send what is due.
     Shutdown {
         patience: std::time::Duration,
     },
 }
 
-/// What is to become of a QP's place in a multicast group.
+/// Change of a QP's membership in a multicast group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Membership {
     Attach,

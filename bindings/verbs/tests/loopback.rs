@@ -272,7 +272,7 @@ fn the_next_hop_to_an_own_address_is_the_ports_own() {
         }
     }
     let absent = context.resolve(1, &AddressVector::to(gid("127.0.0.1"))).unwrap_err();
-    assert!(absent.to_string().contains("127.0.0.1 is no address of a port"), "{absent}");
+    assert!(absent.to_string().contains("127.0.0.1 is not an address of a port"), "{absent}");
 }
 
 fn gid(text: &str) -> Gid {

@@ -1,4 +1,4 @@
-//! What the driver touches: QPs, neighbours, frames.
+//! The parts of the control-plane thread that the driver uses: QPs, neighbours, frames.
 
 use uroce_cm::MadAddr;
 use uroce_engine::{Control, ControlError, QpInfo};
@@ -10,7 +10,7 @@ use crate::gsi::{GSI, Gsi};
 use crate::path::{AddressVector, PathError, Route};
 use crate::port_watch::Ports;
 
-/// The parts of the control-plane thread that connections need.
+/// The parts of the control-plane thread that connections need, lent for one call.
 pub(crate) struct Around<'a> {
     pub(crate) now: Instant,
     pub(crate) control: &'a mut Control,
@@ -19,7 +19,8 @@ pub(crate) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// The headers of a connected QP's packets; `None` while the next hop is being asked for.
+    /// Returns the headers of a connected QP's packets; `None` while the next hop is being
+    /// resolved.
     pub(super) fn path(
         &mut self,
         way: &Way,
@@ -31,7 +32,8 @@ impl Around<'_> {
         Ok(Some(route.path(neighbours, mac, own, dest)))
     }
 
-    /// The same of an alternate path.
+    /// Returns the headers and attributes of an alternate path; `None` while the next hop is being
+    /// resolved.
     pub(super) fn alternate(
         &mut self,
         way: &Way,
@@ -43,8 +45,8 @@ impl Around<'_> {
         Ok(path.map(|path| AltPath { path, port: way.port, pkey: Pkey::DEFAULT, timeout }))
     }
 
-    /// The port and the headers of MADs to an address; `None` while the next hop is being asked
-    /// for.
+    /// Returns the port and the headers of MADs to an address; `None` while the next hop is being
+    /// resolved.
     pub(super) fn mad_path(&mut self, to: &MadAddr) -> Result<Option<(u8, Encap)>, PathError> {
         let own = find_own(&self.ports.neighbours, to.src.to_ip(), to.port);
         let (port, sgid_index) = own.ok_or(PathError::NoPort(to.port))?;
@@ -62,7 +64,7 @@ impl Around<'_> {
         Ok(Some((port, route.path(neighbours, mac, GSI, GSI).encap)))
     }
 
-    /// The Ethernet address of a way's next hop; `None` while it is being asked for.
+    /// Returns the Ethernet address of a path's next hop; `None` while it is being resolved.
     pub(super) fn next_hop(&mut self, way: &Way) -> Result<Option<Mac>, PathError> {
         Ok(self.look_up(way.port, &way.vector)?.map(|(_, mac)| mac))
     }
@@ -77,7 +79,7 @@ impl Around<'_> {
         Ok(route.resolve(self.now, neighbours)?.map(|mac| (route, mac)))
     }
 
-    /// The largest path MTU of a port.
+    /// Returns the largest path MTU of a port; `None` if the port has none.
     pub(super) fn path_mtu(&self, port: u8) -> Option<PathMtu> {
         self.ports.table.port(port)?.max_path_mtu
     }

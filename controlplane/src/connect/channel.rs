@@ -1,10 +1,10 @@
-//! Events of connections on their way to the application, behind a file descriptor.
+//! Queue of connection events for an application, with a file descriptor to wait on.
 //!
 //! Invariants
-//! - The descriptor is readable while an event waits, and only then.
-//! - No event of an id is given once [`CmSink::forget`] has returned.
-//! - What waits is bounded by the ids that exist: an id that has [`PER_ID`] events waiting gets no
-//!   more; its oldest that can come again and again makes room.
+//! - The descriptor is readable exactly while an event waits.
+//! - No event of an id is delivered once [`CmSink::forget`] has returned.
+//! - At most [`PER_ID`] events of an id wait. A further event replaces the oldest one of a kind
+//!   that can occur any number of times, or is dropped if there is none.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,35 +17,34 @@ use uroce_engine::EventFd;
 
 use super::{CmEvent, CmId, CmSink};
 
-/// Events of one id that may wait. A connection's life has fewer, but for path changes.
+/// Most waiting events of one id. A connection has fewer, apart from changes of its path.
 const PER_ID: usize = 16;
 
-/// A queue of connection events. Listeners and connections that were given the same channel share
-/// it.
+/// A queue of connection events. Listeners and connections created with the same channel share it.
 #[derive(Debug)]
 pub struct CmChannel {
     waiting: Mutex<VecDeque<CmEvent>>,
     came: Condvar,
-    /// An eventfd whose value is 1 while an event waits and 0 while none does.
+    /// Eventfd with value 1 while an event waits and 0 otherwise.
     readable: EventFd,
 }
 
 impl CmChannel {
-    /// An empty channel.
+    /// Creates an empty channel.
     ///
     /// # Errors
-    /// The process has no file descriptor left.
+    /// If the process has no file descriptor left.
     pub fn new() -> io::Result<Arc<CmChannel>> {
         let readable = EventFd::new(EventfdFlags::NONBLOCK)?;
         Ok(Arc::new(CmChannel { waiting: Mutex::default(), came: Condvar::new(), readable }))
     }
 
-    /// The oldest event, if one waits.
+    /// Takes the oldest event without waiting; `None` if there is none.
     pub fn try_next(&self) -> Option<CmEvent> {
         self.pop(&mut self.lock())
     }
 
-    /// The oldest event; waits for one at most so long.
+    /// Takes the oldest event. Blocks until there is one or `timeout` has passed.
     pub fn next(&self, timeout: Duration) -> Option<CmEvent> {
         let end = Instant::now().checked_add(timeout);
         let mut waiting = self.lock();
@@ -53,7 +52,7 @@ impl CmChannel {
             if let Some(event) = self.pop(&mut waiting) {
                 return Some(event);
             }
-            // A deadline beyond what the clock can tell is none.
+            // `timeout` may lie beyond the range of the clock; then each wait lasts `timeout`.
             let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return None;
@@ -72,7 +71,7 @@ impl CmChannel {
     }
 
     fn drain(&self) {
-        // An eventfd that is 1 gives it.
+        // The eventfd is 1, so that the read does not block.
         self.readable.drain();
     }
 
@@ -92,7 +91,7 @@ impl CmSink for CmChannel {
         }
         waiting.push_back(event);
         if waiting.len() == 1 {
-            // An eventfd that is 0 takes a 1.
+            // The eventfd is 0, so that the write does not block.
             self.readable.signal();
         }
         self.came.notify_one();
@@ -121,7 +120,7 @@ impl CmSink for CmChannel {
 }
 
 impl AsFd for CmChannel {
-    /// Readable while an event waits.
+    /// Returns the descriptor, which is readable while an event waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What the driver knows of a listener or a connection.
+//! State of a listener or a connection in the driver.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,87 +10,89 @@ use uroce_wire::{PathMtu, Psn, Qpn};
 use super::source::Way;
 use super::{Agreed, CmId, CmSink, ConnParam, PortSpace};
 
-/// Who has an address and port, and may listen there.
+/// An id bound to an address and port. It may listen.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) channel: Arc<dyn CmSink>,
     pub(super) space: PortSpace,
     pub(super) address: SocketAddr,
-    /// `None` while it does not listen.
+    /// Most requests that may wait; `None` while the id does not listen.
     pub(super) backlog: Option<u32>,
-    /// Requests that the application has not accepted yet.
+    /// Number of requests that the application has neither accepted nor refused.
     pub(super) waiting: u32,
 }
 
-/// Where a connection stands, as far as it is the driver's business.
+/// Stage of a connection in the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Neighbours are being asked for, and then [`Next`] happens.
+    /// Neighbours are being resolved; the step that follows is [`Next`].
     Resolving(Next),
-    /// REQ or SIDR_REQ is out.
+    /// A REQ or SIDR_REQ is sent.
     Asked,
-    /// The application is to accept or to reject.
+    /// A request is reported; the application has to accept or reject it.
     Requested,
-    /// REP came; the application's own QP is not ready yet.
+    /// A REP is reported; the application is making its own QP ready.
     Answered,
-    /// REP is out.
+    /// A REP is sent.
     Replied,
     Established,
-    /// DREQ is out, or the connection ended in another way that takes time.
+    /// The connection is being closed by a DREQ or otherwise.
     Ending,
-    /// Nothing happens any more.
+    /// The connection is over.
     Over,
 }
 
-/// What waits for neighbours.
+/// Step of a connection that follows the resolution of its neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
-    /// REQ or SIDR_REQ.
+    /// Send the REQ or SIDR_REQ.
     Ask,
-    /// RTR, RTS and RTU, after REP.
+    /// After a REP: take the QP to RTR and RTS, send the RTU.
     Join,
-    /// RTR and REP.
+    /// Take the QP to RTR, send the REP.
     Reply,
 }
 
-/// Another alternate path on its way into an established connection.
+/// A new alternate path that is being loaded into an established connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// Ours: its neighbour is being asked for, then LAP.
+    /// Our proposal: its neighbour is being resolved, then a LAP is sent.
     Proposing(Way),
-    /// Ours: LAP is out.
+    /// Our proposal: the LAP is sent.
     Proposed(Way, AltPath),
-    /// The peer's: the application is asked.
+    /// The peer's proposal: it is reported to the application.
     Asked(Way),
-    /// The peer's: its neighbour is being asked for, then Modify QP and APR.
+    /// The peer's proposal: its neighbour is being resolved, then the QP is modified and an APR
+    /// sent.
     Accepting(Way),
 }
 
-/// The connection's QP.
+/// QP of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OwnQp {
     pub(super) qpn: Qpn,
     pub(super) qp_type: QpType,
     pub(super) psn: Psn,
     pub(super) has_srq: bool,
-    /// Its Modify QP is the driver's business.
+    /// The driver modifies its state.
     pub(super) is_driven: bool,
-    /// When it is in RTS it is the application's, and not driven any more.
+    /// The driver stops modifying its state once it is in RTS; the application does so from then
+    /// on.
     pub(super) is_kept: bool,
-    /// It is stopped when the peer's process has ended, whether it is driven or not.
+    /// The QP goes to ERR when the peer's process has ended, even if the driver does not modify it.
     pub(super) stops_with_peer: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) channel: Arc<dyn CmSink>,
-    /// The application has given it up: it ends without events.
+    /// The application has destroyed the id; no further event is reported.
     pub(super) is_orphan: bool,
-    /// Whose backlog it counts in.
+    /// The listener with the backlog in which the connection counts.
     pub(super) listener: Option<CmId>,
     pub(super) space: PortSpace,
     pub(super) stage: Stage,
-    /// The CM's, as long as it has one.
+    /// The connection of `uroce-cm`, while there is one.
     pub(super) conn: Option<ConnId>,
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
@@ -100,18 +102,18 @@ pub(super) struct Connection {
     pub(super) primary_path: Option<PathAttr>,
     pub(super) alternate: Option<Way>,
     pub(super) alternate_path: Option<AltPath>,
-    /// The peer's REQ has an alternate path, whether this side can use it or not.
+    /// The peer's REQ has an alternate path, even if this side cannot use it.
     pub(super) asked_for_alternate: bool,
-    /// The path MTU to ask for.
+    /// Path MTU of our REQ.
     pub(super) path_mtu: PathMtu,
     pub(super) agreed: Option<Agreed>,
     pub(super) change: Option<Change>,
-    /// From the peer's application, until the event that brings it.
+    /// Private data of the peer, until it is reported with an event.
     pub(super) private_data: Vec<u8>,
 }
 
 impl Connection {
-    /// A connection of which no more is known than where it goes.
+    /// Creates a connection with the addresses of its primary path.
     pub(super) fn new(
         channel: Arc<dyn CmSink>,
         space: PortSpace,
@@ -142,15 +144,15 @@ impl Connection {
         }
     }
 
-    /// The QP is in RTS: one that is the caller's from then on is not driven any more.
+    /// Called when the QP is in RTS. The driver stops modifying a QP that the application keeps.
     pub(super) fn hand_over(&mut self) {
         if let Some(own) = &mut self.qp {
             own.is_driven &= !own.is_kept;
         }
     }
 
-    /// The peer's process has ended: the QP is to be stopped with the connection, also one that was
-    /// handed over.
+    /// Called when the peer's process has ended. The driver will stop a QP in use with the
+    /// connection, even if it has handed the QP over to the application.
     pub(super) fn take_back(&mut self) {
         let is_in_use = matches!(self.stage, Stage::Replied | Stage::Established);
         if let Some(own) = &mut self.qp {

@@ -1,21 +1,23 @@
-//! The connection manager's consumer: what Linux's `rdma_cm` is to its `ib_cm`.
+//! Consumer of the connection manager, with the role that Linux's `rdma_cm` has for `ib_cm`.
 //!
 //! ```text
 //!   requests ──> ids ── paths resolved ──> Cm (uroce-cm) ──> outbox ──> QP 1
 //!   QP 1 ──> Cm ──> events ──> Modify QP, ids' channels
 //! ```
 //!
-//! The driver is a value that the control-plane thread runs; nothing in it waits. A connection
-//! whose neighbours are not known stands aside ([`Stage::Resolving`]) and is looked at each turn.
+//! The control-plane thread runs the driver; none of its functions blocks. A connection with
+//! unresolved neighbours is parked ([`Stage::Resolving`]) and tried again each turn.
 //!
 //! Invariants
-//! - It is the one owner of connection ids. Each id of the CM's belongs to one of them at most, and
-//!   each QP to one connection at most.
-//! - A QP's number stays held from the connection's beginning until the CM releases it, whether the
-//!   QP or the id live or not.
-//! - What strangers cause is bounded: by backlogs, by the CM's limits, by the outbox.
+//! - The driver alone creates connection ids. A connection of `uroce-cm` belongs to at most one id,
+//!   and a QP to at most one connection.
+//! - A QPN is held from the beginning of its connection until `uroce-cm` releases the connection,
+//!   even if the QP or the id is destroyed before.
+//! - Work caused by unknown senders is bounded by backlogs, by the limits of `uroce-cm` and by the
+//!   outbox.
 //!
-//! Not here: messages, their states, timers and copies (`uroce-cm`); what a Modify QP does.
+//! Not here: messages, their states, timers and duplicates (`uroce-cm`); the effects of a Modify
+//! QP.
 
 mod active;
 mod alternate;
@@ -47,11 +49,11 @@ use crate::gsi::{Arrived, GSI};
 use crate::request::{Count, Reply, RequestError};
 use look_up::LookUp;
 
-/// Listeners, connections and look-ups of a device, those that are ending among them.
+/// Most listeners, connections and look-ups of a device, including those that are ending.
 const IDS_MAX: usize = 131_072;
 
 uroce_transport::counted! {
-    /// What the driver counts.
+    /// Counters of the driver.
     pub enum Tally {
         Active "cm_active_established" "A connection established that this side began."
         Passive "cm_passive_established" "A connection established that a peer began."
@@ -60,12 +62,12 @@ uroce_transport::counted! {
         Unreachable "cm_unreachable" "A connection to a peer that did not answer."
         Failed "cm_failed" "A connection that failed for a reason of this side."
         Disconnected "cm_disconnected" "A connection ended."
-        Refused "cm_requests_refused" "A peer's request refused for what it asks for."
-        BacklogFull "cm_backlog_full" "A peer's request refused: its listener has enough of them."
+        Refused "cm_requests_refused" "A peer's request refused for its parameters."
+        BacklogFull "cm_backlog_full" "A peer's request refused: its listener's backlog is full."
         AlternateLoaded "cm_alternate_loaded" "An alternate path loaded by LAP, on either side."
         AlternateRefused "cm_alternate_refused" "A peer's alternate path refused."
         CommEst "cm_comm_est" "A connection established by a packet before its RTU."
-        Migrated "cm_path_migrated" "A connection whose QP has taken its alternate path."
+        Migrated "cm_path_migrated" "A connection moved to the alternate path of its QP."
     }
 }
 
@@ -77,13 +79,13 @@ pub(crate) struct Driver {
     connections: HashMap<CmId, Connection>,
     by_conn: HashMap<ConnId, CmId>,
     by_qpn: HashMap<Qpn, CmId>,
-    /// Connections that wait for neighbours.
+    /// Connections with unresolved neighbours.
     resolving: Vec<CmId>,
-    /// Of these, such that are to be answered, with a question out.
+    /// Number of these that have to send a REP and have started to resolve a neighbour.
     replies_asking: usize,
-    /// Ways that applications want to know.
+    /// Paths that applications are looking up.
     look_ups: Vec<LookUp>,
-    /// When peers are asked for patience whose wishes the application has not answered by then.
+    /// Requests without the application's answer, and the time at which an MRA is sent for each.
     unanswered: VecDeque<(Instant, CmId)>,
     outbox: Outbox,
     last_id: u64,
@@ -91,7 +93,8 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Of a device whose channel adapter has this GUID. The seed is secret.
+    /// Creates the driver of a device. `ca_guid` is the GUID of its channel adapter, `seed` is
+    /// secret.
     pub(crate) fn new(ca_guid: u64, seed: [u8; 16]) -> Driver {
         let ports = Ports::new(u32::from_ne_bytes([seed[0], seed[1], seed[2], seed[3]]));
         let config = CmConfig { ca_guid: CaGuid(ca_guid), limits: CmLimits::default(), seed };
@@ -112,7 +115,7 @@ impl Driver {
         }
     }
 
-    /// Serves an application's request.
+    /// Serves an application's request and sends the reply.
     pub(crate) fn serve(&mut self, request: CmRequest, around: &mut Around<'_>) {
         match request {
             CmRequest::Bind { channel, space, address, options, reply } => {
@@ -156,15 +159,15 @@ impl Driver {
         }
     }
 
-    /// Takes a message of connection management.
+    /// Handles a received message of connection management.
     pub(crate) fn handle_mad(&mut self, arrived: &Arrived, around: &mut Around<'_>) {
-        // The CM counts what it leaves aside.
+        // `uroce-cm` counts the messages that it drops.
         let _ = self.cm.handle_mad(around.now, &from(arrived), &arrived.mad);
-        // Before the next message: it may end what this one has begun.
+        // The next message may end a connection that this one has begun.
         self.take_events(around);
     }
 
-    /// Something happened to a QP: its owner lcore says so.
+    /// Handles an event of a QP, which its lcore has reported.
     pub(crate) fn notice(&mut self, qpn: Qpn, kind: EventKind, around: &mut Around<'_>) {
         let Some(id) = self.by_qpn.get(&qpn).copied() else { return };
         match kind {
@@ -174,8 +177,8 @@ impl Driver {
         }
     }
 
-    /// Timers, what waits for neighbours, events and messages of the CM: to be called after inputs
-    /// and whenever [`next_timeout`](Self::next_timeout) is due.
+    /// Handles timers, resolved neighbours, and events and messages of `uroce-cm`. Called after
+    /// inputs and whenever [`next_timeout`](Self::next_timeout) has passed.
     pub(crate) fn turn(&mut self, around: &mut Around<'_>) {
         if self.cm.next_timeout().is_some_and(|due| due <= around.now) {
             self.cm.handle_timeout(around.now);
@@ -197,25 +200,25 @@ impl Driver {
         }
     }
 
-    /// When [`turn`](Self::turn) has something to do without an input.
+    /// Returns the time at which [`turn`](Self::turn) has work to do without an input.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let patience = self.unanswered.front().map(|(due, _)| *due);
         let look_ups = self.look_ups.iter().map(LookUp::due);
         self.cm.next_timeout().into_iter().chain(patience).chain(look_ups).min()
     }
 
-    /// Does a peer owe an answer to our wish to disconnect?
+    /// Tells whether a DREQ waits for its DREP.
     pub(crate) fn is_disconnecting(&self) -> bool {
         let waits = |conn: &ConnId| self.cm.state(*conn) == Some(State::DreqSent);
         self.by_conn.keys().any(waits)
     }
 
-    /// Do messages wait, for their neighbours' addresses or for a port?
+    /// Tells whether MADs wait for their neighbour's address or for room in a port's queue.
     pub(crate) fn has_mail(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Sends a MAD back to where it came from.
+    /// Sends a MAD to the source of a received one.
     pub(crate) fn answer_mad(&mut self, arrived: &Arrived, around: &mut Around<'_>) {
         let addr = from(arrived).reversed();
         self.outbox.post(Letter { addr, to: arrived.src_qpn, mad: arrived.mad }, around);
@@ -224,7 +227,7 @@ impl Driver {
     pub(crate) fn counts(&self) -> Vec<Count> {
         let counters = self.cm.counters();
         let drop = |reason: &MadDrop| {
-            let text = "A message of connection management left aside, by its reason.";
+            let text = "A message of connection management dropped, by reason.";
             (reason.name(), text, counters.dropped(*reason))
         };
         let tally = |what: &Tally| (what.name(), what.description(), self.tally[*what as usize]);
@@ -234,15 +237,15 @@ impl Driver {
         counts.extend([
             (
                 "cm_retransmitted",
-                "A message sent again for want of an answer.",
+                "A message sent again because no answer came.",
                 counters.retransmitted,
             ),
-            ("cm_evicted", "A peer's request given up early to make room.", counters.evicted),
-            ("cm_tx_overflow", "A message lost: too many waited to be sent.", counters.tx_overflow),
+            ("cm_evicted", "A peer's request given up to make room for others.", counters.evicted),
+            ("cm_tx_overflow", "A message dropped: the send queue was full.", counters.tx_overflow),
         ]);
         counts.push((
             "cm_connections",
-            "Connections, ending ones too.",
+            "Connections, including those that are ending.",
             self.connections.len() as u64,
         ));
         counts
@@ -265,7 +268,7 @@ impl Driver {
         connection.ok_or(CmError::UnknownId(id))
     }
 
-    /// Tells the application, unless it has given the id up.
+    /// Reports an event to the application, unless it has destroyed the id.
     fn tell(&self, id: CmId, kind: CmEventKind) {
         if let Some(connection) = self.connections.get(&id)
             && !connection.is_orphan
@@ -283,14 +286,15 @@ impl Driver {
         if !Arc::ptr_eq(&former, &channel) {
             former.take_of(id).into_iter().for_each(|event| channel.give(event));
         }
-        // A request that somebody has taken is that one's, whatever becomes of its listener.
+        // A request moved to another channel has been taken from the backlog, whatever happens to
+        // its listener.
         if self.connections.get(&id).is_some_and(|it| it.stage == Stage::Requested) {
             self.leave_backlog(id);
         }
         Ok(())
     }
 
-    /// The QP that a connection is to have, if it can have it.
+    /// Checks that a QP can be used for a connection, and returns its state for the driver.
     fn own_qp(
         &mut self,
         qp: ConnQp,
@@ -345,12 +349,12 @@ fn service_id(space: PortSpace, port: u16) -> ServiceId {
     }
 }
 
-/// Whoever asked may have given up.
+/// Sends a reply. The receiver may have gone.
 fn answer<T>(reply: &Reply<T>, result: Result<T, RequestError>) {
     let _ = reply.send(result);
 }
 
-/// Private data of exactly that message.
+/// Checks and pads private data to the length of its message field.
 fn private_data<const MAX: usize>(
     bytes: &[u8],
 ) -> Result<uroce_wire::cm::PrivateData<MAX>, CmError> {

@@ -1,4 +1,4 @@
-//! Why a call about a listener or connection was refused.
+//! Errors of calls on listeners and connections.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,55 +6,55 @@ use uroce_wire::Qpn;
 
 use super::CmId;
 
-/// Why a call was refused. It changed nothing.
+/// Reason for which a call was refused. A refused call has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
-    /// No listener or connection has this id (any more).
+    /// No listener or connection has this id, or not any more.
     #[error("no connection {0:?}")]
     UnknownId(CmId),
-    /// Another id is bound to this very address.
+    /// Another id is bound to the same address and port.
     #[error("address {0} is in use")]
     AddressInUse(SocketAddr),
-    /// Another id has the port, and one of the two has it at all addresses.
-    #[error("the port of {0} is in use at another address, and one of both is all addresses")]
+    /// Another id is bound to the port, and one of the two addresses is a wildcard.
+    #[error("the port of {0} is in use, and one of the two addresses is a wildcard")]
     PortInUse(SocketAddr),
-    /// Every port of the ephemeral range is listened on.
+    /// Every port of the ephemeral range is bound.
     #[error("no port is left")]
     NoPortLeft,
     /// No port of the device has this address.
-    #[error("{0} is no address of this device")]
+    #[error("{0} is not an address of this device")]
     NoSuchAddress(IpAddr),
     /// No port of the device leads to this address.
     #[error("no port leads to {0}")]
     Unreachable(IpAddr),
-    /// More private data than the message has room for.
-    #[error("{len} bytes of private data where at most {max} fit")]
+    /// The private data is longer than the message allows.
+    #[error("{len} bytes of private data, at most {max} fit")]
     PrivateData {
-        /// Bytes given.
+        /// Number of bytes given.
         len: usize,
-        /// Bytes that fit.
+        /// Largest number of bytes.
         max: usize,
     },
-    /// The call does not go with what the id is or with where its connection stands.
+    /// The call is not allowed for this id or in this state of its connection.
     #[error("not possible in this state of the connection")]
     WrongState,
-    /// A UD QP for a connection, or another kind of mismatch between QP and port space.
-    #[error("{0:?} has not the service that is asked for")]
+    /// The QP's service does not fit the port space, for example a UD QP for a connection.
+    #[error("the service of {0:?} does not fit the port space")]
     WrongService(Qpn),
-    /// The QP has a connection already.
+    /// The QP is part of a connection already.
     #[error("{0:?} has a connection already")]
     QpInUse(Qpn),
-    /// A connection needs a QP.
+    /// The call needs a QP and none is given.
     #[error("a connection needs a QP")]
     NoQp,
-    /// A count, timer code or depth beyond its range.
+    /// A count, timer code or depth is out of range.
     #[error("a connection parameter is out of range")]
     OutOfRange,
-    /// The connection manager's rules forbid it.
+    /// `uroce-cm` refuses the call.
     #[error(transparent)]
     Protocol(#[from] uroce_cm::CmError),
-    /// As many listeners and connections exist as the device can have.
-    #[error("no connection is left")]
+    /// The device has as many listeners, connections and look-ups as it can have.
+    #[error("too many listeners and connections")]
     TooMany,
 }

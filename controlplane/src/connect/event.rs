@@ -1,4 +1,4 @@
-//! What a connection tells its application.
+//! Events of listeners and connections.
 
 use std::net::SocketAddr;
 
@@ -9,75 +9,76 @@ use super::param::{Agreed, Datagrams, ResolvedPath};
 use super::{CmId, PortSpace};
 use crate::request::RequestError;
 
-/// Something happened to a listener or connection.
+/// An event of a listener, a connection or a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CmEvent {
-    /// Whose it is. With [`CmEventKind::ConnectRequest`] this is the new connection's.
+    /// The id that the event belongs to; for [`CmEventKind::ConnectRequest`], that of the new
+    /// connection.
     pub id: CmId,
-    /// What happened.
+    /// Kind and contents of the event.
     pub kind: CmEventKind,
 }
 
-/// What happened. Names are those of `RDMA_CM_EVENT_*` where there is one.
+/// Kind and contents of an event. Names are those of `RDMA_CM_EVENT_*` where one exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CmEventKind {
-    /// The way to an address is known ([`cm_resolve`](crate::Device::cm_resolve)).
+    /// The path to an address is resolved ([`cm_resolve`](crate::Device::cm_resolve)).
     AddressResolved(ResolvedPath),
-    /// The way to an address is not found.
+    /// The path to an address could not be resolved.
     AddressError(RequestError),
-    /// A peer wants to connect. To be accepted, rejected or destroyed.
+    /// A peer requests a connection. The application accepts, rejects or destroys it.
     ConnectRequest(Box<ConnectRequest>),
-    /// The peer has accepted a connection whose QP is the caller's business: it is to be taken to
-    /// RTR and RTS, and `cm_establish` called then.
+    /// The peer has accepted a connection with a QP that the caller modifies. The caller takes the
+    /// QP to RTR and RTS, then calls `cm_establish`.
     ConnectResponse {
-        /// What Modify QP takes.
+        /// Attributes for Modify QP.
         agreed: Agreed,
-        /// From the peer's application.
+        /// Private data of the peer.
         private_data: Vec<u8>,
     },
-    /// The QPs are connected. Both may send.
+    /// The connection is established; both sides may send.
     Established {
-        /// What both sides have agreed on.
+        /// Parameters that both sides have agreed on.
         agreed: Agreed,
-        /// From the peer's application, where it accepted.
+        /// Private data of the peer's REP, or of its RTU.
         private_data: Vec<u8>,
     },
-    /// A UD QP that was asked for, or that asked for ours.
+    /// The UD QP of a look-up is found.
     Resolved {
-        /// Where datagrams go.
+        /// Destination of the datagrams.
         datagrams: Datagrams,
-        /// From the peer's application.
+        /// Private data of the peer.
         private_data: Vec<u8>,
     },
-    /// The peer, or its stack, does not want the connection. It is over.
+    /// The peer's application or its stack rejected the connection, which is over.
     Rejected {
-        /// Reason code of REJ, 28 being the application's, or status code of SIDR_REP.
+        /// Reason code of the REJ (28 is the application's), or status code of the SIDR_REP.
         reason: u16,
-        /// From the peer's application.
+        /// Private data of the peer.
         private_data: Vec<u8>,
     },
-    /// No answer came within all retries. The connection is over.
+    /// The peer did not answer within all retries. The connection is over.
     Unreachable,
-    /// Something of this side failed: no path, or a refused Modify QP. The connection is over.
+    /// The local side failed: no path, or Modify QP was refused. The connection is over.
     ConnectError(RequestError),
-    /// The connection has ended; a QP of the device is in ERR.
+    /// The connection has ended; a QP that the driver modifies is in ERR.
     Disconnected {
-        /// From the peer's application, where it has ended it.
+        /// Private data of the peer's DREQ or DREP; empty without one.
         private_data: Vec<u8>,
     },
-    /// The QPN of the ended connection may be used again.
+    /// TimeWait is over: the QPN of the ended connection may be used again.
     TimewaitExit,
-    /// The peer wants another alternate path ([`AlternatePolicy::Ask`](super::AlternatePolicy)).
+    /// The peer proposes another alternate path ([`AlternatePolicy::Ask`](super::AlternatePolicy)).
     AlternateRequest(AlternateRequest),
-    /// The peer has another alternate path, and so have we: it was accepted and loaded.
+    /// The alternate path that the peer proposed is accepted and loaded.
     AlternateChanged(AlternateRequest),
-    /// What became of `cm_load_alternate`.
+    /// Outcome of `cm_load_alternate`.
     AlternateLoaded(Result<(), AlternateFailure>),
 }
 
 impl CmEventKind {
-    /// Can it come any number of times in a connection's life?
+    /// Tells whether this kind can occur any number of times for one connection.
     pub(crate) fn repeats(&self) -> bool {
         matches!(
             self,
@@ -88,64 +89,63 @@ impl CmEventKind {
     }
 }
 
-/// A peer's wish to connect.
+/// A peer's request for a connection or for a UD QP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {
-    /// Who hears it.
+    /// The listener that received the request.
     pub listener: CmId,
-    /// A connection, or a question for a UD QP.
+    /// [`PortSpace::Tcp`] for a connection, [`PortSpace::Udp`] for the look-up of a UD QP.
     pub space: PortSpace,
-    /// The address and port that it is for.
+    /// Destination address and port of the request.
     pub local: SocketAddr,
-    /// Whom it comes from.
+    /// Source address and port of the request.
     pub peer: SocketAddr,
-    /// The peer's QP; 0 with a question for a UD QP.
+    /// The peer's QPN; 0 for a look-up.
     pub peer_qpn: Qpn,
-    /// The service that its QP has, and ours must have.
+    /// Service of the peer's QP, which ours must have, too.
     pub qp_type: QpType,
     /// READs and ATOMICs that the peer would have outstanding here.
     pub responder_resources: u8,
-    /// READs and ATOMICs that the peer would serve.
+    /// READs and ATOMICs that the peer would execute at a time.
     pub initiator_depth: u8,
-    /// The peer heeds end-to-end flow control.
+    /// The peer uses end-to-end flow control.
     pub flow_control: bool,
-    /// Transport retries that the peer asks for.
+    /// Transport retries that the peer asks for, 0 to 7.
     pub retry_count: u8,
-    /// RNR retries that the peer asks for.
+    /// RNR retries that the peer asks for, 0 to 7.
     pub rnr_retry_count: u8,
-    /// The path MTU that the peer asks for.
+    /// Path MTU that the peer asks for.
     pub path_mtu: PathMtu,
-    /// The peer offers an alternate path.
+    /// The request has an alternate path that this side can use.
     pub has_alternate: bool,
-    /// The peer's receives come from an SRQ.
+    /// The peer receives from an SRQ.
     pub has_srq: bool,
-    /// What Modify QP takes, before this side has said what it brings; not with a question for a
-    /// UD QP.
+    /// Attributes for Modify QP, before this side's limits are applied; `None` for a look-up.
     pub agreed: Option<Agreed>,
-    /// From the peer's application: up to 56 bytes, with a question for a UD QP up to 180.
+    /// Private data of the peer's application: up to 56 bytes for a connection, 180 for a look-up.
     pub private_data: Vec<u8>,
 }
 
-/// A peer's wish for another alternate path, as this side sees it.
+/// Addresses of an alternate path that the peer proposes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlternateRequest {
-    /// Our address.
+    /// Local address.
     pub local: std::net::IpAddr,
     /// The peer's address.
     pub peer: std::net::IpAddr,
 }
 
-/// Why the peer did not take another alternate path, or we could not offer it.
+/// Reason for which an alternate path that we proposed was not loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AlternateFailure {
-    /// The peer said no: status code of APR.
+    /// The peer refused it; status code of the APR.
     #[error("the peer refuses the alternate path: APR status {0}")]
     Refused(u8),
-    /// The peer did not answer. Linux never does on RoCE. The connection is as it was.
+    /// The peer did not answer, as Linux never does on RoCE. The connection is unchanged.
     #[error("no answer about the alternate path")]
     NoAnswer,
-    /// This side could not load it.
+    /// The local side could not load it.
     #[error(transparent)]
     Local(RequestError),
 }

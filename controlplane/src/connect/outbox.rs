@@ -1,11 +1,12 @@
-//! MADs on their way out: most leave at once, some wait for a neighbour's address.
+//! MADs to be sent. Most are sent at once, some wait for their neighbour's address.
 //!
 //! Invariants
-//! - At most [`WAITING_MAX`] wait, whoever caused them, and so at most as many neighbours are being
-//!   asked for on their behalf: strangers cannot fill the neighbour table.
-//! - MADs to one peer leave in order.
+//! - At most [`WAITING_MAX`] MADs wait, so that at most as many neighbours are being resolved for
+//!   them: unknown senders cannot fill the neighbour table.
+//! - MADs to one peer are sent in order.
 //!
-//! A MAD that cannot leave is lost, as if on the link: the CM sends it again.
+//! A MAD that cannot be sent is dropped, as if lost on the link: `uroce-cm` sends its message
+//! again.
 
 use std::collections::VecDeque;
 
@@ -17,10 +18,10 @@ use uroce_wire::mad::Mad;
 use super::around::Around;
 use crate::request::Count;
 
-/// MADs that may wait.
+/// Most MADs that may wait.
 const WAITING_MAX: usize = 256;
 
-/// A MAD and where it goes.
+/// A MAD with its destination.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Letter {
     pub(super) addr: MadAddr,
@@ -37,14 +38,14 @@ pub(super) struct Outbox {
     not_sent: u64,
 }
 
-/// What became of a letter.
+/// Result of an attempt to send.
 enum Fate {
     Done,
     Waits,
 }
 
 impl Outbox {
-    /// Sends a MAD, now or when its neighbour is known.
+    /// Sends a MAD, or queues it until its neighbour is resolved.
     pub(super) fn post(&mut self, letter: Letter, around: &mut Around<'_>) {
         let follows = self.waiting.iter().any(|other| other.addr.dst == letter.addr.dst);
         if !follows && let Fate::Done = self.send(&letter, around) {
@@ -57,7 +58,7 @@ impl Outbox {
         }
     }
 
-    /// Goes on with those whose neighbours are known by now, or will never be.
+    /// Tries to send the waiting MADs again.
     pub(super) fn resume(&mut self, around: &mut Around<'_>) {
         for _ in 0..self.waiting.len() {
             let Some(letter) = self.waiting.pop_front() else { return };
@@ -67,7 +68,7 @@ impl Outbox {
         }
     }
 
-    /// Does none wait?
+    /// Tells whether no MAD waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -100,10 +101,10 @@ impl Outbox {
 
     pub(super) fn counts(&self) -> [Count; 4] {
         [
-            ("mad_tx_full", "A MAD not sent: too many wait for their neighbours.", self.full),
-            ("mad_tx_unresolved", "A MAD not sent: no neighbour answers.", self.unresolved),
-            ("mad_tx_no_path", "A MAD not sent: nothing leads to its peer.", self.no_path),
-            ("mad_tx_errors", "A MAD not sent: no room for its frame.", self.not_sent),
+            ("mad_tx_full", "A MAD not sent: too many wait for neighbours.", self.full),
+            ("mad_tx_unresolved", "A MAD not sent: its neighbour did not answer.", self.unresolved),
+            ("mad_tx_no_path", "A MAD not sent: there is no path to its peer.", self.no_path),
+            ("mad_tx_errors", "A MAD not sent: no memory for its frame.", self.not_sent),
         ]
     }
 }

@@ -1,4 +1,4 @@
-//! What the two sides of a connection ask for, and what they agree on.
+//! Parameters of connections: those each side asks for, and those both agree on.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,49 +8,50 @@ use uroce_wire::{Mac, PathMtu, Psn, Qkey, Qpn};
 use super::PortSpace;
 use crate::path::AddressVector;
 
-/// Local ACK timeout code where none is asked for: 67 ms.
+/// Default code of the local ACK timeout: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Minimum RNR NAK timer code where none is asked for: 0.64 ms.
+/// Default code of the minimum RNR NAK timer: 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
-/// What one side brings to a connection: `rdma_conn_param` and the QP's attributes that go with it.
+/// Parameters that one side brings to a connection: those of `rdma_conn_param`, and attributes of
+/// the QP that go with them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnParam {
-    /// For the peer's application. Bytes at most: connecting 56, accepting 196; of datagrams 180
-    /// and 136.
+    /// Private data for the peer's application. For connections, at most 56 bytes when connecting
+    /// and 196 when accepting; for look-ups of UD QPs, 180 and 136.
     pub private_data: Vec<u8>,
-    /// READs and ATOMICs of the peer's that may be outstanding here, 0 to 16. The lesser of this
-    /// and the peer's `initiator_depth` becomes `max_dest_rd_atomic`.
+    /// READs and ATOMICs of the peer that may be outstanding here, 0 to 16. The lesser of this and
+    /// the peer's `initiator_depth` becomes `max_dest_rd_atomic`.
     pub responder_resources: u8,
-    /// READs and ATOMICs of ours that may be outstanding at the peer, 0 to 128. The lesser of this
-    /// and the peer's `responder_resources` becomes `max_rd_atomic`.
+    /// READs and ATOMICs of this side that may be outstanding at the peer, 0 to 128. The lesser of
+    /// this and the peer's `responder_resources` becomes `max_rd_atomic`.
     pub initiator_depth: u8,
-    /// This side heeds end-to-end flow control. Without an SRQ it always grants credits.
+    /// This side respects the credits of its peer. Without an SRQ it always grants credits itself.
     pub flow_control: bool,
-    /// Transport retries of both sides' QPs, 0 to 7. Who connects decides.
+    /// Transport retries of both QPs, 0 to 7. The connecting side decides.
     pub retry_count: u8,
-    /// How often the peer may retry what met no receive here, 0 to 7; 7 is without end.
+    /// Retries of the peer after an RNR NAK, 0 to 7; 7 means without end.
     pub rnr_retry_count: u8,
     /// RNR NAK timer code sent to the peer, 0 to 31.
     pub min_rnr_timer: u8,
-    /// Local ACK timeout code of both sides' QPs, 0 (never) to 31. Who connects decides.
+    /// Local ACK timeout code of both QPs, 0 (never) to 31. The connecting side decides.
     pub ack_timeout: u8,
-    /// Accepting: the code of our QP alone, where it is not to be what the peer says.
+    /// When accepting: local ACK timeout code of our QP, instead of the one from the REQ.
     pub own_ack_timeout: Option<u8>,
-    /// The path MTU, at most the port's; `None` is the port's. Who connects decides.
+    /// Path MTU, at most the port's; `None` means the port's. The connecting side decides.
     pub path_mtu: Option<PathMtu>,
-    /// What the peer may do.
+    /// Access that the peer has to registered memory through the QP.
     pub access: AccessFlags,
-    /// What becomes of the peer's wish for another alternate path.
+    /// Treatment of an alternate path that the peer proposes.
     pub alternate_policy: AlternatePolicy,
-    /// Connecting: nobody listens; the peer connects to us in the same way and with the same port,
-    /// before our retries are used up, and one connection comes of both. Linux's `rdma_cm` does not
-    /// know this.
+    /// When connecting: neither side listens. The peer connects to us with the same port before our
+    /// retries are used up, and both requests become one connection. Linux's `rdma_cm` does not
+    /// support this.
     pub peer_to_peer: bool,
 }
 
 impl Default for ConnParam {
-    /// Everything that an RC QP can do, retries without giving up early.
+    /// Returns parameters with all that an RC QP can do and as many retries as possible.
     fn default() -> ConnParam {
         ConnParam {
             private_data: Vec::new(),
@@ -72,83 +73,83 @@ impl Default for ConnParam {
     }
 }
 
-/// What happens when the peer asks to load another alternate path (LAP).
+/// Treatment of an alternate path that the peer proposes with a LAP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AlternatePolicy {
-    /// If the path leads somewhere it is loaded and armed, and the application is told. Where the
-    /// QP is the application's to modify it is refused.
+    /// The path is loaded and armed if it can be resolved, and the application is told. It is
+    /// refused if the application modifies the QP.
     #[default]
     Accept,
-    /// The application is asked, and answers by `cm_answer_alternate`.
+    /// The proposal is reported; the application answers with `cm_answer_alternate`.
     Ask,
-    /// It is refused.
+    /// The path is refused.
     Refuse,
 }
 
-/// The QP of a connection.
+/// QP of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnQp {
-    /// A QP of the device, in RESET or INIT (of UD also in RTS). The connection takes it to INIT,
-    /// RTR and RTS, and to ERR when it ends.
+    /// A QP of the device in RESET or INIT (UD: or in RTS). The driver takes it to INIT, RTR and
+    /// RTS, and to ERR when the connection ends.
     Driven(Qpn),
-    /// As a driven one up to RTS. From then on its states are the caller's business, as with
-    /// `librdmacm`: what it sent and received before the peer disconnected is not flushed by that.
+    /// A QP of the device that the driver takes to RTS, and the caller modifies from then on, as
+    /// with `librdmacm`. A disconnect does not flush work that it has outstanding.
     Begun(Qpn),
-    /// A QP whose states are the caller's business. What its Modify QP needs is in the events.
+    /// A QP that the caller modifies. The events contain the attributes for its Modify QP.
     Foreign {
-        /// The number that the peer is told.
+        /// QPN for the peer.
         qpn: Qpn,
-        /// Its service.
+        /// Service of the QP.
         qp_type: QpType,
-        /// The PSN that the peer's first packet is to have.
+        /// PSN of the peer's first packet.
         psn: Psn,
-        /// Its receives come from an SRQ.
+        /// The QP receives from an SRQ.
         has_srq: bool,
-        /// It goes to ERR when the peer's process is known to have ended, as the others do.
+        /// The QP goes to ERR when the peer's process has ended, as the other kinds do.
         stops_with_peer: bool,
     },
 }
 
-/// One way to a peer.
+/// A path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathSpec {
-    /// Our address; `None` is one on the way to the peer.
+    /// Local address; `None` chooses the best one for the destination.
     pub source: Option<IpAddr>,
-    /// The peer's address. A loopback or unspecified one is the device itself.
+    /// Address of the peer. A loopback or unspecified address means the device itself.
     pub destination: IpAddr,
-    /// DSCP and ECN, flow label, hop limit, service level and static rate. Its addresses are of no
-    /// meaning.
+    /// Traffic class, flow label, hop limit, service level and static rate. The addresses in it are
+    /// ignored.
     pub vector: AddressVector,
 }
 
 impl PathSpec {
-    /// The way to an address with everything else at its default.
+    /// Creates a path to an address with everything else at its default.
     pub fn to(destination: IpAddr) -> PathSpec {
         PathSpec { source: None, destination, vector: AddressVector::default() }
     }
 }
 
-/// What `cm_connect` takes.
+/// Arguments of `cm_connect`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectSpec {
-    /// [`PortSpace::Tcp`] makes a connection, [`PortSpace::Udp`] asks for a UD QP.
+    /// [`PortSpace::Tcp`] makes a connection, [`PortSpace::Udp`] looks up a UD QP.
     pub space: PortSpace,
-    /// The peer's port.
+    /// Port of the peer.
     pub port: u16,
-    /// Our port, which the peer is told; 0 is any.
+    /// Local port, which the request carries; 0 chooses a free one.
     pub source_port: u16,
-    /// The way.
+    /// Primary path.
     pub path: PathSpec,
-    /// Another way, which both QPs are armed with once they are connected.
+    /// Alternate path; both QPs are armed with it once they are connected.
     pub alternate: Option<PathSpec>,
-    /// Our QP; `None` is allowed only where a UD QP is asked for.
+    /// Local QP; may be `None` only for the look-up of a UD QP.
     pub qp: Option<ConnQp>,
-    /// What we bring.
+    /// Parameters of this side.
     pub param: ConnParam,
 }
 
 impl ConnectSpec {
-    /// A connection of a QP to that address, with everything else at its default.
+    /// Creates the arguments to connect a QP to an address, with everything else at its default.
     pub fn new(qpn: Qpn, to: SocketAddr) -> ConnectSpec {
         ConnectSpec {
             space: PortSpace::Tcp,
@@ -162,70 +163,70 @@ impl ConnectSpec {
     }
 }
 
-/// What both sides have agreed on, as Modify QP of this side takes it.
+/// Parameters that both sides have agreed on, as attributes for Modify QP of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed {
-    /// The peer's QP.
+    /// QPN of the peer.
     pub peer_qpn: Qpn,
-    /// The PSN of the peer's first packet.
+    /// PSN of the peer's first packet.
     pub rq_psn: Psn,
-    /// The PSN of our first packet.
+    /// PSN of our first packet.
     pub sq_psn: Psn,
-    /// The path MTU.
+    /// Path MTU.
     pub path_mtu: PathMtu,
-    /// READs and ATOMICs of the peer's served here at a time.
+    /// READs and ATOMICs of the peer executed here at a time.
     pub max_dest_rd_atomic: u8,
-    /// READs and ATOMICs of ours outstanding at a time.
+    /// READs and ATOMICs of this side outstanding at a time.
     pub max_rd_atomic: u8,
-    /// Transport retries.
+    /// Transport retries, 0 to 7.
     pub retry_cnt: u8,
-    /// RNR retries.
+    /// RNR retries, 0 to 7.
     pub rnr_retry: u8,
     /// Local ACK timeout code.
     pub timeout: u8,
-    /// The local port, from 1.
+    /// Local port, from 1.
     pub port: u8,
-    /// The way to the peer.
+    /// Address vector of the peer.
     pub vector: AddressVector,
-    /// The peer heeds end-to-end flow control.
+    /// The peer uses end-to-end flow control.
     pub flow_control: bool,
-    /// The peer's receives come from an SRQ.
+    /// The peer receives from an SRQ.
     pub peer_has_srq: bool,
 }
 
-/// A way to an address, as far as it can be looked up.
+/// A resolved path to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResolvedPath {
-    /// The local port that it leaves by, from 1.
+    /// Local port, from 1.
     pub port: u8,
-    /// Our address.
+    /// Local address.
     pub source: IpAddr,
-    /// The way, for an address handle or Modify QP.
+    /// Address vector for an address handle or Modify QP.
     pub vector: AddressVector,
-    /// The next hop's Ethernet address.
+    /// Ethernet address of the next hop.
     pub mac: Mac,
 }
 
-/// How an address and port may be shared.
+/// Options for binding to an address and port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BindOptions {
-    /// Others with this option may have the address as well. One that is to listen has to be the
-    /// only one, and stays so.
+    /// Other ids with this option may bind to the same address. An id can listen only while no
+    /// other is bound to it, and none can be from then on.
     pub reuse: bool,
-    /// Whether a wildcard is of its own IP version only. Default: that of IPv4 is, that of IPv6 is
-    /// IPv4's as well.
+    /// A wildcard covers its own IP version only. By default this is true of the IPv4 wildcard, and
+    /// false of the IPv6 wildcard, which covers IPv4, too.
     pub one_version: Option<bool>,
 }
 
-/// A UD QP that was asked for by port.
+/// A UD QP found by port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagrams {
-    /// The peer's QP.
+    /// QPN of the peer.
     pub qpn: Qpn,
-    /// The Q_Key that it takes datagrams by.
+    /// Q_Key for datagrams to it.
     pub qkey: Qkey,
-    /// The local port of the way to it, from 1.
+    /// Local port for datagrams to it, from 1.
     pub port: u8,
-    /// The way to it, for an address handle.
+    /// Address vector for an address handle.
     pub vector: AddressVector,
 }

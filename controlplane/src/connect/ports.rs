@@ -1,12 +1,12 @@
-//! Port numbers: who has which, and who hears a request.
+//! Port numbers: the ids bound to each, and the listener of each.
 //!
 //! Invariants
-//! - Two ids of a port space have the same address and port only if both allow it, and neither
-//!   listens.
-//! - A loopback address is as wide as the unspecified one: no port has it, all are meant.
-//! - A port that is handed out to who asks for none is one that nobody has.
+//! - Two ids of a port space are bound to the same address and port only if both allow it and
+//!   neither listens.
+//! - A loopback address covers as much as the unspecified one, because no port of a device has it.
+//! - A port handed out to an id that asks for any port is free.
 //!
-//! Not here: service ids (`uroce-wire`), backlogs (the driver's and the CM's).
+//! Not here: service IDs (`uroce-wire`), backlogs (the driver and `uroce-cm`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,41 +14,41 @@ use std::ops::RangeInclusive;
 
 use super::{BindOptions, CmError, CmId, PortSpace};
 
-/// Ports for those who ask for none, the range that Linux takes them from.
+/// Range of ports for ids that ask for any port, as on Linux.
 pub(super) const EPHEMERAL: RangeInclusive<u16> = 32768..=60999;
 
-/// Who has which port.
+/// Ids bound to each port.
 #[derive(Debug)]
 pub(super) struct Ports {
     bound: BTreeMap<(PortSpace, u16), Vec<Bound>>,
-    /// Where the search for a free port begins.
+    /// Port at which the search for a free one begins.
     next: u16,
 }
 
-/// An address of a port that somebody has.
+/// An id's address at a port.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     ip: IpAddr,
-    /// Shares its address with others for which this is true as well; not once it listens.
+    /// May share its address with others that allow it; cleared once it listens.
     reuse: bool,
-    /// Stands for addresses of its own IP version only.
+    /// Covers addresses of its own IP version only.
     one_version: bool,
     id: CmId,
     listens: bool,
 }
 
 impl Ports {
-    /// Nobody has any; the first port handed out follows from `seed`.
+    /// Creates the table without entries. `seed` chooses the first free port that is handed out.
     pub(super) fn new(seed: u32) -> Ports {
         let count = u32::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
         Ports { bound: BTreeMap::new(), next: EPHEMERAL.start() + (seed % count) as u16 }
     }
 
-    /// Gives `id` the address; port 0 is one that no id has. Gives the port.
+    /// Binds `id` to an address; port 0 chooses a free port. Returns the port.
     ///
     /// # Errors
     ///
-    /// Those of [`Bound::check`], and [`CmError::NoPortLeft`].
+    /// The errors of [`Bound::check`], and [`CmError::NoPortLeft`].
     pub(super) fn bind(
         &mut self,
         space: PortSpace,
@@ -70,12 +70,12 @@ impl Ports {
         Ok(port)
     }
 
-    /// Has `id` hear requests at its port: from now on it shares its address with no other. Gives
-    /// whether it is the first to listen there.
+    /// Lets `id` receive requests at its port. From then on no other id can share its address.
+    /// Returns whether it is the first listener of the port.
     ///
     /// # Errors
     ///
-    /// [`CmError::UnknownId`], and those of [`Bound::check`] where the id has shared it.
+    /// [`CmError::UnknownId`], and the errors of [`Bound::check`] if the id shares its address.
     pub(super) fn listen(
         &mut self,
         space: PortSpace,
@@ -92,7 +92,7 @@ impl Ports {
         Ok(is_first)
     }
 
-    /// Takes an id's address away. Says whether others listen at its port space and port.
+    /// Removes an id's address. Returns whether another id listens at the port.
     pub(super) fn release(&mut self, space: PortSpace, port: u16, id: CmId) -> bool {
         let Some(bound) = self.bound.get_mut(&(space, port)) else { return false };
         bound.retain(|bound| bound.id != id);
@@ -103,7 +103,8 @@ impl Ports {
         is_heard
     }
 
-    /// Who hears requests to that address: its own listener before a wildcard's.
+    /// Returns the listener for requests to an address: one bound to the address itself, else one
+    /// bound to a wildcard.
     pub(super) fn listener(&self, space: PortSpace, to: SocketAddr) -> Option<CmId> {
         let bound = self.bound.get(&(space, to.port()))?;
         let mut heard = bound.iter().filter(|bound| bound.listens && bound.covers(to.ip()));
@@ -111,7 +112,7 @@ impl Ports {
         first.or_else(|| heard.next()).map(|bound| bound.id)
     }
 
-    /// A port that nobody has; not the same twice in a row.
+    /// Returns a free port. Successive calls return different ones while several are free.
     pub(super) fn free(&mut self, space: PortSpace) -> Option<u16> {
         for _ in EPHEMERAL {
             let port = self.next;
@@ -125,23 +126,24 @@ impl Ports {
 }
 
 impl Bound {
-    /// Whether it stands for more than one address.
+    /// Tells whether the address covers more than itself.
     fn is_wide(&self) -> bool {
         is_own_node(self.ip)
     }
 
-    /// Whether requests to that address are for this one.
+    /// Tells whether requests to `ip` are for this address.
     fn covers(&self, ip: IpAddr) -> bool {
         let is_of_version = self.ip.is_ipv4() == ip.is_ipv4() || !self.one_version;
         self.ip == ip || (self.is_wide() && is_of_version)
     }
 
-    /// Whether it may have its address beside another that has the same port, as Linux's `rdma_cm`
-    /// decides it: addresses of both versions exclude each other too, unless both are of one.
+    /// Tells whether the address may be used beside another one at the same port, by the rules of
+    /// Linux's `rdma_cm`: addresses of different IP versions conflict, too, unless both cover their
+    /// own version only.
     ///
     /// # Errors
     ///
-    /// [`CmError::PortInUse`] where one of both is wide, else [`CmError::AddressInUse`].
+    /// [`CmError::PortInUse`] if one of both is a wildcard, else [`CmError::AddressInUse`].
     fn check(&self, other: &Bound, port: u16) -> Result<(), CmError> {
         let shares = self.reuse && other.reuse;
         let is_apart = self.ip.is_ipv4() != other.ip.is_ipv4();
@@ -156,7 +158,7 @@ impl Bound {
     }
 }
 
-/// Whether an address stands for the node itself without naming an address of its own: a loopback
+/// Tells whether an address means the node itself without naming one of its addresses: a loopback
 /// address, or the unspecified one.
 pub fn is_own_node(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified()

@@ -1,13 +1,15 @@
-//! The Modify QPs of a connection.
+//! Attributes of the Modify QPs of a connection.
 //!
-//! Not here: when they happen (the driver).
+//! Read first: IBA 10 and 11 for the transitions and their attributes.
+//!
+//! Not here: when each is executed (the driver).
 
 use uroce_transport::{AltPath, PathAttr, PathMigState, QpChange, QpState, QpType};
 use uroce_wire::{Pkey, Psn, Qkey};
 
 use super::{Agreed, ConnParam};
 
-/// RESET to INIT of a connected QP.
+/// Builds RESET to INIT of a connected QP.
 pub(super) fn to_init(port: u8, param: &ConnParam) -> QpChange {
     QpChange {
         pkey: Some(Pkey::DEFAULT),
@@ -17,7 +19,7 @@ pub(super) fn to_init(port: u8, param: &ConnParam) -> QpChange {
     }
 }
 
-/// INIT to RTR.
+/// Builds INIT to RTR.
 pub(super) fn to_rtr(
     qp_type: QpType,
     agreed: &Agreed,
@@ -38,7 +40,7 @@ pub(super) fn to_rtr(
     }
 }
 
-/// RTR to RTS; armed where both sides have the alternate path.
+/// Builds RTR to RTS; the QP is armed if both sides have the alternate path.
 pub(super) fn to_rts(qp_type: QpType, agreed: &Agreed, is_armed: bool) -> QpChange {
     let is_rc = qp_type == QpType::Rc;
     QpChange {
@@ -52,7 +54,7 @@ pub(super) fn to_rts(qp_type: QpType, agreed: &Agreed, is_armed: bool) -> QpChan
     }
 }
 
-/// Another alternate path of a connected QP.
+/// Builds the change that loads another alternate path into a connected QP and arms it.
 pub(super) fn rearm(alternate: AltPath) -> QpChange {
     QpChange {
         alt_path: Some(alternate),
@@ -61,7 +63,7 @@ pub(super) fn rearm(alternate: AltPath) -> QpChange {
     }
 }
 
-/// The three steps of a UD QP from RESET to RTS.
+/// Builds the three steps of a UD QP from RESET to RTS.
 pub(super) fn datagram_steps(port: u8, qkey: Qkey, psn: Psn) -> [QpChange; 3] {
     let init = QpChange {
         pkey: Some(Pkey::DEFAULT),

@@ -1,4 +1,4 @@
-//! What application threads ask of the connection manager.
+//! Requests of application threads to the driver, each with a channel for its reply.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,20 +1,20 @@
-//! Where events of connections go.
+//! Receiver of the events of listeners and connections.
 
 use std::fmt::Debug;
 
 use super::{CmEvent, CmId};
 
-/// Where the events of listeners and connections go: a [`CmChannel`](super::CmChannel), or what an
-/// application has instead.
+/// Receiver of the events of listeners and connections: a [`CmChannel`](super::CmChannel) or an
+/// application's own type.
 ///
-/// The control-plane thread calls it, so nothing in it may wait, or ask the device for anything.
+/// The control-plane thread calls it. No function may block or call the device.
 pub trait CmSink: Debug + Send + Sync {
-    /// Something happened.
+    /// Takes over an event.
     fn give(&self, event: CmEvent);
 
-    /// Takes an id's events away that nobody has seen; says whether there were any.
+    /// Drops the undelivered events of an id. Returns whether there were any.
     fn forget(&self, id: CmId) -> bool;
 
-    /// The same, for another sink.
+    /// Removes and returns the undelivered events of an id, to move them to another sink.
     fn take_of(&self, id: CmId) -> Vec<CmEvent>;
 }

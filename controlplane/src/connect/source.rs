@@ -1,4 +1,4 @@
-//! From IP addresses to a port and an address vector.
+//! Choice of the port and address vector for a pair of IP addresses.
 //!
 //! Not here: the next hop's Ethernet address ([`crate::path`]).
 
@@ -14,24 +14,24 @@ use crate::path::source::Source;
 use crate::path::{AddressVector, PathError};
 use crate::port_watch::Ports;
 
-/// A way to a peer: where it leaves, and by which headers.
+/// A path to a peer: local port, source GID and address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Way {
-    /// The local port, from 1.
+    /// Local port, from 1.
     pub(super) port: u8,
     pub(super) source: Gid,
     pub(super) vector: AddressVector,
 }
 
 impl Way {
-    /// The addresses of both ends, ours first.
+    /// Returns the addresses of both ends, the local one first.
     pub(super) fn addresses(&self) -> (IpAddr, IpAddr) {
         (self.source.to_ip(), self.vector.dgid.to_ip())
     }
 }
 
-/// The way that `spec` names or, where it names no source, the best that the ports have. A loopback
-/// or unspecified destination is the device itself.
+/// Returns the path for `spec`. Without a source in `spec`, the ports' best source is used. A
+/// loopback or unspecified destination means the device itself.
 pub(super) fn choose(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
     let source = named_source(spec);
     let destination = match is_own_node(spec.destination) {
@@ -42,8 +42,8 @@ pub(super) fn choose(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
     Ok(way(ports, &spec, ports.source_for(spec.destination, source)?))
 }
 
-/// An address of the device's own, rather one of the IP version of `like`, then of a port that is
-/// up, then one that means something beyond its link; then the first.
+/// Returns an address of the device itself. Preferred is one of the IP version of `like`, then one
+/// of a port that is up, then one that is not link-local, then the first.
 fn own_address(ports: &Ports, like: IpAddr) -> Option<IpAddr> {
     let all = ports.neighbours.iter().zip(&ports.watches).flat_map(|(neighbours, watch)| {
         let own = neighbours.routes().own().prefixes();
@@ -55,7 +55,7 @@ fn own_address(ports: &Ports, like: IpAddr) -> Option<IpAddr> {
     ranked.max().map(|(_, ip)| ip)
 }
 
-/// The same to a multicast group.
+/// Returns the path to a multicast group.
 pub(super) fn choose_for_group(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
     Ok(way(ports, spec, ports.source_for_group(spec.destination, named_source(spec))?))
 }
@@ -73,15 +73,15 @@ fn way(ports: &Ports, spec: &PathSpec, source: Source) -> Way {
     Way { port, source, vector }
 }
 
-/// The port with that address of ours, and the address's GID index. Of several it is `first`, if
-/// that is one of them: link-local addresses may be the same on each link.
+/// Returns the port with the local address `source`, and the address's GID index. Port `first` is
+/// preferred if it has the address: link-local addresses may be the same on each link.
 pub(super) fn find_own(ports: &[Neighbours], source: IpAddr, first: u8) -> Option<(u8, u8)> {
     let holds = |(neighbours, port): (&Neighbours, u8)| Some((port, index_of(neighbours, source)?));
     let mut holders = ports.iter().zip(1..).filter_map(holds);
     holders.clone().find(|(port, _)| *port == first).or_else(|| holders.next())
 }
 
-/// The GID index of a port's address.
+/// Returns the GID index of a port's address.
 pub(super) fn index_of(neighbours: &Neighbours, source: IpAddr) -> Option<u8> {
     neighbours.routes().own().index(source)
 }

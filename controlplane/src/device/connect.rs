@@ -1,7 +1,7 @@
-//! Connections by IP address and port: requests to the connection manager.
+//! Connections by IP address and port: calls of the connection manager.
 //!
-//! Each call returns as soon as the control plane has begun; what comes of it is an event on the
-//! channel that was given.
+//! Each call returns as soon as the control plane has started; events on the given channel report
+//! the outcome.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use crate::connect::{
 use crate::request::{Reply, Request, RequestError};
 
 impl Device {
-    /// Has an address of the device and a port, or all addresses with an unspecified or a loopback
-    /// one; port 0 is one that nobody has. Nobody is heard there before [`cm_begin_listening`](Self::cm_begin_listening).
+    /// Binds an id to a port at an address of the device, or at all addresses if it is unspecified
+    /// or a loopback one. Port 0 chooses a free port. Requests are received only after
+    /// [`cm_begin_listening`](Self::cm_begin_listening). Returns the id and the bound address.
     ///
     /// # Errors
     ///
@@ -33,8 +34,8 @@ impl Device {
         self.cm(|reply| CmRequest::Bind { channel, space, address, options, reply })
     }
 
-    /// Listens where an id is bound, as [`cm_listen`](Self::cm_listen) does; or, where it listens,
-    /// changes the backlog.
+    /// Lets a bound id listen, as [`cm_listen`](Self::cm_listen) does, or changes the backlog of a
+    /// listener.
     ///
     /// # Errors
     ///
@@ -43,7 +44,7 @@ impl Device {
         self.cm(|reply| CmRequest::BeginListening { id, backlog, reply })
     }
 
-    /// Whether something listens on this device for requests to that address and port.
+    /// Tells whether the device has a listener for requests to an address and port.
     ///
     /// # Errors
     ///
@@ -52,14 +53,14 @@ impl Device {
         self.cm(|reply| CmRequest::IsHeard { space, to, reply })
     }
 
-    /// Looks the way to an address up: our port and address, the next hop's Ethernet address. Ends
-    /// in [`AddressResolved`](crate::connect::CmEventKind::AddressResolved), or, at the latest when
-    /// the time is over, in [`AddressError`](crate::connect::CmEventKind::AddressError); the id is
-    /// gone then.
+    /// Looks up the path to an address: local port and address, and the next hop's Ethernet
+    /// address. The outcome is [`AddressResolved`](crate::connect::CmEventKind::AddressResolved),
+    /// or at the latest after `timeout`
+    /// [`AddressError`](crate::connect::CmEventKind::AddressError); the id ends with it.
     ///
     /// # Errors
     ///
-    /// No port leads there.
+    /// If no port leads to the address. See [`RequestError`].
     pub fn cm_resolve(
         &self,
         channel: &Arc<impl CmSink + 'static>,
@@ -71,11 +72,11 @@ impl Device {
         self.cm(|reply| CmRequest::Resolve { channel, path, timeout, reply })
     }
 
-    /// Listens at an address of the device, or at all with an unspecified or loopback one; IPv6's unspecified
-    /// address hears IPv4, too. Port 0 is one that is free. Up to `backlog` requests wait to be
-    /// accepted; further ones are rejected.
+    /// Listens at an address of the device, or at all addresses if it is unspecified or a loopback
+    /// one; IPv6's unspecified address includes IPv4. Port 0 chooses a free port. Up to `backlog`
+    /// requests wait for the application; further ones are rejected.
     ///
-    /// Gives the listener's id and where it listens. Its events are
+    /// Returns the listener's id and address. Its events are
     /// [`ConnectRequest`](crate::connect::CmEventKind::ConnectRequest)s, each with the id of a new
     /// connection.
     ///
@@ -93,9 +94,10 @@ impl Device {
         self.cm(|reply| CmRequest::Listen { channel, space, address, backlog, reply })
     }
 
-    /// Connects a QP, or asks for a UD QP. Ends in
+    /// Connects a QP, or looks up a UD QP. The outcome is
     /// [`Established`](crate::connect::CmEventKind::Established) or
-    /// [`Resolved`](crate::connect::CmEventKind::Resolved), or in an event that says why not.
+    /// [`Resolved`](crate::connect::CmEventKind::Resolved), or an event with the reason of the
+    /// failure.
     ///
     /// # Errors
     ///
@@ -110,9 +112,9 @@ impl Device {
         self.cm(|reply| CmRequest::Connect { channel, spec, reply })
     }
 
-    /// Accepts a request with a QP. Ends in
-    /// [`Established`](crate::connect::CmEventKind::Established), or in an event that says why not;
-    /// a question for a UD QP is answered at once and has no event.
+    /// Accepts a request with a QP. The outcome is
+    /// [`Established`](crate::connect::CmEventKind::Established), or an event with the reason of
+    /// the failure. The look-up of a UD QP is answered at once and has no further event.
     ///
     /// # Errors
     ///
@@ -122,8 +124,8 @@ impl Device {
         self.cm(|reply| CmRequest::Accept { id, qp, param, reply })
     }
 
-    /// Rejects a request, with up to 148 bytes (of a question for a UD QP 136) for the peer's
-    /// application. The id is gone then.
+    /// Rejects a request, with up to 148 bytes (for the look-up of a UD QP 136) for the peer's
+    /// application. The id ends.
     ///
     /// # Errors
     ///
@@ -132,8 +134,7 @@ impl Device {
         self.cm_reject_for(id, RejectReason::CONSUMER, private_data)
     }
 
-    /// The same for another reason than that the application does not want to. A question for a UD
-    /// QP has no reasons.
+    /// Rejects a request with a given reason. For the look-up of a UD QP the reason is ignored.
     ///
     /// # Errors
     ///
@@ -150,9 +151,9 @@ impl Device {
         Ok(())
     }
 
-    /// Says that the [foreign](ConnQp::Foreign) QP of a connection is in RTS, after
-    /// [`ConnectResponse`](crate::connect::CmEventKind::ConnectResponse); or, on the side that
-    /// accepted, that a packet of the peer's has come.
+    /// Reports that the [foreign](ConnQp::Foreign) QP of a connection is in RTS. Called after
+    /// [`ConnectResponse`](crate::connect::CmEventKind::ConnectResponse), or on the accepting side
+    /// when a packet of the peer has arrived.
     ///
     /// # Errors
     ///
@@ -161,9 +162,10 @@ impl Device {
         self.cm(|reply| CmRequest::Establish { id, reply })
     }
 
-    /// Ends a connection, with up to 220 bytes for the peer's application. The QP is in ERR when
-    /// this returns; [`Disconnected`](crate::connect::CmEventKind::Disconnected) follows when the
-    /// peer has answered or will not. One that is over, or ending, is left as it is.
+    /// Ends a connection, with up to 220 bytes for the peer's application. When this returns, the
+    /// QP is in ERR if the driver modifies it.
+    /// [`Disconnected`](crate::connect::CmEventKind::Disconnected) follows when the peer has
+    /// answered or all retries are used up. Has no effect on a connection that is ending or over.
     ///
     /// # Errors
     ///
@@ -175,8 +177,8 @@ impl Device {
         Ok(())
     }
 
-    /// Has both ends load another alternate path, and arms the QP with it once the peer agrees.
-    /// Ends in [`AlternateLoaded`](crate::connect::CmEventKind::AlternateLoaded).
+    /// Proposes another alternate path to the peer, and arms the QP with it once the peer agrees.
+    /// The outcome is [`AlternateLoaded`](crate::connect::CmEventKind::AlternateLoaded).
     ///
     /// # Errors
     ///
@@ -186,7 +188,7 @@ impl Device {
         self.cm(|reply| CmRequest::LoadAlternate { id, path, reply })
     }
 
-    /// Answers [`AlternateRequest`](crate::connect::CmEventKind::AlternateRequest).
+    /// Answers an [`AlternateRequest`](crate::connect::CmEventKind::AlternateRequest).
     ///
     /// # Errors
     ///
@@ -195,7 +197,7 @@ impl Device {
         self.cm(|reply| CmRequest::AnswerAlternate { id, accept, reply })
     }
 
-    /// Has an id's events, those that wait among them, go to another channel.
+    /// Moves an id's events, including those that wait, to another channel.
     ///
     /// # Errors
     ///
@@ -209,8 +211,8 @@ impl Device {
         self.cm(|reply| CmRequest::SetChannel { id, channel, reply })
     }
 
-    /// Gives an id up: no event of it is given any more. A listener's requests that wait are
-    /// rejected, a connection is disconnected; its QP's number stays taken until that is over.
+    /// Destroys an id; no event of it follows. The waiting requests of a listener are rejected; a
+    /// connection is disconnected, and its QPN stays held until TimeWait is over.
     ///
     /// # Errors
     ///
@@ -219,7 +221,7 @@ impl Device {
         self.cm(|reply| CmRequest::Destroy { id, reply })
     }
 
-    /// Returns when a last word has left, or late enough: it has been said.
+    /// Waits until the messages of connections have been sent, for at most a bounded time.
     fn see_off(&self) {
         let _ = self.ask(|reply| Request::SeeOff { reply });
     }

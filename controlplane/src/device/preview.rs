@@ -1,4 +1,4 @@
-//! What a device's ports are, as far as that is known without opening it.
+//! Attributes of a device's ports before it is opened.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,16 @@ use crate::path::neighbour::Neighbours;
 use crate::path::route::Routes;
 use crate::port_watch::{PortAttr, PortWatch, Ports};
 
-/// The ports of the device of that name as they would be if it were opened now. The Ethernet
-/// address is zero where only the device knows it.
+/// Returns the attributes that the ports of device `name` would have if it were opened now. An
+/// Ethernet address that only the opened device has is zero.
 ///
-/// `None` where an address depends on something that opening makes: a kernel interface, or the
+/// Returns `None` if an address depends on something that opening creates: a kernel interface, or
+/// the Ethernet address from which a link-local address is derived.
 /// Ethernet address that a link-local one is made of.
 ///
 /// # Errors
 ///
-/// The configuration is wrong, has no such device, or the kernel does not tell of its interfaces.
+/// If the configuration is wrong or has no such device, or the kernel's interfaces cannot be read.
 pub fn preview(config: &Config, name: &str) -> Result<Option<Vec<PortAttr>>, OpenError> {
     config.check()?;
     let device = config.find(name)?;
@@ -43,7 +44,7 @@ pub fn preview(config: &Config, name: &str) -> Result<Option<Vec<PortAttr>>, Ope
     Ok(Some(ports.table.all()))
 }
 
-/// The kernel's interfaces behind the ports that exist, by name.
+/// Returns the state of the existing kernel interfaces behind the ports, by name.
 fn netdevs(device: &DeviceConfig) -> Result<BTreeMap<&str, NetdevState>, OpenError> {
     let names: Vec<&str> = device.ports.iter().filter_map(|port| port.netdev_name()).collect();
     if names.is_empty() {

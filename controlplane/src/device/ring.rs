@@ -1,12 +1,12 @@
-//! Links inside the process: two devices that name the same ring are its ends.
+//! Ring links inside the process: two devices that name the same ring have its two ends.
 //!
 //! Invariants
-//! - The first to claim a name makes the link and has one end; the second has the other. A third
-//!   is refused.
+//! - The first device to claim a name creates the link and gets one end; the second gets the other.
+//!   A third is refused.
 //! - A name is free again when both ends are given back, or when the first is given back before
-//!   there was a second.
+//!   there is a second.
 //!
-//! The table of names is the process's, as DPDK's names of rings are.
+//! The table of names belongs to the process, as DPDK's names of rings do.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,36 +16,36 @@ use uroce_engine::mbuf::Mempool;
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::{Port, PortError};
 
-/// What a device wants of a link.
+/// Parameters of one end of a ring link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingSpec {
-    /// The link's name, 1 to 16 bytes.
+    /// Name of the link, 1 to 16 bytes.
     pub name: String,
-    /// Queue pairs, the same at both ends.
+    /// Queue pairs; both ends must agree.
     pub queue_pairs: u16,
-    /// Frames that each queue holds; a power of two up to 32768. The first end's counts.
+    /// Frames that each queue holds, a power of two up to 32768. The first end decides.
     pub frames: u32,
-    /// Largest Ethernet payload in bytes, the same at both ends.
+    /// Largest Ethernet payload in bytes; both ends must agree.
     pub mtu: u16,
 }
 
-/// Why an end could not be had.
+/// Reason for which an end could not be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// Both ends are taken, or one was given back while the other is still open.
+    /// Both ends are claimed, or one was given back while the other is still open.
     #[error("both ends of ring {0:?} are taken")]
     Taken(String),
-    /// The ends do not agree.
+    /// The parameters differ from those of the other end.
     #[error("the other end of ring {name:?} has {pairs} lcores and MTU {mtu}")]
     Differs {
-        /// The link.
+        /// Name of the link.
         name: String,
-        /// The other end's queue pairs.
+        /// Queue pairs of the other end.
         pairs: u16,
-        /// The other end's MTU.
+        /// MTU of the other end.
         mtu: u16,
     },
-    /// DPDK could not make it.
+    /// DPDK could not create the link.
     #[error(transparent)]
     Port(#[from] PortError),
 }
@@ -54,20 +54,20 @@ pub enum RingError {
 struct Link {
     queue_pairs: u16,
     mtu: u16,
-    /// The second end, until somebody claims it.
+    /// The second end, until a device claims it.
     waiting: Option<Port>,
     leases: u8,
 }
 
 static LINKS: Mutex<BTreeMap<String, Link>> = Mutex::new(BTreeMap::new());
 
-/// The right to an end; to be dropped after its port.
+/// Ownership of one end. It is dropped after the end's port.
 #[derive(Debug)]
 pub struct RingLease {
     name: String,
 }
 
-/// Takes an end of the link that `spec` names; makes it if it does not exist.
+/// Claims an end of the link that `spec` names, and creates the link if it does not exist.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ impl Drop for RingLease {
     }
 }
 
-/// Each critical section leaves the table whole, so a panic elsewhere does not spoil it.
+/// Locks the table. No critical section leaves it incomplete, so that a poisoned lock is used.
 fn lock() -> MutexGuard<'static, BTreeMap<String, Link>> {
     LINKS.lock().unwrap_or_else(PoisonError::into_inner)
 }

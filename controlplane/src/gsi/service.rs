@@ -1,10 +1,10 @@
-//! QP 1 of a port: the core's QP value and its surroundings, which are a few arrays.
+//! QP 1 of a port: a QP of `uroce-transport`, with arrays as its memory and packet sink.
 //!
 //! Invariants
-//! - One receive is posted whenever a frame is handed in, and it holds any datagram that the QP
-//!   takes: no frame takes the QP out of RTS.
+//! - A receive is posted whenever a frame is handled, and its buffer holds any datagram that the QP
+//!   accepts, so that no frame takes the QP out of RTS.
 //!
-//! Not here: what a MAD says.
+//! Not here: contents of a MAD.
 
 use uroce_transport::{
     Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found, Inbound,
@@ -19,18 +19,18 @@ use uroce_wire::{
     headers_len, seal,
 };
 
-/// QPN of the general services interface, the same on every port.
+/// QPN of the general services interface on every port.
 pub(crate) const GSI: Qpn = Qpn::GSI;
-/// Bytes in front of a received datagram.
+/// Bytes of the GRH in front of a received datagram.
 const GRH_LEN: usize = 40;
-/// The key of the receive buffer, the only memory that there is.
+/// L_Key of the receive buffer, the only memory region.
 const BUFFER: Lkey = Lkey(1);
 
-/// A datagram that QP 1 took.
+/// A datagram accepted by QP 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received<'a> {
     pub(super) src_qpn: Qpn,
-    /// At most 256 bytes.
+    /// Payload, at most 256 bytes.
     pub(super) payload: &'a [u8],
 }
 
@@ -42,10 +42,10 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// QP 1 of a port, in RTS.
+    /// Creates QP 1 of a port, in RTS.
     ///
     /// # Errors
-    /// The core refuses an attribute.
+    /// If the transport refuses an attribute.
     pub(super) fn new(psn: Psn) -> Result<Service, ModifyError> {
         let caps = QpCaps {
             max_send_wr: 1,
@@ -70,10 +70,10 @@ impl Service {
         Ok(Service { qp, around })
     }
 
-    /// Takes a datagram whose invariant CRC is verified.
+    /// Handles a datagram. Its invariant CRC is already verified.
     ///
     /// # Errors
-    /// Why the transport dropped it.
+    /// The reason for which the transport dropped it.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -83,7 +83,7 @@ impl Service {
         let Self { qp, around } = self;
         if qp.recv_wrs() == 0 {
             let sge = Sge { va: Va(0), len: around.buffer.len() as u32, lkey: BUFFER };
-            // There is room for one and the state takes it.
+            // The queue has room for one receive, and RTS allows it.
             let _ = qp.post_recv(&RecvWr { wr_id: 0 }, &[sge], around);
         }
         let Datagram { src, dst, l3, .. } = *datagram;
@@ -93,7 +93,7 @@ impl Service {
         Ok(Received { src_qpn: cqe.src_qpn, payload: &around.buffer[GRH_LEN..end] })
     }
 
-    /// The whole frame of a MAD to a QP at the end of `path`, its invariant CRC sealed.
+    /// Builds the frame of a MAD to QP `to` at the end of `path`, with its invariant CRC.
     pub(super) fn frame(&mut self, now: Instant, path: &Encap, to: Qpn, mad: &Mad) -> &[u8] {
         let Self { qp, around } = self;
         around.path = *path;
@@ -107,7 +107,7 @@ impl Service {
     }
 }
 
-/// What QP 1 touches.
+/// Memory and packet sink of QP 1.
 #[derive(Debug)]
 struct Surroundings {
     buffer: [u8; GRH_LEN + MAD_LEN],
@@ -202,10 +202,10 @@ impl Output for Surroundings {
         }
     }
 
-    /// What QP 1 drops is counted by its reason, by who hands frames in.
+    /// The caller of [`Service::receive`] counts the datagrams that QP 1 drops, by reason.
     fn count(&mut self, _: Counter) {}
 
-    /// Nothing that happens to it concerns an application.
+    /// Events of QP 1 are not reported to applications.
     fn event(&mut self, _: AsyncEvent) {}
 }
 

@@ -1,10 +1,10 @@
-//! What the kernel says of network interfaces and addresses: rtnetlink's messages.
+//! Parser of rtnetlink's messages on network interfaces and addresses.
 //!
-//! Read here by hand, since a port needs seven attributes of two messages; what else the kernel
-//! puts into them, now or later, is skipped by its length.
+//! Written by hand, because a port needs only seven attributes of two messages. All other
+//! attributes and messages are skipped by their length.
 //!
 //! Invariants
-//! - No bytes make it panic, and every step consumes some.
+//! - No input causes a panic, and every step consumes at least one byte.
 
 use std::net::IpAddr;
 
@@ -48,14 +48,14 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// What is asked for with a dump.
+/// Kind of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dump {
     Links,
     Addresses,
 }
 
-/// A request for everything of a kind, numbered to know its answers by.
+/// Builds the request for a dump. The answers carry `sequence`.
 pub(super) fn dump(what: Dump, sequence: u32) -> Vec<u8> {
     let (kind, body) = match what {
         Dump::Links => (RTM_GETLINK, IF_INFO),
@@ -65,40 +65,41 @@ pub(super) fn dump(what: Dump, sequence: u32) -> Vec<u8> {
     bytes.extend(kind.to_ne_bytes());
     bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
     bytes.extend(sequence.to_ne_bytes());
-    // From anybody, of any family and interface.
+    // Zero means any sender, family and interface.
     bytes.resize(HEADER + body, 0);
     bytes
 }
 
-/// One message.
+/// A message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// An interface is there, new or changed.
+    /// An interface was added or changed, or is part of a dump.
     Link(Link),
-    /// The interface of that number is gone.
+    /// The interface with this index was removed.
     LinkGone(u32),
-    /// An interface has an address and may use it.
+    /// The interface with this index has this address and may use it.
     Address(u32, IpPrefix),
-    /// It has it not, or not yet.
+    /// The interface with this index does not have the address, or may not use it yet.
     AddressGone(u32, IpAddr),
-    /// The dump of that number is at its end.
+    /// The dump with this sequence number is complete.
     Done(u32),
-    /// The dump of that number has failed or was interrupted by a change: to be asked for again.
+    /// The dump with this sequence number failed or was interrupted by a change, and must be
+    /// repeated.
     Broken(u32),
 }
 
-/// An interface.
+/// State of an interface in a message. `None`: the message does not contain the attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) index: u32,
-    /// Is it switched on, and has it a carrier?
+    /// The interface is switched on and has a carrier.
     pub(super) up: bool,
     pub(super) name: Option<String>,
     pub(super) mac: Option<Mac>,
     pub(super) mtu: Option<u32>,
 }
 
-/// The messages of a datagram that are of interest.
+/// Returns the relevant messages in a datagram.
 pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message> {
     let next = move || {
         let len = u32_at(bytes, 0)? as usize;
@@ -160,7 +161,7 @@ fn address(body: &[u8]) -> Option<Message> {
             _ => {}
         }
     }
-    // Where both are given the other one is the far end's.
+    // If both are present, the other one belongs to the far end of a point-to-point link.
     let address = local.or(peer)?;
     if flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED) != 0 {
         return Some(Message::AddressGone(index, address));

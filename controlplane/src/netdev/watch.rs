@@ -1,8 +1,8 @@
-//! The socket to the kernel and the thread that listens to it.
+//! The socket to the kernel, and the thread that reads it.
 //!
 //! Invariants
-//! - The state at the start and every later change come over one socket, so nothing between them is
-//!   missed; where the kernel had to drop messages everything is asked for again.
+//! - The initial state and every change arrive on one socket, so that no change between them is
+//!   missed. When the kernel had to drop messages, the whole state is requested again.
 //! - The thread ends when its [`Watch`] is dropped.
 
 use std::io;
@@ -23,14 +23,14 @@ use uroce_engine::eal::block_signals;
 use super::message::{Dump, Message, dump, messages};
 use super::{Netdev, NetdevState};
 
-/// Changes of links, IPv4 and IPv6 addresses (`RTMGRP_*`).
+/// Multicast groups for changes of links, IPv4 and IPv6 addresses (`RTMGRP_*`).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
-/// Larger than what the kernel puts into a datagram, 32 KiB.
+/// Buffer size, larger than the kernel's datagrams of up to 32 KiB.
 const DATAGRAM: usize = 1 << 16;
-/// Dumps begun again because something changed under way.
+/// Attempts at a dump that changes interrupt.
 const TRIES: u32 = 16;
 
-/// A socket that has told of some interfaces and goes on doing so.
+/// A socket with the state of some interfaces, ready to watch for changes.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     socket: OwnedFd,
@@ -39,29 +39,30 @@ pub(crate) struct Watcher {
     sequence: u32,
 }
 
-/// A thread that tells of changes until this is dropped.
+/// A thread that reports changes until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What has come over the socket.
+/// Result of reading the socket.
 enum Heard {
-    /// A datagram of that many bytes.
+    /// A datagram of this length.
     Datagram(usize),
-    /// Something was lost.
+    /// Messages were lost.
     Lost,
-    /// Nothing now.
+    /// Nothing to read at the moment.
     Nothing,
 }
 
 impl Watcher {
-    /// Asks for the interfaces of these names. One that does not exist is down and has nothing.
+    /// Opens the socket and reads the state of the named interfaces. An interface that does not
+    /// exist is down and has no attributes.
     ///
     /// # Errors
     ///
-    /// The system's, of sockets, or that the interfaces do not cease to change.
+    /// The system's errors on sockets, or an error if the interfaces keep changing.
     pub(crate) fn open(names: &[&str]) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -72,21 +73,21 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The interfaces' states, in the order of their names.
+    /// Returns the interfaces' states, in the order of their names.
     pub(crate) fn states(&self) -> impl Iterator<Item = &NetdevState> {
         self.netdevs.iter().map(|netdev| &netdev.state)
     }
 
-    /// Whether there is an interface with the name of that place.
+    /// Tells whether the interface at place `at` of the names exists.
     pub(crate) fn exists(&self, at: usize) -> bool {
         self.netdevs.get(at).is_some_and(|netdev| netdev.index.is_some())
     }
 
-    /// Starts the thread. `tell` gets the place of an interface and its new state.
+    /// Starts the thread. `tell` is called with the place of a changed interface and its new state.
     ///
     /// # Errors
     ///
-    /// The process may not have another thread or file.
+    /// If the process may not have another thread or file descriptor.
     pub(crate) fn watch(
         mut self,
         mut tell: impl FnMut(usize, NetdevState) + Send + 'static,
@@ -103,7 +104,7 @@ impl Watcher {
         Ok(Watch { stop, thread: Some(thread) })
     }
 
-    /// Sleeps until there is something to hear; false when it is time to end.
+    /// Blocks until the socket is readable; false when the thread has to end.
     fn wait(&self, stopped: &EventFd) -> bool {
         let mut fds =
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
@@ -114,7 +115,7 @@ impl Watcher {
         }
     }
 
-    /// Hears what there is and tells what has changed by it.
+    /// Reads all datagrams and reports the interfaces that have changed.
     fn follow(&mut self, tell: &mut impl FnMut(usize, NetdevState)) {
         let before: Vec<NetdevState> = self.states().cloned().collect();
         loop {
@@ -124,7 +125,7 @@ impl Watcher {
                         self.netdevs.iter_mut().for_each(|netdev| netdev.apply(&message));
                     }
                 }
-                // What is not known now becomes known by the next change.
+                // If this fails, the state is updated by the next change.
                 Heard::Lost => drop(self.refresh()),
                 Heard::Nothing => break,
             }
@@ -136,7 +137,7 @@ impl Watcher {
         }
     }
 
-    /// Asks for everything; what was known until then counts no more.
+    /// Requests the whole state and replaces the present one.
     fn refresh(&mut self) -> io::Result<()> {
         for _ in 0..TRIES {
             let names = self.netdevs.iter().map(|netdev| Netdev::new(netdev.name.clone()));
@@ -146,10 +147,10 @@ impl Watcher {
                 return Ok(());
             }
         }
-        Err(io::Error::other("the network interfaces do not cease to change"))
+        Err(io::Error::other("the network interfaces keep changing"))
     }
 
-    /// One dump, and the changes heard meanwhile; false if it has to be done again.
+    /// Does one dump and applies changes that arrive meanwhile; false if it has to be repeated.
     fn ask(&mut self, what: Dump, netdevs: &mut [Netdev]) -> io::Result<bool> {
         self.sequence += 1;
         let kernel = SocketAddrNetlink::new(0, 0);
@@ -183,7 +184,7 @@ impl Watcher {
                 match from {
                     Some(from) if from.pid() == 0 && len <= DATAGRAM => Heard::Datagram(len),
                     Some(from) if from.pid() == 0 => Heard::Lost,
-                    // Another process may write to the socket.
+                    // Datagrams from other processes are ignored.
                     _ => Heard::Datagram(0),
                 }
             }
@@ -196,7 +197,7 @@ impl Watcher {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Where the program has closed the descriptor nothing tells the thread to end.
+        // If the program has closed the eventfd's descriptor, the thread cannot be stopped.
         if self.stop.signal()
             && let Some(thread) = self.thread.take()
         {

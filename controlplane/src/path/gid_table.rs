@@ -1,11 +1,11 @@
-//! A port's addresses. Each is a GID, and its index is how a path names it.
+//! GID table of a port: its IP addresses by index.
 //!
 //! Invariants
-//! - An address keeps its index as long as the port has it: one that goes leaves an empty entry, one
-//!   that comes takes the first empty entry.
-//! - No address is in it twice; at most [`MAX_GIDS`].
+//! - An address keeps its index while the port has it. Removing an address leaves an empty entry; a
+//!   new address takes the first empty entry.
+//! - No address is in the table twice, and there are at most [`MAX_GIDS`] entries.
 //!
-//! Not here: who says which addresses those are (the configuration, or the kernel's netdev).
+//! Not here: the source of the addresses (the configuration, or the kernel's netdev).
 
 use std::net::IpAddr;
 
@@ -21,16 +21,16 @@ pub struct GidTable {
 }
 
 impl GidTable {
-    /// These addresses, the first with index 0. Of an address that is there twice the first counts,
-    /// and of too many the first [`MAX_GIDS`].
+    /// Creates a table of these addresses, the first with index 0. Repeated addresses and those
+    /// beyond the first [`MAX_GIDS`] are left out.
     pub fn new(addresses: &[IpPrefix]) -> Self {
         let mut table = Self::default();
         table.update(addresses);
         table
     }
 
-    /// Makes these the port's addresses and says whether a GID came or went. Addresses that stay
-    /// keep their indexes; their prefixes may change.
+    /// Replaces the port's addresses. Returns whether a GID was added or removed. Addresses that
+    /// stay keep their indexes; their prefix lengths may change.
     pub fn update(&mut self, addresses: &[IpPrefix]) -> bool {
         let mut changed = false;
         for entry in &mut self.entries {
@@ -58,31 +58,31 @@ impl GidTable {
         has_room
     }
 
-    /// The GID with this index; `None` where there is none, or none any more.
+    /// Returns the GID with this index; `None` for an empty entry or beyond the table.
     pub fn gid(&self, index: u8) -> Option<Gid> {
         let entry = self.entries.get(usize::from(index))?;
         entry.map(|own| own.address().into())
     }
 
-    /// The index of an address that the port has.
+    /// Returns the index of one of the port's addresses.
     pub fn index(&self, address: IpAddr) -> Option<u8> {
         let is_it = |entry: &Option<IpPrefix>| entry.is_some_and(|own| own.address() == address);
-        // At most MAX_GIDS.
+        // The index fits: there are at most MAX_GIDS entries.
         self.entries.iter().position(is_it).map(|index| index as u8)
     }
 
-    /// The entries in the order of their indexes; an empty one is the zero GID.
+    /// Returns all entries in the order of their indexes; an empty one is the zero GID.
     pub fn gids(&self) -> Vec<Gid> {
         let gid = |entry: &Option<IpPrefix>| entry.map(|own| own.address().into());
         self.entries.iter().map(|entry| gid(entry).unwrap_or_default()).collect()
     }
 
-    /// The addresses that the port has with their indexes.
+    /// Returns the port's addresses with their indexes.
     pub fn entries(&self) -> impl Iterator<Item = (u8, &IpPrefix)> {
         (0..).zip(&self.entries).filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
     }
 
-    /// The addresses that the port has, with their prefixes.
+    /// Returns the port's addresses with their prefix lengths.
     pub fn prefixes(&self) -> impl Iterator<Item = &IpPrefix> {
         self.entries.iter().flatten()
     }

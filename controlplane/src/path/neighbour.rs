@@ -1,16 +1,17 @@
-//! Neighbours of a port: ARP, IPv6 neighbour discovery, the answer to `ping`, and reports of the
-//! multicast groups that the port is in.
+//! Neighbour protocols of a port: ARP, IPv6 neighbour discovery, the answer to `ping`, and reports
+//! of multicast groups.
 //!
-//! A value without I/O, like the transport: frames and the time go in, frames come out through
-//! `emit`. One [`Neighbours`] serves one port; packet formats are smoltcp's.
+//! A [`Neighbours`] serves one port and does no I/O: received frames and the time go in, frames to
+//! be sent come out through `emit`. Packet formats are smoltcp's.
 //!
 //! Invariants
-//! - At most one frame is sent for a frame received, and none in answer to a multicast echo. A query
-//!   for groups has one report of each, which are not more often than that however many ask.
-//! - What is learned is bounded ([`ASKED_MAX`], [`HINTED_MAX`]) and follows RFC 826 and RFC 4861.
-//!   Only the answer to a question of our own makes an address sure. The port's own addresses are
-//!   never learned from anybody.
-//! - No bytes make it panic.
+//! - At most one frame is sent in answer to a received one, and none in answer to a multicast echo.
+//!   A query for multicast groups causes one report of each group, however many queries arrive
+//!   meanwhile.
+//! - The table is bounded ([`ASKED_MAX`], [`HINTED_MAX`]) and follows RFC 826 and RFC 4861. Only
+//!   the answer to a request of our own confirms an address. The port's own addresses are never
+//!   learned.
+//! - No input causes a panic.
 //!
 //! Not here: detection of duplicate addresses before an address is used (a conflict is counted),
 //! reports of solicited-node groups (a snooping switch must flood link-scope groups), ICMP errors,
@@ -37,18 +38,18 @@ use frame::Link;
 use groups::Groups;
 use table::Table;
 
-/// Where frames go: each call is one whole frame without check sequence.
+/// Takes frames to be sent. Each call has one whole frame without its check sequence.
 pub type Emit<'a> = &'a mut dyn FnMut(&[u8]);
 
 uroce_transport::counted! {
-    /// Why a frame had no effect, or not the whole one.
+    /// Reason for which a received frame had no effect, or only part of it.
     pub enum Ignored {
         Malformed "slow_malformed" "A length, checksum or field rule is broken."
         WrongVlan "slow_wrong_vlan" "The frame's VLAN is not the port's."
-        NotForUs "slow_not_for_us" "The frame or its packet is for somebody else."
-        AddressConflict "slow_address_conflict" "Somebody else claims an address of the port's."
-        Unsolicited "slow_unsolicited" "An advertisement of a neighbour that nobody asked for."
-        Unsupported "slow_unsupported" "A protocol or message that the stack does not speak."
+        NotForUs "slow_not_for_us" "The frame or its packet is for another host."
+        AddressConflict "slow_address_conflict" "Another host claims an address of the port."
+        Unsolicited "slow_unsolicited" "An advertisement of an unknown neighbour without an address."
+        Unsupported "slow_unsupported" "A protocol or message that is not supported."
     }
 }
 
@@ -63,50 +64,50 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// The neighbours of a port with this Ethernet address, VLAN and routes.
+    /// Creates the state of a port with this Ethernet address, VLAN and routes.
     pub fn new(mac: Mac, vlan: Option<u16>, routes: Routes) -> Self {
         let link = Link { mac, vlan };
         let (table, groups) = (Table::default(), Groups::default());
         Self { link, routes, table, groups, ignored: [0; Ignored::ALL.len()] }
     }
 
-    /// The port's routes.
+    /// Returns the port's addresses and routes.
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// The same, to be changed: what is known of neighbours stays.
+    /// Returns the port's addresses and routes for modification. The neighbour table is unchanged.
     pub fn routes_mut(&mut self) -> &mut Routes {
         &mut self.routes
     }
 
-    /// The port has another Ethernet address from now on.
+    /// Sets the port's Ethernet address.
     pub fn set_mac(&mut self, mac: Mac) {
         self.link.mac = mac;
     }
 
-    /// The port's Ethernet address.
+    /// Returns the port's Ethernet address.
     pub fn mac(&self) -> Mac {
         self.link.mac
     }
 
-    /// The tag of the port's frames.
+    /// Returns the VLAN ID of the port's frames; `None` if they are untagged.
     pub fn vlan(&self) -> Option<u16> {
         self.link.vlan
     }
 
-    /// Frames ignored so far for this reason.
+    /// Returns the number of frames ignored for `reason`.
     pub fn ignored(&self, reason: Ignored) -> u64 {
         self.ignored[reason as usize]
     }
 
-    /// Entries of the table, at most [`ASKED_MAX`] + [`HINTED_MAX`].
+    /// Returns the number of table entries, at most [`ASKED_MAX`] + [`HINTED_MAX`].
     pub fn known(&self) -> usize {
         self.table.len()
     }
 
-    /// Tells the link our addresses (gratuitous ARP, unsolicited advertisement): at the start and
-    /// when the link comes up.
+    /// Announces the port's addresses (gratuitous ARP, unsolicited advertisement). Called at the
+    /// start and when the link comes up.
     pub fn announce(&self, emit: Emit<'_>) {
         for own in self.routes.own().prefixes() {
             match own.address() {
@@ -116,16 +117,17 @@ impl Neighbours {
         }
     }
 
-    /// The link is down: behind it there may be others with the same addresses when it comes up.
+    /// Forgets all Ethernet addresses. Called when the link goes down: other hosts may have the
+    /// same IP addresses when it comes up.
     pub fn link_down(&mut self, now: Instant) {
         self.table.clear(now);
     }
 
-    /// Takes a received frame that is not RoCE.
+    /// Handles a received frame that is not RoCE.
     ///
     /// # Errors
     ///
-    /// Why it had no effect; that is counted.
+    /// The reason for which the frame had no effect. It is counted.
     pub fn handle_frame(
         &mut self,
         now: Instant,
@@ -144,14 +146,15 @@ impl Neighbours {
         if !self.link.is_on_vlan(ethernet.vlan) {
             return Err(Ignored::WrongVlan);
         }
-        // The port is promiscuous.
+        // The port is in promiscuous mode.
         if ethernet.dst != self.link.mac && !ethernet.dst.is_multicast() {
             return Err(Ignored::NotForUs);
         }
         let from = host_mac(ethernet.src)?;
         match ethernet.ether_type {
             EtherType::ARP => arp::handle(self, now, payload, emit),
-            // An IPv4 packet for one host in a frame for many is not answered (RFC 1122).
+            // An IPv4 packet for one host in a broadcast or multicast frame is not answered (RFC
+            // 1122).
             EtherType::IPV4 if ethernet.dst == self.link.mac => {
                 icmp::handle_v4(self, from, payload, emit)
             }
@@ -161,13 +164,13 @@ impl Neighbours {
         }
     }
 
-    /// The Ethernet address of the neighbour `ip`, which [`Routes::next_hop`] gave. Questions go
-    /// out by [`handle_timeout`](Self::handle_timeout), which is due at once then.
+    /// Returns the Ethernet address of neighbour `ip`, which [`Routes::next_hop`] returned.
+    /// Requests are sent by [`handle_timeout`](Self::handle_timeout), which is then due at once.
     pub fn resolve(&mut self, now: Instant, ip: IpAddr) -> Resolution {
         self.table.resolve(now, ip)
     }
 
-    /// Asks the questions that are due, and reports groups.
+    /// Sends the requests and group reports that are due.
     pub fn handle_timeout(&mut self, now: Instant, emit: Emit<'_>) {
         self.report_groups(now, &mut *emit);
         for question in self.table.questions(now) {
@@ -179,30 +182,32 @@ impl Neighbours {
                 (Some(IpAddr::V6(source)), IpAddr::V6(target)) => {
                     emit(&ndp::question(&self.link, source, target, question.mac));
                 }
-                // Without an address of the version nobody can be asked: the tries run out.
+                // Without a source address of the IP version no request can be sent; the tries run
+                // out.
                 _ => {}
             }
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.table.next_timeout().into_iter().chain(self.groups.next_timeout()).min()
     }
 
-    /// Can `ip` be another host?
+    /// Tells whether `ip` can be another host.
     fn is_peer(&self, ip: IpAddr) -> bool {
         is_unicast(ip) && !ip.is_loopback() && !self.routes.is_own(ip)
     }
 
-    /// Can `ip` be another host on the link?
+    /// Tells whether `ip` can be another host on the link.
     fn is_neighbour(&self, ip: IpAddr) -> bool {
         self.routes.is_neighbour(ip)
     }
 }
 
-/// An address that can be another host's. It may equal ours: behind a tap the kernel has the same
-/// one. What comes back of our own frames is told by its IP addresses.
+/// Checks that an Ethernet address can be another host's. It may equal the port's own: behind a
+/// tap, the kernel has the same one. Our own frames that come back are recognized by their IP
+/// addresses.
 fn host_mac(mac: Mac) -> Result<Mac, Ignored> {
     if mac.is_multicast() || mac == Mac::default() { Err(Ignored::Malformed) } else { Ok(mac) }
 }

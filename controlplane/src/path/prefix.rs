@@ -1,53 +1,54 @@
-//! Addresses with their prefixes, and networks.
+//! IP addresses with prefix lengths, and networks.
 //!
 //! Invariants
-//! - An [`IpPrefix`] is a host's address; an [`IpNetwork`] has no bits behind its prefix.
+//! - An [`IpPrefix`] is the address of a host; an [`IpNetwork`] has no bits set behind its prefix.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address and the length of the prefix that is on its link, as `192.0.2.1/24`.
+/// A host's address and the prefix length of its link, as in `192.0.2.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IpPrefix {
     address: IpAddr,
     len: u8,
 }
 
-/// Why a text is no [`IpPrefix`] or [`IpNetwork`].
+/// Reason for which a text is not an [`IpPrefix`] or [`IpNetwork`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// It has not the form `address/length`.
+    /// The text does not have the form `address/length`.
     #[error("{0:?} is not of the form 192.0.2.1/24 or 2001:db8::1/64")]
     Syntax(String),
-    /// The length exceeds the address.
-    #[error("prefix length {len} of {address} is more than the address has bits")]
+    /// The prefix length exceeds the length of the address.
+    #[error("prefix length {len} of {address} is longer than the address")]
     Length {
         /// The address.
         address: IpAddr,
-        /// The length given.
+        /// The prefix length.
         len: u8,
     },
-    /// The address cannot be a host's: multicast, broadcast, unspecified, loopback, v4-mapped.
+    /// The address cannot be a host's: it is multicast, broadcast, unspecified, loopback or
+    /// v4-mapped.
     #[error("{0} is not a host's address on a network")]
     NotAHost(IpAddr),
-    /// A network's address has bits behind its prefix.
+    /// A network's address has bits set behind its prefix.
     #[error("{address}/{len} has bits behind its prefix")]
     HostBits {
         /// The address.
         address: IpAddr,
-        /// The length given.
+        /// The prefix length.
         len: u8,
     },
 }
 
 impl IpPrefix {
-    /// A host's address with the prefix of its link.
+    /// Creates the address of a host with the prefix length of its link.
     ///
     /// # Errors
     ///
-    /// [`PrefixError::Length`], or [`PrefixError::NotAHost`] where the address is multicast,
-    /// unspecified, loopback, v4-mapped, or its IPv4 network's own or broadcast address.
+    /// [`PrefixError::Length`], or [`PrefixError::NotAHost`] if the address is multicast,
+    /// unspecified, loopback, v4-mapped, or the network or broadcast address of its IPv4 network.
     pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         if len > bits {
@@ -61,27 +62,28 @@ impl IpPrefix {
         }
     }
 
-    /// The host's address.
+    /// Returns the host's address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Bits of the prefix.
+    /// Returns the prefix length in bits.
     pub fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether the prefix has no bits and so contains every address of its version.
+    /// Tells whether the prefix has no bits, so that it contains every address of its IP version.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether `ip` is of the same version and shares the prefix.
+    /// Tells whether `ip` has the same IP version and the same prefix.
     pub fn contains(&self, ip: IpAddr) -> bool {
         share_prefix(self.address, ip, self.len)
     }
 
-    /// The network's own and its broadcast address, where IPv4 has them (RFC 3021: not in /31).
+    /// Tells whether `ip` is the network or broadcast address of this IPv4 network. A /31 or /32
+    /// has none (RFC 3021).
     pub(super) fn is_edge_of_network(&self, ip: IpAddr) -> bool {
         match ip {
             IpAddr::V4(v4) if self.len < 31 && self.contains(ip) => {
@@ -108,7 +110,8 @@ impl FromStr for IpPrefix {
     }
 }
 
-/// The destinations of a route, as `198.51.100.0/24`; `0.0.0.0/0` and `::/0` are all of a version.
+/// Destinations of a route, as in `198.51.100.0/24`. `0.0.0.0/0` and `::/0` contain all addresses
+/// of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IpNetwork {
     address: IpAddr,
@@ -121,11 +124,11 @@ impl IpNetwork {
     /// All IPv6 addresses, `::/0`.
     pub const IPV6: Self = Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// The network with this address, whose bits behind the prefix are 0.
+    /// Creates the network with this address, which has no bits set behind its prefix.
     ///
     /// # Errors
     ///
-    /// [`PrefixError::Length`], or [`PrefixError::HostBits`] where one of them is not.
+    /// [`PrefixError::Length`], or [`PrefixError::HostBits`] if a bit behind the prefix is set.
     pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
         let (bits, trailing_zeros) = match address {
             IpAddr::V4(v4) => (32, u32::from(v4).trailing_zeros()),
@@ -140,18 +143,18 @@ impl IpNetwork {
         Ok(Self { address, len })
     }
 
-    /// Whether `ip` is one of the destinations.
+    /// Tells whether `ip` is in the network.
     pub fn contains(&self, ip: IpAddr) -> bool {
         share_prefix(self.address, ip, self.len)
     }
 
-    /// Bits of the prefix.
+    /// Returns the prefix length in bits.
     #[expect(clippy::len_without_is_empty, reason = "a length of bits, not of a collection")]
     pub fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether the destinations are IPv4 addresses.
+    /// Tells whether the network is an IPv4 network.
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }
@@ -172,14 +175,14 @@ impl FromStr for IpNetwork {
     }
 }
 
-/// The two sides of a slash.
+/// Splits a text at its slash.
 fn address_and_len(text: &str) -> Result<(IpAddr, u8), PrefixError> {
     let syntax = || PrefixError::Syntax(text.to_owned());
     let (address, len) = text.split_once('/').ok_or_else(syntax)?;
     Ok((address.parse().map_err(|_| syntax())?, len.parse().map_err(|_| syntax())?))
 }
 
-/// Are the addresses of one version and alike in their first `len` bits?
+/// Tells whether both addresses have the same IP version and the same first `len` bits.
 fn share_prefix(one: IpAddr, other: IpAddr, len: u8) -> bool {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -194,7 +197,7 @@ fn share_prefix(one: IpAddr, other: IpAddr, len: u8) -> bool {
     }
 }
 
-/// One host's address: not multicast, broadcast, unspecified, or IPv4 in IPv6's clothes.
+/// Tells whether an address can be one host's: not multicast, broadcast, unspecified or v4-mapped.
 pub(crate) fn is_unicast(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_unspecified() && v4 != Ipv4Addr::BROADCAST,
@@ -204,12 +207,12 @@ pub(crate) fn is_unicast(ip: IpAddr) -> bool {
     }
 }
 
-/// An IPv6 address that means something on its link only.
+/// Tells whether an address is an IPv6 link-local one.
 pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// The link-local address that RFC 4291 derives from an Ethernet address (modified EUI-64).
+/// Returns the link-local address for an Ethernet address (modified EUI-64, RFC 4291).
 pub fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.map(u16::from);
     let (first, second, third) = ((a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d);

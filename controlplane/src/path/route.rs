@@ -1,14 +1,14 @@
-//! Routes: which neighbour a destination is reached through.
+//! Routes of a port: the next hop to a destination.
 //!
-//! A port knows the prefixes of its own addresses, which are on its link, and static routes, among
-//! them a default gateway per IP version. A QP's source address is given with its path (a GID
-//! index), so a route chooses the next hop only.
+//! A port has the prefixes of its own addresses, which are on its link, and static routes, among
+//! them at most one default gateway per IP version. The source address is given with a path (as a
+//! GID index), so that a route chooses the next hop only.
 //!
 //! Invariants
-//! - A next hop is on the link and is not an address of the port's. To those there is none.
-//! - The longest prefix wins; of two as long the link, then the route given first.
+//! - A next hop is on the link and is not an address of the port itself.
+//! - The longest prefix wins. Of two equally long ones the link wins, then the route given first.
 //!
-//! Not here: addresses of the device's other ports ([`crate::path`]), kernel routing tables.
+//! Not here: addresses of the device's other ports ([`crate::path`]), the kernel's routing tables.
 
 use std::net::IpAddr;
 
@@ -20,50 +20,50 @@ use super::prefix::{IpNetwork, IpPrefix, is_link_local, is_unicast};
 /// Prefix length of the link-local addresses that each link has.
 const LINK_LOCAL_LEN: u8 = 64;
 
-/// Why a destination has no next hop.
+/// Reason for which a destination has no next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    /// Multicast, broadcast or unspecified.
+    /// The address is multicast, broadcast or unspecified.
     #[error("{0} is not the address of one host")]
     NotUnicast(IpAddr),
-    /// The kernel's loopback interface is no port's.
-    #[error("{0} is no address of a port: name one, and its packets stay in this process")]
+    /// The address belongs to the kernel's loopback interface, which is no port of the device.
+    #[error("{0} is not an address of a port; use one, and its packets stay in this process")]
     KernelLoopback(IpAddr),
-    /// No prefix contains it and no route leads there.
+    /// The address is in no prefix of the link, and no route leads to it.
     #[error("{0} is not on the port's link and there is no gateway for it")]
     Unreachable(IpAddr),
 }
 
-/// Where packets for a destination go first.
+/// Next hop to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// To this neighbour on the link: the destination or a router.
+    /// The neighbour on the link with this address: the destination or a router.
     Neighbour(IpAddr),
-    /// Nowhere: the destination is our own.
+    /// No next hop: the destination is the device itself.
     Own,
-    /// To the port of another process that has our address, too.
+    /// The port of another process with the same addresses.
     Twin(Mac),
 }
 
-/// A static route: packets for that network go to that neighbour.
+/// A static route: the router for a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StaticRoute {
-    /// The destinations.
+    /// Destinations.
     pub to: IpNetwork,
-    /// The router, of the same IP version. While it is not on the port's link the route does not
-    /// count.
+    /// Router, of the same IP version. The route is ignored while the router is not on the port's
+    /// link.
     pub via: IpAddr,
 }
 
 impl StaticRoute {
-    /// The default route of the gateway's IP version.
+    /// Creates the default route of the gateway's IP version.
     pub fn default_via(via: IpAddr) -> Self {
         let to = if via.is_ipv4() { IpNetwork::IPV4 } else { IpNetwork::IPV6 };
         Self { to, via }
     }
 }
 
-/// A port's addresses and routes.
+/// Addresses and routes of a port.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     own: GidTable,
@@ -72,28 +72,28 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The routes of a port with these addresses.
+    /// Creates the routes of a port with these addresses.
     pub fn new(own: GidTable, routes: Vec<StaticRoute>) -> Self {
         Self { own, routes, twin: None }
     }
 
-    /// With what is for its own addresses sent to the twin of that Ethernet address.
+    /// Sets the Ethernet address of a twin, which receives packets for the port's own addresses.
     pub fn with_twin(mut self, twin: Option<Mac>) -> Self {
         self.twin = twin;
         self
     }
 
-    /// The port's addresses.
+    /// Returns the port's addresses.
     pub fn own(&self) -> &GidTable {
         &self.own
     }
 
-    /// The same, to be changed.
+    /// Returns the port's addresses for modification.
     pub fn own_mut(&mut self) -> &mut GidTable {
         &mut self.own
     }
 
-    /// The neighbour to which packets for `dst` go, if it is not the port's own address.
+    /// Returns the next hop for packets to `dst`.
     ///
     /// # Errors
     ///
@@ -105,13 +105,13 @@ impl Routes {
         }
     }
 
-    /// Where packets for the port's own addresses go.
+    /// Returns the next hop for packets to the port's own addresses.
     pub(crate) fn own_hop(&self) -> NextHop {
         self.twin.map_or(NextHop::Own, NextHop::Twin)
     }
 
-    /// The neighbour that leads to what is not the port's own, and the length of the prefix that
-    /// says so.
+    /// Returns the neighbour for packets to `dst`, which is not the port's own, and the prefix
+    /// length of the route.
     pub(crate) fn way(&self, dst: IpAddr) -> Result<(u8, IpAddr), RouteError> {
         if !is_unicast(dst) || self.own.prefixes().any(|own| own.is_edge_of_network(dst)) {
             return Err(RouteError::NotUnicast(dst));
@@ -122,23 +122,23 @@ impl Routes {
         let direct = self.link_len(dst).map(|len| (len, dst));
         let fits = |route: &&StaticRoute| route.to.contains(dst) && self.is_neighbour(route.via);
         let routed = self.routes.iter().filter(fits).map(|route| (route.to.len(), route.via));
-        // The last of the greatest wins: the link, then the first route.
+        // `max_by_key` returns the last of several maxima: the link, then the first route.
         let best = routed.rev().chain(direct).max_by_key(|(len, _)| *len);
         best.ok_or(RouteError::Unreachable(dst))
     }
 
-    /// Whether `ip` is an address of the port's.
+    /// Tells whether `ip` is an address of the port.
     pub fn is_own(&self, ip: IpAddr) -> bool {
         self.own.prefixes().any(|own| own.address() == ip)
     }
 
-    /// Whether `ip` is on the port's link: in a prefix of its addresses, or link-local (RFC 4861)
-    /// where the port has IPv6 at all.
+    /// Tells whether `ip` is on the port's link: in a prefix of its addresses, or link-local (RFC
+    /// 4861) if the port has an IPv6 address.
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
         self.link_len(ip).is_some()
     }
 
-    /// Whether `ip` can be another host on the port's link.
+    /// Tells whether `ip` can be another host on the port's link.
     pub fn is_neighbour(&self, ip: IpAddr) -> bool {
         let is_edge = |own: &IpPrefix| own.is_edge_of_network(ip);
         is_unicast(ip)
@@ -148,7 +148,7 @@ impl Routes {
             && !self.own.prefixes().any(is_edge)
     }
 
-    /// The length of the longest prefix of the link that contains `ip`.
+    /// Returns the length of the longest prefix of the link that contains `ip`.
     fn link_len(&self, ip: IpAddr) -> Option<u8> {
         let of_link = is_link_local(ip);
         let of = |own: &IpPrefix| match own.contains(ip) {
@@ -158,7 +158,8 @@ impl Routes {
         self.own.prefixes().filter_map(of).max()
     }
 
-    /// The address to ask for `neighbour` from: one of its prefix, else any of its version.
+    /// Returns the source address of requests for `neighbour`: one with its prefix, else any of its
+    /// IP version.
     pub fn source_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
         let on_its_link = self.own.prefixes().find(|own| own.contains(neighbour));
         let of_version = |own: &&IpPrefix| own.address().is_ipv4() == neighbour.is_ipv4();
@@ -210,9 +211,9 @@ mod tests {
         let cases = [
             ("203.0.113.200", "192.0.2.253"),
             ("203.0.113.100", "192.0.2.252"),
-            // The longest route's router is not on the link.
+            // The router of the longest route is not on the link.
             ("203.0.113.1", "192.0.2.252"),
-            // As long as the link's own prefix, and longer.
+            // A route as long as the link's own prefix, and a longer one.
             ("192.0.2.7", "192.0.2.7"),
             ("192.0.2.65", "192.0.2.249"),
             ("2001:db8:7::1", "fe80::9"),

@@ -1,10 +1,10 @@
-//! The way out: which port, and which of its addresses, a peer is reached from where nobody says.
+//! Choice of the local port and address for a peer when none is given.
 //!
-//! The port with the longest prefix towards the peer wins, one that is up before one that is not,
-//! then the lowest. Of its addresses that of the peer's own prefix wins, then that of the router's;
-//! a link-local peer is reached from a link-local address, others are not. An address of the
-//! device's own is reached from itself, or from whichever of its addresses is given; a link-local
-//! one from those of its port.
+//! The port with the longest prefix for the peer wins, then a port that is up, then the lowest
+//! number. Of its addresses, one with the peer's prefix wins, then one with the router's prefix. A
+//! link-local peer needs a link-local source, and any other peer a source that is not link-local.
+//! The source for an address of the device itself is that address, or the given one; for a
+//! link-local address it is one of the same port.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -13,19 +13,20 @@ use super::PathError;
 use super::prefix::{IpPrefix, is_link_local};
 use super::route::{RouteError, Routes};
 
-/// Where packets leave: a port, counted from 1, and the index of one of its GIDs.
+/// A local port, from 1, and the index of one of its GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) port: u8,
     pub(crate) sgid_index: u8,
 }
 
-/// The way to `dst`; from `address`, if one is given. The first of `ports` is port 1; each says
-/// whether it is up.
+/// Chooses the source for packets to `dst`, restricted to `address` if one is given. The first of
+/// `ports` is port 1; the flag tells whether the port is up.
 ///
 /// # Errors
 ///
-/// [`PathError::NoAddress`] if no port has `address`, else why no port leads to `dst`.
+/// [`PathError::NoAddress`] if no port has `address`, else the reason for which no port leads to
+/// `dst`.
 pub(crate) fn choose<'a>(
     ports: impl Iterator<Item = (&'a Routes, bool)> + Clone,
     dst: IpAddr,
@@ -34,7 +35,7 @@ pub(crate) fn choose<'a>(
     let mut best = None;
     let mut refusal =
         address.map_or(PathError::Route(RouteError::Unreachable(dst)), PathError::NoAddress);
-    // From a given address a link-local one is that of the address's own link.
+    // With a given address, a link-local `dst` is the device's own only on that address's port.
     let is_own = |routes: &Routes| {
         let is_here = |address| !is_link_local(dst) || routes.is_own(address);
         routes.is_own(dst) && address.is_none_or(is_here)
@@ -60,8 +61,8 @@ pub(crate) fn choose<'a>(
     Ok(Source { port: rank.2.0, sgid_index })
 }
 
-/// The port that has the address, and `dst` as well if that is link-local: one that is up before one
-/// that is not, then the lowest.
+/// Returns the port with `address`, and with `dst` as well if that is link-local. A port that is up
+/// is preferred, then the lowest number.
 fn holder<'a>(
     ports: impl Iterator<Item = (&'a Routes, bool)>,
     dst: IpAddr,
@@ -79,12 +80,13 @@ fn holder<'a>(
     Some(Source { port, sgid_index })
 }
 
-/// The way to a multicast group, which is on every link: the lowest port that has an address of the
-/// group's version, rather one that is up; from `address`, if one is given.
+/// Chooses the source for packets to a multicast group, which exists on every link: a port with an
+/// address of the group's IP version, restricted to `address` if one is given. A port that is up is
+/// preferred, then the lowest number.
 ///
 /// # Errors
 ///
-/// [`PathError::NoAddress`] if no port has `address`, else that nothing leads to `group`.
+/// [`PathError::NoAddress`] if no port has `address`, else [`RouteError::Unreachable`].
 pub(crate) fn choose_for_group<'a>(
     ports: impl Iterator<Item = (&'a Routes, bool)>,
     group: IpAddr,
@@ -92,7 +94,7 @@ pub(crate) fn choose_for_group<'a>(
 ) -> Result<Source, PathError> {
     let mut best = None;
     for ((routes, up), port) in ports.zip(1..) {
-        // Its own address is as near as any.
+        // All neighbours are equally near; the group takes the place of the next hop.
         if let Some(sgid_index) = sgid_index(routes, group, group, address) {
             best = best.max(Some(((up, Reverse(port)), sgid_index)));
         }
@@ -201,7 +203,7 @@ mod tests {
             ("198.51.100.1", (2, 1)),
         ] {
             assert_eq!(from(&ports, own, None), Ok(expected), "{own}");
-            // Its port may be another, on whose link it is not.
+            // The address may belong to another port, on a different link.
             assert_eq!(from(&ports, own, Some("192.0.2.2")), Ok((1, 1)), "{own}");
         }
         let absent = PathError::NoAddress(ip("192.0.2.4"));
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!(from(&ports, "fe80::1", Some("fe80::2")), Ok((2, 0)));
         assert_eq!(from(&ports, "fe80::7", Some("fe80::1")), Ok((1, 0)));
         assert_eq!(from(&ports, "fe80::2", None), Ok((2, 0)));
-        // Both links may have the same addresses.
+        // Both links may have the same link-local addresses.
         let twins = [port(&["fe80::1/64"], None), port(&["fe80::1/64", "fe80::2/64"], None)];
         assert_eq!(from(&twins, "fe80::2", Some("fe80::1")), Ok((2, 0)));
     }

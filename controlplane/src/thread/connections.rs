@@ -1,4 +1,4 @@
-//! QP 1 and connections: what comes for them, and their turn.
+//! QP 1 and connections: their packets, events and turns.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::connect::{Around, CmRequest, Driver};
 use crate::gsi::Verdict;
 use crate::request::RequestError;
 
-/// Packets to QP 1 taken before anything else is looked at.
+/// MADs handled before other work has its turn.
 const MADS: usize = 64;
-/// How often so many are taken of a process that has ended: more than wait at once.
+/// Rounds of [`MADS`] for the last messages of a process that has ended: more than can wait.
 const LAST_WORDS: usize = 64;
-/// How long a device that closes waits for its peers to have heard of it.
+/// Longest wait of a closing device for its peers' DREPs.
 const FAREWELL: Duration = Duration::from_millis(50);
 
 impl Thread {
-    /// Takes what has come to QP 1.
+    /// Handles the packets that have arrived at QP 1. Returns whether there were any.
     pub(super) fn take_mads(&mut self, now: Instant) -> bool {
         for taken in 0..MADS {
             let Some(frame) = self.control.recv_mad() else { return taken > 0 };
             let verdict = self.gsi.receive(now, frame.port, frame.mbuf.as_slice());
-            // The frame's buffer goes back before its answer takes one.
+            // The frame's buffer is freed before the answer allocates one.
             drop(frame);
             let (driver, mut around) = self.split(now);
             match verdict {
@@ -35,7 +35,7 @@ impl Thread {
         true
     }
 
-    /// Tells connections what has happened to their QPs.
+    /// Passes events of QPs to their connections. Returns whether there were any.
     pub(super) fn take_notices(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some((qpn, kind)) = self.control.next_notice() {
@@ -46,7 +46,7 @@ impl Thread {
         any
     }
 
-    /// What follows for connections from all that has come: to be called after it.
+    /// Runs the connections' turn. Called after all inputs have been handled.
     pub(super) fn run_connections(&mut self, now: Instant) {
         let (driver, mut around) = self.split(now);
         driver.turn(&mut around);
@@ -58,8 +58,8 @@ impl Thread {
         driver.serve(request, &mut around);
     }
 
-    /// The process at the other end of a port's link has ended: what it has said still counts, its
-    /// connections end.
+    /// Ends the connections of a port after the process at the other end of its link has ended. The
+    /// messages that it has sent are handled first.
     pub(super) fn end_connections_of_peer(&mut self, port: u8) {
         let now = self.now();
         for _ in 0..LAST_WORDS {
@@ -72,7 +72,7 @@ impl Thread {
         driver.peer_ended(port, &mut around);
     }
 
-    /// Destroy QP. A connection that has it ends.
+    /// Destroys a QP and ends its connection.
     pub(super) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), RequestError> {
         let now = self.now();
         self.control.destroy_qp(qpn)?;
@@ -82,7 +82,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Asks all peers to disconnect, and waits shortly for their answers.
+    /// Ends all connections, and waits up to [`FAREWELL`] for the peers' DREPs.
     pub(super) fn close_connections(&mut self) {
         let now = self.now();
         let end = now + FAREWELL;
@@ -99,7 +99,7 @@ impl Thread {
         }
     }
 
-    /// The driver, and what it touches of the rest.
+    /// Borrows the driver, and the parts of the thread that it uses.
     fn split(&mut self, now: Instant) -> (&mut Driver, Around<'_>) {
         let Self { control, ports, gsi, driver, .. } = self;
         (driver, Around { now, control, ports, gsi })

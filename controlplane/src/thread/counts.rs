@@ -1,4 +1,4 @@
-//! What the thread itself counts: frames of the slow path, neighbours asked in vain, ports' changes.
+//! Counters of the thread itself: slow-path frames, unresolved neighbours, changes of ports.
 
 use super::Thread;
 use crate::path::neighbour::{Ignored, Neighbours};
@@ -21,14 +21,14 @@ counts! {
     frames_in "slow_rx_frames" "A frame that is not RoCE, received."
     frames_out "slow_tx_frames" "A frame that is not RoCE, sent."
     frames_lost "slow_tx_errors" "A frame that is not RoCE, which could not be sent."
-    unresolved "slow_unresolved" "A path asked for whose neighbour did not answer."
+    unresolved "slow_unresolved" "A path that was not resolved: its neighbour did not answer."
     link_downed "link_downed" "A port's link went down."
     link_migrations "link_migrations" "A QP that migrated because its port's link went down."
     gid_changes "gid_changes" "A change of a port's addresses."
 }
 
 impl Thread {
-    /// Everything that is counted here and in the parts that the thread runs.
+    /// Returns the counters of the thread and of the parts that it runs.
     pub(super) fn count(&self) -> Vec<Count> {
         let mut counts = self.counts.list();
         counts.extend(Ignored::ALL.iter().map(|reason| {

@@ -1,4 +1,4 @@
-//! Frames that are not RoCE, in and out.
+//! Frames that are not RoCE: received, sent, and requested by the neighbour protocols.
 
 use uroce_engine::Control;
 use uroce_transport::Instant;
@@ -6,7 +6,7 @@ use uroce_transport::Instant;
 use super::Thread;
 use super::counts::Counts;
 
-/// Frames taken before requests are looked at again.
+/// Frames handled before requests have their turn.
 const FRAMES: usize = 64;
 
 impl Thread {
@@ -18,7 +18,7 @@ impl Thread {
             let Some(neighbours) = self.ports.neighbours.get_mut(at) else { continue };
             let Self { control, counts, .. } = self;
             let mut emit = |bytes: &[u8]| send(control, counts, frame.port, bytes);
-            // What it was ignored for is counted by reason.
+            // An ignored frame is counted by reason.
             let _ = neighbours.handle_frame(now, frame.mbuf.as_slice(), &mut emit);
         }
         true
@@ -38,7 +38,7 @@ impl Thread {
 pub(super) fn send(control: &mut Control, counts: &mut Counts, port: u8, frame: &[u8]) {
     match control.send_frame(port, frame) {
         Ok(()) => counts.frames_out += 1,
-        // As if the link had lost it: it is asked for or announced again.
+        // The protocols repeat a lost frame.
         Err(_) => counts.frames_lost += 1,
     }
 }

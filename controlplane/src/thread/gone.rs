@@ -1,5 +1,5 @@
-//! Registered memory that programs take away: what lcores find of it is told, once for each region,
-//! and what lets them find it is kept in place.
+//! Registered memory that the program has unmapped: each region that lcores find is reported once
+//! on stderr, and the signal handler that lets them find it is kept in place.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use uroce_transport::Instant;
 
 use super::Thread;
 
-/// Between two looks at the process's signal handlers.
+/// Interval between checks of the process's signal handlers.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Thread {
-    /// Tells of regions whose memory is gone. Says whether there was one.
+    /// Reports regions with memory that is gone. Returns whether there was one.
     pub(super) fn tell_gone(&mut self) -> bool {
         let mut any = false;
         while let Some(region) = self.control.next_gone() {
-            // Who has closed stderr wants to know nothing.
+            // An error means that stderr is closed.
             let _ = writeln!(std::io::stderr(), "{}", words(&region));
             any = true;
         }
         any
     }
 
-    /// Now and then, while the thread is awake: a handler that the program has put over ours since has
-    /// ours before it again.
+    /// Puts our signal handler back in front of one that the program has installed since. Called
+    /// while the thread is awake; acts once per [`LOOK`].
     pub(super) fn guard_memory(&mut self, now: Instant) {
         if now >= self.guard_due {
             Engine::guard_memory();

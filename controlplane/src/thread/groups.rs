@@ -1,4 +1,4 @@
-//! Multicast groups of QPs, and of the ports that QPs have.
+//! Multicast groups of QPs, and of the ports that the QPs use.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,12 @@ use super::Thread;
 use super::frames::send;
 use crate::request::{Membership, RequestError};
 
-/// The port by which each QP is in each of its groups: the one that it had when it was attached.
+/// Port through which each QP is a member of a group: the QP's port at the time of the attach.
 pub(super) type Members = HashMap<(Qpn, Gid), u8>;
 
 impl Thread {
-    /// A QP comes into a group, or leaves it; routers and switches are told of the port's.
+    /// Attaches a QP to a group or detaches it. The port reports the change to routers and
+    /// switches.
     pub(super) fn change_membership(
         &mut self,
         qpn: Qpn,
@@ -40,7 +41,7 @@ impl Thread {
         Ok(())
     }
 
-    /// A QP is gone, and out of its groups.
+    /// Detaches a destroyed QP from all its groups.
     pub(super) fn leave_groups(&mut self, qpn: Qpn) {
         let its = |(own, group): &(Qpn, Gid)| (*own == qpn).then_some(*group);
         let groups: Vec<_> = self.members.keys().filter_map(its).collect();
@@ -49,7 +50,7 @@ impl Thread {
         }
     }
 
-    /// The device closes.
+    /// Leaves all groups. Called when the device closes.
     pub(super) fn leave_all_groups(&mut self) {
         let all: Vec<_> = self.members.keys().copied().collect();
         for (qpn, group) in all {

@@ -1,6 +1,7 @@
-//! Last words: a rejection, a wish to disconnect. Who says one may end its process next, in a way that
-//! leaves us no time, where Linux's kernel would still send. So it hears that the word was said only
-//! once it has left.
+//! Calls that wait until their message has been sent: a rejection, a disconnect.
+//!
+//! An application may end its process right after such a call, without closing the device. Linux's
+//! kernel would still send the message, so the call returns only once it has been sent.
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use super::Thread;
 use super::requests::answer;
 use crate::request::{Reply, RequestError};
 
-/// How long a word may take, the look-up of a neighbour and an lcore that waits for its CPU included.
+/// Longest wait: enough for resolving a neighbour and for an lcore that waits for its CPU.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Between two looks meanwhile.
+/// Interval between checks while a call waits.
 pub(super) const LOOK: Duration = Duration::from_micros(20);
 
-/// Somebody who waits.
+/// A waiting call.
 #[derive(Debug)]
 pub(super) struct LastWord {
     until: Instant,
@@ -29,12 +30,12 @@ impl LastWord {
 }
 
 impl Thread {
-    /// Answers once everything that connections have said so far has left.
+    /// Registers a call, to be answered once all messages of connections so far have been sent.
     pub(super) fn see_off(&mut self, reply: Reply<()>) {
         self.last_words.push(LastWord { until: self.now() + PATIENCE, reply });
     }
 
-    /// To be called when connections have had their turn.
+    /// Answers the calls that need not wait any longer. Called after the connections' turn.
     pub(super) fn answer_last_words(&mut self, now: Instant) {
         if self.last_words.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What changes about ports while they are used: links and addresses.
+//! Changes of ports while they are used: links and addresses.
 
 use uroce_engine::EventKind;
 
@@ -8,7 +8,7 @@ use crate::netdev::NetdevState;
 use crate::port_watch::{LinkChange, port_addresses};
 
 impl Thread {
-    /// Takes note of the links as they are at the start.
+    /// Records the initial state of the links.
     pub(super) fn begin_links(&mut self) {
         for port in self.ports.numbers() {
             if let Some(up) = self.ports.watch(port).netdev_up() {
@@ -21,7 +21,7 @@ impl Thread {
         }
     }
 
-    /// Acts on links that went up or down.
+    /// Handles links that went up or down, and processes that ended at the other end of a link.
     pub(super) fn watch_links(&mut self) {
         while let Some((port, is_up)) = self.control.next_link_change() {
             if let Some(change) = self.ports.watch(port).set_link(is_up) {
@@ -35,13 +35,13 @@ impl Thread {
         }
     }
 
-    /// The netdev behind a port is like this now: the port follows.
+    /// Handles a change of a port's netdev: the port follows its state, MTU and addresses.
     pub(super) fn follow_netdev(&mut self, port: u8, state: NetdevState) {
         let at = usize::from(port) - 1;
         let (is_up, neighbours) = (state.up, &mut self.ports.neighbours[at]);
         let gids_changed = self.ports.watches[at].set_netdev(state, neighbours);
-        // What it has lost, it loses before it says so: lcores first. One that has died has
-        // nothing to lose.
+        // The lcores stop accepting removed addresses before the change is reported. An error means
+        // that an lcore has died.
         if gids_changed {
             let _ = self.control.set_addresses(port, port_addresses(neighbours));
         }
@@ -55,7 +55,7 @@ impl Thread {
         self.watch_links();
     }
 
-    //= check M1 — the link's way down and up is told; what it means to a QP is its retries' affair
+    //= check M1 — a change of the link is reported; its effect on a QP is left to the retries
     fn link_changed(&mut self, port: u8, change: LinkChange) {
         match change {
             LinkChange::Found => self.announce(port),
@@ -65,7 +65,7 @@ impl Thread {
                 self.raise(port, EventKind::PortActive);
             }
             LinkChange::Down => {
-                // First of all: each microsecond counts for those who could go elsewhere.
+                // Migration comes first: it ends the interruption for QPs with another path.
                 if self.ports.watch(port).migrates_on_link_down() {
                     self.migrate(port);
                 }
@@ -82,13 +82,13 @@ impl Thread {
     }
 
     fn migrate(&mut self, port: u8) {
-        // An lcore that has died has nobody to migrate.
+        // An lcore that has died has no QPs to migrate.
         let migrated = self.control.migrate_port(port).unwrap_or(0);
         self.counts.link_migrations += u64::from(migrated);
     }
 
     fn raise(&mut self, port: u8, kind: EventKind) {
-        // Every port that is watched has events.
+        // An error cannot occur: every watched port has events.
         let _ = self.control.raise_port(port, kind);
     }
 

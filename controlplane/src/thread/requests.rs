@@ -1,4 +1,4 @@
-//! What each request means to the engine.
+//! Execution of each request.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
@@ -6,7 +6,7 @@ use super::Thread;
 use crate::path::PathError;
 use crate::request::{PortStatus, Reply, Request, RequestError};
 
-/// Requests taken before frames are looked at again.
+/// Requests handled before frames have their turn.
 const REQUESTS: usize = 16;
 
 impl Thread {
@@ -27,11 +27,11 @@ impl Thread {
     pub(super) fn serve(&mut self, request: Request) {
         match request {
             Request::CreateQp { mut spec, reply } => {
-                // A connection that it may be given to needs to know what happens to it.
+                // A connection needs the QP's events.
                 spec.notices = true;
                 let result = self.control.create_qp(&spec).map_err(RequestError::from);
                 if let Err(unwanted) = reply.send(result) {
-                    // Who asked has given up: nobody else knows the QP.
+                    // The caller has given up; no other reference to the QP exists.
                     if let Ok(handle) = unwanted.0 {
                         let _ = self.control.destroy_qp(handle.qpn);
                     }
@@ -78,7 +78,7 @@ impl Thread {
     }
 }
 
-/// Whoever asked may have given up.
+/// Sends a reply. The caller may have given up.
 pub(super) fn answer<T>(reply: &Reply<T>, result: Result<T, RequestError>) {
     let _ = reply.send(result);
 }

@@ -1,4 +1,4 @@
-//! Requests that need neighbours' addresses: they stand aside until these are known.
+//! Requests that wait for their neighbours' Ethernet addresses.
 
 use uroce_engine::multicast_mac;
 use uroce_transport::{AttrMask, PathAttr, QpAttr, QpChange, QpState, QpType, rule};
@@ -12,7 +12,7 @@ use crate::path::route::NextHop;
 use crate::path::{AddressVector, PathError, Route};
 use crate::request::{ModifyQp, Reply, RequestError};
 
-/// A request that waits for the addresses of some neighbours.
+/// A request that waits for the next hops of its routes.
 #[derive(Debug)]
 pub(super) struct Waiting {
     routes: Vec<Route>,
@@ -40,7 +40,7 @@ impl Thread {
             Err(error) => return answer(&modify.reply, Err(error.into())),
         };
         if !may_take_paths(qp_type, attr.state, &modify) {
-            // The core refuses it, whatever the paths are, and says why.
+            // The engine refuses it for any path and returns the reason.
             let path = PathAttr::default();
             return self.command(modify, Some(path), Some(path));
         }
@@ -56,7 +56,8 @@ impl Thread {
         }
     }
 
-    /// The Ethernet address of a path's next hop; for an own address that of its port.
+    /// Resolves the Ethernet address of a path's next hop. For an address of the device itself it
+    /// is that of the address's port.
     pub(super) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
         let dst = vector.dgid.to_ip();
         let own = |(number, neighbours): &(u8, &Neighbours)| {
@@ -75,7 +76,7 @@ impl Thread {
         }
     }
 
-    /// A group's Ethernet address follows from its own; a host's is asked for.
+    /// Resolves the path of an address handle. A group's Ethernet address follows from the group.
     pub(super) fn resolve_handle(
         &mut self,
         port: u8,
@@ -95,7 +96,7 @@ impl Thread {
         answer(&reply, path.map_err(RequestError::from));
     }
 
-    /// Modify QP with what the request's vectors have become.
+    /// Executes a Modify QP with the resolved paths.
     fn command(
         &mut self,
         modify: ModifyQp,
@@ -116,7 +117,7 @@ impl Thread {
         Route::find(vector, port, &self.ports.neighbours)
     }
 
-    /// Goes on with the requests whose neighbours are known by now, or will never be.
+    /// Tries the waiting requests again, and completes those that are resolved or have failed.
     pub(super) fn resume(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match self.look_up(&waiting.routes) {
@@ -131,13 +132,13 @@ impl Thread {
         self.ask_neighbours();
     }
 
-    /// The routes' next hops; `None` while one of them has still to answer.
+    /// Returns the next hops' Ethernet addresses; `None` while one is being resolved.
     fn look_up(&mut self, routes: &[Route]) -> Result<Option<Vec<Mac>>, PathError> {
         let now = self.now();
         let mut macs = Vec::new();
         for route in routes {
             let neighbours = &mut self.ports.neighbours[usize::from(route.port) - 1];
-            // All are asked at once.
+            // All next hops are requested at once.
             macs.extend(route.resolve(now, neighbours)?);
         }
         Ok((macs.len() == routes.len()).then_some(macs))
@@ -167,7 +168,7 @@ impl Thread {
         }
     }
 
-    /// Answers what still waits: nobody will.
+    /// Refuses all waiting requests. Called when the thread ends.
     pub(super) fn refuse_waiting(&mut self) {
         for waiting in self.waiting.drain(..) {
             waiting.then.refuse(RequestError::Gone);
@@ -188,7 +189,7 @@ impl Then {
     }
 }
 
-/// Whether a change that brings paths has all that its transition needs beside them.
+/// Tells whether a change with paths is allowed in this state and has all required attributes.
 fn may_take_paths(qp_type: QpType, from: QpState, modify: &ModifyQp) -> bool {
     let to = modify.change.state.unwrap_or(from);
     let Some(rule) = rule(qp_type, from, to) else { return false };

@@ -1,4 +1,4 @@
-//! Addresses: those that are looked up, and those that are had before anybody listens.
+//! Addresses: looked up, and bound before a listener exists.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::lab::{Node, PORT, SOON, nodes};
 fn bind(node: &Node, port: u16) -> uroce_controlplane::connect::CmId {
     let options = BindOptions::default();
     let bound = node.device.cm_bind(&node.channel, PortSpace::Tcp, node.socket(port), options);
-    bound.expect("nobody has it").0
+    bound.expect("it is free").0
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn an_address_is_had_before_it_is_heard() {
     let end = left.end();
     let active = left.connect(&end, &right);
     assert_eq!(right.request().1.listener, id);
-    // Nobody has it any more.
+    // The address is free again.
     right.device.cm_destroy(id).unwrap();
     assert!(matches!(left.kind(active), CmEventKind::Rejected { .. }));
     bind(&right, PORT);

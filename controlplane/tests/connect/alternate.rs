@@ -1,4 +1,4 @@
-//! Alternate paths of connections: in the request, loaded later, taken, refused.
+//! Alternate paths of connections: in the request, loaded later, migrated to, refused.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Two nodes with two addresses each.
+/// Creates two nodes with two addresses each.
 fn nodes() -> (Node, Node) {
     let device = |name: &str, addresses: [&str; 2]| {
         let port = addresses.iter().fold(PortConfig::ring("link"), |port, address| {
@@ -34,7 +34,7 @@ fn second_path() -> PathSpec {
     PathSpec { source: Some(ip(LEFT[1])), ..PathSpec::to(ip(RIGHT[1])) }
 }
 
-/// Connected, with that alternate path in the request.
+/// Connects, with an alternate path in the request.
 fn connect(
     left: (&Node, &End),
     right: (&Node, &End),
@@ -142,7 +142,7 @@ fn the_current_path_and_what_the_policy_forbids_are_refused_with_their_status() 
     right.device.cm_answer_alternate(passive, true).unwrap();
     assert_eq!(left.kind(active), CmEventKind::AlternateLoaded(Ok(())));
     assert!(matches!(right.kind(passive), CmEventKind::AlternateChanged(_)));
-    // The current path the CM itself refuses.
+    // The connection manager itself refuses the current path.
     assert_eq!(right.count("cm_alternate_refused"), 1);
     assert_eq!(left.attr(one.qp.qpn).path_mig_state, PathMigState::Rearm);
     assert_eq!(right.attr(other.qp.qpn).path_mig_state, PathMigState::Rearm);
@@ -191,8 +191,9 @@ fn a_path_that_was_asked_for_is_not_taken_when_the_connection_is_over() {
 const LEFT_SLIM: &str = "198.51.100.1";
 const RIGHT_SLIM: &str = "198.51.100.2";
 
-/// Two nodes with two links, of which the second has the smaller MTU. What the left one sends to an
-/// address there may leave by the first, and what the right one sends by the second, too.
+/// Creates two nodes with two links; the second has the smaller MTU. Gateways make each node's
+/// packets to the other link's addresses possible: from the left node by the first link, from the
+/// right node by the second.
 fn nodes_with_mtus() -> (Node, Node) {
     let port = |ring: &str, addresses: &[&str], mtu| {
         let port = PortConfig::ring(ring).mtu(mtu);

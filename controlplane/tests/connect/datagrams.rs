@@ -1,4 +1,4 @@
-//! UD QPs that are found by port.
+//! UD QPs that are looked up by port.
 
 use std::time::Instant;
 
@@ -45,8 +45,8 @@ fn a_ud_qp_is_found_by_its_port_and_takes_datagrams() {
     let wr = SendWr { wr_id: 2, op, signaled: true, solicited: false, fence: false };
     one.qp.sq.post_send(&wr, &[]).unwrap();
     assert_eq!(one.completion().status, WcStatus::Success);
-    // The receive has no room for the 40 bytes in front of a datagram, so this one is dropped and
-    // counted: that it came is what matters here.
+    // The receive has no room for the 40 bytes in front of a datagram, so that this one is dropped
+    // and counted. The test needs only its arrival.
     let end = Instant::now() + SOON;
     while right.count("rx_receive_too_small") == 0 {
         assert!(Instant::now() < end, "the datagram comes");

@@ -1,4 +1,4 @@
-//! Frames of strangers to QP 1: what they cost, and what they do not.
+//! Frames of an attacker to QP 1: their effects, and the effects that they must not have.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,16 +25,16 @@ use crate::lab::{Node, PORT, SOON, eventually, exchange, join};
 const LEFT: &str = "192.0.2.1";
 const LEFT_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-/// A stranger's end of a link to a node's second port.
+/// An attacker's end of a link to a node's second port.
 struct Stranger {
     queue: QueuePair,
     pool: Mempool,
-    /// Addresses that somebody has asked for by ARP.
+    /// Addresses for which an ARP request has arrived.
     asked: BTreeSet<[u8; 4]>,
     _lease: RingLease,
 }
 
-/// Two nodes on a link, of which the left has a second port to a stranger.
+/// Creates two nodes on a link; the left one has a second port to an attacker.
 fn nodes() -> (Node, Node, Stranger) {
     let port = |ring: &str, address: &str| PortConfig::ring(ring).ip(address).unwrap();
     let open = PortConfig { mac: Some(LEFT_MAC), ..port("open", "192.0.2.1/16").mtu(1500) };
@@ -66,7 +66,7 @@ impl Stranger {
         self.hear();
     }
 
-    /// Takes what has come, and answers nothing.
+    /// Receives frames without answering.
     fn hear(&mut self) {
         let mut frames = MbufBatch::new();
         self.queue.rx_burst(&mut frames);
@@ -74,7 +74,7 @@ impl Stranger {
             let frame = mbuf.as_mut_slice();
             let is_question =
                 frame.get(12..14) == Some(&[8, 6][..]) && frame.get(20..22) == Some(&[0, 1][..]);
-            // Who says its own address asks nobody.
+            // An announcement asks for its own address.
             let is_announced = frame.get(28..32) == frame.get(38..42);
             if is_question && !is_announced {
                 self.asked.extend(frame.get(38..42).and_then(|ip| ip.first_chunk().copied()));
@@ -83,7 +83,7 @@ impl Stranger {
     }
 }
 
-/// A datagram to QP 1 of the left node, from that address.
+/// Builds a datagram to QP 1 of the left node with source address `src`.
 fn frame(src: IpAddr, qkey: Qkey, payload: &[u8]) -> Vec<u8> {
     let path = Encap {
         src_mac: Mac([2, 0, 0, 0, 0, 0x66]),
@@ -183,7 +183,7 @@ fn bad_mads_are_counted_and_harm_nobody() {
         stranger_end.send(frame);
         eventually(|| left.count(name) == 1);
     }
-    // Messages for connections that there are not, and for one that there is but not of theirs.
+    // Messages for connections that do not exist, and for one of another peer.
     let dreq = Message::Dreq(Dreq { remote_qpn: one.qp.qpn, ..Dreq::default() });
     let lap = Message::Lap(Lap { remote_qpn: one.qp.qpn, ..Lap::default() });
     for forged in [message(dreq, 7), message(lap, 8)] {
@@ -203,7 +203,7 @@ fn a_flood_of_requests_is_bounded_and_leaves_connections_alone() {
     let address = format!("{LEFT}:{PORT}").parse().unwrap();
     left.device.cm_listen(&left.channel, PortSpace::Tcp, address, BACKLOG as u32).unwrap();
     let (mut one, mut other) = (left.end(), right.end());
-    // Over the other port, with the flood at the first's.
+    // A connection over the other port, during the flood at the first.
     right.listen();
     let active = left.connect(&one, &right);
     let (passive, _) = right.request();
@@ -230,7 +230,7 @@ fn a_flood_of_requests_is_bounded_and_leaves_connections_alone() {
     let waiting = std::iter::from_fn(|| left.channel.try_next()).count() as u64;
     assert_eq!(waiting, BACKLOG, "the backlog, and nothing beside it");
     assert!(left.count("cm_connections") <= BACKLOG + 2);
-    // A new connection is made all the same.
+    // A new connection can still be made.
     let (second, third) = (left.end(), right.end());
     let active = left.connect(&second, &right);
     let (passive, _) = right.request();
@@ -268,7 +268,7 @@ fn strangers_that_are_accepted_are_asked_for_a_bounded_number_at_a_time() {
         stranger_end.asked.len() >= 256 && begin.elapsed() > Duration::from_secs(1)
     });
     assert_eq!(stranger_end.asked.len(), 256);
-    // The others are when some have been asked for in vain.
+    // The rest is requested when some requests have failed.
     eventually(|| {
         stranger_end.hear();
         stranger_end.asked.len() == COUNT as usize

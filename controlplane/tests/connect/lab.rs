@@ -16,11 +16,11 @@ use uroce_engine::{CompletionQueue, QpHandle, QpSpec};
 use uroce_transport::{Cqe, Pd, QpAttr, QpCaps, QpState, QpType, RecvWr, SendOp, SendWr, WcStatus};
 use uroce_wire::{ImmDt, Qpn};
 
-/// Far more than anything here takes.
+/// Timeout, far longer than any step here takes.
 pub const SOON: Duration = Duration::from_secs(20);
 pub const PORT: u16 = 7471;
 
-/// One node: a device and a channel for its connections' events.
+/// A device and a channel for its connections' events.
 pub struct Node {
     pub device: Device,
     pub channel: Arc<CmChannel>,
@@ -28,7 +28,7 @@ pub struct Node {
     pub address: &'static str,
 }
 
-/// A QP, to be connected.
+/// A QP to be connected.
 pub struct End {
     pub qp: QpHandle,
     pub cq: Arc<CompletionQueue>,
@@ -38,7 +38,7 @@ pub fn addresses() -> [&'static str; 2] {
     ["192.0.2.1", "192.0.2.2"]
 }
 
-/// Two nodes with one link.
+/// Creates two nodes with one link.
 pub fn nodes() -> (Node, Node) {
     nodes_at(addresses(), 24)
 }
@@ -47,7 +47,7 @@ pub fn nodes_at(addresses: [&'static str; 2], prefix: u8) -> (Node, Node) {
     nodes_in(addresses, prefix, None)
 }
 
-/// The same in a VLAN: each end drops what is not tagged with it.
+/// Creates two nodes with one link in a VLAN. Each end drops frames without its tag.
 pub fn nodes_in(addresses: [&'static str; 2], prefix: u8, vlan: Option<u16>) -> (Node, Node) {
     let device = |name: &str, address: &str| {
         let port = PortConfig::ring("link").ip(&format!("{address}/{prefix}")).expect("an address");
@@ -111,19 +111,19 @@ impl Node {
         self.device.cm_connect(&self.channel, spec).expect("there is a path")
     }
 
-    /// The next event.
+    /// Waits for the next event.
     pub fn event(&self) -> CmEvent {
         self.channel.next(SOON).expect("an event in time")
     }
 
-    /// The next event, of that id.
+    /// Waits for the next event, which must be one of `id`.
     pub fn kind(&self, id: CmId) -> CmEventKind {
         let event = self.event();
         assert_eq!(event.id, id, "{event:?}");
         event.kind
     }
 
-    /// The next event, a request.
+    /// Waits for the next event, which must be a request.
     pub fn request(&self) -> (CmId, ConnectRequest) {
         let event = self.event();
         match event.kind {
@@ -152,7 +152,7 @@ impl Node {
 }
 
 impl End {
-    /// The next completion.
+    /// Waits for the next completion.
     pub fn completion(&self) -> Cqe {
         let end = Instant::now() + SOON;
         loop {
@@ -186,7 +186,7 @@ impl End {
     }
 }
 
-/// Both ends connected; the ids, left first.
+/// Connects both ends. Returns their ids, left first.
 pub fn join(left: (&Node, &End), right: (&Node, &End)) -> (CmId, CmId) {
     let listener = right.0.listen();
     let active = left.0.connect(left.1, right.0);
@@ -199,7 +199,7 @@ pub fn join(left: (&Node, &End), right: (&Node, &End)) -> (CmId, CmId) {
     (active, passive)
 }
 
-/// A message each way.
+/// Sends a message each way.
 pub fn exchange(left: &mut End, right: &mut End) {
     let one_way = |from: &mut End, to: &mut End, imm| {
         to.post_recv();
@@ -212,7 +212,7 @@ pub fn exchange(left: &mut End, right: &mut End) {
     one_way(right, left, 9);
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub fn eventually(mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !is_so() {

@@ -1,4 +1,4 @@
-//! Connections by IP address and port between two devices. One process a test.
+//! Connections by IP address and port between two devices. Each test runs in its own process.
 
 mod addresses;
 mod alternate;

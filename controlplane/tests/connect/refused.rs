@@ -1,4 +1,4 @@
-//! Connections that do not come about, and why.
+//! Connections that are refused, and their reasons.
 
 use uroce_controlplane::RequestError;
 use uroce_controlplane::connect::{
@@ -20,12 +20,12 @@ fn reason(kind: CmEventKind) -> u16 {
 fn the_reason_of_a_reject_says_what_is_wrong() {
     let (left, right) = nodes();
     let one = left.end();
-    // Nobody listens.
+    // There is no listener.
     let active = left.connect(&one, &right);
     assert_eq!(reason(left.kind(active)), 8);
     assert_eq!(left.state(&one), QpState::Err);
 
-    // The application does not want it.
+    // The application rejects it.
     right.listen();
     let one = left.end();
     let active = left.connect(&one, &right);
@@ -69,7 +69,7 @@ fn a_full_backlog_refuses_and_has_room_again() {
         }
     }
     while !matches!(right.event().kind, CmEventKind::ConnectRequest(_)) {}
-    // Without its listener what waits is rejected.
+    // The requests that wait are rejected with their listener.
     right.device.cm_destroy(listener).unwrap();
     let mut reasons = vec![];
     while reasons.len() < 2 {

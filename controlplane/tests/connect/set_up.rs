@@ -1,4 +1,4 @@
-//! Connections that come about, and their ends.
+//! Connections that are established, and their ends.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ fn both_sides_get_the_lesser_of_what_they_bring() {
     assert_eq!([ours, theirs].map(|attr| attr.path.encap.traffic_class), [0x20; 2]);
 }
 
-/// The states of a QP that its connection leaves alone, after `ConnectResponse`.
+/// Takes a foreign QP to RTS after `ConnectResponse`.
 fn take_to_rts(node: &Node, qpn: uroce_wire::Qpn, agreed: &uroce_controlplane::connect::Agreed) {
     let rtr = QpChange {
         path_mtu: Some(agreed.path_mtu),
@@ -193,7 +193,7 @@ fn an_application_may_take_its_time_to_accept() {
     right.listen();
     let active = left.connect(&one, &right);
     let (passive, _) = right.request();
-    // Longer than it takes until a request is repeated.
+    // Longer than the time until a request is repeated.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(left.count("cm_retransmitted"), 0);
     right.accept(passive, &other);
@@ -220,7 +220,7 @@ fn crossing_disconnects_end_once_on_each_side() {
         });
         for (node, id) in [(&left, active), (&right, passive)] {
             assert!(is_disconnected(&node.kind(id)));
-            // It is over already.
+            // The connection is over already.
             node.device.cm_disconnect(id, &[]).unwrap();
             assert_eq!(node.kind(id), CmEventKind::TimewaitExit);
             node.device.cm_destroy(id).unwrap();
@@ -265,7 +265,7 @@ fn what_is_destroyed_in_any_stage_tells_nothing_more_and_leaves_nothing() {
             left.device.cm_disconnect(active, &[]),
             Err(RequestError::Connection(CmError::UnknownId(_)))
         ));
-        // A request that was under way when the first stage gave up.
+        // A request that was in flight when the first stage gave up.
         eventually(|| {
             while let Some(event) = right.channel.try_next() {
                 let _ = right.device.cm_destroy(event.id);
@@ -352,7 +352,7 @@ fn who_gives_up_before_an_answer_leaves_nothing_at_the_peer() {
             left.device.destroy_qp(one.qp.qpn).unwrap();
         }
         left.device.cm_destroy(active).unwrap();
-        // The application there has not even seen the request.
+        // The application has not even read the request.
         eventually(|| right.count("cm_connections") == 0);
         assert_eq!(right.channel.try_next(), None);
         eventually(|| left.count("cm_connections") == 0);
@@ -378,7 +378,7 @@ fn an_application_may_take_its_time_to_get_its_qp_ready() {
     let (passive, _) = right.request();
     right.accept(passive, &other);
     assert!(matches!(left.kind(active), CmEventKind::ConnectResponse { .. }));
-    // Longer than it takes until a reply is repeated.
+    // Longer than the time until a reply is repeated.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(right.count("cm_retransmitted"), 0);
     left.device.cm_establish(active).unwrap();

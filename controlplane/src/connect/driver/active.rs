@@ -1,5 +1,7 @@
-//! The side that begins.
+//! Active side: connects, or looks up a UD QP.
 
+//!
+//! Read first: IBA 12.9; Annex A11.
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -17,12 +19,12 @@ use crate::connect::{
 };
 use crate::request::RequestError;
 
-/// How long either side may take for an answer before its message is sent again: 268 ms. A Linux
-/// peer asks for more time by MRA.
+/// Time in which either side answers a message before it is repeated: 268 ms. A Linux peer that
+/// needs more time sends an MRA.
 pub(super) const RESPONSE_TIMEOUT: CmTimeout = CmTimeout::from_code(16);
-/// How often a message is sent again.
+/// Repetitions of a message.
 pub(super) const CM_RETRIES: u8 = 15;
-/// Bytes for applications in a REQ and in a SIDR_REQ.
+/// Most bytes of an application's private data in a REQ, and in a SIDR_REQ below.
 const REQ_DATA: usize = 92 - IpHeader::LEN;
 const SIDR_DATA: usize = 216 - IpHeader::LEN;
 
@@ -64,7 +66,7 @@ impl Driver {
         Ok(id)
     }
 
-    /// The paths are known: the peer is asked.
+    /// Sends the REQ or SIDR_REQ. Called when the neighbours of all paths are resolved.
     pub(super) fn ask(&mut self, id: CmId, around: &mut Around<'_>) {
         let result = match self.connections.get(&id).map(|connection| connection.space) {
             Some(PortSpace::Tcp) => self.send_req(id, around),
@@ -92,7 +94,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The peer accepts.
+    /// Handles a REP.
     pub(super) fn accepted(&mut self, id: CmId, rep: &Rep, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(own) = connection.qp else { return };
@@ -120,7 +122,8 @@ impl Driver {
         self.step(id, around);
     }
 
-    /// The peer has accepted and the paths are known: RTR, RTS and RTU.
+    /// Takes the QP to RTR and RTS and sends the RTU. Called after a REP, when the neighbours are
+    /// resolved.
     pub(super) fn join(&mut self, id: CmId, around: &mut Around<'_>) {
         if let Err(error) = self.try_join(id, around) {
             self.fail(id, error, around);
@@ -150,7 +153,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Our QP can send: RTU.
+    /// Sends the RTU. Called when the QP can send.
     pub(super) fn ready(&mut self, id: CmId, around: &mut Around<'_>) -> Result<(), RequestError> {
         let connection = self.connections.get_mut(&id).ok_or(CmError::UnknownId(id))?;
         let conn = connection.conn.ok_or(CmError::WrongState)?;
@@ -162,7 +165,7 @@ impl Driver {
 }
 
 impl Connection {
-    /// INIT to RTR of a driven QP, with the paths that were looked up.
+    /// Takes a QP that the driver modifies from INIT to RTR, with the resolved paths.
     pub(super) fn to_rtr(
         &self,
         own: &OwnQp,
@@ -174,7 +177,8 @@ impl Connection {
         Ok(around.modify_qp(own.qpn, &change)?)
     }
 
-    /// Private data of a REQ or SIDR_REQ: whom it is from and for, and the application's bytes.
+    /// Builds the private data of a REQ or SIDR_REQ: the address header, then the application's
+    /// bytes.
     pub(super) fn request_data<const MAX: usize>(&self) -> Result<PrivateData<MAX>, CmError> {
         let header =
             IpHeader { src_port: self.local.port(), src: self.local.ip(), dst: self.peer.ip() };
@@ -213,7 +217,7 @@ fn connect_params(connection: &Connection) -> Result<ConnectParams, RequestError
     })
 }
 
-/// A way as messages describe it.
+/// Converts a path for `uroce-cm`.
 pub(super) fn cm_path(way: &Way, ack_timeout: u8) -> Path {
     let vector = &way.vector;
     Path {
@@ -229,7 +233,7 @@ pub(super) fn cm_path(way: &Way, ack_timeout: u8) -> Path {
     }
 }
 
-/// Are all values in range, and is there room for the private data?
+/// Checks that all values are in range and that the private data has at most `max` bytes.
 pub(super) fn check_param(param: &ConnParam, max: usize) -> Result<(), CmError> {
     let len = param.private_data.len();
     if len > max {
@@ -245,7 +249,7 @@ pub(super) fn check_param(param: &ConnParam, max: usize) -> Result<(), CmError> 
     if fits { Ok(()) } else { Err(CmError::OutOfRange) }
 }
 
-/// The path MTU to ask for: one that both paths have.
+/// Returns the path MTU for the REQ, which the ports of both paths must support.
 fn path_mtu(
     param: &ConnParam,
     primary: &Way,

@@ -1,4 +1,6 @@
-//! Alternate paths of established connections: LAP and APR, and what follows a migration.
+//! Alternate paths of established connections: LAP and APR, and changes after a migration.
+//!
+//! Read first: IBA 12.8; IBA 17.2.8 for the migration.
 //!
 //! ```text
 //!   ours:   cm_load_alternate ── neighbour ── LAP ──> … APR ── Modify QP (alternate path, REARM)
@@ -42,11 +44,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Goes on with another alternate path whose neighbour is known by now.
+    /// Continues loading an alternate path. Called again once its neighbour is resolved.
     pub(super) fn step_change(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.stage != Stage::Established {
-            // It has ended meanwhile: there is nothing to load the path into, and nobody to tell.
+            // The connection has ended meanwhile: there is no QP to load the path into.
             connection.change = None;
             return;
         }
@@ -82,7 +84,7 @@ impl Driver {
         }
     }
 
-    /// APR came.
+    /// Handles an APR.
     //= check I12 — the peer's status decides; loaded is armed again
     pub(super) fn alternate_answered(&mut self, id: CmId, apr: &Apr, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -101,14 +103,14 @@ impl Driver {
         }
     }
 
-    /// What was begun did not come to its end. The connection is as it was.
+    /// Reports that an alternate path was not loaded. The connection is unchanged.
     pub(super) fn not_loaded(&mut self, id: CmId, failure: AlternateFailure) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.change = None;
         self.tell(id, CmEventKind::AlternateLoaded(Err(failure)));
     }
 
-    /// LAP came.
+    /// Handles a LAP.
     //= check I12 — a path that is the current one, or leads nowhere, is refused for that
     pub(super) fn alternate_proposed(&mut self, id: CmId, lap: &Lap, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -121,7 +123,7 @@ impl Driver {
             AlternatePolicy::Refuse => {
                 self.refuse_alternate(id, AprStatus::REJECTED, around);
             }
-            // Nobody would load it.
+            // The application modifies the QP and has not been asked: the path could not be loaded.
             AlternatePolicy::Accept if !is_driven => {
                 self.refuse_alternate(id, AprStatus::REJECTED, around);
             }
@@ -181,11 +183,11 @@ impl Driver {
         let Some(connection) = self.connections.get(&id) else { return };
         let Some(conn) = connection.conn else { return };
         let port = connection.alternate.map_or(connection.primary.port, |way| way.port);
-        // A connection that has ended meanwhile needs no answer.
+        // An error means that the connection has ended meanwhile; then no answer is needed.
         let _ = self.cm.answer_alternate(around.now, conn, status, port, PrivateData::default());
     }
 
-    /// The QP has taken its alternate path: so do its messages.
+    /// Moves the connection's messages to its alternate path. Called when its QP has migrated.
     //= check I13 — later messages of the connection take the new path
     pub(super) fn path_migrated(&mut self, id: CmId, around: &Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -199,7 +201,7 @@ impl Driver {
     }
 }
 
-/// The headers of another alternate path; `None` while its neighbour is being asked for.
+/// Resolves an alternate path; `None` while its next hop is being resolved.
 fn look_up(
     connection: &Connection,
     way: &Way,
@@ -212,7 +214,8 @@ fn look_up(
     around.alternate(way, own, peer, timeout)
 }
 
-/// Loads an alternate path into the QP and arms it again.
+/// Loads an alternate path into the QP and arms it. A QP that the application modifies is left
+/// alone.
 fn load(
     connection: &Connection,
     path: AltPath,
@@ -224,7 +227,7 @@ fn load(
     }
 }
 
-/// Can the peer's proposal be this connection's alternate path?
+/// Checks that a path from a LAP can be the alternate path of this connection.
 fn judge(
     connection: &Connection,
     proposed: &CmPath,

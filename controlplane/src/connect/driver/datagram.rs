@@ -1,5 +1,7 @@
-//! UD QPs by port: SIDR_REQ and SIDR_REP.
+//! Look-up of UD QPs by port: SIDR_REQ and SIDR_REP.
 
+//!
+//! Read first: IBA 12.11; Annex A11.
 use uroce_cm::{ConnId, SidrAnswer, SidrParams, SidrRequest};
 use uroce_transport::QpState;
 use uroce_wire::cm::{PrivateData, SidrRep, SidrStatus};
@@ -15,9 +17,9 @@ use crate::connect::{
 };
 use crate::request::RequestError;
 
-/// Q_Key of UD QPs that are found by port, as on Linux.
+/// Q_Key of UD QPs that are looked up by port, as on Linux.
 const UDP_QKEY: Qkey = Qkey(0x0123_4567);
-/// Bytes for the application in a SIDR_REP.
+/// Most bytes of an application's private data in a SIDR_REP.
 const REP_DATA: usize = 136;
 
 impl Driver {
@@ -46,7 +48,7 @@ impl Driver {
         Ok(())
     }
 
-    /// SIDR_REP came.
+    /// Handles a SIDR_REP.
     pub(super) fn sidr_reply(&mut self, id: CmId, rep: &SidrRep) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let private_data = rep.private_data.0.to_vec();
@@ -67,8 +69,8 @@ impl Driver {
         self.tell(id, CmEventKind::Resolved { datagrams, private_data });
     }
 
-    /// SIDR_REQ came for a service id that somebody listens at.
-    //= check J12 — nobody listens: status 1; refused: 2; no QP: 3
+    /// Handles a SIDR_REQ for a service ID with a listener.
+    //= check J12 — no listener: status 1; refused: 2; no QP: 3
     pub(super) fn sidr_requested(
         &mut self,
         conn: ConnId,
@@ -157,7 +159,7 @@ impl Driver {
     }
 }
 
-/// Takes a UD QP to RTS unless it is further; gives the Q_Key that it has then.
+/// Takes a UD QP to RTS unless it is already beyond INIT. Returns its Q_Key.
 fn to_rts(own: &OwnQp, port: u8, psn: Psn, around: &mut Around<'_>) -> Result<Qkey, RequestError> {
     if !own.is_driven {
         return Ok(UDP_QKEY);

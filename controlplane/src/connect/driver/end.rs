@@ -1,5 +1,7 @@
-//! Connections that end, and what may not be used again until they have.
+//! End of connections, and release of their QPNs.
 
+//!
+//! Read first: IBA 12.9.
 use uroce_cm::CloseReason;
 use uroce_transport::{QpChange, QpState};
 use uroce_wire::Qpn;
@@ -12,11 +14,11 @@ use crate::connect::source::find_own;
 use crate::connect::{CmError, CmEventKind, CmId, PortSpace};
 use crate::request::RequestError;
 
-/// Bytes for the application in a DREQ.
+/// Most bytes of an application's private data in a DREQ.
 const DREQ_DATA: usize = 220;
 
 impl Driver {
-    /// The connection has that QP until the CM releases it.
+    /// Holds the QPN for the connection until `uroce-cm` releases the connection.
     pub(super) fn hold(&mut self, id: CmId, qp: Option<OwnQp>, around: &mut Around<'_>) {
         if let Some(own) = qp {
             self.by_qpn.insert(own.qpn, id);
@@ -83,7 +85,7 @@ impl Driver {
         let conn = match (connection.stage, connection.conn) {
             _ if connection.space == PortSpace::Udp => return Err(CmError::WrongState.into()),
             (Stage::Established, Some(conn)) => conn,
-            // The peer, or another thread, was faster.
+            // The peer, or another thread, has disconnected before.
             (Stage::Ending | Stage::Over, _) => return Ok(()),
             _ => return Err(CmError::WrongState.into()),
         };
@@ -93,7 +95,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The peer disconnects: the QP stops, and the peer is told so.
+    /// Handles a DREQ: moves the QP to ERR and sends a DREP.
     pub(super) fn disconnected(&mut self, id: CmId, data: &[u8], around: &mut Around<'_>) {
         self.stop_qp(id, around);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -107,8 +109,8 @@ impl Driver {
         }
     }
 
-    /// The one process that a port's link leads to has ended: so have all connections to it, and
-    /// their QPs stop. Those to the device's own addresses go on.
+    /// Ends all connections of a port after the one process at the other end of its link has ended.
+    /// Their QPs go to ERR. Connections to the device's own addresses go on.
     pub(crate) fn peer_ended(&mut self, port: u8, around: &mut Around<'_>) {
         let is_own = |ip| find_own(&around.ports.neighbours, ip, port).is_some();
         let of_peer = self.connections.iter().filter(|(_, connection)| {
@@ -126,13 +128,14 @@ impl Driver {
         self.take_events(around);
     }
 
-    /// The connection is over, or did not come about. Its QPN is not free yet.
+    /// Handles the end of a connection, or of an attempt to connect. The QPN is still held.
     pub(super) fn closed(&mut self, id: CmId, reason: CloseReason, around: &mut Around<'_>) {
         self.leave_backlog(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let stage = std::mem::replace(&mut connection.stage, Stage::Over);
         if stage == Stage::Requested {
-            // Who asked has given up, and perhaps nobody here has heard of it.
+            // The peer has given up. If the application has not taken the request yet, it never
+            // will.
             if connection.channel.forget(id) {
                 connection.is_orphan = true;
             }
@@ -162,7 +165,7 @@ impl Driver {
         }
     }
 
-    /// Nothing of the connection is under way any more.
+    /// Handles the end of TimeWait: no packet of the connection is in flight any more.
     //= check J9 — from now on, not before, its QPN may be another QP's
     pub(super) fn released(&mut self, id: CmId, around: &mut Around<'_>) {
         self.release(id, around);
@@ -179,7 +182,7 @@ impl Driver {
         }
     }
 
-    /// Something of this side is wrong: the connection does not come about, or ends.
+    /// Ends a connection, or an attempt to connect, because of an error on this side.
     pub(super) fn fail(&mut self, id: CmId, error: RequestError, around: &mut Around<'_>) {
         self.stop_qp(id, around);
         self.count(Tally::Failed);
@@ -187,7 +190,7 @@ impl Driver {
         self.end(id, RejectReason::NO_QP, around);
     }
 
-    /// Ends what there is of a connection at the CM, without an event of ours.
+    /// Ends the connection in `uroce-cm` without reporting an event.
     fn end(&mut self, id: CmId, reason: RejectReason, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let stage = std::mem::replace(&mut connection.stage, Stage::Over);
@@ -234,7 +237,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The application does not want the connection any more.
+    /// Ends a connection for an application that destroys its id.
     pub(super) fn give_up(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get(&id) else { return };
         let is_connecting = matches!(connection.stage, Stage::Asked | Stage::Resolving(Next::Join));
@@ -247,7 +250,7 @@ impl Driver {
         self.end(id, reason, around);
     }
 
-    /// No event of the id is given any more.
+    /// Reports no further event of the id.
     fn orphan(&mut self, id: CmId) {
         self.leave_backlog(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -258,7 +261,7 @@ impl Driver {
         }
     }
 
-    /// Somebody destroys a QP: a connection that has it is over.
+    /// Ends the connection of a QP that is being destroyed.
     pub(crate) fn qp_destroyed(&mut self, qpn: Qpn, around: &mut Around<'_>) {
         let Some(id) = self.by_qpn.get(&qpn).copied() else { return };
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -272,7 +275,7 @@ impl Driver {
         }
     }
 
-    /// Asks every peer to disconnect: the device is closing.
+    /// Ends all connections. Called when the device closes.
     pub(crate) fn close(&mut self, around: &mut Around<'_>) {
         let ids: Vec<CmId> = self.connections.keys().copied().collect();
         for id in ids {
@@ -281,16 +284,16 @@ impl Driver {
         self.turn(around);
     }
 
-    /// A driven QP goes to ERR, once.
+    /// Moves a QP to ERR if the driver modifies it. Later calls have no effect.
     fn stop_qp(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(own) = &mut connection.qp
             && own.is_driven
             && connection.space == PortSpace::Tcp
         {
-            // From now on it is the application's: it may reset it at once.
+            // From now on the application modifies the QP, for example resets it.
             own.is_driven = false;
-            // One that is destroyed does not need it.
+            // An error means that the QP is destroyed.
             let _ = around.modify_qp(own.qpn, &QpChange::to(QpState::Err));
         }
     }

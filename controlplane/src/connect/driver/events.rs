@@ -1,4 +1,4 @@
-//! What the CM tells, and whose business it is.
+//! Dispatch of the events of `uroce-cm` to the driver's handlers.
 
 use uroce_cm::{CmEvent, ConnId};
 
@@ -18,7 +18,7 @@ impl Driver {
             CmEvent::SidrRequest(request) => return self.sidr_requested(conn, &request, around),
             _ => {}
         }
-        // A request that was refused at once has no id.
+        // A request that the driver refused at once has no id.
         let Some(id) = self.by_conn.get(&conn).copied() else { return };
         match event {
             CmEvent::Request(_) | CmEvent::SidrRequest(_) | CmEvent::Patience(_) => {}

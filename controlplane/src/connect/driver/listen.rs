@@ -1,4 +1,4 @@
-//! Ids that have an address and port, and those of them that listen.
+//! Ids bound to an address and port, and listeners among them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::connect::source::find_own;
 use crate::connect::{BindOptions, CmError, CmId, CmSink, PortSpace, is_own_node};
 use crate::request::RequestError;
 
-/// Requests that may wait at one service id, whatever its listeners ask for.
+/// Most requests that wait at one service ID, whatever backlog its listeners ask for.
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Driver {
@@ -66,18 +66,18 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether something listens for requests to that address and port.
+    /// Tells whether there is a listener for requests to an address and port.
     pub(super) fn is_heard(&self, space: PortSpace, to: SocketAddr) -> bool {
         self.ports.listener(space, to).is_some()
     }
 
-    /// Takes a listener away; what waits for it is rejected.
+    /// Removes a bound id or a listener. Requests waiting for it are rejected.
     pub(super) fn unlisten(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(listener) = self.listeners.remove(&id) else { return };
         let (space, port) = (listener.space, listener.address.port());
         let is_heard = self.ports.release(space, port, id);
         if listener.backlog.is_some() && !is_heard {
-            // Nobody else listens there, so the CM knows it.
+            // The id was the port's last listener, so that `uroce-cm` has one for it.
             let _ = self.cm.unlisten(service_id(space, port));
         }
         let of_it = self.connections.iter().filter(|(_, connection)| {
@@ -89,7 +89,7 @@ impl Driver {
         }
     }
 
-    /// A request no longer waits in its listener's backlog.
+    /// Removes a request from its listener's backlog.
     pub(super) fn leave_backlog(&mut self, id: CmId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(listener) = connection.listener.take()

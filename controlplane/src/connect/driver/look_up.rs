@@ -1,4 +1,4 @@
-//! Ways that applications have looked up before they connect.
+//! Look-ups of paths before an application connects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::connect::{CmEvent, CmEventKind, CmId, CmSink, PathSpec, ResolvedPath}
 use crate::path::PathError;
 use crate::request::RequestError;
 
-/// A way whose next hop is being asked for.
+/// A look-up with an unresolved next hop.
 #[derive(Debug)]
 pub(super) struct LookUp {
     pub(super) id: CmId,
@@ -38,7 +38,7 @@ impl Driver {
         };
         let id = self.new_id()?;
         if let Some(mac) = group {
-            // It follows from the address; nobody is asked.
+            // The group's Ethernet address follows from its IP address.
             channel.give(CmEvent { id, kind: resolved(&way, mac) });
             return Ok(id);
         }
@@ -47,13 +47,13 @@ impl Driver {
         Ok(id)
     }
 
-    /// Goes on with those whose next hop has answered by now, or will not.
+    /// Ends the look-ups with a resolved next hop, and those that have timed out.
     pub(super) fn step_look_ups(&mut self, around: &mut Around<'_>) {
         let all = std::mem::take(&mut self.look_ups);
         self.look_ups = all.into_iter().filter_map(|look_up| look_up.step(around)).collect();
     }
 
-    /// The application does not want to know any more. Says whether it wanted to.
+    /// Cancels a look-up. Returns whether `id` was one.
     pub(super) fn stop_look_up(&mut self, id: CmId) -> bool {
         let Some(at) = self.look_ups.iter().position(|look_up| look_up.id == id) else {
             return false;
@@ -68,7 +68,7 @@ impl LookUp {
         self.due
     }
 
-    /// Tells what has come of it; gives it back while nothing has.
+    /// Reports the result of the look-up, or returns it while there is none.
     fn step(self, around: &mut Around<'_>) -> Option<LookUp> {
         let LookUp { id, way, .. } = self;
         let kind = match around.next_hop(&way) {

@@ -1,5 +1,7 @@
-//! The side that is asked.
+//! Passive side: receives requests and accepts them.
 
+//!
+//! Read first: IBA 12.9; Annex A11.
 use std::net::SocketAddr;
 
 use uroce_cm::{AcceptParams, ConnId, Request};
@@ -17,10 +19,10 @@ use crate::connect::{
 };
 use crate::request::RequestError;
 
-/// Bytes for the application in a REP.
+/// Most bytes of an application's private data in a REP.
 const REP_DATA: usize = 196;
 
-/// Who asks, whom, and at which listener.
+/// Source and destination of a request, and its listener.
 pub(super) struct Caller {
     pub(super) listener: CmId,
     pub(super) space: PortSpace,
@@ -29,7 +31,7 @@ pub(super) struct Caller {
 }
 
 impl Driver {
-    /// A REQ came to a service id that somebody listens at.
+    /// Handles a REQ for a service ID with a listener.
     pub(super) fn request(&mut self, conn: ConnId, request: Request, around: &mut Around<'_>) {
         let result = self.admit(conn, &request, around);
         if let Err(reason) = result {
@@ -84,8 +86,8 @@ impl Driver {
         self.present(conn, connection, event, around.now)
     }
 
-    /// Peer to peer: the peer's REQ has crossed ours, which yields. We accept with what we have
-    /// asked with.
+    /// Handles a REQ that crosses ours in peer-to-peer mode and takes precedence. It is accepted
+    /// with the parameters of our own request.
     pub(super) fn yielded(
         &mut self,
         id: CmId,
@@ -118,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// Whom a REQ or SIDR_REQ is from and for, by its address header.
+    /// Returns source, destination and listener of a request, by the header in its private data.
     pub(super) fn caller(&self, service: ServiceId, data: &[u8]) -> Result<Caller, RejectReason> {
         let (space, port) = match (service.tcp_port(), service.udp_port()) {
             (Some(port), _) => (PortSpace::Tcp, port),
@@ -131,7 +133,7 @@ impl Driver {
         Ok(Caller { listener, space, local, peer: SocketAddr::new(header.src, header.src_port) })
     }
 
-    /// A new connection in its listener's backlog, if there is room.
+    /// Creates the connection for a request, if its listener's backlog has room.
     pub(super) fn incoming(
         &self,
         caller: &Caller,
@@ -148,7 +150,7 @@ impl Driver {
         })
     }
 
-    /// Shows a request to the application.
+    /// Reports a request to the application.
     pub(super) fn present(
         &mut self,
         conn: ConnId,
@@ -194,7 +196,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The paths are known: INIT, RTR and REP.
+    /// Takes the QP to INIT and RTR and sends the REP. Called when the neighbours are resolved.
     pub(super) fn reply(&mut self, id: CmId, around: &mut Around<'_>) {
         if let Err(error) = self.try_reply(id, around) {
             self.fail(id, error, around);
@@ -218,7 +220,7 @@ impl Driver {
             around.modify_qp(own.qpn, &init)?;
             connection.to_rtr(&own, &agreed, around)?;
         } else {
-            // The application knows of no path that it could load.
+            // The application modifies the QP and does not learn the alternate path.
             connection.alternate = None;
         }
         let param = &connection.param;
@@ -243,7 +245,7 @@ impl Driver {
         Ok(())
     }
 
-    /// RTU came, or a packet that says the same: RTS.
+    /// Handles an RTU, or data in its place: takes the QP to RTS.
     pub(super) fn established(&mut self, id: CmId, data: &[u8], around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (Some(own), Some(agreed)) = (connection.qp, connection.agreed) else { return };
@@ -263,9 +265,9 @@ impl Driver {
         self.tell(id, CmEventKind::Established { agreed, private_data: data.to_vec() });
     }
 
-    /// A packet of the peer's came before its RTU.
+    /// Handles a packet that arrived at the QP before the RTU.
     //= check H11 — then the connection is established by it
-    //= check J3 — a lost RTU holds nobody up
+    //= check J3 — a lost RTU delays no connection
     pub(super) fn communication_established(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let (Stage::Replied, Some(conn)) = (connection.stage, connection.conn)

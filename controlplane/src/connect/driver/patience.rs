@@ -1,7 +1,7 @@
-//! Peers that are asked for patience: an application may take its time.
+//! MRA for requests and replies that wait for an application.
 //!
-//! A request or reply that is answered soon costs no message more; a peer hears of one that is not
-//! before it would repeat it.
+//! A message that the application answers within [`SOON`] causes no MRA. For any other the MRA is
+//! sent before the peer would repeat it.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::connect::around::Around;
 use crate::connect::connection::{Change, Stage};
 use crate::connect::{CmId, PortSpace};
 
-/// How long the application may take before the peer is asked.
+/// Time for the application's answer before an MRA is sent.
 const SOON: Duration = Duration::from_millis(100);
-/// How long it may take then: 69 s, as on Linux.
+/// Time for the application's answer that the MRA asks for: 69 s, as on Linux.
 const SERVICE_TIMEOUT: CmTimeout = CmTimeout::from_code(24);
 
 impl Driver {
-    /// The application has been asked.
+    /// Notes that the application has to answer a message of connection `id`.
     pub(super) fn await_application(&mut self, now: Instant, id: CmId) {
         self.unanswered.push_back((now + SOON, id));
     }
 
-    /// Asks those peers for patience whose wishes still wait.
+    /// Sends an MRA for each message that has waited for [`SOON`] without an answer.
     //= check J7 — before the peer would repeat its message
     pub(super) fn ask_for_patience(&mut self, around: &Around<'_>) {
         while let Some((_, id)) = self.unanswered.pop_front_if(|(due, _)| *due <= around.now) {

@@ -1,4 +1,4 @@
-//! Connections that wait for neighbours.
+//! Resolution of the neighbours of connections.
 
 use super::Driver;
 use crate::connect::CmId;
@@ -6,16 +6,16 @@ use crate::connect::around::Around;
 use crate::connect::connection::{Connection, Next, Stage};
 use crate::path::PathError;
 
-/// Accepted requests whose neighbours are asked for at a time. Strangers may have sent them, and the
-/// neighbour table has room for others, too.
+/// Most accepted requests that resolve neighbours at a time. Unknown senders may have sent the
+/// requests; the limit leaves room in the neighbour table for other traffic.
 const REPLIES_MAX: usize = 256;
 
 impl Driver {
-    /// Goes on with a connection that waits for neighbours, if they are known.
+    /// Resolves a connection's neighbours, and takes its next step once they are resolved.
     pub(super) fn step(&mut self, id: CmId, around: &mut Around<'_>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Stage::Resolving(next) = connection.stage else { return };
-        //= check J13 — who was accepted beyond that waits without a question
+        //= check J13 — a connection accepted beyond that waits without asking for its neighbour
         if next == Next::Reply && self.replies_asking >= REPLIES_MAX {
             return self.resolving.push(id);
         }
@@ -32,7 +32,7 @@ impl Driver {
     }
 
     pub(super) fn resolve_waiting(&mut self, around: &mut Around<'_>) {
-        // Counted again: the first to wait are the first to ask.
+        // The waiting connections are tried in order, so that the oldest come first.
         self.replies_asking = 0;
         for id in std::mem::take(&mut self.resolving) {
             self.step(id, around);
@@ -41,8 +41,8 @@ impl Driver {
     }
 }
 
-/// Are the headers of all paths known? An alternate path that leads nowhere is an error where it is
-/// the application's wish; where the peer has named it the connection does without.
+/// Resolves all paths of a connection; tells whether that is complete. An alternate path that
+/// cannot be resolved is an error if the application has named it, and is left out if the peer has.
 fn look_up(
     connection: &mut Connection,
     next: Next,
@@ -54,7 +54,7 @@ fn look_up(
     let timeout = agreed.map_or(connection.param.ack_timeout, |agreed| agreed.timeout);
     connection.primary_path = around.path(&connection.primary, own, peer)?;
     connection.alternate_path = None;
-    // Both neighbours are asked at once.
+    // Both paths start to resolve at once.
     if let Some(alternate) = &connection.alternate {
         match around.alternate(alternate, own, peer, timeout) {
             Ok(path) => connection.alternate_path = path,

@@ -1,6 +1,6 @@
-//! What a peer's messages ask for, seen from this side.
+//! Conversion of a peer's parameters to the local view.
 //!
-//! Not here: whether the application agrees.
+//! Not here: the application's decision.
 
 use std::net::IpAddr;
 
@@ -14,16 +14,16 @@ use crate::connect::source::{Way, find_own};
 use crate::connect::{Agreed, ConnParam};
 use crate::path::AddressVector;
 
-/// What a REQ asks for, as this side's Modify QP takes it.
+/// Parameters of a REQ in the form for Modify QP of this side.
 pub(super) struct Terms {
     pub(super) qp_type: QpType,
     pub(super) primary: Way,
     pub(super) alternate: Option<Way>,
-    /// What this side offers is not in it yet.
+    /// Parameters before this side's limits are applied.
     pub(super) agreed: Agreed,
 }
 
-/// By `port` the REQ came.
+/// Converts the parameters of a REQ that arrived on `port`, or returns the reason to reject it.
 pub(super) fn terms(req: &Req, port: u8, around: &Around<'_>) -> Result<Terms, RejectReason> {
     let qp_type = match req.transport_service {
         TransportService::Rc => QpType::Rc,
@@ -36,7 +36,7 @@ pub(super) fn terms(req: &Req, port: u8, around: &Around<'_>) -> Result<Terms, R
     let path_mtu = path_mtu.ok_or(RejectReason::INVALID_PATH_MTU)?;
     let alternate = req.alternate.is_present().then_some(&req.alternate);
     let alternate = alternate.and_then(|path| way_of_peer(path, port, around));
-    // The QP has one path MTU: a port that cannot carry it is no alternate.
+    // The QP has one path MTU: a port that does not support it cannot be the alternate.
     let carries = |max: PathMtu| path_mtu.bytes() <= max.bytes();
     let alternate = alternate.filter(|way| around.path_mtu(way.port).is_some_and(carries));
     let agreed = Agreed {
@@ -58,7 +58,8 @@ pub(super) fn terms(req: &Req, port: u8, around: &Around<'_>) -> Result<Terms, R
 }
 
 impl Agreed {
-    /// No more READs and ATOMICs than this side brings, and its own ACK timeout, if it has one.
+    /// Limits READs and ATOMICs to this side's parameters, and applies its own ACK timeout if it
+    /// has one.
     pub(super) fn within(self, param: &ConnParam) -> Agreed {
         Agreed {
             max_dest_rd_atomic: self.max_dest_rd_atomic.min(param.responder_resources),
@@ -69,9 +70,9 @@ impl Agreed {
     }
 }
 
-/// A path as the peer describes it in a message that came by `port`, turned round; `None` if it does not
-/// lead to an address of ours. What RoCE does not use is not looked at: Ethernet has eight service
-/// levels of InfiniBand's sixteen, and a rate that the verbs do not have limits nothing.
+/// Converts a path of a peer's message, which arrived on `port`, to the local view; `None` if it
+/// does not lead to a local address. Values without meaning on RoCE are not refused: of a service
+/// level three bits are used, as in Ethernet priorities, and an unknown rate code means no limit.
 pub(super) fn way_of_peer(path: &CmPath, port: u8, around: &Around<'_>) -> Option<Way> {
     const SERVICE_LEVEL: u8 = 7;
     let source: IpAddr = path.remote_gid.to_ip();
@@ -88,7 +89,8 @@ pub(super) fn way_of_peer(path: &CmPath, port: u8, around: &Around<'_>) -> Optio
     Some(Way { port, source: path.remote_gid, vector })
 }
 
-/// The way back to where a MAD came from; `None` if that is no address of ours any more.
+/// Returns the path back to the source of a MAD; `None` if its destination is no local address any
+/// more.
 pub(super) fn way_back(from: &MadAddr, around: &Around<'_>) -> Option<Way> {
     let (port, sgid_index) = find_own(&around.ports.neighbours, from.dst.to_ip(), from.port)?;
     let vector = AddressVector { sgid_index, ..AddressVector::to(from.src) };

@@ -25,7 +25,7 @@ fn datagram(frame: &[u8]) -> Datagram<'_> {
     datagram
 }
 
-/// A frame as a stranger might build it.
+/// Builds a frame as an attacker might.
 fn frame(bth: Bth, deth: Deth, payload: &[u8]) -> Vec<u8> {
     let template = path().template();
     let ext = ExtHeaders { deth, ..ExtHeaders::default() };
@@ -76,7 +76,7 @@ fn what_is_no_datagram_for_qp_1_is_dropped_for_its_reason() {
         let frame = frame(bth, deth, &payload);
         assert_eq!(service.receive(NOW, &datagram(&frame)).unwrap_err(), reason, "{bth:?}");
     }
-    // It takes the next good one all the same.
+    // The next correct datagram is still accepted.
     let frame = frame(bth(), DETH, &[3; 256]);
     assert_eq!(service.receive(NOW, &datagram(&frame)).unwrap().payload, [3; 256]);
 }

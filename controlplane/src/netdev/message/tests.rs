@@ -1,6 +1,6 @@
 use super::*;
 
-/// A message as the kernel writes it.
+/// Builds a message as the kernel does.
 fn message(
     kind: u16,
     flags: u16,
@@ -86,7 +86,7 @@ fn an_address_that_is_still_checked_for_duplicates_is_not_there() {
     let tentative = message(RTM_NEWADDR, 0, 0, &head, &[(IFA_ADDRESS, &six)]);
     let absent = Message::AddressGone(7, "fe80::1".parse().unwrap());
     assert_eq!(read(&tentative), std::slice::from_ref(&absent));
-    // The longer flags count where there are both.
+    // If both flags attributes are present, the longer one counts.
     for (flags, expected) in [(0x80, Message::Address(7, own("fe80::1/64"))), (0x88, absent)] {
         let flags = u32::to_ne_bytes(flags);
         let attributes: [(u16, &[u8]); 2] = [(IFA_ADDRESS, &six), (IFA_FLAGS, &flags)];

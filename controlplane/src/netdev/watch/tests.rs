@@ -1,4 +1,5 @@
-//! With the kernel of this machine; needs no privilege. Changes need root: `bindings/verbs/tests`.
+//! Tests with this machine's kernel, without privileges. Tests of changes need root:
+//! `bindings/verbs/tests`.
 
 use super::*;
 
@@ -8,7 +9,7 @@ fn the_loopback_interface_exists_and_another_does_not() {
     assert!(watcher.exists(0) && !watcher.exists(1) && !watcher.exists(2));
     let states: Vec<&NetdevState> = watcher.states().collect();
     assert!(states[0].mtu.is_some_and(|mtu| mtu >= 1280), "{states:?}");
-    // 127.0.0.1 and ::1 are nobody else's.
+    // 127.0.0.1 and ::1 are left out: no other host has them as a peer.
     assert_eq!(states[0].addresses, []);
     assert_eq!(*states[1], NetdevState::default());
 }
@@ -27,7 +28,7 @@ fn another_process_is_not_heard() {
     let stranger = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None);
     let to = SocketAddrNetlink::new(own, 0);
     let forged = dump(Dump::Links, 1);
-    // The kernel may forbid it as well.
+    // The kernel may already refuse to send it.
     if sendto(stranger.unwrap(), &forged, SendFlags::empty(), &to).is_ok() {
         assert!(matches!(watcher.hear(), Heard::Datagram(0)));
     }

@@ -1,8 +1,10 @@
-//! ARP (RFC 826, and RFC 5227 for probes and announcements).
+//! ARP.
 //!
-//! What is learned follows RFC 826: the sender of any packet updates the entry there is; a new
-//! entry is made only for a sender that asks for us. Only the reply to a question of ours makes an
-//! entry sure.
+//! Read first: RFC 826; RFC 5227 for probes and announcements.
+//!
+//! By RFC 826 the sender of any packet updates its existing entry, and a new entry is created only
+//! for a sender that asks for one of our addresses. Only the reply to our own request confirms an
+//! entry.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,7 +16,7 @@ use uroce_wire::ethernet::EtherType;
 use super::frame::Link;
 use super::{Emit, Ignored, Neighbours, host_mac};
 
-/// The ARP payload of a received frame.
+/// Handles the ARP payload of a received frame.
 pub(super) fn handle(
     port: &mut Neighbours,
     now: Instant,
@@ -37,7 +39,7 @@ pub(super) fn handle(
     if port.routes.is_own(sender.into()) {
         return Err(Ignored::AddressConflict);
     }
-    // RFC 5227: a probe comes from 0.0.0.0. It is answered, and teaches nothing.
+    // RFC 5227: a probe has sender 0.0.0.0. It is answered, and nothing is learned from it.
     if port.is_neighbour(sender.into()) {
         learn(port, now, sender.into(), mac, operation, for_us);
     }
@@ -51,7 +53,7 @@ pub(super) fn handle(
     }
 }
 
-//= RFC826 Packet Reception — update what is there; add only who speaks to us
+//= RFC826 Packet Reception — update an existing entry; add only a sender that asks for us
 fn learn(
     port: &mut Neighbours,
     now: Instant,
@@ -68,7 +70,7 @@ fn learn(
     }
 }
 
-/// Who has `target`? To everybody, or to the one who had it.
+/// Builds the request for `target`: broadcast, or to the last known address `mac`.
 pub(super) fn question(
     link: &Link,
     source: Ipv4Addr,
@@ -79,7 +81,7 @@ pub(super) fn question(
     message(link, ArpOperation::Request, dst, source, Mac::default(), target)
 }
 
-/// Tells everybody that we have `own`.
+/// Builds a broadcast announcement of `own`.
 pub(super) fn announcement(link: &Link, own: Ipv4Addr) -> Vec<u8> {
     message(link, ArpOperation::Request, Mac::BROADCAST, own, Mac::default(), own)
 }

@@ -1,26 +1,26 @@
-//! Ethernet around what the neighbour protocols say.
+//! Ethernet framing of the neighbour protocols.
 
 use uroce_wire::ethernet::{EtherType, Ethernet, Vlan};
 use uroce_wire::{Mac, ParseError};
 
-/// Shortest Ethernet frame without its check sequence; not every driver pads.
+/// Shortest Ethernet frame without its check sequence. Not every driver pads.
 const FRAME_MIN: usize = 60;
 
-/// How the port's frames look on the link.
+/// Ethernet address and VLAN of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) mac: Mac,
-    /// Tag of every frame; without one, frames are untagged or carry a priority only.
+    /// VLAN ID of every frame. `None`: frames are untagged, or tagged with a priority only.
     pub(super) vlan: Option<u16>,
 }
 
 impl Link {
-    /// Is a frame with this tag on our VLAN?
+    /// Tells whether a frame with this tag belongs to the port's VLAN.
     pub(super) fn is_on_vlan(&self, tag: Option<Vlan>) -> bool {
         tag.map_or(0, |tag| tag.vid) == self.vlan.unwrap_or(0)
     }
 
-    /// A frame with `len` bytes of payload, which `fill` writes over zeros.
+    /// Builds a frame with `len` bytes of payload. `fill` gets them zeroed.
     pub(super) fn frame(
         &self,
         dst: Mac,
@@ -38,7 +38,7 @@ impl Link {
     }
 }
 
-/// Splits a received frame.
+/// Splits a received frame into header and payload.
 pub(super) fn parse(frame: &[u8]) -> Result<(Ethernet, &[u8]), ParseError> {
     Ethernet::parse(frame)
 }

@@ -1,11 +1,12 @@
-//! Multicast groups of a port, told to routers and to switches that listen in: IGMPv2 (RFC 2236) and
-//! MLDv2 (RFC 3810).
+//! Membership reports of a port's multicast groups, for routers and snooping switches.
 //!
-//! A group that gets its first member is reported twice, and again whenever somebody asks; one that
-//! loses its last is left. A querier of IGMPv3 understands version 2.
+//! Read first: RFC 2236 (IGMPv2), RFC 3810 (MLDv2).
 //!
-//! Not here: reports of the link's own groups (all nodes, solicited nodes), which are flooded; other
-//! hosts' reports, which silence nobody.
+//! A group is reported twice when it gets its first member, once per query, and is left when it
+//! loses its last member. A querier of IGMPv3 accepts version 2.
+//!
+//! Not here: reports of the link's own groups (all nodes, solicited nodes), which switches flood;
+//! suppression of reports after those of other hosts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,26 +26,26 @@ use super::icmp::multicast_mac;
 use super::{Emit, Ignored, Neighbours};
 use crate::path::prefix::is_link_local;
 
-/// Reports of a new group: one may get lost.
+/// Reports of a new group: two, because one may be lost.
 const REPORTS: u8 = 2;
-/// Between them.
+/// Time between the reports of a new group.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest time that a querier may give, whatever it says.
+/// Upper bound of the response time in a query.
 const RESPONSE_MAX: Duration = Duration::from_secs(10);
-/// Neither a query nor a report is routed.
+/// Queries and reports are not routed.
 const HOP_LIMIT: u8 = 1;
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 const MLD_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
-/// IPv4's Router Alert option: routers look at the packet.
+/// IPv4 Router Alert option: routers inspect the packet.
 const ROUTER_ALERT_V4: [u8; 4] = [0x94, 4, 0, 0];
-/// IPv6's, in a header of hop-by-hop options before ICMPv6.
+/// IPv6 Router Alert option, in a header of hop-by-hop options before ICMPv6.
 const ROUTER_ALERT_V6: [u8; 8] = [58, 0, 5, 2, 0, 0, 1, 0];
 const IPV4_LEN: usize = 20 + ROUTER_ALERT_V4.len();
-/// An MLD query of version 1; one of version 2 is longer.
+/// Length of an MLDv1 query. An MLDv2 query is longer.
 const MLD_V1_LEN: usize = 24;
 
-/// The groups of a port's QPs.
+/// Multicast groups of a port, with their reports.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     groups: BTreeMap<IpAddr, Group>,
@@ -56,19 +57,19 @@ struct Group {
     /// Reports still to be sent.
     reports: u8,
     due: Instant,
-    /// The next report is the first of all.
+    /// No report has been sent since the group was joined or the link came up.
     is_news: bool,
 }
 
 impl Groups {
-    /// When a report is due.
+    /// Returns the time of the next report.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let waiting = self.groups.values().filter(|group| group.reports > 0);
         waiting.map(|group| group.due).min()
     }
 
-    /// Somebody asks for a group, or for all with the unspecified address: the answer is due within
-    /// that time, at one that differs from group to group.
+    /// Handles a query for one group, or for all groups if `asked` is the unspecified address. A
+    /// report is due within the given time, at a time that differs from group to group.
     fn ask(&mut self, now: Instant, asked: IpAddr, within: Duration) {
         let within = within.min(RESPONSE_MAX);
         let of_version = |ip: &IpAddr| ip.is_ipv4() == asked.is_ipv4();
@@ -83,7 +84,7 @@ impl Groups {
     }
 }
 
-/// A number from 0 to 1 that follows from both.
+/// Returns a number from 0 to 1, derived from both arguments.
 fn spread(now: Instant, ip: IpAddr) -> f64 {
     let mix = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let bytes = Gid::from(ip).0.into_iter().chain(now.as_nanos().to_ne_bytes());
@@ -91,7 +92,7 @@ fn spread(now: Instant, ip: IpAddr) -> f64 {
     f64::from((sum >> 32) as u32) / f64::from(u32::MAX)
 }
 
-/// The group of all hosts, and groups that do not leave the host, are nobody's business.
+/// Tells whether a group is reported. The all-hosts groups and groups of interface scope are not.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4.is_multicast() && v4 != ALL_HOSTS,
@@ -102,8 +103,8 @@ fn is_reported(group: IpAddr) -> bool {
 }
 
 impl Neighbours {
-    /// The port has another member of a multicast group. The first is reported by
-    /// [`handle_timeout`](Self::handle_timeout), which is due at once then.
+    /// Adds a member to a multicast group. The first member's report is sent by
+    /// [`handle_timeout`](Self::handle_timeout), which is then due at once.
     pub fn join(&mut self, now: Instant, group: IpAddr) {
         if is_reported(group) {
             let new = Group { members: 0, reports: REPORTS, due: now, is_news: true };
@@ -111,7 +112,7 @@ impl Neighbours {
         }
     }
 
-    /// A member less.
+    /// Removes a member from a multicast group.
     pub fn leave(&mut self, group: IpAddr, emit: Emit<'_>) {
         let groups = &mut self.groups.groups;
         let Some(known) = groups.get_mut(&group) else { return };
@@ -128,7 +129,8 @@ impl Neighbours {
         }
     }
 
-    /// The link has come up: behind it there may be others, who know of no group.
+    /// Reports all groups again as new ones. Called when the link comes up, because other routers
+    /// and switches may be behind it.
     pub fn renew_groups(&mut self, now: Instant) {
         for group in self.groups.groups.values_mut() {
             (group.reports, group.due, group.is_news) = (REPORTS, now, true);
@@ -157,14 +159,14 @@ impl Neighbours {
         }
     }
 
-    /// An IPv4 packet in a frame for many: a query has an effect, nothing else.
+    /// Handles an IPv4 packet in a broadcast or multicast frame. Only an IGMP query has an effect.
     pub(super) fn asked_v4(&mut self, now: Instant, payload: &[u8]) -> Result<(), Ignored> {
         let packet = Ipv4Packet::new_checked(payload).map_err(|_| Ignored::Malformed)?;
         if packet.next_header() != IpProtocol::Igmp || !packet.dst_addr().is_multicast() {
             return Err(Ignored::NotForUs);
         }
         let igmp = IgmpPacket::new_checked(packet.payload()).map_err(|_| Ignored::Malformed)?;
-        //= RFC2236 2.1 to 2.3 — a wrong checksum or a hop limit that has been routed is no query
+        //= RFC2236 2.1 to 2.3 — a query has a right checksum and a TTL of 1
         let is_whole = packet.verify_checksum() && igmp.verify_checksum();
         if !is_whole || packet.hop_limit() != HOP_LIMIT {
             return Err(Ignored::Malformed);
@@ -182,7 +184,7 @@ impl Neighbours {
         }
     }
 
-    /// An IPv6 packet with hop-by-hop options to a group: the same.
+    /// Handles an IPv6 packet with hop-by-hop options. Only an MLD query to a group has an effect.
     pub(super) fn asked_v6(
         &mut self,
         now: Instant,
@@ -249,7 +251,7 @@ impl Neighbours {
             IpAddr::V6(own) if is_link_local(own.into()) => Some(own),
             _ => None,
         };
-        //= RFC3810 5.2.13 — from a link-local address; without one from none, for switches
+        //= RFC3810 5.2.13 — from a link-local address; without one from ::, for switches
         let own = self.routes.own().prefixes().find_map(|own| link_local(own.address()));
         let own = own.unwrap_or(Ipv6Addr::UNSPECIFIED);
         let records = [MldAddressRecordRepr::new(record_type, group)];
@@ -279,7 +281,7 @@ fn mld_report(link: &Link, own: Ipv6Addr, records: &[MldAddressRecordRepr<'_>]) 
     })
 }
 
-/// MLD's maximum response code: milliseconds, above 32767 a floating-point number of them.
+/// Decodes MLD's maximum response code: milliseconds, and above 32767 a floating-point number.
 fn mld_delay(code: u16) -> Duration {
     let millis = match code {
         0..0x8000 => u64::from(code),

@@ -1,7 +1,9 @@
-//! Echo: ICMP (RFC 792) and ICMPv6 (RFC 4443) requests are answered, so that `ping` works.
+//! Echo: ICMP and ICMPv6 requests are answered, so that `ping` works.
 //!
-//! A reply goes to the Ethernet address that the request came from, which needs no table and is
-//! right through a gateway too.
+//! Read first: RFC 792, RFC 4443.
+//!
+//! A reply goes to the Ethernet address that the request came from. That needs no table, and is
+//! right for requests through a gateway, too.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,7 +22,7 @@ use crate::path::prefix::is_unicast;
 
 const HOP_LIMIT: u8 = 64;
 
-/// An IPv4 packet that is not RoCE.
+/// Handles an IPv4 packet that is not RoCE.
 pub(super) fn handle_v4(
     port: &Neighbours,
     from: Mac,
@@ -58,7 +60,7 @@ pub(super) fn handle_v4(
     Ok(())
 }
 
-/// An IPv6 packet that is not RoCE.
+/// Handles an IPv6 packet that is not RoCE.
 pub(super) fn handle_v6(
     port: &mut Neighbours,
     now: Instant,
@@ -97,7 +99,7 @@ fn echo_v6(
     icmp: &Icmpv6Packet<&[u8]>,
     emit: Emit<'_>,
 ) -> Result<(), Ignored> {
-    // A multicast echo would make us one of many amplifiers.
+    // An answer to a multicast echo could be abused for amplification.
     if !port.routes.is_own(ip.dst_addr.into()) || !is_unicast(ip.src_addr.into()) {
         return Err(Ignored::NotForUs);
     }
@@ -110,7 +112,7 @@ fn echo_v6(
     Ok(())
 }
 
-/// A frame with one ICMPv6 message.
+/// Builds a frame with one ICMPv6 message.
 pub(super) fn message_v6(
     link: &Link,
     to: Mac,
@@ -131,20 +133,20 @@ pub(super) fn message_v6(
     })
 }
 
-/// The Ethernet address of an IPv6 multicast group (RFC 2464).
+/// Returns the Ethernet address of an IPv6 multicast group (RFC 2464).
 pub(super) fn multicast_mac(group: Ipv6Addr) -> Mac {
     let [.., a, b, c, d] = group.octets();
     Mac([0x33, 0x33, a, b, c, d])
 }
 
-/// The solicited-node multicast group of an address (RFC 4291).
+/// Returns the solicited-node multicast group of an address (RFC 4291).
 pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from(b) << 8 | u16::from(c))
 }
 
 impl Neighbours {
-    /// Is an IPv6 packet with this destination ours to look at?
+    /// Tells whether the port accepts IPv6 packets with this destination.
     fn is_to_us(&self, dst: Ipv6Addr) -> bool {
         let own = self.routes.own().prefixes().filter_map(|own| match own.address() {
             IpAddr::V6(own) => Some(own),

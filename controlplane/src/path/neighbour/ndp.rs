@@ -1,8 +1,11 @@
-//! Neighbour discovery (RFC 4861): solicitations and advertisements. Nothing of routers is
-//! believed, as routes are configured.
+//! Neighbour discovery: solicitations and advertisements. Router advertisements are ignored, as
+//! routes are configured.
 //!
-//! Two rules are stricter than the RFC's: an advertisement makes an entry sure only while we are
-//! asking, and one address replaces another at most once a second.
+//! Read first: RFC 4861, sections 7.1 and 7.2.
+//!
+//! Two rules are stricter than the RFC's: an advertisement confirms an entry only while a
+//! solicitation of ours is pending, and an unconfirmed address replaces another at most once a
+//! second.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,12 +23,12 @@ use crate::path::prefix::is_unicast;
 
 pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// Proves that the packet was not routed.
+/// Hop limit of all messages; it proves that the packet was not routed.
 const HOP_LIMIT: u8 = 255;
-/// An NS or NA without options, from the ICMPv6 type on.
+/// Length of a solicitation or advertisement without options, from the ICMPv6 type on.
 const LEN_MIN: usize = 24;
 
-/// A solicitation or advertisement whose checksum is right.
+/// Handles a solicitation or advertisement. Its checksum is already verified.
 pub(super) fn handle(
     port: &mut Neighbours,
     now: Instant,
@@ -73,7 +76,7 @@ fn solicitation(
         emit(&advertise(&port.link, all, target, ALL_NODES, NdiscNeighborFlags::OVERRIDE));
         return Ok(());
     }
-    //= RFC4861 7.2.3 — who asks is remembered, to be confirmed before use
+    //= RFC4861 7.2.3 — the sender's address is stored, to be confirmed before use
     if let Some(mac) = source_mac {
         let mac = host_mac(ethernet(mac)?)?;
         if port.is_neighbour(ip.src_addr.into()) {
@@ -105,12 +108,12 @@ fn advertisement(
     let known = port.table.mac(target);
     let mac = match target_mac {
         Some(mac) => host_mac(ethernet(mac)?)?,
-        //= RFC4861 7.2.5 — without an address it says something of a known neighbour only
+        //= RFC4861 7.2.5 — without an address it concerns a known neighbour only
         None => known.ok_or(Ignored::Unsolicited)?,
     };
     let differs = known.is_some_and(|known| known != mac);
     if differs && !flags.contains(NdiscNeighborFlags::OVERRIDE) {
-        //= RFC4861 7.2.5 — without Override another address only casts doubt
+        //= RFC4861 7.2.5 — without Override a different address only makes the entry stale
         port.table.doubt(target);
     } else if solicited && port.table.is_asking(target) {
         port.table.answer(now, target, mac);
@@ -120,7 +123,7 @@ fn advertisement(
     Ok(())
 }
 
-/// Who has `target`? To its group, or to the one who had it.
+/// Builds the solicitation for `target`: to its group, or to the last known address `mac`.
 pub(super) fn question(
     link: &Link,
     source: Ipv6Addr,
@@ -134,7 +137,7 @@ pub(super) fn question(
     message_v6(link, to, source, dst, HOP_LIMIT, &icmp)
 }
 
-/// Tells all nodes that we have `own`.
+/// Builds an announcement of `own` to all nodes.
 pub(super) fn announcement(link: &Link, own: Ipv6Addr) -> Vec<u8> {
     let all = multicast_mac(ALL_NODES);
     advertise(link, all, own, ALL_NODES, NdiscNeighborFlags::OVERRIDE)

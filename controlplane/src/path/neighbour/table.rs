@@ -1,22 +1,22 @@
-//! The neighbour table: which Ethernet address an IP address has, and how sure we are.
+//! Neighbour table: the Ethernet addresses of IP addresses, and whether they are confirmed.
 //!
 //! ```text
 //!            resolve              answer             30 s
-//!   (none) ──────────> Incomplete ─────> Known, sure ────> Known, stale
+//!   (none) ──────────> Incomplete ─────> Known, fresh ───> Known, stale
 //!                       │    ^                ^   resolve │      ^
 //!          no answer    v    │ 1 s     answer └── Probing <      │ hint
 //!                      Failed                                  (none)
 //! ```
 //!
-//! An *answer* is a reply to a question of ours; anything else that carries an address is a *hint*.
-//! What is known from a hint, or was confirmed too long ago, is asked for again (unicast first)
+//! An *answer* is a reply to our own request; any other packet with an address is a *hint*. An
+//! address known from a hint, or confirmed too long ago, is requested again (first by unicast)
 //! before a path is built on it.
 //!
 //! Invariants
-//! - A hint never makes an entry sure. It overwrites an address at most once a second.
-//! - At most [`ASKED_MAX`] entries that we asked for and [`HINTED_MAX`] that we did not: a flood of
-//!   hints pushes out hints only.
-//! - An entry is asked for [`TRIES`] times with growing intervals, then it has failed.
+//! - A hint never confirms an entry. It replaces an address at most once a second.
+//! - There are at most [`ASKED_MAX`] entries that were requested and [`HINTED_MAX`] that were not,
+//!   so that a flood of hints evicts hints only.
+//! - After [`TRIES`] requests at growing intervals an entry has failed.
 //!
 //! Not here: packet formats ([`super::arp`], [`super::ndp`]).
 
@@ -27,39 +27,39 @@ use std::time::Duration;
 use uroce_transport::Instant;
 use uroce_wire::Mac;
 
-/// Entries that we asked for.
+/// Most entries that were requested.
 pub const ASKED_MAX: usize = 1024;
-/// Entries that are known from hints only.
+/// Most entries that are known from hints only.
 pub const HINTED_MAX: usize = 256;
-/// Questions before an entry has failed.
+/// Requests before an entry has failed.
 pub const TRIES: u32 = 5;
-/// Time to the second question; it doubles with each. All in all an answer may take 3.1 s.
+/// Time to the second request. It doubles with each further one; an answer may take 3.1 s in all.
 pub const FIRST_INTERVAL: Duration = Duration::from_millis(100);
-/// How long an answer is believed: RFC 4861's REACHABLE_TIME.
+/// Time for which an answer counts as confirmed: REACHABLE_TIME of RFC 4861.
 pub const REACHABLE: Duration = Duration::from_secs(30);
-/// How long a failure is remembered, so that callers learn of it and peers are not flooded.
+/// Time for which a failure is kept, so that callers see it and peers are not flooded.
 const FAILED_HOLD: Duration = Duration::from_secs(1);
-/// How long an address stays before a hint may change it.
+/// Time for which a hint cannot replace an address.
 const LOCK: Duration = Duration::from_secs(1);
-/// Questions that go to the address known before, when there is one.
+/// Number of requests that go to the last known address, if there is one.
 const UNICAST_TRIES: u32 = 2;
 
-/// What is known about a neighbour.
+/// Result of looking up a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// The neighbour answers at this address.
+    /// The neighbour has confirmed this address.
     Ready(Mac),
-    /// It has been asked; ask here again later.
+    /// A request is pending; look up again later.
     Pending,
-    /// It does not answer, or too many others are being asked for.
+    /// The neighbour does not answer, or the table is full of pending requests.
     Failed,
 }
 
-/// A question that is due.
+/// A request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) ip: IpAddr,
-    /// Where to ask; `None` asks everybody.
+    /// Destination of the request; `None` is broadcast or the group.
     pub(super) mac: Option<Mac>,
 }
 
@@ -68,7 +68,7 @@ enum State {
     Known {
         confirmed: Option<Instant>,
     },
-    /// Asked `tries` times, to be asked again at `due`.
+    /// A request was sent `tries` times; the next is due at `due`.
     Asking {
         tries: u32,
         due: Instant,
@@ -82,23 +82,23 @@ enum State {
 struct Entry {
     state: State,
     mac: Option<Mac>,
-    /// When `mac` was last set.
+    /// Time at which `mac` was last set.
     updated: Instant,
-    /// When the entry was last asked for, or first hinted at.
+    /// Time of the last look-up, or of the first hint.
     used: Instant,
-    /// We asked for it.
+    /// The entry was requested, not only hinted at.
     asked: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: HashMap<IpAddr, Entry>,
-    /// Entries in [`State::Asking`].
+    /// Addresses of the entries in [`State::Asking`].
     asking: Vec<IpAddr>,
 }
 
 impl Table {
-    /// What is known about `ip`; begins to ask if that is not enough.
+    /// Looks up `ip`, and starts to request it if it is not confirmed.
     pub(super) fn resolve(&mut self, now: Instant, ip: IpAddr) -> Resolution {
         if let Some(entry) = self.entries.get_mut(&ip) {
             entry.used = now;
@@ -129,8 +129,8 @@ impl Table {
         true
     }
 
-    /// Removes the entry of this kind that was not used for the longest time, if there are too
-    /// many; false if none can go.
+    /// Removes the least recently used entry of a kind if the kind's limit is reached. Returns
+    /// false if all are being requested.
     fn make_room(&mut self, asked: bool) -> bool {
         let max = if asked { ASKED_MAX } else { HINTED_MAX };
         let kind = || self.entries.iter().filter(|(_, entry)| entry.asked == asked);
@@ -145,17 +145,17 @@ impl Table {
         true
     }
 
-    /// Is `ip` being asked for?
+    /// Tells whether `ip` is being requested.
     pub(super) fn is_asking(&self, ip: IpAddr) -> bool {
         self.entries.get(&ip).is_some_and(|entry| matches!(entry.state, State::Asking { .. }))
     }
 
-    /// The address known for `ip`, sure or not.
+    /// Returns the address known for `ip`, confirmed or not.
     pub(super) fn mac(&self, ip: IpAddr) -> Option<Mac> {
         self.entries.get(&ip)?.mac
     }
 
-    /// `ip` answered our question from `mac`.
+    /// Records that `ip` has answered our request from `mac`.
     pub(super) fn answer(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
         let Some(entry) = self.entries.get_mut(&ip) else { return };
         entry.mac = Some(mac);
@@ -164,7 +164,7 @@ impl Table {
         self.asking.retain(|asked| *asked != ip);
     }
 
-    /// Somebody says that `ip` has `mac`. Without an entry it is remembered if `create`.
+    /// Records an unconfirmed address. A new entry is made only if `create` is set.
     pub(super) fn hint(&mut self, now: Instant, ip: IpAddr, mac: Mac, create: bool) {
         let Some(entry) = self.entries.get_mut(&ip) else {
             if create && self.make_room(false) {
@@ -183,15 +183,15 @@ impl Table {
         let is_first = entry.mac.replace(mac).is_none();
         entry.updated = now;
         entry.state = match entry.state {
-            // Asked there at once. Only from nowhere to somewhere the questions begin again: else a
-            // hint each second would have them go on for ever.
+            // Requested there at once. The tries start again only if no address was known;
+            // otherwise a hint each second would keep the request going for ever.
             State::Asking { .. } if is_first => State::Asking { tries: 0, due: now },
             State::Asking { tries, .. } => State::Asking { tries, due: now },
             _ => State::Known { confirmed: None },
         };
     }
 
-    /// The address of `ip` is in doubt: it is to be confirmed before it is used again.
+    /// Makes the entry of `ip` unconfirmed, so that it is requested again before use.
     pub(super) fn doubt(&mut self, ip: IpAddr) {
         if let Some(entry) = self.entries.get_mut(&ip)
             && let State::Known { confirmed } = &mut entry.state
@@ -200,8 +200,7 @@ impl Table {
         }
     }
 
-    /// Forgets all addresses: whoever is asked for is asked for everywhere, from the first question
-    /// on.
+    /// Forgets all addresses. Pending requests start again with a broadcast.
     pub(super) fn clear(&mut self, now: Instant) {
         self.entries.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
         for entry in self.entries.values_mut() {
@@ -210,7 +209,7 @@ impl Table {
         }
     }
 
-    /// The questions that are due; each is then due again later, or has failed.
+    /// Returns the requests that are due, and schedules the next or marks the entry as failed.
     pub(super) fn questions(&mut self, now: Instant) -> Vec<Question> {
         let mut questions = Vec::new();
         let entries = &mut self.entries;
@@ -234,7 +233,7 @@ impl Table {
         questions
     }
 
-    /// When [`questions`](Table::questions) has something to do next.
+    /// Returns the time of the next request.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let due = |ip: &IpAddr| match self.entries.get(ip)?.state {
             State::Asking { due, .. } => Some(due),
@@ -243,7 +242,7 @@ impl Table {
         self.asking.iter().filter_map(due).min()
     }
 
-    /// Entries, of any kind and state.
+    /// Returns the number of entries of any kind and state.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

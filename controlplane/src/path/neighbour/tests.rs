@@ -1,4 +1,4 @@
-//! Frames against those that scapy builds (`tests/golden/neighbour.py`), and what may be learned.
+//! Compares frames with those of scapy (`tests/golden/neighbour.py`), and tests what is learned.
 
 use super::*;
 use crate::path::gid_table::GidTable;
@@ -31,7 +31,7 @@ pub(super) fn port() -> Neighbours {
     port_on(None)
 }
 
-/// Hands a frame over; the frames that come out.
+/// Passes in a frame and returns the frames to be sent.
 pub(super) fn handle(
     port: &mut Neighbours,
     now: Instant,
@@ -102,7 +102,7 @@ fn a_neighbour_is_asked_for_and_its_answer_resolves_it() {
         assert_eq!(port.next_timeout(), Some(at(100)));
         assert_eq!(handle(&mut port, at(1), &golden(answer)), Ok(vec![]));
         assert_eq!(port.resolve(at(1), ip(peer)), Resolution::Ready(PEER));
-        // When it is no longer sure, the neighbour itself is asked.
+        // Once the address is unconfirmed, the request goes to the neighbour itself.
         assert_eq!(port.resolve(at(40_000), ip(peer)), Resolution::Pending);
         assert_eq!(asked(&mut port, at(40_000)), [golden(confirm)]);
     }
@@ -137,7 +137,7 @@ fn an_unasked_for_answer_never_makes_an_address_sure() {
         let mut port = port();
         port.resolve(at(0), ip(peer));
         handle(&mut port, at(1), &golden(name)).unwrap();
-        // The same answer from another station: too soon, then a hint at most.
+        // The same answer from another station: ignored at first, then a hint at most.
         let mut spoof = golden(name);
         let at_mac = if peer.contains(':') { 80 } else { 22 };
         spoof[at_mac..at_mac + 6].copy_from_slice(&OTHER.0);

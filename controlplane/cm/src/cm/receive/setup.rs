@@ -170,7 +170,7 @@ impl Cm {
         let guid = CaGuid(u64::from_be_bytes(*guid));
         let id = self.table.by_remote_comm(guid, rej.local_comm_id).ok_or(MadDrop::UnknownId)?;
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        // A peer that knows our communication ID would have used it.
+        // A peer that has received our communication ID would have used it.
         if !conn.knows(addr.src) || !conn.state.is_half_open() {
             return Err(MadDrop::Forged);
         }

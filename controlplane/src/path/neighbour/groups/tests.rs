@@ -39,7 +39,7 @@ fn a_group_is_left_when_it_loses_its_last_member() {
     }
 }
 
-/// A port that has reported both groups.
+/// Creates a port that has reported both groups.
 fn settled() -> Neighbours {
     let mut port = port();
     for group in [GROUP4, GROUP6] {
