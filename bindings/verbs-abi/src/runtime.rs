@@ -1,5 +1,5 @@
-//! The process's devices: what is configured, which of it this process is, and the engine behind it,
-//! which starts when it is needed.
+//! The devices of this process: their configuration, the identity that the process has, and the
+//! engine, which starts when an object needs it.
 //!
 //! ```text
 //!   devices ──> identity: a claim on a file ──> engine: EAL, ports, lcores ──> exit: drained, stopped
@@ -8,12 +8,13 @@
 //! ```
 //!
 //! Invariants
-//! - One engine device per configured device, shared by all that open it.
-//! - A process is one identity at a time, and no other process is it, except children that it forked.
-//!   Once an engine has started it stays the same.
-//! - Nothing that a process leaves behind, however it ends, is in the way of the next.
+//! - One engine device for each configured device, shared by all contexts that are opened on it.
+//! - A process has one identity at a time. No other process has the same one, except children that
+//!   it forked. The identity does not change after an engine has started.
+//! - Nothing that a process leaves behind keeps the next one from starting, however the process
+//!   ends.
 //!
-//! Not here: events of the engine, which somebody else hands on ([`on_start`]).
+//! Not here: the engine's events. A hook registered with [`on_start`] passes them on.
 
 mod claim;
 mod config;
@@ -49,14 +50,14 @@ use uroce::{Context, PortAttr};
 use crate::errno::Errno;
 use crate::quota::Quota;
 
-/// A device of the configuration; it stays for the life of the process.
+/// A device of the configuration. It exists for the life of the process.
 pub(crate) struct Device {
     name: String,
     index: usize,
     pub(crate) quotas: Quotas,
 }
 
-/// What a program has of a device, by kinds whose number the engine does not limit.
+/// Counts of a device's objects, for the kinds that the engine does not limit.
 #[derive(Default)]
 pub(crate) struct Quotas {
     pub(crate) pds: Quota,
@@ -68,7 +69,7 @@ pub(crate) struct Quotas {
 ///
 /// # Errors
 ///
-/// Those of a configuration that cannot be used; what is wrong with it is on stderr.
+/// The configuration cannot be read or used. The message is on stderr.
 pub(crate) fn devices() -> Result<&'static [Device], Errno> {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     if let Some(devices) = DEVICES.get() {
@@ -79,40 +80,43 @@ pub(crate) fn devices() -> Result<&'static [Device], Errno> {
     Ok(DEVICES.get_or_init(|| names.into_iter().enumerate().map(device).collect()))
 }
 
-/// Chooses which identity this process is, if that is still open: the one that has the address
-/// `prefer`, or one that has not the address `avoid`. Without a wish the first is taken that is
-/// free, when something is asked that depends on it.
+/// Chooses the identity of this process if it may still change: one with the address `prefer`, or
+/// one without the address `avoid`. If this is never called, the process takes the first free
+/// identity at the first call that depends on it.
 ///
 /// # Errors
 ///
-/// EADDRINUSE if another process is the one that has `prefer`, and those of the configuration.
+/// EADDRINUSE if another process has the identity with the address `prefer`, and the errors of
+/// [`devices`].
 pub(crate) fn pick(prefer: Option<IpAddr>, avoid: Option<IpAddr>) -> Result<(), Errno> {
     process::lock()?.pick(prefer, avoid)
 }
 
-/// Calls `hook` with each device whose engine has started or will, once for each, before anybody
-/// else gets its context. It must not call anything of this module.
+/// Registers `hook`. It is called once for each device when its engine starts, before the context
+/// is returned to any caller, and at once for devices that run already. The lock of this module is
+/// held meanwhile, so the hook must not call functions of this module.
 pub(crate) fn on_start(hook: fn(&'static Device, &Context)) -> Result<(), Errno> {
     let devices = devices()?;
     process::lock()?.add_hook(hook, devices);
     Ok(())
 }
 
-/// This process is a child that was forked after its parent had started an engine.
+/// Set in a child that was forked after its parent had started an engine.
 static ORPHANED: AtomicBool = AtomicBool::new(false);
 
-/// Whether what this process has cannot be used; as [`usable`], without a word.
+/// Whether the objects of this process cannot be used. Unlike [`usable`] it prints nothing.
 #[inline]
 pub(crate) fn is_orphaned() -> bool {
     ORPHANED.load(Ordering::Relaxed)
 }
 
-/// Whether what this process has can be used: not so in a child that was forked after its parent
-/// had started an engine, whose threads are not the child's. One load where it can.
+/// Checks that the objects of this process can be used. They cannot in a child that was forked
+/// after its parent had started an engine, because the engine's threads exist in the parent only.
+/// Costs one load in any other process.
 ///
 /// # Errors
 ///
-/// EOPNOTSUPP in such a child; what can be done is on stderr.
+/// EOPNOTSUPP in such a child. A message on stderr says what to do.
 #[inline]
 pub(crate) fn usable() -> Result<(), Errno> {
     if is_orphaned() { refuse() } else { Ok(()) }
@@ -123,8 +127,8 @@ fn refuse() -> Result<(), Errno> {
     process::lock()?.usable()
 }
 
-/// Drops what stands for something of the engine's. In a child whose parent has started it, that is
-/// the parent's: the child's copy is left alone, as its threads would be waited for in vain.
+/// Drops an object of the engine. In a child whose parent has started the engine, the value is
+/// leaked instead: dropping it would wait for threads that the child does not have.
 pub(crate) fn dispose<T>(value: T) {
     match usable() {
         Ok(()) => drop(value),
@@ -133,54 +137,57 @@ pub(crate) fn dispose<T>(value: T) {
 }
 
 impl Device {
-    /// Its name, as `uroce0`.
+    /// The device's name, for example `uroce0`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its place in the list.
+    /// The device's index in [`devices`].
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// The kernel's interface that a port is shown with, if there is one: the one behind it, or the one
-    /// that the program's user has named for ports that have none.
+    /// The kernel interface to show for port `number` (1 is the first): the interface behind the
+    /// port, or the one that `UROCE_NETDEV` names for ports without one. `None` if there is
+    /// neither.
     ///
     /// # Errors
     ///
-    /// Those of the configuration.
+    /// The errors of [`devices`].
     pub(crate) fn netdev(&self, number: u8) -> Result<Option<String>, Errno> {
         let config = self.config()?;
         let port = usize::from(number).checked_sub(1).and_then(|at| config.ports.get(at));
         Ok(port.and_then(|port| tree::netdev_of(port, tree::named_netdev().as_deref())))
     }
 
-    /// What it is configured with.
+    /// The device's configuration.
     ///
     /// # Errors
     ///
-    /// Those of the configuration.
+    /// The errors of [`devices`].
     pub(crate) fn config(&self) -> Result<DeviceConfig, Errno> {
         Ok(process::lock()?.device(self.index).clone())
     }
 
-    /// Its GUID, in host order. It does not change when the device starts.
+    /// The device's GUID, in host byte order. It stays the same when the engine starts.
     ///
     /// # Errors
     ///
-    /// Those of [`ports`](Device::ports).
+    /// The errors of [`ports`](Device::ports).
     pub(crate) fn guid(&self) -> Result<u64, Errno> {
         process::lock()?.guid(self.index)
     }
 
-    /// Its ports, as they are now; it is started only if the configuration does not tell them. The
-    /// Ethernet address is zero as long as only the port itself would know it.
+    /// The device's ports in their present state. Starts the engine only if the ports cannot be
+    /// derived from the configuration. The Ethernet address is zero while only the port itself
+    /// could give it.
     ///
     /// # Errors
     ///
+    /// The errors of [`context`](Device::context).
     /// Those of starting it.
     pub(crate) fn ports(&'static self) -> Result<Vec<PortAttr>, Errno> {
-        // A separate statement, as starting takes the lock again.
+        // A statement of its own, so that the lock is free when `context` takes it.
         let known = process::lock()?.ports(self.index)?;
         match known {
             Some(ports) => Ok(ports),
@@ -188,27 +195,27 @@ impl Device {
         }
     }
 
-    /// The address of the other end of this device's link, of the IP version of `like`, if another
-    /// process runs it: where both ends of a memif link are alternatives of one configuration, as
-    /// of the built-in one.
+    /// The address of the other end of this device's memif link, of the IP version of `like`, if
+    /// another process runs its engine. Only for links of which both ends are alternatives of one
+    /// configuration, such as the built-in one; `None` for any other.
     ///
     /// # Errors
     ///
-    /// Those of looking at that process's lock.
+    /// The other identity's lock cannot be tested.
     pub(crate) fn other_end(&self, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
         process::lock()?.other_end(self.index, like)
     }
 
-    /// Whether its engine runs.
+    /// Whether the device's engine has started.
     pub(crate) fn is_started(&self) -> bool {
         process::lock().is_ok_and(|process| process.context(self.index).is_some())
     }
 
-    /// The device, open; starts it if it is not started yet.
+    /// A context of the device. Starts the engine if it does not run yet.
     ///
     /// # Errors
     ///
-    /// Why it does not start is on stderr; the number says how.
+    /// The errno of the failed start. The reason is on stderr.
     pub(crate) fn context(&'static self) -> Result<Context, Errno> {
         let mut process = process::lock()?;
         process.usable()?;

@@ -1,12 +1,12 @@
-//! Who is which identity: locks on files in the run directory.
+//! Locks that give each identity to one process: `flock`s on files in the run directory.
 //!
-//! There are two kinds. A *claim* says that a process, and the children that it forks, have an
-//! identity. The *engine* lock says that a process runs the engine of that identity, which only one
-//! of such a family can. Both are `flock`s: they go with the last descriptor, however a process
-//! ends, and the files that stay behind mean nothing.
+//! There are two kinds. A *claim* is held by the process that has an identity and by the children
+//! that it forks. The *engine* lock is held by the one process of such a family that runs the
+//! identity's engine. The kernel releases a lock with its last descriptor, however a process ends,
+//! so a file that stays behind is not locked.
 //!
 //! Invariants
-//! - A lock is had for all ports of an identity or for none.
+//! - A lock covers all ports of an identity, or none.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -18,22 +18,23 @@ use rustix::fs::{FlockOperation, flock};
 use super::place;
 use super::problem::Problem;
 
-/// What a lock is for.
+/// The two kinds of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// To be an identity.
+    /// To have an identity.
     Claim,
-    /// To run its engine.
+    /// To run the identity's engine.
     Engine,
 }
 
-/// A lock that is held as long as this, and what is forked meanwhile, exists.
+/// A lock. It is released when this value, and all copies of it in processes forked meanwhile, are
+/// gone.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _files: Vec<File>,
 }
 
-/// Who has a lock.
+/// The process that holds a lock, as text for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder(String);
 
@@ -43,11 +44,12 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Takes a lock of these resources, if nobody has one of them.
+/// Takes a lock of this kind on all these resources, if no process holds it for any of them.
 ///
 /// # Errors
 ///
-/// See [`Problem`]; that somebody has it is none.
+/// [`Problem`] if a lock file cannot be made or locked. A lock held by another process is not an
+/// error but the inner `Err`.
 pub(crate) fn take(kind: Kind, resources: &[String]) -> Result<Result<Lock, Holder>, Problem> {
     take_in(&place::sub_dir("claims")?, kind, resources)
 }
@@ -78,7 +80,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// A name that tells a person something, and a machine resources apart.
+/// A file name with a readable part for people and a digest that tells resources apart.
 fn file_name(kind: Kind, resource: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' };
     let readable: String = resource.chars().map(plain).take(40).collect();
@@ -86,7 +88,7 @@ fn file_name(kind: Kind, resource: &str) -> PathBuf {
     PathBuf::from(format!("{readable}-{:016x}.{kind}", place::digest(resource)))
 }
 
-/// Says in the file who we are.
+/// Writes the process's number and name to the file.
 fn sign(file: &mut File) -> io::Result<()> {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     file.set_len(0)?;
@@ -94,7 +96,8 @@ fn sign(file: &mut File) -> io::Result<()> {
     file.write_all(format!("{} {}\n", std::process::id(), name.trim()).as_bytes())
 }
 
-/// Who has locked the file: who has signed it, or if that process is gone, what it has left.
+/// Describes the holder of a locked file: the process that signed it, or a child of that process if
+/// it has ended.
 fn holder(file: &mut File) -> Holder {
     let mut text = String::new();
     let signed = file.rewind().and_then(|()| file.take(100).read_to_string(&mut text));

@@ -1,13 +1,14 @@
-//! What the process may be: its configuration, or several that are alternatives.
+//! The identities that a process can have: one per configuration file.
 //!
-//! `UROCE_CONFIG` names TOML files, with a colon between them. Several are alternative identities:
-//! a process is the first that no other process is. Without it there are two of our own, joined by a
-//! memif link, so that two processes on a machine can talk to each other with nothing set up.
+//! `UROCE_CONFIG` names TOML files, separated by colons. Several files are alternative identities:
+//! a process takes the first that no other process has. Without the variable there are two built-in
+//! identities, the ends of a memif link, so that two processes on one machine can communicate
+//! without any set-up.
 //!
 //! Invariants
-//! - All identities have devices of the same names, in one order.
-//! - A port's Ethernet address is known before it is opened, except where a NIC or the kernel's
-//!   interface has one of its own.
+//! - The devices of all identities have the same names in the same order.
+//! - A port's Ethernet address is known before the port is opened, except if a NIC or a kernel
+//!   interface has its own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
@@ -20,29 +21,29 @@ use uroce::{Config, ConfigError, Mac};
 use super::place;
 use super::problem::Problem;
 
-/// Carries a path MTU of 4096.
+/// MTU of the built-in link in bytes; enough for a path MTU of 4096.
 pub(crate) const MTU: u16 = 4200;
-/// Frames on their way through a link, each way.
+/// Frames that each direction of the built-in link can hold.
 pub(crate) const FRAMES: u32 = 1024;
-/// Megabytes for packet buffers and queues of DPDK; the port's own link is not among them.
+/// Megabytes for DPDK's packet buffers and queues, without the shared memory of the memif link.
 pub(crate) const MEMORY_MB: u32 = 128;
 
-/// Where the ends of the built-in link meet, in the run directory.
+/// Name of the built-in link's socket in the run directory.
 pub(crate) const SOCKET: &str = "memif.sock";
 
-/// One of the things that the process may be.
+/// One of the alternative configurations of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// Where it is from, for messages.
+    /// The file's path, or a description of the built-in configuration. For messages.
     pub(crate) source: PathBuf,
     pub(crate) config: Config,
 }
 
-/// The identities, of which there is at least one.
+/// All identities that this process can have. There is at least one.
 ///
 /// # Errors
 ///
-/// See [`Problem`].
+/// [`Problem`] if a configuration cannot be read or used.
 pub(crate) fn identities() -> Result<Vec<Identity>, Problem> {
     match place::variable("UROCE_CONFIG") {
         None => embedded(),
@@ -50,11 +51,12 @@ pub(crate) fn identities() -> Result<Vec<Identity>, Problem> {
     }
 }
 
-/// Reads alternatives.
+/// Reads alternative configurations from these files.
 ///
 /// # Errors
 ///
-/// See [`Problem`].
+/// [`Problem`] if a file cannot be read or used, if two have devices of different names, or if
+/// there is no file.
 pub(crate) fn read(files: impl Iterator<Item = PathBuf>) -> Result<Vec<Identity>, Problem> {
     let mut identities: Vec<Identity> = Vec::new();
     for file in files {
@@ -76,11 +78,11 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
     config.devices.iter().map(|device| device.name.as_str())
 }
 
-/// The two ends of a link on this machine.
+/// The two built-in identities: the ends of a memif link on this machine.
 ///
 /// # Errors
 ///
-/// [`Problem::NoRunDir`].
+/// [`Problem::NoRunDir`] if there is no directory for the link's socket.
 pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
     let socket = place::run_dir()?.join(SOCKET);
     let ends = [(MemifRole::Server, 1), (MemifRole::Client, 2)];
@@ -94,7 +96,8 @@ pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
     identities.into_iter().collect()
 }
 
-/// The addresses of an end of the built-in link (RFC 5737, RFC 3849).
+/// The addresses of end `host` (1 or 2) of the built-in link, from the ranges for documentation
+/// (RFC 5737, RFC 3849).
 pub(crate) fn addresses(host: u8) -> [String; 2] {
     [format!("192.0.2.{host}/24"), format!("2001:db8::{host}/64")]
 }
@@ -108,7 +111,8 @@ fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Conf
             reason: error.to_string(),
         })?;
     }
-    // Programs that poll share their CPUs with the lcore; those that wait leave it little to do.
+    // A program that polls shares its CPU with the lcore; a program that waits for events leaves
+    // the lcore idle most of the time.
     let device = DeviceConfig::new("uroce0").driver(Driver::Poller).idle(Idle::Sleep);
     let mut config = Config::new().device(device.port(port));
     config.eal.memory_mb = MEMORY_MB;
@@ -116,7 +120,7 @@ fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Conf
     Ok(with_macs(config))
 }
 
-/// Gives ports whose driver would make an Ethernet address up one that is known before.
+/// Gives a derived Ethernet address to each port whose driver would else invent a random one.
 fn with_macs(mut config: Config) -> Config {
     for device in &mut config.devices {
         let name = device.name.clone();
@@ -129,18 +133,18 @@ fn with_macs(mut config: Config) -> Config {
     config
 }
 
-/// Has the device no Ethernet address of its own?
+/// Whether the port's device has no Ethernet address of its own.
 fn is_made_up(port: &PortConfig) -> bool {
     match &port.ethdev {
         Ethdev::Ring(_) => true,
-        // Interfaces of the kernel's have addresses.
+        // Kernel interfaces have addresses, and so have the interfaces that net_tap makes.
         Ethdev::Vdev(devargs) => port.netdev_name().is_none() && !devargs.starts_with("net_tap"),
         Ethdev::Pci(_) => false,
     }
 }
 
-/// A locally administered unicast address, made of the first IP address: as unique as that on the
-/// port's link.
+/// A locally administered unicast address derived from the port's first IP address. It is as unique
+/// on the link as that IP address.
 fn mac_of(port: &PortConfig, name: &str) -> Mac {
     match port.ip.first().map(|prefix| prefix.address()) {
         Some(IpAddr::V4(address)) => {
@@ -157,16 +161,16 @@ fn hashed(text: &str) -> Mac {
     Mac([2, a, b, c, d, e])
 }
 
-/// The GUID of a device that begins with this port: of its Ethernet address, or where only the port
-/// knows that, of its name.
+/// The GUID of a device whose first port has this Ethernet address. If only the port itself knows
+/// its address (`mac` is zero), the GUID is derived from the port's resource name.
 pub(crate) fn guid(mac: Mac, device: &DeviceConfig) -> u64 {
     let known = if mac.0 == [0; 6] { hashed(&resource(&device.ports[0])) } else { mac };
     let [a, b, c, d, e, f] = known.0;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// The address that a port's LID is made of: its first of IPv4. Where the prefix of its link is
-/// shorter than 16 bits one LID would stand for many hosts; such a port has none.
+/// The address that a port's LID is derived from: the first IPv4 address. `None` if its prefix is
+/// shorter than 16 bits, because one LID would then stand for many hosts.
 pub(crate) fn lid_source(port: &PortConfig) -> Option<Ipv4Addr> {
     const SHORTEST_PREFIX: u8 = 16;
     let mut addresses = port.ip.iter().filter_map(|ip| match ip.address() {
@@ -177,34 +181,35 @@ pub(crate) fn lid_source(port: &PortConfig) -> Option<Ipv4Addr> {
     (len >= SHORTEST_PREFIX).then_some(address)
 }
 
-/// A port's LID, for programs that know no other addresses, as RoCE has none: the low half of
-/// [`lid_source`]. 0 is none.
+/// A port's LID, for programs that exchange LIDs although RoCE has none: the low half of
+/// [`lid_source`]. 0 means no LID.
 pub(crate) fn lid(port: &PortConfig) -> u16 {
     let [.., high, low] = lid_source(port).unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
     u16::from_be_bytes([high, low])
 }
 
-/// Entries of the GID table of a port with so many addresses, the empty ones too: programs walk
-/// through all of it. There is always one more than are taken.
+/// Number of entries in the GID table of a port with `gids` addresses, the empty ones included. At
+/// least 16, and always one more than `gids`; programs read the whole table.
 pub(crate) fn gid_table_len(gids: usize) -> usize {
     const LEAST: usize = 16;
     LEAST.max(gids + 1)
 }
 
-/// What of a machine an identity takes for itself, one text a port.
+/// The names of the machine's resources that an identity needs for itself, one per port. Identities
+/// with a name in common exclude each other.
 pub(crate) fn resources(config: &Config) -> Vec<String> {
     let ports = config.devices.iter().flat_map(|device| &device.ports);
-    // The rings are this process's own.
+    // Rings are local to the process.
     let shared = ports.filter(|port| !matches!(port.ethdev, Ethdev::Ring(_)));
     shared.map(|port| in_namespace(resource(port), port, namespace())).collect()
 }
 
-/// The number of the process's network namespace.
+/// The inode number of the process's network namespace.
 fn namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/net").ok().map(|namespace| namespace.ino())
 }
 
-/// A resource that another network namespace may have as well is told apart by its own.
+/// Appends the network namespace's number to the name of a resource that exists once per namespace.
 fn in_namespace(resource: String, port: &PortConfig, namespace: Option<u64>) -> String {
     let Ethdev::Vdev(devargs) = &port.ethdev else { return resource };
     let has_interface = devargs.contains("iface=") && !devargs.starts_with("net_vhost");
@@ -222,7 +227,7 @@ fn resource(port: &PortConfig) -> String {
         Ethdev::Pci(address) => format!("pci {address}"),
         Ethdev::Vdev(devargs) => match link_of(devargs) {
             Some((role, link)) => format!("memif {role} {link}"),
-            // Several may share an interface of the kernel's, with addresses of their own.
+            // Several identities may share a kernel interface if their addresses differ.
             None => {
                 let ip: Vec<String> = port.ip.iter().map(ToString::to_string).collect();
                 format!("{devargs} {}", ip.join(" "))
@@ -231,7 +236,7 @@ fn resource(port: &PortConfig) -> String {
     }
 }
 
-/// Whether the ports are the two ends of one memif link.
+/// Whether the two ports are the two ends of one memif link.
 pub(crate) fn are_joined(one: &PortConfig, other: &PortConfig) -> bool {
     let end = |port: &PortConfig| match &port.ethdev {
         Ethdev::Vdev(devargs) => link_of(devargs).map(|(role, link)| (role.to_owned(), link)),
@@ -245,12 +250,12 @@ pub(crate) fn are_joined(one: &PortConfig, other: &PortConfig) -> bool {
     }
 }
 
-/// The end of a memif link: its role, and what both ends say of the link, whatever else its
-/// arguments are.
+/// The role of a memif port, and a name of its link that is the same at both ends whatever their
+/// other arguments are. `None` if the device is not a memif.
 fn link_of(devargs: &str) -> Option<(&str, String)> {
     let rest = devargs.strip_prefix("net_memif")?;
     let value = |key: &str| rest.split(',').find_map(|part| part.strip_prefix(key));
-    // The driver's defaults.
+    // Defaults of DPDK's memif driver.
     let role = value("role=").unwrap_or("server");
     let socket = value("socket=").unwrap_or("/run/memif.sock");
     let kind = value("socket-abstract=").unwrap_or("yes");

@@ -1,15 +1,15 @@
-//! What ports and the engine count, in the files of the tree where Linux has such counts.
+//! Writes the counters of ports and engine to the files of the tree that Linux has for them.
 //!
 //! ```text
-//!   ports/1/counters/port_xmit_data      frames of the port, of whatever kind, as its driver counts them
-//!   hw_counters/rdma_tx_packets          what the engine counts, of all ports together
+//!   ports/1/counters/port_xmit_data      all frames of the port, as its driver counts them
+//!   hw_counters/rdma_tx_packets          the engine's counters, summed over all ports
 //! ```
 //!
-//! The process that has the engine writes them, once a second as far as they have changed, where the
-//! path shim shows a tree: a thread that sleeps. It begins with those of a new engine. When it is gone
-//! they stay as they were.
+//! The process that runs the engine writes the files once a second, from a thread of its own, where
+//! they have changed and the path shim shows a tree. The
+//! files keep their last values when the process is gone.
 //!
-//! Invariant: a reader finds a whole number, the old one or the new one.
+//! Invariant: a reader finds a complete number, the old or the new one.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use uroce::{Context, PortStats};
 
 use super::{place, start, tree};
 
-/// The time from one look to the next.
+/// Interval between two updates of the files.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The tree that is shown.
+/// Path of the tree that the path shim shows.
 fn shown() -> MutexGuard<'static, Option<PathBuf>> {
     static SHOWN: Mutex<Option<PathBuf>> = Mutex::new(None);
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts in this tree from now on.
+/// Sets the tree whose files are updated from now on.
 pub(super) fn show(tree: &Path) {
     *shown() = Some(tree.to_owned());
 }
 
-/// The counts of a port by the names that their files have. Data are counted in words of four bytes,
-/// and nothing distinguishes groups from hosts.
+/// A port's counters by file name. Data are in units of four bytes, as in InfiniBand. Multicast is
+/// not counted apart.
 fn of_port(stats: &PortStats) -> [(&'static str, u64); tree::PORT_COUNTERS.len()] {
     let values = [
         stats.tx_bytes / 4,
@@ -48,7 +48,7 @@ fn of_port(stats: &PortStats) -> [(&'static str, u64); tree::PORT_COUNTERS.len()
     std::array::from_fn(|at| (tree::PORT_COUNTERS[at], values[at]))
 }
 
-/// All counts of a device, by the paths of their files below the device's directory.
+/// All counters of a device, by file path below the device's directory.
 fn counts(engine: &Context) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for port in engine.ports() {
@@ -61,11 +61,12 @@ fn counts(engine: &Context) -> Vec<(String, u64)> {
     all
 }
 
-/// The files of a device, and what they say.
+/// The counter files of one device.
 struct Files {
     directory: PathBuf,
-    /// Where a file is written before it gets its place.
+    /// Temporary name of a file that is being written.
     draft: PathBuf,
+    /// Last written value of each file.
     said: HashMap<String, u64>,
 }
 
@@ -75,8 +76,8 @@ impl Files {
         Files { directory, draft: place::unfinished(&tree.join(device)), said: HashMap::new() }
     }
 
-    /// Writes what has changed. What cannot be written, as in a full file system, is left for the next
-    /// time: whoever counts goes on.
+    /// Writes the counters that have changed. A failed write, for example in a full file system, is
+    /// repeated at the next update.
     fn say(&mut self, counts: Vec<(String, u64)>) {
         for (name, value) in counts {
             if self.said.get(&name) == Some(&value) {
@@ -91,12 +92,13 @@ impl Files {
     }
 }
 
-/// Keeps the files of a device up to date for as long as the process lives, if they are shown.
+/// Starts a thread that keeps a device's files up to date for the life of the process. Does nothing
+/// if no tree is shown.
 pub(super) fn keep(device: &str, engine: Context) {
     let Some(mut tree) = shown().clone() else { return };
     let device = device.to_owned();
     let mut files = Files::new(&tree, &device);
-    // Without the thread they stay as they are: nobody is to do without the engine for that.
+    // If the thread cannot be started the files keep their values; the engine works without them.
     let _ = start::spawn("uroce-counts", move || {
         loop {
             if let Some(new) = shown().as_ref().filter(|new| **new != tree) {
@@ -133,7 +135,7 @@ mod tests {
         stats.rx_packets = 12;
         say(&mut files, &stats);
         assert_eq!(read("port_rcv_packets"), "12\n");
-        // A directory that is gone is nobody's trouble.
+        // A missing directory is not an error.
         std::fs::remove_dir_all(&tree).unwrap();
         stats.rx_packets = 13;
         say(&mut files, &stats);

@@ -1,12 +1,14 @@
-//! The process's end: what was posted leaves, then the engine stops in order.
+//! The end of the process: posted requests are sent, then the engine stops in order.
 //!
-//! A thread that sleeps until then does the work, as whoever calls `exit` may do so in a signal
-//! handler, with any lock of the program's held. The handler here wakes it and waits, not for ever.
+//! A thread that sleeps until then does this work, because `exit` may be called in a signal
+//! handler, with any of the program's locks held. The `atexit` handler only wakes the thread and
+//! waits for it, for a limited time.
 //!
 //! Invariants
-//! - `exit` is delayed by a second at most.
-//! - Who asks meanwhile for an event of what `main` has destroyed learns nothing ([`hold_up`]).
-//! - Nothing here runs in a child that was forked.
+//! - `exit` is delayed by at most one second.
+//! - During the exit, a thread that asks for an event of an object that `main` has destroyed is
+//!   held up and gets no error ([`hold_up`]).
+//! - Nothing here runs in a forked child.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,17 +22,17 @@ use rustix::thread::futex::{self, Flags, Timespec};
 use super::say::say;
 use super::{process, start};
 
-/// How long the exit may take.
+/// How long `exit` waits for the engine to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How much of it is for what is still to be sent.
+/// The part of `PATIENCE` that is spent on sending what was posted.
 const DRAIN: Duration = Duration::from_millis(400);
 
 struct Exit {
-    /// The process whose exit it is: a child has a copy.
+    /// The process that registered the exit handler. A forked child has a copy of this struct.
     pid: u32,
-    /// An empty file that nobody else has.
+    /// An empty file that belongs to the library alone. See [`Exit::has_files`].
     file: OwnedFd,
-    /// Its file system and inode.
+    /// The device and inode number of `file`.
     identity: (u64, u64),
 }
 
@@ -43,8 +45,8 @@ impl Exit {
         Ok(Exit { pid: std::process::id(), file, identity })
     }
 
-    /// Whether the program has left the library's descriptors open. If not, the engine's may be
-    /// files of the program's now, which it must not write to.
+    /// Whether the library's descriptors are still open. If the program has closed them, their
+    /// numbers may now be the program's own files, which the engine must not write to.
     fn has_files(&self) -> bool {
         identity(&self.file).is_ok_and(|identity| identity == self.identity)
     }
@@ -55,8 +57,8 @@ fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Something that happens once. Not a descriptor, which a program may have closed, and opened again
-/// for something of its own.
+/// An event that happens once and that threads can wait for. It is a futex, not a descriptor,
+/// because the program may have closed a descriptor and opened its own file under the number.
 struct Moment(AtomicU32);
 
 static BEGUN: Moment = Moment(AtomicU32::new(0));
@@ -69,11 +71,11 @@ impl Moment {
 
     fn announce(&self) {
         self.0.store(1, Ordering::Release);
-        // There is nobody to wake in the worst case.
+        // Fails only if there is no thread to wake.
         let _ = futex::wake(&self.0, Flags::PRIVATE, u32::MAX >> 1);
     }
 
-    /// Returns when it is here, or when nothing is left of `patience`.
+    /// Blocks until [`announce`](Moment::announce) was called, or until `patience` has passed.
     fn wait(&self, patience: Option<Duration>) {
         let begin = Instant::now();
         while !self.is_here() {
@@ -81,19 +83,19 @@ impl Moment {
             if left == Some(Duration::ZERO) {
                 return;
             }
-            // Never too long for a `Timespec`.
+            // `patience` always fits into a `Timespec`.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
-            // Whatever ends it, the reason is looked for again.
+            // Why the wait ended does not matter: the loop tests the condition again.
             let _ = futex::wait(&self.0, Flags::PRIVATE, 0, left.as_ref());
         }
     }
 }
 
-/// Has the engine stopped in order when the process exits. Later calls do nothing.
+/// Arranges for the engine to be stopped in order when the process exits. Later calls do nothing.
 ///
 /// # Errors
 ///
-/// There is no thread or no file for it.
+/// The thread cannot be started, or its file cannot be made.
 pub(super) fn watch() -> io::Result<()> {
     if EXIT.get().is_some() {
         return Ok(());
@@ -105,15 +107,16 @@ pub(super) fn watch() -> io::Result<()> {
         DONE.announce();
     })?;
     if EXIT.set(exit).is_ok() {
-        // SAFETY: the function stays: the library is never unloaded.
+        // SAFETY: `at_exit` stays valid because the library is never unloaded.
         unsafe { libc::atexit(at_exit) };
     }
     Ok(())
 }
 
-/// Holds a thread up while the process exits: longer than that takes. Programs destroy what their
-/// threads ask for events of, return from `main` at once, and have the thread that meets an error exit
-/// with it; where the kernel ends the process nobody comes to ask.
+/// Blocks the calling thread while the process exits, for longer than the exit takes. Programs
+/// destroy objects that their threads wait on, return from `main` at once, and have the thread that
+/// then gets an error call `exit` with it. With kernel devices the process is gone before such a
+/// thread runs.
 pub(crate) fn hold_up() {
     let exits = BEGUN.is_here() && !DONE.is_here();
     if exits && EXIT.get().is_some_and(|exit| exit.pid == std::process::id()) {
@@ -121,29 +124,29 @@ pub(crate) fn hold_up() {
     }
 }
 
-/// Says it when the process exits, if it has no engine by then: a program that was refused something and
-/// went on without needs no word.
+/// Prints the text when the process exits, if it has no engine then. A program that was refused an
+/// address and continued with another prints nothing.
 pub(super) fn say_without_engine(text: String) {
     static TEXTS: Mutex<Vec<(u32, String)>> = Mutex::new(Vec::new());
     extern "C" fn at_exit() {
         let has_none = process::try_lock().is_some_and(|process| process.contexts().is_empty());
         if let (true, Ok(texts)) = (has_none, TEXTS.try_lock()) {
-            // Not what was said to a parent.
+            // Texts of a parent process are skipped.
             let own = texts.iter().filter(|(pid, _)| *pid == std::process::id());
             own.for_each(|(_, text)| say(text));
         }
     }
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if texts.is_empty() {
-        // SAFETY: the function stays: the library is never unloaded.
+        // SAFETY: `at_exit` stays valid because the library is never unloaded.
         unsafe { libc::atexit(at_exit) };
     }
     texts.push((std::process::id(), text));
 }
 
-/// The thread's work.
+/// Stops the engine. Runs on the exit thread.
 fn stop() {
-    // Who is starting an engine right now has sent nothing yet.
+    // The lock is held while an engine starts; that engine has sent nothing yet.
     if let Some(process) = process::try_lock() {
         let contexts = process.contexts();
         drop(process);
@@ -151,7 +154,7 @@ fn stop() {
     }
 }
 
-/// Takes no lock and no memory.
+/// Registered with `atexit`. It takes no lock and allocates no memory.
 extern "C" fn at_exit() {
     if EXIT.get().is_some_and(|exit| exit.pid == std::process::id() && exit.has_files()) {
         BEGUN.announce();

@@ -1,7 +1,7 @@
-//! `fork`: a child goes on with the identity of its parent, never with its engine.
+//! `fork`: a child keeps its parent's identity, but not its engine.
 //!
-//! The lock of the process's state is held while it forks, so that the child's copy is whole and its
-//! lock is free.
+//! The forking thread holds the lock of the process's state during the fork, so that the child's
+//! copy is consistent and its lock can be released.
 
 use std::cell::RefCell;
 use std::sync::MutexGuard;
@@ -10,23 +10,25 @@ use std::sync::Once;
 use super::process::{self, Process};
 
 thread_local! {
-    /// Held by the thread that forks, from before it does until after.
+    /// The guard of the process's state, held by the forking thread from before the fork until
+    /// after it.
     static HELD: RefCell<Option<MutexGuard<'static, Process>>> = const { RefCell::new(None) };
 }
 
-/// Sees to it that we are told of every fork.
+/// Registers the handlers below with `pthread_atfork`, once.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the functions stay: the library is never unloaded. Without memory for them a
-        // child is not told, and finds its parent's engine silent.
+        // SAFETY: the functions stay valid because the library is never unloaded. If memory for the
+        // registration is short, forked children are not marked and find the parent's engine
+        // silent.
         unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     });
 }
 
 unsafe extern "C" fn prepare() {
     let held = process::lock_existing();
-    // A thread that is ending has nothing to keep it in.
+    // A thread that is ending may have destroyed the thread-local already.
     let _ = HELD.try_with(|place| place.replace(held));
 }
 

@@ -1,10 +1,11 @@
-//! Devices that stay usable when their program gives up privileges, or its view of the system.
+//! Keeps devices usable after the program has given up privileges or changed its root directory.
 //!
-//! A program may open a device as root, become another user, change its root directory, and make its
-//! first object then: with the kernel's devices the open file is enough. The engine, which starts at the
-//! first object, needs what is out of reach by then: the run directory, files of the system, sockets. So
-//! it starts before such a call, if the program has opened something and has privileges to lose. The path
-//! shim tells of the call; a program that runs without it is told what to do.
+//! A program may open a device as root, change its user or root directory, and only then make its
+//! first object. With a kernel device this works, because the open file is enough. Our engine
+//! starts at the first object and needs the run directory, system files and sockets, which may be
+//! out of reach by then. So the engine starts before such a call if the program has opened a device
+//! or an event channel and has privileges to lose. The path shim reports the call. Without the shim
+//! the engine's start fails, and its message says what to do.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,11 +13,11 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{Device, devices, shim};
 
-/// The effective user, plus 1, when a device or an event channel was first opened, in this process or in
-/// one that it was forked from; 0 before.
+/// The effective user plus 1 at the first opening of a device or event channel, in this process or
+/// in an ancestor that forked it. 0 before that.
 static OPENER: AtomicU32 = AtomicU32::new(0);
 
-/// The program has opened a device or an event channel.
+/// Called when the program opens a device or an event channel.
 pub(crate) fn opened() {
     let first =
         OPENER.compare_exchange(0, user().wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
@@ -25,7 +26,7 @@ pub(crate) fn opened() {
     }
 }
 
-/// Whether the process is another user than when it opened what it has.
+/// Whether the effective user has changed since the first opening.
 pub(super) fn has_changed_user() -> bool {
     let opener = OPENER.load(Ordering::Relaxed);
     opener != 0 && opener != user().wrapping_add(1)
@@ -35,14 +36,15 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Starts what would not start any more.
+/// Starts the engine of every device. The path shim calls it before the program gives up
+/// privileges.
 extern "C" fn start() {
     let _ = std::panic::catch_unwind(|| {
         if !has_privileges() || super::is_orphaned() {
             return;
         }
         for device in devices().unwrap_or_default() {
-            // The reason why one does not start is on stderr.
+            // A failed start has already printed its reason.
             let _ = Device::context(device);
         }
     });

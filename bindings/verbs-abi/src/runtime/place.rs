@@ -1,6 +1,6 @@
-//! The run directory: locks, sockets and trees of this user's processes.
+//! The run directory, for locks, sockets and trees of one user's processes.
 //!
-//! It is the user's own, so that nobody else can take an address away or listen on a link.
+//! Only its user may write to it, so that no other user can take an identity or listen on a link.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,26 +12,27 @@ use rustix::fs::{Access, access};
 
 use super::problem::Problem;
 
-/// Longest path of the directory: sockets in it must have less than 108 bytes.
+/// Longest path of the run directory in bytes. Paths of sockets in it must be shorter than 108
+/// bytes.
 const LEN_MAX: usize = 80;
 
-/// Whether the program has privileges that its user has not (setuid, file capabilities).
+/// Whether the program has privileges that its user does not have (setuid, file capabilities).
 pub(crate) fn is_privileged() -> bool {
-    // SAFETY: has no preconditions.
+    // SAFETY: `getauxval` has no preconditions.
     (unsafe { libc::getauxval(libc::AT_SECURE) }) != 0
 }
 
-/// A variable of the environment. A privileged program has none: what it opens and writes is not
-/// its user's to say.
+/// An environment variable. `None` in a privileged program: its user must not choose which files it
+/// opens or writes.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|_| !is_privileged())
 }
 
-/// The run directory; it is made if there is none.
+/// The run directory. It is made if it does not exist.
 ///
 /// # Errors
 ///
-/// [`Problem::NoRunDir`].
+/// [`Problem::NoRunDir`] if no candidate can be used.
 pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
     let mut tried = String::new();
     for candidate in candidates() {
@@ -45,11 +46,11 @@ pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
     Err(Problem::NoRunDir { tried })
 }
 
-/// A directory in the run directory; it is made if there is none.
+/// A directory in the run directory. It is made if it does not exist.
 ///
 /// # Errors
 ///
-/// As [`run_dir`], and the system's.
+/// The errors of [`run_dir`], and [`Problem::File`] if the directory cannot be made.
 pub(crate) fn sub_dir(name: &str) -> Result<PathBuf, Problem> {
     let path = run_dir()?.join(name);
     prepare(&path).map_err(|error| Problem::File { path: path.clone(), error })?;
@@ -69,12 +70,13 @@ fn candidates() -> Vec<PathBuf> {
     candidates
 }
 
-/// A directory that other users reach as well, if the machine has a place for one: what a program is
-/// started with, it may need after it has become another user. Elsewhere as [`sub_dir`].
+/// A directory for files that a program may need after it has changed its user: below
+/// /run/uroce-lib, which all users may read, if the user is root and that can be made. Else the
+/// same as [`sub_dir`].
 ///
 /// # Errors
 ///
-/// As [`sub_dir`].
+/// The errors of [`sub_dir`].
 #[allow(dead_code, reason = "uroce-run makes links, the library does not")]
 pub(crate) fn public_dir(name: &str) -> Result<PathBuf, Problem> {
     let base = Path::new("/run/uroce-lib");
@@ -84,41 +86,41 @@ pub(crate) fn public_dir(name: &str) -> Result<PathBuf, Problem> {
     if is_root && made().is_ok() { Ok(path) } else { sub_dir(name) }
 }
 
-/// Makes the directory, and sees to it that it is ours alone.
+/// Makes the directory if necessary, and checks that only this user can use it.
 fn prepare(path: &Path) -> io::Result<()> {
     prepare_for(path, 0o700)
 }
 
-/// Makes the directory with this mode, and sees to it that this user alone may write to it.
+/// Makes the directory with this mode if necessary, and checks that only this user may write to it.
 fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
     if path.as_os_str().len() > LEN_MAX || !path.is_absolute() {
-        return Err(io::Error::other("sockets need a shorter, absolute path"));
+        return Err(io::Error::other("the path must be absolute, and shorter for sockets in it"));
     }
     match fs::DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Not where a link leads to: somebody else may have put it there.
+    // A symbolic link is not followed: another user may have put it there.
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_dir() {
-        return Err(io::Error::other("is no directory"));
+        return Err(io::Error::other("is not a directory"));
     }
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("belongs to another user"));
     }
     if metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::other("others may write to it"));
+        return Err(io::Error::other("other users may write to it"));
     }
-    // Not on a file system that is mounted read-only, for one.
+    // Fails, for one, on a file system that is mounted read-only.
     Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
-/// Writes a file, or leaves one that is the same alone. Who reads it meanwhile sees the old one or
-/// the new one.
+/// Replaces a file atomically: a concurrent reader sees the old or the new text. A file that has
+/// this text already is not written.
 ///
 /// # Errors
 ///
-/// The system's.
+/// [`Problem::File`] if the file cannot be written.
 #[allow(dead_code, reason = "uroce-run writes, the library does not")]
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     if fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
@@ -132,14 +134,15 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     })
 }
 
-/// The name of what is to be moved there once it is whole: no other process's, also of those in
-/// containers that share the directory and not our numbers.
+/// A temporary name for a file or directory that is renamed to `path` when it is complete. It
+/// contains the process's number and PID namespace, so that it is unique even among containers that
+/// share the directory.
 pub(crate) fn unfinished(path: &Path) -> PathBuf {
     let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
     path.with_extension(format!("new-{}-{namespace}", std::process::id()))
 }
 
-/// A number for a text, the same in every process (FNV-1a).
+/// A 64-bit hash of a text (FNV-1a), the same in every process.
 pub(crate) fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

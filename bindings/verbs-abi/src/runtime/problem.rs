@@ -1,41 +1,41 @@
-//! What can be wrong around a process, and what its user can do about it.
+//! Errors of a process's surroundings, with advice for its user.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use uroce::ConfigError;
 
-/// Why a process has no device. The text says what to do.
+/// Why a process has no device. The text says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
-    /// A configuration cannot be read or used.
+    /// The configuration cannot be read, or has an error.
     #[error(
-        "{}\nCorrect the file, name another in UROCE_CONFIG or with uroce-run --config, \
-         or unset UROCE_CONFIG: then two processes on this machine are joined by a link of their \
+        "{}\nCorrect the file, or name another in UROCE_CONFIG or with uroce-run --config, \
+         or unset UROCE_CONFIG: two processes on this machine are then joined by a link of their \
          own.",
         with_name(file, error)
     )]
     Config { file: PathBuf, error: ConfigError },
 
-    /// Alternatives that programs could tell apart.
+    /// Two alternative configurations have devices of different names.
     #[error(
-        "{} and {} are alternatives, but their devices are not of the same names. Give them the \
-         same, or name one file only.",
+        "{} and {} are alternatives, but their devices are not of the same names. Use the \
+         same names, or configure one file only.",
         one.display(), other.display()
     )]
     Alternatives { one: PathBuf, other: PathBuf },
 
-    /// `UROCE_CONFIG` names no file.
+    /// `UROCE_CONFIG` is set but names no file.
     #[error(
-        "UROCE_CONFIG names no file. Set it to one or more configuration files, with a colon \
-         between them, or unset it."
+        "UROCE_CONFIG names no file. Set it to one or more configuration files, separated by \
+         colons, or unset it."
     )]
     NoFile,
 
-    /// There is no place for locks and sockets.
+    /// No directory can be used for locks and sockets.
     #[error(
         "no directory for sockets and locks: {tried}\nSet XDG_RUNTIME_DIR to a directory of your \
-         own that nobody else may write to."
+         own that no other user may write to."
     )]
     NoRunDir { tried: String },
 
@@ -43,16 +43,16 @@ pub(crate) enum Problem {
     #[error("{}: {error}{}", path.display(), advice(error))]
     File { path: PathBuf, error: io::Error },
 
-    /// Other processes have everything that this one could be.
+    /// Other processes have all identities of the configuration.
     #[error(
-        "all that this process could be is in use:\n{holders}End one of them, or give this process \
-         a port of its own: uroce-run --vdev or --pci with --ip, or --config FILE."
+        "every identity of the configuration is in use:\n{holders}End one of these processes, or \
+         give this one a port of its own: uroce-run --vdev or --pci with --ip, or --config FILE."
     )]
     Taken { holders: String },
 }
 
 impl Problem {
-    /// The number for a C program.
+    /// The errno for a C program.
     pub(crate) fn errno(&self) -> rustix::io::Errno {
         match self {
             Self::Config { .. } | Self::Alternatives { .. } | Self::NoFile => {
@@ -67,7 +67,7 @@ impl Problem {
     }
 }
 
-/// The error, which names the file in any case.
+/// The error's text, preceded by the file's name where the error does not contain it.
 fn with_name(file: &Path, error: &ConfigError) -> String {
     match error {
         ConfigError::Read { .. } => error.to_string(),
@@ -75,7 +75,7 @@ fn with_name(file: &Path, error: &ConfigError) -> String {
     }
 }
 
-/// What helps against an error of the system's, if that is known.
+/// Advice for an error of the operating system. Empty if there is none.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match rustix::io::Errno::from_io_error(error) {
         Some(rustix::io::Errno::MFILE) => {

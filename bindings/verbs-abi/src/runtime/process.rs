@@ -1,4 +1,4 @@
-//! What this process is and has: its identity, its locks, its engine.
+//! The state of this process: its identity, its locks and its engine.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -16,41 +16,43 @@ use super::say::say;
 use super::{Device, ORPHANED, claim, counting, exit, fork, is_orphaned, keep, shim, start, tree};
 use crate::errno::Errno;
 
-/// How long a start waits for locks: who was killed a moment ago has them until it is gone.
+/// How long a start waits for locks. A process that was just killed holds its locks until the
+/// kernel has removed it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it looks meanwhile.
+/// Interval between attempts to take the locks.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Somebody who is told of each device that starts.
+/// A function that is called with each device that starts. See [`super::on_start`].
 type Hook = fn(&'static Device, &Context);
 
-/// The process, of which there is one.
+/// The state of the process. There is one.
 pub(super) struct Process {
     identities: Vec<Identity>,
-    /// The one whose addresses were told, or are to be.
+    /// Index of the identity whose addresses are reported. `None` until something depends on it.
     chosen: Option<usize>,
-    /// Nobody else is `chosen`. Missing where all are taken: then nothing starts.
+    /// The claim of the chosen identity. `None` if all identities are taken; then no engine can
+    /// start.
     claim: Option<Lock>,
-    /// The claim was a parent's.
+    /// The claim was inherited from a parent process.
     inherited: bool,
-    /// A parent or a child may use it as well.
+    /// A parent or a child process may hold the same claim.
     shared: bool,
-    /// We run its engine.
+    /// The lock for running the identity's engine.
     engine: Option<Lock>,
     contexts: Vec<Option<Context>>,
-    /// A start has failed; DPDK does not start twice.
+    /// The errno of a failed start. There is no second attempt, as DPDK does not start twice.
     failed: Option<Errno>,
     hooks: Vec<Hook>,
 }
 
 static PROCESS: OnceLock<Result<Mutex<Process>, Errno>> = OnceLock::new();
 
-/// The process; its configuration is read at the first call.
+/// Locks the process's state. The configuration is read at the first call.
 ///
 /// # Errors
 ///
-/// Those of the configuration.
+/// The configuration cannot be read or used. The message is on stderr.
 pub(super) fn lock() -> Result<MutexGuard<'static, Process>, Errno> {
     let process = PROCESS.get_or_init(|| {
         let identities = config::identities().map_err(told)?;
@@ -61,13 +63,13 @@ pub(super) fn lock() -> Result<MutexGuard<'static, Process>, Errno> {
     Ok(process.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The process, if anything was asked of it yet.
+/// Locks the process's state, if [`lock`] was called before.
 pub(super) fn lock_existing() -> Option<MutexGuard<'static, Process>> {
     let process = PROCESS.get()?.as_ref().ok()?;
     Some(process.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The process, if nobody is busy with it.
+/// Locks the process's state, if it exists and its lock is free.
 pub(super) fn try_lock() -> Option<MutexGuard<'static, Process>> {
     PROCESS.get()?.as_ref().ok()?.try_lock().ok()
 }
@@ -102,7 +104,7 @@ impl Process {
         self.contexts.get(index)?.clone()
     }
 
-    /// All that run.
+    /// The contexts of all devices that run. Empty in a child whose parent had started the engine.
     pub(super) fn contexts(&self) -> Vec<Context> {
         if is_orphaned() { Vec::new() } else { self.contexts.iter().flatten().cloned().collect() }
     }
@@ -112,8 +114,8 @@ impl Process {
             return Ok(());
         }
         say("this process was forked after its parent had begun to use RDMA; it cannot use it. \
-             Fork before the first completion queue, queue pair or bound rdma_cm_id, or have the \
-             child execute a program.");
+             Fork before the first completion queue, queue pair or bound rdma_cm_id, or call exec \
+             in the child.");
         Err(Errno::EOPNOTSUPP)
     }
 
@@ -139,7 +141,8 @@ impl Process {
     pub(super) fn guid(&mut self, index: usize) -> Result<u64, Errno> {
         self.choose()?;
         let device = self.device(index);
-        // Always of what was known before the start.
+        // Always uses what is known without the engine, so that the GUID does not change when it
+        // starts.
         let preview = Context::preview(self.config(), &device.name);
         let ports = preview.map_err(|error| failed(&device.name, &error))?.unwrap_or_default();
         let mac = ports.first().map_or(uroce::Mac::default(), |port| port.mac);
@@ -154,7 +157,7 @@ impl Process {
         &self.config().devices[index]
     }
 
-    /// See [`super::pick`].
+    /// Implements [`super::pick`].
     pub(super) fn pick(
         &mut self,
         prefer: Option<IpAddr>,
@@ -192,14 +195,15 @@ impl Process {
             }
         }
         let (address, holders) = (self.addresses(wanted[0]), holders.join(", "));
-        // A program that tries its addresses in turn goes on with another; one that ends has none.
+        // A program that tries its addresses in turn continues with another one. The message is for
+        // a program that ends without an engine.
         exit::say_without_engine(format!(
             "{address} is the address of {holders}; this process has another."
         ));
         Err(Errno::EADDRINUSE)
     }
 
-    /// The identities that have this address: twins are two.
+    /// The identities that have this address. Several can, if alternatives share addresses.
     fn all_with(&self, address: IpAddr) -> Vec<usize> {
         let gid = Gid::from(address);
         let has_it = |identity: &Identity| {
@@ -211,8 +215,8 @@ impl Process {
         (0..self.identities.len()).filter(|&at| has_it(&self.identities[at])).collect()
     }
 
-    /// Settles which identity's addresses are told: the first that is free, and if none is, the
-    /// first of all, so that programs that only look have something to look at.
+    /// Chooses the identity whose addresses are reported: the first free one. If all are taken, the
+    /// first one without a claim, so that programs that only query addresses still work.
     fn choose(&mut self) -> Result<(), Errno> {
         if self.chosen.is_some() {
             return Ok(());
@@ -226,12 +230,12 @@ impl Process {
         Ok(())
     }
 
-    /// Becomes that identity, unless another process is.
+    /// Takes the identity with this index, unless another process has it.
     fn try_claim(&mut self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
         let resources = config::resources(&self.identities[at].config);
         match claim::take(Kind::Claim, &resources).map_err(told)? {
             Ok(claim) => {
-                // The former one goes, if there was one.
+                // Dropping the former claim releases it.
                 self.claim = Some(claim);
                 self.chosen = Some(at);
                 (self.inherited, self.shared) = (false, false);
@@ -242,7 +246,8 @@ impl Process {
         }
     }
 
-    /// Lets the path shim show our devices, if it is there.
+    /// Writes the tree of the present identity and makes the path shim show it, if the shim is
+    /// loaded.
     fn show(&self) {
         let config = self.config();
         let ports = |index: usize| match &self.contexts[index] {
@@ -260,11 +265,12 @@ impl Process {
         }
     }
 
-    /// Takes the locks that an engine needs, or says who has them.
+    /// Takes the locks that an engine needs. If they are held by others, prints the holders.
     fn settle(&mut self) -> Result<(), Errno> {
         self.choose()?;
         let chosen = self.chosen.unwrap_or(0);
-        // Another of a forked family may run the engine of what we have; then we take what is free.
+        // Another process of this family may run the engine of the inherited identity. Then any
+        // other free identity is taken.
         let (mut candidates, mut others) = (vec![chosen], self.all_but(chosen));
         if self.shared {
             candidates.append(&mut others);
@@ -285,7 +291,8 @@ impl Process {
         Err(told(Problem::Taken { holders }))
     }
 
-    /// Becomes the first of these whose engine nobody runs; who does is given for people.
+    /// Takes the first of these identities whose engine lock is free. The inner error lists the
+    /// holders for the message.
     fn try_engines(&mut self, candidates: &[usize]) -> Result<Result<(), String>, Errno> {
         let mut holders = String::new();
         for &at in candidates {
@@ -306,7 +313,7 @@ impl Process {
         Ok(Err(holders))
     }
 
-    /// See [`Device::other_end`].
+    /// Implements [`Device::other_end`].
     pub(super) fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
         let Some(chosen) = self.chosen else { return Ok(None) };
         let own = self.device(index);
@@ -333,13 +340,14 @@ impl Process {
         (0..self.identities.len()).filter(|at| *at != one).collect()
     }
 
-    /// Who is that identity, if anybody.
+    /// The process that has the identity with this index, if any. The claim is released at once if
+    /// it was free.
     fn who_is(&self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
         let resources = config::resources(&self.identities[at].config);
         Ok(claim::take(Kind::Claim, &resources).map_err(told)?.map(drop))
     }
 
-    /// An identity's addresses, for people.
+    /// An identity's addresses as text for messages, or its source if it has none.
     fn addresses(&self, at: usize) -> String {
         let ports = self.identities[at].config.devices.iter().flat_map(|device| &device.ports);
         let ip: Vec<String> =
@@ -347,7 +355,7 @@ impl Process {
         if ip.is_empty() { self.identities[at].source.display().to_string() } else { ip.join(", ") }
     }
 
-    /// Starts the engine of a device, and tells who wants to know.
+    /// Starts the engine of a device and calls the hooks.
     pub(super) fn start(&mut self, device: &'static Device) -> Result<Context, Errno> {
         if let Some(errno) = self.failed {
             return Err(errno);
@@ -375,23 +383,23 @@ impl Process {
         Ok(context)
     }
 
-    /// A child was forked, which may want to be somebody as well.
+    /// Called in the parent after a fork: the child shares the claim.
     pub(super) fn has_forked(&mut self) {
         self.shared |= self.claim.is_some();
     }
 
-    /// In a child that was just forked, which has this thread only.
+    /// Called in a child after it was forked. It has no thread but the calling one.
     pub(super) fn is_forked(&mut self) {
         self.has_forked();
-        // The contexts are a parent's, and so are the threads behind them.
+        // The contexts belong to the parent, and so do the threads behind them.
         ORPHANED.fetch_or(self.contexts.iter().any(Option::is_some), Ordering::Relaxed);
         self.inherited = self.claim.is_some();
-        // The parent goes on holding it.
+        // The parent keeps holding the engine lock.
         self.engine = None;
     }
 }
 
-/// The ports of a device that runs.
+/// The ports of a device that runs, with their rates.
 fn seen(context: &Context) -> Vec<tree::Port> {
     let speed = |number| context.port_status(number).ok().and_then(|port| port.link.speed_mbps);
     let ports = context.ports().into_iter();
@@ -407,8 +415,8 @@ fn cannot(error: &std::io::Error) -> Errno {
     rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO).into()
 }
 
-/// Says why a device does not start and what may help. DPDK's own words are part of the text, and the
-/// best that there is to go by.
+/// Prints why a device does not start and what may help. DPDK's own message is part of the error's
+/// text and the only source for the kind of error.
 fn failed(name: &str, error: &OpenError) -> Errno {
     let text = error.to_string();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -426,18 +434,17 @@ fn failed(name: &str, error: &OpenError) -> Errno {
         _ if says(&["no device"]) => (libc::ENODEV, DEVICE),
         OpenError::Eal(EalError::Nic { .. }) => (libc::ENODEV, ""),
         OpenError::Config(_) | OpenError::NoNetdev { .. } => (libc::ENODEV, CONFIGURATION),
-        _ => (libc::EIO, "\nWith log = \"debug\" under [eal] in the configuration DPDK says more."),
+        _ => (libc::EIO, "\nSet log = \"debug\" under [eal] in the configuration to see why."),
     };
     let help = remedy.as_deref().unwrap_or(help);
     say(&format!("{name} does not start: {text}{help}"));
     std::io::Error::from_raw_os_error(errno).into()
 }
 
-const DROPPED: &str = "\nThe process has become another user since it opened the device. Make a completion queue before, \
-    or start the program with uroce-run.";
-const BUSY: &str =
-    "\nAnother process listens there: end it, or name another socket in the configuration.";
-const PERMISSION: &str = "\nRun it as a user who may, or choose another device.";
-const DEVICE: &str = "\nIs the name right, has DPDK a driver for it, and may this user use it? Of NICs \
-    dpdk-devbind.py --status tells; the kernel's interfaces need CAP_NET_RAW.";
+const DROPPED: &str = "\nThe process has changed its user since it opened the device. Make a \
+    completion queue before, or start the program with uroce-run.";
+const BUSY: &str = "\nAnother process listens there: end it, or configure another socket.";
+const PERMISSION: &str = "\nRun it as a user with permission, or choose another device.";
+const DEVICE: &str = "\nCheck the device's name, whether DPDK has a driver for it, and whether \
+    this user may use it. dpdk-devbind.py --status lists NICs; kernel interfaces need CAP_NET_RAW.";
 const CONFIGURATION: &str = "\nCorrect the configuration.";

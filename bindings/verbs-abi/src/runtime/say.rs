@@ -1,5 +1,5 @@
-//! What the library has to say to whoever started the program: on stderr, each thing once, and
-//! nothing with `UROCE_LOG=off`.
+//! Messages to the user on stderr. Each text is printed once per process, and nothing is printed if
+//! `UROCE_LOG=off`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::place::digest;
 
-/// Says it, unless it was said before.
+/// Prints the text, unless it was printed before.
 pub(crate) fn say(text: &str) {
     if std::env::var_os("UROCE_LOG").is_some_and(|what| what == "off") {
         return;
@@ -15,7 +15,7 @@ pub(crate) fn say(text: &str) {
     static SAID: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
     let is_new = SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(digest(text));
     if is_new {
-        // A program may have closed it.
+        // The program may have closed stderr.
         let _ = writeln!(std::io::stderr(), "uroce: {}", text.replace('\n', "\nuroce: "));
     }
 }

@@ -1,7 +1,7 @@
-//! Rates of links as InfiniBand has them: so many lanes of a speed.
+//! Rates of links in InfiniBand's terms: a number of lanes and a speed per lane.
 
-/// Rates of links in Mb/s, with the width and the speed of a lane that stand for them. An unknown
-/// rate is the least.
+/// Least rate of a link in Mb/s, with the codes of its width and of its lanes' speed, fastest
+/// first. An unknown rate gets the last row.
 const SPEEDS: [(u32, u8, u8); 12] = [
     (800_000, WIDTH_4X, 0),
     (400_000, WIDTH_4X, 128),
@@ -19,14 +19,15 @@ const SPEEDS: [(u32, u8, u8); 12] = [
 const WIDTH_1X: u8 = 1;
 const WIDTH_4X: u8 = 2;
 
-/// The codes of a link's width and of its lanes' speed; a speed that has no bit in eight is 0.
+/// The codes of a link's width and of its lanes' speed, as in `ibv_port_attr`. The speed is 0 if
+/// its code does not fit into eight bits.
 pub(crate) fn codes(mbps: Option<u32>) -> (u8, u8) {
     let mbps = mbps.unwrap_or(0);
     let found = SPEEDS.into_iter().find(|(least, ..)| mbps >= *least);
     found.map_or((WIDTH_1X, 1), |(_, width, speed)| (width, speed))
 }
 
-/// Mb/s of a lane, and what its speed is called.
+/// Mb/s of a lane with this speed code, and the speed's name.
 fn lane(speed: u8) -> (u32, &'static str) {
     match speed {
         0 => (200_000, "XDR"),
@@ -40,7 +41,7 @@ fn lane(speed: u8) -> (u32, &'static str) {
     }
 }
 
-/// A link's rate as the kernel writes it: `100 Gb/sec (4X EDR)`.
+/// A link's rate in the format of the kernel's `rate` file, for example `100 Gb/sec (4X EDR)`.
 pub(crate) fn text(mbps: Option<u32>) -> String {
     let (width, speed) = codes(mbps);
     let lanes = if width == WIDTH_4X { 4 } else { 1 };

@@ -1,8 +1,8 @@
-//! Starting a device's engine inside somebody else's process.
+//! Starts a device's engine inside the program's process.
 //!
-//! Threads inherit the signal mask and the CPUs of who makes them. So a thread of our own, which
-//! blocks all signals and has chosen its CPUs, makes those of the engine; the caller's mask and CPUs
-//! are as before when this returns.
+//! A thread inherits the signal mask and CPU affinity of its creator. So a thread of the library,
+//! with all signals blocked and its CPUs chosen, starts the engine's threads. The calling thread's
+//! mask and affinity are unchanged afterwards.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -11,47 +11,50 @@ use std::thread::JoinHandle;
 
 use uroce::{Config, Context, OpenError};
 
-/// Files that an engine opens, and some more.
+/// File descriptors that must be free before an engine starts: those that it opens, and some spare.
 const FILES: usize = 40;
 
-/// Sees whether there is room for the engine's files. DPDK does not start twice in a process, and
-/// may end it where it finds no room.
+/// Checks that the process can open the engine's files. DPDK cannot start twice in a process, and
+/// may end the process if a file cannot be opened.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The error of the operating system, EMFILE for one.
 pub(super) fn check_room() -> io::Result<()> {
     let open = || eventfd(0, EventfdFlags::CLOEXEC);
     (0..FILES).map(|_| open()).collect::<Result<Vec<_>, _>>()?;
     Ok(())
 }
 
-/// Opens a device, from a thread that ends with it.
+/// Opens a device on a thread that ends afterwards.
 ///
 /// # Errors
 ///
-/// That there is no thread, or why the device does not open.
+/// The outer error if the thread cannot be started or panics, the inner one if the device does not
+/// open.
 pub(super) fn open(config: &Config, name: &str) -> io::Result<Result<Context, OpenError>> {
     let (config, name) = (config.clone(), name.to_owned());
     let cpus = cpus();
     let opening = spawn("uroce-start", move || {
-        // A mask that the system does not take leaves the inherited one.
+        // If the affinity cannot be set, the thread keeps the inherited one.
         let _ = cpus.map(|cpus| sched_setaffinity(None, &cpus));
         Context::open(&config, &name)
     })?;
     opening.join().map_err(|_| io::Error::other("the thread that opens the device has panicked"))
 }
 
-/// Starts a thread that no signal of the program's is delivered to.
+/// Starts a thread on which all signals are blocked, so that no signal handler of the program runs
+/// on it.
 ///
 /// # Errors
 ///
-/// The process may have no other thread.
+/// The process cannot start another thread.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    // Blocked before, so that none comes between the thread's start and its first line.
+    // Signals are blocked before the thread exists, so that none arrives before its first
+    // instruction.
     let before = block_all();
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     restore(&before);
@@ -59,22 +62,22 @@ pub(crate) fn spawn<T: Send + 'static>(
 }
 
 fn block_all() -> libc::sigset_t {
-    // SAFETY: a set of bits.
+    // SAFETY: `sigset_t` is an array of integers, for which zeros are valid.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: writable.
+    // SAFETY: `all` is a local that may be written.
     unsafe { libc::sigfillset(&raw mut all) };
     let mut before = all;
-    // SAFETY: both are sets; the second is writable.
+    // SAFETY: `all` is initialised, and `before` is a local that may be written.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
     before
 }
 
 fn restore(before: &libc::sigset_t) {
-    // SAFETY: a set that the system gave; the old one is not asked for.
+    // SAFETY: `before` is a valid set, and a null pointer for the old mask is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
-/// The CPUs for the engine's threads, if there is something to choose.
+/// The CPUs for the engine's threads. `None` if the affinity cannot be read.
 fn cpus() -> Option<CpuSet> {
     let caller = sched_getaffinity(None).ok()?;
     let allowed = spawn("uroce-cpus", || {
@@ -86,8 +89,9 @@ fn cpus() -> Option<CpuSet> {
     Some(choose(&caller, &allowed))
 }
 
-/// A caller that is bound to one CPU polls there: the engine goes elsewhere, wherever the system
-/// lets this process (its cpuset). A caller that was given several has the engine among them.
+/// The engine's CPUs, given the caller's affinity and the CPUs that the process may use (its
+/// cpuset). A caller that is bound to one CPU polls there, so the engine gets the other CPUs, if
+/// there are any. A caller with several CPUs shares them with the engine.
 fn choose(caller: &CpuSet, allowed: &CpuSet) -> CpuSet {
     if caller.count() != 1 {
         return *caller;
@@ -125,7 +129,7 @@ mod tests {
         let inside = spawn("x", move || blocked(&signals())).unwrap().join().unwrap();
         cpus().unwrap();
         assert_eq!((blocked(&signals()), sched_getaffinity(None).unwrap()), before);
-        // All but KILL, STOP and the two that the C library keeps for itself.
+        // All but KILL, STOP and the two signals that the C library reserves.
         let expected = !((1 << (libc::SIGKILL - 1)) | (1 << (libc::SIGSTOP - 1)) | (3 << 31));
         assert_eq!(inside & 0x7fff_ffff, expected & 0x7fff_ffff);
     }

@@ -1,5 +1,5 @@
-//! The tree: what programs find under /sys/class/infiniband and /dev/infiniband through the path
-//! shim.
+//! The tree: files that the path shim shows to programs under /sys/class/infiniband and
+//! /dev/infiniband.
 //!
 //! ```text
 //!   RUN/trees/DIGEST/class/infiniband/uroce0/ports/1/gid_attrs/types/0    "RoCE v2"
@@ -8,15 +8,15 @@
 //! ```
 //!
 //! Invariants
-//! - A tree is named after what is in it, and but for its counters never changes: whoever finds one has
-//!   a whole one.
-//! - Where the kernel's file is there and cannot be read, as that of an empty GID's type, so is ours, with
-//!   the same error.
+//! - A tree's name is a digest of its contents. Only its counters change, and it is renamed into
+//!   place when complete, so a tree that exists is whole.
+//! - A file that exists in the kernel's tree but cannot be read, such as the type of an empty GID,
+//!   also exists here and fails with the same error.
 //!
-//! A port's state is that of a link which is up, as some programs leave out a device that has none;
-//! `ibv_query_port` alone tells whether it is. Its rate is what was known when the engine started.
+//! A port's state is always ACTIVE, because some programs skip a device with an inactive port; only
+//! `ibv_query_port` gives the true state. A port's rate is the one known when the engine started.
 //!
-//! Not here: who counts ([`super::counting`]).
+//! Not here: writing the counters ([`super::counting`]).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,13 +30,14 @@ use uroce::{Config, Context, Gid, PortAttr};
 use super::problem::Problem;
 use super::{config, place, speed};
 
-/// Names a kernel interface for ports that have none behind them: some programs look for one.
+/// Environment variable that names a kernel interface to show for ports without one. Some programs
+/// require an interface.
 pub(crate) const NETDEV: &str = "UROCE_NETDEV";
 
-/// What a port can: it has a connection manager (1 << 16) and GIDs that are IP addresses (1 << 26).
+/// Port capabilities: connection manager (1 << 16) and GIDs that are IP addresses (1 << 26).
 pub(crate) const PORT_CAPS: u32 = 0x0401_0000;
 
-/// What is counted of a port, by the names that its files have.
+/// File names of a port's counters.
 pub(crate) const PORT_COUNTERS: [&str; 6] = [
     "port_xmit_data",
     "port_rcv_data",
@@ -46,55 +47,55 @@ pub(crate) const PORT_COUNTERS: [&str; 6] = [
     "port_xmit_discards",
 ];
 
-/// A file that is there and gives EINVAL to who reads it, wherever there is a loopback interface: it has
-/// no speed.
+/// A file that exists wherever there is a loopback interface and fails with EINVAL when read, as
+/// loopback has no speed.
 const UNREADABLE: &str = "/sys/class/net/lo/speed";
 
-/// A port, and its rate in Mb/s if that is known.
+/// A port's attributes, and its rate in Mb/s if it is known.
 pub(crate) struct Port {
     pub(crate) attr: PortAttr,
     pub(crate) mbps: Option<u32>,
 }
 
-/// The ports of a device that does not run, as far as they are known.
+/// The ports of a device that does not run. Empty if they cannot be derived from the configuration.
 pub(crate) fn preview(config: &Config, index: usize) -> Vec<Port> {
     let attrs = Context::preview(config, &config.devices[index].name).ok().flatten();
     attrs.unwrap_or_default().into_iter().map(|attr| Port { attr, mbps: None }).collect()
 }
 
-/// The interface that the environment names for ports that have none.
+/// The interface that `UROCE_NETDEV` names, if it is a valid interface name.
 #[allow(dead_code, reason = "uroce-run has an option as well")]
 pub(crate) fn named_netdev() -> Option<String> {
     let name = place::variable(NETDEV).and_then(|name| name.into_string().ok());
     name.filter(|name| is_interface(name))
 }
 
-/// The kernel's interface behind a port, or the one that stands in for it.
+/// The kernel interface behind a port, or else `named`.
 pub(crate) fn netdev_of(port: &PortConfig, named: Option<&str>) -> Option<String> {
     port.netdev_name().or(named).map(str::to_owned)
 }
 
-/// A file's text, or where a link leads to.
+/// What a path of the tree is: a file with its text, a link with its target, or a directory.
 enum Entry {
     File(String),
     Link(PathBuf),
     Directory,
 }
 
-/// A tree's files by their paths.
+/// The contents of a tree, by path.
 #[derive(Default)]
 struct Files {
     entries: Vec<(String, Entry)>,
-    /// Stands in for ports' interfaces.
+    /// The interface shown for ports without one.
     netdev: Option<String>,
 }
 
-/// Writes the tree of these devices, if it is not there yet. `ports` gives those of the device of
-/// that index, as far as they are known; `netdev` stands in where none is behind a port.
+/// Writes the tree of these devices, unless it exists, and returns its path. `ports` gives the
+/// known ports of the device with an index. `netdev` is shown for ports without a kernel interface.
 ///
 /// # Errors
 ///
-/// See [`Problem`].
+/// [`Problem`] if the tree cannot be written.
 pub(crate) fn write(
     config: &Config,
     ports: impl Fn(usize) -> Vec<Port>,
@@ -120,12 +121,12 @@ fn make(tree: &Path, files: &Files) -> io::Result<()> {
     if made.is_err() {
         let _ = fs::remove_dir_all(&new);
     }
-    // Another process may have made it meanwhile.
+    // Another process may have made the tree in the meantime.
     if tree.is_dir() { Ok(()) } else { made }
 }
 
 fn fill(root: &Path, files: &Files) -> io::Result<()> {
-    // One of a process that had our number.
+    // Removes what an earlier process with the same number has left.
     let _ = fs::remove_dir_all(root);
     for (name, entry) in &files.entries {
         let path = root.join(name);
@@ -153,7 +154,7 @@ impl Files {
     fn digest(&self) -> u64 {
         let mut all = String::new();
         for (path, entry) in &self.entries {
-            // Writing to a string does not fail.
+            // Writing to a `String` does not fail.
             let _ = match entry {
                 Entry::File(text) => writeln!(all, "{path}={text}"),
                 Entry::Link(target) => writeln!(all, "{path}>{}", target.display()),
@@ -186,7 +187,7 @@ impl Files {
             self.port(&format!("{base}/ports/{number}"), port, seen);
         }
         self.entries.push((format!("{base}/hw_counters"), Entry::Directory));
-        // What all ports count together is what the only one counts.
+        // With one port, the port's counts are the device's.
         if device.ports.len() == 1 {
             self.link(&format!("{base}/ports/1/hw_counters"), "../../hw_counters");
         }
@@ -235,7 +236,8 @@ impl Files {
         }
     }
 
-    /// What stands under the device: a NIC, or interfaces of the kernel's.
+    /// Adds the device's `device` entry: a link to the NIC in /sys, or a directory with the kernel
+    /// interfaces behind the ports.
     fn below(&mut self, base: &str, ports: &[PortConfig]) {
         let pci = ports.iter().find_map(|port| match &port.ethdev {
             Ethdev::Pci(address) => Some(format!("/sys/bus/pci/devices/{address}")),
@@ -259,7 +261,7 @@ fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && !name.contains(['/', ' ']) && name != "." && name != ".."
 }
 
-/// Bytes in groups of four digits, as the kernel writes GUIDs and GIDs.
+/// Hexadecimal digits in groups of four, the kernel's format of GUIDs and GIDs.
 fn groups(bytes: &[u8]) -> String {
     let group = |pair: &[u8]| pair.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
@@ -283,7 +285,7 @@ mod tests {
         let gid = "0000:0000:0000:0000:0000:ffff:c000:0201\n";
         assert_eq!(read(&format!("{port}/gids/0")), gid);
         assert_eq!(read(&format!("{port}/gid_attrs/types/1")), "RoCE v2\n");
-        // An empty entry is there, and what is said of it cannot be read.
+        // An empty entry exists, but its attributes cannot be read.
         assert_eq!(read(&format!("{port}/gids/2")), format!("{}\n", groups(&[0; 16])));
         assert!(tree.join(format!("{port}/gids/15")).exists());
         assert!(!tree.join(format!("{port}/gids/16")).exists());

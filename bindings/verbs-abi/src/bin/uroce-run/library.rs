@@ -1,22 +1,27 @@
-//! Where the library and the shim are.
+//! Finds the library and the path shim.
 //!
-//! Installed, they are in `lib/uroce` beside the program's directory, or in `lib` beside the
-//! program, under the names by which programs ask for them. Where cargo built them they have other
-//! names, and get links: in the run directory, or where root's programs find them as other users, too.
+//! An installation has both in `../lib/uroce` or in `lib`, relative to the directory of
+//! `uroce-run`, under the names that programs load. Files built by cargo have other names and get
+//! links: in /run/uroce-lib if the user is root, so that a program can change its user and still
+//! find them, else in the run directory.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::place;
 
-/// The shim's name.
+/// File name of the path shim.
 pub(crate) const SHIM: &str = "liburoce_shim.so";
-/// The library's, where cargo has built it.
+/// File name of the library in cargo's target directory.
 const BUILT: &str = "liburoce_verbs_abi.so";
-/// What programs ask for; all are one file.
+/// Names under which programs load the library. All four are one file.
 const NAMES: [&str; 4] = ["libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1"];
 
-/// The directory that has both.
+/// The directory with the library and the shim.
+///
+/// # Errors
+///
+/// A message for the user, if either file is missing or links to it cannot be made.
 pub(crate) fn directory() -> Result<PathBuf, String> {
     let own = std::env::current_exe().and_then(std::fs::canonicalize);
     let own = own.map_err(|error| format!("cannot find out where uroce-run is: {error}"))?;
@@ -37,7 +42,8 @@ pub(crate) fn directory() -> Result<PathBuf, String> {
     ))
 }
 
-/// What cargo has built: what is built for tests is in `deps` alone.
+/// The newest build of a file in cargo's target directory. Files built only for tests are in
+/// `deps`.
 fn built(beside: &Path, name: &str) -> Option<PathBuf> {
     let places = [beside.join(name), beside.join("deps").join(name)];
     let time = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
@@ -45,7 +51,8 @@ fn built(beside: &Path, name: &str) -> Option<PathBuf> {
     times.max().map(|(_, newest)| newest)
 }
 
-/// A directory of links to these files. It is named after them, so that builds do not mix.
+/// Makes a directory of links to these two files. Its name is a digest of their paths, so that
+/// several builds do not mix.
 fn linked(library: &Path, shim: &Path) -> Result<PathBuf, String> {
     let digest = place::digest(&format!("{} {}", library.display(), shim.display()));
     let directory = place::public_dir(&format!("lib-{digest:016x}")).map_err(|e| e.to_string())?;
@@ -55,7 +62,7 @@ fn linked(library: &Path, shim: &Path) -> Result<PathBuf, String> {
         if std::fs::read_link(&link).is_ok_and(|there| there == target) {
             continue;
         }
-        // Another run may be making the same.
+        // Another run may be making the same link.
         let made = symlink(target, &link);
         if !link.exists() {
             made.map_err(|error| format!("{}: {error}", link.display()))?;

@@ -3,14 +3,14 @@
 //! ```text
 //!   uroce-run ib_write_bw             LD_LIBRARY_PATH  our libibverbs.so.1, librdmacm.so.1
 //!      └─ exec ─> ib_write_bw         LD_PRELOAD       the path shim, which shows UROCE_TREE
-//!                                     UROCE_CONFIG     what the process may be
+//!                                     UROCE_CONFIG     the alternative configurations
 //! ```
 //!
-//! What it makes is in the run directory, where the next run finds it: links to the library, the
-//! configuration that its options amount to, the tree of the devices.
+//! Everything that `uroce-run` writes goes to the run directory, and the next run reuses it: links
+//! to the library, the configuration made from the options, the tree of the devices.
 //!
-//! Not here: choosing which of several identities the program is. The library does, when it is asked
-//! something that depends on it.
+//! Not here: choosing one of several identities. The library chooses at the first call that depends
+//! on it.
 
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../../runtime/claim.rs"]
@@ -60,20 +60,20 @@ Over an interface of the kernel's, whose addresses are the port's (needs CAP_NET
 #[derive(Debug, Parser)]
 #[command(name = "uroce-run", version, after_help = EXAMPLES)]
 struct Options {
-    /// Configuration file. Several are alternatives, of which each process takes the first that no
-    /// other process has. Default: UROCE_CONFIG, or two ends of a link on this machine.
+    /// Configuration file. Several files are alternatives: each process takes the first one that no
+    /// other process uses. Default: UROCE_CONFIG, or the two ends of a link on this machine.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "mtu", "lcores", "huge"])]
     config: Vec<PathBuf>,
     #[command(flatten)]
     settings: settings::Settings,
-    /// Kernel interface that programs are shown behind ports that have none, as `lo`.
-    /// Default: UROCE_NETDEV, or none.
+    /// Kernel interface, such as `lo`, to show for ports that have no kernel interface. Default:
+    /// UROCE_NETDEV, or none.
     #[arg(long, value_name = "NAME")]
     netdev: Option<String>,
-    /// Also preload the library, for programs that have a library path of their own.
+    /// Also preload the library. For programs that set a library path of their own.
     #[arg(long)]
     preload: bool,
-    /// The program and its arguments.
+    /// Program to run, and its arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -85,17 +85,17 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // What is left to do after a success is the program's.
+    // `exec` returns only if it fails.
     let error = match prepare(&options) {
         Ok(mut command) => format!("{}: {}", options.command[0].display(), command.exec()),
         Err(reason) => reason,
     };
     eprintln!("uroce-run: {}", error.replace('\n', "\nuroce-run: "));
-    // As shells do it.
+    // 127: the exit status of a shell that cannot run a command.
     ExitCode::from(127)
 }
 
-/// The program with its environment.
+/// Builds the command that runs the program, with its environment set.
 fn prepare(options: &Options) -> Result<Command, String> {
     let path = program::find(&options.command[0])?;
     program::check(&path)?;
@@ -113,7 +113,7 @@ fn prepare(options: &Options) -> Result<Command, String> {
     command.env("UROCE_TREE", tree);
     if let Some(files) = files {
         let joined = std::env::join_paths(files).map_err(
-            |_| "a configuration file's path must have no colon, which stands between files",
+            |_| "the path of a configuration file must not contain a colon, which separates files",
         )?;
         command.env("UROCE_CONFIG", joined);
     }
@@ -131,7 +131,8 @@ fn prepare(options: &Options) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The configuration files that the options amount to; `None` for what is configured without.
+/// The configuration files that the options select or describe. `None` if no option does, so that
+/// the library uses UROCE_CONFIG or the built-in configuration.
 fn files(options: &Options) -> Result<Option<Vec<PathBuf>>, String> {
     if !options.config.is_empty() {
         let absolute = |file: &PathBuf| {
@@ -142,7 +143,8 @@ fn files(options: &Options) -> Result<Option<Vec<PathBuf>>, String> {
     options.settings.files()
 }
 
-/// The tree of the identity that the program will probably have. It says so itself if it has another.
+/// Writes the tree of the first free identity, which is the one that the program will probably
+/// take. The library replaces the tree if the process takes another identity.
 fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, String> {
     if let Some(name) = netdev.filter(|name| !is_netdev(name)) {
         return Err(format!("there is no network interface {name:?} (see `ip link`)"));
@@ -155,13 +157,14 @@ fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, Str
     tree::write(config, |index| tree::preview(config, index), netdev).map_err(text)
 }
 
-/// Whether our network namespace has an interface; what /sys shows may be another one's.
+/// Whether the process's own network namespace has the interface. /sys may have been mounted in
+/// another namespace, so /proc is read instead.
 fn is_netdev(name: &str) -> bool {
     let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
     table.lines().any(|line| line.split_once(':').is_some_and(|(first, _)| first.trim() == name))
 }
 
-/// A list of paths as the loader takes it.
+/// Joins paths with a colon, as LD_LIBRARY_PATH expects.
 fn list(first: &OsStr, rest: Option<&OsStr>) -> OsString {
     let mut list = first.to_owned();
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {

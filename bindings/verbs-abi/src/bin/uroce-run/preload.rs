@@ -1,14 +1,15 @@
-//! The list of preloaded libraries, in the order that all of them bear.
+//! The value of LD_PRELOAD.
 //!
-//! The run-time libraries of sanitizers replace functions of the C library and refuse to run behind
-//! another that does; so does ours, and does not mind. They come first, whether the user preloads one or
-//! the program is built with one.
+//! A sanitizer's run-time library ends the program if another library that replaces functions of
+//! the C library is loaded before it. The path shim is such a library, and works in any place. So
+//! sanitizers come first, both those that the user preloads and those that the program is linked
+//! with.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What the names of those libraries begin with, gcc's and clang's.
+/// First letters of the names of sanitizers' libraries, gcc's and clang's.
 const SANITIZERS: &[&str] = &["libasan.", "libhwasan.", "libtsan.", "liblsan.", "libclang_rt."];
 
 fn is_sanitizer(library: &OsStr) -> bool {
@@ -16,9 +17,10 @@ fn is_sanitizer(library: &OsStr) -> bool {
     SANITIZERS.iter().any(|first| name.starts_with(first.as_bytes()))
 }
 
-/// The list for a program that needs the libraries of these names: with what was in it, and ours.
+/// The list for a program that is linked with the libraries `needed`: sanitizers, then `ours`, then
+/// the rest of `before`, the value that LD_PRELOAD had.
 pub(crate) fn list(needed: &[OsString], before: &OsStr, ours: &[PathBuf]) -> OsString {
-    // The loader takes spaces as well.
+    // The loader accepts spaces as separators too.
     let before = before.as_bytes().split(|byte| matches!(byte, b':' | b' '));
     let before = before.filter(|entry| !entry.is_empty()).map(OsStr::from_bytes);
     let (first, rest): (Vec<&OsStr>, Vec<&OsStr>) = before.partition(|entry| is_sanitizer(entry));

@@ -1,4 +1,4 @@
-//! The program to run: where it is, and whether the loader will let us put libraries before its own.
+//! Finds the program to run, and checks that the loader will load our libraries into it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -11,18 +11,24 @@ use rustix::process::{getegid, geteuid};
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
-/// `PT_INTERP`: names the loader that a dynamically linked program wants.
+/// `PT_INTERP`: a segment with the path of the loader. Statically linked programs have none.
 const INTERPRETER: u32 = 3;
-/// `PT_LOAD` and `PT_DYNAMIC`: what is in memory, and what the loader is asked for.
+/// `PT_LOAD`: a segment that is mapped into memory.
 const LOADED: u32 = 1;
+/// `PT_DYNAMIC`: the segment with the loader's table of tags and values.
 const DYNAMIC: u32 = 2;
-/// `DT_NEEDED` and `DT_STRTAB`: the name of a library, and where names are.
+/// `DT_NEEDED`: tag of the name of a library to load.
 const NEEDED: usize = 1;
+/// `DT_STRTAB`: tag of the address of the string table.
 const STRINGS: usize = 5;
-/// Bytes of a library's name, which is a file's.
+/// Bytes read for a library's name, with its terminating zero.
 const NAME_MAX: usize = 256;
 
-/// The file that a shell would run.
+/// The path of the program, looked up in PATH as a shell does.
+///
+/// # Errors
+///
+/// A message for the user, if PATH has no such program.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, String> {
     if name.as_bytes().contains(&b'/') {
         return Ok(PathBuf::from(name));
@@ -39,7 +45,11 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, String> {
     })
 }
 
-/// Says what is in the way of a program that would not get our libraries.
+/// Checks that the file is a program into which the loader will load our libraries.
+///
+/// # Errors
+///
+/// A message for the user: the file cannot be run, gains privileges, or is statically linked.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let metadata = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?;
     if !metadata.is_file() || access(path, Access::EXEC_OK).is_err() {
@@ -48,14 +58,14 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     if gains_privilege(path, &metadata) {
         return Err(format!(
             "{} runs with privileges that you do not have (setuid, setgid or file capabilities), \
-             so the loader ignores our libraries. Run a copy of it, which has no such privilege, \
+             so the loader ignores our libraries. Run a copy of it, which has no such privileges, \
              or run it as root.",
             path.display()
         ));
     }
     if is_static(path).unwrap_or(false) {
         return Err(format!(
-            "{} is statically linked: it has its RDMA library inside, if any. Build it with shared \
+            "{} is statically linked, so no RDMA library can be put under it. Build it with shared \
              libraries.",
             path.display()
         ));
@@ -71,20 +81,22 @@ fn gains_privilege(path: &Path, metadata: &Metadata) -> bool {
     sets_user || sets_group || (capable && !geteuid().is_root())
 }
 
-/// Whether a 64-bit ELF program wants no loader. `None` if it is something else, as a script.
+/// Whether a 64-bit ELF program has no interpreter, and so loads no shared libraries. `None` if the
+/// file is something else, such as a script.
 fn is_static(path: &Path) -> Option<bool> {
-    // The loader itself is one; it loads programs with our libraries.
+    // The loader has no interpreter either, but loads programs with our libraries.
     let is_loader = path.file_name()?.as_bytes().starts_with(b"ld-");
     let program = Elf::read(path).filter(|_| !is_loader)?;
     Some(program.segment(INTERPRETER).is_none())
 }
 
-/// The names of the libraries that a 64-bit ELF program asks for itself; none of something else's.
+/// The names of the libraries that a 64-bit ELF program is linked with directly. Empty for any
+/// other file.
 pub(crate) fn needed(path: &Path) -> Vec<OsString> {
     Elf::read(path).and_then(|program| program.needed()).unwrap_or_default()
 }
 
-/// A 64-bit ELF program's file.
+/// The open file of a 64-bit ELF program.
 struct Elf(File);
 
 /// A program header's `p_offset`, `p_vaddr` and `p_filesz`.
@@ -105,7 +117,7 @@ impl Elf {
         self.0.read_exact_at(&mut bytes, at as u64).ok().map(|()| bytes)
     }
 
-    /// A little-endian number.
+    /// Reads an unsigned little-endian number of `len` bytes at offset `at`.
     fn number(&self, at: usize, len: usize) -> Option<usize> {
         self.bytes(at, len)?
             .iter()
@@ -113,7 +125,7 @@ impl Elf {
             .try_fold(0usize, |value, byte| Some(value << 8 | usize::from(*byte)))
     }
 
-    /// The segments of this type, in their order.
+    /// The program headers of this type, in file order.
     fn segments(&self, kind: u32) -> impl Iterator<Item = Segment> {
         let (table, size, count) = (self.number(32, 8), self.number(54, 2), self.number(56, 2));
         (0..count.unwrap_or(0)).filter_map(move |entry| {
@@ -128,7 +140,7 @@ impl Elf {
         self.segments(kind).next()
     }
 
-    /// Where in the file an address of the running program is.
+    /// Translates a virtual address to an offset in the file.
     fn place(&self, address: usize) -> Option<usize> {
         self.segments(LOADED).find_map(|segment| {
             let within = address.checked_sub(segment.address)?;
@@ -138,7 +150,7 @@ impl Elf {
 
     fn needed(&self) -> Option<Vec<OsString>> {
         let dynamic = self.segment(DYNAMIC)?;
-        // Pairs of a tag and a value.
+        // Each entry is a pair of 8-byte numbers, a tag and a value.
         let pairs = (0..dynamic.len / 16).filter_map(|entry| {
             let at = dynamic.offset.checked_add(entry * 16)?;
             Some((self.number(at, 8)?, self.number(at.checked_add(8)?, 8)?))

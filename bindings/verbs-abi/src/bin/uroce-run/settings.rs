@@ -1,4 +1,4 @@
-//! Options that make a configuration.
+//! Options of `uroce-run` that describe a configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -8,43 +8,47 @@ use uroce::vdev::{self, MemifRole};
 
 use super::{config, place};
 
-/// Programs' own threads do the work while they poll.
+/// Lets the program's own threads drive the engine while they poll.
 const POLLER: &str = "driver = \"poller\"\n";
-/// Memory from hugepages.
+/// Takes memory from hugepages.
 const HUGE: &str = "huge = true\n";
 
-/// A port, in options. What is not given is as in the built-in configuration.
+/// Options that describe one port. Options that are absent keep the values of the built-in
+/// configuration.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Address of the port with the prefix of its link; may be given several times, for IPv4 and
-    /// IPv6. Alone it is the address of an end of the link between two processes of this machine.
+    /// Address of the port, with the prefix length of its link. May be given several times, for
+    /// IPv4 and IPv6. Without --vdev or --pci it is the address of one end of the link between two
+    /// processes on this machine.
     #[arg(long, value_name = "A/N", value_parser = address)]
     ip: Vec<String>,
-    /// Virtual device with its arguments, as DPDK's --vdev takes them.
+    /// Virtual device with its arguments, in the syntax of DPDK's --vdev.
     #[arg(long, value_name = "DEVICE", conflicts_with = "pci")]
     vdev: Option<String>,
-    /// NIC by its PCI address, as 0000:01:00.0.
+    /// PCI address of a NIC, for example 0000:01:00.0.
     #[arg(long, value_name = "ADDRESS")]
     pci: Option<String>,
-    /// Largest Ethernet payload; 4200 carries RDMA's largest packets, of 4096 bytes. Default: 4200
-    /// on a link of this machine, else 1500.
+    /// Largest Ethernet payload. 4200 is enough for a path MTU of 4096, the largest of RDMA.
+    /// Default: 4200 on the link between two processes, else 1500.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u16>,
-    /// Threads that do the work: a number, or a list of CPUs as 2,3 or [2]. Default: 1.
+    /// Number of lcores (threads that process packets), or a list of CPUs to run them on, such as
+    /// 2,3 or [2]. Default: 1.
     #[arg(long, value_name = "N|CPUS", value_parser = lcores)]
     lcores: Option<String>,
-    /// Takes memory from hugepages, which must have been reserved: a NIC without an IOMMU needs them.
+    /// Takes memory from hugepages, which must be reserved before. A NIC without an IOMMU needs
+    /// them.
     #[arg(long)]
     huge: bool,
 }
 
-/// An address and the prefix of its link.
+/// Checks an address with its prefix length, and returns it unchanged.
 fn address(text: &str) -> Result<String, String> {
     let parsed = PortConfig::ring("any").ip(text);
     parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// The file's text for them.
+/// Checks the value of --lcores and returns it in the configuration file's syntax.
 fn lcores(text: &str) -> Result<String, String> {
     let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let list = inner.unwrap_or(text);
@@ -57,7 +61,12 @@ fn lcores(text: &str) -> Result<String, String> {
 }
 
 impl Settings {
-    /// Writes what the options say to files that are alternatives; `None` if they say nothing.
+    /// Writes a configuration file for each alternative that the options describe: one for a
+    /// device, two for the built-in link. `None` if no option is given.
+    ///
+    /// # Errors
+    ///
+    /// A message for the user, if an address is missing or the configuration is not accepted.
     pub(crate) fn files(&self) -> Result<Option<Vec<PathBuf>>, String> {
         let Self { ip, vdev, pci, mtu, lcores, huge } = self;
         let ethdev = match (vdev, pci) {
@@ -68,7 +77,7 @@ impl Settings {
         if let Some((kind, device)) = ethdev {
             if ip.is_empty() && !has_netdev(device) {
                 return Err(format!(
-                    "--{kind} {device} needs an address: add --ip, as --ip 198.51.100.1/24"
+                    "--{kind} {device} needs an address: add --ip, for example --ip 198.51.100.1/24"
                 ));
             }
             let text = self.text(kind, device, ip, mtu.unwrap_or(1500));
@@ -81,7 +90,8 @@ impl Settings {
         self.link_ends().map(Some)
     }
 
-    /// The two ends of the link of the built-in configuration, changed.
+    /// Writes the configurations of both ends of the built-in link, with the changes that the
+    /// options ask for.
     fn link_ends(&self) -> Result<Vec<PathBuf>, String> {
         let socket = place::run_dir().map_err(|error| error.to_string())?.join(config::SOCKET);
         let end = |(role, host)| {
@@ -93,7 +103,7 @@ impl Settings {
             let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
             let device = self.text("vdev", &device, ip, mtu);
             let device = device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1);
-            // The port's keys are the last.
+            // `text` ends in the port's table, so this key belongs to the port.
             write(&(eal + &device + "always_active = true\n"))
         };
         [(MemifRole::Server, 1), (MemifRole::Client, 2)].map(end).into_iter().collect()
@@ -111,12 +121,13 @@ impl Settings {
     }
 }
 
-/// Whether the device has the addresses of a kernel interface.
+/// Whether the port takes its addresses from a kernel interface.
 fn has_netdev(device: &str) -> bool {
     PortConfig::vdev(device).netdev_name().is_some()
 }
 
-/// Writes a configuration to where the next run with the same options finds it.
+/// Writes a configuration file named after a digest of its text, so that the next run with the same
+/// options reuses it.
 fn write(text: &str) -> Result<PathBuf, String> {
     let configs = place::sub_dir("configs").map_err(|error| error.to_string())?;
     let file = configs.join(format!("{:016x}.toml", place::digest(text)));
@@ -128,7 +139,7 @@ fn write(text: &str) -> Result<PathBuf, String> {
     Ok(file)
 }
 
-/// A string of TOML.
+/// Quotes a string for TOML.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

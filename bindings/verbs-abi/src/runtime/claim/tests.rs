@@ -58,14 +58,14 @@ fn what_a_killed_process_had_is_free_again() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// A forked child that sleeps until it is killed.
+/// Forks a child that sleeps until it is killed.
 fn fork_sleeper() -> i32 {
-    // SAFETY: the child calls nothing but what a signal handler may.
+    // SAFETY: the child only calls async-signal-safe functions.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: has no condition.
+        // SAFETY: `pause` has no preconditions.
         unsafe { libc::pause() };
-        // SAFETY: ends the process at once.
+        // SAFETY: `_exit` ends the process at once and has no preconditions.
         unsafe { libc::_exit(0) };
     }
     assert!(pid > 0);
@@ -73,9 +73,10 @@ fn fork_sleeper() -> i32 {
 }
 
 fn kill(pid: i32) {
-    // SAFETY: the child of `fork_sleeper`, which nobody has waited for yet.
+    // SAFETY: `pid` is a child from `fork_sleeper` that was not waited for, so the number is still
+    // its own.
     unsafe { libc::kill(pid, libc::SIGKILL) };
-    // SAFETY: as above; the status is not asked for.
+    // SAFETY: a null pointer for the status is allowed.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
 }
 
