@@ -185,7 +185,6 @@ impl Device {
     /// # Errors
     ///
     /// The errors of [`context`](Device::context).
-    /// Those of starting it.
     pub(crate) fn ports(&'static self) -> Result<Vec<PortAttr>, Errno> {
         // A statement of its own, so that the lock is free when `context` takes it.
         let known = process::lock()?.ports(self.index)?;

@@ -1,4 +1,4 @@
-//! Address handle: where datagrams go.
+//! Address handle: the path of datagrams to a peer or multicast group.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use uroce_transport::Ah;
 use crate::AddressVector;
 use crate::pd::PdShared;
 
-/// The way to a peer or a multicast group, for the datagrams of UD queue pairs of its protection
-/// domain at its port. Dropping it destroys it; datagrams already posted are still sent by it, unless
-/// thousands of others are created before: then they complete with an error.
+/// The path to a peer or a multicast group, for datagrams of UD queue pairs in its protection
+/// domain and at its port. Dropping the handle destroys it. Datagrams that were posted before are
+/// still sent, unless thousands of other handles are created first; then they complete with an
+/// error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,7 +35,7 @@ use crate::pd::PdShared;
 /// let qkey = Qkey(0x1111_1111);
 /// let options = ConnectOptions::default();
 ///
-/// // Who receives needs room for the 40 bytes in front of each datagram.
+/// // A receive needs room for the 40 bytes in front of each datagram.
 /// let receiver_pd = right.allocate_pd();
 /// let room = receiver_pd.allocate(GRH_LEN + 64, AccessFlags::LOCAL_WRITE)?;
 /// let receiver_cq = right.create_cq(16)?;
@@ -42,7 +43,7 @@ use crate::pd::PdShared;
 /// receiver.start_datagrams(qkey, &options)?;
 /// receiver.post_recv(&RecvWr::new(&[room.slice(..)?]))?;
 ///
-/// // Who sends needs no connection, but the way there.
+/// // The sender needs no connection, but an address handle.
 /// let pd = left.allocate_pd();
 /// let (memory, cq) = (pd.allocate(64, AccessFlags::empty())?, left.create_cq(16)?);
 /// let mut sender = pd.create_qp(&QpInit::new(&cq).qp_type(QpType::Ud))?;
@@ -62,7 +63,7 @@ use crate::pd::PdShared;
 /// # Ok(()) }
 /// ```
 ///
-/// A work request cannot be made for a handle that is gone:
+/// A work request cannot be made for a handle that was dropped:
 ///
 /// ```compile_fail,E0505
 /// # fn f(way: uroce::AddressHandle, qpn: uroce::Qpn, qp: &mut uroce::QueuePair) {

@@ -1,4 +1,4 @@
-//! Completion channel: sleeping until a completion queue has something.
+//! Completion channel: sleeping until a completion queue has a completion.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,34 +8,35 @@ use std::time::Duration;
 use crate::cq::CqId;
 use crate::event::wait;
 
-/// Completion queues that a channel can serve at a time.
+/// Completion queues that one channel can serve at a time.
 const CQS_MAX: u32 = 4096;
 
-/// Why no event was given.
+/// Why [`CompletionChannel::get_event`] or [`CompletionChannel::new`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// No event came in time.
+    /// No event came within the timeout.
     #[error("no event in time")]
     TimedOut,
-    /// The system failed.
+    /// The operating system reported an error.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// Events of completion queues. Clones are handles of the same one. Its file descriptor is readable
-/// while an event waits, so it can stand in a `poll` or `epoll` of the application's own.
+/// A channel for events of completion queues. Clones are handles of the same channel. Its file
+/// descriptor is readable while an event is pending, so an application can add it to its own `poll`
+/// or `epoll`.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
     channel: Arc<uroce_engine::CompletionChannel>,
 }
 
 impl CompletionChannel {
-    /// A channel for completion queues of any device.
+    /// Creates a channel. Completion queues of any device of the process can use it.
     ///
     /// # Errors
     ///
-    /// The process has no file descriptor left.
+    /// [`ChannelError::System`] if the process has no file descriptor left.
     pub fn new() -> Result<CompletionChannel, ChannelError> {
         Ok(CompletionChannel { channel: uroce_engine::CompletionChannel::new(CQS_MAX)? })
     }
@@ -44,18 +45,19 @@ impl CompletionChannel {
         &self.channel
     }
 
-    /// Sleeps until a completion queue that was armed has something, and takes that event. `None`
-    /// waits without end; a signal does not end the wait.
+    /// Sleeps until an armed completion queue has a completion, and takes the event. A `timeout` of
+    /// `None` waits for ever. Signals do not end the wait.
     ///
     /// # Errors
     ///
-    /// [`ChannelError::TimedOut`], or the system's.
+    /// [`ChannelError::TimedOut`] after `timeout`, or [`ChannelError::System`].
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqId, ChannelError> {
         wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
     }
 
-    /// The event that the caller has read the descriptor for: 8 bytes an event. `None` if that was
-    /// for nothing: there may be another.
+    /// Takes an event after the application has read 8 bytes from the descriptor itself. One read
+    /// of 8 bytes stands for one event. `None` if the event is no longer there; another one may be
+    /// pending.
     pub fn event_read(&self) -> Option<CqId> {
         self.channel.event_read().map(|cq| CqId::of(&cq))
     }

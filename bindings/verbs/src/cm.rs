@@ -6,13 +6,13 @@
 //!   Connection::connect(qp, address) ───────────────> Connection ─┘  load_alternate_path, migrate
 //! ```
 //!
-//! Both ends speak as `rdma_cm` does, so either may be an unmodified Linux program. The connection
-//! takes the queue pair from RESET or INIT to RTS, and to ERR when it ends; posting stays the
-//! queue pair's. Receives may be posted in INIT, before the peer can send
-//! ([`QueuePair::init`](crate::QueuePair::init)).
+//! The protocol is that of Linux's `rdma_cm`, so either end may be an unmodified Linux program. The
+//! connection takes the queue pair from RESET or INIT to RTS, and to ERR when it ends. Work
+//! requests are posted to the queue pair as usual. Receives may be posted in INIT, before the peer
+//! can send ([`QueuePair::init`](crate::QueuePair::init)).
 //!
-//! UD queue pairs need no connection but the peer's number and Q_Key: [`resolve_datagram`] asks a
-//! [`DatagramListener`] for them.
+//! A UD queue pair needs no connection, only the number and Q_Key of the peer's queue pair.
+//! [`resolve_datagram`] asks a [`DatagramListener`] for them.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,7 +37,7 @@
 //! let address: std::net::SocketAddr = "192.0.2.2:7471".parse()?;
 //! let listener = Listener::bind(&right, address, 8)?;
 //!
-//! // The client, in another process most often.
+//! // The client, usually in another process.
 //! let client = std::thread::spawn(move || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
 //!     let pd = left.allocate_pd();
 //!     let (cq, memory) = (left.create_cq(16)?, pd.allocate(64, AccessFlags::LOCAL_WRITE)?);
@@ -56,7 +56,7 @@
 //! let pd = right.allocate_pd();
 //! let (cq, memory) = (right.create_cq(16)?, pd.allocate(64, AccessFlags::LOCAL_WRITE)?);
 //! let mut qp = pd.create_qp(&QpInit::new(&cq))?;
-//! let request = listener.next(SOON).ok_or("nobody connects")?;
+//! let request = listener.next(SOON).ok_or("no request in time")?;
 //! assert!(request.private_data().starts_with(b"hello"));
 //! let param = ConnectParam { private_data: b"welcome".to_vec(), ..ConnectParam::default() };
 //! qp.init(&ConnectOptions::default())?;

@@ -19,8 +19,8 @@ use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
 use crate::{AddressVector, ChannelError};
 
-/// An open device. Clones are handles of the same one; it closes when the last of them and of the
-/// objects made with it is dropped.
+/// An open device. Clones are handles of the same device. It closes when the last handle and the
+/// last object made with it have been dropped.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) device: Arc<Device>,
@@ -30,38 +30,38 @@ pub struct Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttr {
-    /// Queue pairs at a time.
+    /// Number of queue pairs.
     pub max_qps: u32,
-    /// Memory regions and windows at a time.
+    /// Number of memory regions and windows together.
     pub max_mrs: u32,
-    /// Work requests of a queue.
+    /// Work requests that a send or receive queue can hold.
     pub max_wr: u32,
-    /// Receives of a shared receive queue.
+    /// Receives that a shared receive queue can hold.
     pub max_srq_wr: u32,
-    /// Bytes of inline data of a send.
+    /// Bytes of inline data in one send.
     pub max_inline_data: u32,
-    /// Address handles at a time.
+    /// Number of address handles.
     pub max_ahs: u32,
-    /// Multicast groups at a time.
+    /// Number of multicast groups.
     pub max_groups: usize,
-    /// Queue pairs of a multicast group.
+    /// Queue pairs attached to one multicast group.
     pub max_group_qps: usize,
-    /// Scatter/gather elements of a work request.
+    /// Scatter/gather elements in one work request.
     pub max_sge: u32,
-    /// Entries of a completion queue.
+    /// Entries that a completion queue can hold.
     pub max_cqe: u32,
-    /// Bytes of a message.
+    /// Bytes in one message.
     pub max_message_len: u32,
-    /// READ and ATOMIC requests of the peer's that may be outstanding on a QP.
+    /// Outstanding READ and ATOMIC requests from the peer, per QP.
     pub max_rd_atomic: u8,
-    /// READ and ATOMIC requests of ours that may be outstanding on a QP.
+    /// Outstanding READ and ATOMIC requests to the peer, per QP.
     pub max_init_rd_atomic: u8,
-    /// Lcores.
+    /// Number of lcores.
     pub lcores: usize,
 }
 
 impl DeviceAttr {
-    /// The limits that a device of this configuration has, open or not.
+    /// The limits of a device with this configuration, open or not.
     pub fn of(config: &DeviceConfig) -> DeviceAttr {
         DeviceAttr {
             max_qps: config.max_qps,
@@ -83,22 +83,23 @@ impl DeviceAttr {
 }
 
 impl Context {
-    /// Opens the device of that name: EAL if it does not run yet, the device's ports and lcores,
-    /// and its control-plane thread. The caller's CPUs and signals stay as they are.
+    /// Opens the device with this name: starts EAL if it does not run yet, the device's ports and
+    /// lcores, and its control-plane thread. The calling thread's CPU affinity and signal mask do
+    /// not change.
     ///
-    /// All devices of a process are opened from configurations whose `eal` parts are the same. The
-    /// devices that can be opened are [`Config::devices`](uroce_controlplane::Config::devices).
+    /// The `eal` parts of all configurations that a process uses must be equal.
+    /// [`Config::devices`](uroce_controlplane::Config::devices) has the names of the devices.
     ///
     /// # Errors
     ///
-    /// See [`OpenError`]; nothing is left open.
+    /// See [`OpenError`]; nothing stays open.
     pub fn open(config: &Config, name: &str) -> Result<Context, OpenError> {
         Ok(Context { device: Arc::new(Device::open(config, name)?) })
     }
 
-    /// The ports of a device as they would be if it were opened now, as far as that is known before:
-    /// the Ethernet address is zero where only the device knows it, and there is nothing to tell
-    /// where addresses depend on what opening makes.
+    /// The ports of a device as they would be after opening it, without opening it. The Ethernet
+    /// address is zero if only the device itself can give it. `None` if the port's addresses depend
+    /// on an interface that opening the device creates.
     ///
     /// # Errors
     ///
@@ -107,9 +108,9 @@ impl Context {
         controlplane::preview(config, name)
     }
 
-    /// Closes the device though it and what was made with it are still held, as at the end of a
-    /// process: connections are ended, what was posted and is due is sent, for `patience` at most,
-    /// then lcores and ports stop. Whatever is asked of the device later is refused.
+    /// Closes the device while handles of it still exist, for the end of a process: ends
+    /// connections, sends what was posted and is due for at most `patience`, then stops lcores and
+    /// ports. Later calls on the device fail.
     pub fn shut_down(&self, patience: Duration) {
         self.device.shut_down(patience);
     }
@@ -119,18 +120,18 @@ impl Context {
         &self.device.config().name
     }
 
-    /// Its limits.
+    /// The device's limits.
     pub fn attr(&self) -> DeviceAttr {
         DeviceAttr { lcores: self.device.engine().lcores(), ..DeviceAttr::of(self.device.config()) }
     }
 
-    /// Its ports with their GIDs, as they are now; number 1 is the first. Where a kernel netdev stands
-    /// behind a port its addresses may change.
+    /// The device's ports with their present GIDs. Port numbers start at 1. The addresses can
+    /// change if a kernel interface is behind the port.
     pub fn ports(&self) -> Vec<PortAttr> {
         self.device.ports()
     }
 
-    /// Link and frame counters of a port, counted from 1.
+    /// The link state and frame counters of a port. Port numbers start at 1.
     ///
     /// # Errors
     ///
@@ -139,8 +140,9 @@ impl Context {
         self.device.port_status(port)
     }
 
-    /// Has a port, counted from 1, lose another share of its RoCEv2 packets from now on: to see what
-    /// loss does, and with all of them, what a link does that is cut and does not tell.
+    /// Changes the share of RoCEv2 packets that a port discards on purpose, for tests with loss.
+    /// Discarding all of them has the effect of a cut link that does not report itself down. Port
+    /// numbers start at 1.
     ///
     /// # Errors
     ///
@@ -149,8 +151,8 @@ impl Context {
         self.device.set_loss(port, loss)
     }
 
-    /// Takes a port's link, counted from 1, down or lets it up again, as an administrator does. The
-    /// other end of a ring or memif link sees it too; other peers see silence.
+    /// Sets a port's link down or up, as an administrator would. The other end of a ring or memif
+    /// link sees the change; other peers only see silence. Port numbers start at 1.
     ///
     /// # Errors
     ///
@@ -159,17 +161,19 @@ impl Context {
         self.device.set_link(port, up)
     }
 
-    /// Finds the Ethernet address of the next hop towards a peer, from a port counted from 1.
-    /// Connecting does this by itself.
+    /// Resolves the Ethernet address of the next hop from a port towards a peer. Connecting does
+    /// this by itself. Port numbers start at 1.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; a peer that does not answer is given up after about three seconds.
+    /// See [`RequestError`]. If the next hop does not answer, the call fails after about three
+    /// seconds.
     pub fn resolve(&self, port: u8, peer: &AddressVector) -> Result<Mac, RequestError> {
         self.device.resolve(port, peer)
     }
 
-    /// Everything counted since the device was opened: name, description, value. It only grows.
+    /// All counters since the device was opened, each with its name, description and value.
+    /// Counters never decrease.
     ///
     /// # Errors
     ///
@@ -178,25 +182,27 @@ impl Context {
         self.device.counts()
     }
 
-    /// A protection domain: memory regions and queue pairs that may work with each other.
+    /// Creates a protection domain. Only memory regions and queue pairs of one domain work
+    /// together.
     pub fn allocate_pd(&self) -> ProtectionDomain {
         ProtectionDomain::new(self)
     }
 
-    /// A completion queue for `capacity` entries.
+    /// Creates a completion queue with at least `capacity` entries.
     ///
     /// # Errors
     ///
-    /// [`CqError::Depth`] if it is 0 or too large.
+    /// [`CqError::Depth`] if `capacity` is 0 or too large.
     pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CqError> {
         CompletionQueue::new(self, capacity, None)
     }
 
-    /// A completion queue whose events go to `channel`, once it is armed.
+    /// Creates a completion queue that sends an event to `channel` when it is armed and gets a
+    /// completion.
     ///
     /// # Errors
     ///
-    /// As [`create_cq`](Context::create_cq), and [`CqError::ChannelFull`].
+    /// The errors of [`create_cq`](Context::create_cq), and [`CqError::ChannelFull`].
     pub fn create_cq_on(
         &self,
         capacity: u32,
@@ -205,18 +211,19 @@ impl Context {
         CompletionQueue::new(self, capacity, Some(channel))
     }
 
-    /// A completion channel, on which a thread can sleep until a completion queue has something.
+    /// Creates a completion channel, on which a thread can sleep until a completion queue has a
+    /// completion.
     ///
     /// # Errors
     ///
-    /// The process has no file descriptor left.
+    /// [`ChannelError::System`] if the process has no file descriptor left.
     pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
         CompletionChannel::new()
     }
 
-    /// Hands an lcore to the calling thread, which drives it from now on with
-    /// [`LcoreGuard::turn`]: run to completion, for an application that would otherwise share a CPU
-    /// with the lcore it waits for.
+    /// Gives an lcore to the calling thread, which from then on drives it with
+    /// [`LcoreGuard::turn`]. For an application that would otherwise share its CPU with the lcore
+    /// it waits for.
     ///
     /// # Errors
     ///
@@ -227,12 +234,14 @@ impl Context {
     }
 }
 
-/// An lcore that the thread drives which adopted it. Its own thread goes on when this is dropped.
+/// An lcore that was adopted by the current thread. The lcore's own thread resumes when the guard
+/// is dropped.
 ///
-/// While it is adopted nothing moves on it but by [`turn`](LcoreGuard::turn), except that the
-/// control plane turns it about once a millisecond, so that peers are answered and requests served.
+/// An adopted lcore makes progress only in [`turn`](LcoreGuard::turn), except that the control
+/// plane also turns it about once a millisecond, so that peers are answered and requests are
+/// served.
 ///
-/// It cannot leave its thread:
+/// The guard cannot move to another thread:
 ///
 /// ```compile_fail,E0277
 /// # fn f(context: uroce::Context) -> Result<(), Box<dyn std::error::Error>> {
@@ -247,7 +256,8 @@ pub struct LcoreGuard {
 }
 
 impl LcoreGuard {
-    /// Runs the lcore once: takes what was posted and received, sends, completes.
+    /// Runs one turn of the lcore: takes commands, posted requests and received frames, sends, and
+    /// completes.
     #[inline]
     pub fn turn(&mut self) -> Turn {
         self.guard.turn()

@@ -1,4 +1,4 @@
-//! Completion queue, as the application sees it.
+//! Completion queue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,45 +10,46 @@ use uroce_wire::{ImmDt, Qpn, Rkey};
 use crate::channel::CompletionChannel;
 use crate::context::Context;
 
-/// Polls before a waiting thread gives its CPU away.
+/// Polls without a completion before a waiting thread yields its CPU.
 const SPINS: u32 = 1000;
 
-/// How a work request ended.
+/// The completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCompletion {
-    /// The work request's number.
+    /// The `wr_id` of the work request.
     pub wr_id: u64,
-    /// How it ended; with an error only `wr_id`, `status` and `qpn` are meaningful.
+    /// Success or the kind of error. After an error only `wr_id`, `status` and `qpn` are valid.
     pub status: WcStatus,
-    /// What it was.
+    /// The kind of work request.
     pub opcode: WcOpcode,
-    /// Bytes received (receives, READ, ATOMIC); of a datagram [`GRH_LEN`](crate::GRH_LEN) more.
+    /// Bytes received, for receives, READ and ATOMIC. For a datagram it includes
+    /// [`GRH_LEN`](crate::GRH_LEN).
     pub byte_len: u32,
-    /// Immediate data that came with the message.
+    /// Immediate data of the received message.
     pub imm: Option<ImmDt>,
-    /// The key of ours that the message has invalidated.
+    /// The local key that the received message has invalidated.
     pub invalidated: Option<Rkey>,
-    /// The QP of this side.
+    /// Number of the local QP.
     pub qpn: Qpn,
-    /// The QP that has sent the datagram; 0 except for UD receives.
+    /// Number of the QP that sent the datagram. 0 except for UD receives.
     pub src_qpn: Qpn,
-    /// The datagram's network header stands in front of it (UD receives).
+    /// Whether a network header precedes the datagram (UD receives).
     pub has_grh: bool,
 }
 
 impl WorkCompletion {
-    /// Whether it succeeded.
+    /// Checks for success.
     ///
     /// # Errors
     ///
-    /// The status, if it is not success.
+    /// The status, if it is not [`WcStatus::Success`].
     pub fn ok(&self) -> Result<(), WcStatus> {
         if self.status == WcStatus::Success { Ok(()) } else { Err(self.status) }
     }
 }
 
 impl Default for WorkCompletion {
-    /// A place for [`CompletionQueue::poll`] to write to.
+    /// An empty entry for [`CompletionQueue::poll`] to overwrite.
     fn default() -> WorkCompletion {
         WorkCompletion {
             wr_id: 0,
@@ -74,18 +75,18 @@ impl From<Cqe> for WorkCompletion {
     }
 }
 
-/// Names a completion queue of this process.
+/// Identifies a completion queue within the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CqId {
-    /// Where the channel of its device's asynchronous events is.
+    /// Address of the device's channel for asynchronous events, which identifies the device.
     channel: usize,
-    /// Its number there.
+    /// Number of the queue on that channel.
     number: u32,
 }
 
 impl CqId {
     pub(crate) fn of(cq: &uroce_engine::CompletionQueue) -> CqId {
-        // Every queue of ours gives events.
+        // Every queue made by this crate has an event source, so the default is not used.
         cq.events().map_or(CqId { channel: 0, number: 0 }, |events| {
             CqId::numbered(events.channel(), events.number())
         })
@@ -96,11 +97,11 @@ impl CqId {
     }
 }
 
-/// A completion queue. Clones are handles of the same one; it lives as long as one of them or a
-/// QP that completes to it.
+/// A completion queue. Clones are handles of the same queue. It exists as long as a handle or a QP
+/// that completes to it.
 ///
-/// Any thread may poll; each completion is given once. A queue that has no room for a completion is
-/// in error for good, and the QPs whose completions did not fit are in ERR.
+/// Any thread may poll; each completion is given to one poll. If a completion does not fit, the
+/// queue is in error for good, and the QPs of the completions that did not fit go to ERR.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     shared: Arc<CqShared>,
@@ -109,7 +110,7 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) cq: Arc<uroce_engine::CompletionQueue>,
-    /// Drives the lcores, where pollers do.
+    /// Drives the lcores if the device is configured with `driver = "poller"`.
     pub(crate) poller: Option<Poller>,
     channel: Option<CompletionChannel>,
     _context: Context,
@@ -132,15 +133,17 @@ impl CompletionQueue {
         &self.shared
     }
 
-    /// Takes completions, oldest first, as many as there are and fit; gives their number.
+    /// Takes completions, oldest first, until there is none left or `out` is full. Returns how many
+    /// it took.
     ///
-    /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)) a
-    /// poll that finds none first does what its lcores have to do, and lets another thread go on if it
-    /// still finds none and more threads poll than the process has processors.
+    /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)), a
+    /// poll that finds no completion runs a turn of the lcores and looks again. If there is still
+    /// none and more threads poll than the process has CPUs, it yields the CPU.
     ///
     /// # Errors
     ///
-    /// [`CqError::Overrun`] once everything from before the overrun has been taken.
+    /// [`CqError::Overrun`] if the queue has overrun, after all completions from before the overrun
+    /// were taken.
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, CqError> {
         let mut count = self.take(out)?;
@@ -171,11 +174,11 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Takes the oldest completion.
+    /// Takes the oldest completion. `None` if there is none.
     ///
     /// # Errors
     ///
-    /// As [`poll`](CompletionQueue::poll).
+    /// The errors of [`poll`](CompletionQueue::poll).
     #[inline]
     pub fn poll_one(&self) -> Result<Option<WorkCompletion>, CqError> {
         let mut completion = [WorkCompletion::default()];
@@ -183,13 +186,13 @@ impl CompletionQueue {
         Ok(completion.into_iter().take(count).next())
     }
 
-    /// Polls until there is a completion, which it gives, or the time is up (`None`).
+    /// Polls until there is a completion or `timeout` has passed (`None`).
     ///
-    /// A thread that has adopted an lcore turns that itself instead; this does not.
+    /// A thread that has adopted an lcore must not use this, because it does not turn that lcore.
     ///
     /// # Errors
     ///
-    /// As [`poll`](CompletionQueue::poll).
+    /// The errors of [`poll`](CompletionQueue::poll).
     pub fn wait(&self, timeout: Duration) -> Result<Option<WorkCompletion>, CqError> {
         let begin = Instant::now();
         for round in 0u64.. {
@@ -208,8 +211,8 @@ impl CompletionQueue {
         Ok(None)
     }
 
-    /// Asks for one event on the queue's channel, for a completion that comes from now on. Poll
-    /// once more after arming: what is there already gives no event.
+    /// Requests one event on the queue's channel for the next new completion. Completions that are
+    /// in the queue already cause no event, so poll once more after arming.
     pub fn arm(&self, on: Arm) {
         self.shared.cq.arm(on);
         if let Some(poller) = &self.shared.poller {
@@ -217,24 +220,24 @@ impl CompletionQueue {
         }
     }
 
-    /// Has the queue hold at least `capacity` completions from now on. Completions may come and be
-    /// polled meanwhile: each is given once, those of a queue pair in their order. Asked for less,
-    /// it keeps the memory that it has.
+    /// Changes the queue's capacity to at least `capacity` completions. Completions may be added
+    /// and polled meanwhile: each is given once, those of a queue pair in order. A smaller capacity
+    /// does not free memory.
     ///
     /// # Errors
     ///
-    /// [`CqError::Depth`]; [`CqError::TooSmall`] if more completions wait to be polled. The queue
-    /// is as it was then.
+    /// [`CqError::Depth`] if `capacity` is 0 or too large; [`CqError::TooSmall`] if more
+    /// completions than that are in the queue. The queue is unchanged.
     pub fn resize(&self, capacity: u32) -> Result<(), CqError> {
         self.shared.cq.resize(capacity)
     }
 
-    /// Entries it was asked to hold.
+    /// The capacity that was asked for when the queue was created or resized.
     pub fn capacity(&self) -> u32 {
         self.shared.cq.depth()
     }
 
-    /// What [`CompletionChannel::get_event`] and asynchronous events name it by.
+    /// The queue's identity in [`CompletionChannel::get_event`] and asynchronous events.
     pub fn id(&self) -> CqId {
         CqId::of(&self.shared.cq)
     }

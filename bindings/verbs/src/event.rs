@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened to an object and belongs to no work request.
+//! Asynchronous events: changes of an object that no work request reports.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,39 +14,39 @@ use crate::context::Context;
 use crate::cq::CqId;
 use crate::srq::SrqId;
 
-/// Something that happened. It is acknowledged by being taken; it names its object by number, so
-/// that it may be looked at when the object is long gone. A kind of event that happens again before
-/// it was taken is one event.
+/// An asynchronous event. Taking it acknowledges it. It names its object by number, so it may be
+/// used after the object was dropped. If a kind of event occurs again for an object before it was
+/// taken, there is still one event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
-    /// Whom it happened to.
+    /// The object that the event is about.
     pub source: EventSource,
 }
 
-/// Whom an event is about.
+/// The object that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EventSource {
-    /// The queue pair of this number.
+    /// The queue pair with this number.
     QueuePair(Qpn),
     /// The completion queue with this [`id`](crate::CompletionQueue::id).
     CompletionQueue(CqId),
     /// The shared receive queue with this [`id`](crate::SharedReceiveQueue::id).
     SharedReceiveQueue(SrqId),
-    /// The port of this number, counted from 1.
+    /// The port with this number, counted from 1.
     Port(u8),
     /// The device as a whole.
     Device,
 }
 
 impl Context {
-    /// Takes the oldest asynchronous event of the device, if there is one. None is about an object
-    /// that was dropped before.
+    /// Takes the device's oldest asynchronous event; `None` if there is none. Events of dropped
+    /// objects are discarded.
     ///
     /// # Errors
     ///
-    /// The system fails.
+    /// The event channel's descriptor cannot be read.
     pub fn poll_async_event(&self) -> io::Result<Option<AsyncEvent>> {
         let channel = self.device.engine().events();
         let event = channel.try_next()?;
@@ -64,23 +64,24 @@ impl Context {
         }))
     }
 
-    /// Sleeps until there is an asynchronous event, and takes it. `None` waits without end; a
-    /// signal does not end the wait.
+    /// Sleeps until the device has an asynchronous event, and takes it. A `timeout` of `None` waits
+    /// for ever. Signals do not end the wait.
     ///
     /// # Errors
     ///
-    /// [`ChannelError::TimedOut`], or the system's.
+    /// [`ChannelError::TimedOut`] after `timeout`, or [`ChannelError::System`].
     pub fn get_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent, ChannelError> {
         wait(self.async_fd(), timeout, || Ok(self.poll_async_event()?))
     }
 
-    /// Readable while an asynchronous event waits: for a `poll` or `epoll` of the application's.
+    /// A descriptor that is readable while an asynchronous event is pending, for the application's
+    /// own `poll` or `epoll`.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.device.engine().events().as_fd()
     }
 }
 
-/// Sleeps on `fd` until `next` gives something.
+/// Sleeps on `fd` until `next` returns a value or `timeout` has passed.
 pub(crate) fn wait<T>(
     fd: BorrowedFd<'_>,
     timeout: Option<Duration>,
@@ -92,7 +93,7 @@ pub(crate) fn wait<T>(
             return Ok(found);
         }
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        // Beyond what the system takes is as good as without end.
+        // A timeout too long for the system call is treated as endless.
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
             Ok(0) => return Err(ChannelError::TimedOut),

@@ -1,11 +1,11 @@
 //! RDMA verbs in safe Rust, over any NIC that DPDK drives.
 //!
-//! A [`Context`] is an open device. With it an application allocates memory that peers can reach
-//! ([`MemoryRegion`]), makes queue pairs ([`QueuePair`]), connects them to those of peers, posts
+//! A [`Context`] is an open device. With it an application allocates memory that peers can access
+//! ([`MemoryRegion`]), creates queue pairs ([`QueuePair`]), connects them to those of peers, posts
 //! work requests ([`SendWr`], [`RecvWr`]) and polls completions ([`CompletionQueue`]). Queue pairs
-//! are reliable or unreliable connections or send datagrams ([`QpType`], [`AddressHandle`]), may
-//! share their receives ([`SharedReceiveQueue`]), and may open memory to peers for a while
-//! ([`MemoryWindow`]). What happens to an object besides is told by an [`AsyncEvent`].
+//! are reliable connections, unreliable connections or unreliable datagrams ([`QpType`],
+//! [`AddressHandle`]). They can share receives ([`SharedReceiveQueue`]) and give peers temporary
+//! access to memory ([`MemoryWindow`]). Other changes of objects are reported as [`AsyncEvent`]s.
 //!
 //! ```text
 //!   Context ──> ProtectionDomain ──> MemoryRegion ──> MemorySlice ─┐
@@ -17,8 +17,8 @@
 //!
 //! # Example
 //!
-//! Two devices of one process, joined by a ring instead of a network: the first writes into the
-//! memory of the second, reads it back and compares.
+//! Two devices of one process are joined by a ring instead of a network. The first one writes to
+//! the memory of the second one, reads it back and compares.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,13 +40,13 @@
 //! "#)?;
 //! let (left, right) = (Context::open(&config, "left")?, Context::open(&config, "right")?);
 //!
-//! // The side that is written to and read from. It has nothing to do once it is connected.
+//! // The passive side: it does nothing after it is connected.
 //! let target_pd = right.allocate_pd();
 //! let target = target_pd.allocate(1 << 20, AccessFlags::all())?;
 //! let target_cq = right.create_cq(16)?;
 //! let mut target_qp = target_pd.create_qp(&QpInit::new(&target_cq))?;
 //!
-//! // The side that works.
+//! // The active side.
 //! let pd = left.allocate_pd();
 //! let memory = pd.allocate(2 << 20, AccessFlags::LOCAL_WRITE)?;
 //! let cq = left.create_cq(16)?;
@@ -64,7 +64,7 @@
 //! qp.post_send(&SendWr::write(&[source], target.remote()).id(1))?;
 //! qp.post_send(&SendWr::read(&[sink], target.remote()).id(2).signaled())?;
 //!
-//! // The write is not signaled: the completion of what follows it is its own as well.
+//! // The write is not signaled. The completion of the later read implies that it succeeded.
 //! let completion = cq.wait(Duration::from_secs(10))?.ok_or("no completion in time")?;
 //! completion.ok()?;
 //! assert_eq!(completion.wr_id, 2);
@@ -79,30 +79,30 @@
 //!
 //! # Threads
 //!
-//! Everything is [`Send`]; everything but the queues is [`Sync`]. Posting takes `&mut`
-//! [`SendQueue`] or `&mut` [`RecvQueue`], the two halves of a [`QueuePair`], so two threads that
-//! post to one queue bring their own lock; the compiler sees to it. Polling a completion queue takes
-//! `&`, and each completion is given to one thread.
+//! All types are [`Send`], and all but the queues are [`Sync`]. Posting needs `&mut` [`SendQueue`]
+//! or `&mut` [`RecvQueue`], the two halves of a [`QueuePair`], so the compiler makes threads that
+//! post to one queue use a lock. Polling a completion queue needs `&`, and each completion is given
+//! to one thread.
 //!
-//! The work is done by the device's lcores, which poll. Where CPUs are few, the configuration's
-//! `idle` says what they do without work, a thread can drive an lcore itself
-//! ([`Context::adopt_lcore`]), and with `driver = "poller"` threads that poll do so while they poll.
-//! Then a poll that finds nothing makes a turn of the lcores; nothing that it does waits, enters the
-//! kernel or needs the thread to be known. A signal handler may poll in the middle of that; one that
-//! leaves it by `longjmp`, or by `exit` to where the device is closed, leaves the lcore driven for
-//! ever and whoever needs it waiting. A thread that is cancelled ends after the turn.
+//! The device's lcores do the work; they are threads that poll. The configuration's `idle` says
+//! what an lcore does when it has no work. A thread can drive an lcore itself
+//! ([`Context::adopt_lcore`]). With `driver = "poller"` a poll that finds no completion runs a turn
+//! of the lcores. Such a turn never blocks, makes no system call, and works on any thread. A signal
+//! handler may poll even if the signal interrupted a turn. A handler that leaves a turn with
+//! `longjmp`, or calls `exit` and thereby closes the device, leaves the lcore driven for ever, and
+//! callers that need it block. A cancelled thread ends after the turn.
 //!
 //! # Cleaning up
 //!
-//! Objects may be dropped in any order, on any thread but an lcore's; each keeps alive what it
-//! needs. Dropping a [`QueuePair`] destroys it; completions that are in its queues already stay
-//! there. Dropping a [`MemoryRegion`] returns when nothing touches the memory any more; work
-//! requests that still name it complete with `LOC_PROT_ERR`, and peers get a remote access error.
-//! The device closes with the last object made with it.
+//! Objects may be dropped in any order, on any thread except an lcore's; each keeps alive the
+//! objects that it needs. Dropping a [`QueuePair`] destroys it; its completions stay in their
+//! queues. Dropping a [`MemoryRegion`] returns when nothing accesses the memory any more. Work
+//! requests that still name the region complete with `LOC_PROT_ERR`, and peers get a remote access
+//! error. The device closes when the last object made with it is dropped.
 //!
 //! # Misuse
 //!
-//! What can be an error at compile time is one: keys and addresses are types of their own,
+//! Where possible, misuse is a compile-time error. Keys and addresses have types of their own,
 //!
 //! ```compile_fail,E0308
 //! # fn f(mr: uroce::MemoryRegion) {
@@ -110,9 +110,9 @@
 //! # }
 //! ```
 //!
-//! a slice of a region cannot outlive it ([`MemoryRegion::slice`]), and a queue has one poster
-//! ([`QueuePair`]). What cannot is an error value that names the fault, and nothing has changed
-//! then. What a peer does wrong is not an error here but a completion's status or a counter.
+//! a slice cannot outlive its region ([`MemoryRegion::slice`]), and each queue has one poster
+//! ([`QueuePair`]). Any other misuse gives an error value that names the fault, and changes
+//! nothing. A fault of the peer is not an error of a call but a completion's status or a counter.
 
 #![deny(unsafe_code)]
 
@@ -161,6 +161,6 @@ pub use uroce_transport::{
 };
 pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
-/// Bytes in front of each datagram in a receive's memory: the network header, of IPv4 in the last
-/// 20 of them.
+/// Bytes before each datagram in a receive's memory: the GRH. An IPv4 header is in the last 20 of
+/// them.
 pub const GRH_LEN: usize = 40;

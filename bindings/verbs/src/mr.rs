@@ -1,12 +1,12 @@
-//! Memory region: registered memory, and the slices of it that work requests name.
+//! Memory region: registered memory, and the slices of it that work requests use.
 //!
-//! Registered memory is shared with lcores and, through the wire, with peers: it changes at any
-//! moment. So no reference to its bytes is ever made; they are copied in and out.
+//! Lcores, and peers through the network, change registered memory at any time. So this module
+//! never makes references to its bytes, but copies them in and out.
 //!
 //! Invariants
-//! - The memory stays mapped until deregistration has returned, after which nothing touches it.
-//! - Copies change each aligned 8-byte word they cover whole by one atomic access, so they mix with
-//!   ATOMIC operations and never tear a word.
+//! - The memory stays mapped until deregistration has returned. After that nothing accesses it.
+//! - Copies access each whole aligned 8-byte word with one atomic operation, so that they never
+//!   tear a word that an ATOMIC request changes.
 //! - A [`MemorySlice`] lies inside its region.
 
 #![allow(unsafe_code)]
@@ -24,54 +24,55 @@ use uroce_wire::{Lkey, Rkey, Va};
 
 use crate::pd::{PdShared, ProtectionDomain};
 
-/// Alignment of memory that we allocate: a page.
+/// Alignment in bytes of memory allocated by this crate: a page.
 const ALIGN: usize = 4096;
 const WORD: usize = size_of::<u64>();
 
-/// Why memory was not registered.
+/// Why memory could not be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The system has not so much memory.
+    /// The memory could not be allocated.
     #[error("no memory for a region of {0} bytes")]
     NoMemory(usize),
-    /// The engine refused it.
+    /// The engine refused the registration.
     #[error(transparent)]
     Engine(#[from] MrError),
 }
 
-/// A range reaches beyond its region or buffer, or is no range.
+/// A range that is not inside its region or buffer, or whose end is before its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset} are not within {within} bytes")]
 pub struct OutOfRange {
-    /// First byte asked for.
+    /// Offset of the first byte of the range.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Length of the range in bytes.
     pub len: u64,
-    /// Bytes there are.
+    /// Length of the region or buffer in bytes.
     pub within: u64,
 }
 
-/// Memory that work requests, and peers who have its R_Key, may use.
+/// Registered memory. Local work requests use it with its L_Key, and peers with its R_Key.
 ///
-/// Dropping it deregisters it, which waits until no lcore touches it any more. Work requests that
-/// still name it complete with `LOC_PROT_ERR`; a peer's request gets a remote access error. If
-/// memory windows are bound to it, dropping it leaves it registered, and its memory, if it is its
-/// own, allocated for ever; [`deregister`](MemoryRegion::deregister) gives it back instead.
+/// Dropping the region deregisters it and waits until no lcore accesses the memory any more. Work
+/// requests that still name it complete with `LOC_PROT_ERR`; requests of peers get a remote access
+/// error. If memory windows are bound to it, dropping it leaks it: it stays registered, and memory
+/// allocated for it is never freed. [`deregister`](MemoryRegion::deregister) returns the region in
+/// this case.
 #[derive(Debug)]
 pub struct MemoryRegion {
     pd: Arc<PdShared>,
     keys: MrKeys,
     start: NonNull<u8>,
     len: usize,
-    /// How to free the memory, if it is ours.
+    /// Layout of the memory, if this crate has allocated it.
     layout: Option<Layout>,
 }
 
-// SAFETY: the pointer is to memory that this value owns or that `register`'s caller promised for
-// as long as this value lives; it is accessed by atomics only, from whatever thread.
+// SAFETY: `start` points to memory that this value owns, or that `register`'s caller keeps mapped
+// while this value exists. All accesses are atomic, so any thread may make them.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as above: all accesses through `&self` are atomic.
+// SAFETY: all accesses to the memory through `&self` are atomic.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -80,24 +81,26 @@ impl MemoryRegion {
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegisterError> {
-        // An allocation has a byte at least.
+        // The allocator does not accept a size of 0.
         let layout =
             Layout::from_size_align(len.max(1), ALIGN).map_err(|_| RegisterError::NoMemory(len))?;
-        // SAFETY: the layout's size is not zero.
+        // SAFETY: the layout's size is at least 1.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
         let start = start.ok_or(RegisterError::NoMemory(len))?;
-        // SAFETY: the allocation has `len` bytes, is ours alone, and is freed by `drop` after
-        // deregistration, or below if there is no registration.
+        // SAFETY: the allocation has `len` bytes and is used by nothing else. `drop` frees it after
+        // deregistration, and the code below frees it if the registration fails.
         let region = unsafe { MemoryRegion::new(pd, start, len, access, Some(layout)) };
         if region.is_err() {
-            // SAFETY: allocated above with this layout; nothing else knows it.
+            // SAFETY: `start` was allocated above with this layout, and the failed registration has
+            // not kept it.
             unsafe { dealloc(start.as_ptr(), layout) };
         }
         region
     }
 
     /// # Safety
-    /// As [`ProtectionDomain::register`].
+    ///
+    /// `start` and `len` must fulfil the conditions of [`ProtectionDomain::register`].
     unsafe fn new(
         pd: &Arc<PdShared>,
         start: NonNull<u8>,
@@ -106,46 +109,47 @@ impl MemoryRegion {
         layout: Option<Layout>,
     ) -> Result<MemoryRegion, RegisterError> {
         let addr = start.as_ptr();
-        // Slices turn the number back into a pointer (`MemorySlice::gather`).
+        // `MemorySlice::gather` turns the number back into a pointer, so its provenance is exposed.
         let va = Va(addr.expose_provenance() as u64);
         let spec = MrSpec { addr, len, va, pd: pd.pd, access };
         Engine::guard_memory();
-        // SAFETY: the caller's promise, and `drop` deregisters before the promise ends.
+        // SAFETY: the caller keeps the memory valid until this region is dropped, and `drop`
+        // deregisters it.
         let keys = unsafe { pd.device.engine().register_mr(&spec) }?;
         Ok(MemoryRegion { pd: Arc::clone(pd), keys, start, len, layout })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, and so grants nothing.
+    /// Whether the region has no bytes, and so gives no access.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first byte, as peers name it.
+    /// Virtual address of the first byte, for work requests of peers.
     pub fn va(&self) -> Va {
         Va(self.start.as_ptr().addr() as u64)
     }
 
-    /// The key for work requests of this process.
+    /// The L_Key, for work requests of this process.
     pub fn lkey(&self) -> Lkey {
         self.keys.lkey
     }
 
-    /// The key for peers.
+    /// The R_Key, for work requests of peers.
     pub fn rkey(&self) -> Rkey {
         self.keys.rkey
     }
 
-    /// All of it as a peer names it: to be sent there.
+    /// The whole region as a value that can be sent to a peer.
     pub fn remote(&self) -> RemoteBuffer {
         RemoteBuffer { va: self.va(), rkey: self.rkey(), len: self.len as u64 }
     }
 
-    /// A part of it, for the scatter/gather list of a work request.
+    /// A part of the region, for the scatter/gather list of a work request.
     ///
     /// A slice cannot outlive its region:
     ///
@@ -160,7 +164,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`], also for a part of 2^32 bytes or more.
+    /// [`OutOfRange`] if the range is not inside the region or has 2^32 bytes or more.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<MemorySlice<'_>, OutOfRange> {
         let (offset, len) = self.bounds(range)?;
         let out_of_range =
@@ -170,11 +174,11 @@ impl MemoryRegion {
         Ok(MemorySlice { sge: Sge { va, len, lkey: self.lkey() }, _region: PhantomData })
     }
 
-    /// Deregisters it as dropping does, unless memory windows are bound to it.
+    /// Deregisters the region like dropping it, but fails if memory windows are bound to it.
     ///
     /// # Errors
     ///
-    /// The region, as it was: windows are bound to it.
+    /// The unchanged region, if windows are bound to it.
     pub fn deregister(self) -> Result<(), MemoryRegion> {
         match self.pd.device.engine().deregister_mr(self.keys.lkey) {
             Err(MrError::Busy) => Err(self),
@@ -186,19 +190,21 @@ impl MemoryRegion {
         }
     }
 
-    /// The key is gone: the rest goes as well.
+    /// Frees what a deregistered region owns, without running `drop`.
     fn free(self) {
         let mut region = std::mem::ManuallyDrop::new(self);
         if let Some(layout) = region.layout {
-            // SAFETY: allocated in `allocate` with this layout; deregistered, so no lcore touches
-            // it, and slices cannot outlive `self`.
+            // SAFETY: `allocate` allocated `start` with this layout. The region is deregistered, so
+            // no lcore accesses it, and slices cannot outlive `self`.
             unsafe { dealloc(region.start.as_ptr(), layout) }
         }
-        // SAFETY: `region` is not dropped and this field not used any more.
+        // SAFETY: `region` is `ManuallyDrop`, so `pd` is dropped only here, and it is not used
+        // afterwards.
         unsafe { std::ptr::drop_in_place(&raw mut region.pd) }
     }
 
-    /// Copies bytes out. What is being written meanwhile may be old or new.
+    /// Copies bytes out of the region. Bytes that are written concurrently may have their old or
+    /// new values.
     ///
     /// # Errors
     ///
@@ -221,7 +227,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the region.
     ///
     /// # Errors
     ///
@@ -244,7 +250,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Sets all bytes of a range.
+    /// Sets all bytes of a range to one value.
     ///
     /// # Errors
     ///
@@ -262,7 +268,8 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Reads one byte. What was written before it by the same peer's message is visible after it.
+    /// Reads one byte with acquire ordering: bytes that the same message wrote before it are
+    /// visible afterwards.
     ///
     /// # Errors
     ///
@@ -273,7 +280,7 @@ impl MemoryRegion {
         Ok(self.byte(offset).load(Ordering::Acquire))
     }
 
-    /// Writes one byte.
+    /// Writes one byte with release ordering.
     ///
     /// # Errors
     ///
@@ -285,22 +292,22 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Reads the word at an offset that is a multiple of 8, in host byte order.
+    /// Reads the word at `offset`, a multiple of 8, in host byte order with acquire ordering.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`], also if the word is not aligned.
+    /// [`OutOfRange`] if the word is not inside the region or not aligned.
     #[inline]
     pub fn load_u64(&self, offset: usize) -> Result<u64, OutOfRange> {
         self.aligned(offset)?;
         Ok(self.word(offset).load(Ordering::Acquire))
     }
 
-    /// Writes the word at an offset that is a multiple of 8, in host byte order.
+    /// Writes the word at `offset`, a multiple of 8, in host byte order with release ordering.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`], also if the word is not aligned.
+    /// [`OutOfRange`] if the word is not inside the region or not aligned.
     #[inline]
     pub fn store_u64(&self, offset: usize, word: u64) -> Result<(), OutOfRange> {
         self.aligned(offset)?;
@@ -315,7 +322,7 @@ impl MemoryRegion {
         if fits { Ok(()) } else { Err(OutOfRange { offset, len, within: self.len as u64 }) }
     }
 
-    /// The place of a range that lies inside.
+    /// A pointer to `len` bytes at `offset`, if they are inside the region.
     #[inline]
     fn place(&self, offset: usize, len: usize) -> Result<*mut u8, OutOfRange> {
         match self.len.checked_sub(offset) {
@@ -344,24 +351,26 @@ impl MemoryRegion {
         self.place(start, len).map(|_| (start, len))
     }
 
-    /// The byte at an offset that the caller has checked.
+    /// The byte at `offset`, which the caller has checked with `place`.
     #[inline]
     fn byte(&self, offset: usize) -> &AtomicU8 {
         debug_assert!(offset < self.len);
         let place = self.start.as_ptr().wrapping_add(offset);
-        // SAFETY: callers have checked by `place` that the byte is inside; it stays mapped as long
-        // as `self` lives, and everybody in this process uses atomics or, on the lcores, the
-        // engine's raw copies, which stand for a device.
+        // SAFETY: callers have checked with `place` that the byte is inside the region, and it
+        // stays mapped while `self` exists. Other accesses of this process are atomic, or copies by
+        // lcores that stand for a device's DMA.
         unsafe { AtomicU8::from_ptr(place) }
     }
 
-    /// The aligned word at an offset that the caller has checked.
+    /// The word at `offset`, whose range and alignment the caller has checked.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset + WORD <= self.len);
         let place = self.start.as_ptr().wrapping_add(offset).cast::<u64>();
         debug_assert!(place.is_aligned());
-        // SAFETY: callers have checked range and alignment; else as in `byte`.
+        // SAFETY: callers have checked that the word is inside the region and aligned, and it stays
+        // mapped while `self` exists. Other accesses of this process are atomic, or copies by
+        // lcores that stand for a device's DMA.
         unsafe { AtomicU64::from_ptr(place) }
     }
 }
@@ -372,22 +381,22 @@ impl Drop for MemoryRegion {
         let expected = matches!(gone, Ok(()) | Err(MrError::Busy));
         debug_assert!(expected, "only this drop removes the key: {gone:?}");
         if let (Ok(()), Some(layout)) = (gone, self.layout) {
-            // SAFETY: allocated in `allocate` with this layout; deregistered, so no lcore touches
-            // it, and slices cannot outlive `self`.
+            // SAFETY: `allocate` allocated `start` with this layout. The region is deregistered, so
+            // no lcore accesses it, and slices cannot outlive `self`.
             unsafe { dealloc(self.start.as_ptr(), layout) }
         }
     }
 }
 
 impl ProtectionDomain {
-    /// Registers memory that the caller owns.
+    /// Registers memory of the caller.
     ///
     /// ```
     /// # fn f(pd: &uroce::ProtectionDomain) -> Result<(), uroce::RegisterError> {
     /// let words: &'static [std::sync::atomic::AtomicU64] =
     ///     Box::leak((0..64).map(|_| Default::default()).collect());
     /// let start = std::ptr::NonNull::from_ref(words).cast();
-    /// // SAFETY: the memory is never freed, and everybody uses atomics.
+    /// // SAFETY: the memory is never freed, and all accesses are atomic.
     /// let mr = unsafe { pd.register(start, 512, uroce::AccessFlags::REMOTE_READ) }?;
     /// # Ok(()) }
     /// ```
@@ -398,30 +407,31 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// Until the region has been dropped, and for ever if it is leaked, the `len` bytes at `start`
-    /// stay mapped and readable, and writable if `access` has a write right. Lcores read and write
-    /// them at any time as a device would, so the program keeps no reference that forbids it (no
-    /// `&mut`, and with a write right no `&` but of atomics), and changes words that ATOMIC
-    /// operations use by atomics only.
+    /// The `len` bytes at `start` must stay mapped and readable, and writable if `access` has a
+    /// write right, until the region has been dropped, or for ever if it is leaked. Lcores read and
+    /// write them at any time as a device would. So the program must not keep a reference that
+    /// excludes such accesses (no `&mut`, and with a write right no `&` except of atomics), and
+    /// must change words that ATOMIC requests use with atomic operations only.
     pub unsafe fn register(
         &self,
         start: NonNull<u8>,
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegisterError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller of `register` fulfils the same conditions.
         unsafe { MemoryRegion::new(self.shared(), start, len, access, None) }
     }
 }
 
-/// How many bytes stand before the first aligned word of a range, and how many words follow.
+/// Splits a range: the number of bytes before its first aligned word, and the number of whole
+/// words.
 #[inline]
 fn split(place: *mut u8, len: usize) -> (usize, usize) {
     let head = (place.addr().wrapping_neg() % WORD).min(len);
     (head, (len - head) / WORD)
 }
 
-/// A part of a memory region: an element of a scatter/gather list.
+/// A part of a memory region, used as an element of a scatter/gather list.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct MemorySlice<'mr> {
@@ -430,36 +440,39 @@ pub struct MemorySlice<'mr> {
 }
 
 impl MemorySlice<'_> {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.sge.len as usize
     }
 
-    /// Whether it has no bytes; it may still stand in a list.
+    /// Whether the slice has no bytes. An empty slice is allowed in a list.
     pub fn is_empty(&self) -> bool {
         self.sge.len == 0
     }
 
-    /// Address of the first byte.
+    /// Virtual address of the first byte.
     pub fn va(&self) -> Va {
         self.sge.va
     }
 
-    /// The key of its region.
+    /// The L_Key of the region.
     pub fn lkey(&self) -> Lkey {
         self.sge.lkey
     }
 
-    /// Copies the bytes of a list to the front of `out`; how many they are, if they fit.
+    /// Copies the bytes of a list to the front of `out`. Returns their number, or `None` if they do
+    /// not fit.
     pub(crate) fn gather(list: &[MemorySlice<'_>], out: &mut [u8]) -> Option<usize> {
         let mut at = 0;
         for slice in list {
             let bytes = out.get_mut(at..)?.get_mut(..slice.len())?;
-            // The address by which a region of ours is named is that of its memory.
+            // The virtual address of a slice is the address of its memory, exposed in
+            // `MemoryRegion::new`.
             let start = std::ptr::with_exposed_provenance_mut::<u8>(slice.sge.va.0 as usize);
             for (offset, byte) in bytes.iter_mut().enumerate() {
-                // SAFETY: a slice lies inside of its region, which it borrows, so the byte is
-                // mapped; others read and write it by atomics or as a device would.
+                // SAFETY: the slice is inside its region, which it borrows, so the byte is mapped.
+                // Other accesses of this process are atomic, or copies by lcores that stand for a
+                // device's DMA.
                 *byte = unsafe { AtomicU8::from_ptr(start.wrapping_add(offset)) }
                     .load(Ordering::Relaxed);
             }
@@ -468,32 +481,32 @@ impl MemorySlice<'_> {
         Some(at)
     }
 
-    /// A list as the engine takes it.
+    /// Converts a list to the engine's type.
     #[inline]
     pub(crate) fn sges<'a>(list: &'a [MemorySlice<'_>]) -> &'a [Sge] {
-        // SAFETY: `MemorySlice` is a transparent wrapper of `Sge`, so the slices have one layout;
-        // length and lifetime are kept.
+        // SAFETY: `MemorySlice` is `repr(transparent)` over `Sge`, so both slices have the same
+        // layout; the length and lifetime are unchanged.
         unsafe { std::slice::from_raw_parts(list.as_ptr().cast::<Sge>(), list.len()) }
     }
 }
 
-/// A peer's memory: plain numbers that it has sent. The peer checks every use of them.
+/// A buffer in a peer's memory, as the peer has described it. The peer checks every access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteBuffer {
-    /// Address of the first byte in the peer's terms.
+    /// Virtual address of the first byte at the peer.
     pub va: Va,
-    /// The key that opens it.
+    /// The peer's R_Key for the buffer.
     pub rkey: Rkey,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl RemoteBuffer {
-    /// A part of it.
+    /// A part of the buffer.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`].
+    /// [`OutOfRange`] if the range is not inside the buffer.
     pub fn slice(&self, offset: u64, len: u64) -> Result<RemoteBuffer, OutOfRange> {
         match self.len.checked_sub(offset) {
             Some(room) if len <= room => {

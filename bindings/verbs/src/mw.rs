@@ -1,4 +1,4 @@
-//! Memory window: a key for peers that is bound and taken back on the data path.
+//! Memory window: an R_Key that is bound and invalidated on the data path.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use uroce_wire::{Rkey, Va};
 use crate::mr::{MemorySlice, RemoteBuffer};
 use crate::pd::PdShared;
 
-/// Opens a part of a memory region to peers, under a key of its own and with rights of its own,
-/// once a [`SendWr::bind_mw`](crate::SendWr::bind_mw) has completed. Dropping it takes the key its
-/// meaning; when that returns nothing reaches memory through it any more.
+/// Gives peers access to a part of a memory region, with an R_Key and access rights of its own,
+/// after a [`SendWr::bind_mw`](crate::SendWr::bind_mw) has completed. Dropping the window
+/// invalidates its key; when that returns, no access through it is possible any more.
 ///
 /// The region needs [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), and stays registered as
 /// long as windows are bound to it.
 ///
-/// Each binding has a new key: the low 8 bits count on. A window whose binding did not complete
-/// with success is good for nothing any more; drop it.
+/// Each binding has a new key, with the low 8 bits incremented. After a binding that did not
+/// complete with success the window cannot be used any more and should be dropped.
 #[derive(Debug)]
 pub struct MemoryWindow {
     pd: Arc<PdShared>,
@@ -31,23 +31,23 @@ impl MemoryWindow {
         Ok(MemoryWindow { pd: Arc::clone(pd), kind, remote })
     }
 
-    /// Its type.
+    /// The window's type, 1 or 2.
     pub fn mw_type(&self) -> MwType {
         self.kind
     }
 
-    /// The key of the last binding that a work request was made for.
+    /// The R_Key of the last binding for which a work request was made.
     pub fn rkey(&self) -> Rkey {
         self.remote.rkey
     }
 
-    /// What the last binding that a work request was made for opens: to be sent to the peer once
-    /// it has completed.
+    /// The buffer of the last binding for which a work request was made. It can be sent to the peer
+    /// when the request has completed.
     pub fn remote(&self) -> RemoteBuffer {
         self.remote
     }
 
-    /// Goes on to the next key, for this part of a region; gives the former key and the new one.
+    /// Moves to the next key for this part of a region. Returns the former key and the new one.
     pub(crate) fn advance(&mut self, slice: Option<&MemorySlice<'_>>) -> (Rkey, Rkey) {
         const LOW: u32 = 0xff;
         let former = self.remote.rkey;

@@ -1,4 +1,4 @@
-//! Protection domain: what may work together.
+//! Protection domain: a group of objects that may work together.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::mw::MemoryWindow;
 use crate::qp::{QpInit, QueuePair};
 use crate::srq::SharedReceiveQueue;
 
-/// A protection domain. A queue pair reaches memory regions of its own domain only. Clones are
-/// handles of the same one.
+/// A protection domain. A queue pair can only access memory regions of its own domain. Clones are
+/// handles of the same domain.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     shared: Arc<PdShared>,
 }
 
-/// What the objects of a domain keep alive.
+/// The part of a domain that its objects keep alive.
 #[derive(Debug)]
 pub(crate) struct PdShared {
     pub(crate) device: Arc<Device>,
@@ -39,7 +39,7 @@ impl ProtectionDomain {
         &self.shared
     }
 
-    /// A memory region of `len` bytes of zeroed, page-aligned memory of its own.
+    /// Creates a memory region of `len` bytes of newly allocated, zeroed, page-aligned memory.
     ///
     /// # Errors
     ///
@@ -48,17 +48,17 @@ impl ProtectionDomain {
         MemoryRegion::allocate(&self.shared, len, access)
     }
 
-    /// A memory window, not bound yet.
+    /// Creates a memory window, which is not bound yet.
     ///
     /// # Errors
     ///
-    /// [`MrError::TableFull`].
+    /// [`MrError::TableFull`] if the device has its maximum of regions and windows.
     pub fn allocate_mw(&self, kind: MwType) -> Result<MemoryWindow, MrError> {
         MemoryWindow::new(&self.shared, kind)
     }
 
-    /// A shared receive queue for `capacity` receives of up to `max_sge` slices each. Their memory is
-    /// of this domain; the QPs that use the queue may be of others.
+    /// Creates a shared receive queue for `capacity` receives of up to `max_sge` slices each. Its
+    /// memory is in this domain; QPs that use the queue may be in other domains.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl ProtectionDomain {
         SharedReceiveQueue::new(&self.shared, capacity, max_sge)
     }
 
-    /// An address handle: the way to a peer or a multicast group from a port counted from 1. The
-    /// peer's next hop is resolved, which takes a few seconds if it does not answer.
+    /// Creates an address handle for the path from a port, counted from 1, to a peer or a multicast
+    /// group. Resolves the peer's next hop, which takes a few seconds if it does not answer.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl ProtectionDomain {
         AddressHandle::new(&self.shared, port, way)
     }
 
-    /// A queue pair, in RESET.
+    /// Creates a queue pair in RESET.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Queue pair: creation, connection, posting.
 //!
-//! Posting needs the queue mutably: the rings below have one producer. Two threads that post to one
-//! QP each take a half ([`QueuePair::into_parts`]) or a lock.
+//! Posting needs the queue mutably, because its ring has one producer. Two threads that post to one
+//! QP each take one of its halves ([`QueuePair::into_parts`]) or use a lock.
 
 mod connect;
 mod control;
@@ -41,7 +41,7 @@ use crate::wr::{RecvWr, SendWr};
 /// # }
 /// ```
 ///
-/// but one can post sends while the other posts receives:
+/// One thread can post sends while another posts receives:
 ///
 /// ```
 /// # fn f(qp: &mut uroce::QueuePair) {
@@ -59,7 +59,7 @@ pub struct QueuePair {
     rq: RecvQueue,
 }
 
-/// What all parts keep alive; destroys the QP when the last is gone.
+/// The state that all parts keep alive. The QP is destroyed when the last part is dropped.
 #[derive(Debug)]
 struct QpShared {
     pd: Arc<PdShared>,
@@ -67,7 +67,7 @@ struct QpShared {
     lcore: usize,
     qp_type: QpType,
     psn: Psn,
-    /// Its events are given as long as this exists.
+    /// The QP's asynchronous events are delivered while this exists.
     _events: EventGuard,
     _srq: Option<Arc<SrqShared>>,
     _send_cq: Arc<CqShared>,
@@ -76,7 +76,8 @@ struct QpShared {
 
 impl Drop for QpShared {
     fn drop(&mut self) {
-        // A QP whose lcore is lost is not ours to free any more, and nothing of it runs.
+        // This fails only if the QP's lcore is lost. The QP cannot be freed then, and nothing of it
+        // runs.
         let _ = self.pd.device.destroy_qp(self.qpn);
     }
 }
@@ -113,22 +114,22 @@ impl QueuePair {
         })
     }
 
-    /// Everything that is not posting.
+    /// The part of the queue pair for everything except posting.
     pub fn control(&self) -> &QpControl {
         &self.control
     }
 
-    /// Its number.
+    /// The queue pair's number.
     pub fn qpn(&self) -> Qpn {
         self.control.qpn()
     }
 
-    /// The state as its lcore last published it, without asking.
+    /// The state that the lcore has published last. Does not ask the lcore.
     pub fn state(&self) -> QpState {
         self.sq.state()
     }
 
-    /// See [`SendQueue::post_send`].
+    /// Posts a send work request. See [`SendQueue::post_send`].
     ///
     /// # Errors
     ///
@@ -138,7 +139,7 @@ impl QueuePair {
         self.sq.post_send(wr)
     }
 
-    /// See [`SendQueue::post_sends`].
+    /// Posts a list of send work requests. See [`SendQueue::post_sends`].
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl QueuePair {
         self.sq.post_sends(wrs)
     }
 
-    /// See [`RecvQueue::post_recv`].
+    /// Posts a receive work request. See [`RecvQueue::post_recv`].
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl QueuePair {
         self.rq.post_recv(wr)
     }
 
-    /// See [`RecvQueue::post_recvs`].
+    /// Posts a list of receive work requests. See [`RecvQueue::post_recvs`].
     ///
     /// # Errors
     ///
@@ -171,24 +172,24 @@ impl QueuePair {
         self.rq.post_recvs(wrs)
     }
 
-    /// Gives it queues of other sizes, in any state, where nothing is outstanding in either. Of a
-    /// queue pair with a shared receive queue only the send queue changes.
+    /// Changes the sizes of both queues. Possible in any state while no work request is
+    /// outstanding. With a shared receive queue only the send queue changes.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; it has its old queues then.
+    /// See [`RequestError`]; the old queues stay in use.
     pub fn resize(&mut self, caps: QpCaps) -> Result<(), RequestError> {
         let control = &self.control;
         (self.sq.end, self.rq.end) = control.device().resize_qp(control.qpn(), caps)?;
         Ok(())
     }
 
-    /// Its two queues, e.g. for two threads of a scope.
+    /// Borrows the two queues, for use on two threads of a scope.
     pub fn split(&mut self) -> (&mut SendQueue, &mut RecvQueue) {
         (&mut self.sq, &mut self.rq)
     }
 
-    /// Its parts, e.g. for threads of their own.
+    /// Takes the queue pair apart, so that its parts can move to different threads.
     pub fn into_parts(self) -> (QpControl, SendQueue, RecvQueue) {
         (self.control, self.sq, self.rq)
     }
@@ -201,14 +202,20 @@ impl AsRef<QpControl> for QueuePair {
 }
 
 macro_rules! forward {
-    ($([$($receiver:tt)*] fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        /// What [`QpControl`] does.
+    ($(
+        $(#[$doc:meta])*
+        [$($receiver:tt)*] fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;
+    )*) => {
+        /// Methods of [`QpControl`], for use on the whole queue pair.
         impl QueuePair {
-            $(#[doc = concat!("See [`QpControl::", stringify!($name), "`].")]
+            $(
+            $(#[$doc])*
+            ///
+            #[doc = concat!("See [`QpControl::", stringify!($name), "`].")]
             ///
             /// # Errors
             ///
-            /// Its own.
+            #[doc = concat!("See [`QpControl::", stringify!($name), "`].")]
             pub fn $name($($receiver)* self, $($arg: $type),*) -> $result {
                 self.control.$name($($arg),*)
             })*
@@ -217,22 +224,36 @@ macro_rules! forward {
 }
 
 forward! {
+    /// The data that a peer needs to connect to this QP.
     [&] fn endpoint(port: u8, sgid_index: u8) -> Result<Endpoint, PathError>;
+    /// Modifies the QP from RESET to INIT.
     [&mut] fn init(options: &ConnectOptions) -> Result<(), RequestError>;
+    /// Modifies a QP in RESET or INIT to RTS, connected to a peer's QP.
     [&mut] fn connect(remote: &Endpoint, options: &ConnectOptions) -> Result<(), RequestError>;
+    /// Modifies a UD QP from RESET to RTS.
     [&mut] fn start_datagrams(qkey: Qkey, options: &ConnectOptions) -> Result<(), RequestError>;
+    /// Attaches a UD QP to a multicast group.
     [&] fn attach_multicast(group: Gid) -> Result<(), RequestError>;
+    /// Detaches the QP from a multicast group.
     [&] fn detach_multicast(group: Gid) -> Result<(), RequestError>;
+    /// Modify QP: changes the state, other attributes, or both.
     [&mut] fn modify(change: &QpChange, path: Option<&AddressVector>) -> Result<(), RequestError>;
+    /// Modify QP with an alternate path too.
     [&mut] fn modify_paths(
         change: &QpChange,
         path: Option<&AddressVector>,
         alternate: Option<&AlternateVector>
     ) -> Result<(), RequestError>;
+    /// Modifies the QP from RTS to SQD.
     [&mut] fn drain(notify: bool) -> Result<(), RequestError>;
+    /// Modifies the QP from SQD to RTS.
     [&mut] fn resume() -> Result<(), RequestError>;
+    /// Loads an alternate path.
     [&mut] fn load_alternate_path(alternate: &AlternateVector) -> Result<(), RequestError>;
+    /// Modifies the migration state from MIGRATED to REARM.
     [&mut] fn rearm() -> Result<(), RequestError>;
+    /// Migrates the QP to its alternate path.
     [&mut] fn migrate() -> Result<(), RequestError>;
+    /// Query QP: the QP's present attributes and capabilities.
     [&] fn query() -> Result<QpInfo, RequestError>;
 }

@@ -1,8 +1,8 @@
-//! Work requests and completions without lifetimes, for faces that have none: the C interface.
+//! Work requests and completions without lifetimes, for interfaces that have none, such as C.
 //!
-//! Memory is named by key and address. The engine checks both at each use, so nothing here is
-//! unsafe; what a work request names must stay registered only as long as it is to succeed.
-//! Registering memory is another matter ([`Memory`]).
+//! Memory is named by key and address. The engine checks both at each access, so this is not
+//! unsafe: if memory was deregistered, the work request fails. Registering memory is unsafe
+//! ([`Memory`]).
 
 mod memory;
 
@@ -18,18 +18,18 @@ use uroce_transport::{PostError, WcOpcode};
 
 use crate::{AddressHandle, CompletionQueue, RecvQueue, SendQueue, SharedReceiveQueue};
 
-/// Nanoseconds of the clock that [`Cqe::at`] is read from: at the beginning of the turn in which an
-/// lcore completes the work request. All devices of a process have the same one.
+/// The present time in nanoseconds, on the clock of [`Cqe::at`], which is the start of the turn in
+/// which an lcore completed the request. All devices of a process share this clock.
 pub fn clock_now() -> u64 {
     uroce_engine::clock::Clock::new().now()
 }
 
 impl SendQueue {
-    /// Begins a list of work requests, for which the lcore is woken once, when it ends.
+    /// Begins a list of work requests. The lcore is woken once, when the batch is dropped.
     ///
     /// # Errors
     ///
-    /// [`PostError::InvalidState`].
+    /// [`PostError::InvalidState`] if the QP's state does not allow posting.
     #[inline]
     pub fn batch(&mut self) -> Result<SendBatch<'_>, PostError> {
         self.end.batch()
@@ -41,7 +41,8 @@ impl RecvQueue {
     ///
     /// # Errors
     ///
-    /// [`PostError::HasSrq`] or [`PostError::InvalidState`].
+    /// [`PostError::HasSrq`] if the QP uses a shared receive queue; [`PostError::InvalidState`] if
+    /// its state does not allow posting.
     #[inline]
     pub fn batch(&mut self) -> Result<RecvBatch<'_>, PostError> {
         self.end.batch()
@@ -49,7 +50,7 @@ impl RecvQueue {
 }
 
 impl SharedReceiveQueue {
-    /// Begins a list of work requests; other posters wait until it ends.
+    /// Begins a list of work requests. Other posters wait until the batch is dropped.
     #[inline]
     pub fn batch(&self) -> SrqBatch<'_> {
         self.shared().srq.batch()
@@ -57,27 +58,28 @@ impl SharedReceiveQueue {
 }
 
 impl CompletionQueue {
-    /// Takes the oldest completion as the transport made it.
+    /// Takes the oldest completion in the transport's form. Does not drive the lcores.
     ///
     /// # Errors
     ///
-    /// As [`poll`](CompletionQueue::poll).
+    /// The errors of [`poll`](CompletionQueue::poll).
     #[inline]
     pub fn poll_raw(&self) -> Result<Option<Cqe>, CqError> {
         self.shared().cq.poll()
     }
 
-    /// What [`poll`](CompletionQueue::poll) does when it has found nothing, where pollers drive: a
-    /// turn of the lcores that fill the queue. Says whether another look is worth it.
+    /// Runs a turn of the lcores that complete to this queue, if pollers drive the device.
+    /// [`poll`](CompletionQueue::poll) does this when it finds no completion. Returns whether
+    /// polling again may find one.
     #[inline]
     pub fn drive(&self) -> bool {
         let poller = self.shared().poller.as_ref();
         poller.inspect(|poller| _ = poller.turn()).is_some()
     }
 
-    /// What [`poll`](CompletionQueue::poll) does when it has found nothing after
-    /// [`drive`](CompletionQueue::drive) either, where pollers drive: another thread goes on where more
-    /// threads poll than the process has processors.
+    /// Yields the CPU if pollers drive the device and more threads poll than the process has CPUs.
+    /// [`poll`](CompletionQueue::poll) does this when it finds no completion even after
+    /// [`drive`](CompletionQueue::drive).
     #[inline]
     pub fn rest(&self) {
         if let Some(poller) = &self.shared().poller {
@@ -85,8 +87,9 @@ impl CompletionQueue {
         }
     }
 
-    /// What [`poll`](CompletionQueue::poll) does when it has taken completions, the last of this
-    /// kind: whose WRITE is answered by a WRITE has the answer when it returns, if it comes soon.
+    /// Drives the lcores a little longer if `last`, the kind of the last completion that was taken,
+    /// is a WRITE: peers often answer a WRITE with a WRITE at once. [`poll`](CompletionQueue::poll)
+    /// does this after taking completions.
     #[inline]
     pub fn drive_after(&self, last: WcOpcode) {
         if let (Some(poller), WcOpcode::RdmaWrite) = (&self.shared().poller, last) {
@@ -96,7 +99,7 @@ impl CompletionQueue {
 }
 
 impl AddressHandle {
-    /// What a [`SendOp::SendTo`] names it by, as long as it exists.
+    /// The handle's value in a [`SendOp::SendTo`]. Valid while the handle exists.
     pub fn raw(&self) -> Ah {
         self.ah
     }

@@ -1,4 +1,4 @@
-//! Shared receive queue, as the application sees it.
+//! Shared receive queue.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::pd::PdShared;
 use crate::qp::PostListError;
 use crate::wr::RecvWr;
 
-/// Receives for many queue pairs, in memory of one protection domain. Clones are handles of one
-/// queue, which lives as long as one of them or a QP that was created with it.
+/// A queue of receives for many queue pairs, in memory of one protection domain. Clones are handles
+/// of the same queue. It exists as long as a handle or a QP that was created with it.
 ///
-/// Any thread may post. A QP takes the oldest receive when a message begins; who posts too little
-/// can be told in time ([`arm_limit`](SharedReceiveQueue::arm_limit)).
+/// Any thread may post. A QP takes the oldest receive when a message begins. An event can warn the
+/// application when few receives are left ([`arm_limit`](SharedReceiveQueue::arm_limit)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -79,7 +79,7 @@ pub(crate) struct SrqShared {
     _pd: Arc<PdShared>,
 }
 
-/// Names a shared receive queue of its device in an [`AsyncEvent`](crate::AsyncEvent).
+/// Identifies a shared receive queue of a device in an [`AsyncEvent`](crate::AsyncEvent).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SrqId(pub(crate) u32);
 
@@ -110,44 +110,44 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// The first that was refused ends the list; see [`PostListError`].
+    /// See [`PostListError`]; posting stops at the first request that is refused.
     pub fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostListError> {
         let list = wrs.iter().map(|wr| (&wr.wr, MemorySlice::sges(wr.sges)));
         Ok(self.shared.srq.post_recv_list(list)?)
     }
 
-    /// Asks for one [`EventKind::SrqLimitReached`](crate::EventKind::SrqLimitReached) when fewer
-    /// than `limit` receives wait, now or later; 0 takes the wish back. After the event the queue
-    /// has to be armed again.
+    /// Requests one [`EventKind::SrqLimitReached`](crate::EventKind::SrqLimitReached) when fewer
+    /// than `limit` receives are in the queue, now or later. 0 cancels the request. The queue must
+    /// be armed again after the event.
     ///
     /// # Errors
     ///
-    /// [`SrqError::Limit`] if the queue cannot hold so many.
+    /// [`SrqError::Limit`] if `limit` is larger than the queue's capacity.
     pub fn arm_limit(&self, limit: u32) -> Result<(), SrqError> {
         self.shared.srq.arm_limit(limit)
     }
 
-    /// The limit that is armed; 0 if none is.
+    /// The armed limit. 0 if none is armed.
     pub fn limit(&self) -> u32 {
         self.shared.srq.limit()
     }
 
-    /// Receives that no QP has taken yet.
+    /// Number of receives that no QP has taken yet.
     pub fn len(&self) -> u32 {
         self.shared.srq.len()
     }
 
-    /// Whether there is none.
+    /// Whether the queue has no receives.
     pub fn is_empty(&self) -> bool {
         self.shared.srq.is_empty()
     }
 
-    /// Receives that it can hold.
+    /// Number of receives that the queue can hold.
     pub fn capacity(&self) -> u32 {
         self.shared.srq.depth()
     }
 
-    /// What events name it by.
+    /// The queue's identity in events.
     pub fn id(&self) -> SrqId {
         SrqId(self.shared.srq.number())
     }

@@ -1,4 +1,4 @@
-//! Work requests: what is posted to a queue pair.
+//! Work requests, which are posted to a queue pair.
 
 use uroce_engine::{SendBatch, SendData};
 use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp};
@@ -8,11 +8,11 @@ use crate::ah::AddressHandle;
 use crate::mr::{MemorySlice, RemoteBuffer};
 use crate::mw::MemoryWindow;
 
-/// A send work request. Its number is 0 and it gives no completion on success unless asked.
+/// A send work request. By default its `wr_id` is 0, and it gives a completion only if it fails.
 ///
-/// A list of up to the QP's `max_send_sge` slices is gathered in order (SEND, WRITE) or scattered
-/// to (READ, ATOMIC); an empty list makes a message without payload. The memory of the slices is
-/// the request's until it has completed.
+/// SEND and WRITE gather the payload from up to `max_send_sge` slices in order; READ and ATOMIC
+/// scatter the result to them. An empty list makes a message without payload. The application must
+/// not use the memory of the slices until the request has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
     pub(crate) wr: uroce_transport::SendWr,
@@ -27,7 +27,7 @@ impl<'a> SendWr<'a> {
         SendWr { wr, sges, inline: false }
     }
 
-    /// SEND, into a receive that the peer has posted.
+    /// SEND: a message into a receive that the peer has posted.
     pub fn send(sges: &'a [MemorySlice<'a>]) -> SendWr<'a> {
         SendWr::new(SendOp::Send { imm: None }, sges)
     }
@@ -37,13 +37,14 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::Send { imm: Some(imm) }, sges)
     }
 
-    /// SEND that has the peer invalidate one of its memory windows' keys (RC).
+    /// SEND that also invalidates the R_Key of one of the peer's memory windows (RC).
     pub fn send_with_invalidate(sges: &'a [MemorySlice<'a>], rkey: Rkey) -> SendWr<'a> {
         SendWr::new(SendOp::SendWithInvalidate { rkey }, sges)
     }
 
-    /// SEND of one datagram to a QP, or to the QPs of a group with [`Qpn::MULTICAST`] (UD). The
-    /// receiver's Q_Key must be `qkey`, or if that has its highest bit set, our own.
+    /// SEND of one datagram (UD) to a QP, or to all QPs of a multicast group with
+    /// [`Qpn::MULTICAST`]. The Q_Key of the receiver must be `qkey`, or the sender's own Q_Key if
+    /// the highest bit of `qkey` is set.
     pub fn send_to(
         sges: &'a [MemorySlice<'a>],
         way: &'a AddressHandle,
@@ -53,7 +54,8 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::SendTo { ah: way.ah, dest_qpn, qkey, imm: None }, sges)
     }
 
-    /// The same with immediate data for the receiver's completion.
+    /// SEND of one datagram like [`send_to`](SendWr::send_to), with immediate data for the
+    /// receiver's completion.
     pub fn send_to_with_imm(
         sges: &'a [MemorySlice<'a>],
         way: &'a AddressHandle,
@@ -64,9 +66,9 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::SendTo { ah: way.ah, dest_qpn, qkey, imm: Some(imm) }, sges)
     }
 
-    /// Binds a memory window to a part of a region: once it has completed, peers reach those bytes
-    /// by [`MemoryWindow::remote`] with these remote rights. A type-2 window is the QP's then, and
-    /// must have been invalidated before.
+    /// Binds a memory window to a part of a region. After this has completed, peers can access the
+    /// bytes with [`MemoryWindow::remote`] and these remote rights. A type-2 window then belongs to
+    /// the QP, and must have been invalidated before.
     pub fn bind_mw(
         window: &mut MemoryWindow,
         slice: &MemorySlice<'_>,
@@ -77,14 +79,14 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::BindMw { rkey, new_rkey, lkey, va, len, access }, &[])
     }
 
-    /// Takes a type-1 window its meaning, until it is bound again.
+    /// Unbinds a type-1 window: its key is invalid until it is bound again.
     pub fn unbind_mw(window: &mut MemoryWindow) -> SendWr<'a> {
         let (rkey, new_rkey) = window.advance(None);
         let (lkey, va, access) = (Lkey(0), Va(0), AccessFlags::empty());
         SendWr::new(SendOp::BindMw { rkey, new_rkey, lkey, va, len: 0, access }, &[])
     }
 
-    /// Takes the key of a type-2 window of this QP its meaning, until the window is bound again.
+    /// Invalidates the key of a type-2 window of this QP until the window is bound again.
     pub fn local_invalidate(rkey: Rkey) -> SendWr<'a> {
         SendWr::new(SendOp::LocalInvalidate { rkey }, &[])
     }
@@ -94,7 +96,7 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::Write { va: remote.va, rkey: remote.rkey, imm: None }, sges)
     }
 
-    /// RDMA WRITE which then takes a receive of the peer's and completes it with immediate data.
+    /// RDMA WRITE with immediate data, which also consumes a receive of the peer and completes it.
     pub fn write_with_imm(
         sges: &'a [MemorySlice<'a>],
         remote: RemoteBuffer,
@@ -103,13 +105,13 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::Write { va: remote.va, rkey: remote.rkey, imm: Some(imm) }, sges)
     }
 
-    /// RDMA READ from the start of `remote`, as many bytes as the slices have.
+    /// RDMA READ from the start of `remote`. The slices' total length is the number of bytes.
     pub fn read(sges: &'a [MemorySlice<'a>], remote: RemoteBuffer) -> SendWr<'a> {
         SendWr::new(SendOp::Read { va: remote.va, rkey: remote.rkey }, sges)
     }
 
-    /// ATOMIC compare and swap on the aligned word at the start of `remote`. Its former value
-    /// lands in `result`, 8 bytes.
+    /// ATOMIC compare and swap on the aligned 8-byte word at the start of `remote`. The word's
+    /// former value is written to `result`, which has 8 bytes.
     pub fn compare_swap(
         result: &'a [MemorySlice<'a>],
         remote: RemoteBuffer,
@@ -120,38 +122,38 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::CompareSwap { va, rkey, compare, swap }, result)
     }
 
-    /// ATOMIC fetch and add on the aligned word at the start of `remote`. Its former value lands
-    /// in `result`, 8 bytes.
+    /// ATOMIC fetch and add on the aligned 8-byte word at the start of `remote`. The word's former
+    /// value is written to `result`, which has 8 bytes.
     pub fn fetch_add(result: &'a [MemorySlice<'a>], remote: RemoteBuffer, add: u64) -> SendWr<'a> {
         SendWr::new(SendOp::FetchAdd { va: remote.va, rkey: remote.rkey, add }, result)
     }
 
-    /// With the number that its completion will carry.
+    /// Sets the `wr_id` of the completion.
     pub fn id(mut self, wr_id: u64) -> SendWr<'a> {
         self.wr.wr_id = wr_id;
         self
     }
 
-    /// Gives a completion on success too.
+    /// Requests a completion on success too.
     pub fn signaled(mut self) -> SendWr<'a> {
         self.wr.signaled = true;
         self
     }
 
-    /// Copies the payload when the request is posted, so that the memory is free at once: up to the
-    /// QP's `max_inline_data` bytes (SEND, WRITE).
+    /// Copies the payload when the request is posted, so that the memory can be reused at once
+    /// (SEND, WRITE). At most the QP's `max_inline_data` bytes.
     pub fn inline(mut self) -> SendWr<'a> {
         self.inline = true;
         self
     }
 
-    /// Begins only once all READs and ATOMICs posted before have completed (RC).
+    /// Delays the request until all earlier READs and ATOMICs have completed (RC).
     pub fn fenced(mut self) -> SendWr<'a> {
         self.wr.fence = true;
         self
     }
 
-    /// Raises a solicited event at the peer (SEND, WRITE with immediate).
+    /// Requests a solicited event at the peer (SEND, WRITE with immediate data).
     pub fn solicited(mut self) -> SendWr<'a> {
         self.wr.solicited = true;
         self
@@ -159,7 +161,7 @@ impl<'a> SendWr<'a> {
 }
 
 impl SendWr<'_> {
-    /// Posts it as one of a list.
+    /// Posts this request as part of a list.
     #[inline]
     pub(crate) fn push_to(&self, batch: &mut SendBatch<'_>) -> Result<(), PostError> {
         if self.inline {
@@ -176,8 +178,8 @@ impl SendWr<'_> {
     }
 }
 
-/// A receive work request: memory for one message. The memory is the request's until it has
-/// completed.
+/// A receive work request: memory for one message. The application must not use the memory until
+/// the request has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
     pub(crate) wr: uroce_transport::RecvWr,
@@ -185,12 +187,12 @@ pub struct RecvWr<'a> {
 }
 
 impl<'a> RecvWr<'a> {
-    /// Memory for a message of up to the slices' length.
+    /// A receive for a message of up to the slices' total length.
     pub fn new(sges: &'a [MemorySlice<'a>]) -> RecvWr<'a> {
         RecvWr { wr: uroce_transport::RecvWr { wr_id: 0 }, sges }
     }
 
-    /// With the number that its completion will carry.
+    /// Sets the `wr_id` of the completion.
     pub fn id(mut self, wr_id: u64) -> RecvWr<'a> {
         self.wr.wr_id = wr_id;
         self

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The process that runs the engine writes the files once a second, from a thread of its own, where
-//! they have changed and the path shim shows a tree. The
-//! files keep their last values when the process is gone.
+//! they have changed and the path shim shows a tree. The files keep their last values when the
+//! process is gone.
 //!
 //! Invariant: a reader finds a complete number, the old or the new one.
 

@@ -1,4 +1,4 @@
-//! A connection of a queue pair.
+//! An RC or UC connection of a queue pair, made by the connection manager.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -13,8 +13,8 @@ use uroce_controlplane::connect::{
 use super::{CmError, Destination};
 use crate::qp::QpControl;
 
-/// A connection of a queue pair, made or in the making. Dropping it disconnects: the queue pair is
-/// in ERR then, and its number stays taken until the time in which old packets may arrive is over.
+/// A connection of a queue pair, established or not. Dropping it disconnects: the queue pair goes
+/// to ERR, and its number stays reserved until no old packet can arrive any more.
 #[derive(Debug)]
 pub struct Connection {
     id: CmId,
@@ -23,34 +23,34 @@ pub struct Connection {
     made: OnceLock<Made>,
 }
 
-/// What is known once it is established.
+/// Results of the connection establishment.
 #[derive(Debug)]
 struct Made {
     agreed: Agreed,
     private_data: Vec<u8>,
 }
 
-/// Something happened to a connection.
+/// An event of a connection. See [`Connection::next_event`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// Both sides may send.
+    /// The connection is established: both sides may send.
     Established,
-    /// It did not come about.
+    /// The connection could not be established.
     Failed(CmError),
-    /// It has ended; the queue pair is in ERR.
+    /// The connection has ended. The queue pair is in ERR.
     Disconnected {
-        /// From the peer's application, where it has ended it.
+        /// Private data of the peer's application if it ended the connection, else empty.
         private_data: Vec<u8>,
     },
-    /// The time is over in which packets of the ended connection may arrive.
+    /// The ended connection has left TIMEWAIT: no packet of it can arrive any more.
     TimewaitExit,
-    /// The peer wants another alternate path, and waits for
+    /// The peer asks for a new alternate path and waits for
     /// [`answer_alternate_path`](Connection::answer_alternate_path).
     AlternateRequest(AlternateRequest),
-    /// The peer wanted another alternate path, which was loaded and armed.
+    /// The peer asked for a new alternate path, which was loaded and armed automatically.
     AlternateChanged(AlternateRequest),
-    /// What became of [`load_alternate_path`](Connection::load_alternate_path).
+    /// The result of [`load_alternate_path`](Connection::load_alternate_path).
     AlternateLoaded(Result<(), AlternateFailure>),
 }
 
@@ -59,12 +59,12 @@ impl Connection {
         Connection { id, channel, qp, made: OnceLock::new() }
     }
 
-    /// Connects a queue pair in RESET or INIT, and waits at most so long until both may send. A
-    /// QP's service is RC or UC.
+    /// Connects an RC or UC queue pair in RESET or INIT. Blocks until both sides may send or
+    /// `timeout` has passed.
     ///
     /// # Errors
     ///
-    /// See [`CmError`]. The queue pair is in ERR if the attempt had begun; it can be used again
+    /// See [`CmError`]. If the attempt had begun, the queue pair is in ERR and can be used again
     /// after a reset.
     pub fn connect(
         qp: &impl AsRef<QpControl>,
@@ -77,12 +77,12 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Begins to connect a queue pair, and does not wait: [`ConnectionEvent::Established`] or
-    /// [`ConnectionEvent::Failed`] follows.
+    /// Begins to connect an RC or UC queue pair in RESET or INIT, and returns at once.
+    /// [`ConnectionEvent::Established`] or [`ConnectionEvent::Failed`] follows.
     ///
     /// # Errors
     ///
-    /// See [`CmError`].
+    /// See [`CmError`]; the queue pair is unchanged.
     pub fn begin(
         qp: &impl AsRef<QpControl>,
         to: impl Into<Destination>,
@@ -103,11 +103,13 @@ impl Connection {
         Ok(Connection::new(id, channel, qp))
     }
 
-    /// Waits at most so long until both sides may send; returns at once if they may.
+    /// Blocks until both sides may send or `timeout` has passed. Returns at once if the connection
+    /// is established.
     ///
     /// # Errors
     ///
-    /// [`CmError::TimedOut`] leaves the attempt as it is; all else ends it.
+    /// [`CmError::TimedOut`] leaves the attempt running. After any other error the attempt has
+    /// ended.
     pub fn wait_established(&self, timeout: Duration) -> Result<(), CmError> {
         let end = Instant::now().checked_add(timeout);
         while self.made.get().is_none() {
@@ -122,7 +124,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The oldest event; waits for one at most so long.
+    /// Takes the oldest event. Blocks until there is one or `timeout` has passed (`None`).
     pub fn next_event(&self, timeout: Duration) -> Option<ConnectionEvent> {
         let end = Instant::now().checked_add(timeout);
         loop {
@@ -151,24 +153,25 @@ impl Connection {
         })
     }
 
-    /// Its queue pair.
+    /// The queue pair of this connection.
     pub fn qp(&self) -> &QpControl {
         &self.qp
     }
 
-    /// What both sides have agreed on, once it is established.
+    /// Parameters that both sides have agreed on. `None` until the connection is established.
     pub fn agreed(&self) -> Option<&Agreed> {
         self.made.get().map(|made| &made.agreed)
     }
 
-    /// What the peer's application has sent when it accepted: 196 bytes, of which it may have given
-    /// the first only; the rest is zero. Empty before that, and where the peer has connected.
+    /// Private data that the peer's application sent when it accepted: 196 bytes, padded with
+    /// zeros. Empty before the connection is established, and on the accepting side.
     pub fn private_data(&self) -> &[u8] {
         self.made.get().map_or(&[], |made| &made.private_data)
     }
 
-    /// Ends the connection, if the peer has not done so already. The queue pair is in ERR when this
-    /// returns; [`ConnectionEvent::Disconnected`] follows when the peer has answered or will not.
+    /// Ends the connection, unless the peer has done so already. The queue pair is in ERR when this
+    /// returns. [`ConnectionEvent::Disconnected`] follows when the peer has answered or all retries
+    /// are used up.
     ///
     /// # Errors
     ///
@@ -177,7 +180,8 @@ impl Connection {
         self.disconnect_with(&[])
     }
 
-    /// The same with up to 220 bytes for the peer's application.
+    /// Ends the connection like [`disconnect`](Connection::disconnect), with up to 220 bytes of
+    /// private data for the peer's application.
     ///
     /// # Errors
     ///
@@ -186,18 +190,18 @@ impl Connection {
         Ok(self.qp.device().cm_disconnect(self.id, private_data)?)
     }
 
-    /// Has both ends load another alternate path, and arms them with it once the peer agrees.
-    /// [`ConnectionEvent::AlternateLoaded`] tells what came of it. To be done after a migration if
-    /// there is to be another.
+    /// Loads a new alternate path at both ends and arms them, if the peer agrees. Needed after a
+    /// migration before there can be another. Returns at once; [`ConnectionEvent::AlternateLoaded`]
+    /// gives the result.
     ///
     /// # Errors
     ///
-    /// See [`CmError`]; the connection is as it was.
+    /// See [`CmError`]; the connection is unchanged.
     pub fn load_alternate_path(&self, path: &PathSpec) -> Result<(), CmError> {
         Ok(self.qp.device().cm_load_alternate(self.id, *path)?)
     }
 
-    /// Answers [`ConnectionEvent::AlternateRequest`].
+    /// Accepts or refuses the path of a [`ConnectionEvent::AlternateRequest`].
     ///
     /// # Errors
     ///
@@ -206,7 +210,7 @@ impl Connection {
         Ok(self.qp.device().cm_answer_alternate(self.id, accept)?)
     }
 
-    /// See [`QpControl::rearm`].
+    /// Rearms path migration of the queue pair. See [`QpControl::rearm`].
     ///
     /// # Errors
     ///
@@ -215,7 +219,7 @@ impl Connection {
         self.qp.rearm()
     }
 
-    /// See [`QpControl::migrate`].
+    /// Migrates the queue pair to the alternate path. See [`QpControl::migrate`].
     ///
     /// # Errors
     ///
@@ -226,7 +230,7 @@ impl Connection {
 }
 
 impl AsFd for Connection {
-    /// Readable while an event waits.
+    /// The descriptor is readable while an event is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
@@ -234,7 +238,7 @@ impl AsFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Where the control plane is gone, so is the connection.
+        // This fails only if the control plane has ended, and the connection with it.
         let _ = self.qp.device().cm_destroy(self.id);
     }
 }

@@ -1,4 +1,4 @@
-//! UD queue pairs by IP address and port: service ID resolution.
+//! Service ID resolution: finds a peer's UD queue pair by IP address and port.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,22 +18,21 @@ use crate::context::Context;
 use crate::pd::ProtectionDomain;
 use crate::qp::QpControl;
 
-/// Where datagrams to a service go.
+/// A peer's UD queue pair, as [`resolve_datagram`] found it.
 #[derive(Debug)]
 pub struct DatagramPeer {
-    /// The way.
+    /// Address handle for the path to the peer.
     pub ah: AddressHandle,
-    /// The peer's queue pair.
+    /// Number of the peer's queue pair.
     pub qpn: Qpn,
-    /// The Q_Key that it takes datagrams by.
+    /// Q_Key of the peer's queue pair.
     pub qkey: Qkey,
-    /// What the peer's application has sent with them: 136 bytes, of which it may have given the
-    /// first only; the rest is zero.
+    /// Private data that the peer's application sent with its answer: 136 bytes, padded with zeros.
     pub private_data: Vec<u8>,
 }
 
-/// Asks the listener at an IP address and port for its UD queue pair, with up to 180 bytes for its
-/// application, and waits at most so long.
+/// Asks the listener at an IP address and port for its UD queue pair. `private_data` of up to 180
+/// bytes goes to the peer's application. Blocks until the answer arrives or `timeout` has passed.
 ///
 /// # Errors
 ///
@@ -72,7 +71,7 @@ pub fn resolve_datagram(
                 });
             }
             CmEventKind::Rejected { reason, private_data } => {
-                // SIDR's codes have eight bits.
+                // SIDR status codes have eight bits.
                 let status = SidrStatus(reason as u8);
                 return Err(CmError::NotResolved { status, private_data });
             }
@@ -85,7 +84,7 @@ pub fn resolve_datagram(
     }
 }
 
-/// A question under way.
+/// A request for a UD queue pair that waits for its answer. Dropping it ends the request.
 struct Question<'a> {
     device: &'a Device,
     id: CmId,
@@ -93,20 +92,20 @@ struct Question<'a> {
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        // Where the control plane is gone, so is the question.
+        // This fails only if the control plane has ended, and the request with it.
         let _ = self.device.cm_destroy(self.id);
     }
 }
 
-/// Hears questions for UD queue pairs, at an IP address and port. Dropping it refuses those that
-/// wait.
+/// Accepts requests for UD queue pairs at an IP address and port. Dropping it refuses the pending
+/// ones.
 #[derive(Debug)]
 pub struct DatagramListener {
     ear: Ear,
 }
 
 impl DatagramListener {
-    /// Listens as [`Listener::bind`](super::Listener::bind) does.
+    /// Listens at an address of the device. See [`Listener::bind`](super::Listener::bind).
     ///
     /// # Errors
     ///
@@ -119,64 +118,64 @@ impl DatagramListener {
         Ok(DatagramListener { ear: Ear::new(context, PortSpace::Udp, address, backlog)? })
     }
 
-    /// Where it listens.
+    /// The address and port of this listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.ear.address()
     }
 
-    /// The oldest question; waits for one at most so long.
+    /// Takes the oldest request. Blocks until there is one or `timeout` has passed (`None`).
     pub fn next(&self, timeout: Duration) -> Option<DatagramRequest> {
         self.ear.next(timeout).map(|request| DatagramRequest { request })
     }
 }
 
 impl AsFd for DatagramListener {
-    /// Readable while a question waits.
+    /// The descriptor is readable while a request is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ear.as_fd()
     }
 }
 
-/// A peer's question for a UD queue pair. Dropping it refuses it.
+/// A peer's request for a UD queue pair. Dropping it refuses the request.
 #[derive(Debug)]
 pub struct DatagramRequest {
     request: Unanswered,
 }
 
 impl DatagramRequest {
-    /// What the peer's application has sent with it: 180 bytes, of which the peer may have given the
-    /// first only; the rest is zero.
+    /// Private data that the peer's application sent with the request: 180 bytes, padded with
+    /// zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.request.details().private_data
     }
 
-    /// Whom it comes from.
+    /// The peer's address and port.
     pub fn peer_addr(&self) -> SocketAddr {
         self.request.details().peer
     }
 
-    /// The address and port that it is for.
+    /// The address and port that the request was sent to.
     pub fn local_addr(&self) -> SocketAddr {
         self.request.details().local
     }
 
-    /// Gives the peer a UD queue pair, its number and Q_Key, and up to 136 bytes for its
-    /// application. A queue pair in RESET is taken to RTS first, with `rdma_cm`'s Q_Key. It may be
-    /// given to any number of peers.
+    /// Answers with the number and Q_Key of a UD queue pair, and up to 136 bytes of private data
+    /// for the peer's application. A queue pair in RESET is taken to RTS first, with the default
+    /// Q_Key of `rdma_cm`. One queue pair may be given to any number of peers.
     ///
     /// # Errors
     ///
-    /// See [`CmError`]; the question is refused then.
+    /// See [`CmError`]; the request is refused.
     pub fn answer(self, qp: &impl AsRef<QpControl>, private_data: &[u8]) -> Result<(), CmError> {
         let param = ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() };
         self.request.accept(qp.as_ref(), &param)
     }
 
-    /// Refuses it, with up to 136 bytes for the peer's application.
+    /// Refuses the request, with up to 136 bytes of private data for the peer's application.
     ///
     /// # Errors
     ///
-    /// See [`CmError`]; the question is refused without them then.
+    /// See [`CmError`]; the request is refused without private data.
     pub fn refuse(self, private_data: &[u8]) -> Result<(), CmError> {
         self.request.reject(private_data)
     }

@@ -1,37 +1,37 @@
-//! Whom to connect to, and by which way.
+//! The peer to connect to, and the path there.
 
 use std::net::{IpAddr, SocketAddr};
 
 use uroce_controlplane::connect::PathSpec;
 
-/// Whom to connect to, and by which way. An address with a port is one, with everything else left
-/// to the device.
+/// The peer to connect to, and the path there. A `SocketAddr` converts to a destination whose other
+/// fields have their defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Destination {
-    /// The peer's port.
+    /// The peer's port number.
     pub port: u16,
-    /// Our port, which the peer is told; 0 is any.
+    /// The local port number, which is sent to the peer. 0 selects a free one.
     pub source_port: u16,
-    /// The way to the peer, its static rate included.
+    /// The primary path to the peer, with its static rate.
     pub path: PathSpec,
-    /// Another way to it, which both ends are armed with once they are connected.
+    /// The alternate path, armed at both ends once they are connected.
     pub alternate: Option<PathSpec>,
 }
 
 impl Destination {
-    /// That address.
+    /// The destination at this address and port, without an alternate path.
     pub fn to(address: SocketAddr) -> Destination {
         let (port, path) = (address.port(), PathSpec::to(address.ip()));
         Destination { port, source_port: 0, path, alternate: None }
     }
 
-    /// From this address of ours.
+    /// Sets the local address of the primary path.
     pub fn from(mut self, source: IpAddr) -> Destination {
         self.path.source = Some(source);
         self
     }
 
-    /// With another way, from an address of ours to one of the peer's.
+    /// Sets the alternate path, from a local address to one of the peer's.
     pub fn alternate(mut self, source: IpAddr, destination: IpAddr) -> Destination {
         self.alternate = Some(PathSpec { source: Some(source), ..PathSpec::to(destination) });
         self

@@ -1,48 +1,48 @@
-//! Why a connection did not come about, or a call about one was refused.
+//! Errors of the connection manager.
 
 use uroce_controlplane::RequestError;
 use uroce_controlplane::connect::{self, CmEventKind};
 use uroce_wire::cm::{RejectReason, SidrStatus};
 
-/// Why a connection did not come about, or a call about one was refused.
+/// Why a connection was not established, or a call of the connection manager was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CmError {
-    /// The connection manager refused the call, which changed nothing.
+    /// The connection manager refused the call. Nothing has changed.
     #[error(transparent)]
     Refused(#[from] connect::CmError),
-    /// The control plane refused it: no path to the peer, or a Modify QP that is not allowed.
+    /// The control plane refused the call: no path to the peer, or a Modify QP that is not allowed.
     #[error(transparent)]
     Request(RequestError),
-    /// The peer, or its stack, does not want the connection.
+    /// The peer's application or connection manager rejected the connection.
     #[error("the peer rejects the connection: {reason}")]
     Rejected {
-        /// Why; [`RejectReason::CONSUMER`] is the peer's application.
+        /// The reason. [`RejectReason::CONSUMER`] means that the peer's application rejected it.
         reason: RejectReason,
-        /// From the peer's application, with trailing zeros.
+        /// Private data of the peer's application, with trailing zeros.
         private_data: Vec<u8>,
     },
-    /// The peer gives no UD queue pair.
+    /// The peer refused to name a UD queue pair.
     #[error("the peer gives no queue pair for datagrams: {status}")]
     NotResolved {
-        /// Why.
+        /// The SIDR status of the answer.
         status: SidrStatus,
-        /// From the peer's application, with trailing zeros.
+        /// Private data of the peer's application, with trailing zeros.
         private_data: Vec<u8>,
     },
-    /// No answer came within all retries.
+    /// No answer arrived, with all retries used up.
     #[error("the peer does not answer")]
     Unreachable,
-    /// Not done within the time that the caller gave.
+    /// The call's timeout has passed.
     #[error("no connection within the time given")]
     TimedOut,
     /// The connection has ended.
     #[error("the connection has ended")]
     Disconnected,
-    /// The queue pair belongs to another device than the request.
+    /// The queue pair and the connection request belong to different devices.
     #[error("the queue pair belongs to another device")]
     OtherDevice,
-    /// The process has no file descriptor left for the events.
+    /// The process has no file descriptor left for the connection's events.
     #[error("no channel for the connection's events: {0}")]
     Channel(std::io::Error),
 }
@@ -57,7 +57,8 @@ impl From<RequestError> for CmError {
 }
 
 impl CmError {
-    /// The end of an attempt, if this event is one. Of datagrams a rejection has SIDR's codes.
+    /// Converts an event that ends an attempt to its error; `None` for other events. A rejection of
+    /// a datagram request is not handled here: its code is a SIDR status.
     pub(super) fn of(event: CmEventKind) -> Option<CmError> {
         Some(match event {
             CmEventKind::Rejected { reason, private_data } => {

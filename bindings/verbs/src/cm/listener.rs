@@ -1,4 +1,4 @@
-//! The passive side: listeners, and the requests that they hear.
+//! The passive side: listeners and the requests that they receive.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,16 +16,17 @@ use super::{CmError, Connection};
 use crate::context::Context;
 use crate::qp::QpControl;
 
-/// Hears requests to connect, at an IP address and port. Dropping it rejects those that wait.
+/// Accepts requests for connections at an IP address and port. Dropping it rejects the pending
+/// ones.
 #[derive(Debug)]
 pub struct Listener {
     ear: Ear,
 }
 
 impl Listener {
-    /// Listens at an address of the device, or at all with an unspecified one; IPv6's unspecified
-    /// address hears IPv4, too. Port 0 is one that is free. Up to `backlog` requests wait to be
-    /// taken; further ones are rejected.
+    /// Listens at an address of the device. The unspecified address stands for all addresses; that
+    /// of IPv6 includes IPv4. Port 0 selects a free port. Up to `backlog` requests wait to be
+    /// taken; more are rejected.
     ///
     /// # Errors
     ///
@@ -34,53 +35,52 @@ impl Listener {
         Ok(Listener { ear: Ear::new(context, PortSpace::Tcp, address, backlog)? })
     }
 
-    /// Where it listens.
+    /// The address and port of this listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.ear.address
     }
 
-    /// The oldest request; waits for one at most so long.
+    /// Takes the oldest request. Blocks until there is one or `timeout` has passed (`None`).
     pub fn next(&self, timeout: Duration) -> Option<ConnectRequest> {
         self.ear.next(timeout).map(|request| ConnectRequest { request })
     }
 }
 
 impl AsFd for Listener {
-    /// Readable while a request waits.
+    /// The descriptor is readable while a request is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ear.channel.as_fd()
     }
 }
 
-/// A peer's wish to connect. Dropping it rejects it.
+/// A peer's request for a connection. Dropping it rejects the request.
 #[derive(Debug)]
 pub struct ConnectRequest {
     request: Unanswered,
 }
 
 impl ConnectRequest {
-    /// What the peer's application has sent with it: 56 bytes, of which the peer may have given the
-    /// first only; the rest is zero.
+    /// Private data that the peer's application sent with the request: 56 bytes, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.request.details.private_data
     }
 
-    /// Whom it comes from.
+    /// The peer's address and port.
     pub fn peer_addr(&self) -> SocketAddr {
         self.request.details.peer
     }
 
-    /// The address and port that it is for.
+    /// The address and port that the request was sent to.
     pub fn local_addr(&self) -> SocketAddr {
         self.request.details.local
     }
 
-    /// The service that the peer's queue pair has, and ours must have.
+    /// Transport service of the peer's queue pair. The accepting queue pair must have the same.
     pub fn qp_type(&self) -> QpType {
         self.request.details.qp_type
     }
 
-    /// The peer's queue pair.
+    /// Number of the peer's queue pair.
     pub fn peer_qpn(&self) -> Qpn {
         self.request.details.peer_qpn
     }
@@ -90,18 +90,18 @@ impl ConnectRequest {
         self.request.details.has_alternate
     }
 
-    /// Everything that the peer has asked for.
+    /// All fields of the request.
     pub fn details(&self) -> &connect::ConnectRequest {
         &self.request.details
     }
 
-    /// Accepts it with a queue pair in RESET or INIT. That may be posted to once the connection is
-    /// established, which is the next event; receives that are to be there for the peer's first
-    /// message are posted before, in INIT.
+    /// Accepts the request with a queue pair in RESET or INIT. Sends may be posted after
+    /// [`ConnectionEvent::Established`](super::ConnectionEvent::Established), the next event.
+    /// Receives for the peer's first messages are posted before this call, in INIT.
     ///
     /// # Errors
     ///
-    /// See [`CmError`]; the request is rejected then.
+    /// See [`CmError`]; the request is rejected.
     pub fn accept(
         self,
         qp: &impl AsRef<QpControl>,
@@ -118,17 +118,17 @@ impl ConnectRequest {
         Ok(connection)
     }
 
-    /// Rejects it, with up to 148 bytes for the peer's application.
+    /// Rejects the request, with up to 148 bytes of private data for the peer's application.
     ///
     /// # Errors
     ///
-    /// See [`CmError`]; the request is rejected without them then.
+    /// See [`CmError`]; the request is rejected without private data.
     pub fn reject(self, private_data: &[u8]) -> Result<(), CmError> {
         self.request.reject(private_data)
     }
 }
 
-/// What both kinds of listeners are.
+/// The common part of both kinds of listeners.
 #[derive(Debug)]
 pub(super) struct Ear {
     device: Arc<Device>,
@@ -159,7 +159,7 @@ impl Ear {
         loop {
             let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
             let event = self.channel.next(left)?;
-            // Anything else is about a peer that has changed its mind.
+            // Other events concern peers that have given up their requests.
             if let CmEventKind::ConnectRequest(details) = event.kind {
                 let device = Arc::clone(&self.device);
                 return Some(Unanswered { device, id: event.id, details, open: true });
@@ -176,12 +176,12 @@ impl AsFd for Ear {
 
 impl Drop for Ear {
     fn drop(&mut self) {
-        // Where the control plane is gone, nobody listens any more.
+        // This fails only if the control plane has ended, and the listener with it.
         let _ = self.device.cm_destroy(self.id);
     }
 }
 
-/// A request to connect, or a question for a UD queue pair.
+/// A request that was not answered yet, of either kind. Dropping it refuses the request.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     device: Arc<Device>,
@@ -220,7 +220,7 @@ impl Unanswered {
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if self.open {
-            // Where the control plane is gone, the peer finds out by itself.
+            // This fails only if the control plane has ended. Then the peer's request times out.
             let _ = self.device.cm_destroy(self.id);
         }
     }

@@ -1,8 +1,9 @@
-//! The connection manager without ownership: ids and events as values, for those who keep the
-//! objects themselves, as a C interface does.
+//! The connection manager with ids and events as plain values, for callers that keep the objects
+//! themselves, such as a C interface.
 //!
-//! An id lives until it is destroyed, whatever becomes of whoever has it. Each call returns as soon
-//! as the control plane has begun; what comes of it is an event, given to the sink that was named.
+//! An id exists until it is destroyed; dropping the value has no effect. Each call returns as soon
+//! as the control plane has begun its work. The result is an event, which is given to the sink
+//! named in the call.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,13 +28,13 @@ pub struct Manager {
 }
 
 impl Context {
-    /// Its connection manager.
+    /// The device's connection manager.
     pub fn connection_manager(&self) -> Manager {
         Manager { device: Arc::clone(&self.device) }
     }
 }
 
-/// Calls the device's function of the same meaning.
+/// Defines methods that forward to methods of `Device`.
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident => $call:ident($($argument:ident: $kind:ty),*) -> $gives:ty;)*) => {
         impl Manager {
@@ -52,35 +53,35 @@ macro_rules! calls {
 }
 
 calls! {
-    /// See [`Device::cm_bind`].
+    /// Binds a new id to an address and port. See [`Device::cm_bind`].
     bind => cm_bind(
         sink: &Arc<impl CmSink + 'static>,
         space: PortSpace,
         address: SocketAddr,
         options: BindOptions
     ) -> (CmId, SocketAddr);
-    /// See [`Device::cm_begin_listening`].
+    /// Lets a bound id listen. See [`Device::cm_begin_listening`].
     listen => cm_begin_listening(id: CmId, backlog: u32) -> ();
-    /// See [`Device::cm_is_heard`].
+    /// Whether a listener of this process is bound to an address. See [`Device::cm_is_heard`].
     is_heard => cm_is_heard(space: PortSpace, to: SocketAddr) -> bool;
-    /// See [`Device::cm_resolve`].
+    /// Resolves the path to a peer. See [`Device::cm_resolve`].
     resolve => cm_resolve(
         sink: &Arc<impl CmSink + 'static>,
         path: PathSpec,
         timeout: Duration
     ) -> CmId;
-    /// See [`Device::cm_connect`].
+    /// Begins to connect. See [`Device::cm_connect`].
     connect => cm_connect(sink: &Arc<impl CmSink + 'static>, spec: ConnectSpec) -> CmId;
-    /// See [`Device::cm_accept`].
+    /// Accepts a request. See [`Device::cm_accept`].
     accept => cm_accept(id: CmId, qp: ConnQp, param: ConnParam) -> ();
-    /// See [`Device::cm_reject_for`].
+    /// Rejects a request. See [`Device::cm_reject_for`].
     reject => cm_reject_for(id: CmId, reason: RejectReason, private_data: &[u8]) -> ();
-    /// See [`Device::cm_establish`].
+    /// Establishes a connection at the first packet of the peer. See [`Device::cm_establish`].
     establish => cm_establish(id: CmId) -> ();
-    /// See [`Device::cm_disconnect`].
+    /// Ends a connection. See [`Device::cm_disconnect`].
     disconnect => cm_disconnect(id: CmId, private_data: &[u8]) -> ();
-    /// See [`Device::cm_set_channel`].
+    /// Directs an id's events to another sink. See [`Device::cm_set_channel`].
     set_sink => cm_set_channel(id: CmId, sink: &Arc<impl CmSink + 'static>) -> ();
-    /// See [`Device::cm_destroy`].
+    /// Destroys an id. See [`Device::cm_destroy`].
     destroy => cm_destroy(id: CmId) -> ();
 }

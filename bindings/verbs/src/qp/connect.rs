@@ -1,4 +1,5 @@
-//! Connecting by numbers that the application exchanges itself: RESET to RTS in one call.
+//! Connecting a QP from RESET to RTS in one call, with parameters that the application exchanges
+//! itself.
 
 use uroce_controlplane::{AlternateVector, PathError, RequestError};
 use uroce_transport::{AccessFlags, QpChange, QpState, QpType, StaticRate};
@@ -7,58 +8,59 @@ use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qkey, Qpn};
 use super::QpControl;
 use crate::AddressVector;
 
-/// What a peer must know of a QP to connect to it: plain numbers to be exchanged out of band.
+/// The data that a peer needs to connect to a QP, for exchange over another channel such as TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its address.
+    /// GID of the QP's port.
     pub gid: Gid,
-    /// Its number.
+    /// Number of the QP.
     pub qpn: Qpn,
-    /// The first PSN that it will send.
+    /// The first PSN that the QP will send.
     pub psn: Psn,
 }
 
-/// How [`QueuePair::connect`](crate::QueuePair::connect) sets the attributes that the endpoints do not say. The defaults are
-/// those of common test programs.
+/// Attributes for [`QueuePair::connect`](crate::QueuePair::connect) that are not part of an
+/// [`Endpoint`]. The defaults are those of common test programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Local port, from 1; default 1.
+    /// Number of the local port, from 1. Default 1.
     pub port: u8,
-    /// Index of our address among the port's GIDs; default 0.
+    /// Index of the local address among the port's GIDs. Default 0.
     pub sgid_index: u8,
-    /// Payload of a full packet, the same at both ends; default: the largest that fits the port.
+    /// Payload of a full packet. Must be the same at both ends. Default: the largest that fits the
+    /// port.
     pub path_mtu: Option<PathMtu>,
-    /// What the peer may do; default: everything.
+    /// Access rights of the peer. Default: all.
     pub access: AccessFlags,
-    /// Local ACK timeout, 4.096 µs · 2^code, 0 (never) to 31; default 14 (67 ms).
+    /// Code of the local ACK timeout, 0 to 31: 4.096 µs · 2^code, 0 means no timeout. Default 14
+    /// (67 ms).
     pub timeout: u8,
-    /// Transport retries, 0 to 7; default 7.
+    /// Transport retries, 0 to 7. Default 7.
     pub retry_cnt: u8,
-    /// Retries after "receiver not ready", 0 to 7 (for ever); default 7.
+    /// Retries after RNR NAK (receiver not ready), 0 to 7, where 7 means no limit. Default 7.
     pub rnr_retry: u8,
-    /// How long the peer waits when we have no receive posted, a code from 0 to 31; default 12
+    /// Code of the time that the peer waits after an RNR NAK of this side, 0 to 31. Default 12
     /// (0.64 ms).
     pub min_rnr_timer: u8,
-    /// READ and ATOMIC requests of ours outstanding, 0 to 128; default 16. At most the peer's
-    /// `max_dest_rd_atomic`.
+    /// READ and ATOMIC requests outstanding at the peer, 0 to 128, at most the peer's
+    /// `max_dest_rd_atomic`. Default 16.
     pub max_rd_atomic: u8,
-    /// READ and ATOMIC requests of the peer's outstanding, 0 to 16; default 16.
+    /// READ and ATOMIC requests of the peer outstanding at this side, 0 to 16. Default 16.
     pub max_dest_rd_atomic: u8,
-    /// DSCP and ECN; default 0.
+    /// DSCP and ECN bits of sent packets. Default 0.
     pub traffic_class: u8,
-    /// IPv6 flow label; default 0.
+    /// IPv6 flow label. Default 0.
     pub flow_label: u32,
-    /// TTL or hop limit; default 64.
+    /// IPv4 TTL or IPv6 hop limit. Default 64.
     pub hop_limit: u8,
-    /// Priority of VLAN-tagged frames, 0 to 7; default 0.
+    /// Priority in VLAN-tagged frames, 0 to 7. Default 0.
     pub service_level: u8,
-    /// The most that the path takes; default: no limit.
+    /// Rate limit of the path. Default: no limit.
     pub static_rate: StaticRate,
-    /// The most that the queue pair may send on whatever path, kbit/s of whole frames; default 0,
-    /// no limit.
+    /// Rate limit of the queue pair on any path, in kbit/s of whole frames. Default 0, no limit.
     pub rate_limit: u32,
-    /// Where the connection goes when its path fails; default: nowhere. It is loaded, not armed:
-    /// see [`QpControl::rearm`].
+    /// Alternate path for automatic path migration. It is loaded, not armed: see
+    /// [`QpControl::rearm`]. Default: none.
     pub alternate: Option<AlternateVector>,
 }
 
@@ -87,8 +89,8 @@ impl Default for ConnectOptions {
 }
 
 impl QpControl {
-    /// What the peer must know to connect to it, with the address of that index at a port counted
-    /// from 1. The PSN is random and stays the same for the QP's life.
+    /// The data that the peer needs to connect to this QP at a port (counted from 1) with one of
+    /// its GIDs. The PSN is random and stays the same for the QP's life.
     ///
     /// # Errors
     ///
@@ -100,11 +102,11 @@ impl QpControl {
         Ok(Endpoint { gid, qpn: self.shared.qpn, psn: self.shared.psn })
     }
 
-    /// Takes a QP from RESET to INIT, where receives can be posted before the peer knows of it.
+    /// Modifies the QP from RESET to INIT. In INIT receives can be posted before the peer can send.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn init(&self, options: &ConnectOptions) -> Result<(), RequestError> {
         let change = QpChange {
             pkey: Some(Pkey::DEFAULT),
@@ -115,20 +117,21 @@ impl QpControl {
         self.modify(&change, None)
     }
 
-    /// Connects a QP in RESET or INIT to a peer's, which connects to this one: takes it to RTS. The
-    /// peer's next hop is resolved, which takes a few seconds if it does not answer.
+    /// Modifies a QP in RESET or INIT to RTS, connected to the peer's QP, which must be connected
+    /// to this one. Resolves the peer's next hop, which takes a few seconds if it does not answer.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]. The QP stays in the last state that it reached: after an unresolved
-    /// peer that is INIT, from where it can be connected again.
+    /// See [`RequestError`]. The QP stays in the last state that it has reached. If the peer was
+    /// not resolved that is INIT, and the QP can be connected again.
     pub fn connect(&self, remote: &Endpoint, options: &ConnectOptions) -> Result<(), RequestError> {
         let device = &self.shared.pd.device;
         let port = device.port(options.port).ok_or(PathError::NoPort(options.port))?;
         if self.query()?.attr.state == QpState::Reset {
             self.init(options)?;
         }
-        // A port too small for any path MTU says so when the smallest does not fit.
+        // If the port's MTU is too small for any path MTU, the smallest one is refused with an
+        // error.
         let path_mtu = options.path_mtu.or(port.max_path_mtu).unwrap_or(PathMtu::B256);
         let path = AddressVector {
             sgid_index: options.sgid_index,
@@ -139,7 +142,7 @@ impl QpControl {
             static_rate: options.static_rate,
             dgid: remote.gid,
         };
-        // What only an acknowledged service has.
+        // Attributes that only RC has.
         let reliable = |value| (self.shared.qp_type == QpType::Rc).then_some(value);
         let to_rtr = QpChange {
             access: Some(options.access),
@@ -163,12 +166,12 @@ impl QpControl {
         self.modify(&to_rts, None)
     }
 
-    /// Takes a UD QP from RESET to RTS. Datagrams that bring this Q_Key are received from now on.
-    /// Of the options only the port and the rate limit count.
+    /// Modifies a UD QP from RESET to RTS. It receives datagrams with this Q_Key from now on. Of
+    /// the options only `port` and `rate_limit` are used.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]. The QP stays in the last state that it reached.
+    /// See [`RequestError`]. The QP stays in the last state that it has reached.
     pub fn start_datagrams(
         &self,
         qkey: Qkey,

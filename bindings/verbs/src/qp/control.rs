@@ -1,4 +1,4 @@
-//! What is done to a queue pair that is not posting: modify, query, groups.
+//! Control of a queue pair: Modify QP, Query QP, multicast groups.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use uroce_wire::{Gid, Qpn};
 use super::QpShared;
 use crate::AddressVector;
 
-/// The part of a queue pair that is not a queue. Clones are handles of the same one.
+/// The part of a queue pair for everything except posting. Clones are handles of the same queue
+/// pair.
 #[derive(Clone, Debug)]
 pub struct QpControl {
     pub(super) shared: Arc<QpShared>,
@@ -26,28 +27,31 @@ impl QpControl {
         self.shared.qpn
     }
 
-    /// Its transport service.
+    /// The QP's transport service.
     pub fn qp_type(&self) -> QpType {
         self.shared.qp_type
     }
 
-    /// The lcore that serves it.
+    /// The lcore that the QP runs on.
     pub fn lcore(&self) -> usize {
         self.shared.lcore
     }
 
-    /// Has a UD QP get a copy of each datagram to the group that its port receives; without effect
-    /// if it does already. Routers and switches are not told: groups reach where the network
-    /// floods them, which is the port's own link most often.
+    /// Attaches a UD QP to a multicast group: it gets a copy of each datagram to the group that its
+    /// port receives. No effect if it is attached already. Routers and switches are not notified,
+    /// so a group reaches only as far as the network floods it, usually the port's own link.
     ///
     /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
     ///
     /// See [`RequestError`]; nothing has changed.
     pub fn attach_multicast(&self, group: Gid) -> Result<(), RequestError> {
         self.shared.pd.device.attach_multicast(self.shared.qpn, group)
     }
 
-    /// Takes the QP out of a group. It gets nothing to that address any more when this returns.
+    /// Detaches the QP from a multicast group. It gets no more datagrams of the group after this
+    /// returns.
     ///
     /// # Errors
     ///
@@ -56,12 +60,12 @@ impl QpControl {
         self.shared.pd.device.detach_multicast(self.shared.qpn, group)
     }
 
-    /// Modify QP: another state, other attributes, or both. A path is given as an address vector
-    /// beside the change, whose own `path` stays empty.
+    /// Modify QP: changes the state, other attributes, or both. The path is given as an address
+    /// vector; `change.path` must be empty.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn modify(
         &self,
         change: &QpChange,
@@ -70,11 +74,11 @@ impl QpControl {
         self.modify_paths(change, path, None)
     }
 
-    /// Modify QP with an alternate path too; the change's own `alt_path` stays empty.
+    /// Modify QP with an alternate path too. `change.path` and `change.alt_path` must be empty.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn modify_paths(
         &self,
         change: &QpChange,
@@ -84,29 +88,29 @@ impl QpControl {
         self.shared.pd.device.modify_qp(self.shared.qpn, change, path, alternate)
     }
 
-    /// RTS to SQD: no message begins any more, those that are under way are finished. If `notify`
-    /// is set, [`EventKind::SqDrained`](crate::EventKind::SqDrained) tells when they are; until then
-    /// Query QP says `sq_draining`. Receiving goes on.
+    /// Modifies the QP from RTS to SQD: no new message is begun, and messages in progress are
+    /// finished. Query QP reports `sq_draining` until then. If `notify` is set,
+    /// [`EventKind::SqDrained`](crate::EventKind::SqDrained) follows. Receiving continues.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn drain(&self, notify: bool) -> Result<(), RequestError> {
         let en_sqd_async_notify = Some(notify);
         self.modify(&QpChange { en_sqd_async_notify, ..QpChange::to(QpState::Sqd) }, None)
     }
 
-    /// SQD to RTS, also where the queue is not drained yet: messages that were posted meanwhile
-    /// begin, in order.
+    /// Modifies the QP from SQD to RTS, even if the queue is not drained yet. Messages that were
+    /// posted meanwhile begin, in order.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn resume(&self) -> Result<(), RequestError> {
         self.modify(&QpChange { cur_state: Some(QpState::Sqd), ..QpChange::to(QpState::Rts) }, None)
     }
 
-    /// Query QP.
+    /// Query QP: the QP's present attributes and capabilities.
     ///
     /// # Errors
     ///

@@ -1,29 +1,30 @@
-//! What a queue pair is created with.
+//! Parameters for creating a queue pair.
 
 use uroce_transport::{QpCaps, QpType};
 
 use crate::cq::CompletionQueue;
 use crate::srq::SharedReceiveQueue;
 
-/// What a queue pair is created with.
+/// Parameters for creating a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit<'a> {
-    /// Where its sends complete.
+    /// Completion queue of sends.
     pub send_cq: &'a CompletionQueue,
-    /// Where its receives complete; may be the same.
+    /// Completion queue of receives. May be the same queue as `send_cq`.
     pub recv_cq: &'a CompletionQueue,
-    /// Transport service; RC unless said otherwise.
+    /// Transport service. Default RC.
     pub qp_type: QpType,
-    /// Where its receives come from, if not from a queue of its own.
+    /// Shared receive queue to take receives from. Default: a receive queue of its own.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// How large its queues are.
+    /// Sizes of the queues.
     pub caps: QpCaps,
-    /// The lcore that is to serve it; the least loaded if none is named.
+    /// The lcore that the QP runs on. Default: the one with the fewest QPs.
     pub lcore: Option<usize>,
 }
 
 impl<'a> QpInit<'a> {
-    /// One completion queue for both sides, 128 work requests each way with 4 slices each.
+    /// Parameters of an RC queue pair: one completion queue for sends and receives, 128 work
+    /// requests in each direction with up to 4 slices each.
     pub fn new(cq: &'a CompletionQueue) -> QpInit<'a> {
         let caps = QpCaps {
             max_send_wr: 128,
@@ -35,19 +36,19 @@ impl<'a> QpInit<'a> {
         QpInit { send_cq: cq, recv_cq: cq, qp_type: QpType::Rc, srq: None, caps, lcore: None }
     }
 
-    /// Of that transport service.
+    /// Sets the transport service.
     pub fn qp_type(mut self, qp_type: QpType) -> QpInit<'a> {
         self.qp_type = qp_type;
         self
     }
 
-    /// Receiving from a shared queue, whose protection domain may be another one.
+    /// Takes receives from a shared receive queue, which may be in another protection domain.
     pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> QpInit<'a> {
         self.srq = Some(srq);
         self
     }
 
-    /// With room for so many bytes of inline data in each send, up to 1024.
+    /// Reserves room for inline data in each send: up to 1024 bytes.
     pub fn max_inline(mut self, bytes: u32) -> QpInit<'a> {
         self.caps.max_inline_data = bytes;
         self

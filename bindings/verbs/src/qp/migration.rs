@@ -1,11 +1,11 @@
 //! Automatic path migration of a queue pair.
 //!
 //! ```text
-//!   MIGRATED ── rearm ──> REARM ── the peer says the same ──> ARMED ── migrate, or the path fails ──> MIGRATED
+//!   MIGRATED ── rearm ──> REARM ── the peer too ──> ARMED ── migrate, or path failure ──> MIGRATED
 //! ```
 //!
-//! Both ends load an alternate path and are told to arm; they are armed when each has seen a packet
-//! of the other that says so. [`EventKind::PathMig`](crate::EventKind::PathMig) tells of a
+//! Both ends load an alternate path and rearm. Each is ARMED when it has received a packet which
+//! says that the other is ready. [`EventKind::PathMig`](crate::EventKind::PathMig) reports a
 //! migration at either end.
 
 use uroce_controlplane::{AlternateVector, RequestError};
@@ -14,31 +14,32 @@ use uroce_transport::{PathMigState, QpChange};
 use super::QpControl;
 
 impl QpControl {
-    /// Loads an alternate path, whose next hop is resolved first. It replaces one that was loaded
-    /// before.
+    /// Loads an alternate path and resolves its next hop. Replaces a path that was loaded before.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn load_alternate_path(&self, alternate: &AlternateVector) -> Result<(), RequestError> {
         self.modify_paths(&QpChange::default(), None, Some(alternate))
     }
 
-    /// MIGRATED to REARM: the QP is ready to migrate to the alternate path that was loaded. It is
-    /// ARMED as soon as the peer is ready too and has sent a packet; Query QP tells.
+    /// Modifies the migration state from MIGRATED to REARM: the QP is ready to migrate to its
+    /// alternate path. It is ARMED when the peer is ready too and has sent a packet. Query QP
+    /// reports the state.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn rearm(&self) -> Result<(), RequestError> {
         self.path_mig_state(PathMigState::Rearm)
     }
 
-    /// ARMED to MIGRATED: the QP leaves its path for the alternate one, and takes the peer along.
+    /// Modifies the migration state from ARMED to MIGRATED: the QP changes to its alternate path,
+    /// and its packets make the peer do so too.
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP is as it was.
+    /// See [`RequestError`]; the QP is unchanged.
     pub fn migrate(&self) -> Result<(), RequestError> {
         self.path_mig_state(PathMigState::Migrated)
     }

@@ -1,4 +1,4 @@
-//! The two halves that work requests are posted to.
+//! The send and receive halves of a queue pair, for posting.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub struct RecvQueue {
     pub(super) shared: Arc<QpShared>,
 }
 
-/// A list of work requests was posted in part.
+/// An error in a list of work requests. The requests before it were posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("after {posted} work requests: {error}")]
 pub struct PostListError {
-    /// How many were posted, from the first on.
+    /// Number of requests that were posted, from the start of the list.
     pub posted: usize,
-    /// Why the next was not.
+    /// Why the next request was refused.
     pub error: PostError,
 }
 
@@ -56,7 +56,7 @@ impl SendQueue {
     ///
     /// # Errors
     ///
-    /// The first that was refused ends the list; see [`PostListError`].
+    /// See [`PostListError`]; posting stops at the first request that is refused.
     #[inline]
     pub fn post_sends<'a>(
         &mut self,
@@ -69,8 +69,9 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Work requests that can be posted now. A request's place is free again when its completion, or
-    /// that of a later one, has been polled: every so many there has to be a signaled one.
+    /// Number of work requests that can be posted now. The place of a request is free again when
+    /// its completion, or that of a later request, has been polled. So at least one request per
+    /// queue length must be signaled.
     pub fn room(&self) -> u32 {
         self.end.room()
     }
@@ -80,7 +81,7 @@ impl SendQueue {
         self.end.state()
     }
 
-    /// The queue pair that it belongs to.
+    /// Number of the queue pair.
     pub fn qpn(&self) -> Qpn {
         self.shared.qpn
     }
@@ -101,15 +102,15 @@ impl RecvQueue {
     ///
     /// # Errors
     ///
-    /// The first that was refused ends the list; see [`PostListError`].
+    /// See [`PostListError`]; posting stops at the first request that is refused.
     #[inline]
     pub fn post_recvs(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostListError> {
         let list = wrs.iter().map(|wr| (&wr.wr, MemorySlice::sges(wr.sges)));
         Ok(self.end.post_recv_list(list)?)
     }
 
-    /// Work requests that can be posted now. A request's place is free again when its completion has
-    /// been polled.
+    /// Number of work requests that can be posted now. The place of a request is free again when
+    /// its completion has been polled.
     pub fn room(&self) -> u32 {
         self.end.room()
     }
@@ -119,7 +120,7 @@ impl RecvQueue {
         self.end.state()
     }
 
-    /// The queue pair that it belongs to.
+    /// Number of the queue pair.
     pub fn qpn(&self) -> Qpn {
         self.shared.qpn
     }

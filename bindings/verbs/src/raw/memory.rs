@@ -1,4 +1,4 @@
-//! Memory regions without a view of their bytes.
+//! Registration of memory that this crate does not read or write itself.
 
 #![allow(unsafe_code)]
 
@@ -11,16 +11,16 @@ use uroce_wire::{Lkey, Va};
 use crate::ProtectionDomain;
 use crate::pd::PdShared;
 
-/// Memory of the caller's, to be registered.
+/// Memory of the caller, to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// First byte.
+    /// Address of the first byte in this process.
     pub addr: *mut u8,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// The address by which work requests and peers name the first byte.
+    /// Virtual address of the first byte in work requests and for peers.
     pub va: Va,
-    /// What may be done with it.
+    /// Access rights.
     pub access: AccessFlags,
 }
 
@@ -31,21 +31,22 @@ impl Memory {
     }
 }
 
-/// Whether each page of the memory can be had, for writing if `writes`: the kernel gives those that it
-/// has not given yet. No byte is changed, whatever else writes to the memory.
+/// Whether all pages of the memory are available, for writing if `writes` is set. Pages that the
+/// kernel has not allocated yet are allocated. No byte changes, even if other threads write to the
+/// memory.
 ///
-/// Elsewhere than on x86-64 all pages are taken to be there.
+/// Only implemented on x86-64; elsewhere it returns true.
 ///
 /// # Safety
 ///
-/// What is mapped of the `len` bytes at `addr` may be read, and written if `writes`.
+/// Mapped pages within the `len` bytes at `addr` may be read, and written if `writes` is set.
 pub unsafe fn is_there(addr: *mut u8, len: usize, writes: bool) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller permits these accesses.
     unsafe { Engine::is_there(addr, len, writes) }
 }
 
-/// Registered memory, by its key: that for peers is the same number. Dropping it deregisters it,
-/// unless memory windows are bound to it: then it stays registered for ever.
+/// Registered memory. Its L_Key and R_Key are the same number. Dropping it deregisters it; if
+/// memory windows are bound to it, it stays registered for ever instead.
 #[derive(Debug)]
 pub struct Registration {
     pd: Arc<PdShared>,
@@ -53,7 +54,7 @@ pub struct Registration {
 }
 
 impl ProtectionDomain {
-    /// Registers memory under a name of its own.
+    /// Registers memory under a virtual address that the caller chooses.
     ///
     /// # Errors
     ///
@@ -61,22 +62,23 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// As [`register`](ProtectionDomain::register).
+    /// The memory must fulfil the conditions of [`register`](ProtectionDomain::register).
     pub unsafe fn register_raw(&self, memory: &Memory) -> Result<Registration, MrError> {
         let pd = Arc::clone(self.shared());
         let spec = memory.spec(&pd);
         Engine::guard_memory();
-        // SAFETY: the caller's promise, which lasts until the registration is dropped.
+        // SAFETY: the caller keeps the memory valid until the registration is dropped, which
+        // deregisters it.
         let keys = unsafe { pd.device.engine().register_mr(&spec) }?;
         Ok(Registration { pd, lkey: keys.lkey })
     }
 
-    /// A region without memory: all addresses are in it, reads find zeros, and what is written is
-    /// discarded. Peers cannot reach it.
+    /// Creates a region without memory. It contains all addresses: reads give zeros, and writes are
+    /// discarded. Peers cannot access it.
     ///
     /// # Errors
     ///
-    /// [`MrError::TableFull`].
+    /// [`MrError::TableFull`] if the device has its maximum of regions and windows.
     pub fn register_nothing(&self) -> Result<Registration, MrError> {
         let pd = Arc::clone(self.shared());
         let lkey = pd.device.engine().alloc_null_mr(pd.pd)?;
@@ -85,46 +87,49 @@ impl ProtectionDomain {
 }
 
 impl Registration {
-    /// The key.
+    /// The L_Key.
     pub fn lkey(&self) -> Lkey {
         self.lkey
     }
 
-    /// Has the key stand for other memory, or the same with other rights or in another domain of the
-    /// device. When this returns nothing touches the former memory any more.
+    /// Changes the memory, the access rights or the protection domain behind the key. When this
+    /// returns nothing accesses the former memory any more.
     ///
     /// # Errors
     ///
-    /// See [`MrError`]; nothing has changed then. [`MrError::UnknownKey`] also for a domain of
-    /// another device.
+    /// See [`MrError`]; nothing has changed. [`MrError::UnknownKey`] if `pd` belongs to another
+    /// device.
     ///
     /// # Safety
     ///
-    /// As [`register`](ProtectionDomain::register), for the new memory.
+    /// The new memory must fulfil the conditions of [`register`](ProtectionDomain::register).
     pub unsafe fn change(&mut self, pd: &ProtectionDomain, memory: &Memory) -> Result<(), MrError> {
         let pd = Arc::clone(pd.shared());
         if !Arc::ptr_eq(&pd.device, &self.pd.device) {
             return Err(MrError::UnknownKey);
         }
         Engine::guard_memory();
-        // SAFETY: the caller's promise, which lasts until the registration is dropped.
+        // SAFETY: the caller keeps the new memory valid until the registration is dropped, which
+        // deregisters it.
         unsafe { pd.device.engine().reregister_mr(self.lkey, &memory.spec(&pd)) }?;
         self.pd = pd;
         Ok(())
     }
 
-    /// Deregisters it, as dropping does, unless memory windows are bound to it.
+    /// Deregisters the memory like dropping the registration, but fails if memory windows are bound
+    /// to it.
     ///
     /// # Errors
     ///
-    /// The registration, as it was: windows are bound to it.
+    /// The unchanged registration, if windows are bound to it.
     pub fn deregister(self) -> Result<(), Registration> {
         match self.pd.device.engine().deregister_mr(self.lkey) {
             Err(MrError::Busy) => Err(self),
             gone => {
                 debug_assert_eq!(gone, Ok(()), "only this value removes the key");
                 let mut registration = std::mem::ManuallyDrop::new(self);
-                // SAFETY: `registration` is not dropped and this field not used any more.
+                // SAFETY: `registration` is `ManuallyDrop`, so `pd` is dropped only here, and it is
+                // not used afterwards.
                 unsafe { std::ptr::drop_in_place(&raw mut registration.pd) };
                 Ok(())
             }
