@@ -1,8 +1,8 @@
-//! C layouts of the verbs interface, from the system's own headers.
+//! C layouts of the verbs interface, generated from the system's headers.
 //!
-//! Public structures have only grown at their end in twenty years, `verbs_context` at its front; a
-//! program compiled against other headers says by a size field or argument how much it knows.
-//! `tests/c/layout.c` holds sizes and offsets against the C compiler's.
+//! Public structures have only grown at their end, and `verbs_context` at its front. A program that
+//! was compiled against other headers passes the size of its structure in a field or an argument.
+//! `tests/c/layout.c` compares sizes and offsets with the C compiler's.
 
 #![expect(
     non_camel_case_types,

@@ -1,10 +1,11 @@
-//! Events that a program has got and has to acknowledge before it can destroy their object.
+//! Counts events that were delivered and not yet acknowledged; their object cannot be destroyed
+//! before.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::errno::Errno;
 
-/// Events of one object.
+/// The counts of one object's events.
 #[derive(Default)]
 pub(crate) struct Acks {
     counts: Mutex<Counts>,
@@ -15,29 +16,30 @@ pub(crate) struct Acks {
 struct Counts {
     delivered: u64,
     acknowledged: u64,
-    /// The object is being destroyed: nothing is delivered any more.
+    /// Set while the object is being destroyed. No event is delivered then.
     closed: bool,
 }
 
 impl Acks {
-    /// Counts one that is given to the program. False: it must not get it.
+    /// Counts an event that is about to be delivered. False if it must not be delivered, because
+    /// the object is being destroyed.
     pub(crate) fn deliver(&self) -> bool {
         let mut counts = self.lock();
         counts.delivered += u64::from(!counts.closed);
         !counts.closed
     }
 
-    /// The program has acknowledged so many.
+    /// Adds to the number of acknowledged events.
     pub(crate) fn acknowledge(&self, events: u32) {
         self.lock().acknowledged += u64::from(events);
         self.acknowledged.notify_all();
     }
 
-    /// Ends delivery.
+    /// Ends the delivery of events, before the object is destroyed.
     ///
     /// # Errors
     ///
-    /// EINVAL: somebody else has, and is about to destroy the object.
+    /// EINVAL if another thread is already destroying the object.
     pub(crate) fn close(&self) -> Result<(), Errno> {
         let mut counts = self.lock();
         if counts.closed {
@@ -47,7 +49,7 @@ impl Acks {
         Ok(())
     }
 
-    /// Returns when all that were delivered are acknowledged.
+    /// Blocks until all delivered events are acknowledged.
     pub(crate) fn wait(&self) {
         let mut counts = self.lock();
         while counts.acknowledged < counts.delivered {
@@ -56,7 +58,7 @@ impl Acks {
         }
     }
 
-    /// Undoes [`close`](Acks::close): the object stays.
+    /// Resumes delivery after [`close`](Acks::close), because the object was not destroyed.
     pub(crate) fn reopen(&self) {
         self.lock().closed = false;
     }

@@ -1,6 +1,6 @@
-//! The boundary to C: no panic passes it, and results become what C expects.
+//! The boundary to C: keeps panics inside, and converts results to C's conventions.
 //!
-//! Not here: whether a pointer may be followed ([`crate::handle`]).
+//! Not here: checking handles ([`crate::handle`]).
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -10,13 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::errno::Errno;
 use crate::{room, runtime};
 
-/// Runs the body of an entry. A panic is our fault and becomes EIO; its message is on stderr.
+/// Runs the body of an entry. A panic is a bug of this library and becomes EIO; its message is on
+/// stderr.
 #[inline]
 pub(crate) fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::EIO))
 }
 
-/// Gives 0, or an error number which is `errno`, too.
+/// For functions that return 0 or an error number. Sets `errno` too.
 pub(crate) fn code(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     run(body).map_or_else(
         |error| {
@@ -27,7 +28,7 @@ pub(crate) fn code(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     )
 }
 
-/// Gives a number that is not negative, or -1 and `errno`.
+/// For functions that return a non-negative number, or -1 with `errno` set.
 pub(crate) fn number(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     run(body).unwrap_or_else(|error| {
         error.set();
@@ -35,12 +36,13 @@ pub(crate) fn number(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// Gives 0, or -1 and `errno`.
+/// For functions that return 0, or -1 with `errno` set.
 pub(crate) fn minus_one(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     number(|| body().map(|()| 0))
 }
 
-/// What ends a thread that is cancelled: it unwinds, which the `libc` crate does not say.
+/// Declares functions through which a cancelled thread unwinds. The `libc` crate declares them
+/// without unwinding.
 mod cancellable {
     use std::ffi::{c_int, c_void};
 
@@ -52,15 +54,18 @@ mod cancellable {
     }
 }
 
-/// Reads a descriptor that `find` gives, as the program has it block or not, and `take`s what it was
-/// read for; again if that says that it was for nothing. Gives 0, or -1 and `errno`.
+/// Reads the descriptor that `find` returns, blocking or not as the program has set it, and calls
+/// `take`, which takes the event. Reads again if `take` returns false. Returns 0, or -1 with
+/// `errno` set.
 ///
-/// In a child whose parent has started the engine it is not read: what waits there is the parent's.
+/// In a child whose parent has started the engine nothing is read, because the events are the
+/// parent's.
 ///
-/// While it reads the thread may be cancelled (`pthread_cancel`), and at no other time. Then libc
-/// unwinds the stack, as an exception that Rust must neither catch nor clean up after: this function
-/// and its callers, which are `extern "C-unwind"`, have nothing to drop. So nothing keeps the
-/// descriptor open meanwhile, as in any libibverbs: what a thread waits for is not to be destroyed.
+/// The thread can be cancelled (`pthread_cancel`) only during the read. Cancellation unwinds the
+/// stack with a foreign exception, which Rust must not catch and which must not run destructors. So
+/// this function and its callers, which are `extern "C-unwind"`, have nothing to drop during the
+/// read. In particular nothing keeps the descriptor open: as in any libibverbs, a program must not
+/// destroy an object while a thread waits for its events.
 pub(crate) fn waiting(
     find: impl FnOnce() -> Result<RawFd, Errno> + Copy,
     take: impl FnOnce() -> Result<bool, Errno> + Copy,
@@ -71,7 +76,8 @@ pub(crate) fn waiting(
     };
     loop {
         let mut count = 0u64;
-        // SAFETY: the place has so many bytes. Unwinding passes nothing that is to be dropped.
+        // SAFETY: `count` has as many bytes as are read. No frame that unwinding crosses has
+        // anything to drop.
         if unsafe { cancellable::read(fd, (&raw mut count).cast(), size_of::<u64>()) } < 0 {
             return -1;
         }
@@ -88,20 +94,21 @@ fn failed(error: Errno) -> c_int {
     -1
 }
 
-/// Runs a part of an entry in which the thread is not cancelled.
+/// Runs a part of an entry with cancellation disabled.
 fn uncancelled<R: Copy>(body: impl FnOnce() -> Result<R, Errno> + Copy) -> Result<R, Errno> {
     use cancellable::{PTHREAD_CANCEL_DISABLE, pthread_setcancelstate};
 
     let mut former = PTHREAD_CANCEL_DISABLE;
-    // SAFETY: a place of ours.
+    // SAFETY: `former` is a local that may be written.
     unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut former) };
     let result = run(body);
-    // SAFETY: NULL says that nobody wants to know. Unwinding passes nothing that is to be dropped.
+    // SAFETY: a null pointer for the former state is allowed. No frame that unwinding crosses has
+    // anything to drop.
     unsafe { pthread_setcancelstate(former, std::ptr::null_mut()) };
     result
 }
 
-/// Gives a pointer, or NULL and `errno`.
+/// For functions that return a pointer, or NULL with `errno` set.
 pub(crate) fn pointer<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     run(body).unwrap_or_else(|error| {
         error.set();
@@ -109,19 +116,19 @@ pub(crate) fn pointer<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T
     })
 }
 
-/// The same for a pointer to a new object: ENOMEM if there is no memory for one.
+/// For functions that return a pointer to a new object. Fails with ENOMEM if memory is short.
 pub(crate) fn object<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     pointer(|| room::check(0).and_then(|()| body()))
 }
 
-/// Gives nothing, whatever happens.
+/// For functions without a result. An error only sets `errno`.
 pub(crate) fn nothing(body: impl FnOnce() -> Result<(), Errno>) {
     if let Err(error) = run(body) {
         error.set();
     }
 }
 
-/// What an argument points to, read.
+/// Reads the value that an argument points to.
 ///
 /// # Errors
 ///
@@ -129,17 +136,19 @@ pub(crate) fn nothing(body: impl FnOnce() -> Result<(), Errno>) {
 ///
 /// # Safety
 ///
-/// If it is not NULL, `pointer` points to a `T` of the caller's that nobody writes meanwhile.
+/// `pointer` is NULL or points to a `T` that no other thread writes during the call.
 pub(crate) unsafe fn read<T: Copy>(pointer: *const T) -> Result<T, Errno> {
     if pointer.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: not NULL, so the caller's promise holds. C may give it any alignment.
+    // SAFETY: `pointer` is not NULL, so it points to a readable `T`. It may be unaligned, as C
+    // allows.
     Ok(unsafe { pointer.read_unaligned() })
 }
 
-/// The beginning of what an argument points to, `len` bytes at most; the rest is zero. For structures
-/// that newer headers have made longer: a program that was compiled with older ones has no more.
+/// Reads the first `len` bytes of the structure that an argument points to; the rest of `T` is
+/// zero. For structures that grew in newer headers: a program that was compiled with older ones
+/// passes a shorter structure.
 ///
 /// # Errors
 ///
@@ -147,21 +156,22 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T) -> Result<T, Errno> {
 ///
 /// # Safety
 ///
-/// If it is not NULL, `pointer` points to so much of a `T` of the caller's that nobody writes
-/// meanwhile. Any bytes are a `T`, zeros too.
+/// `pointer` is NULL or points to `len` bytes that no other thread writes during the call. Every
+/// byte pattern is a valid `T`.
 pub(crate) unsafe fn read_sized<T: Copy>(pointer: *const T, len: usize) -> Result<T, Errno> {
     if pointer.is_null() {
         return Err(Errno::EINVAL);
     }
     let known = len.min(size_of::<T>());
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: not NULL, so the caller's promise holds; there is room for a whole `T`.
+    // SAFETY: `pointer` is not NULL, so `len` bytes are readable; `value` has room for a whole `T`.
     unsafe { value.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(pointer.cast(), known) };
-    // SAFETY: by the caller's promise.
+    // SAFETY: every byte is initialised, and every byte pattern is a valid `T`.
     Ok(unsafe { value.assume_init() })
 }
 
-/// The same of a structure that says itself, in its first `least` bytes, how long it is.
+/// Reads a structure whose length follows from its first `least` bytes, by `len`. The rest of `T`
+/// is zero.
 ///
 /// # Errors
 ///
@@ -169,19 +179,22 @@ pub(crate) unsafe fn read_sized<T: Copy>(pointer: *const T, len: usize) -> Resul
 ///
 /// # Safety
 ///
-/// As [`read_sized`], for `least` bytes and for as many as `len` makes of them.
+/// `pointer` is NULL or points to `least` bytes, and to as many as `len` computes from them, that
+/// no other thread writes during the call. Every byte pattern is a valid `T`.
 pub(crate) unsafe fn read_announced<T: Copy>(
     pointer: *const T,
     least: usize,
     len: impl FnOnce(&T) -> usize,
 ) -> Result<T, Errno> {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes NULL or at least `least` readable bytes, and every byte pattern is
+    // a valid `T`.
     let beginning = unsafe { read_sized(pointer, least) }?;
-    // SAFETY: as above.
+    // SAFETY: the caller passes as many readable bytes as `len` computes, and every byte pattern is
+    // a valid `T`.
     unsafe { read_sized(pointer, len(&beginning)) }
 }
 
-/// Writes to where an argument points.
+/// Writes a value to the place that an argument points to.
 ///
 /// # Errors
 ///
@@ -189,19 +202,19 @@ pub(crate) unsafe fn read_announced<T: Copy>(
 ///
 /// # Safety
 ///
-/// If it is not NULL, `pointer` points to room for a `T` of the caller's that nobody else uses
-/// meanwhile.
+/// `pointer` is NULL or points to room for a `T` that no other thread uses during the call.
 pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) -> Result<(), Errno> {
     if pointer.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: not NULL, so the caller's promise holds. C may give it any alignment.
+    // SAFETY: `pointer` is not NULL, so it may be written. It may be unaligned, as C allows.
     unsafe { pointer.write_unaligned(value) };
     Ok(())
 }
 
-/// Writes as much of a structure as the program's, of some length, has room for, and zeros to what
-/// it has more: it was compiled with other headers.
+/// Writes a structure to the program's, which has `len` bytes: cuts it if the program's is shorter,
+/// and fills with zeros if it is longer. The lengths differ if the program was compiled with other
+/// headers.
 ///
 /// # Errors
 ///
@@ -209,16 +222,16 @@ pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// If it is not NULL, `place` points to room for `len` bytes of the caller's that nobody else uses
-/// meanwhile.
+/// `place` is NULL or points to room for `len` bytes that no other thread uses during the call.
 pub(crate) unsafe fn write_sized<T>(place: *mut u8, len: usize, value: &T) -> Result<(), Errno> {
     if place.is_null() {
         return Err(Errno::EINVAL);
     }
     let known = len.min(size_of::<T>());
-    // SAFETY: not NULL, so the caller's promise holds; C's structures may have their padding copied.
+    // SAFETY: `place` is not NULL, so `len` bytes may be written. `value` is a C structure, whose
+    // padding may be copied.
     unsafe { place.copy_from_nonoverlapping(std::ptr::from_ref(value).cast(), known) };
-    // SAFETY: the rest of the caller's room.
+    // SAFETY: the rest of the `len` bytes at `place`.
     unsafe { place.wrapping_add(known).write_bytes(0, len - known) };
     Ok(())
 }
@@ -229,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error_number() {
-        // Nobody is to read of it in a log of tests that pass.
+        // The panic message must not appear in the log of a passing test.
         let said = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| ()));
         let ends = (code(|| panic!("on purpose")), pointer::<u8>(|| panic!("on purpose")));
@@ -239,11 +252,11 @@ mod tests {
 
     #[test]
     fn null_is_refused() {
-        // SAFETY: NULL is what is tried.
+        // SAFETY: NULL is allowed.
         assert_eq!(unsafe { read::<u32>(std::ptr::null()) }, Err(Errno::EINVAL));
-        // SAFETY: as above.
+        // SAFETY: NULL is allowed.
         assert_eq!(unsafe { write(std::ptr::null_mut(), 1u32) }, Err(Errno::EINVAL));
-        // SAFETY: as above.
+        // SAFETY: NULL is allowed.
         assert_eq!(unsafe { write_sized(std::ptr::null_mut(), 4, &1u32) }, Err(Errno::EINVAL));
     }
 
@@ -256,7 +269,7 @@ mod tests {
             (5, [1, 2, 3, 4, 0, 9]),
         ] {
             let mut room = [9u8; 6];
-            // SAFETY: the room has six bytes.
+            // SAFETY: `room` has six bytes, and `len` is at most five.
             unsafe { write_sized(room.as_mut_ptr(), len, &[1u8, 2, 3, 4]) }.unwrap();
             assert_eq!(room, expected);
         }

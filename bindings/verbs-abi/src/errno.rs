@@ -1,4 +1,4 @@
-//! Error numbers: what a C program is told.
+//! Error numbers for C programs.
 
 use uroce::cm::{CmError, raw};
 use uroce::{
@@ -26,26 +26,26 @@ numbers! {
 }
 
 impl Errno {
-    /// That of a number that C has.
+    /// The error with this number.
     pub(crate) fn of(number: i32) -> Errno {
         Errno(number)
     }
 
-    /// The thread's `errno`, which a function of ours has set.
+    /// The calling thread's `errno`, set by the last system call that failed.
     pub(crate) fn last() -> Errno {
         std::io::Error::last_os_error().into()
     }
 
-    /// The number that C has for it.
+    /// The number in C.
     pub(crate) fn code(self) -> i32 {
         self.0
     }
 
-    /// Makes it the thread's `errno`.
+    /// Sets the calling thread's `errno`.
     pub(crate) fn set(self) {
-        // SAFETY: has no condition.
+        // SAFETY: `__errno_location` has no preconditions.
         let place = unsafe { libc::__errno_location() };
-        // SAFETY: the calling thread's own `errno`, which nobody else writes.
+        // SAFETY: `place` is the calling thread's own `errno`, which no other thread writes.
         unsafe { place.write(self.0) }
     }
 }

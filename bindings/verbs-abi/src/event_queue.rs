@@ -1,8 +1,8 @@
-//! Events that wait for a program, and the descriptor that tells it.
+//! A queue of events for the program, with a descriptor that is readable while it has events.
 //!
-//! Invariant: the descriptor counts the events in the queue ([`Tokens`]). Who takes one reads it
-//! first, without our setting its flags; so it blocks, is interrupted or says EAGAIN as the program
-//! has it.
+//! Invariant: the descriptor counts the events in the queue ([`Tokens`]). An event is taken after
+//! reading the descriptor. This library does not change the descriptor's flags, so the read blocks,
+//! is interrupted or fails with EAGAIN as the program has set it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -19,26 +19,27 @@ pub(crate) struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     ///
     /// # Errors
     ///
-    /// The process has no file descriptor left.
+    /// EMFILE or ENFILE if no file descriptor is left.
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
         Ok(EventQueue { tokens: Tokens::new()?, waiting: Mutex::default() })
     }
 
-    /// The descriptor, which is the program's to wait on.
+    /// The descriptor on which the program waits.
     pub(crate) fn fd(&self) -> RawFd {
         self.tokens.as_fd().as_raw_fd()
     }
 
-    /// Takes the oldest event; waits for one unless the program has made the descriptor
+    /// Takes the oldest event. Waits for one, unless the program has made the descriptor
     /// non-blocking.
     ///
     /// # Errors
     ///
-    /// EAGAIN, EINTR.
+    /// EAGAIN if the descriptor is non-blocking and there is no event; EINTR if a signal interrupts
+    /// the wait.
     pub(crate) fn take(&self) -> Result<T, Errno> {
         loop {
             self.tokens.read()?;
@@ -48,7 +49,8 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// The event that the descriptor was read for; none if it was taken back meanwhile.
+    /// Takes the event that the descriptor was read for. `None` if it was withdrawn in the
+    /// meantime.
     pub(crate) fn taken(&self) -> Option<T> {
         self.lock().pop_front()
     }
@@ -60,19 +62,19 @@ impl<T> EventQueue<T> {
         self.tokens.add();
     }
 
-    /// Takes events back that wait.
+    /// Withdraws and returns the pending events for which `is_one` is true.
     pub(crate) fn take_back(&self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
         let mut waiting = self.lock();
         let (taken, left): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_one);
         *waiting = left.into();
         for _ in &taken {
-            // Who has read it already finds nothing in the queue, and reads on.
+            // A thread that has read the token already finds no event, and reads again.
             let _ = self.tokens.take();
         }
         taken
     }
 
-    /// How many wait.
+    /// The number of pending events.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!((queue.take(), queue.take()), (Ok(2), Err(Errno::EAGAIN)));
     }
 
-    /// Linux before 5.8: `preadv2` cannot say at once that an eventfd has nothing.
+    /// Emulates Linux before 5.8, where `preadv2` cannot test an eventfd without blocking.
     fn become_an_older_kernel() {
         let step = |code, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let (load, compare) = (
@@ -111,7 +113,7 @@ mod tests {
             step(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-        // SAFETY: a program of ours, for this thread alone.
+        // SAFETY: the filter is valid, and applies to the calling thread only.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
             let mode = libc::SECCOMP_MODE_FILTER;
@@ -127,7 +129,7 @@ mod tests {
             queue.push(1);
             assert_eq!(queue.take_back(|_| true), [1]);
             let mut readable = libc::pollfd { fd: queue.fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: a place of ours.
+            // SAFETY: `readable` is one valid `pollfd`.
             assert_eq!(unsafe { libc::poll(&raw mut readable, 1, 0) }, 0);
         });
         one.join().unwrap();

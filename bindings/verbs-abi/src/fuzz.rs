@@ -1,12 +1,13 @@
-//! Random calls of the C interface, against a model of what exists: handles that are live, destroyed,
-//! NULL or another kind's, arguments of any value, work requests on queue pairs that are connected.
+//! Makes random calls of the C interface and compares the results with a model of the objects: with
+//! handles that are live, destroyed, NULL or of another kind, with arguments of any value, and with
+//! work requests on connected queue pairs.
 //!
-//! The model knows which object is made of which. So it knows of each destruction whether it must
-//! succeed, be EBUSY or EINVAL; of each creation what it must not be made of; of each completion
-//! whether its work request was posted and has not completed before. In the end everything is
-//! destroyed, and nothing may be left.
+//! The model records which objects each object was made from. From that it predicts whether a
+//! destruction succeeds or fails with EBUSY or EINVAL, and checks that no object is made from one
+//! that is not live and that each completion belongs to an outstanding work request. Finally
+//! everything is destroyed, and no object may be left.
 //!
-//! Not here: other threads, and pointers to memory that is not there, which C cannot tell.
+//! Not here: several threads, and pointers to unmapped memory, which no C library can detect.
 
 mod model;
 mod seeds;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use model::{DESTROYED, Kind};
 use uroce_verify::{Finding, Input, Target, explore, replay};
 
-/// How long is explored where nothing else is said.
+/// Time to explore if `UROCE_FUZZ_SECONDS` is not set.
 const MOMENT: Duration = Duration::from_secs(2);
 
 const CONFIG: &str = r#"
@@ -38,13 +39,13 @@ fn run(input: &mut Input<'_>) {
     walk::walk(input);
 }
 
-/// A device whose only peer is itself.
+/// Configures a device that has no peer but itself.
 fn configure() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let path = std::env::temp_dir().join(format!("uroce-fuzz-{}.toml", std::process::id()));
         std::fs::write(&path, CONFIG).expect("a place for a file");
-        // SAFETY: the test's process has no other thread yet that reads its environment.
+        // SAFETY: no other thread of the test process reads the environment yet.
         unsafe { std::env::set_var("UROCE_CONFIG", &path) };
         assert_eq!(crate::runtime::devices().map(<[_]>::len), Ok(1));
         std::fs::remove_file(&path).expect("the file written above");

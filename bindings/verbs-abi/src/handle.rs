@@ -1,19 +1,19 @@
-//! Objects that programs hold by address.
+//! Objects that programs hold by address: registries and handles.
 //!
 //! ```text
 //!   program's pointer ──> Slot { C's structure │ entry ──> Entry { uses, value: T } }
-//!                           the registry knows each slot that is live
+//!                           the registry has every live slot
 //! ```
 //!
 //! Invariants
-//! - A slot is never freed. So whatever pointer a program has had from us can be read, and a slot
-//!   whose object is destroyed says so (`entry` is NULL) until it is given out again: oldest first,
-//!   and not before the last that used the object has let go of it.
-//! - On the control path a pointer is followed only if the registry knows it: NULL, foreign and
-//!   destroyed objects are EINVAL.
-//! - An object that others are made of ([`Held`]) is not removed: EBUSY. Those others let go of it when
-//!   they are removed themselves, whatever thread still looks at them: a program that destroys a part
-//!   and then the whole never finds the whole busy.
+//! - A slot is never freed, so any pointer that a program got from this library stays readable.
+//!   While a slot has no object, its `entry` is NULL. Slots are reused, oldest first, when the last
+//!   user of the former object has dropped it.
+//! - On the control path a pointer is only followed if the registry has it. NULL, foreign pointers
+//!   and destroyed objects give EINVAL.
+//! - An object that others were made from ([`Held`]) cannot be removed: EBUSY. Those others release
+//!   it when they are removed themselves, even if a thread still uses them. So a program that
+//!   destroys a part and then the whole never gets EBUSY for the whole.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -23,21 +23,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::errno::Errno;
 
-/// A kind of object, as this library knows it.
+/// A kind of object of this library.
 pub(crate) trait Object: Send + Sync + Sized + 'static {
-    /// What C programs see of it; the slot begins with it.
+    /// The C structure that programs see. The slot begins with it.
     type Public;
 
-    /// The registry of its kind.
+    /// The registry of this kind.
     fn registry() -> &'static Registry<Self>;
 
-    /// Lets go of what it is made of: it is removed, and its value may stay for a moment.
+    /// Releases the objects that this one was made from. Called when it is removed; the value
+    /// itself may exist a little longer.
     fn let_go(&self) {}
 }
 
-/// What an object may be made of.
+/// A field that keeps another object busy.
 pub(crate) trait Part {
-    /// Does not keep it busy any more; what it is stays within reach.
+    /// Stops keeping the other object busy. The object stays accessible.
     fn let_go(&self);
 }
 
@@ -47,48 +48,49 @@ impl<P: Part> Part for Option<P> {
     }
 }
 
-/// A number for a new object: programs may name it to another context of the same file.
+/// A unique number for a new object. Programs may pass it to another context of the same file.
 pub(crate) fn number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What a program's pointer points to.
+/// The memory that a program's pointer points to.
 #[repr(C)]
 struct Slot<T: Object> {
     public: T::Public,
     entry: AtomicPtr<Entry<T>>,
 }
 
-/// An object, with the number of others that are made of it.
+/// An object, with the number of objects that were made from it.
 pub(crate) struct Entry<T: Object> {
     uses: AtomicUsize,
-    /// The program has it no more.
+    /// Set when the program has destroyed the object.
     is_removed: AtomicBool,
-    /// Where its slot is.
+    /// Address of its slot.
     slot: NonNull<T::Public>,
     value: T,
 }
 
-// SAFETY: the pointer is to a slot that is never freed; it is followed by raw reads and writes of
-// fields only, as C does, whatever the thread.
+// SAFETY: `slot` points to a slot that is never freed, and is only accessed by raw reads and writes
+// of fields, as C does, which any thread may make.
 unsafe impl<T: Object> Send for Entry<T> {}
-// SAFETY: as above.
+// SAFETY: as an `Entry` never makes references to the slot, sharing it adds no access.
 unsafe impl<T: Object> Sync for Entry<T> {}
 
 impl<T: Object> Entry<T> {
-    /// The pointer that the program has.
+    /// The program's pointer to the object.
     pub(crate) fn public(&self) -> *mut T::Public {
         self.slot.as_ptr()
     }
 
-    /// Whether others are made of it, at the moment.
+    /// Whether other objects made from this one exist.
     pub(crate) fn is_busy(&self) -> bool {
         self.uses.load(Ordering::SeqCst) > 0
     }
 
-    /// Lets go of what it is made of, if it is removed and nothing is made of it: then nothing needs
-    /// those. Whoever makes either so looks at the other one afterwards, so one of them sees both.
+    /// Releases the objects that this one was made from, if it is removed and not busy. Called
+    /// after `is_removed` was set and after `uses` was decremented. Both are SeqCst, so the later
+    /// of the two calls sees both changes.
     fn let_go_if_done(&self) {
         if self.is_removed.load(Ordering::SeqCst) && !self.is_busy() {
             self.value.let_go();
@@ -96,7 +98,7 @@ impl<T: Object> Entry<T> {
     }
 }
 
-/// Nobody knows the object's slot any more.
+/// Returns the slot for reuse. No thread can reach the object any more.
 impl<T: Object> Drop for Entry<T> {
     fn drop(&mut self) {
         if let Some(slots) = &mut *T::registry().lock() {
@@ -113,7 +115,7 @@ impl<T: Object> Deref for Entry<T> {
     }
 }
 
-/// All live objects of a kind.
+/// All live objects of one kind.
 pub(crate) struct Registry<T: Object> {
     slots: Mutex<Option<Slots<T>>>,
 }
@@ -124,11 +126,11 @@ struct Slots<T: Object> {
 }
 
 impl<T: Object> Slots<T> {
-    /// Takes an object out of its slot.
+    /// Removes an object from its slot.
     fn take(&mut self, address: usize) -> Result<Arc<Entry<T>>, Errno> {
         let entry = self.live.remove(&address).ok_or(Errno::EINVAL)?;
         let slot = std::ptr::with_exposed_provenance::<Slot<T>>(address);
-        // SAFETY: the registry knows it, so it is a slot, which is never freed.
+        // SAFETY: the registry has `address`, so it is a slot, which is never freed.
         unsafe { &(*slot).entry }.store(std::ptr::null_mut(), Ordering::Release);
         entry.is_removed.store(true, Ordering::SeqCst);
         entry.let_go_if_done();
@@ -141,7 +143,7 @@ impl<T: Object> Registry<T> {
         Registry { slots: Mutex::new(None) }
     }
 
-    /// Makes an object; gives the pointer for the program. `public` is what the slot begins with.
+    /// Stores a new object in a slot that begins with `public`.
     pub(crate) fn insert(&self, public: T::Public, value: T) -> Arc<Entry<T>> {
         let mut slots = self.lock();
         let slots =
@@ -149,9 +151,9 @@ impl<T: Object> Registry<T> {
         let slot: *mut Slot<T> = match slots.free.pop_front() {
             Some(address) => {
                 let slot = std::ptr::with_exposed_provenance_mut::<Slot<T>>(address);
-                // A slot's first field is its public part.
-                // SAFETY: a slot that was leaked below and whose object is gone; the former public
-                // part has no destructor that matters to us, being plain C data.
+                // The public part is a slot's first field.
+                // SAFETY: the slot was leaked below and its object is gone. The former public part
+                // is plain C data, which needs no destructor.
                 unsafe { slot.cast::<T::Public>().write(public) };
                 slot
             }
@@ -170,22 +172,22 @@ impl<T: Object> Registry<T> {
         entry
     }
 
-    /// The object of a pointer.
+    /// The object that a program's pointer refers to.
     ///
     /// # Errors
     ///
-    /// EINVAL if it is none of ours, or destroyed.
+    /// EINVAL if it is not a pointer of this registry, or if the object was destroyed.
     pub(crate) fn get(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
         let slots = self.lock();
         let live = slots.as_ref().and_then(|slots| slots.live.get(&public.addr()));
         live.cloned().ok_or(Errno::EINVAL)
     }
 
-    /// The same, as a part of another object: it is not removed while that exists.
+    /// The object that a program's pointer refers to, kept busy while the result exists.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// EINVAL if it is not a pointer of this registry, or if the object was destroyed.
     pub(crate) fn hold(&self, public: *const T::Public) -> Result<Held<T>, Errno> {
         let slots = self.lock();
         let live = slots.as_ref().and_then(|slots| slots.live.get(&public.addr()));
@@ -194,21 +196,23 @@ impl<T: Object> Registry<T> {
         Ok(Held { entry, counts: AtomicBool::new(true) })
     }
 
-    /// Destroys the object of a pointer. Its value goes when the last that uses it at the moment
-    /// has let go of what this gives.
+    /// Destroys the object that a program's pointer refers to. The value is dropped when its last
+    /// user has dropped its reference.
     ///
     /// # Errors
     ///
-    /// EINVAL if it is none of ours, or destroyed; EBUSY if others are made of it.
+    /// EINVAL if it is not a pointer of this registry, or if the object was destroyed; EBUSY if
+    /// objects made from it exist.
     pub(crate) fn remove(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
         self.remove_if(public, |_| Ok(()))
     }
 
-    /// The same, if `check` agrees. Nobody gets or removes an object meanwhile.
+    /// Destroys an object like [`remove`](Self::remove), if `check` succeeds. The registry is
+    /// locked during `check`.
     ///
     /// # Errors
     ///
-    /// As [`remove`](Self::remove), or what `check` says.
+    /// The errors of [`remove`](Self::remove), and that of `check`.
     pub(crate) fn remove_if(
         &self,
         public: *const T::Public,
@@ -225,11 +229,11 @@ impl<T: Object> Registry<T> {
         slots.take(address)
     }
 
-    /// Takes an object from the program, though others may be made of it: for them it goes on.
+    /// Removes an object even if objects made from it exist. They can still use it.
     ///
     /// # Errors
     ///
-    /// EINVAL if it is none of ours, or destroyed.
+    /// EINVAL if it is not a pointer of this registry, or if the object was destroyed.
     pub(crate) fn forget(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
         self.lock().as_mut().ok_or(Errno::EINVAL)?.take(public.addr())
     }
@@ -240,7 +244,7 @@ impl<T: Object> Registry<T> {
         slots.iter().flat_map(|slots| slots.live.values().cloned()).collect()
     }
 
-    /// A live object that is as asked for.
+    /// Any live object for which `is_it` is true.
     pub(crate) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<Arc<Entry<T>>> {
         let slots = self.lock();
         slots.iter().flat_map(|slots| slots.live.values()).find(|entry| is_it(entry)).cloned()
@@ -251,29 +255,30 @@ impl<T: Object> Registry<T> {
     }
 }
 
-/// The object of a pointer on the data path, where nothing is looked up: NULL and destroyed objects
-/// are told from live ones, foreign ones are not.
+/// The object that a pointer refers to, for the data path: without a look-up. `None` for NULL and
+/// destroyed objects. Foreign pointers are not detected.
 ///
 /// # Safety
 ///
-/// `public` is NULL or was given out by this kind's registry, and the object is not destroyed while
-/// what this gives is in use.
+/// `public` is NULL or comes from this kind's registry, and the object is not destroyed while the
+/// result is in use.
 #[inline]
 pub(crate) unsafe fn fast<'a, T: Object>(public: *const T::Public) -> Option<&'a Entry<T>> {
     if public.is_null() {
         return None;
     }
-    // SAFETY: by the caller's promise this is a slot, which is never freed.
+    // SAFETY: `public` is not NULL, so it comes from the registry and points to a slot, which is
+    // never freed.
     let entry = unsafe { &(*public.cast::<Slot<T>>()).entry };
-    // SAFETY: not NULL means live, and the registry keeps it alive until it is destroyed, which by
-    // the caller's promise is later.
+    // SAFETY: an entry that is not NULL is live. The registry keeps it until the object is
+    // destroyed, which the caller excludes while the result is in use.
     unsafe { entry.load(Ordering::Acquire).as_ref() }
 }
 
-/// An object that another one is made of.
+/// A reference to an object that another one was made from. It keeps the object busy.
 pub(crate) struct Held<T: Object> {
     entry: Arc<Entry<T>>,
-    /// It keeps the object busy.
+    /// False after the object was released.
     counts: AtomicBool,
 }
 
@@ -300,7 +305,8 @@ impl<T: Object> Drop for Held<T> {
     }
 }
 
-/// Says which registry a kind of object has, and which of its fields are objects that it keeps busy.
+/// Implements `Object`: gives a kind its public type, its registry, and the fields that keep other
+/// objects busy.
 macro_rules! object {
     ($kind:ty as $public:ty $(, of $($part:ident),+)?) => {
         impl crate::handle::Object for $kind {
@@ -335,12 +341,12 @@ mod tests {
         let registry = Number::registry();
         let pointer = registry.insert(7, Number(1)).public();
         assert_eq!(registry.get(pointer).map(|entry| entry.0), Ok(1));
-        // SAFETY: given out above, and not destroyed before the next line.
+        // SAFETY: the pointer comes from the registry, and the object is destroyed later.
         assert_eq!(unsafe { fast::<Number>(pointer) }.map(|entry| entry.0), Some(1));
         assert!(registry.remove(pointer).is_ok());
         assert_eq!(registry.get(pointer).map(|entry| entry.0), Err(Errno::EINVAL));
         assert_eq!(registry.remove(pointer).map(|_| ()), Err(Errno::EINVAL));
-        // SAFETY: given out above; a slot is never freed.
+        // SAFETY: the pointer comes from the registry, and its slot is never freed.
         assert!(unsafe { fast::<Number>(pointer) }.is_none());
     }
 
@@ -389,7 +395,7 @@ mod tests {
     }
     object!(Small as u64, of middle);
 
-    /// A whole, a part of it, and a part of that.
+    /// A whole, a part of it, and a part of that part.
     fn three() -> [*mut u64; 3] {
         let whole = Whole::registry().insert(0, Whole).public();
         let value = Middle { whole: Whole::registry().hold(whole).unwrap() };

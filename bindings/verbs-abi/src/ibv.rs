@@ -1,7 +1,8 @@
-//! libibverbs: one module an object of the interface.
+//! libibverbs: one module for each object of the interface.
 //!
-//! Each entry translates its arguments, calls [`uroce`], and translates back. Objects are in their
-//! registries ([`crate::handle`]); what programs read of them directly is kept up to date there.
+//! Each entry translates its arguments, calls [`uroce`], and translates the result. Registries own
+//! the objects ([`crate::handle`]). Fields that programs read directly are kept up to date in the
+//! public structures.
 
 pub(crate) mod ah;
 mod batch;

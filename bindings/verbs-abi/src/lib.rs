@@ -1,22 +1,22 @@
-//! libibverbs.so.1 and librdmacm.so.1 with no kernel RDMA underneath: the C interface that RDMA
-//! programs were linked against, over [`uroce`].
+//! libibverbs.so.1 and librdmacm.so.1 without kernel RDMA: the C interface of RDMA programs,
+//! implemented with [`uroce`].
 //!
 //! ```text
 //!   perftest, rping, UCX, MPI …
 //!      │ symbols (symbols.txt)            │ function pointers in ibv_context, ibv_qp_ex, ibv_cq_ex
 //!      v                                  v
 //!   entry ── handle ── ibv, rdma ──> uroce (bindings/verbs) ──> engine
-//!                         └──> runtime: one engine device a process, started when it is needed
+//!                         └──> runtime: one engine device per process, started on demand
 //! ```
 //!
 //! Invariants
-//! - No decision about the protocol is made here; a call is translated, and its error too.
-//! - No panic leaves an entry, and no pointer of the caller's is followed before it was checked:
-//!   objects of ours by their registry ([`handle`]), the rest for NULL.
-//! - A call that fails has changed nothing but `errno`.
-//! - An object that was destroyed stays readable for ever, so a program that uses it gets an error.
+//! - No decision about the protocol is made here. Calls are translated, and their errors too.
+//! - No panic leaves an entry. No pointer of the caller is followed unchecked: handles are looked
+//!   up ([`handle`]), other pointers are compared with NULL.
+//! - A call that fails changes nothing but `errno`.
+//! - A destroyed object stays readable for ever, so a program that still uses it gets an error.
 //!
-//! Not here: the safe interface, which Rust programs use directly.
+//! Not here: the safe interface ([`uroce`]), which Rust programs use directly.
 
 #![cfg_attr(
     test,
@@ -57,7 +57,7 @@ macro_rules! export {
     };
 }
 
-/// Exports a byte of zero under a versioned symbol.
+/// Exports one zero byte under a versioned symbol.
 macro_rules! export_byte {
     ($tag:literal, $symbol:literal) => {
         #[cfg(not(test))]

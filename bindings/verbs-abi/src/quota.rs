@@ -1,20 +1,20 @@
-//! Objects that a device may have at a time, where nothing but the number that it tells limits them.
+//! Limits on a device's objects of kinds that the engine does not limit.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::errno::Errno;
 use crate::handle::Part;
 
-/// How many objects of a kind a device has.
+/// Number of objects of one kind that a device has.
 #[derive(Default)]
 pub(crate) struct Quota(AtomicU32);
 
 impl Quota {
-    /// A place for one more of `most`.
+    /// Counts one more object, if there are fewer than `most`.
     ///
     /// # Errors
     ///
-    /// ENOMEM if there are so many.
+    /// ENOMEM if there are `most` objects already.
     pub(crate) fn take(&'static self, most: u32) -> Result<Place, Errno> {
         let more = |used: u32| (used < most).then(|| used + 1);
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -23,7 +23,7 @@ impl Quota {
     }
 }
 
-/// An object's place; free for another when the object is destroyed.
+/// The count of one object, returned when the object is destroyed.
 pub(crate) struct Place {
     quota: &'static Quota,
     counts: AtomicBool,

@@ -8,20 +8,24 @@
 //!   rdma_cm_id = Entry<Id> { mailbox, acks, state() }                       (id.rs)
 //! ```
 //!
-//! An [`id::Id`] is what a program's `rdma_cm_id` stands for. Its `state()` has what is known, and
-//! the ids that it has at connection managers: addresses that it is bound to, one connection. The
-//! lock of the state is never taken by the control plane, so it may be held while that is asked.
+//! An [`id::Id`] is the object behind a program's `rdma_cm_id`. Its `state()` records what is known
+//! about it and its ids at connection managers: for the addresses that it is bound to, and for one
+//! connection. The control plane never takes the state's lock, so the lock may be held during calls
+//! to the control plane.
 //!
-//! Events wait as [`channel::Happening`]s: those of the control plane as they come, those that are
-//! made here as [`event::Draft`]s ([`channel::Mailbox::send`]). What they mean to the id is done
-//! when the program takes them, on its thread; so the fields of its structures change only in its own
-//! calls. An event counts ([`crate::acks::Acks`]) from then until it is acknowledged.
+//! Events are queued as [`channel::Happening`]s: those of the control plane unchanged, those that
+//! are made here as [`event::Draft`]s ([`channel::Mailbox::send`]). Their effect on the id happens
+//! when the program takes them, on the program's thread. So the fields of its structures only
+//! change during its own calls. An event counts ([`crate::acks::Acks`]) from then until it is
+//! acknowledged.
 //!
-//! Calls of an id whose channel is its own (`rdma_create_id` without one) end with
-//! [`sync::complete`], which waits for the event and leaves it in `id->event`.
+//! A call on an id that has a channel of its own (`rdma_create_id` without one) ends with
+//! [`sync::complete`], which waits for the event and stores it in `id->event`.
 //!
-//! Not here: messages and retries (the control plane's), queue pairs' states where a connection
-//! drives them (of who connects: [`uroce::cm::raw::ConnQp::Begun`]; who accepts does it before).
+//! Not here: messages and retries, which are the control plane's; states of queue pairs that a
+//! connection drives. The connection drives those of the active side
+//! ([`uroce::cm::raw::ConnQp::Begun`]); the passive side's are modified here when it accepts
+//! ([`qp::begin`]).
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;

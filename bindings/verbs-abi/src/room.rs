@@ -1,68 +1,70 @@
-//! Whether there is memory for what is about to be made.
+//! Checks that there is memory for a new object, and computes the sizes of queues.
 //!
-//! An object is many allocations, here and in the engine, and any of them ends the process if it
-//! fails. So whoever makes one looks first, and says ENOMEM.
+//! Making an object needs many allocations, here and in the engine, and each of them ends the
+//! process if it fails. So every creation checks first, and fails with ENOMEM.
 //!
-//! Not here: memory that somebody else takes in between.
+//! Not here: memory that other threads allocate between the check and the creation.
 
 use crate::errno::Errno;
 
-/// For all that is small, and for a registry that grows, in bytes.
+/// Bytes for small allocations and for a registry that grows.
 const SLACK: usize = 1 << 20;
 
-/// Looks whether there are so many bytes, and some more.
+/// Checks that `len` bytes, and [`SLACK`] more, can be allocated.
 ///
 /// # Errors
 ///
-/// ENOMEM if not.
+/// ENOMEM if they cannot.
 pub(crate) fn check(len: usize) -> Result<(), Errno> {
     let len = len.saturating_add(SLACK);
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, which is not touched: it costs address space only.
+    // SAFETY: a new mapping at an address of the kernel's choice. It is not touched, so it costs
+    // only address space.
     let place = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, kind, -1, 0) };
     if place == libc::MAP_FAILED {
         return Err(Errno::ENOMEM);
     }
-    // SAFETY: mapped above.
+    // SAFETY: `place` is the mapping made above, and nothing uses it.
     unsafe { libc::munmap(place, len) };
     Ok(())
 }
 
-/// The number of work requests that a queue has where so many are asked for: the next power of two.
-/// What no queue has stays as it is, and is refused.
+/// Number of work requests in a queue for which `wrs` are asked for: the next power of two. A
+/// number without one is unchanged, and the engine refuses it.
 pub(crate) fn rounded(wrs: u32) -> u32 {
     if wrs == 0 { 0 } else { wrs.checked_next_power_of_two().unwrap_or(wrs) }
 }
 
-/// The number of completions that a queue has where so many are asked for: one less than the power of
-/// two above it, as the NICs' drivers say it.
+/// Number of completions in a queue for which `cqes` are asked for: one less than the next larger
+/// power of two, as drivers of NICs report it. A number without one is unchanged, and the engine
+/// refuses it.
 pub(crate) fn rounded_completions(cqes: u32) -> u32 {
     let slots = cqes.checked_add(1).and_then(u32::checked_next_power_of_two);
     slots.map_or(cqes, |slots| slots - 1)
 }
 
-/// Bytes of a queue of receives.
+/// Estimated bytes of a receive queue.
 pub(crate) fn of_recvs(wrs: u32, sges: u32) -> usize {
     slots(wrs) * (64 + 32 * bounded(sges))
 }
 
-/// Bytes of a queue of sends.
+/// Estimated bytes of a send queue.
 pub(crate) fn of_sends(wrs: u32, sges: u32, inline: u32) -> usize {
     slots(wrs) * (192 + 32 * bounded(sges) + 2 * bounded(inline))
 }
 
-/// Bytes of a queue of completions.
+/// Estimated bytes of a completion queue.
 pub(crate) fn of_completions(cqes: u32) -> usize {
     slots(cqes) * 64
 }
 
-/// Queues have a power of two of them, at most. More than a million are never had: the engine says so.
+/// Number of entries to allocate: a power of two, at most 2^20. The engine refuses larger queues.
 fn slots(entries: u32) -> usize {
     (entries.min(1 << 20) as usize).next_power_of_two()
 }
 
-/// The same of what a work request has.
+/// Limits a number of elements or bytes per work request to 1024. The engine refuses larger ones.
 fn bounded(most: u32) -> usize {
     most.min(1 << 10) as usize
 }

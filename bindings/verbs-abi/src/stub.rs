@@ -1,34 +1,35 @@
-//! Functions that have no body: each says that it is not there, in the way of its kind.
+//! Functions for exported symbols that are not implemented. Each reports this in the convention of
+//! its return type.
 //!
-//! They may stand for a function of any arguments: they look at none. Their error is EOPNOTSUPP, as a
-//! device's that lacks what the function is for.
+//! They do not look at their arguments, so they may stand for functions with any. The error is
+//! EOPNOTSUPP, as from a device that lacks the feature.
 
 use std::ffi::{c_int, c_void};
 
 use crate::errno::Errno;
 
-/// Of those that give an error number.
+/// For functions that return an error number.
 pub(crate) extern "C" fn code() -> c_int {
     Errno::EOPNOTSUPP.set();
     Errno::EOPNOTSUPP.code()
 }
 
-/// Of those that give -1 and set `errno`.
+/// For functions that return -1 and set `errno`.
 pub(crate) extern "C" fn minus_one() -> c_int {
     Errno::EOPNOTSUPP.set();
     -1
 }
 
-/// Of those that give a pointer.
+/// For functions that return a pointer.
 pub(crate) extern "C" fn null() -> *mut c_void {
     Errno::EOPNOTSUPP.set();
     std::ptr::null_mut()
 }
 
-/// Of those that give nothing.
+/// For functions without a result.
 pub(crate) extern "C" fn nothing() {}
 
-/// Of those for which nothing to do is the right thing.
+/// For functions for which doing nothing is correct.
 pub(crate) extern "C" fn zero() -> u64 {
     0
 }

@@ -1,4 +1,4 @@
-//! The layouts against those of the C compiler that builds the programs.
+//! Compares the layouts with those of the C compiler.
 
 use super::*;
 use std::collections::BTreeMap;

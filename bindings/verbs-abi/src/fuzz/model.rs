@@ -1,10 +1,10 @@
-//! What exists, and what is made of what.
+//! The model: which objects exist, and which were made from which.
 
 use std::ffi::c_void;
 
 use uroce_verify::Input;
 
-/// That the handle of a destroyed object was used, by its kind.
+/// Coverage point: the handle of a destroyed object was used. Its second number is the kind.
 pub(super) const DESTROYED: u32 = 200;
 
 /// A kind of object.
@@ -35,33 +35,33 @@ impl Kind {
     ];
 }
 
-/// An object that a call gave.
+/// An object that a call has made.
 #[derive(Debug)]
 struct Thing {
     kind: Kind,
     pointer: *mut c_void,
     live: bool,
-    /// What it is made of, by place in the model.
+    /// Indices in the model of the objects that it was made from.
     of: Vec<usize>,
 }
 
-/// A handle that a call is given, and what the model knows of it.
+/// A handle to pass to a call, with the model's view of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle {
     pub(super) pointer: *mut c_void,
-    /// The live object that it names.
+    /// Index of the live object with this handle. `None` if there is none.
     pub(super) thing: Option<usize>,
 }
 
-/// Everything that was made.
+/// All objects that were made, live and destroyed.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     things: Vec<Thing>,
 }
 
 impl Model {
-    /// Any handle where one of `kind` belongs: most often a live one, or a destroyed one, NULL, or
-    /// another kind's.
+    /// Chooses a handle for a parameter of type `kind`: usually a live one, else a destroyed one,
+    /// NULL, or one of another kind.
     pub(super) fn any(&self, kind: Kind, input: &mut Input<'_>) -> Handle {
         let pointer = match input.below(32) {
             0 => std::ptr::null_mut(),
@@ -72,7 +72,7 @@ impl Model {
         self.handle(kind, pointer)
     }
 
-    /// A handle for a call that looks nothing up: live or destroyed, or NULL.
+    /// Chooses a handle for a call that does not look handles up: live, destroyed or NULL.
     pub(super) fn own(&self, kind: Kind, input: &mut Input<'_>) -> Handle {
         let live = input.below(16) > 1;
         let pointer = self.choose(input, |thing| thing.kind == kind && thing.live == live);
@@ -91,7 +91,7 @@ impl Model {
         }
     }
 
-    /// A pointer may have been given out again: the live object counts.
+    /// Looks a pointer up. If it was given out again, the live object counts.
     fn handle(&self, kind: Kind, pointer: *mut c_void) -> Handle {
         let is_it = |thing: &Thing| {
             thing.live && thing.kind == kind && thing.pointer.addr() == pointer.addr()
@@ -99,7 +99,8 @@ impl Model {
         Handle { pointer, thing: self.things.iter().position(is_it) }
     }
 
-    /// A call gave an object, or NULL, which is right if something it was to be made of is not live.
+    /// Records the result of a creating call and returns whether it made an object. Panics if an
+    /// object was made from one that is not live.
     pub(super) fn made<T>(&mut self, kind: Kind, pointer: *mut T, of: &[Handle]) -> bool {
         if pointer.is_null() {
             return false;
@@ -110,7 +111,8 @@ impl Model {
         true
     }
 
-    /// What a destruction has to give. A device is closed in any case; what was made with it goes on.
+    /// The result that a destruction must have. Closing a device always succeeds; objects made with
+    /// it stay usable.
     pub(super) fn verdict(&self, handle: Handle) -> i32 {
         let Some(at) = handle.thing else { return libc::EINVAL };
         if self.things[at].kind == Kind::Context {
@@ -120,14 +122,14 @@ impl Model {
         if is_used { libc::EBUSY } else { 0 }
     }
 
-    /// An object was destroyed.
+    /// Records that an object was destroyed.
     pub(super) fn gone(&mut self, handle: Handle) {
         if let Some(at) = handle.thing {
             self.things[at].live = false;
         }
     }
 
-    /// The live objects of a kind, latest first.
+    /// The live objects of a kind, newest first.
     pub(super) fn live(&self, kind: Kind) -> Vec<Handle> {
         let of_kind = self.things.iter().enumerate().rev();
         let live = of_kind.filter(|(_, thing)| thing.live && thing.kind == kind);

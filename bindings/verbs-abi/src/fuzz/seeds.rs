@@ -1,18 +1,18 @@
-//! The inputs that exploration begins with, byte by byte as the walk reads them.
+//! The inputs from which exploration starts, as sequences of the bytes that the walk reads.
 
 use super::model::Kind;
 
-/// The choice of a live object; the next byte is which.
+/// Selects a live object. The next byte says which.
 const LIVE: u8 = 5;
-/// Where nothing is looked up, the choice of a destroyed one.
+/// Selects a destroyed object, in calls that do not look handles up.
 const GONE: u8 = 1;
 
-/// Queue pairs, in the order of [`make`].
+/// Indices of queue pairs, in the order of [`make`].
 const RC: u8 = 0;
 const PEER: u8 = 1;
 const UD: u8 = 2;
 
-/// What is made, what is sent, and what is used after it was destroyed.
+/// The seeds: they make objects, send, and use objects after they were destroyed.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let made = make();
     let busy: Vec<u8> = (0..32).flat_map(|what| [vec![what], vec![0x45; 9]].concat()).collect();
@@ -25,7 +25,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     first.into_iter().chain(late).collect()
 }
 
-/// One of each kind, but for queue pairs: two RC, a UD, and an RC that has a shared queue.
+/// Makes one object of each kind, and four queue pairs: two RC, one UD, and one RC with a shared
+/// receive queue.
 fn make() -> Vec<u8> {
     let qp = |kind: u8, srq: &[u8]| {
         [&[10, LIVE, 0, LIVE, 0, LIVE, 0], srq, &[0, 0, 0, 0, 1, kind, 1]].concat()
@@ -41,21 +42,21 @@ fn make() -> Vec<u8> {
     [others, qp(0, &[1]), qp(0, &[1]), qp(3, &[1]), qp(0, &[0, LIVE, 0])].concat()
 }
 
-/// The RC pair to each other, the UD queue pair to itself.
+/// Connects the two RC queue pairs to each other, and the UD queue pair to itself.
 fn connect() -> Vec<u8> {
     vec![12, LIVE, RC, LIVE, PEER, 12, LIVE, UD, LIVE, UD]
 }
 
-/// Elements of eight bytes at the beginning of the memory.
+/// Scatter/gather elements of eight bytes at the start of the memory.
 const ELEMENTS: [u8; 16] = [0; 16];
 
-/// A signalled work request of an element; UD's has an address handle.
+/// Posts a signaled send of one element, for UD with an address handle.
 fn send(which: u8, qp: u8, opcode: u8, ah: u8) -> Vec<u8> {
     let datagram: &[u8] = if qp == UD { &[ah, 0, 0, 0, 0, 1] } else { &[] };
     [&[19, which, qp][..], &ELEMENTS, &[0, 0, 0, opcode, 2, 0, 0, 0, 1], datagram].concat()
 }
 
-/// A receive, each opcode, and polls for all of them.
+/// Posts receives and a send of each opcode, and polls for all completions.
 fn send_all() -> Vec<u8> {
     let receive = [&[16, LIVE, PEER][..], &ELEMENTS, &[0, 0]].concat();
     let shared = [&[18, LIVE, 0][..], &ELEMENTS, &[0, 0]].concat();
@@ -65,7 +66,7 @@ fn send_all() -> Vec<u8> {
     [connect(), receive.repeat(4), shared, sends, datagram, polls].concat()
 }
 
-/// All of a kind that [`make`] made, the first each time.
+/// Destroys all objects of a kind that [`make`] has made, always the first one left.
 fn destroy(kind: Kind) -> Vec<u8> {
     [29, kind as u8, LIVE, 0].repeat(4)
 }

@@ -1,4 +1,4 @@
-//! Work requests and completions: what was posted, and that it completes once at most.
+//! Posts work requests and checks that each completes at most once.
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
@@ -10,12 +10,12 @@ use super::model::{Kind, Model};
 use crate::abi::*;
 use crate::ibv::{modify, poll, post};
 
-/// Bytes that regions are registered of.
+/// Bytes of the memory that regions are registered in.
 const MEMORY: usize = 1 << 16;
-/// Work requests of a list.
+/// Most work requests in one list.
 const LIST: usize = 4;
 
-/// The keys of a region, which stay known when it is gone.
+/// The keys of a region. They are kept after the region was destroyed.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     lkey: u32,
@@ -26,14 +26,14 @@ struct Keys {
 pub(super) struct Traffic {
     memory: *mut u8,
     keys: Vec<Keys>,
-    /// Work requests that were posted and have not completed.
+    /// Numbers of the work requests that were posted and have not completed.
     outstanding: HashSet<u64>,
     posted: u64,
 }
 
 impl Default for Traffic {
     fn default() -> Traffic {
-        // Never freed: a region may be destroyed late.
+        // The memory is never freed, because regions may outlive the walk.
         static MEMORY_OF: OnceLock<usize> = OnceLock::new();
         let make =
             || Box::leak(vec![0; MEMORY].into_boxed_slice()).as_mut_ptr().expose_provenance();
@@ -43,7 +43,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Memory that is there, or NULL for memory that is not.
+    /// Chooses a part of the memory, or NULL with a length.
     pub(super) fn memory(&self, input: &mut Input<'_>) -> (*mut c_void, usize) {
         let from = usize::from(input.u16()) % MEMORY;
         let len = usize::from(input.u16()) % (MEMORY - from);
@@ -54,14 +54,14 @@ impl Traffic {
     }
 
     pub(super) fn note_region(&mut self, mr: *mut ibv_mr) {
-        // SAFETY: a region that was just made.
+        // SAFETY: `mr` is a live region that was just made.
         let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
         self.keys.push(Keys { lkey, rkey });
     }
 
-    /// An address of our own, of a group, or one that cannot be.
+    /// Chooses a path: to our own address, to a group, or to an invalid one.
     pub(super) fn address(&self, input: &mut Input<'_>) -> ibv_ah_attr {
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
         attr.is_global = input.pick(&[1, 1, 1, 0]);
         attr.port_num = input.pick(&[1, 1, 1, 0, 2]);
@@ -74,9 +74,10 @@ impl Traffic {
         attr
     }
 
-    /// Attributes of any value, in an address of ours.
+    /// Chooses any values for the attributes of Modify QP, with paths from
+    /// [`address`](Self::address).
     pub(super) fn attributes(&self, input: &mut Input<'_>) -> ibv_qp_attr {
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = u32::from(input.u8() % 9);
         attr.cur_qp_state = u32::from(input.u8() % 9);
@@ -101,17 +102,17 @@ impl Traffic {
         attr
     }
 
-    /// Takes two queue pairs of ours to RTS, towards each other, as far as their states allow.
+    /// Modifies two queue pairs to RTS, connected to each other, as far as their states allow.
     pub(super) fn connect(&self, model: &Model, input: &mut Input<'_>) {
         let pair = [model.own(Kind::Qp, input), model.own(Kind::Qp, input)];
         let [Some(_), Some(_)] = pair.map(|qp| qp.thing) else { return };
         for (own, peer) in [(pair[0], pair[1]), (pair[1], pair[0])] {
             let (own, peer) = (own.pointer.cast::<ibv_qp>(), peer.pointer.cast::<ibv_qp>());
-            // SAFETY: both are live.
+            // SAFETY: both queue pairs are live.
             let (kind, peer_qpn) = unsafe { ((*own).qp_type, (*peer).qp_num) };
             for (mask, attr) in steps(kind, peer_qpn) {
                 let mut attr = attr;
-                // SAFETY: a live queue pair, and attributes of ours.
+                // SAFETY: `own` is a live queue pair, and `attr` is a local.
                 unsafe { modify::ibv_modify_qp(own, &raw mut attr, mask.cast_signed()) };
             }
         }
@@ -134,7 +135,8 @@ impl Traffic {
     pub(super) fn post_send(&mut self, model: &Model, input: &mut Input<'_>) {
         let qp = model.own(Kind::Qp, input);
         let mut sges = [0; LIST].map(|_| self.sge(input));
-        // SAFETY: C structures of numbers and of pointers that may be NULL.
+        // SAFETY: C structures of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
         let mut list: [ibv_send_wr; LIST] = unsafe { std::mem::zeroed() };
         let count = 1 + input.below(LIST);
         for (at, wr) in list[..count].iter_mut().enumerate() {
@@ -156,7 +158,7 @@ impl Traffic {
                     remote_qkey: 0x1111_1111,
                 };
             } else if wr.opcode == IBV_WR_BIND_MW {
-                // A window's address is taken as it is.
+                // The call would follow the pointer to the window.
                 wr.opcode = IBV_WR_SEND;
             }
             if is_datagram(qp.pointer.cast(), qp.thing.is_some()) {
@@ -171,8 +173,8 @@ impl Traffic {
         }
         link(&mut list[..count]);
         let mut bad: *mut ibv_send_wr = std::ptr::null_mut();
-        // SAFETY: a queue pair of ours, live or destroyed, or NULL; a list that is ours, whose memory
-        // elements may name what is not registered.
+        // SAFETY: the queue pair is one of ours, live or destroyed, or NULL. The list is a local;
+        // its elements may name memory that is not registered.
         let code = unsafe { post::post_send(qp.pointer.cast(), list.as_mut_ptr(), &raw mut bad) };
         let accepted = accepted(code, qp.thing.is_some(), list.as_ptr().addr(), bad.addr(), count);
         self.note(accepted / size_of::<ibv_send_wr>(), count, code);
@@ -181,7 +183,8 @@ impl Traffic {
     pub(super) fn post_recv(&mut self, model: &Model, input: &mut Input<'_>) {
         let qp = model.own(Kind::Qp, input);
         self.post_receives(input, qp.thing.is_some(), |list, bad| {
-            // SAFETY: a queue pair of ours, live or destroyed, or NULL; a list that is ours.
+            // SAFETY: the queue pair is one of ours, live or destroyed, or NULL. The list is a
+            // local.
             unsafe { post::post_recv(qp.pointer.cast(), list, bad) }
         });
     }
@@ -189,7 +192,7 @@ impl Traffic {
     pub(super) fn post_srq_recv(&mut self, model: &Model, input: &mut Input<'_>) {
         let srq = model.own(Kind::Srq, input);
         self.post_receives(input, srq.thing.is_some(), |list, bad| {
-            // SAFETY: a queue of ours, live or destroyed, or NULL; a list that is ours.
+            // SAFETY: the queue is one of ours, live or destroyed, or NULL. The list is a local.
             unsafe { post::post_srq_recv(srq.pointer.cast(), list, bad) }
         });
     }
@@ -201,7 +204,8 @@ impl Traffic {
         post: impl Fn(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
     ) {
         let mut sges = [0; LIST].map(|_| self.sge(input));
-        // SAFETY: C structures of numbers and of pointers that may be NULL.
+        // SAFETY: C structures of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
         let mut list: [ibv_recv_wr; LIST] = unsafe { std::mem::zeroed() };
         let count = 1 + input.below(LIST);
         for (at, wr) in list[..count].iter_mut().enumerate() {
@@ -218,7 +222,7 @@ impl Traffic {
         self.note(accepted / size_of::<ibv_recv_wr>(), count, code);
     }
 
-    /// The first so many of a list were posted.
+    /// Records that the first `accepted` requests of a list were posted, or all if `code` is 0.
     fn note(&mut self, accepted: usize, count: usize, code: c_int) {
         let accepted = if code == 0 { count } else { accepted };
         self.outstanding.extend(self.posted..self.posted + accepted as u64);
@@ -227,10 +231,11 @@ impl Traffic {
 
     pub(super) fn poll(&mut self, model: &Model, input: &mut Input<'_>) {
         let cq = model.own(Kind::Cq, input);
-        // SAFETY: C structures of numbers.
+        // SAFETY: C structures of numbers, for which zeros are valid.
         let mut places: [ibv_wc; 8] = unsafe { std::mem::zeroed() };
         let room = input.pick(&[8, 8, 1, 0, -1]);
-        // SAFETY: a queue of ours, live or destroyed, or NULL; as many places as said.
+        // SAFETY: the queue is one of ours, live or destroyed, or NULL. `room` is at most the
+        // number of places.
         let count = unsafe { poll::poll_cq(cq.pointer.cast(), room, places.as_mut_ptr()) };
         assert!(count <= room.max(0) && (count <= 0 || cq.thing.is_some()));
         for wc in places.iter().take(usize::try_from(count).unwrap_or(0)) {
@@ -240,7 +245,7 @@ impl Traffic {
     }
 }
 
-/// Where a list stopped, in bytes from its beginning; it must be within.
+/// Offset in bytes at which the call stopped in a list. Panics if it is not in the list.
 fn accepted(code: c_int, is_live: bool, list: usize, bad: usize, count: usize) -> usize {
     assert!(code >= 0 && (code > 0 || is_live));
     if code == 0 || bad == 0 {
@@ -258,7 +263,7 @@ fn link(list: &mut [ibv_send_wr]) {
 }
 
 fn is_datagram(qp: *const ibv_qp, is_live: bool) -> bool {
-    // SAFETY: live, so a structure of ours.
+    // SAFETY: the queue pair is live, so its structure is ours.
     is_live && unsafe { (*qp).qp_type } == IBV_QPT_UD
 }
 
@@ -272,9 +277,9 @@ fn group() -> [u8; 16] {
     std::net::Ipv4Addr::new(239, 1, 1, 1).to_ipv6_mapped().octets()
 }
 
-/// RESET to RTS.
+/// The attributes and masks that take a queue pair from RESET to RTS.
 fn steps(kind: ibv_qp_type, peer: u32) -> [(u32, ibv_qp_attr); 3] {
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
     attr.port_num = 1;
     attr.qkey = 0x1111_1111;

@@ -1,4 +1,4 @@
-//! One walk: calls as the input says, then everything is destroyed.
+//! One walk: makes the calls that the input selects, then destroys everything.
 
 use std::ffi::c_int;
 
@@ -10,9 +10,9 @@ use crate::abi::*;
 use crate::handle::Object;
 use crate::ibv::{ah, channel, context, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq};
 
-/// Calls of a walk.
+/// Most calls in a walk.
 const STEPS: usize = 400;
-/// Objects of a walk.
+/// Most objects in a walk.
 const OBJECTS: usize = 100;
 
 pub(super) fn walk(input: &mut Input<'_>) {
@@ -67,16 +67,16 @@ impl Walk {
 
     fn open(&mut self) {
         let mut count: c_int = 0;
-        // SAFETY: a place for a number; the list is given back below.
+        // SAFETY: `count` is a local. The list is freed below.
         let list = unsafe { device::ibv_get_device_list(&raw mut count) };
         assert!(!list.is_null() && count == 1);
-        // SAFETY: a list of one device.
+        // SAFETY: the list has one device.
         let device = unsafe { *list };
-        // SAFETY: a device of the list.
+        // SAFETY: `device` comes from the list.
         let context = unsafe { device::ibv_open_device(device) };
         assert!(!context.is_null());
         self.model.made(Kind::Context, context, &[]);
-        // SAFETY: the list from above, once.
+        // SAFETY: the list comes from the call above and is freed once.
         unsafe { device::ibv_free_device_list(list) };
     }
 
@@ -92,7 +92,7 @@ impl Walk {
         let pd = self.model.any(Kind::Pd, input);
         let (addr, len) = self.traffic.memory(input);
         let access = c_int::from(input.u8());
-        // SAFETY: any handle is allowed; the memory is there for ever, or said not to be there.
+        // SAFETY: any handle is allowed. The memory is never freed, or the address is NULL.
         let mr = unsafe { mr::ibv_reg_mr(pd.pointer.cast(), addr, len, access) };
         if self.model.made(Kind::Mr, mr, &[pd]) {
             assert!(!addr.is_null(), "a region where no memory is");
@@ -150,7 +150,7 @@ impl Walk {
             srq_limit: 0,
         };
         let mut init = ibv_srq_init_attr { srq_context: std::ptr::null_mut(), attr };
-        // SAFETY: any handle is allowed; the attributes are ours.
+        // SAFETY: any handle is allowed; `init` is a local.
         let srq = unsafe { srq::ibv_create_srq(pd.pointer.cast(), &raw mut init) };
         self.model.made(Kind::Srq, srq, &[pd]);
     }
@@ -158,7 +158,7 @@ impl Walk {
     fn create_ah(&mut self, input: &mut Input<'_>) {
         let pd = self.model.any(Kind::Pd, input);
         let mut attr = self.traffic.address(input);
-        // SAFETY: any handle is allowed; the attributes are ours.
+        // SAFETY: any handle is allowed; `attr` is a local.
         let ah = unsafe { ah::ibv_create_ah(pd.pointer.cast(), &raw mut attr) };
         self.model.made(Kind::Ah, ah, &[pd]);
     }
@@ -168,7 +168,8 @@ impl Walk {
         let send_cq = self.model.any(Kind::Cq, input);
         let recv_cq = self.model.any(Kind::Cq, input);
         let srq = (input.below(4) == 0).then(|| self.model.any(Kind::Srq, input));
-        // SAFETY: a C structure of numbers and of pointers that may be NULL.
+        // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
         let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         init.send_cq = send_cq.pointer.cast();
         init.recv_cq = recv_cq.pointer.cast();
@@ -189,7 +190,7 @@ impl Walk {
             99,
         ]);
         init.sq_sig_all = c_int::from(input.u8() % 2);
-        // SAFETY: any handle is allowed; the attributes are ours.
+        // SAFETY: any handle is allowed; `init` is a local.
         let qp = unsafe { qp::ibv_create_qp(pd.pointer.cast(), &raw mut init) };
         let srq = srq.filter(|srq| !srq.pointer.is_null());
         let of: Vec<Handle> = [pd, send_cq, recv_cq].into_iter().chain(srq).collect();
@@ -198,7 +199,7 @@ impl Walk {
         }
     }
 
-    /// Modify QP with anything, after which the program sees the state that there is.
+    /// Calls Modify QP with any attributes. Afterwards Query QP must succeed.
     fn modify(&mut self, input: &mut Input<'_>) {
         let handle = self.model.any(Kind::Qp, input);
         let qp = handle.pointer.cast::<ibv_qp>();
@@ -209,22 +210,24 @@ impl Walk {
             2 => input.u16().into(),
             _ => input.u32().cast_signed(),
         };
-        // SAFETY: any handle is allowed; the attributes are ours.
+        // SAFETY: any handle is allowed; `attr` is a local.
         let code = unsafe { modify::ibv_modify_qp(qp, &raw mut attr, mask) };
         if handle.thing.is_none() {
             return assert_eq!(code, libc::EINVAL);
         }
-        // SAFETY: C structures of numbers and of pointers that may be NULL.
+        // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
         let mut now: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
+        // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
         let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         let state = IBV_QP_STATE as c_int;
-        // SAFETY: a live queue pair, and places that are ours.
+        // SAFETY: the queue pair is live; `now` and `init` are locals.
         let code = unsafe { modify::ibv_query_qp(qp, &raw mut now, state, &raw mut init) };
         assert_eq!(code, 0);
     }
 
-    /// Resizes and limits.
+    /// Resizes a CQ, modifies an SRQ, and arms a CQ.
     fn change(&mut self, input: &mut Input<'_>) {
         let cq = self.model.any(Kind::Cq, input);
         let cqe = input.pick(&[1, 32, 512, 0, -1, c_int::MAX]);
@@ -238,11 +241,11 @@ impl Walk {
             srq_limit: input.pick(&[0, 1, 63, u32::MAX]),
         };
         let mask = input.pick(&[IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, 0, u32::MAX]) as c_int;
-        // SAFETY: any handle is allowed; the attributes are ours.
+        // SAFETY: any handle is allowed; `attr` is a local.
         let code = unsafe { srq::ibv_modify_srq(srq.pointer.cast(), &raw mut attr, mask) };
         assert!(code != 0 || srq.thing.is_some());
         let cq = self.model.own(Kind::Cq, input);
-        // SAFETY: a queue of ours, live or destroyed, or NULL.
+        // SAFETY: the queue is one of ours, live or destroyed, or NULL.
         let code = unsafe { poll::req_notify_cq(cq.pointer.cast(), c_int::from(input.u8() % 2)) };
         assert_eq!(code == 0, cq.thing.is_some());
     }
@@ -253,18 +256,18 @@ impl Walk {
         let number = input.pick(&[1, 1, 0, 2, 255]);
         let at = input.pick(&[0, 1, -1, 17, c_int::MAX]);
         let mut gid = ibv_gid { raw: [0; 16] };
-        // SAFETY: any handle is allowed; the place is ours.
+        // SAFETY: any handle is allowed; `gid` is a local.
         let code = unsafe { gid::ibv_query_gid(context, number, at, &raw mut gid) };
         assert!(code == -1 || (code == 0 && handle.thing.is_some() && number == 1 && at >= 0));
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: any handle is allowed; the place is ours and as large as said.
+        // SAFETY: any handle is allowed; `attr` is a local of the size that is passed.
         let code =
             unsafe { port::query_port(context, number, &raw mut attr, size_of::<ibv_port_attr>()) };
         assert_eq!(code == 0, handle.thing.is_some() && number == 1);
     }
 
-    /// Destroys it, if it can be, and holds the answer against the model's.
+    /// Destroys the object and compares the result with the model's.
     fn destroy(&mut self, kind: Kind, handle: Handle) {
         let pointer = handle.pointer;
         // SAFETY: any handle is allowed.
@@ -311,7 +314,7 @@ impl Walk {
     }
 }
 
-/// A queue pair that was made has at least what was asked for, a power of two of each.
+/// Checks the reported sizes of a new queue pair: at least what was asked for, and powers of two.
 fn check_told(asked: &ibv_qp_cap, told: &ibv_qp_cap) {
     assert!(told.max_send_wr >= asked.max_send_wr && told.max_send_wr.is_power_of_two());
     let recvs = told.max_recv_wr;

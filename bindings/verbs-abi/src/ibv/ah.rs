@@ -1,4 +1,4 @@
-//! `ibv_ah`: address handles, where datagrams go.
+//! `ibv_ah`: address handles, for the destinations of datagrams.
 
 use std::ffi::c_int;
 
@@ -25,14 +25,14 @@ pub(crate) struct Ah {
 
 object!(Ah as ibv_ah, of _pd);
 
-/// Of ways that no program has given a limit.
+/// Hop limit of paths for which the program gives none.
 const HOP_LIMIT: u8 = 0xff;
 
-/// The address that attributes name, by GID or by LID.
+/// Converts address attributes, with a GID or a LID, to the engine's address vector.
 ///
 /// # Errors
 ///
-/// EINVAL for what is no address of a port's peers.
+/// EINVAL if there is no such port, or if the LID is not one of the port's link.
 pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let port = port::find(device, attr.port_num.into())?;
     if attr.is_global != 0 {
@@ -51,12 +51,13 @@ pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<Addr
     Ok(global(&attr))
 }
 
-/// The address of attributes with a GID. What RoCE does not use, and bits beyond what it does, are not
-/// looked at, as by drivers of NICs: programs written for InfiniBand leave in them what they like.
+/// Converts address attributes with a GID. Fields that RoCE does not use are ignored and other
+/// fields are masked, as drivers of NICs do: programs written for InfiniBand leave arbitrary values
+/// in them.
 fn global(attr: &ibv_ah_attr) -> AddressVector {
-    /// Ethernet has eight priorities.
+    /// Mask of the Ethernet priority, which has three bits.
     const SERVICE_LEVEL: u8 = 7;
-    /// The bits that a flow label has. UCX leaves all of the field's set.
+    /// Mask of a flow label. UCX sets all 32 bits of the field.
     const FLOW_LABEL: u32 = (1 << 20) - 1;
     AddressVector {
         sgid_index: attr.grh.sgid_index,
@@ -69,18 +70,18 @@ fn global(attr: &ibv_ah_attr) -> AddressVector {
     }
 }
 
-/// What a work request for datagrams names a handle by.
+/// The value by which a datagram's work request names an address handle.
 ///
 /// # Errors
 ///
-/// EINVAL for NULL and for a handle that is destroyed.
+/// EINVAL for NULL and for a destroyed handle.
 ///
 /// # Safety
 ///
-/// `ah` is NULL or was given out by this library, and nobody destroys it meanwhile.
+/// `ah` is NULL or a handle of this library, and no thread destroys it during the call.
 #[inline]
 pub(crate) unsafe fn way_of(ah: *const ibv_ah) -> Result<uroce::raw::Ah, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes NULL or one of our handles, which is not destroyed meanwhile.
     unsafe { fast::<Ah>(ah) }.map(|ah| ah.way.raw()).ok_or(Errno::EINVAL)
 }
 
@@ -97,7 +98,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah(
     pd: *mut ibv_pd,
     attr: *mut ibv_ah_attr,
 ) -> *mut ibv_ah {
-    // SAFETY: the program's attributes, if it is not NULL.
+    // SAFETY: the program passes NULL or valid attributes.
     entry::object(|| create(pd, &unsafe { entry::read(attr) }?))
 }
 
@@ -105,7 +106,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     entry::code(|| Ah::registry().remove(ah).map(runtime::dispose))
 }
 
-/// The network header of a datagram, in front of it in a receive's memory.
+/// The fields of a datagram's network header, which precedes it in the receive's memory.
 struct Header {
     from: Gid,
     to: Gid,
@@ -114,7 +115,8 @@ struct Header {
 }
 
 impl Header {
-    /// IPv6 takes all of the bytes, IPv4 the last 20; what is before those says nothing.
+    /// Parses the 40 bytes before a datagram. An IPv6 header fills them; an IPv4 header fills the
+    /// last 20, and the first 20 are undefined.
     fn parse(bytes: [u8; GRH_LEN]) -> Option<Header> {
         Header::ipv4(&bytes[20..]).or_else(|| Header::ipv6(&bytes))
     }
@@ -147,7 +149,7 @@ impl Header {
     }
 }
 
-/// The sum of a header's 16-bit words in ones' complement; all ones if the header is whole.
+/// The ones' complement sum of a header's 16-bit words. 0xffff if the header's checksum is correct.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|word| match *word {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),
@@ -158,7 +160,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     (folded + (folded >> 16)) as u16
 }
 
-/// The way back to who sent a datagram.
+/// Attributes of the path to the sender of a datagram.
 fn way_back(
     device: &'static Device,
     number: u8,
@@ -166,10 +168,10 @@ fn way_back(
     header: [u8; GRH_LEN],
 ) -> Result<ibv_ah_attr, Errno> {
     let port = port::find(device, number.into())?;
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
     attr.dlid = wc.slid;
-    // Not the completion's, which is the kind of the header.
+    // The completion's `sl` holds the kind of the header, not a service level.
     attr.sl = 0;
     attr.src_path_bits = wc.dlid_path_bits;
     attr.port_num = number;
@@ -178,7 +180,7 @@ fn way_back(
         let at = port.gids.iter().position(|gid| *gid == header.to);
         attr.is_global = 1;
         attr.grh.dgid = raw(header.from);
-        // To a group it came by none of our addresses; the first one answers.
+        // A datagram to a group is answered from the first address of the sender's IP version.
         attr.grh.sgid_index = match at {
             Some(at) => u8::try_from(at).map_err(|_| Errno::EINVAL)?,
             None => same_version(&port.gids, header.from).ok_or(Errno::EINVAL)?,
@@ -190,30 +192,31 @@ fn way_back(
     Ok(attr)
 }
 
-/// The first address of the same IP version as a peer's.
+/// Index of the first address that has the peer's IP version.
 pub(crate) fn same_version(gids: &[Gid], peer: Gid) -> Option<u8> {
     let is_same =
         |gid: &Gid| *gid != Gid::default() && gid.to_ipv4().is_some() == peer.to_ipv4().is_some();
     gids.iter().position(is_same).and_then(|at| u8::try_from(at).ok())
 }
 
-/// Reads what `way_back` needs of the program's.
+/// Reads the arguments of the entries below, and computes the path with [`way_back`].
 ///
 /// # Safety
 ///
-/// As of the entries.
+/// `wc` is NULL or points to a completion. If that completion has a GRH, `grh` is NULL or points to
+/// the 40 bytes before the datagram.
 unsafe fn read_way_back(
     device: &'static Device,
     number: u8,
     wc: *const ibv_wc,
     grh: *const ibv_grh,
 ) -> Result<ibv_ah_attr, Errno> {
-    // SAFETY: the program's completion.
+    // SAFETY: `wc` is NULL or points to a completion.
     let wc = unsafe { entry::read(wc) }?;
     let header = if wc.wc_flags & abi::IBV_WC_GRH == 0 {
         [0; GRH_LEN]
     } else {
-        // SAFETY: the program's memory in front of the datagram, which has this length.
+        // SAFETY: the completion has a GRH, so `grh` is NULL or points to 40 bytes.
         unsafe { entry::read(grh.cast()) }?
     };
     way_back(device, number, &wc, header)
@@ -228,9 +231,9 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
 ) -> c_int {
     entry::minus_one(|| {
         let device = context::get(context)?.device;
-        // SAFETY: the program's, as the interface has it.
+        // SAFETY: the program passes NULL or valid structures, as the interface requires.
         let attr = unsafe { read_way_back(device, number, wc, grh) }?;
-        // SAFETY: the program's room for attributes.
+        // SAFETY: the program passes NULL or room for attributes.
         unsafe { entry::write(place, attr) }
     })
 }
@@ -243,7 +246,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
 ) -> *mut ibv_ah {
     entry::object(|| {
         let device = pd::get(pd)?.context.device;
-        // SAFETY: the program's, as the interface has it.
+        // SAFETY: the program passes NULL or valid structures, as the interface requires.
         let attr = unsafe { read_way_back(device, number, wc, grh) }?;
         create(pd, &attr)
     })
@@ -253,8 +256,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
 mod tests {
     use super::*;
 
-    /// A datagram's header as RFC 791 has it, from 192.0.2.2 to 192.0.2.1, behind 20 bytes that
-    /// mean nothing.
+    /// An IPv4 header (RFC 791) from 192.0.2.2 to 192.0.2.1, after 20 bytes without meaning.
     fn ipv4() -> [u8; GRH_LEN] {
         let mut bytes = [0x66; GRH_LEN];
         bytes[20..].copy_from_slice(&[
@@ -296,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_roce_does_not_use_is_not_looked_at() {
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
         attr.is_global = 1;
         let plain = global(&attr);

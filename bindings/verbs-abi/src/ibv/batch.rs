@@ -1,5 +1,4 @@
-//! The work requests that `ibv_qp_ex` has built and not posted yet. They are posted together: all or
-//! none.
+//! Work requests that were built through `ibv_qp_ex` and are posted together, all or none.
 
 use uroce::raw::{MAX_MESSAGE_LEN, SendData, SendOp, SendWr, Sge};
 use uroce::{QpCaps, QpType};
@@ -7,20 +6,20 @@ use uroce::{QpCaps, QpType};
 use crate::errno::Errno;
 use crate::ibv::qp::Sq;
 
-/// Work requests that a batch has room for from the beginning.
+/// Most work requests for which a new batch allocates room.
 const ROOM: u32 = 128;
 
-/// Work requests between `wr_start` and `wr_complete`.
+/// The work requests that a thread has built since `wr_start`.
 pub(crate) struct Batch {
     requests: Vec<Pending>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// The first thing that was wrong.
+    /// The first error since `wr_start`. `wr_complete` returns it.
     error: Option<Errno>,
     pub(crate) caps: QpCaps,
 }
 
-/// A work request, and where its data are.
+/// A work request and the position of its data.
 #[derive(Clone, Copy)]
 struct Pending {
     wr: SendWr,
@@ -29,14 +28,15 @@ struct Pending {
 
 #[derive(Clone, Copy)]
 enum Data {
-    /// In `sges`.
+    /// A range of the batch's `sges`.
     Sges { begin: usize, count: usize },
-    /// In `inline`.
+    /// A range of the batch's `inline`.
     Inline { begin: usize, len: usize },
 }
 
 impl Batch {
-    /// For a queue of this size; has room if the program is going to use it.
+    /// A batch for a send queue of this size. Allocates room if `ops`, the program's operations of
+    /// `ibv_qp_ex`, is not 0.
     pub(crate) fn new(caps: &QpCaps, ops: u64) -> Batch {
         let room = if ops == 0 { 0 } else { caps.max_send_wr.min(ROOM) as usize };
         Batch {
@@ -67,7 +67,8 @@ impl Batch {
         self.requests.push(Pending { wr, data: Data::Sges { begin: 0, count: 0 } });
     }
 
-    /// What the request does that setters are about.
+    /// The operation of the last request, for setters to change. Records EINVAL if there is no
+    /// request.
     #[inline]
     pub(crate) fn op(&mut self) -> Option<&mut SendOp> {
         self.last().map(|last| &mut last.wr.op)
@@ -93,9 +94,11 @@ impl Batch {
         }
     }
 
+    /// Sets the inline data of the last request.
+    ///
     /// # Safety
     ///
-    /// Each of `pieces` is memory of the program's.
+    /// Each of `pieces` is readable memory.
     #[inline]
     pub(crate) unsafe fn set_inline(&mut self, pieces: impl Iterator<Item = (*const u8, usize)>) {
         let begin = self.inline.len();
@@ -106,10 +109,10 @@ impl Batch {
             }
             self.inline.reserve(len);
             let place = self.inline.spare_capacity_mut().as_mut_ptr().cast();
-            // SAFETY: memory of the program's, by the caller's promise; there is room for it here.
+            // SAFETY: `bytes` has `len` readable bytes, and as many were reserved at `place`.
             unsafe { std::ptr::copy_nonoverlapping(bytes, place, len) };
             let end = self.inline.len() + len;
-            // SAFETY: written just now.
+            // SAFETY: the bytes up to `end` were written by the copy above.
             unsafe { self.inline.set_len(end) };
         }
         let len = self.inline.len() - begin;
@@ -120,13 +123,14 @@ impl Batch {
 }
 
 impl Sq {
-    /// Posts all that was built, or nothing.
+    /// Posts all requests of the batch, or none.
     pub(crate) fn post(&mut self, qp_type: QpType) -> Result<(), Errno> {
         let Sq { queue, batch } = self;
         if let Some(error) = batch.error {
             return Err(error);
         }
-        // Whatever the queue may refuse is looked at before it has any of them.
+        // Everything for which the queue may refuse a request is checked before the first is
+        // pushed.
         for Pending { wr, data } in &batch.requests {
             match *data {
                 Data::Sges { begin, count } => {

@@ -1,4 +1,4 @@
-//! `ibv_buf`: memory that programs have the library choose for their regions. Any will do.
+//! `ibv_buf`: memory that the library allocates for a program's regions.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
@@ -13,13 +13,13 @@ use crate::handle::{Held, Object, object};
 
 const PAGE: usize = 4096;
 
-/// What programs see of a buffer: an address.
+/// The public structure of a buffer, of which programs know only the address.
 #[repr(C)]
 pub(crate) struct Handle {
     _opaque: u64,
 }
 
-/// A buffer.
+/// An allocated buffer.
 struct Buffer {
     start: NonNull<u8>,
     layout: Layout,
@@ -29,7 +29,7 @@ struct Buffer {
 object!(Buffer as Handle, of pd);
 
 impl Buffer {
-    /// EINVAL for what is not inside.
+    /// EINVAL unless `len` bytes at `addr` are inside the buffer.
     fn check(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let offset = addr.checked_sub(self.start.as_ptr().addr()).ok_or(Errno::EINVAL)?;
         let room = self.layout.size().checked_sub(offset).ok_or(Errno::EINVAL)?;
@@ -37,14 +37,15 @@ impl Buffer {
     }
 }
 
-// SAFETY: the memory is the program's; here it is only freed, once.
+// SAFETY: this library never accesses the memory; it only frees it, once.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: this library never accesses the memory, so sharing adds no access.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated below with this layout; the program has said that it is done with it.
+        // SAFETY: `ibv_alloc_buf` allocated `start` with this layout, and the program has freed the
+        // buffer.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
@@ -60,11 +61,11 @@ pub(crate) unsafe extern "C" fn ibv_alloc_buf(
             return Err(Errno::EINVAL);
         }
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| Errno::ENOMEM)?;
-        // SAFETY: the size is not 0.
+        // SAFETY: the layout's size is not 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let buffer = Buffer { start, layout, pd };
         let handle = Buffer::registry().insert(Handle { _opaque: 0 }, buffer).public();
-        // SAFETY: the program's room for a pointer.
+        // SAFETY: the program passes NULL or room for a pointer.
         unsafe { entry::write(place, handle) }?;
         Ok(start.as_ptr().cast())
     })

@@ -1,7 +1,7 @@
-//! `ibv_comp_channel`: events of completion queues that were armed.
+//! `ibv_comp_channel`: events of armed completion queues.
 //!
-//! The descriptor that programs poll is the channel's own. It is blocking until the program makes it
-//! `O_NONBLOCK`, and taking an event is a `read` of it.
+//! The descriptor that programs poll belongs to the engine's channel. It is blocking until the
+//! program sets `O_NONBLOCK`. Taking an event reads from it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -21,7 +21,7 @@ use crate::runtime;
 /// A completion channel.
 pub(crate) struct Channel {
     pub(crate) channel: CompletionChannel,
-    /// Its completion queues, as events name them.
+    /// The channel's completion queues by the identity that events carry.
     cqs: Mutex<HashMap<CqId, Weak<Entry<Cq>>>>,
     _context: Held<Context>,
 }
@@ -29,22 +29,23 @@ pub(crate) struct Channel {
 object!(Channel as ibv_comp_channel);
 
 impl Channel {
-    /// Gives a queue's events to the program from now on.
+    /// Registers a completion queue, so that its events are delivered.
     pub(crate) fn add(&self, cq: &Arc<Entry<Cq>>) {
         self.lock().insert(cq.cq.id(), Arc::downgrade(cq));
     }
 
-    /// Gives no more of them.
+    /// Unregisters a completion queue; its events are no longer delivered.
     pub(crate) fn remove(&self, cq: &Cq) {
         self.lock().remove(&cq.cq.id());
     }
 
-    /// The descriptor that the program waits for.
+    /// The descriptor on which the program waits.
     fn fd(&self) -> RawFd {
         self.channel.as_fd().as_raw_fd()
     }
 
-    /// Whose event the descriptor was read for. What was about a queue that is gone does not count.
+    /// The completion queue of the event that the descriptor was read for. `None` if the queue is
+    /// destroyed.
     fn taken(&self) -> Option<Arc<Entry<Cq>>> {
         let id = self.channel.event_read()?;
         let cq = self.lock().get(&id).and_then(Weak::upgrade);
@@ -85,11 +86,11 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     let take = || {
         let Some(ready) = found()?.taken() else { return Ok(false) };
         let public = ready.public();
-        // SAFETY: a slot of ours, which is never freed, and this field is not written after creation.
+        // SAFETY: a slot is never freed, and this field is not written after creation.
         let its_context = unsafe { (*public).cq_context };
-        // SAFETY: not NULL, so the caller's place for a pointer.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(cq, public.cast()) }?;
-        // SAFETY: as above.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(cq_context, its_context) }?;
         Ok(true)
     };

@@ -1,8 +1,8 @@
-//! `ibv_context`: a device that a program has opened, with the table of what it can do.
+//! `ibv_context`: a device that a program has opened, with its table of operations.
 //!
-//! `verbs_context` stands in front of `ibv_context` and grows upward; programs reach it by negative
-//! offsets. An operation that is not there is NULL, and the headers' inline functions say
-//! EOPNOTSUPP for it.
+//! `verbs_context` precedes `ibv_context` in memory and grows at its front; programs reach its
+//! fields by negative offsets. An operation that is not implemented is NULL; the headers' inline
+//! functions then return EOPNOTSUPP.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -20,24 +20,25 @@ use crate::runtime::{self, Device};
 /// An open device.
 pub(crate) struct Context {
     pub(crate) device: &'static Device,
-    /// Stands for the kernel's command file; programs duplicate it and import the device by it.
+    /// A file in place of the kernel's command file. Programs duplicate it and import the device
+    /// through it.
     cmd_fd: OwnedFd,
-    /// What the numbers of objects count in.
+    /// Identifies `cmd_fd`. The objects' numbers are unique per file.
     pub(crate) file: FileId,
-    /// Asynchronous events.
+    /// Asynchronous events that the program has not taken yet.
     pub(crate) events: EventQueue<event::Happening>,
 }
 
 object!(Context as verbs_context);
 
 impl Context {
-    /// Whether a descriptor is that of this context.
+    /// Whether `fd` is the command file of this context.
     pub(crate) fn is_cmd_fd(&self, fd: RawFd) -> bool {
         self.cmd_fd.as_raw_fd() == fd
     }
 }
 
-/// Which file a descriptor is of.
+/// Identifies the file that a descriptor refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileId {
     device: u64,
@@ -45,30 +46,32 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
+    /// The file of a descriptor.
+    ///
     /// # Errors
     ///
-    /// EBADF if it is no descriptor.
+    /// EBADF if `fd` is not a descriptor.
     pub(crate) fn of(fd: impl AsFd) -> Result<FileId, Errno> {
         let stat = fstat(fd)?;
         Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }
 }
 
-/// Opens a device for a program. Its engine is not started yet.
+/// Opens a device. The engine does not start yet.
 pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
     open_on(device, memfd_create("uroce", MemfdFlags::CLOEXEC)?)
 }
 
-/// The same, with a file that is there.
+/// Opens a device with an existing command file.
 ///
 /// # Errors
 ///
-/// The process has no file descriptor left.
+/// EMFILE or ENFILE if no file descriptor is left.
 pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut ibv_context, Errno> {
     let file = FileId::of(&cmd_fd)?;
     event::serve()?;
     let events = EventQueue::new()?;
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut public: verbs_context = unsafe { std::mem::zeroed() };
     public.sz = size_of::<verbs_context>();
     set_extended_ops(&mut public);
@@ -76,7 +79,7 @@ pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut i
     public.context.cmd_fd = cmd_fd.as_raw_fd();
     public.context.async_fd = events.fd();
     public.context.num_comp_vectors = 1;
-    // Tells programs that there is a `verbs_context`.
+    // This value tells programs that a `verbs_context` precedes the structure.
     public.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     set_ops(&mut public.context.ops);
     let value = Context { device, cmd_fd, file, events };
@@ -85,7 +88,7 @@ pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut i
     Ok(context_of(entry.public()))
 }
 
-/// What programs call through `ibv_context`.
+/// Fills in the operations of `ibv_context`.
 fn set_ops(ops: &mut ibv_context_ops) {
     ops.alloc_mw = Some(mw::alloc_mw);
     ops.dealloc_mw = Some(mw::dealloc_mw);
@@ -97,7 +100,7 @@ fn set_ops(ops: &mut ibv_context_ops) {
     ops.post_srq_recv = Some(post::post_srq_recv);
 }
 
-/// What programs call through `verbs_context`.
+/// Fills in the operations of `verbs_context`.
 fn set_extended_ops(context: &mut verbs_context) {
     context.query_port = Some(port::query_port);
     context.query_device_ex = Some(query::query_device_ex);
@@ -115,30 +118,30 @@ fn set_extended_ops(context: &mut verbs_context) {
     context.modify_qp_rate_limit = Some(modify::modify_qp_rate_limit);
 }
 
-/// The open device of a program's pointer.
+/// The open device that a program's pointer refers to.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none, or closed.
+/// EINVAL if it is not an open device of this library.
 pub(crate) fn get(context: *const ibv_context) -> Result<Arc<Entry<Context>>, Errno> {
     Context::registry().get(verbs_of(context))
 }
 
-/// The same, as a part of another object.
+/// The open device that a program's pointer refers to, kept busy while the result exists.
 ///
 /// # Errors
 ///
-/// As [`get`].
+/// EINVAL if it is not an open device of this library.
 pub(crate) fn hold(context: *const ibv_context) -> Result<Held<Context>, Errno> {
     Context::registry().hold(verbs_of(context))
 }
 
-/// The structure that the program's pointer points into.
+/// The `verbs_context` that contains this `ibv_context`.
 pub(crate) fn verbs_of(context: *const ibv_context) -> *const verbs_context {
     context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
 }
 
-/// The pointer that programs have.
+/// The `ibv_context` in this structure, which is the program's pointer.
 pub(crate) fn context_of(verbs: *mut verbs_context) -> *mut ibv_context {
     verbs.wrapping_byte_add(offset_of!(verbs_context, context)).cast()
 }

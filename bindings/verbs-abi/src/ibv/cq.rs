@@ -1,4 +1,5 @@
-//! `ibv_cq`: completion queues. Each begins as an `ibv_cq_ex`, whose first fields are `ibv_cq`'s.
+//! `ibv_cq`: completion queues. Each is allocated as an `ibv_cq_ex`, which begins with the fields
+//! of `ibv_cq`.
 //!
 //! Not here: taking completions ([`super::poll`], [`super::cq_ex`]).
 
@@ -22,27 +23,28 @@ use crate::ibv::{event, qp, query};
 use crate::quota::Place;
 use crate::{room, runtime};
 
-/// Most entries of a completion queue: their memory is taken when it is created.
+/// Most entries of a completion queue. Their memory is allocated when it is created.
 pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
 
 /// A completion queue.
 pub(crate) struct Cq {
     pub(crate) cq: CompletionQueue,
     kept: Kept,
-    /// The completion that a thread looks at.
+    /// The completion that `ibv_cq_ex` reads, locked between `start_poll` and `end_poll`.
     pub(crate) cursor: Locked<Option<Cqe>>,
     pub(crate) context: Held<Context>,
     pub(crate) channel: Option<Held<Channel>>,
-    /// Its completion events.
+    /// Counts its completion events.
     pub(crate) events: Acks,
-    /// Its asynchronous events.
+    /// Counts its asynchronous events.
     pub(crate) async_events: Acks,
     place: Place,
 }
 
 object!(Cq as ibv_cq_ex, of channel, place);
 
-/// Completions that were taken out of the queue to be looked at; they come first.
+/// Completions that [`Cq::purge`] has taken out of the queue and kept. They are older than those in
+/// the queue.
 #[derive(Default)]
 struct Kept {
     any: AtomicBool,
@@ -50,8 +52,9 @@ struct Kept {
 }
 
 impl Kept {
-    /// The oldest of them, or what the queue gives. Where that is nothing they are looked at once
-    /// more: a thread may have emptied the queue meanwhile, and this one may be about to sleep.
+    /// The oldest kept completion, or else one from `poll`. If `poll` gives none, the list is
+    /// checked again: another thread may just have moved completions from the queue to the list,
+    /// and the caller may sleep if it gets none.
     #[inline]
     fn first_or(
         &self,
@@ -84,7 +87,7 @@ impl Kept {
     }
 }
 
-/// What a completion queue is created with.
+/// Parameters for creating a completion queue.
 pub(crate) struct Spec {
     pub(crate) context: *mut ibv_context,
     pub(crate) cqe: u32,
@@ -93,26 +96,26 @@ pub(crate) struct Spec {
     pub(crate) comp_vector: u32,
 }
 
-/// The queue of a program's pointer.
+/// The completion queue that a program's pointer refers to.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none, or destroyed.
+/// EINVAL if it is not a live completion queue of this library.
 pub(crate) fn get(cq: *const ibv_cq) -> Result<Arc<Entry<Cq>>, Errno> {
     Cq::registry().get(cq.cast())
 }
 
-/// The same, as a part of another object.
+/// The completion queue that a program's pointer refers to, kept busy while the result exists.
 ///
 /// # Errors
 ///
-/// As [`get`], also for one that is about to be destroyed.
+/// EINVAL if it is not a live completion queue of this library, or is being destroyed.
 pub(crate) fn hold(cq: *const ibv_cq) -> Result<Held<Cq>, Errno> {
     let held = Cq::registry().hold(cq.cast())?;
     if held.events.is_closed() { Err(Errno::EINVAL) } else { Ok(held) }
 }
 
-/// Creates a queue; `extend` fills in what only an `ibv_cq_ex` has.
+/// Creates a queue. `extend` fills in the fields that only `ibv_cq_ex` has.
 pub(crate) fn create(
     spec: &Spec,
     extend: impl FnOnce(&mut ibv_cq_ex),
@@ -121,7 +124,7 @@ pub(crate) fn create(
     let held = context::hold(context)?;
     let its_channel =
         (!channel.is_null()).then(|| Channel::registry().hold(channel)).transpose()?;
-    // There is one completion vector.
+    // There is only completion vector 0.
     if cqe == 0 || cqe > MAX_CQE || comp_vector != 0 {
         return Err(Errno::EINVAL);
     }
@@ -133,12 +136,12 @@ pub(crate) fn create(
         Some(channel) => engine.create_cq_on(cqe, &channel.channel),
         None => engine.create_cq(cqe),
     }?;
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut public: ibv_cq_ex = unsafe { std::mem::zeroed() };
     public.context = context;
     public.channel = channel;
     public.cq_context = cq_context;
-    // At most `MAX_CQE`.
+    // At most `MAX_CQE`, so it fits.
     public.cqe = cqe as c_int;
     extend(&mut public);
     let value = Cq {
@@ -163,28 +166,28 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP in a child whose parent's it is, EIO after an overrun.
+    /// EOPNOTSUPP in a child whose parent has started the engine; EIO after an overrun.
     #[inline]
     pub(crate) fn take(&self) -> Result<Option<Cqe>, Errno> {
         runtime::usable()?;
         Ok(self.kept.first_or(|| self.cq.poll_raw())?)
     }
 
-    /// Takes a queue pair's completions away: it was reset or is gone, and its number may be
-    /// another's soon. Nothing is put in for it any more.
+    /// Removes the completions of a queue pair that was reset or destroyed, because its number may
+    /// soon belong to another one. The engine adds no more completions for it.
     ///
-    /// The others stay in order, also for a thread that polls meanwhile, unless it has just looked
-    /// whether this goes on.
+    /// All other completions stay in order, even for a thread that polls meanwhile, unless that
+    /// thread has tested `any` just before.
     pub(crate) fn purge(&self, qpn: Qpn) {
         let mut list = self.kept.lock();
         self.kept.any.store(true, Ordering::Release);
         list.retain(|cqe| cqe.qpn != qpn);
-        // As many as were there when this began, at most.
+        // At most as many as the queue can hold now.
         for _ in 0..self.cq.capacity() {
             match self.cq.poll_raw() {
                 Ok(Some(cqe)) if cqe.qpn == qpn => {}
                 Ok(Some(cqe)) => list.push_back(cqe),
-                // An overrun is found again by who polls.
+                // An overrun is reported again to the next poll.
                 Ok(None) | Err(_) => break,
             }
         }
@@ -205,7 +208,7 @@ fn resize(cq: &Entry<Cq>, cqe: u32) -> Result<(), Errno> {
     }
     room::check(room::of_completions(cqe))?;
     cq.cq.resize(cqe)?;
-    // SAFETY: a slot of ours, which is never freed; a field that programs only read.
+    // SAFETY: a slot is never freed, and programs only read this field.
     unsafe { (*cq.public()).cqe = cqe as c_int };
     Ok(())
 }
@@ -236,7 +239,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             return Err(Errno::EBUSY);
         }
         found.events.close()?;
-        // Nobody else comes here now.
+        // Only the thread that has closed `events` gets here.
         found.async_events.close()?;
         found.events.wait();
         found.async_events.wait();
@@ -246,7 +249,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 found.channel.iter().for_each(|channel| channel.remove(&found));
                 event::forget::<Cq>(&found.context, cq.cast());
             }
-            // A queue pair was just being made of it.
+            // A queue pair was made from it in the meantime.
             Err(_) => [&found.events, &found.async_events].iter().for_each(|acks| acks.reopen()),
         }
         removed.map(|_| ())
@@ -265,7 +268,7 @@ mod tests {
         let cqe = Cqe::new(7, WcStatus::Success, WcOpcode::Send, Qpn::new(1));
         for found in [Ok(None), Err(CqError::Overrun)] {
             let taken = kept.first_or(|| {
-                // As a thread does it that purges meanwhile.
+                // Does what a purging thread does meanwhile.
                 kept.lock().push_back(cqe);
                 kept.any.store(true, Ordering::Release);
                 found

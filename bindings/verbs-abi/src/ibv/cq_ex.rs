@@ -1,11 +1,11 @@
-//! `ibv_cq_ex`: completions looked at field by field.
+//! `ibv_cq_ex`: completions read field by field.
 //!
 //! ```text
 //!   start_poll ── (read_* ── next_poll)* ──> end_poll
 //! ```
 //!
-//! `start_poll` takes the queue's cursor for the thread, so that what is read belongs together. If
-//! it finds nothing the cursor is free again.
+//! `start_poll` locks the queue's cursor for the calling thread, so that all fields it reads are of
+//! one completion. If there is no completion it unlocks the cursor again.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -29,7 +29,7 @@ use crate::ibv::pd;
 use crate::ibv::poll::{extras_of, opcode_of, sl_of, status_of};
 use crate::runtime;
 
-/// The fields that there are.
+/// The supported fields.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -40,26 +40,27 @@ const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-/// The queue of a program's pointer.
+/// The completion queue that a program's pointer refers to.
 #[inline]
 fn of<'a>(cq: *mut ibv_cq_ex) -> Result<&'a Cq, Errno> {
-    // SAFETY: what programs pass is a queue of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queues, and does not destroy it now.
     unsafe { fast::<Cq>(cq) }.map(|entry| &**entry).ok_or(Errno::EINVAL)
 }
 
-/// Takes the next completion under the cursor.
+/// Moves the cursor to the next completion.
 #[inline]
 fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     let cqe = its.take()?.ok_or(Errno::ENOENT)?;
     *cursor = Some(cqe);
-    // SAFETY: a slot of ours, which is never freed; programs read these fields between their calls.
+    // SAFETY: a slot is never freed, and programs read this field only between their calls.
     unsafe { (*cq).status = status_of(cqe.status) };
-    // SAFETY: as above.
+    // SAFETY: a slot is never freed, and programs read this field only between their calls.
     unsafe { (*cq).wr_id = cqe.wr_id };
     Ok(())
 }
 
-/// Takes the first; where pollers drive, after the lcores' work if there is none.
+/// Moves the cursor to the first completion. If pollers drive the device and there is none, runs a
+/// turn of the lcores and tries again.
 #[inline]
 fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     match advance(cq, its, cursor) {
@@ -74,14 +75,15 @@ fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), E
     Ok(())
 }
 
-/// A field of the completion under the cursor of this thread; what there is not is zero.
+/// A field of the completion at this thread's cursor. Zero if the thread has none.
 #[inline]
 fn read<R: Default>(cq: *mut ibv_cq_ex, field: impl FnOnce(&Cqe) -> R) -> R {
     let cursor = of(cq).ok().and_then(|its| its.cursor.held(|cursor| *cursor)).flatten();
     cursor.as_ref().map(field).unwrap_or_default()
 }
 
-/// Gives an error number that is no failure of the program's: `errno` stays.
+/// Converts a result to an error number without setting `errno`, because an empty queue is not a
+/// failure.
 #[inline]
 fn number(result: Result<Result<(), Errno>, Errno>) -> c_int {
     result.unwrap_or_else(Err).map_or_else(Errno::code, |()| 0)
@@ -90,7 +92,7 @@ fn number(result: Result<Result<(), Errno>, Errno>) -> c_int {
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     number(entry::run(|| {
         let its = of(cq)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         if unsafe { entry::read(attr) }?.comp_mask != 0 {
             return Err(Errno::EINVAL);
         }
@@ -114,7 +116,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     let ended = entry::run(|| Ok(of(cq)?.cursor.release(|cursor| *cursor = None)));
-    // Without a beginning there is nothing to end.
+    // Without a successful `start_poll` there is nothing to end.
     let _ = ended;
 }
 
@@ -122,7 +124,7 @@ unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> u32 {
     read(cq, |cqe| opcode_of(cqe.opcode))
 }
 
-/// A status says all.
+/// `read_vendor_err`: always 0, as the status says everything.
 unsafe extern "C" fn read_vendor_err(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
@@ -135,9 +137,9 @@ unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
     read(cq, |cqe| cqe.byte_len)
 }
 
-/// Immediate data in network order, or the key that was invalidated.
+/// `read_imm_data`: immediate data in network byte order, or the invalidated key.
 unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
-    // SAFETY: any four bytes are a word.
+    // SAFETY: any four bytes are a valid `imm_data`.
     read(cq, |cqe| unsafe { extras_of(cqe).1.imm_data })
 }
 
@@ -149,7 +151,7 @@ unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
     read(cq, |cqe| cqe.src_qpn.value())
 }
 
-/// There are no LIDs on Ethernet.
+/// `read_slid`: always 0, as Ethernet has no LIDs.
 unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
@@ -158,26 +160,27 @@ unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
     read(cq, sl_of)
 }
 
-/// There are no path bits on Ethernet.
+/// `read_dlid_path_bits`: always 0, as Ethernet has no path bits.
 unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 
-/// Nanoseconds of the device's clock.
+/// `read_completion_ts`: the completion's time in nanoseconds of the device's clock.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     read(cq, |cqe| cqe.at.as_nanos())
 }
 
-/// A device time as nanoseconds since 1970.
+/// `read_completion_wallclock_ns`: the completion's time in nanoseconds since 1970.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     read(cq, |cqe| cqe.at.as_nanos().wrapping_add(wallclock_of_zero()))
 }
 
-/// The time of day at which the device's clock was zero, modulo 2^64. It is found out once in a
-/// process: times of day that are told go as the device's clock does, and never back, whatever is done
-/// to the system's.
+/// The wall-clock time at which the device's clock was zero, in nanoseconds since 1970 modulo 2^64.
+/// It is measured once per process, so reported times advance with the device's clock and never go
+/// back, even if the system's clock is set.
 fn wallclock_of_zero() -> u64 {
-    /// The thread may lose its CPU between the two clocks.
+    /// Measurements, as the thread may lose its CPU between reading the two clocks. The shortest
+    /// counts.
     const TRIES: usize = 8;
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -185,14 +188,14 @@ fn wallclock_of_zero() -> u64 {
             let before = clock_now();
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let took = clock_now().saturating_sub(before);
-            // Until the year 2554.
+            // The nanoseconds fit into 64 bits until the year 2554.
             (took, (now.as_nanos() as u64).wrapping_sub(before + took / 2))
         });
         tries.min_by_key(|(took, _)| *took).map_or(0, |(_, zero)| zero)
     })
 }
 
-/// Fills in what the program has asked for.
+/// Fills in the functions for the fields that the program has asked for.
 fn fill(cq: &mut ibv_cq_ex, fields: u32) {
     macro_rules! fields {
         ($($bit:ident => $slot:ident),*) => {
@@ -220,12 +223,12 @@ fn fill(cq: &mut ibv_cq_ex, fields: u32) {
     cq.read_wc_flags = Some(read_wc_flags);
 }
 
-/// The attributes that a program announces; the others are zero. Older headers have none of those
-/// behind the mask.
+/// Reads the attributes that `comp_mask` announces; the others are zero. Structures of older
+/// headers end after the mask.
 ///
 /// # Safety
 ///
-/// `attr` is NULL or points to attributes of the program's that nobody writes meanwhile.
+/// `attr` is NULL or points to attributes that no other thread writes during the call.
 unsafe fn read_attr(attr: *const ibv_cq_init_attr_ex) -> Result<ibv_cq_init_attr_ex, Errno> {
     const LEAST: usize = offset_of!(ibv_cq_init_attr_ex, flags);
     let len = |attr: &ibv_cq_init_attr_ex| match attr.comp_mask {
@@ -233,23 +236,24 @@ unsafe fn read_attr(attr: *const ibv_cq_init_attr_ex) -> Result<ibv_cq_init_attr
         IBV_CQ_INIT_ATTR_MASK_FLAGS => offset_of!(ibv_cq_init_attr_ex, parent_domain),
         _ => size_of::<ibv_cq_init_attr_ex>(),
     };
-    // SAFETY: by the caller's promise; a C structure of numbers and of pointers. A mask with other
-    // bits is of a structure that is longer still.
+    // SAFETY: the caller passes NULL or attributes that are as long as their mask says; zeros are
+    // valid for the rest. A mask with unknown bits belongs to a longer structure.
     unsafe { entry::read_announced(attr, LEAST, len) }
 }
 
-/// What a program asks for beyond a plain queue, if it can have it.
+/// Checks what the program asks for, and returns the fields to provide.
 fn check(attr: &ibv_cq_init_attr_ex) -> Result<u32, Errno> {
     let mask = attr.comp_mask;
     if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
         return Err(Errno::EINVAL);
     }
-    // One thread or several: there is nothing that it would save. An overrun cannot be ignored.
+    // A single-threaded queue has no advantage here, so the flag is accepted and ignored. Ignoring
+    // overruns is not supported.
     let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
     if flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 || attr.wc_flags & !u64::from(FIELDS) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    // No other bit is set.
+    // All other bits are zero, so the value fits.
     Ok(attr.wc_flags as u32)
 }
 
@@ -259,7 +263,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     entry::object(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let attr = unsafe { read_attr(attr) }?;
         let fields = check(&attr)?;
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {

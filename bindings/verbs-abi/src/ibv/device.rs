@@ -1,6 +1,7 @@
-//! `ibv_device`: the list of devices, and opening one.
+//! `ibv_device`: listing and opening devices.
 //!
-//! A device's structure stays where it is for the life of the process, whatever list it was in.
+//! The structure of a device exists at one address for the life of the process; lists only point to
+//! it.
 
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
@@ -12,10 +13,10 @@ use crate::handle::Object;
 use crate::ibv::context::{self, Context};
 use crate::runtime::{self, Device};
 
-/// Bytes of zero behind each `ibv_device`: drivers' libraries look for their operations there.
+/// Zero bytes after each `ibv_device`. Vendors' libraries look for their driver's operations there.
 const TAIL: usize = 256;
 
-/// A device as programs see it.
+/// A device's public structure, with the device.
 #[repr(C)]
 struct Entry {
     public: ibv_device,
@@ -23,12 +24,12 @@ struct Entry {
     device: &'static Device,
 }
 
-/// The devices' structures, made once.
+/// The structures of all devices, made once.
 struct List(Vec<&'static Entry>);
 
-// SAFETY: nothing writes to the structures once they are made; programs must not either.
+// SAFETY: the structures are not written after they are made; programs must not write them either.
 unsafe impl Send for List {}
-// SAFETY: as above.
+// SAFETY: the structures are not written after they are made, so any thread may read them.
 unsafe impl Sync for List {}
 
 fn list() -> Result<&'static [&'static Entry], Errno> {
@@ -39,7 +40,8 @@ fn list() -> Result<&'static [&'static Entry], Errno> {
 }
 
 fn entry_of(device: &'static Device) -> Box<Entry> {
-    // SAFETY: a C structure of numbers, characters and pointers that may be NULL.
+    // SAFETY: a C structure of numbers, characters and nullable pointers, for which zeros are
+    // valid.
     let mut public: ibv_device = unsafe { std::mem::zeroed() };
     public.node_type = IBV_NODE_CA;
     public.transport_type = IBV_TRANSPORT_IB;
@@ -53,7 +55,8 @@ fn entry_of(device: &'static Device) -> Box<Entry> {
     Box::new(Entry { public, _tail: [0; TAIL], device })
 }
 
-/// As much of a text as fits, with a NUL behind it.
+/// Copies as much of a text as fits before the last byte. `place` must be zero, so that a NUL
+/// follows.
 pub(crate) fn copy_text(place: &mut [c_char], text: &str) {
     let room = place.len() - 1;
     for (place, byte) in place[..room].iter_mut().zip(text.bytes()) {
@@ -61,21 +64,21 @@ pub(crate) fn copy_text(place: &mut [c_char], text: &str) {
     }
 }
 
-/// The device of a program's pointer.
+/// The device that a program's pointer refers to.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none.
+/// EINVAL if it is not a device of this library.
 pub(crate) fn find(device: *const ibv_device) -> Result<&'static Device, Errno> {
     let found = list()?.iter().find(|entry| std::ptr::eq(&raw const entry.public, device));
     found.map(|entry| entry.device).ok_or(Errno::EINVAL)
 }
 
-/// A program's pointer of a device.
+/// The pointer that programs have for a device.
 ///
 /// # Errors
 ///
-/// As [`runtime::devices`].
+/// The errors of [`runtime::devices`].
 pub(crate) fn public_of(device: &Device) -> Result<*mut ibv_device, Errno> {
     let found = list()?.iter().find(|entry| std::ptr::eq(entry.device, device));
     found.map(|entry| (&raw const entry.public).cast_mut()).ok_or(Errno::ENODEV)
@@ -85,7 +88,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
     entry::pointer(|| {
         let entries = list()?;
         if !count.is_null() {
-            // SAFETY: not NULL, so the caller's place for a number.
+            // SAFETY: not NULL, so it is the program's room for a number.
             unsafe { entry::write(count, entries.len() as c_int) }?;
         }
         let publics = entries.iter().map(|entry| (&raw const entry.public).cast_mut());
@@ -100,8 +103,8 @@ pub(crate) unsafe extern "C" fn ibv_free_device_list(devices: *mut *mut ibv_devi
             return Ok(());
         }
         let len = list()?.len() + 1;
-        // SAFETY: what `ibv_get_device_list` gave, which is this long; by the caller's promise it
-        // is given back once.
+        // SAFETY: `ibv_get_device_list` made the list with this length, and the program frees it
+        // once.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(devices, len)) });
         Ok(())
     });
@@ -110,7 +113,8 @@ pub(crate) unsafe extern "C" fn ibv_free_device_list(devices: *mut *mut ibv_devi
 pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     entry::pointer(|| {
         find(device)?;
-        // SAFETY: one of ours, as was just found, so it is mapped and nobody writes to it.
+        // SAFETY: `find` has found the pointer among our structures, which are never freed or
+        // written.
         Ok(unsafe { (&raw const (*device).name).cast::<c_char>() }.cast_mut())
     })
 }
@@ -133,7 +137,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 }
 
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // What was made with it goes on, as with the kernel, and programs rely on it: a context that is
-    // closed is not given back before the last of them.
+    // Objects made with the context stay usable, as with the kernel, and programs rely on it. The
+    // context's memory is kept until the last of them is destroyed.
     entry::code(|| Context::registry().forget(context::verbs_of(context)).map(drop))
 }

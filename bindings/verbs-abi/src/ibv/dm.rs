@@ -1,4 +1,4 @@
-//! `ibv_dm`: device memory, which is memory of this library that programs reach by copies only.
+//! `ibv_dm`: device memory. It is memory of this library that programs access by copies only.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
@@ -11,13 +11,13 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Held, Object, number, object};
 
-/// The most that is given at a time.
+/// Largest size of one allocation, in bytes.
 pub(crate) const MAX_DM_SIZE: usize = 1 << 20;
 
-/// Copies begin and end at multiples of this, as with memory on a bus.
+/// Copies must begin and end at multiples of this many bytes.
 const WORD: usize = 4;
 
-/// Device memory.
+/// An allocation of device memory.
 pub(crate) struct Dm {
     memory: Arc<Memory>,
     pub(crate) context: Held<Context>,
@@ -26,17 +26,17 @@ pub(crate) struct Dm {
 
 object!(Dm as ibv_dm);
 
-/// The bytes. The engine and programs copy to and from them at the same time, as with a device's:
-/// no reference to them exists.
+/// The bytes of device memory. The engine and programs copy to and from them concurrently, as with
+/// a device, so no reference to them is ever made.
 struct Memory {
     start: NonNull<u8>,
     len: usize,
     layout: Layout,
 }
 
-// SAFETY: the memory is this value's own, and is only copied to and from by raw pointers.
+// SAFETY: the memory belongs to this value, and is only copied to and from through raw pointers.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: the memory is only copied to and from through raw pointers, so any thread may do so.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -50,12 +50,12 @@ impl Memory {
             return Err(Errno::ENOMEM);
         }
         let layout = Layout::from_size_align(len, align).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the length is not 0.
+        // SAFETY: the layout's size is not 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         Ok(Memory { start, len, layout })
     }
 
-    /// The first byte of a range that lies inside.
+    /// A pointer to `len` bytes at `offset`, or EINVAL if they are not inside the memory.
     fn place(&self, offset: u64, len: usize) -> Result<*mut u8, Errno> {
         let offset = usize::try_from(offset).map_err(|_| Errno::EINVAL)?;
         match self.len.checked_sub(offset) {
@@ -64,7 +64,8 @@ impl Memory {
         }
     }
 
-    /// The same of whole words.
+    /// Like [`place`](Memory::place), but EINVAL unless offset and length are multiples of
+    /// [`WORD`].
     fn words(&self, offset: u64, len: usize) -> Result<*mut u8, Errno> {
         if !offset.is_multiple_of(WORD as u64) || !len.is_multiple_of(WORD) {
             return Err(Errno::EINVAL);
@@ -75,27 +76,28 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; regions of it hold its `Dm`, so none is left.
+        // SAFETY: `new` allocated `start` with this layout. Regions of the memory hold its `Dm`, so
+        // there is none.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
 impl Dm {
-    /// Where a part of it is.
+    /// A pointer to `len` bytes at `offset`.
     ///
     /// # Errors
     ///
-    /// EINVAL if it reaches beyond.
+    /// EINVAL if they are not inside the memory.
     pub(crate) fn place(&self, offset: u64, len: usize) -> Result<*mut u8, Errno> {
         self.memory.place(offset, len)
     }
 }
 
-/// The memory of a program's pointer, as a part of another object.
+/// The device memory that a program's pointer refers to, kept busy while the result exists.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none.
+/// EINVAL if it is not device memory of this library.
 pub(crate) fn hold(dm: *const ibv_dm) -> Result<Held<Dm>, Errno> {
     Dm::registry().hold(dm)
 }
@@ -111,14 +113,14 @@ fn add(context: Held<Context>, memory: Arc<Memory>, handle: u32) -> *mut ibv_dm 
     Dm::registry().insert(public, Dm { memory, context, handle }).public()
 }
 
-/// In `verbs_context`. Needs no engine.
+/// `verbs_context.alloc_dm`. Does not start the engine.
 pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
     entry::object(|| {
         let context = context::hold(context)?;
-        // SAFETY: the program's attributes.
+        // SAFETY: the program passes NULL or valid attributes.
         let attr = unsafe { entry::read(attr) }?;
         if attr.comp_mask != 0 {
             return Err(Errno::EINVAL);
@@ -128,7 +130,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     })
 }
 
-/// In `verbs_context`.
+/// `verbs_context.free_dm`.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     entry::code(|| Dm::registry().remove(dm).map(drop))
 }
@@ -145,8 +147,8 @@ unsafe extern "C" fn memcpy_to_dm(
         if from.is_null() && len > 0 {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: inside of our memory, which is kept meanwhile; the source is the program's, as
-        // long as it says.
+        // SAFETY: `place` has `len` bytes inside our memory, which `dm` keeps alive; the program
+        // passes `len` readable bytes at `from`.
         unsafe { std::ptr::copy(from.cast::<u8>(), place, len) };
         Ok(())
     })
@@ -164,13 +166,14 @@ unsafe extern "C" fn memcpy_from_dm(
         if to.is_null() && len > 0 {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: as in `memcpy_to_dm`, the other way round.
+        // SAFETY: `place` has `len` bytes inside our memory, which `dm` keeps alive; the program
+        // passes room for `len` bytes at `to`.
         unsafe { std::ptr::copy(place, to.cast::<u8>(), len) };
         Ok(())
     })
 }
 
-/// The memory of that number in the file of a context, under another name.
+/// Makes another handle for the device memory with this number in the file of the context.
 pub(crate) unsafe extern "C" fn ibv_import_dm(
     context: *mut ibv_context,
     handle: u32,

@@ -1,5 +1,5 @@
-//! Thread domains and parent domains: they name what programs promise about threads and memory. No
-//! promise changes anything here, so they are kept and nothing more.
+//! Thread domains and parent domains. Programs use them to promise how they use threads and memory.
+//! The promises have no effect here; the objects are only kept.
 
 use std::ffi::c_int;
 
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     entry::object(|| {
         let held = context::hold(context)?;
-        // SAFETY: the program's attributes.
+        // SAFETY: the program passes NULL or valid attributes.
         if unsafe { entry::read(attr) }?.comp_mask != 0 {
             return Err(Errno::EINVAL);
         }
@@ -37,8 +37,8 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     entry::code(|| Td::registry().remove(td).map(drop))
 }
 
-/// The allocators of the program's are not called: queues are the engine's memory, which its threads
-/// share.
+/// `verbs_context.alloc_parent_domain`. The program's allocators are not called, because queues are
+/// in memory of the engine, which its threads share.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
@@ -48,7 +48,8 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     const LEN: usize = std::mem::offset_of!(ibv_parent_domain_init_attr, alloc);
     entry::object(|| {
         let context = context::hold(context)?;
-        // SAFETY: the program's attributes, in older headers no more than these.
+        // SAFETY: the program passes NULL or attributes of at least this length, also with older
+        // headers.
         let attr = unsafe { entry::read_sized(attr, LEN) }?;
         if attr.comp_mask & !KNOWN != 0 {
             return Err(Errno::EOPNOTSUPP);

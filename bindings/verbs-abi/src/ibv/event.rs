@@ -1,14 +1,16 @@
-//! Asynchronous events: from the engine of a device to the contexts of its programs.
+//! Asynchronous events: passes them from the engine of a device to the open contexts of the
+//! program.
 //!
 //! ```text
 //!   engine ──> thread of the device ──> queue and descriptor of each context ──> get_async_event
 //! ```
 //!
-//! An event of an object goes to the context of the object, one of a port or the device to all. It
-//! is blocking or not as the program made the context's descriptor.
+//! An event of an object goes to the object's context; an event of a port or device goes to all
+//! contexts of the device. Whether the program's call blocks depends on the flags of the context's
+//! descriptor.
 //!
-//! Invariant: an object that was destroyed ([`forget`]) is kept by no event, and so keeps nothing
-//! busy that it was made of.
+//! Invariant: no event refers to an object that was destroyed ([`forget`]), so events do not keep
+//! other objects busy.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -31,13 +33,13 @@ use crate::ibv::qp::Qp;
 use crate::ibv::srq::Srq;
 use crate::runtime::{self, Device};
 
-/// Events that a program has not taken, at most; later ones are lost then.
+/// Most pending events of a context. Later ones are dropped.
 const MOST: usize = 1 << 16;
 
-/// What has happened, and to whom.
+/// An event: the object it is about, and C's number of the event.
 pub(crate) type Happening = (Element, ibv_event_type);
 
-/// Whom an event is about.
+/// The object that an event is about.
 #[derive(Clone)]
 pub(crate) enum Element {
     Qp(Arc<Entry<Qp>>),
@@ -47,7 +49,7 @@ pub(crate) enum Element {
     Device,
 }
 
-/// C's number of an event.
+/// C's number of a kind of event.
 fn number_of(kind: EventKind) -> ibv_event_type {
     match kind {
         EventKind::CommEst => IBV_EVENT_COMM_EST,
@@ -69,7 +71,7 @@ fn number_of(kind: EventKind) -> ibv_event_type {
 }
 
 impl Element {
-    /// The object that an event of a device names, if the program still has it.
+    /// The object that an engine event names, if the program has not destroyed it.
     fn of(device: &Device, source: EventSource) -> Option<Element> {
         let is_here = |context: &Context| std::ptr::eq(context.device, device);
         Some(match source {
@@ -87,7 +89,8 @@ impl Element {
         })
     }
 
-    /// Counts it as delivered. False: the object is being destroyed.
+    /// Counts the event as delivered. False if the object is being destroyed, so that it must not
+    /// be.
     fn deliver(&self) -> bool {
         match self {
             Element::Qp(qp) => qp.events.deliver(),
@@ -97,7 +100,7 @@ impl Element {
         }
     }
 
-    /// As C has it.
+    /// The union member for C's event structure.
     fn public(&self) -> ibv_async_event__bindgen_ty_1 {
         match self {
             Element::Qp(qp) => ibv_async_event__bindgen_ty_1 { qp: qp.public().cast() },
@@ -106,16 +109,16 @@ impl Element {
             Element::Port(number) => {
                 ibv_async_event__bindgen_ty_1 { port_num: c_int::from(*number) }
             }
-            // A port that there is not.
+            // 0 is not the number of a port.
             Element::Device => ibv_async_event__bindgen_ty_1 { port_num: 0 },
         }
     }
 }
 
-/// Held while an event is handed out: it has its object meanwhile.
+/// Locked while an event is queued, because the event refers to its object meanwhile.
 static HANDING_OUT: Mutex<()> = Mutex::new(());
 
-/// Hands an event of a device to the contexts that it is for.
+/// Queues an engine event on the contexts that it is for.
 fn hand_out(device: &Device, event: &AsyncEvent) {
     let _handing_out = HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(element) = Element::of(device, event.source) else { return };
@@ -137,12 +140,13 @@ fn hand_out(device: &Device, event: &AsyncEvent) {
     }
 }
 
-/// Says which queue has overrun, and what to do: it is of no use any more, nor are its queue pairs.
+/// Prints which completion queue has overrun and what to do. Neither the queue nor its queue pairs
+/// can be used any more.
 fn tell_overrun(cq: &Entry<Cq>) {
     runtime::say(&format!(
         "the completion queue at {:p} has overrun: more work requests had completed than its {} \
-         entries hold, and their queue pairs are in the error state. Give it as many entries as all \
-         queues that complete to it have places, or poll it before more is posted.",
+         entries hold, and their queue pairs are in the error state. Create it with an entry for \
+         each work request that may be outstanding, or poll it before posting more.",
         cq.public(),
         cq.cq.capacity(),
     ));
@@ -154,9 +158,9 @@ fn put(context: &Context, element: Element, number: ibv_event_type) {
     }
 }
 
-/// Forgets the events of an object that is being destroyed and is found no more.
+/// Removes the pending events of an object that was just removed from its registry.
 pub(crate) fn forget<T: Object>(context: &Context, object: *const T::Public) {
-    // Who found it before has handed it out then.
+    // Waits for a concurrent `hand_out`, which may have found the object before its removal.
     drop(HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner));
     context.events.take_back(|(element, _)| {
         let address = match element {
@@ -169,15 +173,16 @@ pub(crate) fn forget<T: Object>(context: &Context, object: *const T::Public) {
     });
 }
 
-/// The event that the descriptor was read for. What was about an object that is gone does not count.
+/// The event that the descriptor was read for. `None` if its object is being destroyed.
 fn taken(context: &Context) -> Option<ibv_async_event> {
     let (element, event_type) = context.events.taken()?;
     element.deliver().then(|| ibv_async_event { element: element.public(), event_type })
 }
 
-/// Counts an event as acknowledged by its object.
+/// Counts an acknowledgement at the event's object.
 fn acknowledge(event: &ibv_async_event) -> Result<(), Errno> {
-    // SAFETY: the event's number says which pointer it is; it is looked up, not followed.
+    // SAFETY: all members of the union have the size of a pointer or less; the pointer is only
+    // looked up.
     let object = unsafe { event.element.qp };
     match event.event_type {
         IBV_EVENT_CQ_ERR => Cq::registry().get(object.cast())?.async_events.acknowledge(1),
@@ -197,12 +202,13 @@ fn acknowledge(event: &ibv_async_event) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Has the events of all devices handed out as soon as their engines run: by a thread of each, which
-/// sleeps while there are none, takes no signals, and ends with the process.
+/// Arranges for the events of every device to be passed on as soon as its engine runs. A thread per
+/// device does it; it sleeps while there are no events, has all signals blocked, and ends with the
+/// process.
 ///
 /// # Errors
 ///
-/// There are no devices.
+/// The errors of [`runtime::devices`].
 pub(crate) fn serve() -> Result<(), Errno> {
     static ASKED: OnceLock<Result<(), Errno>> = OnceLock::new();
     *ASKED.get_or_init(|| runtime::on_start(start))
@@ -228,7 +234,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     let find = || if event.is_null() { Err(Errno::EINVAL) } else { Ok(found()?.events.fd()) };
     let take = || {
         let Some(it) = taken(&*found()?) else { return Ok(false) };
-        // SAFETY: not NULL, so the caller's place for it.
+        // SAFETY: not NULL, so it is the program's room for an event.
         unsafe { entry::write(event, it) }?;
         Ok(true)
     };
@@ -237,7 +243,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
 
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     entry::nothing(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         acknowledge(&unsafe { entry::read(event) }?)
     });
 }

@@ -1,5 +1,5 @@
-//! `fork`: memory is copied by the CPU, so a child's copies of pages disturb nobody, and nothing
-//! need be set up for it.
+//! `fork`: the CPU copies all data, so copy-on-write pages of a child do no harm, and no
+//! preparation is needed.
 
 use std::ffi::{c_int, c_uint, c_void};
 

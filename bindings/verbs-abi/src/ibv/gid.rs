@@ -1,7 +1,7 @@
-//! Addresses of ports: GIDs, and the partition key that there is.
+//! Addresses of ports: the GID table, and the P_Key table with its one entry.
 //!
-//! An index below the table's length without an address is empty, which is no error but where the
-//! interface says so.
+//! An index inside the GID table without an address has the zero GID. This is an error only in the
+//! calls for which the interface says so.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
 use std::io::Read;
@@ -17,13 +17,13 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::runtime::Device;
 
-/// `IBV_GID_TYPE_SYSFS_*`.
+/// Values of `IBV_GID_TYPE_SYSFS_*`.
 const SYSFS_IB_ROCE_V1: c_uint = 0;
 const SYSFS_ROCE_V2: c_uint = 1;
 
 const NO_VLAN: u16 = 0xffff;
 
-/// The GID at an index; zero where there is none.
+/// The GID at an index, or zero if the entry is empty. EINVAL beyond the table.
 fn gid_at(port: &PortAttr, index: usize) -> Result<Gid, Errno> {
     if index >= gid_table_len(port) {
         return Err(Errno::EINVAL);
@@ -31,22 +31,22 @@ fn gid_at(port: &PortAttr, index: usize) -> Result<Gid, Errno> {
     Ok(port.gids.get(index).copied().unwrap_or_default())
 }
 
-/// As programs have it.
+/// Converts to C's type.
 pub(crate) fn raw(gid: Gid) -> ibv_gid {
     ibv_gid { raw: gid.0 }
 }
 
-/// As the engine has it.
+/// Converts from C's type.
 pub(crate) fn from_raw(gid: &ibv_gid) -> Gid {
-    // SAFETY: bytes, whatever was written.
+    // SAFETY: the union's members are bytes, for which any value is valid.
     Gid(unsafe { gid.raw })
 }
 
-/// The kernel's number for the port's interface; 0: there is none.
+/// Kernel index of the port's network interface. 0 if there is none.
 fn netdev(device: &Device, port: &PortAttr) -> u32 {
     let name = device.netdev(port.number).ok().flatten();
     let name = name.and_then(|name| CString::new(name).ok());
-    // SAFETY: a terminated string.
+    // SAFETY: `name` is a valid C string.
     name.map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })
 }
 
@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     entry::minus_one(|| {
         let port = port::find(context::get(context)?.device, number.into())?;
         let gid = gid_at(&port, index(at)?)?;
-        // SAFETY: the program's room for a GID.
+        // SAFETY: the program passes NULL or room for a GID.
         unsafe { entry::write(place, raw(gid)) }
     })
 }
@@ -97,12 +97,12 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
         }
         let port = port::find(context.device, number)?;
         let found = entry_of(context.device, &port, at as usize)?;
-        // SAFETY: by the interface the program's entry has this length.
+        // SAFETY: the program passes NULL or room for an entry of `len` bytes.
         unsafe { entry::write_sized(place.cast(), len, &found) }
     })
 }
 
-/// Writes the entries that are not empty; gives their number, or a negative error number.
+/// Writes all entries that are not empty. Returns their number, or a negative error number.
 pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
     place: *mut ibv_gid_entry,
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
         }
         for (at, found) in entries.iter().enumerate() {
             let place = place.cast::<u8>().wrapping_add(at * len);
-            // SAFETY: by the interface the program has room for `room` entries of this length.
+            // SAFETY: the program passes NULL or room for `room` entries of `len` bytes.
             unsafe { entry::write_sized(place, len, found) }?;
         }
         count = entries.len() as isize;
@@ -136,8 +136,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     if code == 0 { count } else { -(code as isize) }
 }
 
-/// Of an empty place the kernel has nothing to say, and libibverbs then says what the first version
-/// was.
+/// For an empty entry the kernel reports no type, and libibverbs then returns RoCE v1.
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     number: u8,
@@ -148,7 +147,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
         let port = port::find(context::get(context)?.device, number.into())?;
         let is_empty = gid_at(&port, at as usize)? == Gid::default();
         let kind = if is_empty { SYSFS_IB_ROCE_V1 } else { SYSFS_ROCE_V2 };
-        // SAFETY: the program's room for a number.
+        // SAFETY: the program passes NULL or room for a number.
         unsafe { entry::write(place, kind) }
     })
 }
@@ -164,7 +163,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
         if at != 0 {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the program's room for a key.
+        // SAFETY: the program passes NULL or room for a key.
         unsafe { entry::write(place, DEFAULT_PKEY.to_be()) }
     })
 }
@@ -180,8 +179,8 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
     })
 }
 
-/// The Ethernet address of the next hop towards what `attr` names, and the VLAN that frames there
-/// have.
+/// Resolves the Ethernet address of the next hop towards the destination of `attr`, and the VLAN of
+/// frames to it.
 pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     context: *mut ibv_context,
     attr: *mut ibv_ah_attr,
@@ -190,7 +189,7 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
 ) -> c_int {
     entry::minus_one(|| {
         let context = context::get(context)?;
-        // SAFETY: the program's attributes.
+        // SAFETY: the program passes NULL or valid attributes.
         let attr = unsafe { entry::read(attr) }?;
         let vector: AddressVector = ah::vector(context.device, &attr)?;
         let port = port::find(context.device, attr.port_num.into())?;
@@ -198,15 +197,15 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
             return Err(Errno::EINVAL);
         }
         let found = context.device.context()?.resolve(attr.port_num, &vector)?;
-        // SAFETY: the program's room for an address.
+        // SAFETY: the program passes NULL or room for an address.
         unsafe { entry::write(mac, found.0) }?;
-        // SAFETY: the program's room for a number.
+        // SAFETY: the program passes NULL or room for a number.
         unsafe { entry::write(vid, port.vlan.unwrap_or(NO_VLAN)) }
     })
 }
 
-/// Reads a small file of a directory, without the line feed at its end, and terminates it; gives its
-/// length.
+/// Reads a small file of a directory into `place` with a terminating zero, without a line feed at
+/// its end. Returns the length.
 pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     directory: *const c_char,
     name: *const c_char,
@@ -218,23 +217,23 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
             return Err(Errno::EINVAL);
         }
         let [directory, name] = [directory, name].map(|part| {
-            // SAFETY: not NULL, so a terminated string of the program's.
+            // SAFETY: not NULL, so it is a C string of the program.
             OsStr::from_bytes(unsafe { CStr::from_ptr(part) }.to_bytes())
         });
         let mut bytes = Vec::new();
         let room = room.min(c_int::MAX as usize);
-        // By the C library, whose `open` may have been told where to look.
+        // Opens the file through the C library, whose `open` the path shim may redirect.
         let file = std::fs::File::open(Path::new(directory).join(name))?;
         file.take(room as u64).read_to_end(&mut bytes)?;
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         }
         bytes.truncate(room - 1);
-        // SAFETY: the program's room, which has these bytes and one more.
+        // SAFETY: the program passes `room` bytes, and `bytes` has fewer.
         unsafe {
             place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
-        // SAFETY: as above.
+        // SAFETY: `bytes.len()` is less than `room`, so there is a byte for the terminator.
         unsafe { place.wrapping_add(bytes.len()).write(0) };
         Ok(bytes.len() as c_int)
     })

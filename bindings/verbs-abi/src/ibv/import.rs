@@ -1,8 +1,9 @@
-//! Imports: a device, a domain or a region by number, in the process that has it.
+//! Imports: opening a device, domain or region of the same process by number.
 //!
-//! The file of a context stands for what was made in it; whoever duplicates its descriptor may open
-//! the device by it again and name what is there. Another process may have the descriptor, but has
-//! not the memory: it finds no context of that file and is refused.
+//! A context's command file identifies what was made in it. A program that duplicates the
+//! descriptor can open the device again through it and name its objects. Another process may have
+//! the descriptor too, but not the memory; there no context has that file, and the import is
+//! refused.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -15,22 +16,22 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Object;
 
-/// Takes the descriptor over if it succeeds.
+/// `ibv_import_device`. Takes ownership of the descriptor if it succeeds.
 pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     entry::object(|| {
         if cmd_fd < 0 {
             return Err(Errno::EBADF);
         }
-        // SAFETY: a number that is no descriptor only makes the next call fail.
+        // SAFETY: if the number is not a descriptor, only the next call fails.
         let borrowed = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
         let file = FileId::of(borrowed)?;
         let all = Context::registry().all();
         let found = all.iter().find(|context| context.file == file).ok_or(Errno::EINVAL)?;
-        // It is the program's own, if it is that of another context.
+        // A context's own descriptor already has an owner.
         if all.iter().any(|context| context.is_cmd_fd(cmd_fd)) {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: by the interface the descriptor is the new context's from now on.
+        // SAFETY: by the interface the new context owns the descriptor from now on.
         context::open_on(found.device, unsafe { OwnedFd::from_raw_fd(cmd_fd) })
     })
 }
@@ -48,7 +49,7 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
     })
 }
 
-/// What was made with it goes on, and keeps the domain.
+/// `ibv_unimport_pd`. Objects made with the domain stay usable and keep it alive.
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     entry::nothing(|| {
         if pd::get(pd)?.is_alias() {

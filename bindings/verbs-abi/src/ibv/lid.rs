@@ -1,6 +1,7 @@
-//! Addresses by LID, for programs that know no others.
+//! Addressing by LID, for programs that do not use GIDs.
 //!
-//! A port's LID ([`runtime::lid`]) names a host of the link of the address that it is made of.
+//! A port's LID ([`runtime::lid`]) is the low half of an IPv4 address, so it stands for a host on
+//! that address's link.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +12,7 @@ use super::port;
 use crate::errno::Errno;
 use crate::runtime::{self, Device};
 
-/// Our address and the peer's that a LID names.
+/// The local and the peer's IPv4 address for a LID.
 fn named(config: &PortConfig, lid: u16) -> Result<(Ipv4Addr, Ipv4Addr), Errno> {
     let from = runtime::lid_source(config).filter(|_| lid != 0).ok_or(Errno::EINVAL)?;
     let [a, b, ..] = from.octets();
@@ -25,11 +26,11 @@ fn named(config: &PortConfig, lid: u16) -> Result<(Ipv4Addr, Ipv4Addr), Errno> {
     }
 }
 
-/// The index of our own GID and the GID of the peer that a LID names.
+/// The index of the local GID and the GID of the peer for a LID.
 ///
 /// # Errors
 ///
-/// EINVAL for LID 0, and for one that is not of the port's own link.
+/// EINVAL for LID 0, for a LID outside the port's link, and for a port without a LID.
 pub(crate) fn resolve(device: &Device, port: &PortAttr, lid: u16) -> Result<(u8, Gid), Errno> {
     let (from, to) = named(&port::config(device, port.number)?, lid)?;
     let at = port.gids.iter().position(|gid| gid.to_ipv4() == Some(from));

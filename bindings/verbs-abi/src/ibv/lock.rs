@@ -1,28 +1,28 @@
-//! A lock that a program's thread may hold from one call to another, as between `ibv_wr_start` and
-//! `ibv_wr_complete`.
+//! A lock that a thread of the program can hold from one call to another, for example between
+//! `ibv_wr_start` and `ibv_wr_complete`.
 //!
-//! It knows its thread: who has it already is told so instead of waiting for itself.
+//! It records its owner, so a thread that locks it twice gets an error instead of a deadlock.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::errno::Errno;
 
-/// Looks before a waiting thread gives its CPU away.
+/// Attempts before a waiting thread yields its CPU.
 const SPINS: u32 = 100;
 const FREE: usize = 0;
 
-/// A value for one thread at a time.
+/// A value that one thread at a time can access.
 pub(crate) struct Locked<T> {
-    /// The thread that has it.
+    /// Identifies the owning thread; [`FREE`] if there is none.
     owner: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by the thread in `owner` only.
+// SAFETY: only the thread in `owner` accesses the value.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
-/// Gives the lock back.
+/// Releases the lock when dropped.
 struct Release<'a>(&'a AtomicUsize);
 
 impl Drop for Release<'_> {
@@ -32,10 +32,10 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Names the calling thread; never 0.
+/// Identifies the calling thread. Never 0.
 #[inline]
 fn me() -> usize {
-    // SAFETY: has no preconditions.
+    // SAFETY: `pthread_self` has no preconditions.
     unsafe { libc::pthread_self() as usize }
 }
 
@@ -44,24 +44,24 @@ impl<T> Locked<T> {
         Locked { owner: AtomicUsize::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Works with the value.
+    /// Locks the value and calls `work` with it.
     ///
     /// # Errors
     ///
-    /// EBUSY: this thread holds the lock.
+    /// EBUSY if this thread already holds the lock.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Result<R, Errno> {
         self.acquire()?;
         let _release = Release(&self.owner);
-        // SAFETY: this thread is the owner, and got it just now, so that no other reference exists.
+        // SAFETY: this thread has just become the owner, so no other reference to the value exists.
         Ok(work(unsafe { &mut *self.value.get() }))
     }
 
-    /// Takes the lock for the calls to come.
+    /// Locks the value until [`release`](Self::release).
     ///
     /// # Errors
     ///
-    /// EBUSY: this thread holds it.
+    /// EBUSY if this thread already holds the lock.
     #[inline]
     pub(crate) fn acquire(&self) -> Result<(), Errno> {
         let me = me();
@@ -75,27 +75,29 @@ impl<T> Locked<T> {
         }
     }
 
-    /// Works with the value under the lock that this thread has acquired; `None` if it has not.
+    /// Calls `work` with the value if this thread has acquired the lock, else returns `None`.
     ///
-    /// `work` must not come back here.
+    /// `work` must not call methods of this lock.
     #[inline]
     pub(crate) fn held<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.owner.load(Ordering::Relaxed) != me() {
             return None;
         }
-        // SAFETY: this thread is the owner; it is in none of the other methods, whose `work` is
-        // ours and does not come back.
+        // SAFETY: this thread is the owner, and `work` does not call methods of this lock, so no
+        // other reference to the value exists.
         Some(work(unsafe { &mut *self.value.get() }))
     }
 
-    /// The same, and gives the lock back.
+    /// Calls `work` with the value and releases the lock. `None` if this thread has not acquired
+    /// it.
     #[inline]
     pub(crate) fn release<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.owner.load(Ordering::Relaxed) != me() {
             return None;
         }
         let _release = Release(&self.owner);
-        // SAFETY: as in `held`.
+        // SAFETY: this thread is the owner, and `work` does not call methods of this lock, so no
+        // other reference to the value exists.
         Some(work(unsafe { &mut *self.value.get() }))
     }
 

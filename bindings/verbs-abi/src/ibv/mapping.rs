@@ -1,14 +1,15 @@
-//! Whether a range of the program's memory is there.
+//! Checks that a range of the program's memory exists and has its pages.
 //!
-//! Linux pins what is registered, and refuses what it cannot pin. Here pages that the process has of
-//! its own are only looked up in the list of mappings, since one can always be had: that takes no
-//! longer for many bytes than for few. A page of a file, of memory that is shared, or of huge pages may
-//! be impossible to have though it is mapped: beyond the file's end, with no room left for it, with no
-//! huge page free. Of those each is touched once, without changing it, which takes some tens of
-//! nanoseconds where it is there. `MADV_POPULATE_WRITE` would do it in one call, but takes ten times as
-//! long for pages that are there, and `mincore` does not say what may be written.
+//! Linux pins registered memory and refuses memory that it cannot pin. Here private anonymous pages
+//! of normal size are only looked up in the list of mappings, since the kernel can always provide
+//! them; that takes the same time for many bytes as for few. A page of a file, of shared memory or
+//! of huge pages may be unavailable though it is mapped: it is beyond the file's end, the file
+//! system is full, or no huge page is free. Each of those pages is touched once, without changing
+//! it, which takes some tens of nanoseconds if it is present. `MADV_POPULATE_WRITE` would do it
+//! with one call, but takes ten times as long for present pages, and `mincore` does not tell what
+//! may be written.
 //!
-//! What a program takes away later is found when it is used.
+//! Memory that the program removes later is detected at the access.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,22 +18,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::errno::Errno;
 
-/// As much as the kernel gives by one read.
+/// Bytes that the kernel returns for one read of the list.
 const CHUNK: usize = 4096;
 const PAGE: usize = 4096;
 
-/// Checks that all of a range may be read, and written if `writable`, and has its pages.
+/// Checks that a range is mapped, is readable, is writable if `writable` is set, and has its pages.
 ///
 /// # Errors
 ///
-/// EFAULT if not.
+/// EFAULT if it is not.
 pub(crate) fn check(addr: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
     if len == 0 {
         return Ok(());
     }
     let Ok(maps) = File::open("/proc/self/maps") else {
-        // No file descriptor is left, or there is no /proc.
+        // No file descriptor is left, or /proc is not mounted.
         check_mapped(addr, len)?;
         return touch(addr..end, writable);
     };
@@ -43,19 +44,19 @@ pub(crate) fn check(addr: usize, len: usize, writable: bool) -> Result<(), Errno
     })
 }
 
-/// A part of the address space of one kind.
+/// A part of the address space with uniform properties.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mapping {
     start: usize,
     end: usize,
     readable: bool,
     writable: bool,
-    /// Of the process's own pages, of the usual size.
+    /// The mapping has private anonymous pages of normal size.
     is_private: bool,
 }
 
 impl Mapping {
-    /// Checks a part of it.
+    /// Checks `part`, which is inside this mapping.
     fn check(&self, part: Range<usize>, writable: bool) -> Result<(), Errno> {
         if !self.readable || writable && !self.writable {
             return Err(Errno::EFAULT);
@@ -70,28 +71,29 @@ impl Mapping {
     }
 }
 
-/// What is done with each mapping of a range and the part of it that is in the range.
+/// A function that is called with each mapping of a range, and the part of it that is in the range.
 type Parts<'a> = &'a mut dyn FnMut(&Mapping, Range<usize>) -> Result<(), Errno>;
 
-/// Checks that the kernel has all pages of a range, or gives them.
+/// Checks that all pages of a range are present, or makes the kernel allocate them.
 fn touch(part: Range<usize>, writable: bool) -> Result<(), Errno> {
     let start = std::ptr::with_exposed_provenance_mut(part.start);
-    // SAFETY: the program's own memory, which it registers: it is to be read, and written if it is
-    // mapped so and is to be `writable`.
+    // SAFETY: the mapping is the program's memory, and permits reading, and writing if `writable`
+    // is set.
     let is_there = unsafe { uroce::raw::is_there(start, part.len(), writable) };
     if is_there { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// Whether there is no memory behind an address, but a device's registers, which even a read may
-/// change. Linux pins none of those.
+/// Whether a mapped address has no memory behind it but registers of a device, which even a read
+/// may change. Linux does not pin these.
 fn is_device(addr: usize) -> bool {
     let populate = |addr: usize| {
         let place = std::ptr::without_provenance_mut(addr / PAGE * PAGE);
-        // SAFETY: the page is had if it can be, and not changed.
+        // SAFETY: the call makes the page present if possible, and does not change it.
         let result = unsafe { libc::madvise(place, PAGE, libc::MADV_POPULATE_READ) };
         result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
     };
-    // A kernel before 5.14 says so of all memory, also of the page of this very frame.
+    // A kernel before 5.14 returns EINVAL for any memory. So the call is also tried on the page of
+    // this stack frame.
     !populate(addr) && populate((&raw const addr).addr())
 }
 
@@ -112,7 +114,7 @@ struct Query {
 }
 
 impl Query {
-    /// `_IOWR('f', 17, struct procmap_query)`.
+    /// The request number: `_IOWR('f', 17, struct procmap_query)`.
     const REQUEST: libc::Ioctl = (3 << 30 | (size_of::<Query>() as libc::Ioctl) << 16) | 0x6611;
     const READABLE: u64 = 1;
     const WRITABLE: u64 = 2;
@@ -130,14 +132,14 @@ impl Query {
     }
 }
 
-/// Goes through a range by questions for one mapping each, which take no longer where there are many;
-/// `None` if the kernel does not answer them, being older than 6.11.
+/// Walks through a range with one query per mapping, whose cost does not depend on the number of
+/// mappings. `None` if the kernel is older than 6.11 and has no such query.
 fn ask(maps: BorrowedFd<'_>, range: Range<usize>, parts: Parts<'_>) -> Option<Result<(), Errno>> {
     let mut from = range.start;
     while from < range.end {
         let size = size_of::<Query>() as u64;
         let mut query = Query { size, addr: from as u64, ..Query::default() };
-        // SAFETY: the request has this structure, which the kernel fills in.
+        // SAFETY: the request takes this structure, which the kernel fills in.
         let result = unsafe { libc::ioctl(maps.as_raw_fd(), Query::REQUEST, &raw mut query) };
         if result != 0 {
             let error = std::io::Error::last_os_error().raw_os_error();
@@ -155,7 +157,7 @@ fn ask(maps: BorrowedFd<'_>, range: Range<usize>, parts: Parts<'_>) -> Option<Re
     Some(Ok(()))
 }
 
-/// Goes through a range by the kernel's list of mappings, which is in the order of their addresses.
+/// Walks through a range with the kernel's list of mappings, which is sorted by address.
 fn list(mut maps: impl BufRead, range: Range<usize>, parts: Parts<'_>) -> Result<(), Errno> {
     let mut from = range.start;
     let mut line = Vec::new();
@@ -179,7 +181,7 @@ fn list(mut maps: impl BufRead, range: Range<usize>, parts: Parts<'_>) -> Result
     }
 }
 
-/// A line begins as `7f0c5a400000-7f0c5a428000 rw-p 00000000 00:00 0 `.
+/// Parses a line of the list, which begins like `7f0c5a400000-7f0c5a428000 rw-p 00000000 00:00 0 `.
 fn parse(line: &[u8]) -> Option<Mapping> {
     let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
     let (range, rights) = (words.next()?, words.next()?);
@@ -196,11 +198,11 @@ fn parse(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// Checks that something is mapped, whatever its rights.
+/// Checks that a range is mapped, with any rights.
 fn check_mapped(addr: usize, len: usize) -> Result<(), Errno> {
     let start = addr / PAGE * PAGE;
     let place = std::ptr::without_provenance_mut(start);
-    // SAFETY: asks for nothing to be done, but looks whether all of the range is mapped.
+    // SAFETY: MS_ASYNC changes nothing; the call only fails if a part of the range is not mapped.
     let result = unsafe { libc::msync(place, addr - start + len, libc::MS_ASYNC) };
     if result == 0 { Ok(()) } else { Err(Errno::EFAULT) }
 }

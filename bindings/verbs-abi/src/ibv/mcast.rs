@@ -1,6 +1,6 @@
 //! Multicast groups of UD queue pairs: `ibv_attach_mcast`, `ibv_detach_mcast`.
 //!
-//! Invariant: a queue pair that is in a group is busy.
+//! Invariant: a queue pair in a group cannot be destroyed (EBUSY).
 //!
 //! Not here: joining a group by its IP address ([`crate::rdma::mcast`]).
 
@@ -14,11 +14,11 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::ibv::qp;
 
-/// Puts a queue pair into a group; without effect if it is in it.
+/// Attaches a queue pair to a group. No effect if it is attached already.
 ///
 /// # Errors
 ///
-/// EINVAL: no UD queue pair, or no group's address.
+/// EINVAL if it is not a UD queue pair, or the address is not that of a group.
 pub(crate) fn attach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
     let qp = qp::get(qp)?;
     let mut groups = qp.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,11 +29,11 @@ pub(crate) fn attach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes a queue pair out of a group.
+/// Detaches a queue pair from a group.
 ///
 /// # Errors
 ///
-/// EINVAL: no queue pair, or not in the group.
+/// EINVAL if it is not a queue pair of this library, or is not attached to the group.
 pub(crate) fn detach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
     let qp = qp::get(qp)?;
     let mut groups = qp.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,21 +43,23 @@ pub(crate) fn detach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Reads a GID.
+///
 /// # Safety
 ///
 /// `gid` is NULL or points to a GID.
 unsafe fn group(gid: *const ibv_gid) -> Result<Gid, Errno> {
-    // SAFETY: by the caller's promise; a GID is bytes, whichever way it is looked at.
+    // SAFETY: `gid` is NULL or points to a GID, which is 16 bytes.
     Ok(Gid(unsafe { entry::read(gid.cast::<[u8; 16]>()) }?))
 }
 
-/// The LID is of no meaning on RoCE.
+/// `ibv_attach_mcast`. The LID has no meaning on RoCE.
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: what programs pass is theirs or NULL.
+    // SAFETY: the program passes NULL or a valid structure.
     entry::code(|| attach(qp, unsafe { group(gid) }?))
 }
 
@@ -66,6 +68,6 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: what programs pass is theirs or NULL.
+    // SAFETY: the program passes NULL or a valid structure.
     entry::code(|| detach(qp, unsafe { group(gid) }?))
 }

@@ -1,7 +1,7 @@
-//! `ibv_modify_qp` and `ibv_query_qp`: C's attributes to and from the engine's.
+//! `ibv_modify_qp` and `ibv_query_qp`: converts attributes between C and the engine.
 //!
-//! Which attributes a transition takes is the transport's to say. A change that is refused has
-//! changed nothing.
+//! The transport decides which attributes a transition takes. A change that is refused has no
+//! effect.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -26,7 +26,7 @@ use crate::ibv::ah;
 use crate::ibv::qp::{self, Qp};
 use crate::runtime::Device;
 
-/// Attributes that there are: all but `IBV_QP_CAP`, queues keep the sizes they were made with.
+/// The supported attributes: all but `IBV_QP_CAP`. A queue pair keeps its queues' sizes.
 const KNOWN: u32 = IBV_QP_STATE
     | IBV_QP_CUR_STATE
     | IBV_QP_EN_SQD_ASYNC_NOTIFY
@@ -49,7 +49,7 @@ const KNOWN: u32 = IBV_QP_STATE
     | IBV_QP_DEST_QPN
     | IBV_QP_RATE_LIMIT;
 
-/// A state's number is C's.
+/// Converts C's number of a state.
 fn state_of(number: u32) -> Result<QpState, Errno> {
     let number = u8::try_from(number).map_err(|_| Errno::EINVAL)?;
     QpState::from_number(number).ok_or(Errno::EINVAL)
@@ -62,7 +62,7 @@ fn mig_state_of(number: u32) -> Result<PathMigState, Errno> {
         .ok_or(Errno::EINVAL)
 }
 
-/// There is one partition.
+/// Converts an index of the P_Key table, which has one entry.
 fn pkey_of(index: u16) -> Result<Pkey, Errno> {
     if index == 0 { Ok(Pkey::DEFAULT) } else { Err(Errno::EINVAL) }
 }
@@ -76,16 +76,16 @@ fn mtu_of(code: u32) -> Result<PathMtu, Errno> {
     PathMtu::from_code(code).ok_or(Errno::EINVAL)
 }
 
-/// What a peer may do. Hints and what concerns memory only are no rights.
+/// Converts access flags. Flags that are not rights of the peer are dropped.
 fn access_of(flags: u32) -> AccessFlags {
     AccessFlags::from_bits_truncate(flags as u8)
 }
 
-/// A way as C has it. `ports` are the device's.
+/// Converts a path to C's attributes. `ports` are the device's ports, in order.
 fn ah_attr_of(path: &PathAttr, port: u8, ports: &[PortAttr]) -> ibv_ah_attr {
     let encap = &path.encap;
     if encap.dst == Gid::default() {
-        // None was given yet.
+        // No path was set yet.
         return ibv_ah_attr { port_num: port, ..empty_ah_attr() };
     }
     let at = usize::from(port).checked_sub(1);
@@ -95,7 +95,7 @@ fn ah_attr_of(path: &PathAttr, port: u8, ports: &[PortAttr]) -> ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid { raw: encap.dst.0 },
             flow_label: encap.flow_label,
-            // A port has fewer.
+            // A port has fewer than 256 GIDs.
             sgid_index: sgid_index as u8,
             hop_limit: encap.hop_limit,
             traffic_class: encap.traffic_class,
@@ -109,11 +109,11 @@ fn ah_attr_of(path: &PathAttr, port: u8, ports: &[PortAttr]) -> ibv_ah_attr {
 }
 
 fn empty_ah_attr() -> ibv_ah_attr {
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// The attributes that `mask` names, but for the paths.
+/// Converts the attributes in `mask`, except paths.
 fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
     let has = |bit: u32| mask & bit != 0;
     Ok(QpChange {
@@ -153,11 +153,11 @@ fn alternate_of(device: &'static Device, attr: &ibv_qp_attr) -> Result<Alternate
     })
 }
 
-/// Modify QP, as C says it.
+/// Modify QP with C's attributes.
 ///
 /// # Errors
 ///
-/// EINVAL, or why there is no path; nothing has changed.
+/// EINVAL, or the error of resolving a path. The queue pair is unchanged.
 pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     if mask & !KNOWN != 0 {
         return Err(Errno::EINVAL);
@@ -177,7 +177,7 @@ pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<()
     Ok(())
 }
 
-/// Query QP's answer, as C has it.
+/// Converts the result of Query QP.
 fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
     let attr: &QpAttr = &info.attr;
     let alt = attr.alt_path;
@@ -212,9 +212,9 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
     }
 }
 
-/// What it was created with, as C has it.
+/// The parameters that the queue pair was created with.
 fn init_attr_of(qp: &Entry<Qp>) -> ibv_qp_init_attr {
-    // SAFETY: a slot of ours, which is never freed; these fields are not written after creation.
+    // SAFETY: a slot is never freed, and these fields are not written after creation.
     let base = unsafe { (*qp.public()).qp_base };
     ibv_qp_init_attr {
         qp_context: base.qp_context,
@@ -234,14 +234,14 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
 ) -> c_int {
     entry::code(|| {
         let qp = qp::get(qp)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let attr = unsafe { entry::read_sized(attr, attr_len(mask.cast_unsigned())) }?;
         modify(&qp, &attr, mask.cast_unsigned())
     })
 }
 
-/// How long the attributes of a program are that names these: older headers have no rate limit, which
-/// is the last.
+/// Bytes of a program's attributes for this mask. Structures of older headers lack the last field,
+/// the rate limit.
 pub(crate) fn attr_len(mask: ibv_qp_attr_mask) -> usize {
     if mask & IBV_QP_RATE_LIMIT == 0 {
         offset_of!(ibv_qp_attr, rate_limit)
@@ -250,7 +250,8 @@ pub(crate) fn attr_len(mask: ibv_qp_attr_mask) -> usize {
     }
 }
 
-/// Gives all attributes, whichever were asked for, but the rate limit only if it was.
+/// `ibv_query_qp`. Returns all attributes whatever the mask, except that the rate limit is returned
+/// only if the mask has it.
 pub(crate) unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
@@ -266,21 +267,21 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         let ports = qp.context.device.ports()?;
         qp::note_state(&qp, info.attr.state);
         let (len, all) = (attr_len(mask.cast_unsigned()), attr_of(&qp, &info, &ports));
-        // SAFETY: not NULL, so the caller's place for it, which is this long.
+        // SAFETY: not NULL, so it is the program's room for attributes of `len` bytes.
         unsafe { entry::write_sized(attr.cast(), len, &all) }?;
-        // SAFETY: as above.
+        // SAFETY: not NULL, so it is the program's room for the structure.
         unsafe { entry::write(init, init_attr_of(&qp)) }
     })
 }
 
-/// `verbs_context.modify_qp_rate_limit`. Bursts are what the engine makes of them.
+/// `verbs_context.modify_qp_rate_limit`. Burst parameters are not supported.
 pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_rate_limit_attr,
 ) -> c_int {
     entry::code(|| {
         let qp = qp::get(qp)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let attr = unsafe { entry::read(attr) }?;
         if attr.comp_mask != 0 {
             return Err(Errno::EINVAL);

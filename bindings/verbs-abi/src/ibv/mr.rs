@@ -1,8 +1,9 @@
 //! `ibv_mr`: memory regions.
 //!
 //! Invariants
-//! - What a key opens was there, with the rights it needs, when it was registered ([`mapping`]).
-//! - A region is deregistered once: imports of it share its state.
+//! - A region's memory existed, with the rights that it needs, when it was registered
+//!   ([`mapping`]).
+//! - A region is deregistered once; imports of it share its state.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, Part, number, object};
 use crate::runtime;
 
-/// `IBV_ACCESS_OPTIONAL_RANGE`: flags that mean nothing to a device that does not know them.
+/// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
 /// `IBV_ACCESS_FLUSH_*` of newer headers.
 const FLUSH: c_uint = 3 << 8;
@@ -32,33 +33,33 @@ pub(crate) struct Mr {
     handle: u32,
 }
 
-/// What importers of a region share.
+/// The state that all handles of a region share.
 struct State {
-    /// Gone when any of those who share it has deregistered it.
+    /// `None` after the region was deregistered through any of its handles.
     registration: Option<Registration>,
     pd: Held<Pd>,
     addr: usize,
     len: usize,
-    /// The address that names the first byte.
+    /// Virtual address of the first byte in work requests.
     iova: u64,
     access: c_uint,
 }
 
-/// What a region is of.
+/// The kind of a handle.
 enum Kind {
     Memory,
     Dm {
         memory: Held<Dm>,
     },
-    /// Of no memory.
+    /// A region without memory.
     Null,
-    /// It is another name.
+    /// An imported handle of an existing region.
     Import,
 }
 
 object!(Mr as ibv_mr, of state, kind);
 
-/// The domain is free when the region is deregistered, by whichever of its names.
+/// Releases the domain once the region is deregistered, through whichever handle.
 impl Part for Arc<Mutex<State>> {
     fn let_go(&self) {
         let state = self.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,23 +82,24 @@ impl Mr {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is the region of that number in a file, by its first name.
+    /// Whether this is the original handle of the region with this number in a file.
     pub(crate) fn is_number(&self, handle: u32, file: FileId) -> bool {
         !self.is_import() && self.handle == handle && self.lock().pd.context.file == file
     }
 
-    /// Whether it is another name of a region.
+    /// Whether this is an imported handle.
     pub(crate) fn is_import(&self) -> bool {
         matches!(self.kind, Kind::Import)
     }
 
-    /// Another name of the region, for who has a domain of the same device.
+    /// Makes another handle of the region, in a domain of the same device.
     pub(crate) fn import(&self, pd: &Entry<Pd>) -> Result<*mut ibv_mr, Errno> {
         let (key, len) = {
             let state = self.lock();
             (state.registration.as_ref().ok_or(Errno::ENOENT)?.lkey().0, state.len)
         };
-        // Not locked any more: who deregisters has the registry first.
+        // The state is unlocked before the registry is used, because deregistering locks the
+        // registry first.
         let place = std::ptr::null_mut();
         let public = public(pd.public(), self.handle, (place, len), (key, key));
         let (state, handle) = (Arc::clone(&self.state), self.handle);
@@ -105,7 +107,7 @@ impl Mr {
         Ok(Mr::registry().insert(public, mr).public())
     }
 
-    /// Takes the region out of the engine, if nobody has yet.
+    /// Deregisters the region, unless that was done through another handle.
     fn deregister(&self) -> Result<(), Errno> {
         let mut state = self.lock();
         let Some(registration) = state.registration.take() else { return Ok(()) };
@@ -120,12 +122,12 @@ impl Mr {
     }
 }
 
-/// What memory is to be open for. EINVAL for a flag that is no right.
+/// Converts access flags to rights. EINVAL if a flag is not a right.
 pub(super) fn rights_of(flags: c_uint) -> Result<AccessFlags, Errno> {
     u8::try_from(flags).ok().and_then(AccessFlags::from_bits).ok_or(Errno::EINVAL)
 }
 
-/// The rights of a region, and whether it begins at address 0.
+/// The rights of a region, and whether its virtual addresses begin at 0.
 struct Access {
     rights: AccessFlags,
     is_zero_based: bool,
@@ -135,7 +137,7 @@ impl Access {
     fn new(flags: c_uint) -> Result<Access, Errno> {
         const LACKING: c_uint = abi::IBV_ACCESS_ON_DEMAND | FLUSH;
         const WRITES: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC);
-        // Pages of whatever size are the same to us.
+        // Any page size is handled the same way.
         let flags = flags & !OPTIONAL & !abi::IBV_ACCESS_HUGETLB;
         let is_zero_based = flags & abi::IBV_ACCESS_ZERO_BASED != 0;
         let rights = flags & !abi::IBV_ACCESS_ZERO_BASED;
@@ -149,7 +151,8 @@ impl Access {
         Ok(Access { rights, is_zero_based })
     }
 
-    /// Whether the pages are to be writable. A window that is bound later may write, as on Linux.
+    /// Whether the pages must be writable. As on Linux they must be if a window may be bound,
+    /// because a window may give write access.
     fn writes(&self) -> bool {
         const WRITES: AccessFlags = AccessFlags::LOCAL_WRITE
             .union(AccessFlags::REMOTE_WRITE)
@@ -158,7 +161,7 @@ impl Access {
         self.rights.intersects(WRITES)
     }
 
-    /// Memory of the program's that is there, under the name it is to have.
+    /// Checks that the memory exists, and describes it for registration.
     fn memory(&self, addr: usize, len: usize, iova: u64) -> Result<Memory, Errno> {
         mapping::check(addr, len, self.writes())?;
         let va = Va(if self.is_zero_based { 0 } else { iova });
@@ -167,22 +170,22 @@ impl Access {
     }
 }
 
-/// What programs see of a region: its place, and its keys.
+/// The public structure of a region.
 fn public(
     pd: *mut ibv_pd,
     handle: u32,
     (addr, length): (*mut c_void, usize),
     (lkey, rkey): (u32, u32),
 ) -> ibv_mr {
-    // SAFETY: callers hold the domain, so its slot is live; the field never changes.
+    // SAFETY: callers hold the domain, so its slot is live; this field never changes.
     let context = unsafe { (*pd).context };
     ibv_mr { context, pd, addr, length, handle, lkey, rkey }
 }
 
-/// Publishes a region.
+/// Registers a handle of a region and returns the program's pointer.
 fn add(kind: Kind, state: State, addr: *mut c_void) -> Result<*mut ibv_mr, Errno> {
     let key = state.registration.as_ref().ok_or(Errno::EINVAL)?.lkey().0;
-    // No peer may use the key of what is no memory.
+    // Peers must not use the key of a region without memory.
     let rkey = if matches!(kind, Kind::Null) { 0 } else { key };
     let handle = number();
     let public = public(state.pd.public(), handle, (addr, state.len), (key, rkey));
@@ -190,11 +193,12 @@ fn add(kind: Kind, state: State, addr: *mut c_void) -> Result<*mut ibv_mr, Errno
     Ok(Mr::registry().insert(public, mr).public())
 }
 
-/// Registers memory of the program's.
+/// Registers memory of the program.
 ///
 /// # Errors
 ///
-/// EFAULT if it is not there, EINVAL and EOPNOTSUPP for rights that make no sense or are not had.
+/// EFAULT if the memory does not exist or lacks the rights; EINVAL or EOPNOTSUPP for flags that are
+/// invalid or not supported.
 pub(crate) fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -204,8 +208,8 @@ pub(crate) fn register(
 ) -> Result<*mut ibv_mr, Errno> {
     let pd = pd::hold(pd)?;
     let memory = Access::new(access)?.memory(addr.expose_provenance(), len, iova)?;
-    // SAFETY: the range was mapped with these rights a moment ago, and is registered memory by the
-    // program's own word until it deregisters it: it expects it to change, and puts nothing else there.
+    // SAFETY: the range was mapped with these rights just now. By registering it the program
+    // promises to keep it mapped until it deregisters it, and expects it to change.
     let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
     let state = State { registration, pd, addr: addr.addr(), len, iova: memory.va.0, access };
     add(Kind::Memory, state, addr)
@@ -240,7 +244,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     entry::object(|| register(pd, addr, len, iova, access))
 }
 
-/// There is no device memory that others could share.
+/// `ibv_reg_dmabuf_mr`: not supported, as there is no device memory that others could share.
 pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     pd: *mut ibv_pd,
     _offset: u64,
@@ -274,11 +278,11 @@ impl InitAttr {
     const ADDR: u64 = 1 << 1;
 }
 
-/// Memory by its address, under a name of its own or not. There are no DMA buffers and no handles
-/// of DMA.
+/// `ibv_reg_mr_ex`: registers memory by address, with or without a virtual address of its own. DMA
+/// buffers and DMA handles are not supported.
 pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut InitAttr) -> *mut ibv_mr {
     entry::object(|| {
-        // SAFETY: the program's attributes.
+        // SAFETY: the program passes NULL or valid attributes.
         let attr = unsafe { entry::read(attr) }?;
         if attr.comp_mask & !(InitAttr::IOVA | InitAttr::ADDR) != 0 {
             return Err(Errno::EOPNOTSUPP);
@@ -292,7 +296,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut InitAt
     })
 }
 
-/// In `verbs_context`: device memory, whose addresses begin with 0.
+/// `verbs_context.reg_dm_mr`: registers device memory, with virtual addresses from 0.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -308,14 +312,14 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         }
         let addr = dm.place(offset, len)?;
         let memory = Memory { addr, len, va: Va(0), access: wanted.rights };
-        // SAFETY: the memory is ours, and stays as long as it is held.
+        // SAFETY: the memory belongs to `dm`, which the region holds.
         let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
         let state = State { registration, pd, addr: 0, len, iova: 0, access };
         add(Kind::Dm { memory: dm }, state, std::ptr::null_mut())
     })
 }
 
-/// In `verbs_context`: no memory at all.
+/// `verbs_context.alloc_null_mr`: makes a region without memory.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     entry::object(|| {
         let pd = pd::hold(pd)?;
@@ -329,8 +333,8 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry::code(|| Mr::registry().remove_if(mr, Mr::deregister).map(drop))
 }
 
-/// Changes what a region's keys open. On an error the region is as it was. A call that makes no sense
-/// by itself is told by another code than what the device refuses.
+/// `ibv_rereg_mr`. After an error the region is unchanged. The code differs between invalid
+/// arguments and a change that the device refuses.
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -352,15 +356,15 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         let place = std::ptr::with_exposed_provenance_mut(state.addr);
         let key = state.registration.as_ref().ok_or(Errno::EINVAL)?.lkey().0;
         let public = public(state.pd.public(), entry.handle, (place, state.len), (key, key));
-        // SAFETY: a live slot, as nobody deregisters the region while it is locked; programs read
-        // it when their own call has returned.
+        // SAFETY: the slot is live, because the region cannot be deregistered while it is locked.
+        // Programs read it only after their call has returned.
         unsafe { entry.public().write(public) };
         Ok(())
     });
     if code == 0 { 0 } else { failure }
 }
 
-/// What is to become of a region.
+/// The changes that `ibv_rereg_mr` asks for.
 struct Change {
     pd: Option<Held<Pd>>,
     place: Option<(usize, usize)>,
@@ -401,12 +405,13 @@ impl Change {
         let access = self.access.unwrap_or(state.access);
         let (addr, len) = self.place.unwrap_or((state.addr, state.len));
         let wanted = Access::new(access)?;
-        // What keeps its place keeps its name.
+        // A region that keeps its memory keeps its virtual address.
         let iova = if self.place.is_none() { state.iova } else { addr as u64 };
         let memory = wanted.memory(addr, len, iova)?;
         let pd = self.pd.as_ref().unwrap_or(&state.pd);
         let registration = state.registration.as_mut().ok_or(Errno::EINVAL)?;
-        // SAFETY: as in `register`.
+        // SAFETY: the range was mapped with these rights just now. By registering it the program
+        // promises to keep it mapped until it deregisters it, and expects it to change.
         unsafe { registration.change(pd.domain()?, &memory) }?;
         (state.addr, state.len, state.iova, state.access) = (addr, len, memory.va.0, access);
         if let Some(pd) = self.pd {

@@ -1,8 +1,8 @@
 //! `ibv_mw`: memory windows.
 //!
-//! A window's key changes by being bound, so programs are told it in the structure, where they may
-//! also put an earlier one back when a binding has failed. What the structure says is what a work
-//! request names; the engine finds out whether it is so.
+//! Each binding changes a window's key. The new key is stored in the public structure, where the
+//! program may restore an earlier key after a binding has failed. Work requests use the key in the
+//! structure; the engine checks whether it is right.
 //!
 //! Not here: posting the work requests ([`super::post`]).
 
@@ -23,14 +23,14 @@ use crate::runtime;
 
 /// A memory window.
 pub(crate) struct Mw {
-    /// Gone when it is deallocated, though another thread may be about to name it.
+    /// `None` after the window was deallocated, while another thread may still hold the entry.
     window: Mutex<Option<MemoryWindow>>,
     _pd: Held<Pd>,
 }
 
 object!(Mw as ibv_mw, of _pd);
 
-/// In `ibv_context`.
+/// `ibv_context.ops.alloc_mw`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
     entry::object(|| {
         let held = pd::hold(pd)?;
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
     })
 }
 
-/// In `ibv_context`. Unbinds it first, if it is bound.
+/// `ibv_context.ops.dealloc_mw`. Unbinds the window if it is bound.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     entry::code(|| {
         let removed = Mw::registry().remove(mw)?;
@@ -63,10 +63,10 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// The bits of a window's key that its program chooses; the others name the window.
+/// The bits of a window's key that the program chooses. The others identify the window.
 const CONSUMER_BITS: u32 = 0xff;
 
-/// The key of a window once it is bound under `wish`, of which only the low byte counts.
+/// The key of a window that is bound with the key `wish`, of which only the low byte is used.
 fn key_of(rkey: u32, wish: u32) -> u32 {
     rkey & !CONSUMER_BITS | wish & CONSUMER_BITS
 }
@@ -76,24 +76,24 @@ fn next_key(rkey: u32) -> u32 {
     key_of(rkey, rkey.wrapping_add(1))
 }
 
-/// The same of a program's window.
+/// The key of the next binding of a program's type-1 window.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none, or of another type.
+/// EINVAL if it is not a window of this library, or not of type 1.
 pub(crate) fn next_key_of_type_1(mw: *const ibv_mw) -> Result<u32, Errno> {
     let window = Mw::registry().get(mw)?;
-    // SAFETY: a live slot. Programs may write to it, but not while they post it.
+    // SAFETY: the slot is live. Programs may write to it, but not while they post the window.
     let public = unsafe { window.public().read() };
     if public.type_ == abi::IBV_MW_TYPE_1 { Ok(next_key(public.rkey)) } else { Err(Errno::EINVAL) }
 }
 
-/// What a work request does that binds a window under a new key, whose low byte is that of
-/// `new_rkey`. A length of 0 opens nothing.
+/// The work request that binds a window with a new key, whose low byte is that of `new_rkey`. A
+/// length of 0 unbinds the window.
 ///
 /// # Errors
 ///
-/// EINVAL for what is no window or no region, and for rights that a window cannot give.
+/// EINVAL if the window or region is not one of this library, or for flags that are not rights.
 pub(crate) fn binding(
     mw: *const ibv_mw,
     new_rkey: u32,
@@ -105,10 +105,10 @@ pub(crate) fn binding(
         0
     } else {
         let region = Mr::registry().get(info.mr)?;
-        // SAFETY: a live slot; the field never changes.
+        // SAFETY: the slot is live, and this field never changes.
         unsafe { (*region.public()).lkey }
     };
-    // SAFETY: a live slot. Programs may write to it, but not while they post it.
+    // SAFETY: the slot is live. Programs may write to it, but not while they post the window.
     let rkey = unsafe { (*window.public()).rkey };
     Ok(BindMw {
         rkey: Rkey(rkey),

@@ -1,4 +1,5 @@
-//! `ibv_pd`: protection domains, and what programs may use as one: parent domains and imports.
+//! `ibv_pd`: protection domains, and objects that programs use like them: parent domains and
+//! imported domains.
 
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
@@ -17,31 +18,32 @@ use crate::runtime;
 
 /// A protection domain.
 pub(crate) struct Pd {
-    /// Made when it is needed, as it needs the engine; shared with its other names.
+    /// The engine's domain, made on first use because that starts the engine. Shared by all handles
+    /// of the domain.
     domain: Arc<OnceLock<ProtectionDomain>>,
     pub(crate) context: Held<Context>,
-    /// Its number within the file of its context.
+    /// Number of the domain within the file of its context.
     handle: u32,
-    /// What it is another name of.
+    /// The domain that this is another handle of.
     of: Option<Held<Pd>>,
-    /// What a parent domain was made with.
+    /// The thread domain of a parent domain.
     _td: Option<Held<Td>>,
-    /// Other names of a domain take none.
+    /// Counts the domain. `None` for other handles of a domain.
     place: Option<Place>,
 }
 
-/// What is published of a domain.
+/// The kind of a new handle.
 enum Kind {
-    /// A new one.
+    /// A new domain.
     First(Place),
-    /// Another name, perhaps with a thread domain.
+    /// Another handle of a domain, with an optional thread domain.
     Name(Held<Pd>, Option<Held<Td>>),
 }
 
 object!(Pd as ibv_pd, of of, _td, place);
 
 impl Pd {
-    /// Publishes a domain of a context.
+    /// Registers a handle of a domain and returns the program's pointer.
     fn add(
         context: Held<Context>,
         domain: Arc<OnceLock<ProtectionDomain>>,
@@ -57,11 +59,11 @@ impl Pd {
         Pd::registry().insert(public, pd).public()
     }
 
-    /// Another name of a domain, in a context of the same device.
+    /// Makes another handle of a domain, in a context of the same device.
     ///
     /// # Errors
     ///
-    /// EINVAL if the context is of another device.
+    /// EINVAL if the context belongs to another device.
     pub(crate) fn alias(
         of: Held<Pd>,
         context: Held<Context>,
@@ -74,11 +76,11 @@ impl Pd {
         Ok(Pd::add(context, domain, handle, Kind::Name(of, td)))
     }
 
-    /// What it is in the engine.
+    /// The engine's domain. Starts the engine if necessary.
     ///
     /// # Errors
     ///
-    /// Those of starting the device.
+    /// The errors of starting the engine; EOPNOTSUPP in a child whose parent has started it.
     pub(crate) fn domain(&self) -> Result<&ProtectionDomain, Errno> {
         if let Some(domain) = self.domain.get() {
             runtime::usable()?;
@@ -88,31 +90,31 @@ impl Pd {
         Ok(self.domain.get_or_init(|| domain))
     }
 
-    /// Whether it is the domain of that number in a file, by its first name.
+    /// Whether this is the original handle of the domain with this number in a file.
     pub(crate) fn is_number(&self, handle: u32, file: FileId) -> bool {
         !self.is_alias() && self.handle == handle && self.context.file == file
     }
 
-    /// Whether it is another name of a domain.
+    /// Whether this is another handle of an existing domain.
     pub(crate) fn is_alias(&self) -> bool {
         self.of.is_some()
     }
 }
 
-/// The domain of a program's pointer.
+/// The domain that a program's pointer refers to.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none.
+/// EINVAL if it is not a domain of this library.
 pub(crate) fn get(pd: *const ibv_pd) -> Result<Arc<Entry<Pd>>, Errno> {
     Pd::registry().get(pd)
 }
 
-/// The same, as a part of another object.
+/// The domain that a program's pointer refers to, kept busy while the result exists.
 ///
 /// # Errors
 ///
-/// As [`get`].
+/// EINVAL if it is not a domain of this library.
 pub(crate) fn hold(pd: *const ibv_pd) -> Result<Held<Pd>, Errno> {
     Pd::registry().hold(pd)
 }

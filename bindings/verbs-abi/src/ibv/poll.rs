@@ -1,6 +1,6 @@
-//! `ibv_poll_cq` and `ibv_req_notify_cq`: what programs call all the time. Nothing here locks,
-//! allocates or enters the kernel. Where pollers drive, a poll that finds nothing does the lcores'
-//! work before it says so.
+//! `ibv_poll_cq` and `ibv_req_notify_cq`, which programs call most often. Nothing here locks,
+//! allocates or makes a system call. If pollers drive the device, a poll that finds no completion
+//! runs a turn of the lcores before it returns.
 
 use std::ffi::c_int;
 
@@ -57,7 +57,8 @@ pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
     }
 }
 
-/// What came with a message beside its bytes: C's flags, and the word in network order or the key.
+/// The flags and data that C's completion has beside the byte count: immediate data in network byte
+/// order, or the invalidated key.
 #[inline]
 pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
     let grh = if cqe.grh.is_some() { IBV_WC_GRH } else { 0 };
@@ -70,8 +71,9 @@ pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
     }
 }
 
-/// What stands for the service level, which Ethernet has not: the kind of a datagram's header, in the
-/// numbers of ConnectX. UCX asks for it here and nowhere else; 0 would be RoCE's first version.
+/// The value of C's service level field. As Ethernet has no service levels, it is the kind of a
+/// datagram's header, in the numbers of ConnectX NICs. UCX reads the kind only here, and 0 means
+/// RoCE v1.
 #[inline]
 pub(crate) fn sl_of(cqe: &Cqe) -> u8 {
     const IPV6: u8 = 1;
@@ -83,8 +85,8 @@ pub(crate) fn sl_of(cqe: &Cqe) -> u8 {
     }
 }
 
-/// A completion as C has it. There are no LIDs and path bits on Ethernet, and one
-/// partition; a status says all, so there is no other error number.
+/// Converts a completion to C's structure. LID, path bits and P_Key index are 0, as Ethernet has no
+/// LIDs and there is one partition; `vendor_err` is 0, as the status says everything.
 #[inline]
 fn wc_of(cqe: &Cqe) -> ibv_wc {
     let (wc_flags, extra) = extras_of(cqe);
@@ -105,19 +107,19 @@ fn wc_of(cqe: &Cqe) -> ibv_wc {
     }
 }
 
-/// `ibv_context.ops.poll_cq`: gives the number of completions, or a negative error number.
+/// `ibv_context.ops.poll_cq`: returns the number of completions, or a negative error number.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: what programs pass is a queue of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queues, and does not destroy it now.
     let cq = unsafe { fast::<Cq>(cq.cast()) };
     let polled = entry::run(|| {
         let cq = cq.ok_or(Errno::EINVAL)?;
         if wc.is_null() && places > 0 {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the program has room for `places` entries there.
+        // SAFETY: the program passes room for `places` entries.
         let mut taken = unsafe { take(cq, places, wc) }?;
         if taken.0 == 0 && places > 0 && cq.cq.drive() {
-            // SAFETY: as above.
+            // SAFETY: the program passes room for `places` entries.
             taken = unsafe { take(cq, places, wc) }?;
             if taken.0 == 0 {
                 cq.cq.rest();
@@ -131,11 +133,11 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut
     polled.unwrap_or_else(|error| -error.code())
 }
 
-/// Takes what is there and fits; gives the number, and what the last was.
+/// Takes up to `places` completions. Returns their number and the opcode of the last one.
 ///
 /// # Safety
 ///
-/// There is room for `places` entries at `wc`.
+/// `wc` points to room for `places` entries.
 #[inline]
 unsafe fn take(
     cq: &Cq,
@@ -150,9 +152,9 @@ unsafe fn take(
             Err(error) if count == 0 => return Err(error),
             Err(_) => break,
         };
-        // Not negative.
+        // `count` is not negative.
         let place = wc.wrapping_add(count as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: `count < places`, and the caller passes room for `places` entries.
         unsafe { place.write(wc_of(&cqe)) };
         (count, last) = (count + 1, Some(cqe.opcode));
     }
@@ -161,7 +163,7 @@ unsafe fn take(
 
 /// `ibv_context.ops.req_notify_cq`.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: what programs pass is a queue of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queues, and does not destroy it now.
     let Some(cq) = (unsafe { fast::<Cq>(cq.cast()) }) else { return Errno::EINVAL.code() };
     entry::code(|| {
         runtime::usable()?;

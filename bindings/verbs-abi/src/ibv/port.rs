@@ -1,4 +1,4 @@
-//! Ports: what `ibv_query_port` tells.
+//! Ports: the attributes that `ibv_query_port` returns.
 
 use std::ffi::c_int;
 
@@ -14,57 +14,57 @@ use crate::runtime::{self, Device};
 /// A port's only partition key: the default one, as a full member.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
-/// `IB_PORT_PHYS_STATE_*`.
+/// Values of `IB_PORT_PHYS_STATE_*`.
 const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
-/// `IBV_QPF_GRH_REQUIRED`: an address has a GID.
+/// `IBV_QPF_GRH_REQUIRED`: addresses must have a GID.
 const GRH_REQUIRED: u8 = 1;
 
-/// 200 Gb/s a lane: it has no bit in eight.
+/// Speed code for 200 Gb/s per lane, which does not fit into the 8-bit field.
 const SPEED_XDR: u32 = 256;
 
 const _: () = assert!(runtime::PORT_CAPS == abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS);
 
-/// `ibv_port_attr` of rdma-core 60 and later, which has one field more than earlier ones.
+/// `ibv_port_attr` of rdma-core 60 and later, which has one field more.
 #[repr(C)]
 struct LongAttr {
     attr: ibv_port_attr,
     active_speed_ex: u32,
 }
 
-/// A port of an open device.
+/// A port of a device, numbered from 1.
 ///
 /// # Errors
 ///
-/// EINVAL if there is no such port; those of finding out.
+/// EINVAL if there is no such port, and the errors of [`Device::ports`].
 pub(crate) fn find(device: &'static Device, number: u32) -> Result<PortAttr, Errno> {
     let ports = device.ports()?;
     let found = ports.into_iter().find(|port| u32::from(port.number) == number);
     found.ok_or(Errno::EINVAL)
 }
 
-/// How a port of that number is configured.
+/// The configuration of a port, numbered from 1.
 ///
 /// # Errors
 ///
-/// EINVAL if there is no such port; those of the configuration.
+/// EINVAL if there is no such port, and the errors of [`Device::config`].
 pub(crate) fn config(device: &Device, number: u8) -> Result<PortConfig, Errno> {
     let mut ports = device.config()?.ports;
     let at = usize::from(number).wrapping_sub(1);
     if at < ports.len() { Ok(ports.swap_remove(at)) } else { Err(Errno::EINVAL) }
 }
 
-/// Entries of a port's GID table, the empty ones too; there is always one more than are taken.
+/// Number of entries in a port's GID table, the empty ones included.
 pub(crate) fn gid_table_len(port: &PortAttr) -> usize {
     runtime::gid_table_len(port.gids.len())
 }
 
-/// Whether frames can pass, and the rate in Mb/s if that is known.
+/// Whether the port is up, and its rate in Mb/s if known.
 ///
-/// A device that is not started has nothing to tell, and its port is up: programs look before they
-/// start it. A memif port is up as well while no peer is there, whether its configuration says so
-/// ([`PortConfig::always_active`]) or not: a program that is to wait for a peer must not be told
-/// that none can come.
+/// A port of a device that is not started is reported as up, because programs query it before they
+/// start the device. A memif port is reported as up even without a peer, whether or not the
+/// configuration has [`PortConfig::always_active`], because a program that waits for a peer must
+/// not see a port that is down.
 fn link(device: &'static Device, port: &PortAttr) -> Result<(bool, Option<u32>), Errno> {
     if !device.is_started() {
         return Ok((true, None));
@@ -85,12 +85,12 @@ fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
     let port = find(device, number)?;
     let (is_up, mbps) = link(device, &port)?;
     let (width, speed) = runtime::speed_codes(mbps);
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
     attr.state = if is_up { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
     attr.phys_state = if is_up { LINK_UP } else { DISABLED };
     attr.max_mtu = abi::IBV_MTU_4096;
-    // The codes are the verbs'.
+    // The engine's MTU codes are those of the verbs interface.
     attr.active_mtu = port.max_path_mtu.unwrap_or(PathMtu::B256).code().into();
     attr.gid_tbl_len = gid_table_len(&port) as c_int;
     attr.port_cap_flags = runtime::PORT_CAPS;
@@ -106,7 +106,7 @@ fn attr(device: &'static Device, number: u32) -> Result<LongAttr, Errno> {
     Ok(LongAttr { attr, active_speed_ex })
 }
 
-/// In `verbs_context`: as much as the program's structure has room for.
+/// `verbs_context.query_port`: writes as much as the program's structure has room for.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     number: u8,
@@ -115,18 +115,19 @@ pub(crate) unsafe extern "C" fn query_port(
 ) -> c_int {
     entry::code(|| {
         let attr = attr(context::get(context)?.device, number.into())?;
-        // SAFETY: by the interface the program's room has this length.
+        // SAFETY: the program passes NULL or room for `len` bytes.
         unsafe { entry::write_sized(place.cast(), len, &attr) }
     })
 }
 
-/// The symbol is what programs of 2006 call: they have room for the structure of that time.
+/// `ibv_query_port` as a symbol, which only programs compiled long ago call. They have room for the
+/// structure of that time, 48 bytes.
 pub(crate) unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     number: u8,
     place: *mut _compat_ibv_port_attr,
 ) -> c_int {
     const LEN: usize = 48;
-    // SAFETY: as the caller's, with the length of that structure.
+    // SAFETY: the program passes NULL or room for 48 bytes.
     unsafe { query_port(context, number, place.cast(), LEN) }
 }

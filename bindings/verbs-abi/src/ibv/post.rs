@@ -1,8 +1,8 @@
-//! `ibv_post_send`, `ibv_post_recv` and `ibv_post_srq_recv`: work requests as programs list them.
+//! `ibv_post_send`, `ibv_post_recv` and `ibv_post_srq_recv`: posting lists of work requests.
 //!
-//! What is refused ends the list: what came before it is posted, and `bad_wr` points to it. Nothing
-//! here allocates or enters the kernel but to wake a sleeping lcore; each queue has a lock, which is
-//! free unless two threads post to it.
+//! The first request that is refused ends the list: the requests before it are posted, and `bad_wr`
+//! points to it. Nothing here allocates, or makes a system call except to wake a sleeping lcore.
+//! Each queue has a lock, which is contended only if several threads post to it.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ use crate::runtime;
 
 const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-/// Room for a scatter/gather list as the engine has it.
+/// Room for a scatter/gather list in the engine's type.
 struct SgeList {
     sges: [MaybeUninit<Sge>; MAX_SGE as usize],
 }
@@ -38,15 +38,15 @@ impl SgeList {
         SgeList { sges: [const { MaybeUninit::uninit() }; MAX_SGE as usize] }
     }
 
-    /// Takes a program's list over.
+    /// Converts a list of the program.
     ///
     /// # Errors
     ///
-    /// EINVAL: there is none, or it is longer than any queue's.
+    /// EINVAL if the list is NULL with `count > 0`, or longer than any queue allows.
     ///
     /// # Safety
     ///
-    /// If it is not NULL, `list` points to `count` elements of the program's.
+    /// `list` is NULL or points to `count` elements.
     #[inline]
     unsafe fn take(&mut self, list: *const ibv_sge, count: usize) -> Result<&[Sge], Errno> {
         let places = self.sges.get_mut(..count).ok_or(Errno::EINVAL)?;
@@ -54,16 +54,16 @@ impl SgeList {
             return Err(Errno::EINVAL);
         }
         for (at, place) in places.iter_mut().enumerate() {
-            // SAFETY: within the program's list, by the caller's promise.
+            // SAFETY: `list` is not NULL and has `count` elements, and `at < count`.
             let sge = unsafe { list.wrapping_add(at).read() };
             place.write(Sge { va: Va(sge.addr), len: sge.length, lkey: Lkey(sge.lkey) });
         }
-        // SAFETY: written just now.
+        // SAFETY: the loop has written all `count` elements.
         Ok(unsafe { std::slice::from_raw_parts(places.as_ptr().cast(), count) })
     }
 }
 
-/// Room for inline data.
+/// A buffer for inline data.
 struct Inline {
     bytes: [MaybeUninit<u8>; MAX_INLINE_DATA as usize],
     len: usize,
@@ -75,58 +75,60 @@ impl Inline {
         Inline { bytes: [const { MaybeUninit::uninit() }; MAX_INLINE_DATA as usize], len: 0 }
     }
 
-    /// Copies a program's list of memory.
+    /// Copies the memory that a list of the program names.
     ///
     /// # Safety
     ///
-    /// As [`SgeList::take`]; and the elements are memory of the program's.
+    /// `list` is NULL or points to `count` elements, each of which names readable memory.
     #[inline]
     unsafe fn take(&mut self, list: *const ibv_sge, count: usize) -> Result<&[u8], Errno> {
         if list.is_null() && count > 0 {
             return Err(Errno::EINVAL);
         }
         for at in 0..count {
-            // SAFETY: within the program's list, by the caller's promise.
+            // SAFETY: `list` is not NULL and has `count` elements, and `at < count`.
             let sge = unsafe { list.wrapping_add(at).read() };
             let len = sge.length as usize;
             let end = self.len + len;
             let places = self.bytes.get_mut(self.len..end).ok_or(Errno::EINVAL)?;
             let bytes = std::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-            // SAFETY: memory of the program's, by the caller's promise, of this length; ours is
-            // elsewhere.
+            // SAFETY: the element names `len` readable bytes, which do not overlap this buffer;
+            // `places` has `len` bytes.
             unsafe { std::ptr::copy_nonoverlapping(bytes, places.as_mut_ptr().cast(), len) };
             self.len = end;
         }
-        // SAFETY: written just now.
+        // SAFETY: the loop has written the first `self.len` bytes.
         Ok(unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) })
     }
 }
 
-/// A count of C's, which is an `int`.
+/// Converts a count from C's `int`.
 #[inline]
 fn count_of(count: c_int) -> Result<usize, Errno> {
     usize::try_from(count).map_err(|_| Errno::EINVAL)
 }
 
-/// Immediate data, which C has in network order.
+/// Converts immediate data from network byte order.
 #[inline]
 pub(crate) fn imm_of(word: u32) -> ImmDt {
     ImmDt(u32::from_be(word))
 }
 
-/// What a work request of a connection does.
+/// The operation of a work request for a connected queue pair.
 ///
 /// # Safety
 ///
-/// The unions hold what the opcode says.
+/// The active members of the unions are those of the opcode.
 #[inline]
 unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
-    // SAFETY: any four bytes are either; the program has set the one that the opcode has.
+    // SAFETY: both members of the union are four bytes, for which any value is valid.
     let word = unsafe { wr.__bindgen_anon_1.imm_data };
     let (imm, key) = (imm_of(word), Rkey(word));
-    // SAFETY: plain numbers; they mean what the opcode says.
+    // SAFETY: the member has only numbers, for which any value is valid; it is used if the opcode
+    // has it.
     let rdma = unsafe { wr.wr.rdma };
-    // SAFETY: as above.
+    // SAFETY: the member has only numbers, for which any value is valid; it is used if the opcode
+    // has it.
     let atomic = unsafe { wr.wr.atomic };
     let (va, rkey) = (Va(rdma.remote_addr), Rkey(rdma.rkey));
     let at = (Va(atomic.remote_addr), Rkey(atomic.rkey));
@@ -146,7 +148,7 @@ unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         }
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { rkey: key },
         IBV_WR_BIND_MW => {
-            // SAFETY: the opcode says that it is this one.
+            // SAFETY: `bind_mw` is the active member for this opcode.
             let bind = unsafe { &wr.__bindgen_anon_2.bind_mw };
             mw::binding(bind.mw, bind.rkey, &bind.bind_info)?.into()
         }
@@ -154,25 +156,25 @@ unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     })
 }
 
-/// What a work request of a datagram queue pair does.
+/// The operation of a work request for a UD queue pair.
 ///
 /// # Safety
 ///
-/// The unions hold what the opcode says.
+/// The active members of the unions are those of the opcode.
 #[inline]
 unsafe fn datagram_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
-    // SAFETY: any four bytes are a word; it is looked at if the opcode has one.
+    // SAFETY: the members of the union are four bytes, for which any value is valid.
     let imm = unsafe { wr.__bindgen_anon_1.imm_data };
     let imm = match wr.opcode {
         IBV_WR_SEND => None,
         IBV_WR_SEND_WITH_IMM => Some(imm_of(imm)),
         _ => return Err(Errno::EINVAL),
     };
-    // SAFETY: a send of a datagram queue pair has this one.
+    // SAFETY: `ud` is the active member for a send on a UD queue pair.
     let ud = unsafe { wr.wr.ud };
     Ok(SendOp::SendTo {
         ah: {
-            // SAFETY: what programs pass is a handle of ours or NULL.
+            // SAFETY: the program passes NULL or one of our handles, and does not destroy it now.
             unsafe { ah::way_of(ud.ah) }?
         },
         dest_qpn: Qpn::new(ud.remote_qpn),
@@ -181,7 +183,7 @@ unsafe fn datagram_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     })
 }
 
-/// A work request with C's flags.
+/// Converts a work request's number, operation and flags.
 #[inline]
 pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Result<SendWr, Errno> {
     if flags & !FLAGS != 0 {
@@ -200,43 +202,43 @@ pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Resu
 ///
 /// # Safety
 ///
-/// The work request is as a program must make it.
+/// `wr` is a valid work request: its unions and lists are as its opcode requires.
 #[inline]
 unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
     let op = match qp.control.qp_type() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes a valid work request.
         QpType::Ud | QpType::Gsi => unsafe { datagram_of(wr) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes a valid work request.
         QpType::Rc | QpType::Uc => unsafe { op_of(wr) },
     }?;
     let request = request_of(qp, wr.wr_id, op, wr.send_flags)?;
     let count = if op.is_local() { 0 } else { count_of(wr.num_sge)? };
     if wr.send_flags & IBV_SEND_INLINE != 0 && op.takes_inline() {
         let mut inline = Inline::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes a valid work request, whose list names readable memory.
         let bytes = unsafe { inline.take(wr.sg_list, count) }?;
         return batch.push(&request, SendData::Inline(bytes)).map_err(Errno::from);
     }
     let mut list = SgeList::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes a valid work request, whose list has `count` elements.
     let sges = unsafe { list.take(wr.sg_list, count) }?;
     batch.push(&request, SendData::Sges(sges)).map_err(Errno::from)
 }
 
-/// Posts a list; says with the error which one was refused.
+/// Posts a list. The error has a pointer to the request that was refused.
 ///
 /// # Safety
 ///
-/// The list is as a program must make it.
+/// `first` is NULL or the first of a list of valid work requests.
 #[inline]
 unsafe fn post_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (Errno, *mut ibv_send_wr)> {
     let posted = qp.sq.with(|sq| {
         let mut batch = sq.queue.batch().map_err(|error| (error.into(), first))?;
         let mut wr = first;
         while !wr.is_null() {
-            // SAFETY: not NULL, so a work request of the program's.
+            // SAFETY: not NULL, so it points to a work request of the list.
             let request = unsafe { &*wr };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller passes a list of valid work requests.
             unsafe { push(qp, &mut batch, request) }.map_err(|error| (error, wr))?;
             wr = request.next;
         }
@@ -251,20 +253,20 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: what programs pass is a queue pair of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queue pairs, and does not destroy it now.
     let qp = unsafe { fast::<Qp>(qp.cast()) };
     finish(bad_wr, wr, || {
         let qp = qp.ok_or((Errno::EINVAL, wr))?;
-        // SAFETY: a program's list.
+        // SAFETY: the program passes a list of valid work requests.
         unsafe { post_list(qp, wr) }
     })
 }
 
-/// Posts a list of receives by `push`; says with the error which one was refused.
+/// Posts a list of receives with `push`. The error has a pointer to the request that was refused.
 ///
 /// # Safety
 ///
-/// The list is as a program must make it.
+/// `first` is NULL or the first of a list of valid work requests.
 #[inline]
 unsafe fn post_receives(
     first: *mut ibv_recv_wr,
@@ -273,10 +275,10 @@ unsafe fn post_receives(
     let mut list = SgeList::new();
     let mut wr = first;
     while !wr.is_null() {
-        // SAFETY: not NULL, so a work request of the program's.
+        // SAFETY: not NULL, so it points to a work request of the list.
         let request = unsafe { &*wr };
         let count = count_of(request.num_sge).map_err(|error| (error, wr))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller passes valid work requests, whose lists have `num_sge` elements.
         let sges = unsafe { list.take(request.sg_list, count) }.map_err(|error| (error, wr))?;
         push(&RecvWr { wr_id: request.wr_id }, sges).map_err(|error| (error.into(), wr))?;
         wr = request.next;
@@ -284,7 +286,7 @@ unsafe fn post_receives(
     Ok(())
 }
 
-/// `ibv_context.ops.bind_mw`, of windows of type 1: its key becomes the next one.
+/// `ibv_context.ops.bind_mw`, for windows of type 1: gives the window its next key.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     window: *mut ibv_mw,
@@ -292,16 +294,17 @@ pub(crate) unsafe extern "C" fn bind_mw(
 ) -> c_int {
     entry::code(|| {
         runtime::usable()?;
-        // SAFETY: what programs pass is a queue pair of ours or NULL.
+        // SAFETY: the program passes NULL or one of our queue pairs, and does not destroy it now.
         let qp = unsafe { fast::<Qp>(qp.cast()) }.ok_or(Errno::EINVAL)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let bind = unsafe { entry::read(bind) }?;
         let rkey = mw::next_key_of_type_1(window)?;
         let op = mw::binding(window, rkey, &bind.bind_info)?.into();
         let request = request_of(qp, bind.wr_id, op, bind.send_flags)?;
         let nothing = SendData::Sges(&[]);
         qp.sq.with(|sq| sq.queue.batch()?.push(&request, nothing))??;
-        // SAFETY: a window of ours, as was seen above; nobody else binds it meanwhile.
+        // SAFETY: `next_key_of_type_1` has found the window, and no other thread may bind it
+        // meanwhile.
         unsafe { (*window).rkey = rkey };
         Ok(())
     })
@@ -313,13 +316,13 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: what programs pass is a queue pair of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queue pairs, and does not destroy it now.
     let qp = unsafe { fast::<Qp>(qp.cast()) };
     finish(bad_wr, wr, || {
         let qp = qp.ok_or((Errno::EINVAL, wr))?;
         let posted = qp.rq.with(|rq| {
             let mut batch = rq.batch().map_err(|error| (error.into(), wr))?;
-            // SAFETY: a program's list.
+            // SAFETY: the program passes a list of valid work requests.
             unsafe { post_receives(wr, |wr, sges| batch.push(wr, sges)) }
         });
         posted.unwrap_or_else(|error| Err((error, wr)))
@@ -332,16 +335,16 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: what programs pass is a queue of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queues, and does not destroy it now.
     let srq = unsafe { fast::<Srq>(srq) };
     finish(bad_wr, wr, || {
         let mut batch = srq.ok_or((Errno::EINVAL, wr))?.srq.batch();
-        // SAFETY: a program's list.
+        // SAFETY: the program passes a list of valid work requests.
         unsafe { post_receives(wr, |wr, sges| batch.push(wr, sges)) }
     })
 }
 
-/// Gives 0, or an error number after telling which work request was refused.
+/// Returns 0, or an error number with `bad_wr` set to the request that was refused.
 #[inline]
 fn finish<W>(
     bad_wr: *mut *mut W,
@@ -359,7 +362,8 @@ fn finish<W>(
     match posted {
         Ok(()) => 0,
         Err(error) => {
-            // SAFETY: NULL, or the program's place for a pointer. It may not want to know.
+            // SAFETY: the program passes NULL or room for a pointer. An error means NULL, which is
+            // allowed.
             let _ = unsafe { entry::write(bad_wr, bad) };
             error.code()
         }

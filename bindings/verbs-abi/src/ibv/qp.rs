@@ -1,6 +1,6 @@
-//! `ibv_qp`: queue pairs. Each begins as an `ibv_qp_ex`, whose first field is the `ibv_qp`.
+//! `ibv_qp`: queue pairs. Each is allocated as an `ibv_qp_ex`, which begins with the `ibv_qp`.
 //!
-//! Not here: their states and attributes ([`super::modify`]), posting ([`super::post`],
+//! Not here: states and attributes ([`super::modify`]); posting ([`super::post`],
 //! [`super::qp_ex`]).
 
 use std::ffi::c_int;
@@ -31,13 +31,15 @@ use crate::ibv::qp_ex;
 use crate::ibv::srq::{self, Srq};
 use crate::{room, runtime};
 
-/// Bytes that every work request can have inline: as many for each scatter/gather element as Soft-RoCE
-/// gives, which keeps inline data where the list would be, and at least so many.
+/// Bytes of inline data per scatter/gather element that every queue pair gets, the size of an
+/// element as in Soft-RoCE.
 const INLINE_PER_SGE: u32 = 16;
+/// Least number of bytes of inline data that every queue pair gets.
 const INLINE: u32 = 64;
 
-/// The longest time that datagrams may take to leave, and the time between two looks.
+/// Longest time to wait for datagrams to be sent when a queue pair is destroyed.
 const LEAVE: Duration = Duration::from_millis(100);
+/// Interval between checks whether they are sent.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// A queue pair.
@@ -46,13 +48,13 @@ pub(crate) struct Qp {
     pub(crate) sq: Locked<Sq>,
     pub(crate) rq: Locked<RecvQueue>,
     pub(crate) caps: QpCaps,
-    /// Each send completes with a completion.
+    /// Every send gives a completion, whether signaled or not.
     pub(crate) signals_all: bool,
-    /// The operations of its `ibv_qp_ex`, if it was asked to be one.
+    /// The operations of its `ibv_qp_ex`. 0 if the program has not asked for any.
     pub(crate) send_ops: u64,
-    /// Multicast groups that it is attached to, each once.
+    /// Multicast groups that the queue pair is attached to.
     pub(crate) groups: Mutex<Vec<Gid>>,
-    /// Its asynchronous events.
+    /// Counts its asynchronous events.
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
     _pd: Held<Pd>,
@@ -63,28 +65,28 @@ pub(crate) struct Qp {
 
 object!(Qp as ibv_qp_ex, of _pd, send_cq, recv_cq, srq);
 
-/// What sends are posted to.
+/// The send queue, with the requests that `ibv_qp_ex` builds.
 pub(crate) struct Sq {
     pub(crate) queue: SendQueue,
-    /// Between `ibv_wr_start` and `ibv_wr_complete`.
+    /// The requests between `ibv_wr_start` and `ibv_wr_complete`.
     pub(crate) batch: Batch,
 }
 
-/// The queue pair of a program's pointer.
+/// The queue pair that a program's pointer refers to.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none, or destroyed.
+/// EINVAL if it is not a live queue pair of this library.
 pub(crate) fn get(qp: *const ibv_qp) -> Result<Arc<Entry<Qp>>, Errno> {
     Qp::registry().get(qp.cast())
 }
 
 impl Qp {
-    /// Its part in the engine, for what the engine has to answer.
+    /// The engine's queue pair, for calls that the engine must answer.
     ///
     /// # Errors
     ///
-    /// As [`runtime::usable`]: nobody would answer.
+    /// EOPNOTSUPP in a child whose parent has started the engine, which could not answer.
     pub(crate) fn engine(&self) -> Result<&QpControl, Errno> {
         runtime::usable().map(|()| &self.control)
     }
@@ -102,9 +104,9 @@ fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
     }
 }
 
-/// The sizes that the queues get: there is no send queue without room. As with the NICs there are a
-/// power of two of work requests, and some bytes can be inline whatever is asked: programs rely on
-/// being given more than they say.
+/// The sizes of the queues for the sizes that were asked for. A send queue has at least one
+/// request. As with NICs, numbers of work requests are powers of two, and there is always some room
+/// for inline data: programs rely on getting more than they ask for.
 fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
     let max_send_sge = cap.max_send_sge.max(1);
     let least_inline = max_send_sge.saturating_mul(INLINE_PER_SGE).clamp(INLINE, MAX_INLINE_DATA);
@@ -117,7 +119,7 @@ fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
     }
 }
 
-/// The sizes as C has them.
+/// The sizes in C's structure.
 pub(crate) fn cap_of(qp: &Qp) -> ibv_qp_cap {
     let QpCaps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = qp.caps;
     let max_recv_sge = if qp.srq.is_some() { 0 } else { max_recv_sge };
@@ -150,7 +152,7 @@ fn create(
     check_room(&caps)?;
     let (control, queue, rq) = its_pd.domain()?.create_qp(&queues)?.into_parts();
     let qpn = control.qpn().value();
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
     let base = &mut public.qp_base;
     base.context = context::context_of(context.public());
@@ -182,7 +184,7 @@ fn check_room(caps: &QpCaps) -> Result<(), Errno> {
     room::check(sends.saturating_add(recvs))
 }
 
-/// The one context that all parts of a queue pair belong to.
+/// The context of a queue pair's domain. EINVAL if a completion queue belongs to another one.
 fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
     let context = pd.context.public();
     if cqs.iter().any(|cq| cq.context.public() != context) {
@@ -191,30 +193,31 @@ fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
     Context::registry().get(context)
 }
 
-/// Returns when what was posted before to queue pairs that complete to a queue has got its turn.
+/// Blocks until requests that were posted to the completion queue's queue pairs have been processed
+/// once.
 pub(crate) fn catch_up(cq: &Entry<Cq>) {
     let is_its =
         |qp: &Entry<Qp>| [&qp.send_cq, &qp.recv_cq].iter().any(|its| its.public() == cq.public());
     for qp in Qp::registry().all().into_iter().filter(|qp| is_its(qp)) {
-        // A turn takes commands before it takes what was posted, so the second answer comes after
-        // a whole turn. Who does not answer is no hindrance.
+        // A turn takes commands before posted requests, so the second answer comes after a whole
+        // turn. A queue pair that does not answer is skipped.
         let _ = qp.control.query().and_then(|_| qp.control.query());
     }
 }
 
-/// Writes the state that programs read.
+/// Writes the state to the public structure.
 pub(crate) fn note_state(qp: &Entry<Qp>, state: QpState) {
-    // SAFETY: a slot of ours, which is never freed; a field that programs only read.
+    // SAFETY: a slot is never freed, and programs only read this field.
     unsafe { (*qp.public()).qp_base.state = state as u32 }
 }
 
-/// Ends a queue pair for its program: nothing of it is under way or in its completion queues.
+/// Destroys a queue pair. Afterwards nothing of it is in progress or in its completion queues.
 fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let found = get(qp)?;
     if found.is_busy() || is_in_group(&found) {
         return Err(Errno::EBUSY);
     }
-    // Only one gets beyond this.
+    // Only one of several threads gets past this.
     found.events.close()?;
     found.events.wait();
     if let Err(error) = Qp::registry().remove(qp.cast()) {
@@ -227,15 +230,15 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     }
     event::forget::<Qp>(&found.context, qp.cast());
     let_go(&found);
-    // One whose lcore is lost does nothing any more either.
+    // This fails only if the lcore is lost, and then the queue pair is inactive too.
     let _ = found.control.modify(&QpChange::to(QpState::Reset), None);
     purge(&found);
     Ok(())
 }
 
-/// Waits shortly until what was posted is on its way, where no answer is waited for: programs send
-/// datagrams, never ask what became of them, and end the queue pair at once. A NIC has them sent by
-/// then.
+/// Waits, for at most [`LEAVE`], until posted requests are sent, on services without
+/// acknowledgements. Programs send datagrams without asking for completions and destroy the queue
+/// pair at once; a NIC has sent them by then.
 fn let_go(qp: &Qp) {
     if qp.control.qp_type() == QpType::Rc {
         return;
@@ -254,7 +257,7 @@ fn is_in_group(qp: &Qp) -> bool {
     !qp.groups.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
 }
 
-/// Takes away the completions of a queue pair that was reset.
+/// Removes the completions of a queue pair that was reset.
 pub(crate) fn purge(qp: &Qp) {
     let qpn = qp.control.qpn();
     qp.send_cq.purge(qpn);
@@ -268,17 +271,16 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     entry::object(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let init = unsafe { entry::read(attr) }?;
         let qp = create(pd, &init, 0)?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).cap = cap_of(&qp) };
         Ok(qp.public().cast())
     })
 }
 
-/// How long the attributes of a program are that announces these fields: they have grown from header
-/// to header.
+/// Bytes of a program's attributes with this mask. The structure has grown from header to header.
 pub(crate) fn ex_len(comp_mask: u32) -> usize {
     let has = |field| comp_mask & field != 0;
     if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
@@ -292,7 +294,7 @@ pub(crate) fn ex_len(comp_mask: u32) -> usize {
     }
 }
 
-/// The attributes that a program announces; the others are zero.
+/// Reads the attributes that `comp_mask` announces; the others are zero.
 ///
 /// # Errors
 ///
@@ -300,11 +302,12 @@ pub(crate) fn ex_len(comp_mask: u32) -> usize {
 ///
 /// # Safety
 ///
-/// `attr` is NULL or points to attributes of the program's that nobody writes meanwhile.
+/// `attr` is NULL or points to attributes that no other thread writes during the call.
 pub(crate) unsafe fn read_ex(
     attr: *const ibv_qp_init_attr_ex,
 ) -> Result<ibv_qp_init_attr_ex, Errno> {
-    // SAFETY: by the caller's promise; a C structure of numbers and of pointers.
+    // SAFETY: the caller passes NULL or attributes that are as long as their mask says; zeros are
+    // valid for the rest.
     unsafe { entry::read_announced(attr, ex_len(0), |init| ex_len(init.comp_mask)) }
 }
 
@@ -314,7 +317,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     entry::object(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let init = unsafe { read_ex(attr) }?;
         let mask = init.comp_mask;
         let known =
@@ -329,11 +332,11 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        // SAFETY: a structure of ours, which begins as the other one.
+        // SAFETY: `init` is a local, and begins with the fields of `ibv_qp_init_attr`.
         let plain = unsafe { entry::read((&raw const init).cast::<ibv_qp_init_attr>()) }?;
         let has_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
         let qp = create(init.pd, &plain, if has_ops { init.send_ops_flags } else { 0 })?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).cap = cap_of(&qp) };
         Ok(qp.public().cast())
     })
@@ -350,7 +353,8 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
     })
 }
 
-/// Nothing is said about the order in which a message's bytes land.
+/// `ibv_query_qp_data_in_order`: 0, as there is no guarantee about the order in which bytes are
+/// written.
 pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
     qp: *mut ibv_qp,
     _opcode: u32,

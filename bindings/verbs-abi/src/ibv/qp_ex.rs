@@ -1,11 +1,11 @@
-//! `ibv_qp_ex`: work requests built call by call.
+//! `ibv_qp_ex`: work requests that are built with several calls.
 //!
 //! ```text
 //!   wr_start ── (wr_send … ── set_sge …)* ──> wr_complete, wr_abort
 //! ```
 //!
-//! `wr_start` takes the send queue's lock for the thread, so that what stands between is its own.
-//! `wr_complete` posts all or nothing ([`super::batch`]).
+//! `wr_start` locks the send queue for the calling thread until `wr_complete` or `wr_abort`.
+//! `wr_complete` posts all requests or none ([`super::batch`]).
 
 use std::ffi::{c_int, c_void};
 
@@ -28,20 +28,22 @@ use crate::ibv::qp::Qp;
 use crate::ibv::{ah, mw};
 use crate::runtime;
 
-/// Operations of each transport.
+/// Supported operations of UD.
 const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+/// Supported operations of UC.
 const CONNECTED: u32 = DATAGRAM
     | IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW;
+/// Supported operations of RC.
 const RELIABLE: u32 = CONNECTED
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
-/// Whether an operation is among `ops` that queue pairs of the type do not have.
+/// Whether `ops` has an operation that queue pairs of this type do not support.
 pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
     let known = match qp_type {
         QpType::Rc => RELIABLE,
@@ -51,14 +53,14 @@ pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
     ops & !u64::from(known) != 0
 }
 
-/// The queue pair of a program's pointer.
+/// The queue pair that a program's pointer refers to.
 #[inline]
 fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
-    // SAFETY: what programs pass is a queue pair of ours or NULL.
+    // SAFETY: the program passes NULL or one of our queue pairs, and does not destroy it now.
     unsafe { fast::<Qp>(qp) }.map(|entry| &**entry)
 }
 
-/// Works with the batch that this thread has begun, if it has.
+/// Calls `work` with the batch that this thread has begun. Sets EINVAL if it has begun none.
 #[inline]
 fn build(qp: *mut ibv_qp_ex, work: impl FnOnce(&mut Batch, &Qp)) {
     entry::nothing(|| {
@@ -67,20 +69,21 @@ fn build(qp: *mut ibv_qp_ex, work: impl FnOnce(&mut Batch, &Qp)) {
     });
 }
 
-/// Begins a work request with the number and flags that the program has set.
+/// Adds a work request with the number and flags that the program has set in the public structure.
 #[inline]
 fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     begin_with(qp, || Ok(op));
 }
 
-/// The same, with what is found out about the operation.
+/// Adds a work request whose operation is computed by `op`. An error of `op` fails the batch.
 #[inline]
 fn begin_with(qp: *mut ibv_qp_ex, op: impl FnOnce() -> Result<SendOp, Errno>) {
     build(qp, |batch, its| {
-        // SAFETY: not NULL, so a slot of ours, which is never freed; programs write these fields
-        // between their calls.
+        // SAFETY: the slot is live and never freed; programs write this field only between their
+        // calls.
         let wr_id = unsafe { (*qp).wr_id };
-        // SAFETY: as above.
+        // SAFETY: the slot is live and never freed; programs write this field only between their
+        // calls.
         let flags = unsafe { (*qp).wr_flags };
         match op().and_then(|op| post::request_of(its, wr_id, op, flags)) {
             Ok(wr) => batch.begin(wr),
@@ -93,7 +96,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     entry::nothing(|| {
         runtime::usable()?;
         let qp = of(qp).ok_or(Errno::EINVAL)?;
-        // A thread that begins twice begins anew.
+        // A second `wr_start` discards the requests of the first.
         let _ = qp.sq.acquire();
         qp.sq.held(|sq| sq.batch.clear()).ok_or(Errno::EINVAL)
     });
@@ -168,7 +171,7 @@ unsafe extern "C" fn wr_bind_mw(
     info: *const ibv_mw_bind_info,
 ) {
     begin_with(qp, || {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let info = unsafe { entry::read(info) }?;
         mw::binding(window, rkey, &info).map(SendOp::from)
     });
@@ -185,7 +188,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
             return batch.fail(Errno::EINVAL);
         }
         batch.set_sges((0..count).map(|at| {
-            // SAFETY: within the program's list.
+            // SAFETY: the program's list has `count` elements, and `at < count`.
             let sge = unsafe { list.wrapping_add(at).read() };
             Sge { va: Va(sge.addr), len: sge.length, lkey: Lkey(sge.lkey) }
         }));
@@ -197,7 +200,7 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, bytes: *mut c_void, 
         if bytes.is_null() && len > 0 {
             return batch.fail(Errno::EINVAL);
         }
-        // SAFETY: memory of the program's.
+        // SAFETY: the program passes `len` readable bytes.
         unsafe { batch.set_inline(std::iter::once((bytes.cast_const().cast(), len))) }
     });
 }
@@ -212,17 +215,17 @@ unsafe extern "C" fn wr_set_inline_data_list(
             return batch.fail(Errno::EINVAL);
         }
         let pieces = (0..count).map(|at| {
-            // SAFETY: within the program's list.
+            // SAFETY: the program's list has `count` elements, and `at < count`.
             let piece = unsafe { list.wrapping_add(at).read() };
             (piece.addr.cast_const().cast(), piece.length)
         });
-        // SAFETY: memory of the program's.
+        // SAFETY: the program's list names readable memory.
         unsafe { batch.set_inline(pieces) }
     });
 }
 
 fn way_of(handle: *const ibv_ah) -> Result<Ah, Errno> {
-    // SAFETY: what programs pass is a handle of ours or NULL.
+    // SAFETY: the program passes NULL or one of our handles, and does not destroy it now.
     unsafe { ah::way_of(handle) }
 }
 
@@ -241,7 +244,7 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
     });
 }
 
-/// Fills in what the program has asked for.
+/// Fills in the functions of the operations that the program has asked for.
 pub(crate) fn fill(qp: &mut ibv_qp_ex, ops: u64, qp_type: QpType) {
     if ops == 0 {
         return;

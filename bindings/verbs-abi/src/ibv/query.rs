@@ -1,6 +1,7 @@
-//! What a device can: `ibv_query_device` and its longer form, and its clock.
+//! Attributes of a device: `ibv_query_device` and its extended form; the device's clock; the sysfs
+//! path.
 //!
-//! Nothing is told here that the engine does not do.
+//! Only capabilities that the engine has are reported.
 
 use std::ffi::{c_char, c_int};
 
@@ -20,21 +21,21 @@ use crate::ibv::dm::MAX_DM_SIZE;
 use crate::quota::Place;
 use crate::runtime::{self, Device};
 
-/// Not a vendor's OUI: one of those that anybody may give himself.
+/// A locally administered number, not the OUI of a vendor.
 pub(crate) const VENDOR_ID: u32 = 0x02_7572;
 const VENDOR_PART_ID: u32 = 1;
 
-/// Every page size from 4 KiB on: memory is not translated.
+/// All page sizes from 4 KiB, because memory is not translated.
 const PAGE_SIZES: u64 = 0xffff_f000;
 
-/// Protection domains: they take no place in a table, but all that a program makes is made with one.
+/// Most protection domains. They need no table entry, but every object of a program needs one.
 pub(crate) const MAX_PD: u32 = 1 << 16;
 
-/// Longest time from a request's arrival to its ACK, where the lcore has to wait for a CPU: about
-/// 16 ms, as 4.096 µs times a power of 2.
+/// Code of the longest time from a request's arrival to its ACK if the lcore has to wait for a CPU:
+/// 4.096 µs · 2^12, about 16 ms.
 const ACK_DELAY: u8 = 12;
 
-/// Nanoseconds, in kHz.
+/// Frequency of the clock, which counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
 
 const CAP_FLAGS: u32 = abi::IBV_DEVICE_AUTO_PATH_MIG
@@ -45,7 +46,7 @@ const CAP_FLAGS: u32 = abi::IBV_DEVICE_AUTO_PATH_MIG
     | abi::IBV_DEVICE_MEM_WINDOW
     | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
-/// What `rate_limit` of queue pairs may be, in kb/s.
+/// Range of a queue pair's `rate_limit`, in kb/s.
 const PACING: ibv_packet_pacing_caps = ibv_packet_pacing_caps {
     qp_rate_limit_min: 1,
     qp_rate_limit_max: u32::MAX,
@@ -56,30 +57,32 @@ fn number(count: impl TryInto<c_int>) -> c_int {
     count.try_into().unwrap_or(c_int::MAX)
 }
 
-/// Completion queues: their asynchronous events take places, of which each queue pair brings two.
+/// Most completion queues. Their asynchronous events need places, of which there are two per queue
+/// pair.
 fn max_cq(limits: &DeviceAttr) -> u32 {
     limits.max_qps.saturating_mul(2)
 }
 
-/// Shared receive queues: a queue pair brings one place for their events.
+/// Most shared receive queues. Their asynchronous events need places, of which there is one per
+/// queue pair.
 fn max_srq(limits: &DeviceAttr) -> u32 {
     limits.max_qps
 }
 
-/// A place for a completion queue.
+/// Counts a new completion queue.
 ///
 /// # Errors
 ///
-/// ENOMEM if there are as many as the device has.
+/// ENOMEM if the device has its maximum.
 pub(crate) fn admit_cq(device: &'static Device) -> Result<Place, Errno> {
     device.quotas.cqs.take(max_cq(&DeviceAttr::of(&device.config()?)))
 }
 
-/// A place for a shared receive queue.
+/// Counts a new shared receive queue.
 ///
 /// # Errors
 ///
-/// As [`admit_cq`].
+/// ENOMEM if the device has its maximum.
 pub(crate) fn admit_srq(device: &'static Device) -> Result<Place, Errno> {
     device.quotas.srqs.take(max_srq(&DeviceAttr::of(&device.config()?)))
 }
@@ -88,7 +91,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     let limits = DeviceAttr::of(&device.config()?);
     let ports = device.ports()?.len();
     let guid = device.guid()?.to_be();
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
     copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
     attr.node_guid = guid;
@@ -109,7 +112,8 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_qp_rd_atom = number(limits.max_rd_atomic);
     attr.max_qp_init_rd_atom = number(limits.max_init_rd_atomic);
     attr.max_res_rd_atom = attr.max_qp.saturating_mul(attr.max_qp_rd_atom);
-    // By the CPU's own instructions, so the program's atomics count as well.
+    // ATOMIC requests use the CPU's own instructions, so they are atomic to the program's
+    // instructions too.
     attr.atomic_cap = abi::IBV_ATOMIC_GLOB;
     attr.max_mw = number(limits.max_mrs);
     attr.max_mcast_grp = number(limits.max_groups);
@@ -131,13 +135,13 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
 ) -> c_int {
     entry::code(|| {
         let attr = attr(context::get(context)?.device)?;
-        // SAFETY: the program's room for the structure.
+        // SAFETY: the program passes NULL or room for the structure.
         unsafe { entry::write(place, attr) }
     })
 }
 
-/// In `verbs_context`: as much as the program's structure has room for, which is what its header
-/// had at the time.
+/// `verbs_context.query_device_ex`: writes as much as the program's structure has room for, which
+/// depends on its headers.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -146,7 +150,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 ) -> c_int {
     const LEAST: usize = std::mem::offset_of!(ibv_device_attr_ex, odp_caps);
     entry::code(|| {
-        // SAFETY: not NULL, so the program's structure.
+        // SAFETY: not NULL, so it points to the program's structure.
         if !input.is_null() && unsafe { entry::read(input) }?.comp_mask != 0 {
             return Err(Errno::EINVAL);
         }
@@ -154,7 +158,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             return Err(Errno::EINVAL);
         }
         let orig_attr = attr(context::get(context)?.device)?;
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
         attr.orig_attr = orig_attr;
         attr.completion_timestamp_mask = u64::MAX;
@@ -163,19 +167,19 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         attr.max_dm_size = MAX_DM_SIZE as u64;
         attr.packet_pacing_caps = PACING;
         attr.phys_port_cnt_ex = orig_attr.phys_port_cnt.into();
-        // SAFETY: by the interface the program's room has this length.
+        // SAFETY: the program passes NULL or room for `len` bytes.
         unsafe { entry::write_sized(place.cast(), len, &attr) }
     })
 }
 
-/// In `verbs_context`: the clock's ticks, as all of them have it in the nanoseconds' place.
+/// `verbs_context.query_rt_values`: the clock's ticks. As with all drivers, they are in `tv_nsec`.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     place: *mut abi::ibv_values_ex,
 ) -> c_int {
     entry::code(|| {
         context::get(context)?;
-        // SAFETY: the program's structure, if it is not NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let mut values = unsafe { entry::read(place) }?;
         if values.comp_mask & !abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
             return Err(Errno::EINVAL);
@@ -183,15 +187,15 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         if values.comp_mask & abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
             values.raw_clock = timespec { tv_sec: 0, tv_nsec: clock_now().cast_signed() };
         }
-        // SAFETY: as above.
+        // SAFETY: `place` was read above, so it points to the program's structure.
         unsafe { entry::write(place, values) }
     })
 }
 
-/// What sysfs is to programs: uroce's tree of it, if there is one.
+/// The directory that replaces /sys for programs: the tree in `UROCE_TREE`, if it is set.
 pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    // SAFETY: the name is a terminated string; what it gives stays until the environment is changed,
-    // and programs that change this variable have themselves to blame.
+    // SAFETY: the name is a C string. The result stays valid until the program changes this
+    // variable, which it must not do meanwhile.
     let tree = unsafe { libc::getenv(c"UROCE_TREE".as_ptr()) };
     if tree.is_null() || runtime::is_privileged() { c"/sys".as_ptr() } else { tree }
 }

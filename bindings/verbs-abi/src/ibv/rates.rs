@@ -1,10 +1,10 @@
-//! Rates of links: the verbs' codes, multiples of 2.5 Gb/s, and megabits a second.
+//! Conversions of link rates between codes of the verbs interface, multiples of 2.5 Gb/s, and Mb/s.
 
 use std::ffi::{c_int, c_uint};
 
 use crate::abi;
 
-/// Codes, the multiples that stand for them, if any, and their signalling rates in Mb/s.
+/// Each code with its multiple of 2.5 Gb/s, if it has one, and its signaling rate in Mb/s.
 const RATES: [(c_uint, Option<c_int>, c_int); 23] = [
     (abi::IBV_RATE_2_5_GBPS, Some(1), 2_500),
     (abi::IBV_RATE_10_GBPS, Some(4), 10_000),

@@ -1,6 +1,6 @@
 //! `ibv_srq`: shared receive queues.
 //!
-//! Not here: posting to them ([`super::post`]).
+//! Not here: posting ([`super::post`]).
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -27,7 +27,7 @@ use crate::{room, runtime};
 pub(crate) struct Srq {
     pub(crate) srq: SharedReceiveQueue,
     max_sge: u32,
-    /// Its asynchronous events.
+    /// Counts its asynchronous events.
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
     _pd: Held<Pd>,
@@ -36,17 +36,17 @@ pub(crate) struct Srq {
 
 object!(Srq as ibv_srq, of _pd, place);
 
-/// The queue of a program's pointer, as a part of another object.
+/// The shared receive queue that a program's pointer refers to, kept busy while the result exists.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none, destroyed, or about to be.
+/// EINVAL if it is not a live shared receive queue of this library, or is being destroyed.
 pub(crate) fn hold(srq: *const ibv_srq) -> Result<Held<Srq>, Errno> {
     let held = Srq::registry().hold(srq)?;
     if held.events.is_closed() { Err(Errno::EINVAL) } else { Ok(held) }
 }
 
-/// Creates a queue. The limit of `attr` is not looked at, as manuals say.
+/// Creates a queue. `attr.srq_limit` is ignored, as the manual page says.
 fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
@@ -59,7 +59,7 @@ fn create(
     room::check(room::of_recvs(max_wr, max_sge))?;
     let srq = its_pd.domain()?.create_srq(max_wr, max_sge)?;
     let context = Context::registry().get(its_pd.context.public())?;
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut public: ibv_srq = unsafe { std::mem::zeroed() };
     public.context = context::context_of(context.public());
     public.srq_context = srq_context;
@@ -68,7 +68,7 @@ fn create(
     Ok(Srq::registry().insert(public, value))
 }
 
-/// Tells the program what it has got.
+/// The sizes that the program got.
 fn sizes_of(srq: &Srq) -> ibv_srq_attr {
     ibv_srq_attr { max_wr: srq.srq.capacity(), max_sge: srq.max_sge, srq_limit: srq.srq.limit() }
 }
@@ -78,16 +78,16 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     entry::object(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let init = unsafe { entry::read(attr) }?;
         let srq = create(pd, init.srq_context, &init.attr)?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).attr = sizes_of(&srq) };
         Ok(srq.public())
     })
 }
 
-/// The attributes that a program announces, of those that are looked at; the others are zero.
+/// Reads the attributes that `comp_mask` announces, as far as they are used; the others are zero.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
 ///
 /// # Safety
 ///
-/// `attr` is NULL or points to attributes of the program's that nobody writes meanwhile.
+/// `attr` is NULL or points to attributes that no other thread writes during the call.
 pub(crate) unsafe fn read_ex(
     attr: *const ibv_srq_init_attr_ex,
 ) -> Result<ibv_srq_init_attr_ex, Errno> {
@@ -105,17 +105,18 @@ pub(crate) unsafe fn read_ex(
         IBV_SRQ_INIT_ATTR_TYPE => offset_of!(ibv_srq_init_attr_ex, pd),
         _ => offset_of!(ibv_srq_init_attr_ex, xrcd),
     };
-    // SAFETY: by the caller's promise; a C structure of numbers and of pointers.
+    // SAFETY: the caller passes NULL or attributes that are as long as their mask says; zeros are
+    // valid for the rest.
     unsafe { entry::read_announced(attr, LEAST, len) }
 }
 
-/// `verbs_context.create_srq_ex`: basic queues only.
+/// `verbs_context.create_srq_ex`. Only basic queues are supported.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     entry::object(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let init = unsafe { read_ex(attr) }?;
         let mask = init.comp_mask;
         let is_basic = mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
@@ -128,13 +129,13 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             return Err(Errno::EINVAL);
         }
         let srq = create(init.pd, init.srq_context, &init.attr)?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).attr = sizes_of(&srq) };
         Ok(srq.public())
     })
 }
 
-/// Arms the limit; a queue keeps its size.
+/// `ibv_modify_srq`: arms the limit. A queue's size cannot be changed.
 pub(crate) unsafe extern "C" fn ibv_modify_srq(
     srq: *mut ibv_srq,
     attr: *mut ibv_srq_attr,
@@ -143,7 +144,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     entry::code(|| {
         runtime::usable()?;
         let srq = Srq::registry().get(srq)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let attr = unsafe { entry::read(attr) }?;
         let mask = mask.cast_unsigned();
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
@@ -162,7 +163,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     entry::code(|| {
         let srq = Srq::registry().get(srq)?;
-        // SAFETY: NULL, or the caller's place for it.
+        // SAFETY: the program passes NULL or room for attributes.
         unsafe { entry::write(attr, sizes_of(&srq)) }
     })
 }
@@ -178,7 +179,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         let removed = Srq::registry().remove(srq);
         match removed {
             Ok(_) => event::forget::<Srq>(&found.context, srq),
-            // A queue pair was just being made of it.
+            // A queue pair was made from it in the meantime.
             Err(_) => found.events.reopen(),
         }
         removed.map(|_| ())

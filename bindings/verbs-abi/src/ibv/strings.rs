@@ -1,6 +1,6 @@
-//! Names of numbers, as programs print them.
+//! Names of enumeration values, for programs to print.
 //!
-//! The words are libibverbs': who compares two hosts' output compares these.
+//! The words are those of libibverbs, so that the output of two hosts can be compared.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -96,7 +96,7 @@ fn name(names: &[&'static CStr], number: c_int) -> *const c_char {
 }
 
 pub(crate) extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
-    // The first is -1.
+    // The first value is -1.
     name(&NODE_TYPES, node_type.saturating_add(1))
 }
 
@@ -122,7 +122,7 @@ mod tests {
     use crate::abi;
 
     fn text(name: *const c_char) -> &'static str {
-        // SAFETY: a literal.
+        // SAFETY: all names are C string literals.
         unsafe { CStr::from_ptr(name) }.to_str().unwrap()
     }
 

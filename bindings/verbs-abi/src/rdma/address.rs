@@ -1,4 +1,4 @@
-//! Addresses and paths as C has them.
+//! Converts addresses and paths between C and the engine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -11,30 +11,30 @@ use crate::errno::Errno;
 use crate::ibv::gid::raw;
 use crate::ibv::port::DEFAULT_PKEY;
 
-/// The selector of a path record that says "exactly".
+/// Value of a path record's selectors for "exactly".
 const EXACTLY: u8 = 2;
 
-/// An IP address and port; IPv4 in IPv6 is IPv4.
+/// Reads an IP address and port. IPv4-mapped IPv6 addresses are converted to IPv4.
 ///
 /// # Errors
 ///
-/// EINVAL for NULL and for other families.
+/// EINVAL for NULL and for other address families.
 ///
 /// # Safety
 ///
-/// If it is not NULL, `pointer` points to an address of the caller's, as long as its family says.
+/// `pointer` is NULL or points to an address that is as long as its family says.
 pub(crate) unsafe fn read(pointer: *const sockaddr) -> Result<SocketAddr, Errno> {
-    // SAFETY: every address begins with its family.
+    // SAFETY: `pointer` is NULL or points to an address, which begins with its family.
     let family = unsafe { entry::read(pointer.cast::<libc::sa_family_t>()) }?;
     match libc::c_int::from(family) {
         libc::AF_INET => {
-            // SAFETY: as long as its family says.
+            // SAFETY: an address of family AF_INET is a `sockaddr_in`.
             let address = unsafe { entry::read(pointer.cast::<libc::sockaddr_in>()) }?;
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
             Ok(SocketAddr::new(ip.into(), u16::from_be(address.sin_port)))
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: an address of family AF_INET6 is a `sockaddr_in6`.
             let address = unsafe { entry::read(pointer.cast::<libc::sockaddr_in6>()) }?;
             let (ip, port) =
                 (Ipv6Addr::from(address.sin6_addr.s6_addr), u16::from_be(address.sin6_port));
@@ -47,7 +47,7 @@ pub(crate) unsafe fn read(pointer: *const sockaddr) -> Result<SocketAddr, Errno>
     }
 }
 
-/// The link that an address is on, for one that means something on its own link only; else 0.
+/// The scope ID of an IPv6 address, which identifies its link. 0 if it has none.
 pub(crate) fn scope(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -55,7 +55,7 @@ pub(crate) fn scope(address: SocketAddr) -> u32 {
     }
 }
 
-/// The address with a link beside it, if it is one that needs a link.
+/// Sets the scope ID of an IPv6 link-local address. Leaves other addresses unchanged.
 pub(crate) fn with_scope(address: SocketAddr, scope: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
@@ -65,9 +65,9 @@ pub(crate) fn with_scope(address: SocketAddr, scope: u32) -> SocketAddr {
     }
 }
 
-/// An IP address and port as C has them.
+/// Converts an IP address and port to C's structure.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     let place = &raw mut storage;
     match address.ip() {
@@ -78,7 +78,7 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
                 sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
                 sin_zero: [0; 8],
             };
-            // SAFETY: a storage has room for every address.
+            // SAFETY: a `sockaddr_storage` has room for any address.
             unsafe { place.cast::<libc::sockaddr_in>().write(address) };
         }
         IpAddr::V6(ip) => {
@@ -89,14 +89,14 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
                 sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
                 sin6_scope_id: scope(address),
             };
-            // SAFETY: as above.
+            // SAFETY: a `sockaddr_storage` has room for any address.
             unsafe { place.cast::<libc::sockaddr_in6>().write(address) };
         }
     }
     storage
 }
 
-/// An address vector as C has it.
+/// Converts an address vector to C's structure.
 pub(crate) fn ah_attr(vector: &AddressVector, port: u8) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -115,9 +115,9 @@ pub(crate) fn ah_attr(vector: &AddressVector, port: u8) -> ibv_ah_attr {
     }
 }
 
-/// A path as C has it; the timeout is the code of one way.
+/// Converts a path to C's record. `timeout` is the code of the packet life time in one direction.
 pub(crate) fn path_record(path: &ResolvedPath, path_mtu: PathMtu, timeout: u8) -> ibv_sa_path_rec {
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut record: ibv_sa_path_rec = unsafe { std::mem::zeroed() };
     record.sgid = raw(Gid::from(path.source));
     record.dgid = raw(path.vector.dgid);
@@ -146,11 +146,11 @@ mod tests {
         for text in ["192.0.2.1:7471", "[2001:db8::1]:1", "[fe80::1%7]:1"] {
             let address: SocketAddr = text.parse().unwrap();
             let storage = storage(address);
-            // SAFETY: a whole address.
+            // SAFETY: `storage` has a complete address.
             assert_eq!(unsafe { read((&raw const storage).cast()) }, Ok(address));
         }
         let mapped = storage("[::ffff:192.0.2.1]:9".parse().unwrap());
-        // SAFETY: a whole address.
+        // SAFETY: `mapped` has a complete address.
         let read = unsafe { read((&raw const mapped).cast()) };
         assert_eq!(read, Ok("192.0.2.1:9".parse().unwrap()));
     }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(unsafe { read(std::ptr::null()) }, Err(Errno::EINVAL));
         let mut other = storage("192.0.2.1:1".parse().unwrap());
         other.ss_family = 77;
-        // SAFETY: a family, behind which nothing is read.
+        // SAFETY: `other` has a family, and for an unknown one no more is read.
         assert_eq!(unsafe { read((&raw const other).cast()) }, Err(Errno::EINVAL));
     }
 }

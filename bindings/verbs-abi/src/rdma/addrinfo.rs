@@ -1,7 +1,7 @@
-//! `rdma_addrinfo`: names and services to addresses.
+//! `rdma_addrinfo`: resolves names and services to addresses.
 //!
-//! The C library's `getaddrinfo` does the work; its error codes are given on. One address is given,
-//! the best. Routes are not looked up here, whether `RAI_NOROUTE` is set or not.
+//! The C library's `getaddrinfo` does the work, and its error codes are returned unchanged. Only
+//! the first address is returned. Routes are not looked up, with or without `RAI_NOROUTE`.
 
 use std::ffi::{c_char, c_int};
 
@@ -18,17 +18,17 @@ use crate::handle::{Object, object};
 
 const FLAGS: c_int = (RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY).cast_signed();
 const PASSIVE: c_int = RAI_PASSIVE.cast_signed();
-/// A family of addresses that this library does not have: InfiniBand's.
+/// InfiniBand's address family, which is not supported.
 const AF_IB: c_int = 27;
 
-/// What the pointers of an `rdma_addrinfo` lead to.
+/// The memory that the pointers of an `rdma_addrinfo` refer to.
 pub(crate) struct AddrInfo {
     _addresses: [Option<Box<Address>>; 2],
 }
 
 object!(AddrInfo as rdma_addrinfo);
 
-/// An address as C has it.
+/// An address in C's form.
 struct Address {
     bytes: sockaddr_storage,
     len: socklen_t,
@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
         }
         let hints = match hints.is_null() {
             true => None,
-            // SAFETY: not NULL, so the caller's hints.
+            // SAFETY: not NULL, so it points to the program's hints.
             false => Some(unsafe { entry::read(hints) }?),
         };
         if hints.is_some_and(|hints| hints.ai_flags & !FLAGS != 0) {
@@ -57,31 +57,31 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
         }
         let mut found = match (node.is_null() && service.is_null(), &hints) {
             (true, Some(hints)) => Found::of_hints(hints)?,
-            // SAFETY: the caller's strings, or NULL.
+            // SAFETY: `node` and `service` are strings of the program or NULL.
             _ => match unsafe { look_up(node, service, hints.as_ref()) }? {
                 Ok(found) => found,
                 Err(code) => return Ok(code),
             },
         };
         if let (None, Some(hints)) = (&found.source, &hints) {
-            // SAFETY: the caller's address of that length, or NULL.
+            // SAFETY: the hints name an address of this length, or NULL.
             found.source = unsafe { copy(hints.ai_src_addr, hints.ai_src_len) }?;
         }
-        // SAFETY: not NULL, so the caller's place for a pointer.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(result, found.publish()) }?;
         Ok(0)
     })
 }
 
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
-    // One that is not ours, or not any more, is left alone.
+    // A pointer that is not ours, or was freed already, is ignored.
     entry::nothing(|| match info.is_null() {
         true => Ok(()),
         false => AddrInfo::registry().remove(info).map(drop),
     });
 }
 
-/// What was found, to be published.
+/// The parts of a result, before it is registered.
 struct Found {
     public: rdma_addrinfo,
     source: Option<Box<Address>>,
@@ -90,7 +90,7 @@ struct Found {
 
 impl Found {
     fn new(flags: c_int, family: c_int, qp_type: c_int, port_space: c_int) -> Found {
-        // SAFETY: a C structure of numbers and of pointers that may be NULL.
+        // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
         let mut public: rdma_addrinfo = unsafe { std::mem::zeroed() };
         public.ai_flags = flags;
         public.ai_family = family;
@@ -99,11 +99,11 @@ impl Found {
         Found { public, source: None, destination: None }
     }
 
-    /// Without names the hints are the answer.
+    /// The result without names: a copy of the hints.
     fn of_hints(hints: &rdma_addrinfo) -> Result<Found, Errno> {
         let rdma_addrinfo { ai_flags, ai_family, ai_qp_type, ai_port_space, .. } = *hints;
         let mut found = Found::new(ai_flags, ai_family, ai_qp_type, ai_port_space);
-        // SAFETY: the caller's address of that length, or NULL.
+        // SAFETY: the hints name an address of this length, or NULL.
         found.destination = unsafe { copy(hints.ai_dst_addr, hints.ai_dst_len) }?;
         Ok(found)
     }
@@ -121,11 +121,11 @@ fn pointer_of(address: &mut Option<Box<Address>>) -> (*mut sockaddr, socklen_t) 
     address.as_mut().map_or(none, |address| ((&raw mut address.bytes).cast(), address.len))
 }
 
-/// Asks the C library; gives its error code where it has one.
+/// Calls `getaddrinfo`. The inner error is its error code.
 ///
 /// # Safety
 ///
-/// `node` and `service` are NULL or strings.
+/// `node` and `service` are NULL or C strings.
 unsafe fn look_up(
     node: *const c_char,
     service: *const c_char,
@@ -134,23 +134,24 @@ unsafe fn look_up(
     let wanted = hints.map(to_libc);
     let wanted = wanted.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let mut list = std::ptr::null_mut();
-    // SAFETY: strings or NULL, hints or NULL, and a place for the list.
+    // SAFETY: `node` and `service` are C strings or NULL, `wanted` is valid hints or NULL, and
+    // `list` is a local.
     let code = unsafe { libc::getaddrinfo(node, service, wanted, &raw mut list) };
     if code != 0 {
         return Ok(Err(code));
     }
-    // SAFETY: the list that was just given, which has an entry at least.
+    // SAFETY: the call has succeeded, so the list has an entry at least.
     let first = unsafe { list.read() };
-    // SAFETY: the entry's address, of its length.
+    // SAFETY: the entry's address has this length.
     let address = unsafe { copy(first.ai_addr.cast(), first.ai_addrlen) };
-    // SAFETY: the list is given back once, and not looked at any more.
+    // SAFETY: the list is freed once, and not used afterwards.
     unsafe { libc::freeaddrinfo(list) };
     Ok(Ok(from_libc(&first, address?, hints)))
 }
 
-/// The hints as the C library takes them.
+/// Converts hints for the C library.
 fn to_libc(hints: &rdma_addrinfo) -> libc::addrinfo {
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
     let flag =
         |ours: u32, theirs| if hints.ai_flags & ours.cast_signed() != 0 { theirs } else { 0 };
@@ -170,7 +171,8 @@ fn to_libc(hints: &rdma_addrinfo) -> libc::addrinfo {
     wanted
 }
 
-/// The C library's answer, with what the hints say in the place of what follows from it.
+/// Converts the C library's answer. Where the hints have a queue pair type or port space, it
+/// replaces the one that follows from the answer.
 fn from_libc(
     answer: &libc::addrinfo,
     address: Option<Box<Address>>,
@@ -199,15 +201,15 @@ fn from_libc(
     found
 }
 
-/// A copy of an address; none has length 0.
+/// Copies an address. `None` if `len` is 0.
 ///
 /// # Errors
 ///
-/// EINVAL for an address of a length that its family does not have, EINVAL for NULL with a length.
+/// EINVAL if the address is NULL, shorter than its family requires, or of an unknown family.
 ///
 /// # Safety
 ///
-/// If `address` is not NULL, that many bytes are behind it.
+/// `address` is NULL or points to `len` bytes.
 unsafe fn copy(address: *const sockaddr, len: socklen_t) -> Result<Option<Box<Address>>, Errno> {
     if len == 0 {
         return Ok(None);
@@ -215,7 +217,7 @@ unsafe fn copy(address: *const sockaddr, len: socklen_t) -> Result<Option<Box<Ad
     if address.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller has two bytes there at least.
+    // SAFETY: `address` is not NULL and has at least two bytes.
     let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
     let needed = match c_int::from(family) {
         libc::AF_INET => size_of::<sockaddr_in>(),
@@ -225,9 +227,10 @@ unsafe fn copy(address: *const sockaddr, len: socklen_t) -> Result<Option<Box<Ad
     if (len as usize) < needed {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: numbers, of which all may be zero.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut bytes: sockaddr_storage = unsafe { std::mem::zeroed() };
-    // SAFETY: as many bytes as the caller has, into a structure that has room for any address.
+    // SAFETY: `address` has at least `needed` bytes, and a `sockaddr_storage` has room for any
+    // address.
     unsafe { address.cast::<u8>().copy_to_nonoverlapping((&raw mut bytes).cast(), needed) };
     Ok(Some(Box::new(Address { bytes, len: needed as socklen_t })))
 }

@@ -1,5 +1,5 @@
-//! What Modify QP takes on an id's way to a connection, for its queue pair or for one that the
-//! program keeps to itself: `rdma_init_qp_attr`.
+//! `rdma_init_qp_attr`: the attributes of Modify QP for each step of an id's connection, for its
+//! own queue pair or for one that the program manages itself.
 
 use std::ffi::c_int;
 
@@ -19,11 +19,11 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
 
-/// Minimum RNR NAK timer code of Linux's connection manager: 655 ms. A program that lets its peer try a
-/// few times counts on that: it may be late with its receives.
+/// Minimum RNR NAK timer code of Linux's connection manager: 655 ms. A program that limits its
+/// peer's retries depends on this long time, because it may post its receives late.
 pub(super) const LINUX_RNR_TIMER: u8 = 0;
 
-/// Fills in what Modify QP takes on the way to the state that `attr` names.
+/// Fills in the attributes for the transition to `attr.qp_state`, and returns their mask.
 pub(crate) fn init_attr(
     id: &Entry<Id>,
     state: &State,
@@ -58,7 +58,7 @@ fn to_init(
         return Ok(common | IBV_QP_QKEY);
     }
     attr.qp_access_flags = match state.agreed.map(|agreed| agreed.max_dest_rd_atomic) {
-        // What the peer may do is not known yet.
+        // The peer's rights are not known yet.
         None => 0,
         Some(0) => IBV_ACCESS_REMOTE_WRITE,
         Some(_) => IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
@@ -75,7 +75,7 @@ fn to_rtr(
     attr.ah_attr = address::ah_attr(&agreed.vector, agreed.port);
     attr.path_mtu = agreed.path_mtu.code().into();
     attr.dest_qp_num = agreed.peer_qpn.value();
-    // The connection's own is another where it drives the queue pair.
+    // If the connection drives the queue pair, it has a PSN of its own.
     let is_ours = state.is_passive || id.qp().is_null();
     attr.rq_psn = if is_ours { id.psn.value() } else { agreed.rq_psn.value() };
     attr.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(MAX_RD_ATOMIC);
@@ -109,19 +109,19 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     qp_attr: *mut ibv_qp_attr,
     qp_attr_mask: *mut c_int,
 ) -> c_int {
-    // What older headers have.
+    // Bytes of the structure in older headers.
     const LEN: usize = std::mem::offset_of!(ibv_qp_attr, rate_limit);
     entry::minus_one(|| {
         let id = id::get(id)?;
         if qp_attr_mask.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let mut attr = unsafe { entry::read_sized(qp_attr, LEN) }?;
         let mask = init_attr(&id, &id.state(), &mut attr)?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above, and it has `LEN` bytes.
         unsafe { entry::write_sized(qp_attr.cast(), LEN, &attr) }?;
-        // SAFETY: as above. A mask has few bits.
+        // SAFETY: not NULL, so it is the program's room for a number.
         unsafe { entry::write(qp_attr_mask, mask.cast_signed()) }
     })
 }

@@ -1,11 +1,11 @@
-//! `rdma_event_channel`: events of connection ids, waiting for the program.
+//! `rdma_event_channel`: queues events of ids for the program.
 //!
 //! ```text
 //!   control plane ──> Post (id, device) ──> Mailbox (id) ──> Channel
 //! ```
 //!
-//! Invariant: an id's mailbox puts into one channel at a time. Once it is closed nothing more is put
-//! in, and nothing of the id is left there.
+//! Invariant: an id's mailbox adds events to one channel at a time. After the mailbox is closed it
+//! adds none, and the channel has none of the id.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -26,24 +26,24 @@ pub(crate) type Channel = EventQueue<Waiting>;
 
 object!(Channel as rdma_event_channel);
 
-/// An event that the program has not taken.
+/// An event that the program has not taken yet.
 pub(crate) struct Waiting {
     pub(crate) id: Weak<Entry<Id>>,
     pub(crate) what: Happening,
 }
 
-/// What has happened to an id.
+/// Something that happened to an id.
 pub(crate) enum Happening {
-    /// As the control plane tells it.
+    /// An event of the control plane.
     Cm(&'static Device, CmEvent),
     /// An event that was made here.
     Made(Draft),
-    /// The id is in a multicast group, by this number of its.
+    /// The id has joined a multicast group; the number identifies the membership.
     Joined(u64),
 }
 
 impl Channel {
-    /// A channel that nobody uses yet.
+    /// Makes a channel that no id uses yet.
     pub(crate) fn create() -> Result<Held<Channel>, Errno> {
         let channel = Channel::new()?;
         crate::runtime::opened();
@@ -52,33 +52,33 @@ impl Channel {
     }
 }
 
-/// Where the events of an id go.
+/// Adds the events of one id to its channel.
 pub(crate) struct Mailbox {
     owner: OnceLock<Weak<Entry<Id>>>,
-    /// `None` when it is closed.
+    /// `None` after the mailbox is closed.
     place: Mutex<Option<Arc<Entry<Channel>>>>,
 }
 
 impl Mailbox {
-    /// Puts into this channel; belongs to nobody yet.
+    /// Makes a mailbox for this channel. It has no id yet, see [`belong_to`](Mailbox::belong_to).
     pub(crate) fn new(channel: &Held<Channel>) -> Result<Arc<Mailbox>, Errno> {
         let channel = Channel::registry().get(channel.public())?;
         Ok(Arc::new(Mailbox { owner: OnceLock::new(), place: Mutex::new(Some(channel)) }))
     }
 
-    /// Belongs to this id from now on.
+    /// Sets the mailbox's id, once.
     pub(crate) fn belong_to(&self, id: &Arc<Entry<Id>>) {
         let _ = self.owner.set(Arc::downgrade(id));
     }
 
-    /// Puts an event in.
+    /// Adds an event to the channel.
     pub(crate) fn send(&self, what: Happening) {
         if let (Some(channel), Some(owner)) = (&*self.lock(), self.owner.get()) {
             channel.push(Waiting { id: Weak::clone(owner), what });
         }
     }
 
-    /// Takes events back that wait.
+    /// Withdraws and returns the id's pending events for which `is_one` is true.
     pub(crate) fn take_back(&self, is_one: impl Fn(&Happening) -> bool) -> Vec<Happening> {
         let (Some(channel), Some(owner)) = (&*self.lock(), self.owner.get()) else {
             return Vec::new();
@@ -87,7 +87,7 @@ impl Mailbox {
         taken.into_iter().map(|waiting| waiting.what).collect()
     }
 
-    /// Nothing is put in any more, and what waits is gone.
+    /// Closes the mailbox: withdraws the id's pending events and adds no more.
     pub(crate) fn close(&self) {
         let former = self.lock().take();
         if let (Some(channel), Some(owner)) = (former, self.owner.get()) {
@@ -95,7 +95,7 @@ impl Mailbox {
         }
     }
 
-    /// Puts into another channel from now on, also what waits.
+    /// Moves the id's pending events to another channel, and adds later ones there.
     pub(crate) fn move_to(&self, channel: &Held<Channel>) -> Result<(), Errno> {
         let new = Channel::registry().get(channel.public())?;
         let mut place = self.lock();
@@ -114,7 +114,7 @@ impl Mailbox {
     }
 }
 
-/// Where a device's connection manager puts the events of an id.
+/// The sink for events of an id at one device's connection manager.
 pub(crate) struct Post {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) device: &'static Device,
@@ -129,7 +129,7 @@ impl Post {
 
 impl CmSink for Post {
     fn give(&self, event: CmEvent) {
-        // These have no counterpart in C.
+        // These events have no counterpart in C.
         if !matches!(
             event.kind,
             CmEventKind::AlternateRequest(_)
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_c
     entry::object(|| Ok(Channel::create()?.public()))
 }
 
-/// Leaves it as it is, with EBUSY, while ids use it.
+/// `rdma_destroy_event_channel`. Sets EBUSY and does nothing while ids use the channel.
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     entry::nothing(|| Channel::registry().remove(channel).map(|_| ()));
 }

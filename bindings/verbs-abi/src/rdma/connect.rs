@@ -1,4 +1,5 @@
-//! Connections: `rdma_connect`, `rdma_accept` and what ends them.
+//! Establishing and ending connections: `rdma_connect`, `rdma_accept`, `rdma_reject`,
+//! `rdma_disconnect`.
 
 use std::ffi::{c_int, c_void};
 
@@ -18,26 +19,30 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::runtime::Device;
 
-/// Says "as many as possible".
+/// Stands for "as many as possible".
 const ANY_DEPTH: u8 = 0xff;
-/// Retries where a program says nothing; of a receiver that is not ready, without end.
+/// Largest retry count. For RNR retries it means no limit.
 const RETRIES: u8 = 7;
-/// Bytes for the peer's program at most: in a REQ, REP, REJ, and in a SIDR_REQ and SIDR_REP.
+/// Most bytes of private data in a REQ.
 const REQ_DATA: usize = 56;
+/// Most bytes of private data in a REP.
 const REP_DATA: usize = 196;
+/// Most bytes of private data in a REJ.
 const REJ_DATA: usize = 148;
+/// Most bytes of private data in a SIDR_REQ.
 const SIDR_REQ_DATA: usize = 180;
+/// Most bytes of private data in a SIDR_REP.
 const SIDR_REP_DATA: usize = 136;
 
-/// Private data of the program's.
+/// Copies private data of the program.
 ///
 /// # Errors
 ///
-/// EINVAL: too long, or not there.
+/// EINVAL if it is longer than `max`, or NULL with a length.
 ///
 /// # Safety
 ///
-/// If it is not NULL, `data` points to `len` bytes.
+/// `data` is NULL or points to `len` bytes.
 pub(crate) unsafe fn private_data(
     data: *const c_void,
     len: u8,
@@ -50,11 +55,11 @@ pub(crate) unsafe fn private_data(
     if len == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: not NULL, so by the caller's promise this many bytes.
+    // SAFETY: `data` is not NULL, so it points to `len` bytes.
     Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec())
 }
 
-/// How many READs and ATOMICs a program asks for.
+/// The number of outstanding READs and ATOMICs that a program asks for. EINVAL if it exceeds `max`.
 fn depth(asked: u8, max: u8) -> Result<u8, Errno> {
     match asked {
         ANY_DEPTH => Ok(max),
@@ -63,11 +68,11 @@ fn depth(asked: u8, max: u8) -> Result<u8, Errno> {
     }
 }
 
-/// What the program brings to a connection; without any parameters, as much as possible.
+/// Converts the program's connection parameters. Without any, the largest values are used.
 ///
 /// # Safety
 ///
-/// As [`private_data`] of what `param` says.
+/// `param.private_data` is NULL or points to `param.private_data_len` bytes.
 unsafe fn conn_param(
     param: Option<&rdma_conn_param>,
     state: &State,
@@ -79,7 +84,7 @@ unsafe fn conn_param(
         brought.ack_timeout = timeout;
     }
     let Some(param) = param else { return Ok(brought) };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes valid private data.
     brought.private_data =
         unsafe { private_data(param.private_data, param.private_data_len, max) }?;
     brought.responder_resources = depth(param.responder_resources, MAX_RD_ATOMIC)?;
@@ -96,8 +101,8 @@ unsafe fn conn_param(
     Ok(brought)
 }
 
-/// The queue pair of a connection: the id's, which the connection drives, or one that the program
-/// keeps to itself and names.
+/// The queue pair of a connection: the id's own, which the connection drives, or the one named in
+/// the parameters, which the program manages itself.
 fn conn_qp(
     id: &Entry<Id>,
     device: &'static Device,
@@ -115,9 +120,11 @@ fn conn_qp(
     Ok(ConnQp::Foreign { qpn, qp_type, psn: id.psn, has_srq, stops_with_peer: false })
 }
 
+/// Implements `rdma_connect`.
+///
 /// # Safety
 ///
-/// As [`private_data`] of what `param` says.
+/// `param.private_data` is NULL or points to `param.private_data_len` bytes.
 unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let mut state = id.state();
     if state.stage != Stage::RouteResolved {
@@ -127,9 +134,9 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
         return Err(Errno::EINVAL);
     };
     let max = if id.space == PortSpace::Tcp { REQ_DATA } else { SIDR_REQ_DATA };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes valid private data.
     let brought = unsafe { conn_param(param, &state, max) }?;
-    // Who asks for a UD queue pair need not have one.
+    // A request for a peer's UD queue pair needs no queue pair of its own.
     let qp = match id.space {
         PortSpace::Tcp => Some(conn_qp(id, device, param)?),
         PortSpace::Udp => None,
@@ -153,9 +160,11 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
     Ok(())
 }
 
+/// Implements `rdma_accept`.
+///
 /// # Safety
 ///
-/// As [`private_data`] of what `param` says.
+/// `param.private_data` is NULL or points to `param.private_data_len` bytes.
 unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let mut state = id.state();
     if state.stage != Stage::Requested {
@@ -164,9 +173,9 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     let (manager, cm) = state.connection()?;
     let device = state.device.ok_or(Errno::EINVAL)?;
     let max = if id.space == PortSpace::Tcp { REP_DATA } else { SIDR_REP_DATA };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes valid private data.
     let brought = unsafe { conn_param(param, &state, max) }?;
-    // What both sides bring.
+    // The lower values of both sides apply.
     state.min_rnr_timer = brought.min_rnr_timer;
     state.agreed = state.agreed.map(|agreed| Agreed {
         max_dest_rd_atomic: agreed.max_dest_rd_atomic.min(brought.responder_resources),
@@ -178,12 +187,13 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
         other => other,
     };
     manager.accept(cm, qp, brought).inspect_err(|_| {
-        // It has begun for nothing. A queue pair of datagrams may serve others.
+        // The queue pair was modified in vain. A UD queue pair may serve other peers, so it is not
+        // stopped.
         if id.space == PortSpace::Tcp {
             id.stop_qp();
         }
     })?;
-    // A question for a UD queue pair is answered then.
+    // An answered request for a UD queue pair has no further events.
     state.stage = match id.space {
         PortSpace::Tcp => Stage::Accepted,
         PortSpace::Udp => Stage::Connected,
@@ -191,13 +201,13 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     Ok(())
 }
 
-/// What the program's parameters say.
+/// Reads the program's connection parameters. `None` for NULL.
 ///
 /// # Safety
 ///
-/// `param` is NULL or points to parameters of the caller's.
+/// `param` is NULL or points to valid parameters.
 unsafe fn given(param: *const rdma_conn_param) -> Result<Option<rdma_conn_param>, Errno> {
-    // SAFETY: not NULL, so by the caller's promise.
+    // SAFETY: not NULL, so it points to valid parameters.
     (!param.is_null()).then(|| unsafe { entry::read(param) }).transpose()
 }
 
@@ -207,9 +217,9 @@ pub(crate) unsafe extern "C" fn rdma_connect(
 ) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let param = unsafe { given(conn_param) }?;
-        // SAFETY: its private data is the program's, too.
+        // SAFETY: the program passes valid parameters with their private data.
         unsafe { connect(&id, param.as_ref()) }?;
         sync::complete(&id)
     })
@@ -221,14 +231,14 @@ pub(crate) unsafe extern "C" fn rdma_accept(
 ) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let param = unsafe { given(conn_param) }?;
-        // SAFETY: its private data is the program's, too.
+        // SAFETY: the program passes valid parameters with their private data.
         unsafe { accept(&id, param.as_ref()) }?;
         if id.space == PortSpace::Tcp {
             return sync::complete(&id);
         }
-        // A question for a UD queue pair has no further event; the request is answered.
+        // There is no further event. The event of the request is acknowledged.
         if id.state().is_sync {
             id::release_event(&id);
         }
@@ -236,11 +246,11 @@ pub(crate) unsafe extern "C" fn rdma_accept(
     })
 }
 
-/// Rejects a request. The reason is told where a connection was wanted.
+/// Rejects a request. The reason is sent only for a connection request.
 ///
 /// # Safety
 ///
-/// As [`private_data`].
+/// `data` is NULL or points to `len` bytes.
 pub(crate) unsafe fn reject_for(
     id: *const rdma_cm_id,
     reason: RejectReason,
@@ -249,7 +259,7 @@ pub(crate) unsafe fn reject_for(
 ) -> Result<(), Errno> {
     let id = id::get(id)?;
     let max = if id.space == PortSpace::Tcp { REJ_DATA } else { SIDR_REP_DATA };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes NULL or `len` bytes.
     let data = unsafe { private_data(data, len, max) }?;
     let mut state = id.state();
     let (manager, cm) = state.connection()?;
@@ -264,11 +274,12 @@ pub(crate) unsafe extern "C" fn rdma_reject(
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    // SAFETY: what programs pass is theirs or NULL.
+    // SAFETY: the program passes NULL or `len` bytes.
     entry::minus_one(|| unsafe { reject_for(id, RejectReason::CONSUMER, data, len) })
 }
 
-/// The program's own queue pair is ready, after `RDMA_CM_EVENT_CONNECT_RESPONSE`.
+/// `rdma_establish`: the program calls it after `RDMA_CM_EVENT_CONNECT_RESPONSE`, when its own
+/// queue pair is ready.
 pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
@@ -283,7 +294,7 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// A packet of the peer's has come to the program's own queue pair.
+/// `rdma_notify`: the program calls it when its own queue pair has received a packet of the peer.
 pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
@@ -293,10 +304,10 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_even
         let state = id.state();
         let (manager, cm) = state.connection()?;
         match state.stage {
-            // Its RTU was faster.
+            // The RTU has arrived before the packet.
             Stage::Connected => Ok(()),
             Stage::Accepted => {
-                // That it was faster may wait in the channel, too.
+                // The connection may be established already, with the event still in the channel.
                 let _ = manager.establish(cm);
                 Ok(())
             }
@@ -311,10 +322,10 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         {
             let state = id.state();
             let (manager, cm) = state.connection()?;
-            // Whatever the connection has come to: what the program has posted is flushed.
+            // In any stage of the connection the program's posted requests are flushed.
             id.stop_qp();
             match manager.disconnect(cm, &[]) {
-                // There is nobody to tell, and no event.
+                // The peer need not be informed, and no event follows.
                 Err(RequestError::Connection(CmError::WrongState)) => return Ok(()),
                 told => told?,
             }

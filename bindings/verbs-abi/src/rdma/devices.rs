@@ -1,4 +1,4 @@
-//! The open devices that ids use: `rdma_get_devices`.
+//! `rdma_get_devices`: the open devices that ids use.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::runtime;
 
-/// Addresses of the lists that programs have.
+/// Addresses of the lists that programs have not freed yet.
 static LISTS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
@@ -20,17 +20,17 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
         }
         let open = |device| shared::of(device).map(shared::Shared::verbs);
         let contexts = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        // From C's allocator: there are programs that free it themselves.
-        // SAFETY: sizes of pointers; there is one more, which stays NULL.
+        // From C's allocator, because some programs free the list themselves.
+        // SAFETY: `calloc` has no preconditions. The additional last entry stays NULL.
         let list: *mut *mut ibv_context =
             unsafe { libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>()) }.cast();
         if list.is_null() {
             return Err(Errno::ENOMEM);
         }
-        // SAFETY: within the room that was just taken, which is aligned for pointers.
+        // SAFETY: the list has more than this many entries, and `calloc` aligns it for pointers.
         unsafe { list.copy_from_nonoverlapping(contexts.as_ptr(), contexts.len()) };
         if !count.is_null() {
-            // SAFETY: not NULL, so the caller's place for a number.
+            // SAFETY: not NULL, so it is the program's room for a number.
             unsafe { entry::write(count, contexts.len() as c_int) }?;
         }
         LISTS.lock().unwrap_or_else(PoisonError::into_inner).push(list.addr());
@@ -41,10 +41,10 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     entry::nothing(|| {
         let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that is not ours, or not any more, is left alone.
+        // A pointer that is not ours, or was freed already, is ignored.
         if let Some(at) = lists.iter().position(|known| *known == list.addr()) {
             lists.swap_remove(at);
-            // SAFETY: given out above and not taken back since.
+            // SAFETY: the list was made by `calloc` above and not freed since.
             unsafe { libc::free(list.cast()) };
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! Endpoints: ids with all that they need at once, by the calls that a program would make itself.
+//! Endpoints: ids that one call sets up completely, with the calls that a program would make
+//! itself.
 //!
-//! An active endpoint has resolved its route and has its queue pair; a passive one keeps what queue
-//! pairs of its requests are made with. Both wait for their results.
+//! An active endpoint has a resolved route and a queue pair. A passive endpoint keeps the
+//! attributes for the queue pairs of its requests. Calls on both wait for their results.
 
 use std::ffi::c_int;
 
@@ -20,24 +21,26 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Object;
 
-/// How long an address may take, in milliseconds.
+/// Timeout of address resolution in milliseconds.
 const TIMEOUT: c_int = 2000;
 
-/// What queue pairs of a passive endpoint's requests are made with.
+/// The attributes for queue pairs of a passive endpoint's requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Passive(ibv_qp_init_attr);
 
-// SAFETY: the pointers are the program's; they are only handed on to the call that checks them.
+// SAFETY: the pointers are only passed on to the call that checks them.
 unsafe impl Send for Passive {}
 
-/// A call's result.
+/// Converts the result of a C call, with its `errno`.
 fn check(result: c_int) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
+/// Sets up a new id as `info` says.
+///
 /// # Safety
 ///
-/// Addresses in `info` are the program's or NULL, and so are `pd` and `qp`.
+/// The addresses in `info`, `pd` and `qp` are NULL or valid.
 unsafe fn set_up(
     id: *mut rdma_cm_id,
     info: &rdma_addrinfo,
@@ -46,35 +49,35 @@ unsafe fn set_up(
 ) -> Result<(), Errno> {
     let qp_type = info.ai_qp_type.cast_unsigned();
     if info.ai_qp_type != 0 {
-        // SAFETY: an id that was just made, which nobody else knows.
+        // SAFETY: the id was just made, and no other thread knows it.
         unsafe { (*id).qp_type = qp_type };
     }
     if info.ai_flags.cast_unsigned() & RAI_PASSIVE != 0 {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller passes NULL or a valid address.
         check(unsafe { rdma_bind_addr(id, info.ai_src_addr) })?;
         let id = id::get(id)?;
         if !pd.is_null() {
             id.update(|c| c.pd = pd);
         }
         if !qp.is_null() {
-            // SAFETY: not NULL, so by the caller's promise.
+            // SAFETY: not NULL, so it points to valid attributes.
             let attr = ibv_qp_init_attr { qp_type, ..unsafe { entry::read(qp) }? };
             id.state().passive = Some(Passive(attr));
         }
         return Ok(());
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller passes NULL or valid addresses.
     check(unsafe { rdma_resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT) })?;
-    // SAFETY: an id, of which this is asked.
+    // SAFETY: `id` is a live id.
     check(unsafe { rdma_resolve_route(id, TIMEOUT) })?;
     if qp.is_null() {
         return Ok(());
     }
-    // SAFETY: not NULL, so the program's attributes.
+    // SAFETY: not NULL, so it points to valid attributes.
     let attr = ibv_qp_init_attr { qp_type, ..unsafe { entry::read(qp) }? };
-    // SAFETY: as above.
+    // SAFETY: not NULL, so it points to valid attributes.
     unsafe { entry::write(qp, attr) }?;
-    // SAFETY: an id; the rest is checked there.
+    // SAFETY: `id` is a live id; the other arguments are checked by the call.
     check(unsafe { rdma_create_qp(id, pd, qp) })
 }
 
@@ -88,27 +91,27 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
         if id.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let info = unsafe { entry::read(res) }?;
         if info.ai_route_len != 0 || info.ai_connect_len != 0 {
-            // Only InfiniBand's routes and addresses have them.
+            // Only InfiniBand's addresses have routes and connection data.
             return Err(Errno::EOPNOTSUPP);
         }
         let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());
         let made = id::create(channel, context, info.ai_port_space.cast_unsigned())?.c();
-        // SAFETY: the addresses are those of the program's result.
+        // SAFETY: the program passes a result of `rdma_getaddrinfo`, whose addresses are valid.
         let done = unsafe { set_up(made, &info, pd, qp_init_attr) };
         done.inspect_err(|_| destroy(made))?;
-        // SAFETY: not NULL, so the caller's place for a pointer.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(id, made) }
     })
 }
 
-/// Ends an id with all that it has.
+/// Destroys an id with its queue pair and shared receive queue.
 fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: takes any pointer, and does nothing where there is nothing.
+    // SAFETY: the call accepts any pointer, and does nothing without a queue pair.
     unsafe { rdma_destroy_qp(id) };
-    // SAFETY: as above.
+    // SAFETY: the call accepts any pointer, and does nothing without a shared receive queue.
     unsafe { rdma_destroy_srq(id) };
     let _ = id::destroy(id);
 }
@@ -132,17 +135,17 @@ fn get_request(listen: *const rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
     };
     release_event(&listener);
     let event = event::next(&channel)?;
-    // SAFETY: an event that was just made, which nobody else knows.
+    // SAFETY: the event was just made, and no other thread knows it.
     let rdma_cm_event { event: kind, status, id, .. } = unsafe { event.read() };
     if status != 0 || kind != RDMA_CM_EVENT_CONNECT_REQUEST {
-        // It is shown where the results of the listener's calls are.
+        // An error is shown at the listener's id, where its calls leave their events.
         listener.update(|c| c.event = event);
         return Err(if status == 0 { Errno::EINVAL } else { Errno::of(status.abs()) });
     }
-    // It is acknowledged when the request is answered.
+    // The event is acknowledged when the program answers the request.
     id::get(id)?.update(|c| c.event = event);
     if let Some(Passive(mut qp)) = passive {
-        // SAFETY: an id and attributes; the rest is checked there.
+        // SAFETY: `id` is a live id and `qp` a local; the rest is checked by the call.
         let made = check(unsafe { rdma_create_qp(id, listener.view().pd, &raw mut qp) });
         made.inspect_err(|_| destroy(id))?;
     }
@@ -158,7 +161,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
             return Err(Errno::EINVAL);
         }
         let request = get_request(listen)?;
-        // SAFETY: not NULL, so the caller's place for a pointer.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(id, request) }
     })
 }

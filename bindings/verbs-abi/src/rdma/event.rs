@@ -1,9 +1,10 @@
-//! `rdma_cm_event`: what has happened, told to the program.
+//! `rdma_cm_event`: passes events to the program.
 //!
 //! Invariants
-//! - An event counts in [`Acks`] from when the program has it until it acknowledges it; an id does
-//!   not go before. Of a request to connect the listener counts it.
-//! - Private data is in the event's own memory, which stays readable when it is acknowledged.
+//! - An event counts in [`Acks`] from its delivery until the program acknowledges it, and an id is
+//!   not destroyed before. A connection request counts at the listener.
+//! - Private data is stored with the event, in memory that stays readable after the
+//!   acknowledgement.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -33,25 +34,25 @@ use crate::errno::Errno;
 use crate::handle::{Entry, Object, object};
 use crate::runtime::{self, Device};
 
-/// Most private data that a message has.
+/// Most bytes of private data in a message.
 const DATA_MAX: usize = 255;
 
-/// What a program's event pointer points to.
+/// The memory that a program's event pointer refers to.
 #[repr(C)]
 pub(crate) struct PublicEvent {
     event: rdma_cm_event,
     data: [u8; DATA_MAX],
 }
 
-/// An event that the program has.
+/// An event that was delivered to the program.
 pub(crate) struct Event {
-    /// Counts as long as this is here.
+    /// Acknowledges the event when it is dropped.
     _counted: Counted,
 }
 
 object!(Event as PublicEvent);
 
-/// An event that counts until this is dropped.
+/// A delivered event. Acknowledges it when dropped.
 struct Counted(Arc<Acks>);
 
 impl Drop for Counted {
@@ -60,19 +61,19 @@ impl Drop for Counted {
     }
 }
 
-/// An event in the making.
+/// An event before it is delivered.
 pub(crate) struct Draft {
     pub(crate) event: rdma_cm_event_type,
-    /// 0, a negative error number, or a peer's reason.
+    /// 0, a negative error number, or the reason for which the peer rejected.
     pub(crate) status: c_int,
     pub(crate) param: Param,
-    /// For the program, at most [`DATA_MAX`] bytes.
+    /// Private data for the program, at most [`DATA_MAX`] bytes.
     pub(crate) private_data: Vec<u8>,
-    /// Where it counts, if that is not the id.
+    /// The counter of the event, if it is not the id's.
     pub(crate) acks: Option<Arc<Acks>>,
 }
 
-/// An event's parameters.
+/// The parameters of an event.
 #[derive(Clone, Copy)]
 pub(crate) enum Param {
     None,
@@ -80,7 +81,7 @@ pub(crate) enum Param {
     Ud(Ud),
 }
 
-/// Those of a connection.
+/// Parameters of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Conn {
     pub(crate) responder_resources: u8,
@@ -92,24 +93,25 @@ pub(crate) struct Conn {
     pub(crate) qp_num: u32,
 }
 
-/// Those of datagrams.
+/// Parameters of datagrams.
 #[derive(Clone, Copy)]
 pub(crate) struct Ud {
     pub(crate) vector: AddressVector,
     pub(crate) port: u8,
     pub(crate) qp_num: u32,
     pub(crate) qkey: u32,
-    /// What the program has given to be shown as private data: an address, exposed, or 0.
+    /// The context that the program passed to `rdma_join_multicast`, as an exposed address. It is
+    /// returned as private data. 0 if there is none.
     pub(crate) context: usize,
 }
 
 impl Draft {
-    /// An event without more to it.
+    /// An event without parameters.
     pub(crate) fn plain(event: rdma_cm_event_type) -> Draft {
         Draft { event, status: 0, param: Param::None, private_data: Vec::new(), acks: None }
     }
 
-    /// One that says what went wrong.
+    /// An event with an error number.
     pub(crate) fn failed(event: rdma_cm_event_type, error: Errno) -> Draft {
         Draft { status: -error.code(), ..Draft::plain(event) }
     }
@@ -163,7 +165,7 @@ impl From<&Datagrams> for Ud {
     }
 }
 
-/// Takes the channel's next event, for which it waits.
+/// Waits for the channel's next event and delivers it.
 pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
     loop {
         if let Some(event) = tell(channel.take()?) {
@@ -172,8 +174,7 @@ pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
     }
 }
 
-/// Gives the program an event; what it means to its id is done then. That of an id which is gone
-/// meanwhile concerns nobody.
+/// Delivers an event to the program, after applying it to its id. `None` if the id was destroyed.
 fn tell(Waiting { id, what }: Waiting) -> Option<*mut rdma_cm_event> {
     deliver(&id.upgrade()?, what)
 }
@@ -192,12 +193,13 @@ fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
     publish(id, id, draft)
 }
 
-/// What an event of a connection means to its id.
+/// Applies an event of the control plane to its id.
 fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<Draft> {
     let mut state = id.state();
     if state.is_passive && state.stage == Stage::Requested {
-        // The program may not know the id yet: it still has its listener's context. As the kernel
-        // has it, nothing is told before it accepts, which fails then.
+        // The program may not have set its own context at the id yet, so it would take the event
+        // for the listener's. As in the kernel, no event is delivered before the program accepts,
+        // which then fails.
         ended(id, &mut state);
         return None;
     }
@@ -219,7 +221,7 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
             state.agreed = Some(agreed);
             id.note_qp_state(QpState::Rts);
             let draft = Draft::plain(RDMA_CM_EVENT_ESTABLISHED);
-            // Of the side that accepted the kernel tells no more than that.
+            // As in the kernel, the accepting side gets no parameters.
             if private_data.is_empty() || state.is_passive {
                 draft
             } else {
@@ -241,13 +243,13 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
         }
         CmEventKind::ConnectError(error) => connect_error(id, &mut state, &error),
         CmEventKind::Disconnected { .. } => {
-            // The queue pair stays as it is until the program disconnects: what has come is not
-            // flushed.
+            // The queue pair stays in RTS until the program disconnects, so that received messages
+            // are not flushed.
             state.stage = Stage::Ended;
             state.was_connected = true;
             Draft::plain(RDMA_CM_EVENT_DISCONNECTED)
         }
-        // Only of what was connected, as the kernel has it.
+        // As in the kernel, only connections that were established have this event.
         CmEventKind::TimewaitExit if state.was_connected => {
             Draft::plain(RDMA_CM_EVENT_TIMEWAIT_EXIT)
         }
@@ -271,7 +273,7 @@ fn address_resolved(
     }
 }
 
-/// A UD QP that is not to be had is as far away as a peer that does not answer.
+/// For a UD queue pair a rejection is reported as unreachable, as Linux does.
 fn rejection(id: &Entry<Id>, state: &mut State) -> rdma_cm_event_type {
     ended(id, state);
     if id.space == PortSpace::Udp { RDMA_CM_EVENT_UNREACHABLE } else { RDMA_CM_EVENT_REJECTED }
@@ -279,7 +281,7 @@ fn rejection(id: &Entry<Id>, state: &mut State) -> rdma_cm_event_type {
 
 fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Draft {
     ended(id, state);
-    // A neighbour that does not answer is a peer that does not.
+    // A neighbour that does not answer is reported like a peer that does not answer.
     match resolve::errno(error) {
         Errno::ETIMEDOUT => Draft::failed(RDMA_CM_EVENT_UNREACHABLE, Errno::ETIMEDOUT),
         error => Draft::failed(RDMA_CM_EVENT_CONNECT_ERROR, error),
@@ -293,7 +295,7 @@ fn ended(id: &Entry<Id>, state: &mut State) {
     }
 }
 
-/// A peer wants to connect: a new id, which is like its listener.
+/// Makes an id for a peer's connection request, with the listener's properties.
 fn requested(
     listener: &Arc<Entry<Id>>,
     device: &'static Device,
@@ -302,11 +304,11 @@ fn requested(
 ) -> Option<*mut rdma_cm_event> {
     let param = match request.space {
         PortSpace::Tcp => Param::Conn(Conn::from(&request)),
-        // Its queue pair is not told, and an answer goes without an address handle.
+        // The peer's queue pair is not known, and the answer needs no address handle.
         PortSpace::Udp => Param::None,
     };
     let Ok(id) = id::incoming(listener, device, cm, &request) else {
-        // Nobody will answer it.
+        // The request cannot be answered, so it is destroyed.
         if let Ok(context) = device.context() {
             let _ = context.connection_manager().destroy(cm);
         }
@@ -315,13 +317,14 @@ fn requested(
     let draft = Draft { param, ..Draft::plain(RDMA_CM_EVENT_CONNECT_REQUEST) };
     let event = publish(listener, &id, draft.data(request.private_data));
     if event.is_none() {
-        // The listener is being destroyed, and the program does not hear of the request.
+        // The listener is being destroyed, so the program does not get the request.
         let _ = id::destroy(id.c());
     }
     event
 }
 
-/// Gives the program an event of `id`. The listener's is a request to connect.
+/// Delivers an event of `id`, counted at `counted`. The two differ for a connection request, which
+/// counts at the listener.
 fn publish(
     counted: &Arc<Entry<Id>>,
     id: &Arc<Entry<Id>>,
@@ -343,19 +346,19 @@ fn publish(
     let entry = Event::registry().insert(PublicEvent { event, data }, Event { _counted });
     let public = entry.public();
     if len > 0 {
-        // SAFETY: a slot is never freed, and the program has not got it yet.
+        // SAFETY: a slot is never freed, and the program does not have the event yet.
         let it = unsafe { &mut *public };
-        // SAFETY: both kinds of parameters begin with the data and their length.
+        // SAFETY: both kinds of parameters begin with the private data and its length.
         let conn = unsafe { &mut it.event.param.conn };
         conn.private_data = it.data.as_ptr().cast();
-        // Less than 256.
+        // At most `DATA_MAX`, so it fits.
         conn.private_data_len = len as u8;
     }
     Some(public.cast())
 }
 
 fn param(param: &Param) -> rdma_cm_event__bindgen_ty_1 {
-    // SAFETY: a union of C structures of numbers and of pointers that may be NULL.
+    // SAFETY: a union of C structures of numbers and nullable pointers, for which zeros are valid.
     let mut c: rdma_cm_event__bindgen_ty_1 = unsafe { std::mem::zeroed() };
     match param {
         Param::None => {}
@@ -398,7 +401,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     let find = || if event.is_null() { Err(Errno::EINVAL) } else { Ok(found()?.fd()) };
     let take = || {
         let Some(next) = found()?.taken().and_then(tell) else { return Ok(false) };
-        // SAFETY: not NULL, so the caller's place for a pointer.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(event, next) }?;
         Ok(true)
     };
@@ -409,7 +412,7 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     entry::minus_one(|| acknowledge(event))
 }
 
-/// The name of an event, which is that of its constant.
+/// `rdma_event_str`: the name of an event's constant.
 pub(crate) unsafe extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     let name = match event {
         RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
@@ -440,7 +443,7 @@ mod tests {
     #[test]
     fn an_event_that_is_none_is_not_acknowledged() {
         assert_eq!(acknowledge(std::ptr::null()), Err(Errno::EINVAL));
-        // SAFETY: NULL is what is tried.
+        // SAFETY: NULL is allowed.
         assert_eq!(unsafe { rdma_ack_cm_event(std::ptr::null_mut()) }, -1);
     }
 }

@@ -1,4 +1,4 @@
-//! `rdma_cm_id`: a listener, a connection, or what becomes one.
+//! `rdma_cm_id`: an id for a listener or a connection.
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -27,84 +27,86 @@ use crate::handle::{Entry, Held, Object, object};
 use crate::room;
 use crate::runtime::{self, Device};
 
-/// What a program's id points to, with the record that `route.path_rec` does.
+/// The memory that a program's id points to, with the record for `route.path_rec`.
 #[repr(C)]
 pub(crate) struct PublicId {
     pub(crate) id: rdma_cm_id,
     pub(crate) path: ibv_sa_path_rec,
 }
 
-/// An id.
+/// A connection id.
 pub(crate) struct Id {
     pub(crate) mailbox: Arc<Mailbox>,
-    /// Its events that are not acknowledged.
+    /// Counts the id's events that are not acknowledged.
     pub(crate) acks: Arc<Acks>,
     pub(crate) space: PortSpace,
-    /// The PSN of the peer's first packet, where the queue pair's states are the program's
-    /// business.
+    /// The PSN of the peer's first packet, for a queue pair whose states the program manages
+    /// itself.
     pub(crate) psn: Psn,
     state: Mutex<State>,
 }
 
 object!(Id as PublicId);
 
-/// Where it stands, as the program knows.
+/// The stage of an id, as far as the program has taken its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     Idle,
     Bound,
     Listening,
-    /// The way to an address is being looked up.
+    /// The path to an address is being resolved.
     Resolving,
     AddressResolved,
     RouteResolved,
-    /// The peer has been asked.
+    /// The connection request was sent.
     Connecting,
-    /// The peer asks.
+    /// A peer's request for a connection waits for an answer.
     Requested,
-    /// The peer has accepted; the program's queue pair is not ready.
+    /// The peer has accepted; the program's own queue pair is not ready yet.
     Answered,
-    /// We have accepted.
+    /// The program has accepted the peer's request.
     Accepted,
     Connected,
     Ended,
 }
 
-/// What the program has asked for before.
+/// Options that the program has set.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Options {
     pub(crate) tos: Option<u8>,
     pub(crate) ack_timeout: Option<u8>,
     pub(crate) reuse: bool,
-    /// Its wildcard is of one IP version only.
+    /// Whether a wildcard address stands for its own IP version only. `None` if the program has not
+    /// said.
     pub(crate) one_version: Option<bool>,
 }
 
-/// What is known of an id.
+/// The changeable part of an id.
 pub(crate) struct State {
-    /// Nobody destroys it while it is used. An id that is destroyed has none.
+    /// The channel, kept busy by the id. `None` after the id is destroyed.
     pub(crate) channel: Option<Held<Channel>>,
-    /// Nobody else uses the channel: calls wait for their result.
+    /// The id has a channel of its own, and its calls wait for their results.
     pub(crate) is_sync: bool,
     pub(crate) stage: Stage,
     pub(crate) options: Options,
     pub(crate) device: Option<&'static Device>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
-    /// Its addresses: one a device where it is bound to all of them.
+    /// The bound addresses at connection managers: one per device for a wildcard address.
     pub(crate) bound: Vec<(&'static Device, Manager, CmId)>,
     pub(crate) look_up: Option<(Manager, CmId)>,
     pub(crate) path: Option<ResolvedPath>,
     pub(crate) connection: Option<(Manager, CmId)>,
-    /// What Modify QP takes.
+    /// The attributes for Modify QP, once they are known.
     pub(crate) agreed: Option<Agreed>,
-    /// The same, and until the program lets the peer retry for ever Linux's.
+    /// The minimum RNR NAK timer for Modify QP: Linux's, until the program lets the peer retry
+    /// without limit.
     pub(crate) min_rnr_timer: u8,
-    /// It is of a peer's request.
+    /// The id was made for a peer's request.
     pub(crate) is_passive: bool,
     pub(crate) was_connected: bool,
     pub(crate) groups: Groups,
-    /// It is a passive endpoint with attributes of queue pairs.
+    /// The attributes for queue pairs of a passive endpoint.
     pub(crate) passive: Option<Passive>,
 }
 
@@ -131,20 +133,20 @@ impl State {
         }
     }
 
-    /// Where its events are.
+    /// The id's event channel.
     ///
     /// # Errors
     ///
-    /// EINVAL: it is destroyed.
+    /// EINVAL if the id is destroyed.
     pub(crate) fn channel(&self) -> Result<&Held<Channel>, Errno> {
         self.channel.as_ref().ok_or(Errno::EINVAL)
     }
 
-    /// Its connection.
+    /// The id's connection.
     ///
     /// # Errors
     ///
-    /// EINVAL if it has none; EOPNOTSUPP in a child whose parent's it is.
+    /// EINVAL if it has none; EOPNOTSUPP in a child whose parent has started the engine.
     pub(crate) fn connection(&self) -> Result<(Manager, CmId), Errno> {
         runtime::usable()?;
         self.connection.clone().ok_or(Errno::EINVAL)
@@ -156,37 +158,37 @@ impl Id {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a device's connection manager puts its events.
+    /// The sink for the id's events at a device's connection manager.
     pub(crate) fn post(&self, device: &'static Device) -> Arc<Post> {
         Arc::new(Post { mailbox: Arc::clone(&self.mailbox), device })
     }
 }
 
 impl Entry<Id> {
-    /// The program's structure.
+    /// The program's pointer to the id.
     pub(crate) fn c(&self) -> *mut rdma_cm_id {
         self.public().cast()
     }
 
-    /// What the program's structure says; the program may have written any pointers.
+    /// A copy of the public structure, whose pointers the program may have changed.
     pub(crate) fn view(&self) -> rdma_cm_id {
         // SAFETY: a slot is never freed.
         unsafe { self.c().read() }
     }
 
-    /// Changes the program's structure.
+    /// Changes the public structure.
     pub(crate) fn update(&self, change: impl FnOnce(&mut rdma_cm_id)) {
-        // SAFETY: a slot is never freed. Programs read it when a call has returned or an event was
-        // taken; what they do meanwhile they would do with any librdmacm.
+        // SAFETY: a slot is never freed. Programs read it after a call has returned or an event was
+        // taken, and must not access it during the call.
         change(unsafe { &mut *self.c() });
     }
 
-    /// The queue pair that the program says it has.
+    /// The queue pair in the public structure.
     pub(crate) fn qp(&self) -> *mut ibv_qp {
         self.view().qp
     }
 
-    /// Shows the addresses.
+    /// Writes the addresses to the public structure.
     pub(crate) fn show_addresses(&self, state: &State) {
         self.update(|c| {
             if let Some(local) = state.local {
@@ -198,7 +200,7 @@ impl Entry<Id> {
         });
     }
 
-    /// Shows the device that it is bound to.
+    /// Writes the device that the id is bound to to the public structure.
     pub(crate) fn show_device(&self, device: &'static Device, port: u8) -> Result<(), Errno> {
         let shared = shared::of(device)?;
         self.update(|c| {
@@ -211,17 +213,17 @@ impl Entry<Id> {
         Ok(())
     }
 
-    /// Shows the way to the peer.
+    /// Writes the path to the peer to the public structure.
     pub(crate) fn show_path(&self, record: ibv_sa_path_rec) {
         self.update(|c| {
             let ibv_sa_path_rec { sgid, dgid, pkey, .. } = record;
             c.route.addr.addr.ibaddr = rdma_ib_addr { sgid, dgid, pkey };
         });
-        // SAFETY: a slot is never freed; programs only read it.
+        // SAFETY: a slot is never freed, and programs only read this field.
         unsafe { (*self.public()).path = record };
     }
 
-    /// Shows that the route is resolved.
+    /// Marks the route as resolved in the public structure.
     pub(crate) fn show_route(&self) {
         let path_rec = self.public().wrapping_byte_add(offset_of!(PublicId, path)).cast();
         self.update(|c| {
@@ -231,16 +233,16 @@ impl Entry<Id> {
     }
 }
 
-/// The id of a program's pointer.
+/// The id that a program's pointer refers to.
 ///
 /// # Errors
 ///
-/// EINVAL if it is none, or destroyed.
+/// EINVAL if it is not a live id of this library.
 pub(crate) fn get(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
     Id::registry().get(id.cast())
 }
 
-/// The port space of C's number, and the service of its queue pairs.
+/// The port space for C's number, and the type of its queue pairs.
 fn space_of(number: rdma_port_space) -> Result<(PortSpace, ibv_qp_type), Errno> {
     match number {
         RDMA_PS_TCP => Ok((PortSpace::Tcp, IBV_QPT_RC)),
@@ -250,7 +252,7 @@ fn space_of(number: rdma_port_space) -> Result<(PortSpace, ibv_qp_type), Errno> 
     }
 }
 
-/// Makes an id. Without a channel it gets one of its own.
+/// Makes an id. If `channel` is NULL, the id gets a channel of its own.
 pub(crate) fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -265,7 +267,7 @@ pub(crate) fn create(
     room::check(0)?;
     let psn = random_psn().map_err(|_| Errno::EIO)?;
     let mailbox = Mailbox::new(&channel)?;
-    // SAFETY: C structures of numbers and of pointers that may be NULL.
+    // SAFETY: C structures of numbers and nullable pointers, for which zeros are valid.
     let mut public: PublicId = unsafe { std::mem::zeroed() };
     public.id.channel = channel.public();
     public.id.context = context;
@@ -283,12 +285,12 @@ pub(crate) fn create(
     Ok(id)
 }
 
-/// Makes the id of a peer's request: on its listener's channel, or on one of its own if that waits
-/// for its results.
+/// Makes the id of a peer's request: on its listener's channel, or on one of its own if the
+/// listener has one.
 ///
 /// # Errors
 ///
-/// The request is gone, or nothing is left to make it of.
+/// The request is gone, or a resource is exhausted.
 pub(crate) fn incoming(
     listener: &Entry<Id>,
     device: &'static Device,
@@ -325,7 +327,8 @@ pub(crate) fn incoming(
     Ok(id)
 }
 
-/// Ends an id: nothing of it is under way, and the program has acknowledged all its events.
+/// Destroys an id: ends what is in progress, and waits until the program has acknowledged all its
+/// events.
 pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     let id = Id::registry().remove(id.cast())?;
     id.mailbox.close();
@@ -337,11 +340,11 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     let bound = bound.into_iter().map(|(_, manager, id)| (manager, id));
     for (manager, cm) in bound.chain(look_up).chain(connection) {
         if runtime::is_orphaned() {
-            // It is the parent's, and goes on there.
+            // The connection belongs to the parent and continues there.
             std::mem::forget(manager);
             continue;
         }
-        // What has ended by itself is not there any more.
+        // This fails if the connection has ended by itself.
         let _ = manager.destroy(cm);
     }
     release_event(&id);
@@ -359,11 +362,11 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Acknowledges the event that an id shows, which is the result of its last call.
+/// Acknowledges the event of the id's last call.
 pub(crate) fn release_event(id: &Entry<Id>) {
     let event = id.view().event;
     id.update(|c| c.event = std::ptr::null_mut());
-    // One that the program has acknowledged itself is none any more.
+    // Fails if the program has acknowledged the event itself.
     let _ = event::acknowledge(event);
 }
 
@@ -378,7 +381,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
             return Err(Errno::EINVAL);
         }
         let made = create(channel, context, ps)?;
-        // SAFETY: not NULL, so the caller's place for a pointer.
+        // SAFETY: not NULL, so it is the program's room for a pointer.
         unsafe { entry::write(id, made.c()) }
     })
 }
@@ -387,7 +390,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     entry::minus_one(|| destroy(id))
 }
 
-/// The port of an address in network order; 0 where there is none.
+/// The port number of an id's address in network byte order. 0 if it has no address.
 fn port(id: *mut rdma_cm_id, address: impl FnOnce(&State) -> Option<SocketAddr>) -> u16 {
     let mut port = 0;
     entry::nothing(|| {

@@ -1,4 +1,4 @@
-//! Addresses of ours: `rdma_bind_addr`, `rdma_listen`, and what a request says of both ends.
+//! Binding and listening: `rdma_bind_addr`, `rdma_listen`; the addresses of a request.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,16 +15,16 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::runtime::{self, Device};
 
-/// More than any listener gets.
+/// Larger than any listener's backlog.
 const BACKLOG_MAX: u32 = u32::MAX;
-/// Ports below this are for processes with `CAP_NET_BIND_SERVICE`.
+/// Lowest port that a process without `CAP_NET_BIND_SERVICE` may bind.
 const UNPRIVILEGED: u16 = 1024;
 
-/// The device that has an address, and its port.
+/// The device and port with an address.
 ///
 /// # Errors
 ///
-/// EADDRNOTAVAIL: it is none of ours.
+/// EADDRNOTAVAIL if no device has it.
 pub(crate) fn find(ip: IpAddr) -> Result<(&'static Device, u8), Errno> {
     for device in runtime::devices()? {
         if let Some(port) = port_of(device, ip)? {
@@ -40,15 +40,15 @@ fn port_of(device: &'static Device, ip: IpAddr) -> Result<Option<u8>, Errno> {
     Ok(port.map(|port| port.number))
 }
 
-/// Whether this process may bind ports that are for the privileged.
+/// Whether this process may bind privileged ports.
 fn may_bind_privileged() -> bool {
-    // Where the system does not tell, nothing is refused for it.
+    // If the capabilities cannot be read, nothing is refused.
     rustix::thread::capabilities(None)
         .map_or(true, |sets| sets.effective.contains(CapabilitySet::NET_BIND_SERVICE))
 }
 
-/// Binds an id to an address of ours, or to all of them: with the unspecified address, or with a
-/// loopback one, which is no port's.
+/// Binds an id to an address. The unspecified address and loopback addresses, which belong to no
+/// port, stand for all addresses of all devices.
 pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Result<(), Errno> {
     let (ip, scope) = (given.ip(), address::scope(given));
     if scope == 0 && matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
@@ -107,7 +107,7 @@ fn release(bound: Vec<(&'static Device, uroce::cm::raw::Manager, uroce::cm::raw:
     }
 }
 
-/// Shows where a request comes from and what it is for.
+/// Writes the addresses and the path of a request to its id.
 pub(crate) fn show_request(
     id: &Entry<Id>,
     device: &'static Device,
@@ -138,7 +138,7 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     if state.stage != Stage::Bound {
         return Err(Errno::EINVAL);
     }
-    // As many as can be where none are asked for.
+    // A backlog of 0 or less means the largest one.
     let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
     for (_, manager, cm) in &state.bound {
         manager.listen(*cm, backlog.unwrap_or(BACKLOG_MAX))?;
@@ -150,7 +150,7 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
-        // SAFETY: what programs pass is an address of theirs or NULL.
+        // SAFETY: the program passes NULL or a valid address.
         let address = unsafe { address::read(addr) }?;
         let mut state = id.state();
         if state.stage != Stage::Idle {

@@ -1,12 +1,12 @@
 //! Multicast groups of ids: `rdma_join_multicast`, `rdma_leave_multicast`.
 //!
-//! On RoCE there is nobody to ask whether a group may be joined. So its event waits at once; when
-//! the program takes it, the id's queue pair is attached, and the port reports the group (which is
-//! the control plane's business).
+//! On RoCE no subnet manager has to permit a membership, so its event is queued at once. When the
+//! program takes the event, the id's queue pair is attached to the group. The control plane reports
+//! the port's groups to the network.
 //!
 //! Invariants
-//! - The event of a membership that has ended is not delivered, and `rdma_leave_multicast` does not
-//!   return before the program has acknowledged one that was.
+//! - The event of a membership that has ended is not delivered. If it was delivered before,
+//!   `rdma_leave_multicast` waits until the program has acknowledged it.
 
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
@@ -30,30 +30,30 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::ibv;
 
-/// The queue pair number of datagrams to a group.
+/// Destination QP number of multicast datagrams.
 const GROUP_QPN: u32 = 0xff_ffff;
-/// Hop limit of datagrams to a group, as on Linux.
+/// Hop limit of multicast datagrams, as on Linux.
 const HOP_LIMIT: u8 = 64;
 
-/// Groups that an id is in, oldest first.
+/// The memberships of an id, oldest first.
 #[derive(Default)]
 pub(crate) struct Groups {
     last: u64,
     members: Vec<Member>,
 }
 
-/// An id in a group.
+/// A membership of an id in a group.
 struct Member {
     number: u64,
     address: IpAddr,
-    /// Datagrams of the group are wanted, not only sent.
+    /// Whether the id receives datagrams of the group, or only sends.
     receives: bool,
     attached: bool,
     way: Ud,
     acks: Arc<Acks>,
 }
 
-/// The way from an id to a group.
+/// The path from an id to a group.
 fn way(id: &Entry<Id>, state: &State, group: IpAddr, context: *mut c_void) -> Result<Ud, Errno> {
     let device = state.device.ok_or(Errno::EINVAL)?;
     let local = state.local.ok_or(Errno::EINVAL)?;
@@ -62,7 +62,7 @@ fn way(id: &Entry<Id>, state: &State, group: IpAddr, context: *mut c_void) -> Re
     let (own, dgid) = (Gid::from(local.ip()), Gid::from(group));
     let sgid_index = match port.gids.iter().position(|gid| *gid == own) {
         Some(at) if local.is_ipv4() == group.is_ipv4() => u8::try_from(at).ok(),
-        // A group of the other version is reached from another address of the port.
+        // The group's IP version differs, so another address of the port is used.
         _ => ibv::ah::same_version(&port.gids, dgid),
     };
     let vector = AddressVector {
@@ -100,8 +100,8 @@ fn join(
     sync::complete(&id)
 }
 
-/// What it means that the program takes the event of a membership: the queue pair comes into the
-/// group.
+/// Attaches the queue pair to a group, when the program takes the event of the membership. Returns
+/// the event.
 pub(crate) fn joined(id: &Entry<Id>, number: u64) -> Option<Draft> {
     let mut state = id.state();
     let member = state.groups.members.iter_mut().find(|member| member.number == number)?;
@@ -133,12 +133,13 @@ fn leave(id: *const rdma_cm_id, group: SocketAddr) -> Result<(), Errno> {
         id.mailbox.take_back(is_it);
         let another = members.iter().any(|other| other.address == member.address && other.attached);
         if member.attached && !another && !id.qp().is_null() {
-            // A queue pair that the program has destroyed is out of its groups.
+            // Fails if the program has destroyed the queue pair, which has removed it from its
+            // groups.
             let _ = ibv::mcast::detach(id.qp(), member.way.vector.dgid);
         }
         member
     };
-    // The result of a call that has waited for it.
+    // Acknowledges the event of the call that joined the group.
     if id.state().is_sync {
         id::release_event(&id);
     }
@@ -153,7 +154,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast(
     context: *mut c_void,
 ) -> c_int {
     entry::minus_one(|| {
-        // SAFETY: what programs pass is an address of theirs or NULL.
+        // SAFETY: the program passes NULL or a valid address.
         let group = unsafe { address::read(addr) }?;
         join(id, group, true, context)
     })
@@ -165,7 +166,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     entry::minus_one(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let attr = unsafe { entry::read(mc_join_attr) }?;
         if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
             return Err(Errno::EOPNOTSUPP);
@@ -180,7 +181,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
         if flags >= RDMA_MC_JOIN_FLAG_RESERVED {
             return Err(Errno::EOPNOTSUPP);
         }
-        // SAFETY: an address of the program's or NULL.
+        // SAFETY: the program passes NULL or a valid address.
         let group = unsafe { address::read(attr.addr) }?;
         join(id, group, flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context)
     })
@@ -191,7 +192,7 @@ pub(crate) unsafe extern "C" fn rdma_leave_multicast(
     addr: *mut sockaddr,
 ) -> c_int {
     entry::minus_one(|| {
-        // SAFETY: what programs pass is an address of theirs or NULL.
+        // SAFETY: the program passes NULL or a valid address.
         let group = unsafe { address::read(addr) }?;
         leave(id, group)
     })

@@ -1,4 +1,4 @@
-//! Another channel for an id: `rdma_migrate_id`.
+//! `rdma_migrate_id`: moves an id to another event channel.
 
 use std::ffi::c_int;
 
@@ -9,8 +9,8 @@ use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Object;
 
-/// Moves an id, with its events that wait, to another channel, or without one to one of its own.
-/// Returns when the program has acknowledged those that it has.
+/// Moves an id with its pending events to another channel, or to a new one of its own if `to` is
+/// NULL. Waits until the program has acknowledged the events that it has taken.
 fn migrate(id: *const rdma_cm_id, to: *mut rdma_event_channel) -> Result<(), Errno> {
     let id = id::get(id)?;
     let becomes_sync = to.is_null();

@@ -1,4 +1,4 @@
-//! Options of ids: `rdma_set_option`.
+//! `rdma_set_option`: options of ids.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,25 +10,27 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 
-/// The largest timeout code.
+/// Largest code of an ACK timeout.
 const TIMEOUT_MAX: u8 = 31;
 
-/// The value of an option, if it has the right size.
+/// Reads the value of an option. EINVAL if it does not have the option's size.
 ///
 /// # Safety
 ///
-/// If it is not NULL, `value` points to `len` bytes.
+/// `value` is NULL or points to `len` bytes.
 unsafe fn value<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno> {
     if len != size_of::<T>() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: `value` is NULL or points to `size_of::<T>()` bytes.
     unsafe { entry::read(value.cast::<T>()) }
 }
 
+/// Sets an option of an id.
+///
 /// # Safety
 ///
-/// As [`value`].
+/// `place` is NULL or points to `len` bytes.
 unsafe fn set(
     id: *const rdma_cm_id,
     level: c_int,
@@ -38,11 +40,11 @@ unsafe fn set(
 ) -> Result<(), Errno> {
     let id = id::get(id)?;
     let mut state = id.state();
-    // Numbers of options are small.
+    // Numbers of options are small and not negative.
     let (level, option) = (level.cast_unsigned(), option.cast_unsigned());
-    // SAFETY: by the caller's promise.
+    // SAFETY: `place` is NULL or points to `len` bytes.
     let byte = || unsafe { value::<u8>(place, len) };
-    // SAFETY: as above.
+    // SAFETY: `place` is NULL or points to `len` bytes.
     let flag = || unsafe { value::<c_int>(place, len) }.map(|flag| flag != 0);
     match (level, option) {
         (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => state.options.tos = Some(byte()?),
@@ -63,7 +65,7 @@ unsafe fn set(
                 _ => state.options.one_version = Some(flag),
             }
         }
-        // On RoCE paths are found, not given.
+        // On RoCE paths are resolved, and a program cannot set them.
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => return Err(Errno::EOPNOTSUPP),
         _ => return Err(Errno::ENOSYS),
     }
@@ -77,6 +79,6 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     optval: *mut c_void,
     optlen: usize,
 ) -> c_int {
-    // SAFETY: what programs pass is theirs or NULL.
+    // SAFETY: the program passes NULL or `optlen` bytes.
     entry::minus_one(|| unsafe { set(id, level, optname, optval, optlen) })
 }

@@ -1,6 +1,6 @@
-//! Queue pairs of ids: `rdma_create_qp`.
+//! `rdma_create_qp`: queue pairs of ids.
 //!
-//! Not here: what Modify QP takes of them ([`super::attr`]), and their states once they connect,
+//! Not here: the attributes for Modify QP ([`super::attr`]); states after the connection has begun,
 //! which the connection drives.
 
 use std::ffi::c_int;
@@ -23,7 +23,7 @@ use crate::ibv::pd::Pd;
 use crate::ibv::{channel, cq, modify, qp};
 use crate::runtime::Device;
 
-/// What only a reliable connection has.
+/// Attributes that only RC has.
 const RELIABLE: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC
     | IBV_QP_MIN_RNR_TIMER
     | IBV_QP_TIMEOUT
@@ -31,11 +31,11 @@ const RELIABLE: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC
     | IBV_QP_RNR_RETRY
     | IBV_QP_MAX_QP_RD_ATOMIC;
 
-/// The number of the queue pair that an id has, if it has one.
+/// The number of an id's queue pair. `None` if it has none.
 ///
 /// # Errors
 ///
-/// EINVAL: it is none of the device's.
+/// EINVAL if it is not a queue pair of this device.
 pub(crate) fn of(id: &Entry<Id>, device: &'static Device) -> Result<Option<Qpn>, Errno> {
     let pointer = id.qp();
     if pointer.is_null() {
@@ -50,29 +50,30 @@ pub(crate) fn of(id: &Entry<Id>, device: &'static Device) -> Result<Option<Qpn>,
 }
 
 impl Entry<Id> {
-    /// Has its queue pair, if it is one of ours, show a state that the connection has taken it to.
+    /// Shows the state to which the connection has taken the id's queue pair, if that is one of
+    /// ours.
     pub(crate) fn note_qp_state(&self, state: QpState) {
         if let Ok(qp) = qp::get(self.qp()) {
             qp::note_state(&qp, state);
         }
     }
 
-    /// Takes its queue pair, if it is one of ours, to ERR; a connection may have done so.
+    /// Modifies the id's queue pair to ERR, if it is one of ours and not in ERR already.
     pub(crate) fn stop_qp(&self) {
         if let Ok(qp) = qp::get(self.qp()) {
-            // One that cannot be stopped does nothing any more.
+            // This fails only if the queue pair is inactive anyway.
             let _ = qp.engine().map(|qp| qp.modify(&QpChange::to(QpState::Err), None));
             qp::note_state(&qp, QpState::Err);
         }
     }
 }
 
-/// Takes the queue pair of an id that accepts to RTS, before the peer hears of it: programs rely on
-/// its attributes, and may post, as soon as they have accepted.
+/// Modifies the queue pair of an accepting id to RTS before the answer is sent. Programs rely on
+/// its attributes, and may post sends, as soon as they have accepted.
 pub(crate) fn begin(id: &Entry<Id>, state: &State) -> Result<ConnQp, Errno> {
     let qp = qp::get(id.qp())?;
     for to in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = to;
         let mask = init_attr(id, state, &mut attr)?;
@@ -84,8 +85,8 @@ pub(crate) fn begin(id: &Entry<Id>, state: &State) -> Result<ConnQp, Errno> {
     Ok(ConnQp::Foreign { qpn, qp_type, psn, has_srq, stops_with_peer })
 }
 
-/// Creates the queue pair of an id, of what the program leaves open with parts of the id's own, and
-/// makes it ready for receives; of datagrams, for sends.
+/// Creates the queue pair of an id and modifies it to INIT, or a UD queue pair to RTS. Uses the
+/// id's protection domain and queues where the program gives none.
 fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     let rdma_cm_id { verbs, pd: own_pd, srq: own_srq, .. } = id.view();
     if id.state().device.is_none() || !id.qp().is_null() {
@@ -103,13 +104,13 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     }
     let made = Queues::complete(id, init)?;
     let mut created = || {
-        // SAFETY: a structure of ours, and pointers that are looked up.
+        // SAFETY: `init` is valid, and its pointers are looked up.
         let pointer = unsafe { qp::create_qp_ex(verbs, init) };
         if pointer.is_null() {
             return Err(Errno::last());
         }
         make_ready(id, pointer).inspect_err(|_| {
-            // SAFETY: the one that was just created.
+            // SAFETY: the queue pair was just created.
             unsafe { qp::ibv_destroy_qp(pointer) };
         })?;
         Ok(pointer)
@@ -122,14 +123,15 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Completion queues that were made for an id.
+/// Which completion queues were made for an id.
 struct Queues {
     send: bool,
     recv: bool,
 }
 
 impl Queues {
-    /// Fills in the completion queues that the program leaves open: the id's, made if it has none.
+    /// Fills in the completion queues that the program does not give: the id's, which are made if
+    /// it has none.
     fn complete(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<Queues, Errno> {
         let rdma_cm_id { send_cq, recv_cq, .. } = id.view();
         let mut made = Queues { send: false, recv: false };
@@ -158,28 +160,27 @@ impl Queues {
     }
 }
 
-/// A completion queue with a channel of its own, for so many work requests.
+/// Makes a completion queue for `len` work requests, with a channel of its own.
 fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
     let verbs = id.view().verbs;
     let len = c_int::try_from(len.max(1)).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: what is passed is looked up.
+    // SAFETY: the context is looked up.
     let events = unsafe { channel::ibv_create_comp_channel(verbs) };
     if events.is_null() {
         return Err(Errno::last());
     }
-    // SAFETY: as above.
+    // SAFETY: the context and the channel are looked up.
     let queue = unsafe { cq::ibv_create_cq(verbs, len, id.c().cast(), events, 0) };
     if queue.is_null() {
         let error = Errno::last();
-        // SAFETY: the one that was just created.
+        // SAFETY: the channel was just created.
         unsafe { channel::ibv_destroy_comp_channel(events) };
         return Err(error);
     }
     Ok((events, queue))
 }
 
-/// Destroys completion queues that were made for an id, and waits until their events are
-/// acknowledged.
+/// Destroys completion queues that were made for an id. Waits until their events are acknowledged.
 fn destroy_queues(id: &Entry<Id>, send: bool, recv: bool) {
     let nothing = (std::ptr::null_mut(), std::ptr::null_mut());
     let it = id.view();
@@ -194,13 +195,13 @@ fn destroy_queues(id: &Entry<Id>, send: bool, recv: bool) {
 }
 
 fn destroy_queue(events: *mut ibv_comp_channel, queue: *mut ibv_cq) {
-    // SAFETY: what the program may have written is looked up.
+    // SAFETY: the pointer is looked up.
     unsafe { cq::ibv_destroy_cq(queue) };
-    // SAFETY: as above.
+    // SAFETY: the pointer is looked up.
     unsafe { channel::ibv_destroy_comp_channel(events) };
 }
 
-/// RESET to INIT, of datagrams to RTS.
+/// Modifies a queue pair from RESET to INIT, or a UD queue pair to RTS.
 fn make_ready(id: &Entry<Id>, pointer: *mut crate::abi::ibv_qp) -> Result<(), Errno> {
     let qp = qp::get(pointer)?;
     let states: &[_] = match id.space {
@@ -208,7 +209,7 @@ fn make_ready(id: &Entry<Id>, pointer: *mut crate::abi::ibv_qp) -> Result<(), Er
         PortSpace::Udp => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
     };
     for state in states {
-        // SAFETY: a C structure of numbers.
+        // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = *state;
         let mask = init_attr(id, &id.state(), &mut attr)?;
@@ -223,11 +224,11 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
 ) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let mut init = unsafe { qp::read_ex(qp_init_attr) }?;
         create(&id, &mut init)?;
         let len = qp::ex_len(init.comp_mask);
-        // SAFETY: not NULL, as was seen above. A domain may be written, which all headers have.
+        // SAFETY: not NULL, as it was read above. Structures of all headers have the `pd` field.
         unsafe { entry::write_sized(qp_init_attr.cast(), len, &init) }
     })
 }
@@ -239,15 +240,15 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 ) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let given = unsafe { entry::read(qp_init_attr) }?;
         let place = (&raw const given).cast();
-        // SAFETY: a structure of ours, as which the longer one begins.
+        // SAFETY: `given` is a local, and the longer structure begins with its fields.
         let mut init: ibv_qp_init_attr_ex =
             unsafe { entry::read_sized(place, size_of::<ibv_qp_init_attr>()) }?;
         (init.comp_mask, init.pd) = (IBV_QP_INIT_ATTR_PD, pd);
         create(&id, &mut init)?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above.
         unsafe { entry::write_sized(qp_init_attr.cast(), size_of::<ibv_qp_init_attr>(), &init) }
     })
 }
@@ -256,7 +257,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     entry::nothing(|| {
         let id = id::get(id)?;
         let pointer = id.qp();
-        // SAFETY: what the program may have written is looked up.
+        // SAFETY: the pointer is looked up.
         let result = unsafe { qp::ibv_destroy_qp(pointer) };
         if result != 0 {
             return Err(Errno::of(result));

@@ -1,11 +1,11 @@
-//! The way to a peer: `rdma_resolve_addr`, `rdma_resolve_route`.
+//! Resolving the path to a peer: `rdma_resolve_addr`, `rdma_resolve_route`.
 //!
-//! On RoCE there is nothing to ask about a route: it is known with the address.
+//! On RoCE a route needs no query: it is known when the address is resolved.
 //!
-//! A loopback or unspecified address is the node's own, as with Linux's `rdma_cm`, and is known at
-//! once. On Linux all processes of a node are behind it; here each process has a device of its own.
-//! Which of the two processes of a link is meant shows when the connection is made
-//! ([`destination`]): by then the listener is there.
+//! A loopback or unspecified address is the node's own, as with Linux's `rdma_cm`, and is resolved
+//! at once. On Linux it leads to all processes of the node; here each process has its own device.
+//! Which of the two processes of a link is meant is decided when the connection is made
+//! ([`destination`]), because only then the listener must exist.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,15 +25,15 @@ use crate::handle::Entry;
 use crate::ibv::port;
 use crate::runtime::{self, Device};
 
-/// Local ACK timeout code where the program asks for none, as in [`uroce::cm::ConnectParam`].
+/// Local ACK timeout code if the program sets none, the default of [`uroce::cm::ConnectParam`].
 const ACK_TIMEOUT: u8 = 14;
 
-/// What a program is told of an error in an event.
+/// The error number of an event for a control-plane error.
 pub(crate) fn errno(error: &RequestError) -> Errno {
     Errno::from(*error)
 }
 
-/// The packet life time, one way, that an ACK timeout stands for.
+/// The code of the packet life time in one direction, half of the ACK timeout.
 pub(crate) fn one_way(ack_timeout: u8) -> u8 {
     ack_timeout.saturating_sub(1)
 }
@@ -62,7 +62,7 @@ fn resolve_address(
     id.show_addresses(&state);
     match begin(id, &mut state, to, timeout) {
         Ok(()) => state.stage = Stage::Resolving,
-        // That there is no way is told as everything else that is found out.
+        // A missing path is reported by an event, like other results.
         Err(error) => {
             let draft = Draft::failed(RDMA_CM_EVENT_ADDR_ERROR, error);
             id.mailbox.send(Happening::Made(draft));
@@ -71,7 +71,7 @@ fn resolve_address(
     Ok(())
 }
 
-/// Asks the devices, in order, until one knows a way out.
+/// Starts the resolution at the first device that has a route to the address.
 fn begin(
     id: &Entry<Id>,
     state: &mut State,
@@ -86,7 +86,7 @@ fn begin(
         Some(device) => std::slice::from_ref(device),
         None => runtime::devices()?,
     };
-    // A device of this process answers when it runs.
+    // A device of this process must run to answer.
     if let Ok((own, _)) = listen::find(to.ip()) {
         own.context()?;
     }
@@ -104,7 +104,7 @@ fn begin(
     Err(refusal)
 }
 
-/// The way is known: the id is bound to its device and to an address and port there.
+/// Binds the id to the device and address of the resolved path.
 pub(crate) fn resolved(
     id: &Entry<Id>,
     state: &mut State,
@@ -141,8 +141,8 @@ fn show_path(id: &Entry<Id>, state: &State, path: &ResolvedPath, path_mtu: PathM
     id.show_path(address::path_record(path, path_mtu, one_way(timeout)));
 }
 
-/// The address that an id shows as its own. Towards the node itself that is the loopback address,
-/// unless the id is bound to one of a device.
+/// The local address that an id shows. For a path to the node itself it is the loopback address,
+/// unless the id is bound to the address of a device.
 fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
     let bound = state.local.map(|local| local.ip()).filter(|ip| !is_own_node(*ip));
     match state.peer {
@@ -154,10 +154,11 @@ fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
     }
 }
 
-/// The way that a connection takes which was resolved to lead to `to`.
+/// The path for a connection to `to`.
 ///
-/// It is that one, unless `to` is the node: then it leads to the device itself if this process
-/// listens at the port, else to the process at the other end of the device's link if there is one.
+/// It is the resolved path, unless `to` is the node itself. Then it leads to this device if this
+/// process listens at the port, else to the process at the other end of the device's link, if there
+/// is one.
 pub(crate) fn way_to(
     id: &Entry<Id>,
     state: &mut State,
@@ -179,7 +180,7 @@ pub(crate) fn way_to(
     Ok(path)
 }
 
-/// The host that is meant by the node itself, for a connection to that port.
+/// The address that a connection to the node itself and this port leads to.
 fn destination(
     space: PortSpace,
     device: &'static Device,
@@ -202,11 +203,11 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 ) -> c_int {
     entry::minus_one(|| {
         let id = id::get(id)?;
-        // SAFETY: what programs pass is an address of theirs or NULL.
+        // SAFETY: the program passes NULL or a valid address.
         let to = unsafe { address::read(dst_addr) }?;
         let source = match src_addr.is_null() {
             true => None,
-            // SAFETY: as above.
+            // SAFETY: not NULL, so it is a valid address of the program.
             false => Some(unsafe { address::read(src_addr) }?),
         };
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));

@@ -1,7 +1,7 @@
-//! What ids of a device have in common: an open context, which programs find in `id->verbs`, and
-//! the protection domain of those that bring none.
+//! State shared by all ids of a device: an open context, which programs see as `id->verbs`, and a
+//! protection domain for ids without their own.
 //!
-//! Not here: the list of them for programs (`rdma_get_devices`).
+//! Not here: the list of contexts for programs ([`super::devices`]).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::ibv::context::{self, Context};
 use crate::ibv::pd::{Pd, ibv_alloc_pd};
 use crate::runtime::Device;
 
-/// What ids of a device have in common. It stays for the life of the process.
+/// State shared by all ids of a device. It exists for the life of the process.
 pub(crate) struct Shared {
     device: &'static Device,
     context: Held<Context>,
@@ -31,11 +31,11 @@ impl Shared {
     }
 }
 
-/// That of a device; made when it is first asked for.
+/// The shared state of a device. Made at the first call.
 ///
 /// # Errors
 ///
-/// The process has no descriptor left.
+/// EMFILE or ENFILE if no file descriptor is left.
 pub(crate) fn of(device: &'static Device) -> Result<&'static Shared, Errno> {
     static ALL: Mutex<Vec<&'static Shared>> = Mutex::new(Vec::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ pub(crate) fn of(device: &'static Device) -> Result<&'static Shared, Errno> {
         return Ok(shared);
     }
     let context = context::hold(context::open(device)?)?;
-    // SAFETY: an open device of ours.
+    // SAFETY: `context` is an open device of this library.
     let pd = unsafe { ibv_alloc_pd(context::context_of(context.public())) };
     let pd = Pd::registry().hold(pd)?;
     let shared: &'static Shared = Box::leak(Box::new(Shared { device, context, pd }));

@@ -1,4 +1,4 @@
-//! Shared receive queues of ids.
+//! `rdma_create_srq`: shared receive queues of ids.
 
 use std::ffi::c_int;
 
@@ -11,8 +11,8 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::ibv::{pd, srq};
 
-/// The protection domain that an id's queues are of: the given one, which is of the id's device, or
-/// the id's own.
+/// The protection domain for an id's queue: `given`, which must belong to the id's device, or the
+/// id's own.
 fn domain(id: &Entry<Id>, given: *mut ibv_pd) -> Result<*mut ibv_pd, Errno> {
     let rdma_cm_id { verbs, pd: own, .. } = id.view();
     if verbs.is_null() {
@@ -26,7 +26,7 @@ fn domain(id: &Entry<Id>, given: *mut ibv_pd) -> Result<*mut ibv_pd, Errno> {
     if is_of_it { Ok(given) } else { Err(Errno::EINVAL) }
 }
 
-/// Has the id show a queue that was just made of it.
+/// Stores a new queue in the id's public structure.
 fn show(id: &Entry<Id>, made: *mut ibv_srq, pd: *mut ibv_pd) -> Result<(), Errno> {
     if made.is_null() {
         return Err(Errno::last());
@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
         if !id.view().srq.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: what programs pass is checked there.
+        // SAFETY: the program passes NULL or valid attributes; the domain is looked up.
         show(&id, unsafe { srq::ibv_create_srq(pd, attr) }, pd)
     })
 }
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
     entry::minus_one(|| {
-        // SAFETY: what programs pass is theirs or NULL.
+        // SAFETY: the program passes NULL or a valid structure.
         let mut init = unsafe { srq::read_ex(attr) }?;
         let given = match init.comp_mask & IBV_SRQ_INIT_ATTR_PD {
             0 => std::ptr::null_mut(),
@@ -74,15 +74,15 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
         }
         init.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
         init.pd = pd;
-        // SAFETY: the attributes are ours; the device is checked there.
+        // SAFETY: `init` is a local; the device and the domain are looked up.
         show(&id, unsafe { srq::create_srq_ex(id.view().verbs, &raw mut init) }, pd)?;
-        // SAFETY: not NULL, as was seen above.
+        // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).attr = init.attr };
         Ok(())
     })
 }
 
-/// Leaves a queue that is in use.
+/// `rdma_destroy_srq`. Does nothing if the queue is in use.
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     entry::nothing(|| {
         let id = id::get(id)?;
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
         if queue.is_null() {
             return Ok(());
         }
-        // SAFETY: the queue is checked there.
+        // SAFETY: the queue is looked up.
         match unsafe { srq::ibv_destroy_srq(queue) } {
             0 => {
                 id.update(|c| c.srq = std::ptr::null_mut());

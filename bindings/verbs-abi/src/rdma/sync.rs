@@ -1,4 +1,4 @@
-//! Ids that have a channel of their own: their calls give the result.
+//! Synchronous ids, which have a channel of their own: their calls wait for the result.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use crate::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
 use crate::errno::Errno;
 use crate::handle::{Entry, Object};
 
-/// Waits for what a call leads to, if the id is such a one, and shows the event.
+/// If the id is synchronous, waits for the event of a call and stores it in the id's public
+/// structure.
 ///
 /// # Errors
 ///
-/// What the event says; or EINTR, when the program has had a signal.
+/// The error of the event, or EINTR if a signal interrupts the wait.
 pub(crate) fn complete(id: &Arc<Entry<Id>>) -> Result<(), Errno> {
     let channel = {
         let state = id.state();
@@ -25,7 +26,7 @@ pub(crate) fn complete(id: &Arc<Entry<Id>>) -> Result<(), Errno> {
     release_event(id);
     let event = event::next(&channel)?;
     id.update(|c| c.event = event);
-    // SAFETY: an event that was just made, which is never freed.
+    // SAFETY: the event was just delivered, and its slot is never freed.
     let rdma_cm_event { event: number, status, .. } = unsafe { event.read() };
     match status {
         0 => Ok(()),

@@ -1,4 +1,5 @@
-//! Ids, channels and events, as a program has them: two devices of this process, joined by a ring.
+//! Tests of ids, channels and events through the C interface, with two devices of one process
+//! joined by a ring.
 
 mod endpoints;
 mod groups;

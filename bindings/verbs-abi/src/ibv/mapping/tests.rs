@@ -9,7 +9,8 @@ const MAPS: &[u8] = b"1000-3000 rw-p 00000000 00:00 0 \n\
     8000-9000 rw-p 00000000 00:01 77 /memfd:x (deleted)\n\
     9000-a000 rw-s 00000000 00:00 0\n";
 
-/// The parts that are not the process's own pages; EFAULT if some of the range is not mapped so.
+/// The parts of a range that are not private pages. EFAULT if a part is not mapped, or not with
+/// these rights.
 fn foreign(addr: usize, len: usize, writable: bool) -> Result<Vec<Range<usize>>, Errno> {
     let mut found = Vec::new();
     let mut parts = |mapping: &Mapping, part: Range<usize>| {
@@ -65,7 +66,7 @@ fn a_line_that_is_none_is_an_error() {
     }
 }
 
-/// What both ways through the mappings say.
+/// Whether the range exists. Both ways of reading the mappings must agree.
 fn is_there(addr: usize, len: usize, writable: bool) -> bool {
     let result = check(addr, len, writable);
     let maps = BufReader::new(File::open("/proc/self/maps").unwrap());
@@ -89,12 +90,12 @@ fn memory_of_ours_is_there_and_what_was_never_mapped_is_not() {
     assert_eq!(check_mapped(0, 1), Err(Errno::EFAULT));
 }
 
-/// A mapping, until it is dropped.
+/// A mapping that is removed when it is dropped.
 struct Mapped(*mut libc::c_void, usize);
 
 impl Mapped {
     fn new(len: usize, rights: i32, kind: i32, file: i32) -> Option<Mapped> {
-        // SAFETY: a fresh mapping.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let place = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, kind, file, 0) };
         (place != libc::MAP_FAILED).then_some(Mapped(place, len))
     }
@@ -106,20 +107,20 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`; tests keep nothing that points into it.
+        // SAFETY: `new` made the mapping, and the test keeps no pointer into it.
         unsafe { libc::munmap(self.0, self.1) };
     }
 }
 
 const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// A file of so many bytes in memory.
+/// A memfd of `len` bytes.
 fn file(len: i64) -> File {
     use std::os::fd::FromRawFd;
-    // SAFETY: a terminated string.
+    // SAFETY: the name is a valid C string.
     let number = unsafe { libc::memfd_create(c"test".as_ptr(), 0) };
     assert!(number >= 0);
-    // SAFETY: a descriptor that nothing else has.
+    // SAFETY: the descriptor was just made and has no other owner.
     let file = unsafe { File::from_raw_fd(number) };
     file.set_len(len as u64).unwrap();
     file
@@ -131,7 +132,7 @@ fn pages_beyond_the_end_of_a_file_are_not_there() {
     for kind in [libc::MAP_SHARED, libc::MAP_PRIVATE] {
         let mapped = Mapped::new(4 * PAGE, BOTH, kind, file.as_raw_fd()).unwrap();
         for writable in [false, true] {
-            // The page with the end in it is there as a whole.
+            // The page that contains the file's end exists as a whole.
             assert!(is_there(mapped.addr(), 2 * PAGE, writable));
             assert!(!is_there(mapped.addr(), 2 * PAGE + 1, writable));
             assert!(!is_there(mapped.addr() + 3 * PAGE, 1, writable));
@@ -164,7 +165,7 @@ fn shared_memory_is_there_for_what_it_may_be_used_for() {
     assert!(is_there(nameless.addr(), 2 * PAGE, true));
 }
 
-/// More huge pages than a machine has: the mapping comes about, the pages do not.
+/// Maps more huge pages than are free: the mapping succeeds, its pages do not exist.
 #[test]
 fn huge_pages_that_are_not_to_be_had_are_not_there() {
     const HUGE: usize = 2 << 20;
@@ -182,7 +183,7 @@ fn huge_pages_that_are_not_to_be_had_are_not_there() {
     assert!(!is_there(mapped.addr(), (free + 1) * HUGE, true));
 }
 
-/// The registers of a device may change when they are looked at.
+/// Reading registers of a device could change them, so such a page must be refused.
 #[test]
 fn a_page_without_memory_behind_it_is_no_memory() {
     let own = vec![0u8; PAGE];
@@ -194,7 +195,7 @@ fn a_page_without_memory_behind_it_is_no_memory() {
     assert!(is_device(parse(line.as_bytes()).unwrap().start));
 }
 
-/// The bound for a whole registration is 1 ms, whatever the size.
+/// A whole registration must take at most 1 ms, whatever its size.
 #[test]
 fn a_gibibyte_takes_less_than_a_millisecond() {
     const LEN: usize = 1 << 30;
@@ -203,8 +204,8 @@ fn a_gibibyte_takes_less_than_a_millisecond() {
     assert!(best_of(32, mapped.addr(), LEN) < Duration::from_millis(1));
 }
 
-/// Pages that have to be looked at take some tens of nanoseconds each: 128 MiB in a fraction of what
-/// pinning takes.
+/// Present pages that must be touched take some tens of nanoseconds each, so 128 MiB take a
+/// fraction of the time for pinning them.
 #[test]
 fn shared_memory_that_is_there_is_looked_through_fast() {
     const LEN: usize = 128 << 20;
@@ -215,7 +216,7 @@ fn shared_memory_that_is_there_is_looked_through_fast() {
     assert!(best < Duration::from_millis(100), "{best:?}");
 }
 
-/// The best of some: others use the CPU as well.
+/// The shortest of several runs, because other processes use the CPU too.
 fn best_of(times: usize, addr: usize, len: usize) -> Duration {
     let check = || {
         let begin = Instant::now();

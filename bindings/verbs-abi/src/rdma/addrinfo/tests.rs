@@ -7,7 +7,7 @@ fn hints() -> rdma_addrinfo {
     Found::new(0, 0, 0, 0).public
 }
 
-/// What the call gives: its code and the result.
+/// The code and the result of `rdma_getaddrinfo`.
 fn ask(
     node: Option<&str>,
     service: Option<&str>,
@@ -18,7 +18,7 @@ fn ask(
     let pointer = |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
     let hints = hints.map_or(std::ptr::null(), std::ptr::from_ref);
     let mut result = std::ptr::null_mut();
-    // SAFETY: strings, hints and a place that live as long as the call.
+    // SAFETY: the strings, the hints and `result` outlive the call.
     let code =
         unsafe { rdma_getaddrinfo(pointer(&node), pointer(&service), hints, &raw mut result) };
     (code, result)
@@ -30,18 +30,18 @@ fn free(info: *mut rdma_addrinfo) {
 }
 
 fn address(pointer: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
-    // SAFETY: an address that the call gave, of that length.
+    // SAFETY: the call returned this address with its length.
     let address = unsafe { copy(pointer, len) }.unwrap()?;
     let bytes = &raw const address.bytes;
     Some(match c_int::from(address.bytes.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says what it is.
+            // SAFETY: an address of family AF_INET is a `sockaddr_in`.
             let v4 = unsafe { bytes.cast::<sockaddr_in>().read() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port))
         }
         _ => {
-            // SAFETY: as above.
+            // SAFETY: the family is AF_INET6, so the address is a `sockaddr_in6`.
             let v6 = unsafe { bytes.cast::<sockaddr_in6>().read() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             SocketAddr::new(IpAddr::V6(ip), u16::from_be(v6.sin6_port))
@@ -49,9 +49,9 @@ fn address(pointer: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     })
 }
 
-/// Source and destination.
+/// The source and destination of a result.
 fn addresses(info: *const rdma_addrinfo) -> (Option<SocketAddr>, Option<SocketAddr>) {
-    // SAFETY: a result that is not freed yet.
+    // SAFETY: `info` is a result that is not freed yet.
     let info = unsafe { info.read() };
     (address(info.ai_src_addr, info.ai_src_len), address(info.ai_dst_addr, info.ai_dst_len))
 }
@@ -71,7 +71,7 @@ fn an_active_side_gets_a_destination() {
     let (code, info) = ask(Some("192.0.2.7"), Some("7471"), Some(&rc));
     assert_eq!(code, 0);
     assert_eq!(addresses(info), (None, to("192.0.2.7:7471")));
-    // SAFETY: not freed yet.
+    // SAFETY: `info` is not freed yet.
     let given = unsafe { info.read() };
     assert_eq!(given.ai_qp_type, IBV_QPT_RC.cast_signed());
     assert_eq!((given.ai_flags, given.ai_family), (0, libc::AF_INET));
@@ -88,7 +88,7 @@ fn a_passive_side_gets_a_source_which_may_be_any() {
     let (code, info) = ask(None, Some("7174"), Some(&ud));
     assert_eq!(code, 0);
     assert_eq!(addresses(info), (to("[::]:7174"), None));
-    // SAFETY: not freed yet.
+    // SAFETY: `info` is not freed yet.
     let given = unsafe { info.read() };
     assert_eq!(given.ai_qp_type, IBV_QPT_UD.cast_signed());
     assert_eq!((given.ai_flags, given.ai_family), (PASSIVE, libc::AF_INET6));
@@ -99,7 +99,7 @@ fn a_passive_side_gets_a_source_which_may_be_any() {
 fn the_hints_addresses_are_copied() {
     let (_, from) = ask(Some("2001:db8::5"), None, None);
     let mut both = hints();
-    // SAFETY: not freed yet.
+    // SAFETY: `from` is not freed yet.
     let from_info = unsafe { from.read() };
     both.ai_src_addr = from_info.ai_dst_addr;
     both.ai_src_len = from_info.ai_dst_len;
@@ -107,8 +107,8 @@ fn the_hints_addresses_are_copied() {
     free(from);
     assert_eq!(code, 0);
     assert_eq!(addresses(info), (to("[2001:db8::5]:0"), to("[2001:db8::6]:1")));
-    // Names are not needed.
-    // SAFETY: not freed yet.
+    // Names are not needed if the hints have addresses.
+    // SAFETY: `info` is not freed yet.
     let mut alone = unsafe { info.read() };
     alone.ai_flags = PASSIVE;
     let (code, copied) = ask(None, None, Some(&alone));
@@ -142,7 +142,7 @@ fn bad_arguments_are_einval() {
     assert_eq!(errno(), libc::EINVAL);
     let nowhere = std::ptr::null_mut();
     let address = c"::1".as_ptr();
-    // SAFETY: NULL is what is tried.
+    // SAFETY: NULL is allowed.
     let code = unsafe { rdma_getaddrinfo(address, nowhere, nowhere.cast(), nowhere.cast()) };
     assert_eq!(code, -1);
     assert_eq!(errno(), libc::EINVAL);

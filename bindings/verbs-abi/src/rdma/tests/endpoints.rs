@@ -1,4 +1,4 @@
-//! Endpoints, the list of devices, shared receive queues, options of vendors.
+//! Endpoints, the list of devices, shared receive queues, vendor options.
 
 use std::ptr::null_mut;
 
@@ -19,21 +19,21 @@ use crate::rdma::srq::{rdma_create_srq, rdma_destroy_srq};
 const NODE: &std::ffi::CStr = c"192.0.2.2";
 const SERVICE: &std::ffi::CStr = c"7471";
 
-/// That address, to listen at or to connect to.
+/// The address of `NODE` and `SERVICE` in port space TCP, for listening or connecting.
 fn info(passive: bool) -> *mut rdma_addrinfo {
     info_in(RDMA_PS_TCP, passive)
 }
 
-/// The same in a port space.
+/// The address of `NODE` and `SERVICE` in a port space, for listening or connecting.
 fn info_in(space: rdma_port_space, passive: bool) -> *mut rdma_addrinfo {
-    // So that there is a configuration.
+    // Loads the configuration.
     close(channel());
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut hints: rdma_addrinfo = unsafe { std::mem::zeroed() };
     hints.ai_port_space = space.cast_signed();
     hints.ai_flags = if passive { RAI_PASSIVE.cast_signed() } else { 0 };
     let mut info = null_mut();
-    // SAFETY: strings, hints and a place of ours.
+    // SAFETY: the strings, the hints and `info` are valid.
     let code = unsafe {
         rdma_getaddrinfo(NODE.as_ptr(), SERVICE.as_ptr(), &raw const hints, &raw mut info)
     };
@@ -42,7 +42,7 @@ fn info_in(space: rdma_port_space, passive: bool) -> *mut rdma_addrinfo {
 }
 
 fn attributes() -> ibv_qp_init_attr {
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
     init.cap.max_send_wr = 2;
     init.cap.max_recv_wr = 2;
@@ -51,15 +51,15 @@ fn attributes() -> ibv_qp_init_attr {
     init
 }
 
-/// An endpoint, with attributes of queue pairs.
+/// Makes an endpoint with attributes for queue pairs.
 fn endpoint(passive: bool) -> *mut rdma_cm_id {
     endpoint_of(info(passive), null_mut())
 }
 
-/// The same with a domain.
+/// Makes an endpoint with a protection domain. Frees `info`.
 fn endpoint_of(info: *mut rdma_addrinfo, pd: *mut ibv_pd) -> *mut rdma_cm_id {
     let (mut init, mut id) = (attributes(), null_mut());
-    // SAFETY: all of it is ours.
+    // SAFETY: all arguments are valid.
     unsafe {
         let result = rdma_create_ep(&raw mut id, info, pd, &raw mut init);
         assert_eq!(result, 0, "{}", errno());
@@ -71,14 +71,14 @@ fn endpoint_of(info: *mut rdma_addrinfo, pd: *mut ibv_pd) -> *mut rdma_cm_id {
 #[test]
 fn two_endpoints_connect_with_queue_pairs_of_their_own() {
     let server = endpoint(true);
-    // SAFETY: ids and places of ours, in all of this test.
+    // SAFETY: in this test all ids and places are valid.
     unsafe {
         assert!((*server).qp.is_null(), "that of each request is another");
         assert_eq!(rdma_listen(server, 1), 0);
     }
     let far = std::thread::spawn(|| {
         let client = endpoint(false);
-        // SAFETY: as above.
+        // SAFETY: the id is valid.
         unsafe {
             assert!(!(*client).qp.is_null() && !(*client).send_cq.is_null());
             assert_eq!(rdma_connect(client, null_mut()), 0, "{}", errno());
@@ -86,7 +86,7 @@ fn two_endpoints_connect_with_queue_pairs_of_their_own() {
             rdma_destroy_ep(client);
         }
     });
-    // SAFETY: as above.
+    // SAFETY: all ids and places are valid.
     unsafe {
         let mut request = null_mut();
         assert_eq!(rdma_get_request(server, &raw mut request), 0, "{}", errno());
@@ -105,24 +105,24 @@ fn requests_of_an_endpoint_have_its_domain() {
     let near = channel();
     let of_device = id(near);
     assert_eq!(bind(of_device, "192.0.2.2:0"), 0);
-    // SAFETY: ids and places of ours, in all of this test.
+    // SAFETY: in this test all ids and places are valid.
     let pd = unsafe { ibv_alloc_pd((*of_device).verbs) };
     assert!(!pd.is_null());
     let server = endpoint_of(info(true), pd);
-    // SAFETY: as above.
+    // SAFETY: the id is valid.
     unsafe {
         assert_eq!((*server).pd, pd);
         assert_eq!(rdma_listen(server, 1), 0);
     }
     let far = std::thread::spawn(|| {
         let client = endpoint(false);
-        // SAFETY: as above.
+        // SAFETY: the id is valid.
         unsafe {
             assert_eq!((rdma_connect(client, null_mut()), errno()), (-1, libc::ECONNREFUSED));
             rdma_destroy_ep(client);
         }
     });
-    // SAFETY: as above.
+    // SAFETY: all ids and places are valid.
     unsafe {
         let mut request = null_mut();
         assert_eq!(rdma_get_request(server, &raw mut request), 0, "{}", errno());
@@ -139,17 +139,17 @@ fn requests_of_an_endpoint_have_its_domain() {
 #[test]
 fn a_listener_of_datagrams_ends_before_what_it_has_accepted() {
     let server = endpoint_of(info_in(RDMA_PS_UDP, true), null_mut());
-    // SAFETY: ids and places of ours, in all of this test.
+    // SAFETY: in this test all ids and places are valid.
     unsafe { assert_eq!(rdma_listen(server, 1), 0) };
     let far = std::thread::spawn(|| {
         let client = endpoint_of(info_in(RDMA_PS_UDP, false), null_mut());
-        // SAFETY: as above.
+        // SAFETY: the id is valid.
         unsafe {
             assert_eq!(rdma_connect(client, null_mut()), 0, "{}", errno());
             rdma_destroy_ep(client);
         }
     });
-    // SAFETY: as above.
+    // SAFETY: all ids and places are valid.
     unsafe {
         let mut request = null_mut();
         assert_eq!(rdma_get_request(server, &raw mut request), 0, "{}", errno());
@@ -165,7 +165,7 @@ fn a_listener_of_datagrams_ends_before_what_it_has_accepted() {
 fn an_endpoint_that_does_not_come_about_leaves_nothing() {
     let info = info(false);
     let mut id = null_mut();
-    // SAFETY: what is passed is ours or is to be refused, in all of this test.
+    // SAFETY: in this test all arguments are valid, or are refused.
     unsafe {
         assert_eq!(rdma_create_ep(null_mut(), info, null_mut(), null_mut()), -1);
         assert_eq!(rdma_create_ep(&raw mut id, null_mut(), null_mut(), null_mut()), -1);
@@ -182,7 +182,7 @@ fn an_endpoint_that_does_not_come_about_leaves_nothing() {
         odd.ai_route_len = 8;
         assert_eq!(rdma_create_ep(&raw mut id, &raw mut odd, null_mut(), null_mut()), -1);
         assert_eq!(errno(), libc::EOPNOTSUPP);
-        // Its queue pair cannot be had: no such domain.
+        // The queue pair cannot be created, because there is no such domain.
         let (mut init, foreign) = (attributes(), (&raw mut odd).cast());
         assert_eq!(rdma_create_ep(&raw mut id, info, foreign, &raw mut init), -1);
         assert_eq!(errno(), libc::EINVAL);
@@ -199,7 +199,7 @@ fn requests_are_taken_of_listeners_that_wait_for_results_only() {
     let other = id(near);
     assert_eq!(bind(other, "192.0.2.2:0"), 0);
     let mut request = null_mut();
-    // SAFETY: what is passed is ours or is to be refused.
+    // SAFETY: all arguments are valid, or are refused.
     unsafe {
         assert_eq!(rdma_listen(other, 1), 0);
         for bad in [other, null_mut()] {
@@ -220,7 +220,7 @@ fn devices_are_listed_as_ids_show_them() {
     let one = id(near);
     assert_eq!(bind(one, "192.0.2.2:0"), 0);
     let mut count = 0;
-    // SAFETY: places and ids of ours, and lists as they were given.
+    // SAFETY: all places and ids are valid, and the lists come from the call.
     unsafe {
         let list = rdma_get_devices(&raw mut count);
         assert_eq!(count, 2);
@@ -239,11 +239,11 @@ fn devices_are_listed_as_ids_show_them() {
 fn an_id_has_one_shared_receive_queue() {
     let near = channel();
     let one = id(near);
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut attr: ibv_srq_init_attr = unsafe { std::mem::zeroed() };
     attr.attr.max_wr = 8;
     attr.attr.max_sge = 1;
-    // SAFETY: what is passed is ours or is to be refused.
+    // SAFETY: all arguments are valid, or are refused.
     unsafe {
         let mut create = |id| rdma_create_srq(id, null_mut(), &raw mut attr);
         assert_eq!((create(one), errno()), (-1, libc::EINVAL), "it is not bound");
@@ -267,7 +267,7 @@ fn no_vendor_has_options_here() {
     let near = channel();
     let one = id(near);
     let ece = |vendor_id, comp_mask| ibv_ece { vendor_id, options: 0, comp_mask };
-    // SAFETY: what is passed is ours or is to be refused.
+    // SAFETY: all arguments are valid, or are refused.
     unsafe {
         assert_eq!(rdma_set_local_ece(one, &mut ece(0, 0)), 0);
         let refused = |id, mut ece: ibv_ece| (rdma_set_local_ece(id, &raw mut ece), errno());

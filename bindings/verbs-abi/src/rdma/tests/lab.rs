@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the tests.
 
 use std::ptr::null_mut;
 use std::sync::Once;
@@ -26,7 +26,7 @@ ethdev = { ring = "cm" }
 ip = ["192.0.2.2/24"]
 "#;
 
-/// Far more than anything here takes, in milliseconds.
+/// A timeout in milliseconds that no test reaches.
 pub(super) const SOON: i32 = 20_000;
 
 fn configure() {
@@ -34,14 +34,15 @@ fn configure() {
     ONCE.call_once(|| {
         let path = std::env::temp_dir().join(format!("uroce-cm-{}.toml", std::process::id()));
         std::fs::write(&path, CONFIG).unwrap();
-        // SAFETY: before anything of ours runs, and the test runner reads no environment by then.
+        // SAFETY: no thread of this library runs yet, and the test runner does not read the
+        // environment.
         unsafe { std::env::set_var("UROCE_CONFIG", &path) };
         crate::runtime::devices().unwrap();
         std::fs::remove_file(&path).unwrap();
     });
 }
 
-/// The error number of the last call.
+/// The `errno` of the last call.
 pub(super) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
@@ -52,35 +53,35 @@ pub(super) fn address(text: &str) -> sockaddr_storage {
 
 pub(super) fn channel() -> *mut rdma_event_channel {
     configure();
-    // SAFETY: nothing is passed.
+    // SAFETY: the call has no arguments.
     let channel = unsafe { rdma_create_event_channel() };
     assert!(!channel.is_null());
     channel
 }
 
 pub(super) fn close(channel: *mut rdma_event_channel) {
-    // SAFETY: one of ours.
+    // SAFETY: the channel is valid.
     unsafe { rdma_destroy_event_channel(channel) };
-    // SAFETY: a slot is never freed.
+    // SAFETY: a slot is never freed, so the destroyed channel is refused.
     assert_eq!(unsafe { rdma_get_cm_event(channel, &mut null_mut()) }, -1, "it is gone");
 }
 
 pub(super) fn id(channel: *mut rdma_event_channel) -> *mut rdma_cm_id {
     configure();
     let mut id = null_mut();
-    // SAFETY: a place of ours.
+    // SAFETY: the place is a local.
     assert_eq!(unsafe { rdma_create_id(channel, &mut id, null_mut(), RDMA_PS_TCP) }, 0);
     id
 }
 
 pub(super) fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: one of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
 }
 
 pub(super) fn bind(id: *mut rdma_cm_id, at: &str) -> i32 {
     let mut at = address(at);
-    // SAFETY: an address of ours.
+    // SAFETY: `at` is a valid address.
     unsafe { rdma_bind_addr(id, (&raw mut at).cast()) }
 }
 
@@ -88,7 +89,7 @@ pub(super) fn listener(channel: *mut rdma_event_channel, at: &str) -> *mut rdma_
     backlogged(channel, at, 8)
 }
 
-/// A listener with so much of a backlog.
+/// Makes a listener with this backlog.
 pub(super) fn backlogged(
     channel: *mut rdma_event_channel,
     at: &str,
@@ -96,37 +97,37 @@ pub(super) fn backlogged(
 ) -> *mut rdma_cm_id {
     let id = id(channel);
     assert_eq!(bind(id, at), 0, "{}", errno());
-    // SAFETY: one of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_listen(id, backlog) }, 0);
     id
 }
 
 pub(super) fn resolve_addr(id: *mut rdma_cm_id, to: &str, timeout: i32) -> i32 {
     let mut to = address(to);
-    // SAFETY: an address of ours.
+    // SAFETY: `to` is a valid address.
     unsafe { rdma_resolve_addr(id, null_mut(), (&raw mut to).cast(), timeout) }
 }
 
-/// The channel's next event.
+/// Waits for the channel's next event.
 pub(super) fn next(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
     let mut event = null_mut();
-    // SAFETY: one of ours, and a place of ours.
+    // SAFETY: the channel is valid, and `event` is a local.
     assert_eq!(unsafe { rdma_get_cm_event(channel, &mut event) }, 0, "{}", errno());
     event
 }
 
-/// Waits until an event waits in the channel.
+/// Waits until the channel has an event, without taking it.
 pub(super) fn await_one(channel: *mut rdma_event_channel) {
-    // SAFETY: one of ours.
+    // SAFETY: the channel is valid.
     let fd = unsafe { (*channel).fd };
     let mut readable = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: a place of ours.
+    // SAFETY: the place is a local.
     assert_eq!(unsafe { libc::poll(&raw mut readable, 1, SOON) }, 1);
 }
 
-/// The channel, which does not block from now on, has no event for the program.
+/// Checks that the channel has no event for the program. Makes the channel non-blocking.
 pub(super) fn expect_nothing(channel: *mut rdma_event_channel) {
-    // SAFETY: one of ours, and a place of ours.
+    // SAFETY: the channel is valid, and the place for the event is a local.
     unsafe {
         assert_eq!(libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
         assert_eq!((rdma_get_cm_event(channel, &mut null_mut()), errno()), (-1, libc::EAGAIN));
@@ -135,16 +136,17 @@ pub(super) fn expect_nothing(channel: *mut rdma_event_channel) {
 
 /// A copy of an event.
 pub(super) fn read(event: *mut rdma_cm_event) -> rdma_cm_event {
-    // SAFETY: one of ours.
+    // SAFETY: the event is valid.
     unsafe { event.read() }
 }
 
 pub(super) fn ack(event: *mut rdma_cm_event) {
-    // SAFETY: one of ours.
+    // SAFETY: the event is valid.
     assert_eq!(unsafe { rdma_ack_cm_event(event) }, 0);
 }
 
-/// The channel's next event is that one, without an error; its id.
+/// Checks that the channel's next event is `event` without an error, acknowledges it, and returns
+/// its id.
 pub(super) fn expect(
     channel: *mut rdma_event_channel,
     event: rdma_cm_event_type,
@@ -156,15 +158,15 @@ pub(super) fn expect(
     it.id
 }
 
-/// A private event's data.
+/// The private data of a connection event.
 pub(super) fn data(event: *mut rdma_cm_event) -> Vec<u8> {
-    // SAFETY: one of ours, of a connection.
+    // SAFETY: the event is valid and has parameters of a connection.
     let conn = unsafe { (*event).param.conn };
     if conn.private_data.is_null() {
         return Vec::new();
     }
     let (start, len) = (conn.private_data.cast::<u8>(), usize::from(conn.private_data_len));
-    // SAFETY: what the event says that it has.
+    // SAFETY: the event has as many bytes as it says.
     unsafe { std::slice::from_raw_parts(start, len) }.to_vec()
 }
 
@@ -182,12 +184,12 @@ pub(super) fn param(qp_num: u32, data: &[u8]) -> rdma_conn_param {
     }
 }
 
-/// An id whose route to that address is resolved.
+/// Makes an id whose route to an address is resolved.
 pub(super) fn routed(channel: *mut rdma_event_channel, to: &str) -> *mut rdma_cm_id {
     let id = id(channel);
     assert_eq!(resolve_addr(id, to, SOON), 0);
     assert_eq!(expect(channel, crate::abi::RDMA_CM_EVENT_ADDR_RESOLVED), id);
-    // SAFETY: one of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_resolve_route(id, SOON) }, 0);
     assert_eq!(expect(channel, crate::abi::RDMA_CM_EVENT_ROUTE_RESOLVED), id);
     id

@@ -1,4 +1,4 @@
-//! Connections of queue pairs that the program keeps to itself, from end to end.
+//! Complete connections of queue pairs that the program manages itself.
 
 use std::ptr::null;
 
@@ -28,11 +28,11 @@ use crate::rdma::option::rdma_set_option;
 const SERVER: &str = "192.0.2.2:7471";
 
 fn attr(id: *mut rdma_cm_id, state: u32) -> (ibv_qp_attr, u32) {
-    // SAFETY: a C structure of numbers.
+    // SAFETY: a C structure of numbers, for which zeros are valid.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
     attr.qp_state = state;
     let mut mask = 0;
-    // SAFETY: one of ours, and places of ours.
+    // SAFETY: the id is valid; `attr` and `mask` are locals.
     assert_eq!(unsafe { rdma_init_qp_attr(id, &raw mut attr, &raw mut mask) }, 0);
     (attr, mask.cast_unsigned())
 }
@@ -42,7 +42,7 @@ fn two_ids_connect_with_queue_pairs_of_their_programs_and_part() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!((*server).port_num, 1);
         assert!(!(*server).verbs.is_null() && !(*client).verbs.is_null());
@@ -62,7 +62,7 @@ fn two_ids_connect_with_queue_pairs_of_their_programs_and_part() {
     assert_eq!((it.event, it.listen_id), (RDMA_CM_EVENT_CONNECT_REQUEST, server));
     let peer = it.id;
     assert_eq!((data(request).len(), &data(request)[..6]), (56, &b"hello\0"[..]));
-    // SAFETY: an event of a connection.
+    // SAFETY: the event has parameters of a connection.
     let asked = unsafe { it.param.conn };
     assert_eq!((asked.responder_resources, asked.initiator_depth), (3, 4));
     assert_eq!((asked.retry_count, asked.rnr_retry_count, asked.qp_num), (5, 6, 0x1234));
@@ -71,21 +71,21 @@ fn two_ids_connect_with_queue_pairs_of_their_programs_and_part() {
     assert_eq!((rtr.dest_qp_num, mask & IBV_QP_PATH_MTU), (0x1234, IBV_QP_PATH_MTU));
     assert_eq!((rtr.max_dest_rd_atomic, attr(peer, IBV_QPS_RTS).0.max_rd_atomic), (3, 4));
     assert_eq!(rtr.min_rnr_timer, LINUX_RNR_TIMER);
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_accept(peer, &mut param(0x5678, b"welcome")) }, 0);
 
     let response = next(near);
     let it = read(response);
     assert_eq!((it.event, it.id), (RDMA_CM_EVENT_CONNECT_RESPONSE, client));
     assert_eq!(&data(response)[..8], b"welcome\0");
-    // SAFETY: an event of a connection.
+    // SAFETY: the event has parameters of a connection.
     assert_eq!(unsafe { it.param.conn.qp_num }, 0x5678);
     ack(response);
     assert_eq!(attr(client, IBV_QPS_INIT).0.port_num, 1);
     let (ours, theirs) = (attr(client, IBV_QPS_RTR).0, attr(peer, IBV_QPS_RTS).0);
     assert_eq!((ours.dest_qp_num, ours.rq_psn), (0x5678, theirs.sq_psn));
     assert_eq!(attr(client, IBV_QPS_RTS).0.sq_psn, attr(peer, IBV_QPS_RTR).0.rq_psn);
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_establish(client), 0);
         assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
@@ -105,7 +105,7 @@ fn a_packet_of_the_peers_establishes_the_connection() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -124,7 +124,7 @@ fn a_rejection_says_whose_it_is() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let (client, nobody) = (routed(near, SERVER), routed(near, "192.0.2.2:9"));
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(nobody, &mut param(1000, b"")), 0);
         let event = next(near);
@@ -146,7 +146,7 @@ fn a_rejection_may_be_for_a_vendors_options() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
-    // SAFETY: ids and places of ours.
+    // SAFETY: the ids are valid, and the places are locals.
     unsafe {
         assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -170,9 +170,9 @@ fn a_request_whose_listener_is_ending_is_rejected() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
-    // As a thread has it that destroys the listener while this one takes its event.
+    // Another thread would do this to destroy the listener while this one takes its event.
     crate::rdma::id::get(server).unwrap().acks.close().unwrap();
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_connect(client, &mut param(1000, b"")) }, 0);
     await_one(far);
     expect_nothing(far);
@@ -186,12 +186,12 @@ fn a_request_whose_listener_is_ending_is_rejected() {
 fn a_wildcard_hears_all_devices_and_belongs_to_none() {
     let (near, far) = (channel(), channel());
     let server = listener(far, "0.0.0.0:0");
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     let (verbs, port) = unsafe { ((*server).verbs, u16::from_be(rdma_get_src_port(server))) };
     assert!(verbs.is_null() && port >= 32768);
     for address in ["192.0.2.1", "192.0.2.2"] {
         let client = routed(near, &format!("{address}:{port}"));
-        // SAFETY: ids of ours.
+        // SAFETY: the ids are valid.
         unsafe {
             assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
             let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -214,7 +214,7 @@ fn an_address_that_does_not_answer_is_an_error_event() {
         assert_eq!((it.event, it.status), (RDMA_CM_EVENT_ADDR_ERROR, -status), "{to}");
         ack(event);
     }
-    // It can be tried again.
+    // Resolution can be tried again.
     assert_eq!(resolve_addr(id, SERVER, 5000), 0);
     expect(near, RDMA_CM_EVENT_ADDR_RESOLVED);
     destroy(id);
@@ -225,7 +225,7 @@ fn an_id_moves_with_its_events() {
     let (near, other) = (channel(), channel());
     let id = id(near);
     assert_eq!(resolve_addr(id, "203.0.113.1:1", 50), 0);
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     unsafe {
         assert_eq!(rdma_migrate_id(id, other), 0);
         assert_eq!((*id).channel, other);
@@ -233,7 +233,7 @@ fn an_id_moves_with_its_events() {
     let event = next(other);
     assert_eq!(read(event).event, RDMA_CM_EVENT_ADDR_ERROR);
     ack(event);
-    // Nobody needs the former any more.
+    // No id uses the former channel any more.
     close(near);
     destroy(id);
 }
@@ -258,7 +258,7 @@ fn an_ack_timeout_is_what_modify_qp_takes() {
     let client = routed(near, SERVER);
     let mut timeout = 21u8;
     let option = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_ACK_TIMEOUT as i32);
-    // SAFETY: ids and places of ours.
+    // SAFETY: the ids are valid, and the places are locals.
     unsafe {
         assert_eq!(rdma_set_option(client, option.0, option.1, (&raw mut timeout).cast(), 1), 0);
         assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
@@ -273,11 +273,12 @@ fn whose_peer_gives_up_first_is_not_told_but_cannot_accept() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
-        // A program that does not know the id yet takes its context for the listener's.
+        // A program that has not set its own context at the id yet would take the event for the
+        // listener's.
         let one = crate::rdma::id::get(peer).unwrap();
         let device = one.state().device.unwrap();
         let (_, id) = one.state().connection().unwrap();
@@ -294,7 +295,7 @@ fn a_request_that_is_taken_is_its_listeners_no_more() {
     let (near, far) = (channel(), channel());
     let server = backlogged(far, SERVER, 1);
     let (first, second) = (routed(near, SERVER), routed(near, SERVER));
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(first, &mut param(1000, b"")), 0);
         let one = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);

@@ -1,4 +1,4 @@
-//! What programs must not do, and what they are told.
+//! Calls that programs must not make, and their errors.
 
 use std::ptr::{null, null_mut};
 use std::time::Duration;
@@ -26,11 +26,11 @@ use crate::rdma::migrate::rdma_migrate_id;
 use crate::rdma::option::rdma_set_option;
 use crate::rdma::resolve::{rdma_resolve_addr, rdma_resolve_route};
 
-/// A call gives -1 and this error number.
+/// Checks that calls return -1 and set this error number.
 macro_rules! refused {
     ($number:ident: $($call:expr),* $(,)?) => {
         $(
-            // SAFETY: what is passed is what is to be refused.
+            // SAFETY: all arguments are valid, or are refused.
             let code = unsafe { $call };
             assert_eq!((code, errno()), (-1, libc::$number), stringify!($call));
         )*
@@ -63,7 +63,7 @@ fn an_id_that_is_none_is_refused_by_every_call() {
             rdma_set_option(bad, 0, 0, (&raw mut tos).cast(), 1),
             rdma_init_qp_attr(bad, attr.as_mut_ptr().cast(), &raw mut mask),
         );
-        // SAFETY: as above.
+        // SAFETY: the id is refused.
         assert_eq!(unsafe { (rdma_get_src_port(bad), rdma_get_dst_port(bad)) }, (0, 0));
     }
     close(near);
@@ -128,7 +128,7 @@ fn parameters_out_of_range_are_refused_and_nothing_is_asked() {
         rdma_connect(client, &mut too_deep(MAX_INIT_RD_ATOMIC + 1)),
         rdma_connect(client, &mut nowhere.clone()),
     );
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_connect(client, &mut param(1000, &[0; 56])) }, 0);
     let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
     refused!(EINVAL:
@@ -136,7 +136,7 @@ fn parameters_out_of_range_are_refused_and_nothing_is_asked() {
         rdma_reject(peer, [0u8; 149].as_ptr().cast(), 149),
         rdma_reject(peer, null(), 1),
     );
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_accept(peer, &mut param(1001, &[0; 196])) }, 0);
     refused!(EINVAL: rdma_accept(peer, &mut param(1001, b"")));
     [client, peer, server].into_iter().for_each(destroy);
@@ -172,7 +172,7 @@ fn options_of_wrong_sizes_and_unknown_ones_are_refused() {
 fn a_channel_stays_while_ids_use_it() {
     let near = channel();
     let one = id(near);
-    // SAFETY: a channel of ours.
+    // SAFETY: the channel is valid.
     unsafe { rdma_destroy_event_channel(near) };
     assert_eq!(errno(), libc::EBUSY);
     destroy(one);
@@ -202,15 +202,15 @@ fn an_id_that_is_destroyed_leaves_no_event() {
     let (near, far) = (channel(), channel());
     let server = listener(far, "192.0.2.2:7471");
     let client = routed(near, "192.0.2.2:7471");
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_connect(client, &mut param(1000, b"")) }, 0);
-    // While it connects, with a request that waits at the other side.
+    // The client is connecting, and its request waits at the listener.
     destroy(client);
     destroy(server);
     for channel in [near, far] {
-        // SAFETY: a channel of ours.
+        // SAFETY: the channel is valid.
         let fd = unsafe { (*channel).fd };
-        // SAFETY: an open descriptor.
+        // SAFETY: the descriptor is open.
         unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
         refused!(EAGAIN: rdma_get_cm_event(channel, &mut null_mut()));
         close(channel);

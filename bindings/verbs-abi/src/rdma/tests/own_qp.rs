@@ -1,4 +1,4 @@
-//! Queue pairs that ids have, which their connections drive.
+//! Queue pairs of ids, which their connections drive.
 
 use std::ptr::null_mut;
 
@@ -14,7 +14,7 @@ use crate::rdma::connect::{rdma_accept, rdma_connect, rdma_disconnect};
 use crate::rdma::qp::{rdma_create_qp, rdma_destroy_qp};
 
 fn init() -> ibv_qp_init_attr {
-    // SAFETY: a C structure of numbers and of pointers that may be NULL.
+    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
     init.qp_type = IBV_QPT_RC;
     init.cap.max_send_wr = 4;
@@ -24,10 +24,10 @@ fn init() -> ibv_qp_init_attr {
     init
 }
 
-/// With a domain and queues of its own.
+/// Creates an id's queue pair with the default domain and queues.
 fn create_qp(id: *mut rdma_cm_id) {
     let mut init = init();
-    // SAFETY: an id and a place of ours.
+    // SAFETY: the id is valid, and `init` is a local.
     unsafe {
         assert_eq!(rdma_create_qp(id, null_mut(), &raw mut init), 0, "{}", errno());
         assert_eq!((*(*id).qp).state, IBV_QPS_INIT);
@@ -37,16 +37,16 @@ fn create_qp(id: *mut rdma_cm_id) {
 }
 
 fn state(id: *mut rdma_cm_id) -> u32 {
-    // SAFETY: an id of ours, with a queue pair.
+    // SAFETY: the id is valid and has a queue pair.
     unsafe { (*(*id).qp).state }
 }
 
-/// What the queue pair itself says.
+/// The attributes that Query QP returns.
 fn queried(id: *mut rdma_cm_id) -> ibv_qp_attr {
-    // SAFETY: C structures of numbers and of pointers that may be NULL.
+    // SAFETY: C structures of numbers and nullable pointers, for which zeros are valid.
     let (mut attr, mut init) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     let mask = IBV_QP_STATE.cast_signed();
-    // SAFETY: an id of ours, with a queue pair, and places of ours.
+    // SAFETY: the id is valid and has a queue pair; the places are locals.
     assert_eq!(unsafe { ibv_query_qp((*id).qp, &raw mut attr, mask, &raw mut init) }, 0);
     attr
 }
@@ -57,7 +57,7 @@ fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
     let server = listener(far, "192.0.2.2:7471");
     let client = routed(near, "192.0.2.2:7471");
     create_qp(client);
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(client, &mut param(0, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -67,7 +67,7 @@ fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
         assert_eq!(expect(near, RDMA_CM_EVENT_ESTABLISHED), client);
         assert_eq!(expect(far, RDMA_CM_EVENT_ESTABLISHED), peer);
         assert_eq!((state(client), state(peer)), (IBV_QPS_RTS, IBV_QPS_RTS));
-        // The client lets its peer try six times, the peer for ever.
+        // The client lets its peer retry six times, the peer without limit.
         let timers = [queried(client).min_rnr_timer, queried(peer).min_rnr_timer];
         assert_eq!(timers, [LINUX_RNR_TIMER, 12]);
         assert_eq!(rdma_disconnect(peer), 0);
@@ -92,7 +92,7 @@ fn a_connection_takes_the_ids_own_queue_pairs_to_rts_and_to_err() {
 fn a_queue_pair_needs_a_device_and_is_the_only_one() {
     let near = channel();
     let (unbound, bound) = (id(near), routed(near, "192.0.2.1:9"));
-    // SAFETY: ids and places of ours.
+    // SAFETY: the ids are valid, and the places are locals.
     unsafe {
         let refused = rdma_create_qp(unbound, null_mut(), &mut init());
         assert_eq!((refused, errno()), (-1, libc::EINVAL));
@@ -100,7 +100,7 @@ fn a_queue_pair_needs_a_device_and_is_the_only_one() {
         create_qp(bound);
         let again = rdma_create_qp(bound, null_mut(), &mut init());
         assert_eq!((again, errno()), (-1, libc::EINVAL));
-        // One that is destroyed behind the id's back is none any more.
+        // A queue pair that was destroyed without the id is refused.
         crate::ibv::qp::ibv_destroy_qp((*bound).qp);
         assert_eq!((rdma_connect(bound, null_mut()), errno()), (-1, libc::EINVAL));
     }
@@ -114,7 +114,7 @@ fn who_disconnects_before_the_connection_is_there_stops_the_queue_pair() {
     let server = listener(far, "192.0.2.2:7471");
     let client = routed(near, "192.0.2.2:7471");
     create_qp(client);
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(client, &mut param(0, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -133,12 +133,12 @@ fn who_accepts_too_late_has_a_queue_pair_that_is_stopped() {
     let (near, far) = (channel(), channel());
     let server = listener(far, "192.0.2.2:7471");
     let client = routed(near, "192.0.2.2:7471");
-    // SAFETY: ids of ours.
+    // SAFETY: the ids are valid.
     unsafe {
         assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
         create_qp(peer);
-        // As if its listener were gone, or the peer.
+        // The same happens when the listener or the peer has gone.
         let (manager, cm) = crate::rdma::id::get(peer).unwrap().state().connection().unwrap();
         manager.destroy(cm).unwrap();
         assert_eq!((rdma_accept(peer, null_mut()), errno()), (-1, libc::EINVAL));

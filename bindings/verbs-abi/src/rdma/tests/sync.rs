@@ -1,4 +1,4 @@
-//! Ids whose calls give the result.
+//! Synchronous ids.
 
 use std::ptr::null_mut;
 
@@ -14,7 +14,7 @@ use crate::rdma::resolve::rdma_resolve_route;
 #[test]
 fn calls_wait_for_their_results_and_leave_the_event() {
     let (server, client) = (id(null_mut()), id(null_mut()));
-    // SAFETY: ids and places of ours.
+    // SAFETY: the ids are valid, and the places are locals.
     unsafe {
         assert_eq!(bind(server, "192.0.2.2:7471"), 0);
         assert_eq!(rdma_listen(server, 1), 0);
@@ -48,7 +48,7 @@ fn calls_wait_for_their_results_and_leave_the_event() {
 fn a_call_says_what_went_wrong() {
     let one = id(null_mut());
     assert_eq!((resolve_addr(one, "192.0.2.77:1", 50), errno()), (-1, libc::ETIMEDOUT));
-    // SAFETY: an id of ours.
+    // SAFETY: the id is valid.
     unsafe {
         assert_eq!(resolve_addr(one, "192.0.2.2:9", SOON), 0);
         assert_eq!(rdma_resolve_route(one, SOON), 0);
