@@ -1,16 +1,16 @@
-//! Finds libdpdk, compiles the shim, generates bindings of the shim's face.
+//! Finds libdpdk, compiles the shim, and generates bindings of the shim's interface.
 //!
-//! bindgen reads `wrapper.h`: our own prototypes and a handful of DPDK's constants, never DPDK's
-//! structs. That keeps the build at a second or two, and a DPDK release that moves a field breaks
-//! the C compiler's `_Static_assert`s here and not the stack at run time.
+//! bindgen reads `wrapper.h`, which has the shim's prototypes and a few constants of DPDK, but none
+//! of DPDK's structs. So the build takes one or two seconds. If a DPDK release moves a field, a
+//! `_Static_assert` in C fails here, and not the stack at run time.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Oldest and first unsupported DPDK release.
+/// Oldest supported and first unsupported DPDK release.
 const VERSIONS: std::ops::Range<&str> = "21.11".."26.0";
 
-/// What the shim calls; the drivers themselves are plugins which EAL loads.
+/// Libraries that the shim calls. Drivers are plugins that EAL loads.
 const LIBRARIES: &[&str] =
     &["rte_ethdev", "rte_net_ring", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
 
@@ -24,7 +24,7 @@ fn main() {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     if let Err(reason) = build() {
-        // One line per directive: cargo shows it as this crate's error.
+        // A directive is one line. cargo shows it as this crate's error.
         println!("cargo::error={}", reason.replace('\n', " "));
     }
 }
@@ -62,7 +62,8 @@ fn explain_missing_dpdk() -> String {
     }
 }
 
-/// libdpdk's flags, unchanged: `-include rte_config.h` and `-march` are part of its ABI.
+/// libdpdk's compiler flags, unchanged, because `-include rte_config.h` and `-march` affect its
+/// ABI.
 fn compiler_flags() -> Result<Vec<String>, String> {
     let output = Command::new("pkg-config")
         .args(["--cflags", "libdpdk"])
@@ -77,7 +78,7 @@ fn compile_shim(flags: &[String]) {
     for flag in flags {
         shim.flag(flag);
     }
-    // DPDK's headers use GNU C and are not ours to warn about.
+    // DPDK's headers use GNU C and cause warnings that cannot be fixed here.
     shim.file("shim.c").std("gnu11").opt_level(3).warnings(true).flag("-Wno-unused-parameter");
     shim.flag_if_supported("-Wno-address-of-packed-member").compile("uroce_dpdk_shim");
 }
@@ -90,9 +91,9 @@ fn generate_bindings(flags: &[String]) -> Result<(), String> {
             .allowlist_function("uroce_.*")
             .allowlist_type("uroce_.*")
             .allowlist_var("UROCE_.*|RTE_PKTMBUF_HEADROOM|RTE_MEMPOOL_CACHE_MAX_SIZE")
-            // Owned and laid out by DPDK: to Rust only addresses.
+            // Structs that DPDK owns; Rust only passes their addresses.
             .opaque_type("rte_mempool|rte_ring")
-            // The overlay of src/lib.rs.
+            // Replaced by `Mbuf` in src/lib.rs.
             .blocklist_type("rte_mbuf")
             .derive_default(true)
             .generate()

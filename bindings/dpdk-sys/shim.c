@@ -1,4 +1,4 @@
-/* DPDK behind the face of shim.h: inline functions, macros, and what differs between releases. */
+/* Implements shim.h: wraps inline functions and macros, and hides differences between releases. */
 
 #define _GNU_SOURCE /* fopencookie */
 #include "shim.h"
@@ -39,7 +39,7 @@
 #error "uroce is written for DPDK 21.11 and later"
 #endif
 
-/* The overlay `Mbuf` of src/lib.rs. A release that moves a field stops here. */
+/* The offsets of `Mbuf` in src/lib.rs. They fail to compile with a release that moves a field. */
 #if defined(RTE_IOVA_IN_MBUF) && RTE_IOVA_IN_MBUF == 0
 #error "this DPDK has no IOVA in the mbuf (RTE_IOVA_IN_MBUF 0): its mbuf layout differs"
 #endif
@@ -69,7 +69,7 @@ AT(dynfield1, 92);
 _Static_assert(sizeof(struct rte_mbuf) == 128, "rte_mbuf is no longer two cache lines");
 _Static_assert(_Alignof(struct rte_mbuf) == 64, "rte_mbuf is not aligned to 64");
 
-/* rte_errno or errno as a negative number that is never 0. */
+/* rte_errno or errno as a negative number, never 0. */
 static int failure(void)
 {
 	int code = rte_errno != 0 ? rte_errno : errno;
@@ -83,13 +83,13 @@ static struct {
 	pthread_mutex_t lock;
 	size_t used;
 	int echo;
-	int running; /* EAL is, and was started here */
+	int running; /* EAL runs and was started by uroce_eal_init */
 	char text[8192];
 } journal = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static const char second_eal[] =
-	"uroce: DPDK runs in this process already, started for RDMA, and does not start twice. Have the\n"
-	"uroce: program call rte_eal_init before it makes its first RDMA object: uroce then uses its DPDK.\n";
+	"uroce: DPDK already runs in this process, started for RDMA, and cannot start twice. Make the\n"
+	"uroce: program call rte_eal_init before its first RDMA object; uroce then uses that DPDK.\n";
 
 static ssize_t journal_write(void *cookie, const char *text, size_t length)
 {
@@ -102,7 +102,7 @@ static ssize_t journal_write(void *cookie, const char *text, size_t length)
 		fputs(second_eal, stderr);
 	if (journal.echo)
 		fwrite(text, 1, length, stderr);
-	/* The first words of a failure explain it; what does not fit is left out. */
+	/* The first messages of a failure explain it, so text that does not fit is dropped. */
 	room = sizeof(journal.text) - journal.used;
 	take = length < room ? length : room;
 	memcpy(journal.text + journal.used, text, take);
@@ -156,7 +156,7 @@ int uroce_block_signals(void)
 {
 	sigset_t most;
 
-	/* Faults of an instruction end the process when they are blocked. */
+	/* Faults of an instruction end the process if they are blocked. */
 	sigfillset(&most);
 	sigdelset(&most, SIGSEGV);
 	sigdelset(&most, SIGBUS);
@@ -175,7 +175,7 @@ int uroce_eal_init(int argc, char **argv)
 
 int uroce_eal_is_running(void)
 {
-	/* The first is counted early in a start, the second has none before it is nearly over. */
+	/* EAL sets the first value early in its start and the second one near the end. */
 	return rte_lcore_count() > 0 && rte_eal_get_physmem_size() > 0;
 }
 
@@ -211,7 +211,7 @@ void uroce_thread_restore(const struct uroce_bearer *before)
 
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
-/* Bytes of all memory apart from EAL's. Mempools are made one at a time. */
+/* Bytes of all memory outside EAL's. Mempools are created one at a time, so it needs no lock. */
 static size_t bytes_apart;
 
 static void give_back(void *memory, size_t len)
@@ -226,8 +226,8 @@ static void give_back_chunk(struct rte_mempool_memhdr *chunk, void *unused)
 	give_back(chunk->addr, chunk->len);
 }
 
-/* Memory apart from EAL's, in all no more than EAL was given, that the kernel backs with transparent
- * huge pages, where it has them; NULL if there is none. */
+/* Allocates memory outside EAL's, in total at most the size of EAL's memory. The kernel backs it
+ * with transparent huge pages if it can. NULL on failure. */
 static void *huge_memory(size_t len)
 {
 	const size_t huge = RTE_PGSIZE_2M;
@@ -248,7 +248,7 @@ static void *huge_memory(size_t len)
 	return memory;
 }
 
-/* As rte_pktmbuf_pool_create, in memory that is not EAL's. `room` counts the headroom. */
+/* Like rte_pktmbuf_pool_create, in memory outside EAL's. `room` includes the headroom. */
 static struct rte_mempool *pool_apart(const char *name, uint32_t count, uint32_t cache,
 				      uint16_t room, int socket)
 {
@@ -309,8 +309,8 @@ int uroce_mbuf_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t 
 	return rte_mempool_get_bulk(pool, (void **)mbufs, count);
 }
 
-/* What DPDK's own free reads of a second cache line, it may know from the first: an mbuf of one
- * segment has no next one. */
+/* Avoids the read of a second cache line that DPDK's own free makes: an mbuf of one segment has no
+ * next one, as its first cache line shows. */
 void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count)
 {
 	uint16_t from = 0, at;
@@ -336,7 +336,7 @@ void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count)
 
 /* ---- devices and ports --------------------------------------------------------------------- */
 
-/* RoCEv2 is UDP over IPv4 or IPv6: spread on the addresses and on the source port. */
+/* RoCEv2 is UDP over IPv4 or IPv6, so the hash covers the addresses and the source port. */
 #define RSS_TYPES                                                                                 \
 	(RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6 | RTE_ETH_RSS_NONFRAG_IPV4_UDP |                     \
 	 RTE_ETH_RSS_NONFRAG_IPV6_UDP)
@@ -351,7 +351,7 @@ int uroce_port_close(uint16_t port)
 {
 	if (!rte_eth_dev_is_valid_port(port))
 		return -ENODEV;
-	/* A port that never started says so with an error: nothing to undo then. */
+	/* The stop fails if the port was never started, which does no harm. */
 	(void)rte_eth_dev_stop(port);
 	return rte_eth_dev_close(port);
 }
@@ -376,7 +376,7 @@ int uroce_port_find(const char *name)
 
 	if (rte_eth_dev_get_port_by_name(name, &port) == 0)
 		return port;
-	/* The port of a PCI function may be named otherwise than the function. */
+	/* The port of a PCI function may have another name than the function. */
 	RTE_ETH_FOREACH_MATCHING_DEV(port, name, &iterator) {
 		rte_eth_iterator_cleanup(&iterator);
 		return port;
@@ -557,7 +557,7 @@ int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity)
 		named = rte_eth_xstats_get_names(port, names, (unsigned int)total);
 		got = rte_eth_xstats_get(port, values, (unsigned int)total);
 	}
-	/* A value's id is the position of its name. */
+	/* The id of a value is the index of its name. */
 	for (i = 0; i < got && got <= total && named <= total && (uint32_t)i < capacity; i++) {
 		const char *name = values[i].id < (uint64_t)named ? names[values[i].id].name : "";
 
@@ -594,7 +594,7 @@ uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, 
 	return rte_eth_tx_burst(port, queue, mbufs, count);
 }
 
-/* ---- interfaces of the kernel's behind a port ------------------------------------------------ */
+/* ---- kernel interfaces behind a port -------------------------------------------------------- */
 
 #if defined(__x86_64__)
 #define OWN_ARCH AUDIT_ARCH_X86_64
@@ -605,7 +605,7 @@ uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, 
 int uroce_thread_spare_interfaces(void)
 {
 #ifdef OWN_ARCH
-	/* The low half of an argument comes first on these machines. */
+	/* On these machines the low half of an argument is stored first. */
 	struct sock_filter steps[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OWN_ARCH, 0, 5),
@@ -632,7 +632,7 @@ int uroce_interface_listen(const char *name)
 {
 	struct packet_mreq wish = { .mr_ifindex = (int)if_nametoindex(name) };
 	const unsigned short modes[] = { PACKET_MR_PROMISC, PACKET_MR_ALLMULTI };
-	/* Of no protocol, so that it receives nothing itself. */
+	/* Protocol 0, so that the socket itself receives nothing. */
 	int fd = wish.mr_ifindex != 0 ? socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0) : -1;
 	size_t at;
 

@@ -1,7 +1,7 @@
-/* The face that Rust sees of DPDK: plain C types, one call per burst, the same for every release.
+/* The interface of DPDK for Rust: plain C types, one call per burst, the same for every release.
  *
- * All `int` results are 0 (or a count) and a negative errno on failure, unless said otherwise.
- * Which DPDK release is underneath is decided in shim.c and nowhere else.
+ * Functions that return `int` return 0 or a count, and a negative errno on failure, unless they
+ * say otherwise. Only shim.c depends on the DPDK release.
  */
 #ifndef UROCE_SHIM_H
 #define UROCE_SHIM_H
@@ -13,27 +13,28 @@ struct rte_mbuf;
 struct rte_mempool;
 struct rte_ring;
 
-/* ---- log: DPDK's words, kept to explain a failure ------------------------------------------ */
+/* ---- log: DPDK's messages, kept to explain a failure ---------------------------------------- */
 
-/* Redirects DPDK's log into a bounded buffer of ours; `echo` also copies it to stderr. */
+/* Redirects DPDK's log to a bounded buffer; with `echo` it is also copied to stderr. */
 int uroce_log_open(int echo);
-/* Moves the buffered text to `out` (always terminated); returns its length. */
+/* Moves the buffered text to `out`, always terminated, and returns its length. */
 size_t uroce_log_take(char *out, size_t capacity);
 
 /* ---- EAL ----------------------------------------------------------------------------------- */
 
+/* DPDK's name and version. */
 const char *uroce_version(void);
-/* Blocks every signal on the calling thread; threads it creates inherit that. */
+/* Blocks all signals but SIGSEGV and SIGBUS on the calling thread; its threads inherit that. */
 int uroce_block_signals(void);
-/* rte_eal_init. Permutes argv. */
+/* Calls rte_eal_init, which permutes argv. */
 int uroce_eal_init(int argc, char **argv);
-/* Whether EAL runs, whoever has started it. */
+/* Whether EAL runs in this process, started by uroce or by the program. */
 int uroce_eal_is_running(void);
-/* Gives the calling thread an lcore id, and so a mempool cache; 1 if it already had one. */
+/* Gives the calling thread an lcore id and thereby a mempool cache. 1 if it already had one. */
 int uroce_thread_register(void);
 void uroce_thread_unregister(void);
 
-/* What a thread was before it bore another's lcore id. */
+/* The lcore id and cancellation state of a thread before uroce_thread_bear. */
 struct uroce_bearer {
 	uint32_t id;
 	int cancel;
@@ -41,21 +42,23 @@ struct uroce_bearer {
 
 /* The calling thread's lcore id. */
 uint32_t uroce_thread_id(void);
-/* The calling thread bears `id`, which nobody else uses meanwhile, and cannot be cancelled. */
+/* Gives the calling thread the lcore id `id`, which no other thread uses meanwhile, and disables
+ * its cancellation. `before` receives the former state. */
 void uroce_thread_bear(uint32_t id, struct uroce_bearer *before);
+/* Restores the state that uroce_thread_bear has stored. */
 void uroce_thread_restore(const struct uroce_bearer *before);
 
 /* ---- mempools and mbufs -------------------------------------------------------------------- */
 
-/* `room` is data bytes per mbuf without the headroom. With `apart` the mbufs are not in EAL's memory
- * if that is without hugepages. NULL on failure, with *error set. */
+/* Creates a mempool. `room` is the data bytes per mbuf without the headroom. With `apart` the mbufs
+ * are outside EAL's memory if EAL has no hugepages. NULL on failure, with *error set. */
 struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t cache,
 				      uint16_t room, int socket, int apart, int *error);
-/* Mbufs not handed out, those in per-lcore caches included. */
+/* Number of free mbufs, with those in per-lcore caches. */
 uint32_t uroce_pool_available(const struct rte_mempool *pool);
-/* All `count` or none. */
+/* Allocates `count` mbufs, or none. */
 int uroce_mbuf_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count);
-/* The same without touching the mbufs: their lengths, offsets and flags are of former use. */
+/* Allocates `count` mbufs, or none, without initialising their lengths, offsets and flags. */
 int uroce_mbuf_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count);
 void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count);
 
@@ -70,11 +73,11 @@ struct uroce_port_info {
 	uint16_t max_mtu;
 	uint32_t max_rx_packet; /* largest frame, Ethernet header and CRC included */
 	uint32_t min_rx_buffer; /* least data room of the receive mempool */
-	uint8_t rss;            /* can spread on IP addresses or UDP ports */
+	uint8_t rss;            /* can distribute packets by IP address or UDP port */
 	uint8_t scatter;        /* can receive into several segments */
 	uint8_t rx_checksum;    /* verifies IPv4 and UDP checksums */
 	uint8_t tx_checksum;    /* computes IPv4 checksums */
-	uint8_t link_interrupt; /* tells of its link's changes by an interrupt */
+	uint8_t link_interrupt; /* reports link changes by an interrupt */
 	int socket;             /* NUMA node, -1 if unknown */
 };
 
@@ -106,24 +109,24 @@ struct uroce_xstat {
 	uint64_t value;
 };
 
-/* Creates or scans the device that a devargs string names. */
+/* Creates or probes the device that a devargs string names. */
 int uroce_device_probe(const char *devargs);
 /* Stops and closes the port and removes its device from the bus. */
 int uroce_port_remove(uint16_t port);
-/* Stops and closes the port; its device stays. */
+/* Stops and closes the port. Its device stays on the bus. */
 int uroce_port_close(uint16_t port);
-/* The port of that name or of that device: its number, or -ENODEV. */
+/* The number of the port with this port name or device name, or -ENODEV. */
 int uroce_port_find(const char *name);
 
 int uroce_port_info(uint16_t port, struct uroce_port_info *info);
 int uroce_port_configure(uint16_t port, const struct uroce_port_conf *conf);
-/* Clamps and aligns numbers of descriptors to what the device takes. */
+/* Adjusts numbers of descriptors to the device's limits and alignment. */
 int uroce_port_descriptors(uint16_t port, uint16_t *rx, uint16_t *tx);
 int uroce_port_rx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int socket,
 			struct rte_mempool *pool);
 int uroce_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int socket);
 int uroce_port_start(uint16_t port);
-/* Stops and starts. Nobody may be inside a burst. */
+/* Stops and starts the port. No thread may be in a burst of it. */
 int uroce_port_restart(uint16_t port);
 int uroce_port_promiscuous(uint16_t port);
 int uroce_port_all_multicast(uint16_t port);
@@ -131,41 +134,42 @@ int uroce_port_mac(uint16_t port, uint8_t mac[6]);
 int uroce_port_set_mac(uint16_t port, const uint8_t mac[6]);
 int uroce_port_mtu(uint16_t port, uint16_t *mtu);
 int uroce_port_link(uint16_t port, struct uroce_link *link);
-/* Calls `moved` on EAL's interrupt thread each time the link has gone up or down, until the port is
- * closed. Only for a port configured with `link_interrupt`. */
+/* Makes EAL's interrupt thread call `moved` whenever the link goes up or down, until the port is
+ * closed. Only for ports configured with `link_interrupt`. */
 int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port));
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *stats);
-/* Fills up to `capacity` and returns how many there are. */
+/* Stores up to `capacity` statistics and returns how many the port has. */
 int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity);
 
-/* Each returned mbuf has one segment; *dropped counts those that could not be made so. */
+/* Every returned mbuf has one segment. *dropped counts the packets that could not be linearised. */
 uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,
 			uint32_t *dropped);
-/* The first `n` mbufs, n the result, belong to the driver afterwards. */
+/* Returns n; the first n mbufs then belong to the driver. */
 uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 
-/* ---- interfaces of the kernel's behind a port ------------------------------------------------ */
+/* ---- kernel interfaces behind a port -------------------------------------------------------- */
 
-/* From now on the calling thread changes no interface's flags or Ethernet address: the calls succeed
- * without effect. -errno where the kernel does not offer that. */
+/* Makes ioctls of the calling thread that change an interface's flags or Ethernet address succeed
+ * without effect, from now on. -errno if the kernel does not support this. */
 int uroce_thread_spare_interfaces(void);
-/* Has an interface receive all frames, whatever their address, as long as the descriptor that this
- * gives is open. Needs no more than CAP_NET_RAW. */
+/* Makes an interface receive all frames, whatever their destination address, while the returned
+ * descriptor is open. Needs only CAP_NET_RAW. */
 int uroce_interface_listen(const char *name);
 
 /* ---- rings of mbufs ------------------------------------------------------------------------ */
 
-/* Single producer, single consumer, `size` a power of two. NULL on failure, with *error set. */
+/* A ring for one producer and one consumer; `size` is a power of two. NULL on failure, with *error
+ * set. */
 struct rte_ring *uroce_ring_create(const char *name, uint32_t size, int socket, int *error);
-/* Frees the mbufs inside, then the ring. */
+/* Frees the ring and the mbufs in it. */
 void uroce_ring_free(struct rte_ring *ring);
-/* A port that receives from rx[i] and sends to tx[i]: its number. */
+/* Makes a port that receives from rx[i] and sends to tx[i], and returns its number. */
 int uroce_ring_port(const char *name, struct rte_ring **rx, struct rte_ring **tx,
 		    uint16_t queues, int socket);
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/* The cycle counter, on targets where Rust has no intrinsic for it. */
+/* Reads the cycle counter, for targets where Rust has no intrinsic for it. */
 uint64_t uroce_cycles(void);
 
 #endif

@@ -1,2 +1,2 @@
-/* What bindgen reads: the shim's face. `-include rte_config.h` comes with libdpdk's flags. */
+/* The input of bindgen: the shim's interface. libdpdk's flags include rte_config.h. */
 #include "shim.h"

@@ -1,19 +1,21 @@
-//! Makes the exports and the version script from `symbols.txt`, and the C layouts from the system's
-//! verbs headers.
+//! Generates the exports and the version script from `symbols.txt`, and the C layouts from the
+//! system's verbs headers.
 //!
-//! rustc hands the linker a version script of its own, without versions. So each symbol is a jump in
-//! assembly that names its version itself (`.symver`), and the script that is added here has the
-//! nodes only. This rests on LLD, rustc's own linker on this target; tests hold the result against
-//! `symbols.txt`.
+//! rustc passes a version script of its own to the linker, without versions. So each exported
+//! symbol is a jump in assembly with its version (`.symver`), and the version script that is added
+//! here only defines the nodes. This works with LLD, rustc's default linker on this target; tests
+//! compare the result with `symbols.txt`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Releases of the interface between libibverbs and its drivers that programs may have been linked
-/// against, directly or by a driver's library. The last one's symbols are the default ones.
+/// against, directly or through a driver's library. The symbols of the last release are the default
+/// ones.
 const PRIVATE: &[u32] = &[20, 21, 22, 25, 33, 34, 57, 59, 64, 65];
-/// Minor versions of IBVERBS_1 and RDMACM_1: each node follows the one before.
+/// Minor versions of IBVERBS_1. Each node depends on the one before it.
 const IBVERBS: &[u32] = &[0, 1, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18];
+/// Minor versions of RDMACM_1. Each node depends on the one before it.
 const RDMACM: &[u32] = &[0, 1, 2, 3, 4, 5];
 
 const PACKAGES: &str =
@@ -37,9 +39,9 @@ fn build() -> Result<(), String> {
     for argument in [
         format!("-Wl,--version-script={}", map.display()),
         "-Wl,-soname,libibverbs.so.1".to_owned(),
-        // The linker's names for the ends of sections are ours alone.
+        // Symbols that the linker defines for the ends of sections are not exported.
         "-Wl,-z,start-stop-visibility=hidden".to_owned(),
-        // Plugins are unloaded, the engine's threads go on running in here.
+        // Plugins are unloaded, but the engine's threads keep running code of this library.
         "-Wl,-z,nodelete".to_owned(),
     ] {
         println!("cargo::rustc-cdylib-link-arg={argument}");
@@ -51,7 +53,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// One macro call a symbol and version.
+/// Generates one macro call per symbol and version.
 fn exports(table: &str) -> Result<String, String> {
     let mut text = String::new();
     let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -80,7 +82,7 @@ fn exports(table: &str) -> Result<String, String> {
 fn export(text: &mut String, name: &str, at: &str, node: &str, body: &str) {
     let tag = format!("__sv_{name}__{}", node.replace('.', "_"));
     let symbol = format!("{name}{at}{node}");
-    // Writing to a string does not fail.
+    // Writing to a `String` does not fail.
     let _ = match body {
         "data" => writeln!(text, "export_byte!(\"{tag}\", \"{symbol}\");"),
         stub if stub.starts_with("stub::") => {
@@ -90,7 +92,7 @@ fn export(text: &mut String, name: &str, at: &str, node: &str, body: &str) {
     };
 }
 
-/// The version script: nodes without symbols, but for the jumps' own names, which stay inside.
+/// Generates the version script: nodes without symbols. Labels of the jumps are local.
 fn nodes() -> String {
     let mut text = String::new();
     for (family, minors) in [("IBVERBS_1", IBVERBS), ("RDMACM_1", RDMACM)] {

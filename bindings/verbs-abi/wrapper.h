@@ -1,4 +1,4 @@
-/* The public interface whose layouts src/abi.rs takes over. */
+/* The public headers from which src/abi.rs takes its layouts. */
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>

@@ -1,23 +1,24 @@
 //! DPDK as uroce uses it: a C shim, its bindings, and the layout of an mbuf.
 //!
-//! DPDK's data path is `static inline` C and macros, and its structs move between releases. So
-//! Rust sees neither: `shim.h` is a face of plain C types with one call per burst, `shim.c`
-//! compiles it against the installed release (21.11 to 25.11), and bindgen translates the face
-//! when the crate is built. Nothing of DPDK is wrapped wholesale.
+//! DPDK's data path consists of `static inline` functions and macros in C, and its structs change
+//! between releases. So Rust uses neither. `shim.h` declares an interface of plain C types with one
+//! call per burst, `shim.c` implements it for the installed release (21.11 to 25.11), and bindgen
+//! translates the interface when the crate is built. Only functions that uroce needs are wrapped.
 //!
 //! Invariants
-//! - This is the only crate that links DPDK (`links = "dpdk"`), against shared libraries; drivers
-//!   are plugins that EAL loads. `librte_net_ring` alone is linked by name, for
+//! - This is the only crate that links DPDK (`links = "dpdk"`), against shared libraries. Drivers
+//!   are plugins that EAL loads; only `librte_net_ring` is linked by name, for
 //!   `rte_eth_from_rings`.
-//! - The one DPDK struct that Rust reads and writes is the mbuf, through the overlay [`Mbuf`],
-//!   whose offsets are asserted in C and here.
+//! - Rust reads and writes one DPDK struct, the mbuf, through the overlay [`Mbuf`]. Its offsets are
+//!   asserted in C and here.
 //! - A failing call returns a negative errno.
 //!
-//! Not here: safety. Every function is as unsafe as C; `uroce-engine` gives them owners.
+//! Not here: safety. Every function is as unsafe as in C; `uroce-engine` wraps them in owning
+//! types.
 
 #![allow(unsafe_code)]
 
-/// The shim's face as bindgen reads it from `shim.h`, which documents each function.
+/// The shim's functions and types, as bindgen translates them from `shim.h`, which documents them.
 #[allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
 #[allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block)]
 mod bindings {
@@ -30,52 +31,52 @@ use std::ffi::c_void;
 
 /// A packet buffer: the fields of `struct rte_mbuf` that uroce uses, at DPDK's offsets.
 ///
-/// The field paths moved in 24.11, the layout has not since 21.11. `shim.c` asserts every offset
-/// against the installed headers.
+/// The names of some fields changed in 24.11, but their offsets are the same since 21.11. `shim.c`
+/// asserts every offset against the installed headers.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Mbuf {
-    /// First byte of the buffer, headroom included.
+    /// Address of the first byte of the buffer, headroom included.
     pub buf_addr: *mut c_void,
-    /// The same place as the device sees it.
+    /// Address of the first byte of the buffer for the device (IOVA).
     pub buf_iova: u64,
-    /// Where the data begin, in bytes from `buf_addr`.
+    /// Offset of the data in bytes from `buf_addr`.
     pub data_off: u16,
-    /// Owners of this mbuf. DPDK writes it atomically; uroce only ever holds mbufs where it is 1.
+    /// Reference count. DPDK writes it atomically; it is 1 in all mbufs that uroce holds.
     pub refcnt: u16,
-    /// Segments of the packet; 1 wherever Rust sees it.
+    /// Number of segments of the packet; 1 in all mbufs that Rust sees.
     pub nb_segs: u16,
-    /// The port it was received on.
+    /// The port on which the packet was received.
     pub port: u16,
     /// Offload flags.
     pub ol_flags: u64,
-    /// Layers the driver recognised.
+    /// Protocol layers that the driver recognised.
     pub packet_type: u32,
     /// Bytes in all segments.
     pub pkt_len: u32,
     /// Bytes in this segment.
     pub data_len: u16,
-    /// VLAN tag that the device stripped.
+    /// VLAN tag that the device has stripped.
     pub vlan_tci: u16,
     /// RSS hash in the first four bytes.
     pub hash: [u32; 2],
-    /// Outer VLAN tag that the device stripped.
+    /// Outer VLAN tag that the device has stripped.
     pub vlan_tci_outer: u16,
-    /// Bytes from `buf_addr` on, headroom included.
+    /// Bytes of the buffer from `buf_addr`, headroom included.
     pub buf_len: u16,
-    /// Where it returns to.
+    /// The mempool to which the mbuf returns when it is freed.
     pub pool: *mut rte_mempool,
-    /// Next segment; null wherever Rust sees it.
+    /// Next segment; null in all mbufs that Rust sees.
     pub next: *mut Mbuf,
     /// Header lengths for transmit offloads.
     pub tx_offload: u64,
-    /// Of external buffers, which uroce does not use.
+    /// Data of external buffers, which uroce does not use.
     pub shinfo: *mut c_void,
     /// Private bytes between this struct and the buffer.
     pub priv_size: u16,
-    /// Timestamping.
+    /// Data for timestamping.
     pub timesync: u16,
-    /// Registered at run time by libraries.
+    /// Fields that libraries register at run time.
     pub dynfield: [u32; 9],
 }
 
@@ -103,7 +104,7 @@ const _: () = {
     assert!(offset_of!(Mbuf, dynfield) == 92);
 };
 
-/// Bytes that DPDK leaves free before the data of a fresh mbuf.
+/// Bytes that DPDK leaves free before the data of a new mbuf.
 pub const HEADROOM: usize = RTE_PKTMBUF_HEADROOM as usize;
 /// Largest per-lcore cache of a mempool, in mbufs.
 pub const CACHE_MAX: u32 = RTE_MEMPOOL_CACHE_MAX_SIZE;

@@ -1,18 +1,19 @@
-//! Calls by which a program gives up privileges, or leaves its view of the system.
+//! Calls with which a program gives up privileges or changes its root directory or namespaces.
 //!
-//! A device of the kernel's stays usable then, as its file is open. uroce's engine starts at a program's
-//! first object, which may come later; so its library asks to be called before. What a call does, gives
-//! and leaves in `errno` is the C library's.
+//! A kernel device stays usable after such a call, because its file is open. uroce's engine starts
+//! at the program's first object, which may come later. So uroce's library registers a function
+//! that runs before each of these calls. The effect, result and `errno` of a call are those of the
+//! C library.
 
 use crate::next::{Failure, Next, errno, set_errno};
 use libc::{c_char, c_int, c_void, gid_t, size_t, uid_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What is to be called; null for nothing.
+/// The registered function. Null if there is none.
 static CALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Has `call` called, from now on, before each call that gives up privileges. `uroce`'s library asks for
-/// it when a program has opened a device.
+/// Registers a function that is called before each call that gives up privileges. uroce's library
+/// registers it when the program opens a device.
 #[unsafe(no_mangle)]
 extern "C" fn uroce_shim_before_drop(call: extern "C" fn()) {
     CALL.store(call as *mut c_void, Ordering::Release);
@@ -23,14 +24,15 @@ fn call() {
     if call.is_null() {
         return;
     }
-    // SAFETY: what is stored is a function of this type.
+    // SAFETY: `CALL` is null or was set to a function of this type by `uroce_shim_before_drop`.
     let call = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(call) };
     let before = errno();
     call();
     set_errno(before);
 }
 
-/// Defines functions of the C library, each as the one that comes next in the search order after the call.
+/// Defines functions of the C library. Each calls the registered function, then the next function
+/// of the same name in the loader's search order.
 macro_rules! announce {
     ($( fn $name:ident($($argument:ident: $type:ty),*) -> c_int; )*) => { $(
         #[unsafe(no_mangle)]
@@ -38,11 +40,11 @@ macro_rules! announce {
             type Function = unsafe extern "C" fn($($type),*) -> c_int;
             static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
             let Some(next) = NEXT.find() else { return c_int::fail() };
-            // SAFETY: the symbol is the C library's function of that name, whose parameters these
-            // are.
+            // SAFETY: the symbol is the C library's function of this name, which has these
+            // parameters.
             let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
             call();
-            // SAFETY: the arguments are the caller's.
+            // SAFETY: the arguments are passed on unchanged.
             unsafe { next($($argument),*) }
         }
     )* };

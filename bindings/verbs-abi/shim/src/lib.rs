@@ -1,10 +1,10 @@
-//! The path shim: an `LD_PRELOAD` library that shows a program uroce's devices where the kernel
-//! would show its own.
+//! The path shim: an `LD_PRELOAD` library that shows uroce's devices to a program in the place of
+//! the kernel's.
 //!
-//! UCX, NCCL and the tests of pyverbs look at files of the kernel's RDMA subsystem themselves, and
-//! leave a device out whose files are not there. `uroce-run` writes such files to a directory, the
-//! tree, and names it in `UROCE_TREE`; the functions here take a path under one of these to the
-//! tree, and every other path to where it leads anyway:
+//! UCX, NCCL and the tests of pyverbs read files of the kernel's RDMA subsystem and skip a device
+//! without such files. `uroce-run` writes these files to a directory, the tree, and names it in
+//! `UROCE_TREE`. The functions here redirect paths below three directories to the tree, and leave
+//! all other paths unchanged:
 //!
 //! ```text
 //!   /sys/class/infiniband/…        ->  TREE/class/infiniband/…
@@ -12,18 +12,19 @@
 //!   /dev/infiniband/…              ->  TREE/dev/infiniband/…
 //! ```
 //!
-//! Two things more are told of here. A program that opens the system's RDMA libraries by their path gets
-//! uroce's ([`library`]). Before it gives up privileges or its view of the system, `uroce`'s library is
-//! called, which then starts what it could not start afterwards ([`before_drop`]).
+//! The shim has two more tasks. A program that opens the system's RDMA libraries by path gets
+//! uroce's instead ([`library`]). Before a program gives up privileges, or changes its root
+//! directory or namespaces, uroce's library is called, so that it can start what it could not start
+//! later ([`before_drop`]).
 //!
 //! Invariants
-//! - Without a tree, and for any path that does not begin so, a function does what the C library's
-//!   does, with its result and its `errno`.
-//! - Nothing is allocated, locked or printed: a signal handler, or a thread of a process that has
-//!   just forked, may be in here. What is called before privileges go is another library's.
+//! - Without a tree, and for any other path, a function has the effect, result and `errno` of the C
+//!   library's.
+//! - Nothing is allocated, locked or printed, because the caller may be a signal handler or a
+//!   process that was just forked. The function registered in [`before_drop`] is excepted.
 //!
-//! Not here: relative paths, which are left alone; system calls that a program makes without the C
-//! library, as statically linked programs do; the tree's contents.
+//! Not here: relative paths, which are not redirected; system calls that a program makes without
+//! the C library, as statically linked programs do; the tree's contents.
 
 mod before_drop;
 mod library;
@@ -34,24 +35,24 @@ use libc::{c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t};
 use next::{Failure, Next};
 use redirect::Room;
 
-/// Changes the tree of this process. `uroce`'s libraries call it when they have chosen what the
-/// process's devices are.
+/// Changes the tree of this process. uroce's library calls it when it has chosen the process's
+/// identity.
 ///
 /// # Safety
 ///
-/// `tree` is null, which redirects nothing, or a terminated string that stays as long as the
-/// process.
+/// `tree` is null, which disables redirection, or a C string that is never freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uroce_shim_set_tree(tree: *const c_char) {
     redirect::set_tree(tree);
 }
 
-/// Defines functions of the C library, each as the one that comes next in the search order with its
-/// path redirected. The parameters before `;` come before the path, the others behind it.
+/// Defines functions of the C library. Each redirects its path and calls the next function of the
+/// same name in the loader's search order. The parameters before `;` precede the path, the others
+/// follow it.
 ///
-/// `open` and `openat` are variadic in C. Where an argument of such a call lies is the same as if
-/// it were not, on all machines that Linux runs on; a mode that the caller has not given is read
-/// and handed on, but used by nobody.
+/// `open` and `openat` are variadic in C. On all machines that Linux runs on, arguments of such
+/// calls are passed like those of other functions. A mode that the caller has not given is read and
+/// passed on, but not used.
 macro_rules! redirect {
     ($(
         fn $name:ident($($before:ident: $bt:ty),*; $($after:ident: $at:ty),*) -> $result:ty;
@@ -64,13 +65,14 @@ macro_rules! redirect {
                 unsafe extern "C" fn($($bt,)* *const c_char $(, $at)*) -> $result;
             static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
             let Some(next) = NEXT.find() else { return <$result>::fail() };
-            // SAFETY: the symbol is the C library's function of that name, whose parameters these
-            // are.
+            // SAFETY: the symbol is the C library's function of this name, which has these
+            // parameters.
             let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
             let mut room = Room::new();
-            // SAFETY: the caller's path is null or terminated, as the function demands.
+            // SAFETY: the caller's path is null or a C string, as the function requires.
             let path = unsafe { room.redirect(path) };
-            // SAFETY: the arguments are the caller's; the path is as long as `room`.
+            // SAFETY: the arguments are passed on unchanged, and the redirected path is in `room`,
+            // which outlives the call.
             unsafe { next($($before,)* path $(, $after)*) }
         }
     )* };
@@ -100,7 +102,7 @@ redirect! {
     fn fstatat(dir: c_int; status: *mut c_void, flags: c_int) -> c_int;
     fn fstatat64(dir: c_int; status: *mut c_void, flags: c_int) -> c_int;
     fn statx(dir: c_int; flags: c_int, mask: c_uint, status: *mut c_void) -> c_int;
-    // What programs call that were linked with a glibc before 2.33.
+    // Called by programs that were linked with a glibc before 2.33.
     fn __xstat(version: c_int; status: *mut c_void) -> c_int;
     fn __xstat64(version: c_int; status: *mut c_void) -> c_int;
     fn __lxstat(version: c_int; status: *mut c_void) -> c_int;

@@ -1,10 +1,11 @@
-//! `dlopen` of the RDMA libraries by a path: the program gets uroce's, which lie beside the shim.
+//! `dlopen` of the RDMA libraries by path: the program gets uroce's libraries, which are beside the
+//! shim.
 //!
-//! By their names alone the loader finds them in `LD_LIBRARY_PATH`. The C library's `dlopen` looks at
-//! where it is called from, to search that object's own path; so it is entered by a jump, with the
-//! caller's return address.
+//! If a program opens a library by name alone, the loader finds ours in `LD_LIBRARY_PATH`. The C
+//! library's `dlopen` uses its return address to find the calling object and its search path. So it
+//! is entered with a jump that keeps the caller's return address.
 //!
-//! Elsewhere than on the machines below nothing is replaced.
+//! On other machines than those below nothing is replaced.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
@@ -14,45 +15,46 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Longest path of a library of ours, with its terminator.
+/// Longest path of one of our libraries, with its terminating zero.
 const LEN_MAX: usize = 1024;
 
-/// The names of files that are replaced, each with the path of ours: empty until it has been made.
+/// The file names that are replaced, each with the path of our library. A path is empty until it is
+/// first needed.
 static LIBRARIES: [(&CStr, [AtomicU8; LEN_MAX]); 2] = [
     (c"libibverbs.so.1", [const { AtomicU8::new(0) }; LEN_MAX]),
     (c"librdmacm.so.1", [const { AtomicU8::new(0) }; LEN_MAX]),
 ];
 
-/// What `dlopen` goes on with.
+/// The path and the function with which `dlopen` continues.
 #[repr(C)]
 struct Onward {
     path: *const c_char,
     next: *mut c_void,
 }
 
-/// What a call of `dlopen` with this path goes on with.
+/// Decides how a call of `dlopen` with this path continues.
 ///
 /// # Safety
 ///
-/// `path` is null or terminated.
+/// `path` is null or a C string.
 unsafe extern "C" fn onward(path: *const c_char) -> Onward {
     static NEXT: Next = Next::new("dlopen\0");
     let next = NEXT.find().unwrap_or(fail as *mut c_void);
     if path.is_null() {
         return Onward { path, next };
     }
-    // SAFETY: terminated, as the caller says.
+    // SAFETY: `path` is not null, so it is a C string.
     let asked = unsafe { CStr::from_ptr(path) };
     Onward { path: ours(asked.to_bytes()).unwrap_or(path), next }
 }
 
-/// Stands in for a C library without `dlopen`.
+/// Replaces `dlopen` if the C library has none.
 extern "C" fn fail(_path: *const c_char, _flags: c_int) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// The path of ours, for one of the system's: of any version, and also under the name that programs are
-/// linked with.
+/// The path of our library for a path of the system's: of any version, or without a version. `None`
+/// for any other path, and if our library does not exist.
 fn ours(path: &[u8]) -> Option<*const c_char> {
     let at = path.iter().rposition(|byte| *byte == b'/')?;
     let name = &path[at + 1..];
@@ -66,21 +68,21 @@ fn ours(path: &[u8]) -> Option<*const c_char> {
         return None;
     }
     let found = place.as_ptr().cast::<c_char>();
-    // SAFETY: it is terminated: `write` leaves the last byte alone.
+    // SAFETY: the path is terminated, because `write` never writes the last byte.
     (unsafe { libc::access(found, libc::R_OK) } == 0).then_some(found)
 }
 
-/// Writes the path of the file of that name beside the shim. Threads that do it at once write the same;
-/// the first byte comes last.
+/// Writes the path of the file `name` beside the shim. Several threads may do this at once; they
+/// write the same bytes. The first byte is written last.
 fn write(name: &[u8], place: &[AtomicU8; LEN_MAX]) -> bool {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: an address of this object's, and room for what is known of it.
+    // SAFETY: the address is in this object, and `info` has room for the result.
     if unsafe { libc::dladdr(onward as *const c_void, info.as_mut_ptr()) } == 0 {
         return false;
     }
-    // SAFETY: the call has succeeded.
+    // SAFETY: the call has succeeded, so `info` is initialised.
     let file = unsafe { info.assume_init() }.dli_fname;
-    // SAFETY: the loader's name of an object is terminated, and stays as long as the object.
+    // SAFETY: the loader's name of an object is a C string that exists as long as the object.
     let shim = unsafe { CStr::from_ptr(file) }.to_bytes();
     let Some(end) = shim.iter().rposition(|byte| *byte == b'/') else { return false };
     let (directory, len) = (&shim[..=end], end + 1 + name.len());

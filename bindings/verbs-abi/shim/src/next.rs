@@ -1,31 +1,32 @@
-//! The function that would have been called without the shim.
+//! Looks up the function that would be called without the shim.
 
 use libc::{c_char, c_int, c_void, ssize_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of the C library, looked up when it is called first.
+/// A function of the C library. It is looked up at its first call.
 pub(crate) struct Next {
-    /// With its terminator.
+    /// The function's name, with a terminating zero.
     name: &'static str,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    /// `name` ends with a NUL.
+    /// `name` must end with a NUL.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The function, unless this C library has none of the name. `errno` stays as it is.
+    /// The address of the function. `None` if the C library does not have it. `errno` does not
+    /// change.
     pub(crate) fn find(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
             let before = errno();
             let name = self.name.as_ptr().cast::<c_char>();
-            // SAFETY: the name is terminated.
+            // SAFETY: `name` is terminated, as `new` requires.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
             set_errno(before);
-            // Two threads may both look it up, and find the same.
+            // Two threads may look it up at once; they get the same result.
             self.found.store(found, Ordering::Relaxed);
         }
         (!found.is_null()).then_some(found)
@@ -33,22 +34,22 @@ impl Next {
 }
 
 pub(crate) fn errno() -> c_int {
-    // SAFETY: the function has no preconditions.
+    // SAFETY: `__errno_location` has no preconditions.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: it is this thread's, and readable.
+    // SAFETY: the pointer is to the calling thread's `errno`, which is readable.
     unsafe { *errno }
 }
 
 pub(crate) fn set_errno(value: c_int) {
-    // SAFETY: the function has no preconditions.
+    // SAFETY: `__errno_location` has no preconditions.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: it is this thread's, and writable.
+    // SAFETY: the pointer is to the calling thread's `errno`, which is writable.
     unsafe { *errno = value }
 }
 
-/// What a function gives when it fails.
+/// The result of a function that fails.
 pub(crate) trait Failure {
-    /// Says that there is no such function.
+    /// Sets `errno` to ENOSYS and returns the result that means failure.
     fn fail() -> Self;
 }
 

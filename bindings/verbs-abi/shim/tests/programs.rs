@@ -1,9 +1,9 @@
-//! Programs as they are installed, with the shim in front of the C library.
+//! Runs installed programs with the shim preloaded.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A tree with one device, removed again when this is dropped.
+/// A tree with one device. It is removed when this is dropped.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -25,7 +25,7 @@ impl Drop for Tree {
     }
 }
 
-/// The shared object, which cargo puts beside the test.
+/// The shared object, which cargo places beside the test.
 fn shim() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let shim = test.with_file_name("liburoce_shim.so");
@@ -43,7 +43,7 @@ fn run(tree: Option<&Path>, program: &str, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What a program that succeeds prints.
+/// Runs a program, which must succeed, and returns its output.
 fn prints(tree: &Tree, program: &str, args: &[&str]) -> String {
     let output = run(Some(&tree.0), program, args);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -59,7 +59,7 @@ fn coreutils_see_the_tree() {
     assert_eq!(prints(&tree, "cat", &[TYPE]), "RoCE v2\n");
     assert_eq!(prints(&tree, "ls", &["/sys/class/infiniband"]), "uroce0\n");
     assert_eq!(prints(&tree, "ls", &["/sys//class///infiniband_verbs/"]), "uverbs0\n");
-    // With all that it asks of a file: status, link, extended attributes.
+    // `ls -l` asks for everything about a file: status, link target, extended attributes.
     let long = prints(&tree, "ls", &["-l", "/dev/infiniband"]);
     assert!(long.contains("uverbs0 -> /dev/null"), "{long}");
     let kind = prints(&tree, "stat", &["-L", "-c", "%F", "/dev/infiniband/uverbs0"]);
@@ -88,7 +88,7 @@ fn is_end(byte: &u8) -> bool {
     *byte == b'\n'
 }
 
-/// Looks at paths in all ways and prints what comes of it, errors with their numbers.
+/// Examines paths with many functions and prints the results and error numbers.
 const LOOK: &str = "import os, sys\n\
     def kind(look): return lambda path: look(path)[:2]\n\
     for path in sys.argv[1:]:\n\
@@ -140,7 +140,7 @@ fn what_is_not_in_the_tree_does_not_exist() {
             try: os.stat(sys.argv[1])\n\
             except OSError as error: print(error.errno)";
         let errno = prints(&tree, "python3", &["-c", script, path]);
-        // ENOENT; ENAMETOOLONG where the kernel says so of the path itself.
+        // ENOENT, or ENAMETOOLONG if the path itself is too long for the kernel.
         let expected = if path.len() > 4095 { "36\n" } else { "2\n" };
         assert_eq!(errno, expected, "{}", path.len());
     }
