@@ -3,25 +3,28 @@
 #
 #     packages_need PURPOSE...
 #
-# What is installed already is left alone and nothing is said; what is missing is named on stderr
-# and installed with apt-get (through sudo where the caller is not root). Fails, with the command
-# to type, where it cannot.
+# Installed packages are left alone without a message. Missing packages are named on stderr and
+# installed with apt-get, through sudo if the caller is not root. If that is not possible, it fails
+# and prints the command to type.
 
-# The packages of one purpose, each with the reason it is there.
+# Prints the packages of one purpose.
 packages_of() {
     case "$1" in
-    # DPDK with its headers, bindgen's libclang, what cc and pkg-config need; the verbs headers.
+    # DPDK and the verbs interface with their headers, bindgen's libclang, and the tools of cc and
+    # pkg-config.
     build) echo libdpdk-dev libclang-dev pkg-config gcc libc6-dev libibverbs-dev librdmacm-dev ;;
-    # The independent dissectors that judge the golden vectors.
+    # Independent dissectors that check the golden vectors.
     golden) echo tshark python3-scapy ;;
-    # What the tests over DPDK look with: system calls of lcores; interfaces in a namespace.
+    # Tools of the tests over DPDK: strace for lcores' system calls, ip for interfaces in a
+    # namespace.
     tools) echo strace iproute2 ;;
     # deploy/cost counts instructions with it.
     cost) echo valgrind ;;
-    # The interop laboratory's host side; the guest's packages are only unpacked, see lab/image.py.
+    # The host side of the interop laboratory. The guest's packages are only unpacked, see
+    # lab/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
-    # The RDMA programs and libraries that run unmodified; what they import is looked at, too.
-    # rdma-core has the tests of python3-pyverbs, which ask iproute2 for addresses; infiniband-diags
+    # The RDMA programs and libraries that run unmodified; their imports are checked too. rdma-core
+    # contains the tests of python3-pyverbs, which use iproute2 to find addresses. infiniband-diags
     # reads the tree.
     apps) echo perftest ibverbs-utils rdmacm-utils qperf fio ucx-utils libucx0 libfabric1 \
         libfabric-bin python3-pyverbs rdma-core iproute2 ibverbs-providers infiniband-diags ;;
@@ -54,7 +57,7 @@ packages_install() {
     if packages_known "$@" && packages_apt install --no-install-recommends "$@"; then
         return
     fi
-    # No lists yet, or lists older than the archive: read them, then try once more.
+    # The package lists are missing or older than the archive. Update them, then try once more.
     packages_update
     packages_apt install --no-install-recommends "$@" || {
         echo "packages: could not install; by hand, as root: apt-get install $*" >&2
@@ -65,10 +68,10 @@ packages_install() {
 packages_update() {
     echo "packages: apt-get update" >&2
     packages_allowed || return
-    packages_apt update || echo "packages: apt-get update failed; trying with the lists there are" >&2
+    packages_apt update || echo "packages: apt-get update failed; trying with the present lists" >&2
 }
 
-# Fails, saying why, where nothing can be installed.
+# Fails with a message if packages cannot be installed.
 packages_allowed() {
     if ! command -v apt-get >/dev/null; then
         echo "packages: no apt-get here; these scripts take their packages from Debian" >&2
@@ -80,12 +83,12 @@ packages_allowed() {
     fi
 }
 
-# True if apt's lists have a candidate for every package named.
+# True if apt's lists have a candidate for every package.
 packages_known() {
     apt-cache show --no-all-versions "$@" >/dev/null 2>&1
 }
 
-# apt-get as root, without questions, everything it says on stderr.
+# Runs apt-get as root, without questions, with all output on stderr.
 packages_apt() {
     local -a as_root=()
     ((EUID == 0)) || as_root=(sudo)

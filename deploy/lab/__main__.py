@@ -1,4 +1,4 @@
-"""deploy/interop: arguments, what must be there before, the namespace, the clean-up."""
+"""deploy/interop: parses arguments, checks requirements, enters the namespace, cleans up."""
 
 import argparse
 import os
@@ -29,11 +29,11 @@ SUITES = {
 
 @dataclass
 class Context:
-    """What every suite needs."""
+    """Everything that a suite needs."""
 
     image: image.Image
     uroce: str
-    """uroce-perf."""
+    """Path of uroce-perf."""
     uroce_run: str
     only: str
     everything: bool
@@ -48,7 +48,7 @@ class Context:
 
 
 def main():
-    """Returns the exit status: 0 all passed, 1 some failed, 2 some could not run."""
+    """Returns the exit status: 0 all cases passed, 1 some failed, 2 some could not run."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -66,7 +66,7 @@ def main():
 
 
 def parse():
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="deploy/interop",
         description="uroce against the Linux kernel's Soft-RoCE, in a guest under QEMU.",
@@ -77,31 +77,32 @@ def parse():
     parser.add_argument(
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
-        help="all: every suite there is, of apps without -D and without -a where that takes long "
-             "(default); selftest: the laboratory without uroce; cm: connection management; apps: "
-             "Debian's programs, unmodified, over uroce, and the tests of pyverbs; vectors: record "
+        help="all: every suite, for apps without -D and without the slow cases of -a (default); "
+             "selftest: the laboratory without uroce; cm: connection management; apps: Debian's "
+             "programs, unmodified, over uroce, and the tests of pyverbs; vectors: record "
              "golden captures of Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
-                        help="only cases whose name has all the words of TEXT, e.g. v6-mtu1024, "
+                        help="only cases with all words of TEXT in their names, e.g. v6-mtu1024 "
                              "or 'send_bw loss uroce-serves'")
     parser.add_argument("--full", dest="everything", action="store_true",
                         help="dataplane, apps: all combinations instead of a covering of them "
                              "(dataplane: hours)")
     parser.add_argument("--list", action="store_true",
-                        help="name the cases instead of running them")
+                        help="print the names of the cases instead of running them")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
-        help="where `vectors` writes (default: %(default)s)",
+        help="folder to which `vectors` writes (default: %(default)s)",
     )
-    # The second half of the program, in the namespace: image folder, uroce-perf and uroce-run.
+    # Starts the second half of the program, in the namespace: image folder, uroce-perf and
+    # uroce-run.
     parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def prepare(arguments, report):
-    """All that needs the machine's own network; then starts anew in the namespace."""
+    """Does everything that needs the machine's own network, then re-executes in the namespace."""
     packages("packages_need interop")
     if arguments.suite in ("vectors", "cm", "all"):
         packages("packages_need golden")
@@ -120,7 +121,7 @@ def prepare(arguments, report):
 
 
 def program(wanted, needed, report):
-    """The path of a program that is built now, empty if the suite needs none."""
+    """Builds a program and returns its path. Empty if the suite does not need it."""
     if not needed:
         return ""
     if wanted.variable not in os.environ:
@@ -129,14 +130,14 @@ def program(wanted, needed, report):
 
 
 def packages(command):
-    """One call of the shell library that installs Debian packages."""
+    """Runs a command of the shell library that installs Debian packages."""
     script = f'source "{LAB.parent}/env/packages.sh" && {command}'
     if subprocess.run(["bash", "-c", script], stdout=sys.stderr).returncode != 0:
         raise LabFailure("packages are missing, see above")
 
 
 def run(arguments, report, start):
-    """In the namespace: the suite, in a folder of its own that is gone afterwards."""
+    """Runs the suite in the namespace, in a temporary folder that is removed afterwards."""
     work = Path(tempfile.mkdtemp(prefix="uroce-interop-"))
     try:
         folder, uroce_perf, uroce_run = arguments.inside
@@ -150,7 +151,7 @@ def run(arguments, report, start):
         shutil.rmtree(kept, ignore_errors=True)
         results = SUITES[arguments.suite](context)
         if not results:
-            raise LabFailure(f"no case has {context.only!r} in its name; --list names them")
+            raise LabFailure(f"no case has {context.only!r} in its name; see --list")
         return report.finish(results, time.monotonic() - start, context.image.release)
     finally:
         shutil.rmtree(work, ignore_errors=True)

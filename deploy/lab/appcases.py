@@ -1,7 +1,7 @@
-"""The cases of unmodified applications: which program with which options, between whom.
+"""The cases of unmodified applications: program, options and peers.
 
-A program's cases are a covering: each option it has stands in one of them at least, for each
-service. With `--full` every option also stands alone.
+The cases of a program are a covering: each of its options is in at least one case, for each
+service. With `--full` there is also a case for each single option.
 """
 
 import dataclasses
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import appprograms as apps
 from programs import RC, UC, UD
 
-# Two processes over uroce; one over uroce and one over Soft-RoCE; two over Soft-RoCE alone, whose
-# words are compared with what the first two said; a program without a peer.
+# Two processes over uroce; one over uroce and one over Soft-RoCE; two over Soft-RoCE, to compare
+# their output with that over uroce; a program without a peer.
 PAIRINGS = PAIR, GUEST, ORACLE, ALONE = "pair", "guest", "oracle", "alone"
 NOBODY = "-"
 SERVES = (("uroce", "rxe"), ("rxe", "uroce"))
 SECONDS = 40
-# perftest measures the processor's clock anew for each size.
+# perftest measures the processor's clock again for each size.
 ALL_SIZES_SECONDS = 120
 DEVICE = "uroce0"
 
@@ -35,17 +35,17 @@ class Case:
     family: int = 4
     seconds: int = SECONDS
     stock: bool = True
-    """Whether Soft-RoCE can do it, and the guest has it."""
+    """Whether Soft-RoCE supports it and the guest has the program."""
     compared: bool = True
-    """Whether it is also held on Soft-RoCE alone, and what is said compared."""
+    """Whether it is also run over Soft-RoCE alone, to compare the output."""
     environment: tuple = ()
-    """Variables of both ends, NAME=value."""
+    """Variables for the environment of both ends, as NAME=value."""
 
     link = "tap"
 
     @property
     def name(self):
-        """Fit for a file name as well as for a table."""
+        """The name, usable as a file name and in a table."""
         options = "".join(f"{'' if word.startswith('-') else '='}{word}" for word in self.options)
         transport = "".join(word.removeprefix("UCX_TLS=") for word in self.environment[:1])
         words = [self.program.client or self.program.name, transport, options,
@@ -55,39 +55,39 @@ class Case:
 
     @property
     def file_name(self):
-        """The name without what shells and file systems dislike."""
+        """The name without characters that are special to shells and file systems."""
         return re.sub("[^A-Za-z0-9_.-]", "", self.name.replace(" ", "_"))
 
     @property
     def session(self):
-        """What is the same wherever it is held."""
+        """The part of the case that does not depend on the place."""
         return self.program.name, self.options, self.family, self.environment
 
     @property
     def port(self):
-        """Where the server listens by TCP; 0 if it listens by rdma_listen."""
+        """TCP port of the server. 0 if it listens with rdma_listen."""
         return 0 if "-R" in self.options else self.program.port
 
     @property
     def is_brief(self):
-        """Whether `all` runs it: not what runs for a set time, nor one message after the other
-        through all sizes, nor through them with the guest."""
+        """Whether `all` runs it. Not if it runs for a fixed time, or sends single messages of all
+        sizes, or messages of all sizes to the guest."""
         slow_sizes = self.pairing == GUEST or self.program.name.endswith("_lat")
         return "-D" not in self.options and not ("-a" in self.options and slow_sizes)
 
     def over_uroce(self):
-        """The same between processes over uroce."""
+        """The same session between processes over uroce."""
         pairing = ALONE if self.client == NOBODY else PAIR
         return again(self, pairing, "uroce", "uroce" if pairing == PAIR else NOBODY)
 
     def fields(self):
-        """What it is, for the report in JSON."""
+        """Fields for the JSON report."""
         return {"program": self.program.name, "options": list(self.options),
                 "family": self.family, "pairing": self.pairing}
 
 
 def table(everything=False):
-    """All cases, those of a place after each other: what starts quickest first."""
+    """All cases, grouped by place, the quickest place first."""
     pairs = [*between_two(everything)]
     oracle = [again(case, ORACLE, "rxe", "rxe" if case.client == "uroce" else NOBODY)
               for case in pairs if case.stock and case.compared]
@@ -95,12 +95,12 @@ def table(everything=False):
 
 
 def again(case, pairing, server, client):
-    """The same programs elsewhere."""
+    """The same session at other places."""
     return dataclasses.replace(case, pairing=pairing, server=server, client=client)
 
 
 def between_two(everything):
-    """Two processes over uroce."""
+    """Cases of two processes over uroce."""
     yield from alone()
     yield from pingpongs(PAIR)
     yield from perftests(PAIR, everything)
@@ -109,13 +109,13 @@ def between_two(everything):
 
 
 def alone():
-    """What needs no peer."""
+    """Cases that need no peer."""
     for program in (apps.DEVICES, apps.DEVINFO, apps.UCX_INFO):
         yield Case(program, (), ALONE, client=NOBODY, stock=program is not apps.UCX_INFO)
 
 
 def pingpongs(pairing):
-    """ibverbs-utils' programs, each with its options."""
+    """Cases of ibverbs-utils' programs, with each of their options."""
     def case(kind, options, family=4, stock=True):
         return Case(apps.PINGPONG[kind], tuple(options.split()), pairing, family=family,
                     stock=stock)
@@ -123,7 +123,7 @@ def pingpongs(pairing):
     yield case("rc", "-n 20 -c")
     yield case("rc", "-n 20 -e -m 4096", 6)
     yield case("rc", "-n 20 -N -c -m 1024")
-    # Soft-RoCE has no timestamps.
+    # Soft-RoCE does not support timestamps.
     yield case("rc", "-n 20 -t", stock=False)
     yield case("uc", "-n 20 -c")
     yield case("uc", "-n 20 -e", 6)
@@ -133,9 +133,9 @@ def pingpongs(pairing):
     yield case("srq", "-n 20 -e", 6)
 
 
-# Of each program and service, a covering of the options it takes: -a and IPv6, several queue pairs
-# and lists, both ways, events, the connection manager, shared receive queues, time, the old calls,
-# path MTUs.
+# For each program and service, a covering of its options: -a and IPv6, several queue pairs and
+# lists, both directions, events, the connection manager, shared receive queues, durations, the old
+# post_send, path MTUs.
 SENDS = ("-n 16 -a", "-n 32 -b -q 8 -l 16 -m 1024", "-n 20 -e --use-srq -m 4096",
          "-D 2 --use_old_post_send", "-n 20 -q 8 --use-srq")
 ONE_SIDED = ("-n 16 -a", "-n 32 -b -q 8 -l 16 -m 1024", "-D 2 --use_old_post_send -m 4096",
@@ -159,7 +159,7 @@ TAKES_VALUE = {"-n", "-q", "-l", "-m", "-D", "-A"}
 
 
 def perftests(pairing, everything=False):
-    """perftest's programs. Every other case has IPv6 addresses, where it can."""
+    """Cases of perftest's programs. Every other case uses IPv6 if the program can."""
     families = itertools.cycle((4, 6))
     for name, service, covering in PERFTESTS:
         options = [tuple(text.split()) for text in covering]
@@ -168,14 +168,15 @@ def perftests(pairing, everything=False):
         for words in options:
             family = next(families) if "-R" not in words else 4
             given = words if service == RC else ("-c", service, *words)
-            # Soft-RoCE drops what comes faster than it works, and nobody sends that again.
+            # Soft-RoCE drops packets that arrive faster than it works, and UC and UD do not send
+            # them again.
             compared = service == RC and "-D" not in words and "-a" not in words
             yield Case(apps.PERFTEST[name], given, pairing, family=family, compared=compared,
                        seconds=ALL_SIZES_SECONDS if "-a" in words else SECONDS)
 
 
 def singles(coverings):
-    """Each option of some lists alone, with a number of messages."""
+    """Each option of these lists alone, with a number of messages."""
     found = []
     for words in coverings:
         for at, word in enumerate(words):
@@ -186,12 +187,12 @@ def singles(coverings):
 
 
 def managed(pairing):
-    """rdmacm-utils' programs."""
+    """Cases of rdmacm-utils' programs."""
     def case(program, options, family=4, **rest):
         return Case(program, tuple(options.split()), pairing, family=family, **rest)
 
     yield case(apps.RPING, "-C 5 -S 64 -V")
-    # Long lines are written in pieces, between which comes what another thread writes.
+    # Long lines are written in pieces, which mix with the output of another thread.
     yield case(apps.RPING, "-C 5 -S 65535 -V", 6, compared=False)
     yield case(apps.UCMATOSE, "-c 3")
     yield case(apps.UCMATOSE, "-c 2 -m", 6)
@@ -199,7 +200,7 @@ def managed(pairing):
     yield case(apps.UDADDY, "-c 1", 6)
     yield case(apps.CMTIME, "-c 20", compared=False)
     yield case(apps.MCKEY, "")
-    # Linux joins groups of IPv4 alone: cma_igmp_send says ENOTSUPP for others.
+    # Linux only joins IPv4 groups: cma_igmp_send returns ENOTSUPP for others.
     yield case(apps.MCKEY, "", 6, stock=False)
     yield case(apps.ENDPOINT, "")
 
@@ -209,7 +210,7 @@ UCX_TESTS = ("tag_lat", "tag_bw -s 65536", "ucp_put_lat", "ucp_put_bw -s 65536",
 
 
 def others():
-    """Programs that the guest does not have."""
+    """Cases of programs that the guest does not have."""
     def case(program, options, **rest):
         return Case(program, tuple(options.split()), PAIR, stock=False, **rest)
 
@@ -221,7 +222,7 @@ def others():
                            "ver_rc_fetch_add")
     for verb in ("write", "read", "send"):
         yield case(apps.FIO, f"--verb={verb} --bs=64k --size=4m --iodepth=4 --verify=crc32c")
-    # rc_v brings the datagrams along by which UCX connects.
+    # rc_v also tests the datagrams with which UCX connects.
     for transport in ("rc_v", "ud_v"):
         for test in UCX_TESTS:
             yield case(apps.UCX, f"-n 200 -w 10 -t {test}", environment=(
@@ -229,8 +230,9 @@ def others():
 
 
 def with_guest(everything):
-    """Against Soft-RoCE, each end in turn. Its processor is slow: few messages, no long ones."""
-    # With fewer messages some are the same.
+    """Cases against Soft-RoCE with each end as the server. The guest's processor is slow, so they
+    send few messages and no long ones."""
+    # With fewer messages some cases are equal.
     measured = dict.fromkeys(slow(perftests(GUEST, everything)))
     cases = [*pingpongs(GUEST), *measured, *managed(GUEST)]
     for server, client in SERVES:
@@ -240,9 +242,9 @@ def with_guest(everything):
 
 
 def slow(cases):
-    """What an emulated processor does in a moment: -a few times; both ways over several queue pairs,
-    messages of a few packets. It may stand still for a second, so an ACK timeout is longer than
-    perftest's (-u 16)."""
+    """Shortens cases for an emulated processor: few messages with -a; short messages for both
+    directions over several queue pairs. The guest may pause for a second, so the ACK timeout is
+    longer than perftest's default (-u 16)."""
     for case in cases:
         words = case.options
         if "-a" in words:

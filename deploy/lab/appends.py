@@ -1,8 +1,8 @@
-"""The ends of an application case: a program over uroce on this machine, or a stock one in the guest.
+"""The ends of an application case: a program over uroce on this machine, or a stock one in the
+guest.
 
-Over uroce a program is started by `uroce-run`, as anybody would start it. What it takes its port
-from is a `Place`: nothing at all (the embedded default, two processes joined by memif) or a
-configuration file that names the guest's link.
+Over uroce a program is started by `uroce-run`, as a user would do it. A `Place` is either the
+built-in configuration (two processes joined by memif) or a configuration file for the guest's link.
 """
 
 import contextlib
@@ -16,17 +16,20 @@ import network
 
 LISTEN_SECONDS = 20
 OURS = cmends.OURS
-# Threads of the library's own.
+# Name prefixes of threads that belong to the library.
 THREADS = ("uroce", "dpdk", "eal", "rte", "telemetry", "lcore")
-# read, poll, select, epoll_wait, pselect6, ppoll, epoll_pwait of x86-64: what waits for an event.
+# System calls of x86-64 that wait for an event: read, poll, select, epoll_wait, pselect6, ppoll,
+# epoll_pwait. The value is the index of the argument with the descriptor.
 WAITS_FOR_EVENT = {0: 1, 7: 0, 23: 0, 232: 1, 270: 0, 271: 0, 281: 1}
-# futex there, and what sem_wait asks of it: FUTEX_WAIT_BITSET, private, by the clock of the day.
-# The library waits by another clock, and for threads that end not privately.
+# The futex call, and the operation that sem_wait uses: FUTEX_WAIT_BITSET, private, with the
+# realtime clock. The library waits with another clock, and joins threads with a futex that is not
+# private.
 FUTEX, SEM_WAIT = 202, 9 | 128 | 256
 
 
 class Place:
-    """Where an end runs: what a program there is told of itself and of where its peer meets it."""
+    """A place where an end runs: its addresses, and the words that tell a program there about
+    them."""
 
     name = "uroce"
     device_words = ()
@@ -34,27 +37,27 @@ class Place:
     def __init__(self, addresses, meeting, words=()):
         self.addresses = addresses
         self.meeting = meeting
-        """Where its TCP sockets are reached."""
+        """Address for TCP connections to this place."""
         self.words = list(words)
-        """Of uroce-run."""
+        """Options for uroce-run."""
 
     def address(self, family):
-        """The RoCE address."""
+        """The RoCE address of an IP version."""
         return self.addresses[family]
 
     @staticmethod
     def gid_index(family):
-        """The IPv4 address is the first of the table."""
+        """Index of the address in the GID table. The IPv4 address is the first one."""
         return {4: 0, 6: 1}[family]
 
     @staticmethod
     def perftest_gid_words(family):
-        """perftest finds the address of a family itself."""
+        """Options with which perftest finds the GID of an IP version."""
         return ["--ipv6"] if family == 6 else []
 
 
 class GuestPlace(Place):
-    """In the guest, on Soft-RoCE; its peer may be there too."""
+    """A place in the guest, on Soft-RoCE. The peer may be there too."""
 
     name = "rxe"
     device_words = ("-d", "rxe0")
@@ -64,21 +67,23 @@ class GuestPlace(Place):
         self.guest = guest
 
     def gid_index(self, family):
-        """As the guest has found it."""
+        """Index of the address in the GID table, as read in the guest."""
         return self.guest.gid_indices[family]
 
     def perftest_gid_words(self, family):
-        """Soft-RoCE's first GID is link-local, which perftest takes for any IPv6 address."""
+        """Options with which perftest finds the GID. Soft-RoCE's first GID is link-local, and
+        perftest would take it for an IPv6 address."""
         return ["-x", self.gid_index(family)]
 
 
 def embedded(number):
-    """The embedded default: the first process that comes is 1, the second 2."""
+    """A place of the built-in configuration. The first process gets number 1, the second number
+    2."""
     return Place({4: f"192.0.2.{number}", 6: f"2001:db8::{number}"}, "127.0.0.1")
 
 
 def on_link(link, folder):
-    """At the host's end of a guest's link; the guest meets it over the control network."""
+    """The host's end of a guest's link. The guest reaches it by TCP over the control network."""
     path = folder / f"{link.name}.toml"
     addresses = ", ".join(
         f'"{address}/{cmends.PREFIXES[family]}"' for family, address in OURS.items())
@@ -94,14 +99,14 @@ mtu = {network.ROCE_MTU}
 
 
 class Ends(cmends.Ends):
-    """Starts programs at places. Nothing but the environment tells them where they are."""
+    """Starts programs at places. Programs learn their place only from the environment."""
 
     def __init__(self, guest, uroce_run, link, work):
         super().__init__(guest, uroce_run, link, work)
         self.environment = [f"XDG_RUNTIME_DIR={work}"]
 
     def begin_at(self, place, words, case):
-        """Starts a program."""
+        """Starts a program at a place."""
         words = [str(word) for word in words]
         if isinstance(place, GuestPlace):
             process = Stock(self, words[0], words[1:], case.seconds)
@@ -113,7 +118,7 @@ class Ends(cmends.Ends):
         return process
 
     def serve_at(self, place, words, case):
-        """Starts a server, and returns once it listens."""
+        """Starts a server at a place and returns when it listens."""
         server = self.begin_at(place, words, case)
         if case.program.ready_seconds:
             time.sleep(case.program.ready_seconds)
@@ -131,7 +136,7 @@ class Ends(cmends.Ends):
                                f"{ending.status}: {cmends.last_words(ending.text)}")
 
     def clean_up(self):
-        """Ends what a case may have left running."""
+        """Ends everything that a case may have left running."""
         stock = {process.program for process in self.processes if isinstance(process, Stock)}
         for process in self.processes:
             if isinstance(process, Ours):
@@ -145,7 +150,8 @@ class Stock(cmends.Stock):
     """A program in the guest."""
 
     def is_listening(self, port):
-        """By TCP, or as the kernel's connection manager has it."""
+        """Whether it listens: on a TCP port, or with a listener of the kernel's connection
+        manager."""
         if not port:
             return self.listening()
         look = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
@@ -156,17 +162,19 @@ class Ours(cmends.Ours):
     """A program over uroce."""
 
     def is_listening(self, port):
-        """By TCP; or its first thread waits for an event, or for another thread that does.
+        """Whether it listens on a TCP port, or without one, whether its first thread waits for an
+        event or for another thread that waits for one.
 
-        rping's thread of events waits before the first one listens, and that one then for a
-        semaphore.
+        The event thread of rping waits before the first thread listens; the first thread then waits
+        for a semaphore.
         """
         if port:
             return network.listening(port)
         return any(waits_to_be_called(process) for process in family(self.process.pid))
 
     def kill(self, number=signal.SIGKILL):
-        """Ends it and what it has forked, which fio puts into sessions of their own; the ending."""
+        """Kills it and its forked processes, which fio puts into other sessions. Returns the
+        ending."""
         for process in family(self.process.pid)[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
@@ -183,13 +191,13 @@ def family(pid):
 
 
 def tasks(pid):
-    """The threads of a process that are not the library's."""
+    """Threads of a process, without those of the library."""
     return [task for task in Path(f"/proc/{pid}/task").glob("*")
             if not read(task / "comm").startswith(THREADS)]
 
 
 def waits_to_be_called(process):
-    """Whether nothing of a process of one or more threads goes on without an event."""
+    """Whether all threads of a process wait for an event."""
     first = Path(f"/proc/{process}/task/{process}")
     return waits_for_event(first) or (
         waits_for_semaphore(first) and any(waits_for_event(task) for task in tasks(process)))
@@ -202,7 +210,7 @@ def waits_for_semaphore(task):
 
 
 def waits_for_event(task):
-    """Whether a thread sleeps in a system call upon a file of events."""
+    """Whether a thread waits in a system call for an event descriptor."""
     words = read(task / "syscall").split()
     if len(words) < 2 or not words[0].isdigit() or int(words[0]) not in WAITS_FOR_EVENT:
         return False
@@ -215,7 +223,7 @@ def waits_for_event(task):
 
 
 def read(path):
-    """A file of a process that may end meanwhile."""
+    """Reads a file of a process that may have ended. Empty in that case."""
     try:
         return path.read_text()
     except OSError:

@@ -1,13 +1,13 @@
-"""What a program says over uroce against what it says over Soft-RoCE.
+"""Compares a program's output over uroce with that over Soft-RoCE.
 
-Figures, addresses and numbers that are drawn are replaced by what they are; then every line must be
-in both, in the same order, but for differences that are explained here, each with its reason.
+Figures, addresses and random numbers are replaced by placeholders. Then both outputs must have the
+same lines in the same order, except for the differences listed here with their reasons.
 """
 
 import difflib
 import re
 
-# What is replaced by what it is, in this order.
+# Patterns and their placeholders, in the order of replacement.
 FIGURES = (
     (r"GID: [0-9:]+", "GID: N"),
     (r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", "MAC"),
@@ -21,7 +21,7 @@ FIGURES = (
     (r"GID index +: \d+", "GID index : N"),
     (r"[ \t]+", " "),
 )
-# Lines that one of them may lack, or say otherwise: program, pattern, why.
+# Lines that one output may lack or have in another form: program, pattern, reason.
 EXPLAINED = (
     ("ib_", r"ibv_wr\* API : (ON|OFF)", "Soft-RoCE's library has no extended queue pairs"),
     ("ib_", r"Device not recognized to implement inline feature", "Soft-RoCE's vendor is unknown"),
@@ -33,16 +33,16 @@ EXPLAINED = (
     ("ibv_devices", r".*", "one line for each device of another name"),
     ("rping", r"DISCONNECT EVENT", "seen if the peer's answer comes before the program ends"),
 )
-# ibv_devinfo tells what a device is: only what must be alike is compared. Addresses differ in number:
-# Linux has a link-local one always.
+# The lines of ibv_devinfo that are compared. The number of addresses differs, as Linux always has a
+# link-local one.
 SAME_OF_A_DEVICE = re.compile(
     r"(hca_id|transport|phys_port_cnt|port|state|max_mtu|active_mtu|link_layer|phys_state|GID\[N\]):")
-# Of a line, and of a role, that much is told.
+# Most characters of a line and most lines of a role that are reported.
 TOLD_CHARACTERS, TOLD_LINES = 100, 4
 
 
 def differences(program, ours, stock):
-    """What nothing explains, by role."""
+    """Unexplained differences, by role."""
     found = []
     for role in stock:
         lines = [compared(program, said[role]) for said in (ours, stock)]
@@ -52,7 +52,7 @@ def differences(program, ours, stock):
 
 
 def compared(program, text):
-    """The lines of an output that must be alike, in their normal form."""
+    """The lines of an output that are compared, with placeholders."""
     lines = [normal(line) for line in text.splitlines()]
     if program == "ibv_devinfo":
         lines = list(dict.fromkeys(line for line in lines if SAME_OF_A_DEVICE.match(line)))
@@ -60,7 +60,7 @@ def compared(program, text):
 
 
 def normal(line):
-    """A line without its figures."""
+    """A line with its figures replaced by placeholders."""
     for pattern, name in FIGURES:
         line = re.sub(pattern, name, line)
     return line.strip()
@@ -73,5 +73,5 @@ def explained(program, line):
 
 
 def difference(ours, stock):
-    """The lines that only one has, ours with a plus."""
+    """The lines that only one output has, those over uroce with a plus."""
     return [line for line in difflib.ndiff(stock, ours) if line.startswith(("+ ", "- "))]

@@ -1,15 +1,15 @@
-"""The programs that `apps` runs as Debian ships them: their words, and what success looks like.
+"""The programs that `apps` runs as Debian ships them: their options, and how success is recognised.
 
-The same words go to a program over uroce and over Soft-RoCE. A program says more of its success
-than its status does: `ibv_*_pingpong` ends with status 0 whatever it found in the data.
+A program gets the same options over uroce and over Soft-RoCE. The exit status does not show every
+failure: `ibv_*_pingpong` returns 0 even if the data was wrong.
 
-Seen of Debian's programs on Soft-RoCE:
-- perftest 4.5 refuses `-e` for WRITE, `-l`, `-b` and `-q` for latency, `--use-srq` for all but SEND,
-  `-a` for atomics, and IPv6 with `-R`;
-- UC and UD tests of several queue pairs with `--use-srq` send more than the shared queue has
-  receives, and wait for what is lost;
-- the client of a READ or ATOMIC latency test reports, its server does not;
-- the server of `cmtime` and of `rping -P` ends only when it is killed.
+Observed with Debian's programs on Soft-RoCE:
+- perftest 4.5 refuses `-e` for WRITE, `-l`, `-b` and `-q` for latency, `--use-srq` for all but
+  SEND, `-a` for atomics, and IPv6 with `-R`;
+- UC and UD tests with several queue pairs and `--use-srq` send more messages than the shared queue
+  has receives, and wait for the lost ones;
+- of a READ or ATOMIC latency test only the client prints a result, not the server;
+- the server of `cmtime` and of `rping -P` runs until it is killed.
 """
 
 import re
@@ -19,51 +19,54 @@ from typing import Callable
 import programs
 
 PERFTEST_PORT, QPERF_PORT, UCX_PORT = 18515, 19765, 13337
-# The group that mckey joins, by the family of its address.
+# The group that mckey joins, by IP version.
 GROUPS = {4: "224.0.1.5", 6: "ff0e::1:5"}
-# Sizes that perftest's -a goes through: 2 B to 8 MiB, a datagram to the path MTU.
+# Sizes that perftest's -a sends: 2 B to 8 MiB; a datagram at most the path MTU.
 ALL_SIZES = [2 ** power for power in range(1, 24)]
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program, or two that belong together."""
+    """A program, or a server program and its client program."""
 
     name: str
-    """The server's, and the client's unless `client` says another."""
+    """Name of the server program, and of the client unless `client` names another."""
     words: Callable
-    """The words of an end: called with the case, this end, the other one's and whether it serves."""
+    """Function that returns the options of an end. Arguments: case, this end, the other end,
+    whether it serves."""
     fault: Callable
-    """What is wrong with an end's output: called with the case, the text and whether it served."""
+    """Function that returns what is wrong with an end's output. Arguments: case, text, whether it
+    served."""
     port: int = 0
-    """Where its server listens by TCP; 0 if it listens by rdma_listen alone."""
+    """TCP port of its server. 0 if it listens only with rdma_listen."""
     client: str = ""
     serves_for_ever: bool = False
-    """Its server is killed once the client is done."""
+    """Whether its server must be killed when the client is done."""
     ready_seconds: float = 0
-    """How long its server needs, where nothing tells when it listens."""
+    """Seconds until its server listens, if that cannot be detected."""
 
     def of(self, serving):
-        """The program that an end runs."""
+        """The program of an end."""
         return self.name if serving or not self.client else self.client
 
 
 def pingpong(case, here, there, serving):
-    """Of ibv_*_pingpong."""
+    """Options of ibv_*_pingpong."""
     words = [*here.device_words, "-g", here.gid_index(case.family), "-p", PERFTEST_PORT,
              *case.options]
     return words if serving else [*words, there.meeting]
 
 
 def pingpong_fault(_, text, __):
-    """It counts its bytes; it only prints what it found wrong in the data."""
+    """Checks the result. The program prints wrong data but does not fail."""
     if "invalid data" in text:
         return programs.complaint(text)
     return "" if re.search(r"^\d+ bytes in ", text, re.MULTILINE) else "did not report its bytes"
 
 
 def perftest(case, here, there, serving):
-    """Of ib_*. The connection manager finds the GID itself, and over uroce so does perftest."""
+    """Options of ib_*. The connection manager finds the GID itself, and over uroce perftest does
+    too."""
     managed = "-R" in case.options
     words = ["-F", *here.device_words, "-p", PERFTEST_PORT, *case.options]
     if not managed:
@@ -74,18 +77,18 @@ def perftest(case, here, there, serving):
 
 
 def perftest_fault(case, text, served):
-    """It reports a row for each size."""
+    """Checks that there is a row for each size."""
     name = case.program.name
     if served and name in ("ib_read_lat", "ib_atomic_lat"):
         return ""
-    # Only the client knows all sizes where the server's processor has no part.
+    # If the server's processor is not involved, only the client knows all sizes.
     wanted = 1 if served and not name.startswith("ib_send") and "_bw" in name else sizes(case)
     found = len(programs.rows(text))
     return "" if found >= wanted else f"reported {found} rows instead of {wanted}"
 
 
 def sizes(case):
-    """How many sizes perftest goes through."""
+    """Number of sizes that perftest sends."""
     if "-a" not in case.options:
         return 1
     if "UD" not in case.options:
@@ -95,13 +98,13 @@ def sizes(case):
 
 
 def rping(case, here, there, serving):
-    """Both ends say what they were sent."""
+    """Options of rping. Both ends print what they received."""
     address = (here if serving else there).address(case.family)
     return ["-s" if serving else "-c", "-a", address, "-v", *case.options]
 
 
 def rping_fault(case, text, _):
-    """Each ping, in order."""
+    """Checks that all pings arrived in order."""
     count = int(case.options[case.options.index("-C") + 1])
     pings = re.findall(r"ping data: rdma-ping-(\d+): ", text)
     return "" if pings == [str(number) for number in range(count)] else (
@@ -109,45 +112,47 @@ def rping_fault(case, text, _):
 
 
 def bound(case, here, there, serving):
-    """Of ucmatose, udaddy and cmtime: `-b` where to listen, `-s` whom to connect to."""
+    """Options of ucmatose, udaddy and cmtime: `-b` is the address to listen at, `-s` the one to
+    connect to."""
     words = ["-b", here.address(case.family)] if serving else ["-s", there.address(case.family)]
     return [*words, *case.options]
 
 
 def status_fault(_, text, __):
-    """What ucmatose, udaddy and mckey say last."""
+    """Checks the last line of ucmatose, udaddy and mckey."""
     return "" if "return status 0" in text else "did not say: return status 0"
 
 
 def cmtime_fault(_, text, served):
-    """A line for each step."""
+    """Checks that the client prints a line for each step."""
     return "" if served or re.search(r"^connect .*\d", text, re.MULTILINE) else (
         "did not report its times")
 
 
 def mckey(case, here, _, serving):
-    """The one who serves receives."""
+    """Options of mckey. The server is the receiver."""
     words = ["-m", GROUPS[case.family], "-b", here.address(case.family), *case.options]
     return words if serving else [*words, "-s"]
 
 
 def endpoint(case, _, there, serving):
-    """Of rdma_server, which listens at every address, and rdma_client."""
+    """Options of rdma_server, which listens at every address, and rdma_client."""
     return list(case.options) if serving else ["-s", there.address(4), *case.options]
 
 
 def end_fault(_, text, __):
-    """What rdma_server and rdma_client say last."""
+    """Checks the last line of rdma_server and rdma_client."""
     return "" if "end 0" in text else "did not say: end 0"
 
 
 def qperf(case, _, there, serving):
-    """The server needs no words. With -cm 1 the client connects to where it met the server by TCP."""
+    """Options of qperf. The server needs none. With -cm 1 the client connects RDMA to the server's
+    TCP address."""
     return [] if serving else [there.address(4), "-t", "1", *case.options]
 
 
 def qperf_fault(case, text, served):
-    """A line of figures for each test; a verification says nothing but its name."""
+    """Checks that each test has a line of figures; a verification test only prints its name."""
     if served:
         return ""
     tests = [word for word in case.options if re.match(r"(rc|uc|ud|ver)_", word)]
@@ -156,8 +161,9 @@ def qperf_fault(case, text, served):
 
 
 def fio(case, _, there, serving):
-    """One job at each end. Who reads is the server, and waits, whatever the verb. Its peer's SENDs fail
-    at the first RNR NAK (fio connects with an RNR retry count of 0), so it has a receive for each."""
+    """Options of fio, one job at each end. The reader is the server and waits, for every verb. Its
+    peer's SENDs fail at the first RNR NAK, as fio connects with an RNR retry count of 0, so the
+    server has a receive for each."""
     words = ["--ioengine=rdma", "--port=4711", "--name=job", "--thread=0",
              "--verify_state_save=0", *case.options]
     if serving:
@@ -166,51 +172,51 @@ def fio(case, _, there, serving):
 
 
 def fio_fault(_, text, __):
-    """It counts its errors."""
+    """Checks that fio counted no errors."""
     errors = re.findall(r"err=\s*(\d+)", text)
     return "" if errors and set(errors) == {"0"} and "verify:" not in text else (
         programs.complaint(text)[-300:])
 
 
 def ucx(case, _, there, serving):
-    """The meeting is by TCP."""
+    """Options of ucx_perftest. The ends meet by TCP."""
     return ["-p", UCX_PORT, *case.options] if serving else [
         there.meeting, "-p", UCX_PORT, *case.options]
 
 
 def ucx_fault(_, text, served):
-    """The client reports its figures."""
+    """Checks that the client prints its final figures."""
     return "" if served or re.search(r"^Final: ", text, re.MULTILINE) else "no final figures"
 
 
 def no_words(*_):
-    """None."""
+    """No options."""
     return []
 
 
 def devices_fault(_, text, __):
-    """A line with a GUID."""
+    """Checks that a device with its GUID is listed."""
     return "" if re.search(r"^ +\w+ +\t[0-9a-f]{16}$", text, re.MULTILINE) else "named no device"
 
 
 def verbose(*_):
-    """All it knows."""
+    """Option for all details."""
     return ["-v"]
 
 
 def devinfo_fault(_, text, __):
-    """A port that is up, with an address."""
+    """Checks that a port is active and has an address."""
     missing = [word for word in ("PORT_ACTIVE", "RoCE v2") if word not in text]
     return f"did not say {', '.join(missing)}" if missing else ""
 
 
 def transports(*_):
-    """Of ucx_info: devices and transports."""
+    """Options of ucx_info, for devices and transports."""
     return ["-d"]
 
 
 def transports_fault(_, text, __):
-    """Both transports of verbs."""
+    """Checks that both verbs transports are listed."""
     missing = [name for name in ("rc_verbs", "ud_verbs") if f"Transport: {name}" not in text]
     return f"has no {', '.join(missing)}" if missing else ""
 
@@ -227,7 +233,7 @@ RPING = Program("rping", rping, rping_fault)
 UCMATOSE = Program("ucmatose", bound, status_fault)
 UDADDY = Program("udaddy", bound, status_fault)
 CMTIME = Program("cmtime", bound, cmtime_fault, serves_for_ever=True)
-# The sender waits for three seconds once it has joined.
+# The sender waits for three seconds after it has joined.
 MCKEY = Program("mckey", mckey, status_fault, ready_seconds=1)
 ENDPOINT = Program("rdma_server", endpoint, end_fault, client="rdma_client")
 QPERF = Program("qperf", qperf, qperf_fault, QPERF_PORT, serves_for_ever=True)

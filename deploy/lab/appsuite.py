@@ -1,4 +1,4 @@
-"""Runs the cases of unmodified applications, and the tests of pyverbs; what they say is kept."""
+"""Runs the cases of unmodified applications and the tests of pyverbs. Keeps their outputs."""
 
 import contextlib
 import time
@@ -15,30 +15,31 @@ from failure import LabFailure
 from link import Tap
 from session import FAIL, NOT_RUN, PASS, Result
 
-# No peer answers anymore once its case is over, so the other end has little time left.
+# Seconds for the other end after one has ended, as its peer no longer answers.
 SECOND_END_SECONDS = 10
-# A session in which the guest had to wait that long for a CPU is held again: shortest of all retries
-# are those of ibv_*_pingpong, over after half a second.
+# A session is repeated if the guest waited this long for a CPU. The shortest retries are those of
+# ibv_*_pingpong, which end after half a second.
 STARVED_SECONDS = 0.4
-# perftest's server listens anew once all is agreed, and its client does not wait for that: within a
-# millisecond or two it connects, and gives up or crashes if it is refused, on Soft-RoCE as well.
+# Attempts of a perftest case with -R. The server listens again after the parameter exchange, and
+# the client does not wait for that: it connects within one or two milliseconds, and gives up or
+# crashes if it is refused. The same happens on Soft-RoCE.
 MANAGED_ATTEMPTS = 30
 SERVER, CLIENT = "server", "client"
 LOOPBACK = "127.0.0.1"
 
 
 class Applications:
-    """The places of the cases, and what the programs said over uroce."""
+    """The places of the cases, and the programs' outputs over uroce."""
 
     def __init__(self, context):
         self.context = context
         self.link = Tap(2)
         self.ends = appends.Ends(None, context.uroce_run, self.link, context.work)
         self.said = {}
-        """The texts of both ends by session; None where it failed."""
+        """Outputs of both ends by session. None if the session failed."""
 
     def run(self, cases, guests):
-        """Runs cases in order, with a guest from the first one on that needs it."""
+        """Runs cases in order. Boots a guest before the first case that needs one."""
         results = []
         with contextlib.ExitStack() as stack:
             for case in cases:
@@ -50,7 +51,7 @@ class Applications:
         return results
 
     def attempt(self, case):
-        """Runs a case; leaves the evidence of a failure in the folder of what is kept."""
+        """Runs a case. Keeps log and capture if it fails."""
         result, start = Result(case), time.monotonic()
         path = self.context.work / f"{case.file_name}.pcap"
         ends = self.ends
@@ -70,13 +71,13 @@ class Applications:
         return result
 
     def capture(self, case, path):
-        """What goes over the guest's link, if the case has to do with it."""
+        """Captures the guest's link, if the case uses it."""
         if case.pairing == GUEST:
             return self.ends.guest.capture(path)
         return contextlib.nullcontext(lambda: b"")
 
     def fault(self, case):
-        """What is wrong."""
+        """Runs a case and returns what is wrong."""
         try:
             for _ in range(MANAGED_ATTEMPTS if "-R" in case.options else session.ATTEMPTS):
                 waited = self.guest_waited()
@@ -93,11 +94,12 @@ class Applications:
             return str(failure)
 
     def guest_waited(self):
-        """For how many seconds the guest has had no CPU, if there is one."""
+        """Seconds that the guest has waited for a CPU. 0 without a guest."""
         return self.ends.guest.waited() if self.ends.guest else 0
 
     def said_and_faults(self, case):
-        """What the ends said, by role, and what is wrong with it; both are over afterwards."""
+        """Runs the session and returns the outputs by role, and what is wrong. Both ends have ended
+        afterwards."""
         try:
             endings = self.hold(case)
         finally:
@@ -107,7 +109,7 @@ class Applications:
         return {role: ending.text for role, ending in endings.items()}, faults
 
     def differences(self, case, stock):
-        """What the same programs say over uroce and over Soft-RoCE alone that nothing explains."""
+        """Unexplained differences between the outputs over uroce and over Soft-RoCE."""
         if case.session not in self.said:
             self.fault(case.over_uroce())
         if self.said[case.session] is None:
@@ -115,7 +117,7 @@ class Applications:
         return appoutput.differences(case.program.name, self.said[case.session], stock)
 
     def hold(self, case):
-        """Holds the session; the endings by role."""
+        """Runs the session and returns the endings by role."""
         here, there = self.places(case)
         program, ends = case.program, self.ends
         if case.client == NOBODY:
@@ -130,7 +132,7 @@ class Applications:
         return {CLIENT: called, SERVER: server.wait() if server.ended() else server.kill()}
 
     def places(self, case):
-        """Where the server and the client run."""
+        """The places of the server and the client."""
         if case.pairing in (PAIR, ALONE):
             return appends.embedded(1), appends.embedded(2)
         guest = self.ends.guest
@@ -142,13 +144,13 @@ class Applications:
 
 
 def is_of_perftest(case, said):
-    """Whether it failed by perftest's own doing."""
+    """Whether a failure is a known one of perftest itself."""
     refused = "-R" in case.options and "RDMA_CM_EVENT_REJECTED" in said[CLIENT]
     return refused or case.pairing == ORACLE
 
 
 def wait_for(process, seconds):
-    """Returns when it has ended, or after so many seconds."""
+    """Returns when the process has ended, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while not process.ended() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -163,8 +165,8 @@ def fault_of(case, ending, serving):
 
 
 def run(context, guests, brief):
-    """The cases the command line selects, of a brief run without the long ones; `guests` boots them
-    on links."""
+    """Runs the cases that the command line selects, without the long ones in a brief run. `guests`
+    boots guests on links."""
     chosen = [case for case in table(context.everything, brief)
               if all(word in case.name for word in context.only.split())]
     loopback_addresses()
@@ -182,13 +184,13 @@ def table(everything, brief):
 
 
 def loopback_addresses():
-    """qperf meets its server by TCP where it connects to it: at its address of RoCE."""
+    """Adds loopback addresses: qperf connects by TCP and RDMA to the same address of its server."""
     for number in (1, 2):
         network.ip("address", "add", f"192.0.2.{number}/32", "dev", "lo")
 
 
 def summary(results):
-    """How many cases of each program passed, by who was joined to whom."""
+    """Number of passed cases of each program, by pairing."""
     if not results:
         return
     names = list(dict.fromkeys(result.case.program.name for result in results))

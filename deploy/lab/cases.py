@@ -1,7 +1,7 @@
-"""The case tables: which program runs with which messages, over what, who serves, with what loss.
+"""The tables of dataplane cases: program, messages, link, roles and loss.
 
-Unless everything is asked for, a program's cases are a covering of its axes: each two values that
-may matter together (`TOGETHER`) meet in a case at least, which a few cases do for hundreds.
+Without `--full` the cases of a program are a covering of its axes: each pair of values of axes that
+may interact (`TOGETHER`) is in at least one case. A few cases do that instead of hundreds.
 """
 
 import collections
@@ -18,12 +18,12 @@ KIB = 1024
 MIB = 1024 * KIB
 LOSS = 0.02
 UROCE_SERVES, RXE_SERVES = ("uroce", "rxe"), ("rxe", "uroce")
-# Axes of which every pair of values meets in a case.
+# Axes of which every pair of values is in a case.
 TOGETHER = (
     ("roles", "family"), ("roles", "path_mtu"), ("roles", "size"), ("roles", "queue_pairs"),
     ("family", "path_mtu"), ("family", "size"),
 )
-# What these send, others send too; they run where everything is asked for.
+# Other programs send the same packets, so these only run with --full.
 SELDOM = ("write_lat", "read_lat")
 
 
@@ -32,11 +32,11 @@ class Case:
     """One session of two peers."""
 
     program: programs.Program
-    """What they run."""
+    """The program at both ends."""
     server: str
-    """Name of the peer that waits for the other one."""
+    """Name of the peer that serves."""
     client: str
-    """Name of the other one."""
+    """Name of the other peer."""
     family: int = 4
     """IP version of the RoCE packets."""
     path_mtu: int = 4096
@@ -44,25 +44,25 @@ class Case:
     size: int = 1
     """Bytes per message."""
     iterations: int = 0
-    """Messages of each queue pair."""
+    """Messages per queue pair."""
     duration: int = 0
-    """Seconds to send for instead of `iterations`; 0 for those."""
+    """Seconds to send instead of a number of messages. 0 if `iterations` applies."""
     queue_pairs: int = 1
     """Queue pairs at each end."""
     bidirectional: bool = False
     """Whether both ends send in a bandwidth test."""
     loss: float = 0
-    """Share of packets lost, each way; 0 to 1."""
+    """Share of packets lost in each direction, 0 to 1."""
     seed: int = 1
-    """Of the losses."""
+    """Seed of the losses."""
     link: str = "tap"
-    """The way to the guest."""
+    """The kind of link to the guest."""
 
     port = 18515
 
     @property
     def name(self):
-        """Fit for a file name as well as for a table."""
+        """The name, usable as a file name and in a table."""
         words = [self.program.label, f"v{self.family}", f"mtu{self.path_mtu}",
                  f"{self.message_bytes}B"]
         words += [f"q{self.queue_pairs}"] * (self.queue_pairs > 1)
@@ -72,7 +72,7 @@ class Case:
         return "-".join([*words, self.server, "serves"])
 
     def fields(self):
-        """What it is, for the report in JSON."""
+        """Fields for the JSON report."""
         return {
             "program": self.program.name, "service": self.program.service, "family": self.family,
             "path_mtu": self.path_mtu, "size": self.message_bytes,
@@ -83,32 +83,32 @@ class Case:
 
     @property
     def message_bytes(self):
-        """Bytes per message as the programs have it."""
+        """Bytes per message as the program sends them."""
         return programs.ATOMIC_BYTES if self.program.atomic else self.size
 
     @property
     def messages(self):
-        """Messages of all queue pairs, of one end."""
+        """Messages of all queue pairs of one end."""
         return self.iterations * self.queue_pairs
 
     @property
     def seconds(self):
-        """Time limit. Each lost last packet of a message costs an ACK timeout of up to 0.3 s; if
-        all are lost there is nothing to wait for."""
+        """Time limit. Each loss of a message's last packet costs an ACK timeout of up to 0.3 s. If
+        all packets are lost there is nothing to wait for."""
         if self.loss == 1:
             return 5
         return 60 if self.loss else 30
 
 
 def dataplane(everything):
-    """uroce against Soft-RoCE, both ways round."""
+    """Cases of uroce against Soft-RoCE, with both roles."""
     chosen = [program for program in programs.ALL if everything or program.name not in SELDOM]
     return [case for table in (partial(clean, everything), special, over_vhost)
             for program in chosen for case in table(program)]
 
 
 def clean(everything, program):
-    """A program's cases without loss."""
+    """Cases of a program without loss."""
     axes = {
         "roles": (UROCE_SERVES, RXE_SERVES), "family": FAMILIES,
         "path_mtu": PATH_MTUS[-1:] if program.atomic else PATH_MTUS,
@@ -121,7 +121,8 @@ def clean(everything, program):
 
 
 def special(program):
-    """With loss each way, and with both ends sending; both roles, families in turn."""
+    """Cases with loss in each direction, and cases with both ends sending, with both roles and
+    alternating IP versions."""
     cases = []
     for (roles, family) in ((UROCE_SERVES, 4), (RXE_SERVES, 6)):
         if program.service == RC:
@@ -136,7 +137,8 @@ def special(program):
 
 
 def over_vhost(program):
-    """Both roles over vhost-user, families in turn, with the longest messages but one."""
+    """Cases over vhost-user with both roles, alternating IP versions, and the second longest
+    messages."""
     return [
         case_of(program, roles, family, mtu, -2, link="vhost")
         for roles, family, mtu in ((UROCE_SERVES, 6, 1024), (RXE_SERVES, 4, 4096))
@@ -144,7 +146,7 @@ def over_vhost(program):
 
 
 def selftest():
-    """Two guests among themselves: each program once, to judge the laboratory, not Soft-RoCE."""
+    """Cases of two guests, each program once, which test the laboratory and not Soft-RoCE."""
     roles = ("guest1", "guest2")
     cases = [case_of(program, roles, family, 1024, -1)
              for program, family in zip(programs.ALL, itertools.cycle(FAMILIES))]
@@ -153,7 +155,7 @@ def selftest():
 
 
 def case_of(program, roles, family, path_mtu, size, queue_pairs=1, **rest):
-    """A case; `size` is an index of the program's `sizes`."""
+    """Makes a case; `size` is an index of the program's `sizes`."""
     choices = sizes(program, path_mtu)
     length = choices[max(-len(choices), min(size, len(choices) - 1))]
     count = 0 if rest.get("duration") else iterations(length, program, rest.get("loss"))
@@ -163,7 +165,7 @@ def case_of(program, roles, family, path_mtu, size, queue_pairs=1, **rest):
 
 
 def sizes(program, path_mtu):
-    """What the headers, the padding and the cutting into packets depend on."""
+    """Sizes for which headers, padding or the number of packets differ."""
     if program.atomic:
         return (programs.ATOMIC_BYTES,)
     if program.service == UD:
@@ -174,8 +176,8 @@ def sizes(program, path_mtu):
 
 
 def iterations(size, program, loss):
-    """Enough packets that a loss of 2 % is never none, and an emulated guest is done soon. UC and
-    UD never send more than the peer has receive requests."""
+    """Enough packets that some are lost at 2 %, and few enough for an emulated guest. UC and UD
+    never send more than the peer has receive requests."""
     if size >= MIB:
         return 5
     if size >= 16 * KIB:
@@ -186,13 +188,13 @@ def iterations(size, program, loss):
 
 
 def product(axes):
-    """Every combination, as one dictionary each."""
+    """Every combination, as a dictionary each."""
     return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
 
 def covering(axes, together):
-    """A few combinations in which each pair of values of two axes named in `together` meets; where
-    several would do, the one whose values were used least."""
+    """Combinations in which each pair of values of two axes in `together` occurs. Of several
+    candidates the one with the least used values is taken."""
     missing = {
         (one, first, other, second) for one, other in together
         for first in axes[one] for second in axes[other]
@@ -208,5 +210,5 @@ def covering(axes, together):
 
 
 def met(row, pairs):
-    """Those pairs that a combination has."""
+    """The pairs that a combination has."""
     return {pair for pair in pairs if row[pair[0]] == pair[1] and row[pair[2]] == pair[3]}

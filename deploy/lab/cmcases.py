@@ -1,4 +1,4 @@
-"""The cases of connection management: what is run at which end, and what must come of it.
+"""The cases of connection management: the program of each end, and the expected result.
 
 A case is a function of `Ends` that returns what is wrong, or nothing. A session is a program's
 server at one end and its client at the other.
@@ -12,38 +12,38 @@ import cmfaults
 from cmends import Loss, last_words
 
 SECONDS = 30
-# Each lost message of the connection manager costs its peer's response timeout, some seconds.
+# A lost message of the connection manager costs the peer's response timeout, some seconds.
 LOSSY_SECONDS = 120
 IN_A_ROW = 1000
 SERVES = (("uroce", "rxe"), ("rxe", "uroce"))
 FAMILIES = (4, 6)
-# The stock programs' own.
+# The default port of the stock programs.
 PORT = 7174
 
 
 @dataclass(frozen=True)
 class Case:
-    """One case and the words for it in the report."""
+    """A case with its fields for the report."""
 
     name: str
-    """Fit for a file name."""
+    """The name, usable as a file name."""
     server: str
     client: str
     run: Callable = field(repr=False, compare=False)
-    """What it does with the ends; the fault."""
+    """Function that runs the case with the ends and returns what is wrong."""
     mads: int = 1
-    """How many MADs uroce sends in it at least."""
+    """Least number of MADs that uroce sends in it."""
     link: str = "tap"
-    """The way to the guest."""
+    """The kind of link to the guest."""
 
     def fields(self):
-        """What it is, for the report in JSON."""
+        """Fields for the JSON report."""
         return {"link": self.link}
 
 
 @dataclass(frozen=True)
 class Session:
-    """A program at both ends, called with the ends."""
+    """A program at both ends; called with the ends."""
 
     program: str
     server: str
@@ -56,7 +56,7 @@ class Session:
     seed: int = 1
 
     def __call__(self, ends):
-        """Runs it; what is wrong."""
+        """Runs the session and returns what is wrong."""
         ends.loss = Loss(self.loss, self.seed)
         seconds = LOSSY_SECONDS if self.loss else SECONDS
         address = ends.address(self.server, self.family)
@@ -65,7 +65,7 @@ class Session:
         client = ends.start(self.client, self.program, self.words(self.client, address, False),
                             seconds)
         outputs = {self.client: client.wait()}
-        # A stock cmtime serves for ever.
+        # The server of a stock cmtime runs until it is killed.
         for_ever = self.program == "cmtime" and self.server == "rxe"
         outputs[self.server] = server.kill() if for_ever else server.wait()
         for name, output in outputs.items():
@@ -74,13 +74,13 @@ class Session:
         return self.judge(outputs, ends)
 
     def is_late(self, output):
-        """Did a stock rping fail only after it had been disconnected? Its thread of events may ask for
-        another one when its main thread has closed the channel, and then ends the program."""
+        """Whether a stock rping failed only after it was disconnected. Its event thread may ask for
+        another event after the main thread has closed the channel, and then ends the program."""
         return (self.program == "rping" and output.status == 255
                 and "wait for RDMA_READ_ADV state 10" in output.text)
 
     def words(self, name, address, serving):
-        """The options of one end."""
+        """Options of one end."""
         if self.program == "rping":
             words = ["-s" if serving else "-c", "-a", address, "-p", PORT, "-C", self.count,
                      "-S", self.size, "-v", "-V"]
@@ -93,7 +93,7 @@ class Session:
         return words
 
     def judge(self, outputs, ends):
-        """What the programs' words of success lack."""
+        """What is missing in the programs' outputs."""
         stock = outputs["rxe"].text
         if self.program == "rping":
             pings = re.findall(r"ping data: rdma-ping-(\d+): ", stock)
@@ -114,7 +114,7 @@ def table():
 
 
 def sessions():
-    """Each program in both roles, over IPv4 and IPv6, and over each way."""
+    """Each program with both roles, over IPv4 and IPv6, and over each kind of link."""
     cases = []
     for server, client in SERVES:
         both = {"server": server, "client": client}
@@ -124,10 +124,10 @@ def sessions():
             cases.append(session("ucmatose", f"v{family}", both, family=family, connections=3))
             cases.append(session("udaddy", f"v{family}", both, family=family, connections=3))
         cases.append(session("rping", "v4-1000B-vhost", both, link="vhost", size=1000))
-        # A stock server that is asked for 1,000 at once rejects some.
+        # A stock server rejects some of 1,000 simultaneous requests.
         count = 1000 if server == "uroce" else 200
         cases.append(session("cmtime", f"v4-{count}", both, connections=count))
-        # A seed by which messages of the connection manager are lost each way.
+        # With this seed messages of the connection manager are lost in each direction.
         cases.append(session("ucmatose", "v4-loss2", both, loss=0.02, connections=8, seed=1))
         cases.append(session("rping", "v6-loss2", both, family=6, loss=0.02, count=60, size=9000,
                              seed=3))
@@ -136,8 +136,8 @@ def sessions():
 
 
 def in_a_row(ends):
-    """One connection after the other, each ended before the next. The server is a stock rping that
-    gets no ping: a stock cmtime cannot create another QP once a connection of its is over."""
+    """Makes connections one after the other. The server is a stock rping that gets no ping, because
+    a stock cmtime cannot create another QP after a connection has ended."""
     address = ends.address("rxe", 4)
     server = ends.serve("rxe", "rping", ["-s", "-P", "-a", address, "-p", PORT], LOSSY_SECONDS)
     words = ["-s", address, "-p", PORT, "-c", IN_A_ROW, "--one-by-one"]
@@ -150,13 +150,13 @@ def in_a_row(ends):
 
 
 def session(program, what, roles, link="tap", **rest):
-    """The case of a session."""
+    """Makes the case of a session."""
     run = Session(program, **roles, **rest)
     return Case(f"{program}-{what}-{roles['server']}-serves", **roles, run=run, link=link,
                 mads=run.connections)
 
 
 def times(text):
-    """What a client of `cmtime` says of connecting and disconnecting."""
+    """The times of connecting and disconnecting that a client of `cmtime` prints."""
     rows = re.findall(r"^(connect|disconnect) *: .* (\d+\.\d+)$", text, re.MULTILINE)
     return ", ".join(f"{step} {each} us" for step, each in rows)

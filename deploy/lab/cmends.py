@@ -1,7 +1,8 @@
-"""The two ends of a connection: a stock program in the guest, and uroce-perf's of the same name.
+"""The two ends of a connection: a stock program in the guest, and uroce-perf's program of the same
+name.
 
-Both are told their options as words and say how they ended as status and text, so that a case reads
-the same whichever end it drives.
+Both get their options as words and report their ending as status and text, so a case is written
+once for either end.
 """
 
 import contextlib
@@ -16,36 +17,36 @@ from guest import Output
 
 LISTEN_SECONDS = 15
 PROGRAMS = ("rping", "ucmatose", "udaddy", "cmtime")
-# Our addresses at the host's end of a guest's link, and without their prefix length.
+# Addresses of the host's end of a guest's link.
 OURS = {4: "192.0.2.1", 6: "2001:db8::1"}
 PREFIXES = {4: 24, 6: 64}
 
 
 class CaseFault(Exception):
-    """What is wrong with a case, where it cannot go on."""
+    """A case cannot go on; the text says what is wrong."""
 
 
 def last_words(text):
-    """The end of what a program wrote, without the data of pings."""
+    """The last part of a program's output, without the data of pings."""
     return "\n".join(line for line in text.splitlines() if "ping data" not in line)[-300:]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Packets that uroce-perf drops on purpose, each way."""
+    """Packets that uroce-perf drops on purpose in each direction."""
 
     share: float = 0
     seed: int = 1
 
     def words(self):
-        """As options."""
+        """The options for uroce-perf."""
         if not self.share:
             return []
         return ["--loss-rx", self.share, "--loss-tx", self.share, "--seed", self.seed]
 
 
 class Ends:
-    """Starts either end, and keeps a log of all that was run."""
+    """Starts programs at either end and keeps a log."""
 
     def __init__(self, guest, uroce_perf, link, work):
         self.guest = guest
@@ -57,27 +58,27 @@ class Ends:
         self.captured = None
 
     def begin(self):
-        """Forgets the former case."""
+        """Forgets the previous case."""
         self.log.clear()
         self.loss = Loss()
 
     def capture_file(self):
-        """What is captured so far, as a file."""
+        """Writes the capture so far to a file."""
         path = self.work / "so-far.pcap"
         path.write_bytes(self.captured())
         return path
 
     def mads(self):
-        """What tshark reads in the MADs captured so far."""
+        """The MADs captured so far, dissected by tshark."""
         return dissect.mads(self.capture_file())
 
     def address(self, name, family):
-        """Of "uroce" or "rxe", on the RoCE link."""
+        """The RoCE address of "uroce" or "rxe"."""
         here = self.guest.addresses
         return OURS[family] if name == "uroce" else (here.ipv4 if family == 4 else here.ipv6)
 
     def start(self, name, program, words, seconds):
-        """Starts a program at one end; what it gives has `wait`, `kill` and `listening`."""
+        """Starts a program at one end. The result has `wait`, `kill` and `listening`."""
         words = [str(word) for word in words]
         if name == "uroce":
             process = self.ours(program, words, seconds)
@@ -87,7 +88,7 @@ class Ends:
         return process
 
     def ours(self, program, words, seconds):
-        """uroce-perf's program."""
+        """Starts a program of uroce-perf."""
         addresses = [word for family, address in OURS.items()
                      for word in ("--ip", f"{address}/{PREFIXES[family]}")]
         command = [self.uroce_perf, program, "--vdev", self.link.vdev(), *addresses,
@@ -95,7 +96,7 @@ class Ends:
         return Ours(self, command, seconds)
 
     def serve(self, name, program, words, seconds):
-        """Starts a server, and returns once it listens."""
+        """Starts a server and returns when it listens."""
         server = self.start(name, program, words, seconds)
         deadline = time.monotonic() + LISTEN_SECONDS
         while time.monotonic() < deadline and not server.ended():
@@ -105,7 +106,7 @@ class Ends:
         raise CaseFault(f"{name}'s {program} does not listen: {last_words(server.kill().text)}")
 
     def clean_up(self):
-        """Ends what a case may have left running."""
+        """Ends everything that a case may have left running."""
         for process in self.processes:
             if isinstance(process, Ours):
                 process.kill()
@@ -127,17 +128,17 @@ class Stock:
         return self.ends.guest.run("rdma resource show cm_id | grep -q LISTEN", 5).status == 0
 
     def ended(self):
-        """True once `wait` would return at once."""
+        """Whether `wait` would return at once."""
         return self.running.ended()
 
     def wait(self):
-        """Its status and output."""
+        """Waits for its end and returns status and output."""
         output = self.running.wait()
         self.ends.log.append(f"rxe$ {self.text}\n{output.text}\nexit {output.status}\n")
         return output
 
     def kill(self, number=9):
-        """Kills every program of this name in the guest; the ending."""
+        """Kills every program of this name in the guest and returns the ending."""
         self.ends.guest.run(f"killall -{number} {self.program}", 10)
         return self.wait()
 
@@ -160,25 +161,25 @@ class Ours:
         self.deadline = time.monotonic() + seconds
 
     def text(self):
-        """What it wrote so far."""
+        """The output so far."""
         return self.output.read_text(errors="replace")
 
     def listening(self):
-        """Whether it says that it listens."""
+        """Whether it has printed that it listens."""
         return "listening on " in self.text()
 
     def ended(self):
-        """True once `wait` would return at once."""
+        """Whether `wait` would return at once."""
         return self.process.poll() is not None
 
     def wait(self):
-        """Its status and output; killed at its time limit."""
+        """Waits for its end, kills it at its time limit, and returns status and output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.1, self.deadline - time.monotonic()))
         return self.kill()
 
     def kill(self, number=signal.SIGKILL):
-        """Ends it; the ending."""
+        """Kills it and returns the ending."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, number)
             self.process.wait()

@@ -1,4 +1,4 @@
-"""What goes wrong with connections: nobody listens, rejects, ends killed, disconnects that cross.
+"""Cases of connections that fail: no listener, rejects, killed ends, crossing disconnects.
 
 Each is a function of the ends that returns what is wrong, or nothing.
 """
@@ -20,9 +20,9 @@ PORT = 7174
 NO_PORT = 7000
 # Reason codes of REJ.
 NO_LISTENER, CONSUMER = 8, 28
-# A session that only its end ends, and one that checks that all is well.
+# Options of a session that runs until it is ended, and of one that checks that all is well.
 FOR_EVER, FEW = ("-C", 0), ("-C", 5, "-v", "-V")
-# Kinds of bad datagrams, and the counters that all of them must be in.
+# Kinds of bad datagrams, with the counters that must add up to their number.
 COUNTED = (
     (("truncated", "too long"), ("gsi_malformed", "gsi_bad_length", "rx_malformed")),
     (("base version",), ("gsi_bad_version",)),
@@ -38,7 +38,7 @@ COUNTED = (
     (("wrong REQ", "wrong SIDR_REQ", "flood"),
      ("cm_refused", "cm_requests_refused", "cm_malformed")),
 )
-# How long every frame takes out of the guest, so that the ends' disconnects cross.
+# Delay of every frame out of the guest, in seconds, so that the ends' disconnects cross.
 DELAY = 0.4
 ATTEMPTS = 3
 
@@ -65,10 +65,10 @@ def table(case):
 
 
 def no_listener(ends, server, client, program):
-    """The client asks where nobody is; it must hear so at once."""
+    """The client connects to a port without a listener, and must be rejected at once."""
     address = ends.address(server, 4)
     if server == "uroce":
-        # Something must hold the device.
+        # A process must run the device.
         ends.serve("uroce", "rping", ["-s", "-p", NO_PORT], SECONDS)
     words = (["-c", "-a", address, "-p", PORT, "-C", 1] if program == "rping"
              else ["-s", address, "-C", 1])
@@ -76,7 +76,7 @@ def no_listener(ends, server, client, program):
     ending = ends.start(client, program, words, SECONDS).wait()
     if time.monotonic() - start > SECONDS / 2:
         return f"{client} took {time.monotonic() - start:.0f} s to hear that nobody listens"
-    # Stock rping ends with 0 whatever its connection came to.
+    # Stock rping returns 0 even if its connection failed.
     if ending.status == 0 and not (client == "rxe" and "REJECTED" in ending.text):
         return f"{client} does not say that it was rejected: {last_words(ending.text)}"
     if program == "udaddy":
@@ -86,7 +86,7 @@ def no_listener(ends, server, client, program):
 
 
 def reject(ends, server, client):
-    """The client wants two connections of a server that gives one."""
+    """The client asks for two connections of a server that accepts one."""
     address = ends.address(server, 4)
     serving = ends.serve(server, "ucmatose", ["-b", address, "-p", PORT, "-c", 1, "-C", 0],
                          SECONDS)
@@ -99,14 +99,14 @@ def reject(ends, server, client):
 
 
 def rejected(ends, by, reason):
-    """Whether one end has sent a REJ of that reason."""
+    """Whether one end has sent a REJ with this reason."""
     reasons = [number(row["infiniband.cm.rej.reason"]) for row in ends.mads()
                if attribute(row) == REJ and row["src"] == ends.address(by, 4)]
     return "" if reason in reasons else f"{by} sent REJs of reasons {reasons}, not {reason}"
 
 
 def client_killed(ends, server, client):
-    """A client is killed while it pings; the server goes on serving."""
+    """A client is killed while it pings; the server must continue."""
     address = ends.address(server, 4)
     words = ["-s", "-a", address, "-p", PORT, "-P"]
     words += ["--clients", 2 if client == "rxe" else 1] if server == "uroce" else []
@@ -130,7 +130,7 @@ def server_killed(ends):
     first = ends.start("rxe", "rping", pinging(address, FOR_EVER), SECONDS)
     wait_for_traffic(ends)
     serving.kill()
-    # The new one hears of a connection that it does not know.
+    # The new server gets messages of a connection that it does not have.
     second = ends.serve("uroce", "rping", words, SECONDS)
     first.kill()
     fault = pings(ends, "rxe", address)
@@ -141,8 +141,8 @@ def server_killed(ends):
 
 
 def crossing(ends):
-    """Both ends disconnect before either has heard of the other's doing so. A busy machine may miss
-    the moment, so this is tried several times."""
+    """Both ends disconnect before either has received the other's DREQ. A busy machine may miss the
+    moment, so this is tried several times."""
     for _ in range(ATTEMPTS):
         before = len(ends.mads())
         ending = cross(ends)
@@ -157,13 +157,13 @@ def crossing(ends):
 
 
 def cross(ends):
-    """One ping of our client's, whose server is ended when its last words are on their way."""
+    """Our client sends one ping, and its server is ended while its last message is on the way."""
     address = ends.address("rxe", 4)
     guest = ends.guest
     guest.check(f"/bin/tc qdisc replace dev eth0 root netem delay {DELAY * 1000:.0f}ms", 10)
     try:
         serving = ends.serve("rxe", "rping", ["-s", "-a", address, "-p", PORT, "-P"], SECONDS)
-        # The last words of the server's are on their way from the 4th to the 5th delay on.
+        # The server's last message is on the way between the 4th and the 5th delay.
         killer = guest.begin("until rdma resource show cm_id | grep -q CONNECT; do usleep 10000; "
                              f"done; sleep {4.5 * DELAY}; killall rping", SECONDS)
         ending = ends.start("uroce", "rping", pinging(address, ("-C", 1, "-V")), SECONDS).wait()
@@ -175,7 +175,8 @@ def cross(ends):
 
 
 def hostile(ends):
-    """MADs that nobody should send, before, beside and after clients that must not notice."""
+    """Sends invalid MADs before, during and after connections of clients, which must not be
+    affected."""
     address = ends.address("uroce", 4)
     words = ["-s", "-a", address, "-p", PORT, "-P", "--clients", 3, "-V"]
     serving = ends.serve("uroce", "rping", words, SECONDS)
@@ -201,7 +202,7 @@ def hostile(ends):
 
 
 def attacked(ends):
-    """What an attacker may know of the newest connection of the capture."""
+    """What an attacker may know of the newest connection in the capture."""
     rows = ends.mads()
     request = [row for row in rows if attribute(row) == REQ][-1]
     reply = [row for row in rows if attribute(row) == REP][-1]
@@ -215,7 +216,7 @@ def attacked(ends):
 
 
 def uncounted(sent, report):
-    """Which kinds of bad datagrams the server has not counted."""
+    """The kinds of bad datagrams that the server has not counted."""
     counters = report["counters"]
     for kinds, names in COUNTED:
         wanted, got = (sum(table.get(key, 0) for key in keys)
@@ -226,7 +227,7 @@ def uncounted(sent, report):
 
 
 def pings(ends, client, address):
-    """Whether a few pings succeed."""
+    """Checks that a few pings succeed."""
     ending = ends.start(client, "rping", pinging(address, FEW), SECONDS).wait()
     if ending.status != 0 or "ping data: rdma-ping-4: " not in ending.text:
         return f"afterwards {client}: status {ending.status}: {last_words(ending.text)}"
@@ -234,11 +235,11 @@ def pings(ends, client, address):
 
 
 def pinging(address, options):
-    """A client's options."""
+    """Options of a pinging client."""
     return ["-c", "-a", address, "-p", PORT, *options]
 
 
 def wait_for_traffic(ends):
-    """Returns once a connection is under way, and some more."""
+    """Returns when a connection is established, after a short delay."""
     ends.guest.check("until rdma resource show cm_id | grep -q 'state CONNECT'; "
                      "do usleep 20000; done; sleep 0.3", SECONDS)

@@ -1,4 +1,5 @@
-"""Runs the cases of connection management: a capture beside each, a look at every MAD of ours."""
+"""Runs the cases of connection management with a capture each, and checks every MAD that uroce
+sent."""
 
 import contextlib
 import time
@@ -11,12 +12,12 @@ from failure import LabFailure
 from link import Bridged, Tap, VhostUser
 from session import FAIL, PASS, Result
 
-# The whole of a MAD with its headers.
+# A whole MAD with its headers.
 DUMP_BYTES = 400
 
 
 def run(context, guests):
-    """All cases the command line selects; `guests` boots them on links."""
+    """Runs all cases that the command line selects. `guests` boots guests on links."""
     table = [case for case in cmcases.table()
              if all(word in case.name for word in context.only.split())]
     results = []
@@ -29,7 +30,7 @@ def run(context, guests):
 
 
 def over(context, guests, link, table):
-    """The cases of one way."""
+    """Runs the cases of one kind of link."""
     with contextlib.ExitStack() as stack:
         ends = Ends(None, context.uroce, link, context.work)
         with standing_by(ends) if link.needs_peer_to_boot else contextlib.nullcontext():
@@ -52,7 +53,7 @@ def over(context, guests, link, table):
 
 @contextlib.contextmanager
 def standing_by(ends):
-    """Holds the port open while the block runs, with a server nobody comes to."""
+    """Keeps the port open while the block runs, with a server that gets no client."""
     server = ends.ours("rping", ["-s"], seconds=session.STAND_BY_SECONDS)
     try:
         yield
@@ -61,7 +62,7 @@ def standing_by(ends):
 
 
 def attempt(case, ends, context):
-    """Runs a case; leaves the evidence of a failure in the folder of what is kept."""
+    """Runs a case. Keeps log and capture if it fails."""
     result, start = Result(case), time.monotonic()
     path = context.work / f"{case.name}.pcap"
     ends.begin()
@@ -82,12 +83,13 @@ def attempt(case, ends, context):
 
 
 def fault(case, ends):
-    """What is wrong with the ends' words, then with our MADs; both ends are over afterwards."""
+    """Checks the programs' outputs, then the MADs that uroce sent. Both ends have ended
+    afterwards."""
     try:
         what = case.run(ends)
     except CaseFault as failure:
         what = str(failure)
     ends.clean_up()
-    # What an attacker asks is not in the guest's capture.
+    # The guest's capture does not contain the attacker's requests.
     return what or madcheck.fault(ends.capture_file(), OURS.values(), case.mads,
                                   all_heard=case.link != Bridged.name)

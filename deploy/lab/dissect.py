@@ -1,7 +1,7 @@
-"""What tshark reads in the management datagrams of a capture.
+"""The management datagrams of a capture, dissected by tshark.
 
-tshark 4.0 misreads two fields of a REQ (and of a LAP): of the word that has flow label and packet
-rate it takes fewer bytes than it masks. And it does not dissect SIDR_REQ and SIDR_REP.
+tshark 4.0 misreads two fields of a REQ and a LAP: it reads fewer bytes of the word with flow label
+and packet rate than it masks. It does not dissect SIDR_REQ and SIDR_REP.
 """
 
 import json
@@ -15,8 +15,9 @@ SIDR = ("0x0017", "0x0018")
 
 
 def mads(path):
-    """One dictionary a MAD of a capture, in order: the frame's number, who sent it to whom, BTH's
-    and DETH's fields, and the MAD's by tshark's names, values as it writes them."""
+    """One dictionary per MAD of a capture, in order: the frame's number, source and destination,
+    the fields of BTH and DETH, and the MAD's by tshark's names, with values as tshark writes
+    them."""
     command = ["tshark", "-n", "-r", str(path), "-Y", "infiniband.mad",
                "-T", "json", "--no-duplicate-keys"]
     done = subprocess.run(command, capture_output=True, timeout=SECONDS)
@@ -26,7 +27,7 @@ def mads(path):
 
 
 def row(layers):
-    """One packet's fields."""
+    """The fields of one packet."""
     network = layers.get("ip") or layers["ipv6"]
     family = "ip" if "ip" in layers else "ipv6"
     fields = {
@@ -43,7 +44,7 @@ def row(layers):
 
 
 def leaves(tree):
-    """All fields below a node, whatever groups they stand in."""
+    """All fields below a node, in whatever groups."""
     for name, value in tree.items():
         if isinstance(value, dict):
             yield from leaves(value)
@@ -52,7 +53,7 @@ def leaves(tree):
 
 
 def wanted(name):
-    """Whether a field says something that no other says, and tshark reads it rightly."""
+    """Whether tshark reads a field correctly and no other field has its value."""
     if name in ("infiniband.mad", "infiniband.mad.data", "infiniband.cm.req.ip_cm"):
         return False
     prefixes = ("infiniband.bth.", "infiniband.deth.", "infiniband.mad.", "infiniband.cm.")

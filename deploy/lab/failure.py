@@ -1,9 +1,9 @@
-"""The exceptions of the laboratory: something outside it is not as it must be."""
+"""Exceptions of the laboratory: a requirement outside it is not met."""
 
 
 class LabFailure(Exception):
-    """Carries a sentence for the person at the terminal; no trace is printed."""
+    """A failure with a message for the user; no trace is printed."""
 
 
 class StaleLists(LabFailure):
-    """apt's package lists are missing or older than the archive; reading them anew may help."""
+    """apt's package lists are missing or older than the archive. Updating them may help."""

@@ -1,9 +1,9 @@
 """A guest: Debian's kernel under QEMU without KVM, and its commands.
 
-Commands go over TCP to a shell behind the guest's control interface (`agent`), one connection
-each, so several may run at once. How frames reach its RoCE interface is a `link`'s business.
+Commands go over TCP to a shell on the guest's control interface (`agent`), one connection each, so
+several may run at once. A `link` carries the frames of the guest's RoCE interface.
 
-Invariant: the guest dies with the thread that booted it, however that ends (PDEATHSIG).
+Invariant: the guest ends with the thread that booted it, however that ends (PDEATHSIG).
 """
 
 import base64
@@ -22,50 +22,51 @@ from failure import LabFailure
 
 AGENT_PORT = 7
 BOOT_SECONDS = 60
-# The host closes a command's connection this long after the guest should have killed it.
+# Seconds after the guest's own time limit at which the host closes a command's connection.
 GRACE_SECONDS = 5
-# Until a file of a few megabytes has come out of a guest.
+# Seconds for fetching a file of a few megabytes from a guest.
 FETCH_SECONDS = 30
-# What `agent` ends a command's output with.
+# The last line of a command's output, which `agent` adds.
 LAST_LINE = re.compile(rb"\nexit (\d+)\n\Z")
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """What tells one guest from another; the IPv4 and IPv6 prefixes are for documentation."""
+    """The addresses of a guest, by its number. The IPv4 and IPv6 prefixes are those for
+    documentation."""
 
     number: int
 
     @property
     def ipv4(self):
-        """On the RoCE interface."""
+        """IPv4 address of the RoCE interface."""
         return f"192.0.2.{self.number}"
 
     @property
     def ipv6(self):
-        """On the RoCE interface."""
+        """IPv6 address of the RoCE interface."""
         return f"2001:db8::{self.number}"
 
     @property
     def control(self):
-        """On the control interface."""
+        """IPv4 address of the control interface."""
         return f"198.51.100.{self.number}"
 
     def mac(self, interface):
-        """Locally administered; `interface` is 0 for RoCE, 1 for control."""
+        """A locally administered Ethernet address; `interface` is 0 for RoCE, 1 for control."""
         return f"02:00:00:00:{interface:02x}:{self.number:02x}"
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a command in the guest wrote (both streams), and its exit status."""
+    """The output of a command in the guest (both streams) and its exit status."""
 
     status: int
     text: str
 
 
 class Guest:
-    """Booted by `boot`, ended by `stop`; a context manager does both."""
+    """A guest. `boot` starts it, `stop` ends it, and a context manager does both."""
 
     def __init__(self, image, number, folder, link):
         self.image = image
@@ -85,7 +86,7 @@ class Guest:
         self.stop()
 
     def start(self):
-        """Starts QEMU; `wait_until_ready` says when it may be used."""
+        """Starts QEMU. Use `wait_until_ready` before the first command."""
         self.link.prepare()
         network.add_tap(f"ctl{self.addresses.number}", 1500, "control")
         self.process = subprocess.Popen(
@@ -117,13 +118,14 @@ class Guest:
         ]
 
     def waited(self):
-        """Seconds that its threads, the processor's and that of its devices, have waited for one of
-        this machine's CPUs, all together."""
+        """Seconds that its threads, those of the processor and of the devices, have waited for a
+        CPU of this machine, in total."""
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[1]) for task in tasks) / 1e9
 
     def wait_until_ready(self):
-        """Returns when commands run and Soft-RoCE has its addresses; raises LabFailure."""
+        """Returns when commands run and Soft-RoCE has its addresses. Raises LabFailure if that
+        fails."""
         deadline = time.monotonic() + BOOT_SECONDS
         reason = ""
         while self.process.poll() is None and time.monotonic() < deadline:
@@ -136,7 +138,7 @@ class Guest:
         raise LabFailure(f"{self.name} did not boot: {reason}\n{self.last_words()}")
 
     def find_gids(self):
-        """Learns which index of Soft-RoCE's GID table holds which address."""
+        """Reads the indices of the addresses in Soft-RoCE's GID table."""
         listing = self.run("cd /sys/class/infiniband/rxe0/ports/1/gids && grep . *", 5)
         table = {}
         for line in listing.text.splitlines():
@@ -157,27 +159,27 @@ class Guest:
         return Running(connection, text, seconds)
 
     def run(self, text, seconds):
-        """Runs a shell text to its end."""
+        """Runs a shell text and waits for its end."""
         return self.begin(text, seconds).wait()
 
     def check(self, text, seconds):
-        """Runs a shell text that must succeed; its output."""
+        """Runs a shell text that must succeed, and returns its output."""
         output = self.run(text, seconds)
         if output.status != 0:
             raise LabFailure(f"{self.name}: {text}: status {output.status}\n{output.text}")
         return output.text
 
     def fetch(self, path):
-        """A file of the guest."""
+        """Reads a file of the guest."""
         return base64.b64decode(self.check(f"base64 {path}", FETCH_SECONDS))
 
     def capture(self, path):
-        """A context in which the RoCE interface's frames are captured; its value is a function
-        that gives what there is of the pcap file, to be called inside."""
+        """A context in which the frames of the RoCE interface are captured. Its value is a function
+        that returns the pcap file's content so far, for use inside the context."""
         return self.link.capture(self, path)
 
     def monitor(self, command, arguments):
-        """One command over QEMU's monitor protocol."""
+        """Runs one command of QEMU's monitor protocol."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(GRACE_SECONDS)
             connection.connect(str(self.monitor_path))
@@ -191,13 +193,13 @@ class Guest:
                     raise LabFailure(f"QEMU: {command}: {reply['error']['desc']}")
 
     def last_words(self):
-        """The end of the console and what QEMU complained of."""
+        """The end of the console, and QEMU's error output."""
         console = self.console.read_text(errors="replace") if self.console.exists() else ""
         complaint = self.process.stderr.read() if self.process.poll() is not None else ""
         return "\n".join([*console.splitlines()[-20:], complaint])
 
     def stop(self):
-        """Ends QEMU; there is no disk to flush."""
+        """Ends QEMU. There is no disk to flush."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -205,8 +207,8 @@ class Guest:
 
 
 class Running:
-    """A command under way in a guest. What it writes is read as it comes: a program with more to
-    say than the connection holds would otherwise stop until somebody waits for its end."""
+    """A running command in a guest. Its output is read as it arrives, because a program that fills
+    the connection's buffer would stop."""
 
     def __init__(self, connection, text, seconds):
         self.text = text
@@ -217,18 +219,19 @@ class Running:
         self.reader.start()
 
     def read(self, connection):
-        """Keeps what arrives, until the guest closes the connection or is gone."""
+        """Keeps what arrives until the guest closes the connection or ends."""
         with connection, contextlib.suppress(OSError):
             connection.settimeout(self.seconds)
             while chunk := connection.recv(65536):
                 self.received += chunk
 
     def ended(self):
-        """True once `wait` would return at once."""
+        """Whether `wait` would return at once."""
         return not self.reader.is_alive()
 
     def wait(self):
-        """Its output and status; raises LabFailure if the guest no longer answers."""
+        """Waits for its end and returns output and status. Raises LabFailure if the guest does not
+        answer."""
         self.reader.join(max(0, self.deadline - time.monotonic()))
         if not self.ended():
             raise LabFailure(f"the guest did not end: {self.text}")
@@ -241,7 +244,7 @@ class Running:
 
 
 def exploded_gid(family, address):
-    """A GID as sysfs writes it: eight groups of four digits; IPv4 is mapped into IPv6."""
+    """A GID as sysfs writes it: eight groups of four digits, with IPv4 mapped into IPv6."""
     text = f"::ffff:{address}" if family == 4 else address
     raw = socket.inet_pton(socket.AF_INET6, text)
     return ":".join(raw[at:at + 2].hex() for at in range(0, 16, 2))

@@ -1,8 +1,8 @@
-"""Management datagrams that nobody should send, made with scapy, put onto the link of a uroce that
-serves: it must drop or reject each, count it, and go on serving.
+"""Invalid management datagrams, made with scapy and sent to a uroce that serves. It must drop or
+reject each, count it, and continue to serve.
 
-Run as a program: `hostile.py INTERFACE TARGET.json` sends them all. TARGET.json has addresses and
-the ids of a connection that is under way. It prints how many it sent, by kind.
+As a program, `hostile.py INTERFACE TARGET.json` sends all of them. TARGET.json has the addresses
+and the ids of an established connection. It prints the number of datagrams by kind.
 """
 
 import collections
@@ -30,14 +30,14 @@ TCP_PORT_SPACE, UDP_PORT_SPACE = 0x0106, 0x0111
 SEED = 7
 PSN = 0x123456
 ALTERNATE_BYTES = 44
-# A port that nobody listens on.
+# A port without a listener.
 NOBODY = 7000
-# Requests for a service that nobody has, from addresses that nobody has.
+# Number of requests for a service that does not exist, from addresses that do not exist.
 FLOOD = 500
 
 
 class Target:
-    """Who is attacked, by whom, and what the attacker knows."""
+    """The attacked node, the attacker, and what the attacker knows."""
 
     def __init__(self, path):
         with open(path) as text:
@@ -45,12 +45,12 @@ class Target:
         self.mac, self.ip = known["mac"], known["ip"]
         self.peer_mac, self.peer_ip = known["peer_mac"], known["peer_ip"]
         self.port = known["port"]
-        # Of a connection between the two: communication ids and QPNs.
+        # Communication ids and QPNs of a connection between the two.
         self.id, self.peer_id = known["id"], known["peer_id"]
         self.qpn, self.peer_qpn = known["qpn"], known["peer_qpn"]
 
     def frame(self, mad, source=None, qkey=GSI_QKEY, pkey=0xFFFF, opcode=100, spoil=b""):
-        """A frame to QP 1 with a sound ICRC, unless `spoil` is behind it."""
+        """A frame to QP 1 with a valid ICRC, unless `spoil` follows it."""
         deth = struct.pack(">II", qkey, 1)
         return (Ether(src=self.peer_mac, dst=self.mac)
                 / IP(src=source or self.peer_ip, dst=self.ip, flags="DF", ttl=64, id=1)
@@ -67,7 +67,7 @@ def mad(attribute, body=b"", version=1, mgmt=CM_CLASS, classes=CM_VERSION, metho
 
 
 def request(target, **changed):
-    """A REQ's body; by keyword what is to be wrong with it."""
+    """The body of a REQ. Keywords replace fields with wrong values."""
     known = {
         "id": random.getrandbits(32), "space": TCP_PORT_SPACE, "port": target.port,
         "guid": 0x1234, "qpn": 0x77, "depths": (1, 1), "service": 0, "pkey": 0xFFFF, "mtu": 5,
@@ -88,12 +88,12 @@ def request(target, **changed):
 
 
 def gid(address):
-    """An IPv4 address as GID."""
+    """An IPv4 address as a GID."""
     return bytes(10) + b"\xff\xff" + bytes(map(int, address.split(".")))
 
 
 def frames(target):
-    """Everything, as pairs of kind and frame."""
+    """All frames, as pairs of kind and frame."""
     yield from malformed(target)
     yield from unknown(target)
     yield from forged(target)
@@ -105,7 +105,7 @@ def frames(target):
 
 
 def malformed(target):
-    """What is no MAD, or none of ours."""
+    """Datagrams that are not MADs, or not of a supported class."""
     whole = mad(REQ, request(target, port=NOBODY))
     for size in (0, 1, 8, HEADER_BYTES - 1, HEADER_BYTES, 100, 252, MAD_BYTES - 1):
         yield "truncated", target.frame(whole[:size])
@@ -129,14 +129,14 @@ def malformed(target):
 
 
 def unknown(target):
-    """Messages of connections that there are not."""
+    """Messages of connections that do not exist."""
     for attribute in (MRA, REJ, REP, RTU, DREQ, DREP, LAP, APR, SIDR_REP):
         for _ in range(3):
             yield "unknown id", target.frame(mad(attribute, random.randbytes(232)))
 
 
 def forged(target):
-    """Messages of the connection that there is, with something wrong."""
+    """Messages of the existing connection with a wrong field."""
     ids = struct.pack(">II", target.peer_id, target.id)
     other_id = struct.pack(">II", target.peer_id ^ 1, target.id)
     qpn = struct.pack(">I", target.qpn << 8)
@@ -155,7 +155,7 @@ def forged(target):
 
 
 def wrong_requests(target):
-    """REQs that are to be rejected, and SIDR_REQs of nobody's port."""
+    """REQs that must be rejected, and SIDR_REQs for a port without a listener."""
     for wrong in ({"port": NOBODY}, {"space": 0x0107}, {"space": 0}, {"qpn": 0}, {"service": 3},
                   {"mtu": 0}, {"mtu": 7}, {"version": 0x50}, {"gid": bytes(16)},
                   {"gid": b"\xff" * 16}, {"pkey": 0x1234}):
@@ -166,7 +166,7 @@ def wrong_requests(target):
 
 
 def main(interface, path):
-    """Sends them all; prints how many, by kind."""
+    """Sends all frames and prints their numbers by kind."""
     random.seed(SEED)
     count = collections.Counter()
     link = conf.L2socket(iface=interface)

@@ -1,9 +1,9 @@
 """The guest's image: Debian's stock kernel and an initramfs made of Debian's packages.
 
-Nothing is installed on this machine and nothing is committed. The packages are downloaded with
-apt-get into a cache, unpacked beside each other, and of them only the programs named here, the
-libraries those load and the modules those need go into the initramfs. An image is named by the
-hash of all that went into it, so it is built again only when a package or a script changed.
+Nothing is installed on this machine and nothing is committed. apt-get downloads the packages to a
+cache, where they are unpacked side by side. Only the programs named here, the libraries that they
+load and the modules that they need go into the initramfs. An image is named by a hash of its
+inputs, so it is built again only when a package or a script has changed.
 
 Not here: booting it (guest.py).
 """
@@ -33,7 +33,7 @@ PROGRAMS = [
     "ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat",
     "rping", "ucmatose", "udaddy", "cmtime", "mckey", "rdma_client", "rdma_server",
 ]
-# sch_prio, cls_u32 and sch_netem are how a guest loses packets. The CRCs are found by name at run
+# A guest loses packets with sch_prio, cls_u32 and sch_netem. CRC modules are found by name at run
 # time, so no module names them as a dependency.
 MODULES = ["virtio_pci", "virtio_net", "ib_uverbs", "rdma_rxe", "rdma_ucm",
            "sch_prio", "cls_u32", "sch_netem"]
@@ -51,12 +51,12 @@ class Image:
 
     @property
     def release(self):
-        """The kernel's version as Debian names it."""
+        """The kernel's version, as Debian names it."""
         return (self.folder / "release").read_text().strip()
 
 
 def build(say):
-    """The image of today's packages, built if the cache has none; raises LabFailure."""
+    """The image of the present packages, built if the cache does not have it. Raises LabFailure."""
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
@@ -72,13 +72,14 @@ def build(say):
 
 
 def cache_folder():
-    """Where downloads and images live between runs."""
+    """The folder that keeps downloads and images between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "uroce" / "interop"
 
 
 def resolve():
-    """What apt would install on an empty machine, as `name=version`; the kernel comes first."""
+    """The packages that apt would install on an empty machine, as `name=version`, the kernel
+    first."""
     if run(["dpkg", "--print-architecture"]).strip() != "amd64":
         raise LabFailure("the laboratory's guest is Debian amd64; this machine is not")
     depends = ask_apt(["apt-cache", "depends", "--important", KERNEL])
@@ -96,7 +97,7 @@ def resolve():
 
 
 def ask_apt(command):
-    """A question apt answers from its lists."""
+    """Runs a command that apt answers from its lists."""
     try:
         return run(command)
     except LabFailure as failure:
@@ -104,7 +105,7 @@ def ask_apt(command):
 
 
 def fingerprint(packages):
-    """Names an image by everything that goes into it."""
+    """A hash of everything that goes into an image."""
     digest = hashlib.sha256("\n".join(packages).encode())
     for script in ("image.py", "init", "agent"):
         digest.update((HERE / script).read_bytes())
@@ -112,13 +113,14 @@ def fingerprint(packages):
 
 
 def archive_of(package, folder):
-    """The file apt-get gives a `name=version`, or None if it is not downloaded."""
+    """The file that apt-get makes for `name=version`, or None if it was not downloaded."""
     name, version = package.split("=", 1)
     return next(folder.glob(f"{name}_{version.replace(':', '%3a')}_*.deb"), None)
 
 
 def download(packages, folder):
-    """Fetches what the cache lacks; raises StaleLists if the archive has moved on."""
+    """Downloads the packages that the cache lacks. Raises StaleLists if the archive is newer than
+    the lists."""
     folder.mkdir(exist_ok=True)
     missing = [package for package in packages if archive_of(package, folder) is None]
     if not missing:
@@ -130,7 +132,7 @@ def download(packages, folder):
 
 
 def assemble(packages, cache, image):
-    """Unpacks, picks, packs; the finished image appears under its name at once."""
+    """Unpacks, selects and packs. The finished image gets its name at once."""
     for abandoned in cache.glob("building-*"):
         shutil.rmtree(abandoned)
     with tempfile.TemporaryDirectory(dir=cache, prefix="building-") as work:
@@ -161,23 +163,23 @@ def populate(stage, root, release):
         (root / "bin" / applet).symlink_to("busybox")
     for name in PROGRAMS:
         shutil.copy(find_program(stage, name), root / "bin" / name)
-    # libibverbs finds its providers by these files and loads them from a folder it has built in.
+    # libibverbs finds its providers through these files and loads them from a built-in folder.
     providers = sorted(stage.glob("usr/lib/*/libibverbs/librxe-*.so"))
     for provider in providers:
         copy_into(root, provider.relative_to(stage), provider)
     copy_into(root, Path("etc/libibverbs.d/rxe.driver"), stage / "etc/libibverbs.d/rxe.driver")
     copy_libraries(stage, root, [root / "bin" / name for name in PROGRAMS] + providers)
-    # The C library loads it where a thread is cancelled, which no object says.
+    # The C library loads it when a thread is cancelled; no object names it.
     [unwinder] = stage.glob("**/libgcc_s.so.1")
     shutil.copy(unwinder, root / MULTIARCH / unwinder.name)
-    # tcpdump takes the rights of a user of its name; here that is root.
+    # tcpdump changes to the user with its name; here that user is root.
     (root / "etc/passwd").write_text("tcpdump:x:0:0::/:/bin/sh\n")
     (root / "etc/group").write_text("tcpdump:x:0:\n")
     copy_modules(stage, root, release)
 
 
 def find_program(stage, name):
-    """Where a package put a program; `/sbin` and `/usr/bin` change places between releases."""
+    """Finds a program in the packages. `/sbin` and `/usr/bin` change places between releases."""
     for folder in ("bin", "sbin", "usr/bin", "usr/sbin"):
         if (stage / folder / name).exists():
             return stage / folder / name
@@ -191,7 +193,7 @@ def copy_into(root, path, source):
 
 
 def copy_libraries(stage, root, objects):
-    """The loader of the unpacked libc says which libraries an object needs, and where they are."""
+    """Copies the libraries that objects need, as the loader of the unpacked libc lists them."""
     loader = next(path for path in (
         stage / MULTIARCH / "ld-linux-x86-64.so.2",
         stage / "usr" / MULTIARCH / "ld-linux-x86-64.so.2",
@@ -208,7 +210,7 @@ def copy_libraries(stage, root, objects):
 
 
 def copy_modules(stage, root, release):
-    """Copies each module after those it depends on, numbered in that order."""
+    """Copies each module after its dependencies, numbered in that order."""
     available = {
         path.name.split(".ko")[0].replace("-", "_"): path
         for path in stage.glob(f"**/modules/{release}/kernel/**/*.ko*")
@@ -217,7 +219,7 @@ def copy_modules(stage, root, release):
 
     def visit(name):
         if name in order or name not in available:
-            return  # a dependency that is no file is built in
+            return  # a dependency without a file is built in
         code = module_code(available[name])
         depends = re.search(rb"\0depends=([^\0]*)\0", code)
         for dependency in filter(None, depends[1].decode().split(",")):
@@ -234,12 +236,13 @@ def copy_modules(stage, root, release):
 
 
 def module_code(path):
-    """A module's bytes; Debian compresses them from release 13 on."""
+    """A module's bytes. Debian compresses modules since release 13."""
     return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
 
 
 def pack(root, archive):
-    """An uncompressed cpio: unpacking costs an emulated processor more than reading."""
+    """Writes an uncompressed cpio archive, because unpacking costs an emulated processor more than
+    reading."""
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
     with open(archive, "wb") as output:
         subprocess.run(
@@ -249,7 +252,7 @@ def pack(root, archive):
 
 
 def remove_others(cache, packages, image):
-    """Keeps the cache at one image and the packages it was made of."""
+    """Removes all images and packages from the cache but the present ones."""
     wanted = {archive_of(package, cache / "packages") for package in packages}
     for path in (cache / "packages").glob("*.deb"):
         if path not in wanted:
@@ -260,7 +263,7 @@ def remove_others(cache, packages, image):
 
 
 def run(command):
-    """A command's output as text; its failure is the laboratory's."""
+    """Runs a command and returns its output. Raises LabFailure if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},

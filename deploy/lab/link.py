@@ -1,35 +1,36 @@
-"""The ways from uroce to a guest's RoCE interface: a tap, a bridge, and vhost-user.
+"""The links from uroce to a guest's RoCE interface: a tap, a bridge, and vhost-user.
 
-A way makes what it needs on the host side, and knows QEMU's words for it, uroce's port, how
-its frames are captured and how many of them it lost itself.
+A link makes what it needs on the host side. It has the options for QEMU and for uroce's port,
+captures frames, and counts the frames that it lost itself.
 
-Over the tap frames go through this machine's kernel (af_packet here, virtio-net emulated by QEMU
-there); over vhost-user uroce's lcore and the guest share memory, and QEMU sees no frame.
+Over the tap frames go through this machine's kernel (af_packet here, virtio-net emulated by QEMU in
+the guest). Over vhost-user uroce's lcore and the guest share memory, and QEMU sees no frame.
 """
 
 import contextlib
 
 import network
 
-# The memory of a guest, which vhost-user shares with uroce.
+# Memory of a guest, which vhost-user shares with uroce.
 GUEST_MEMORY = "512M"
-# Nobody paces UC and UD: a tap must hold all that a case sends at once, 5 messages of 1 MiB in
-# packets of 256 B.
+# UC and UD are not paced, so a tap must hold everything that a case sends at once: 5 messages of 1
+# MiB in packets of 256 B.
 TAP_QUEUE = 32768
-# 32 MiB: what arrives while the machine runs something else.
+# 32 MiB, for frames that arrive while the machine runs other processes.
 RING_FRAMES = 4096
-# Seconds until the guest's dump has begun, and has been written.
+# Seconds until the guest's capture has started, and until it is written.
 DUMP_SECONDS = 10
-# The guest's kernel hands frames to tcpdump in blocks, each a second after its first frame; what
-# has not been handed over is lost when tcpdump ends.
+# The guest's kernel passes frames to tcpdump in blocks, each up to a second after its first frame.
+# Frames that were not passed on are lost when tcpdump ends.
 BLOCK_SECONDS = 1.5
-# Of each frame, all headers; KiB that wait for the guest's slow processor.
+# Bytes captured of each frame, for all headers; capture buffer in KiB, for the guest's slow
+# processor.
 DUMP_BYTES = 160
 DUMP_BUFFER = 8192
 
 
 class Tap:
-    """A tap in the laboratory's namespace, on a bridge if one is named."""
+    """A tap in the laboratory's namespace, optionally on a bridge."""
 
     name = "tap"
     needs_peer_to_boot = False
@@ -40,36 +41,36 @@ class Tap:
         self.bridge = bridge
 
     def prepare(self):
-        """The tap."""
+        """Makes the tap."""
         network.add_tap(self.interface, network.ROCE_MTU, self.bridge, TAP_QUEUE)
 
     def machine(self):
-        """QEMU's words for the whole guest."""
+        """QEMU's options for the whole guest."""
         return ["-m", GUEST_MEMORY]
 
     def netdev(self, name):
-        """QEMU's words for the host's side of the interface."""
-        # Without the virtio header on the tap every frame is whole, checksums included.
+        """QEMU's options for the host's side of the interface."""
+        # Without the virtio header on the tap every frame is complete, with its checksums.
         return ["-netdev", f"tap,id={name},ifname={self.interface},script=no,downscript=no,"
                            "vnet_hdr=off"]
 
     def device_options(self):
-        """More options of the guest's virtio-net device."""
+        """Further options of the guest's virtio-net device."""
         return ""
 
     def vdev(self):
-        """uroce's port."""
+        """The device arguments of uroce's port."""
         return (f"net_af_packet0,iface={self.interface},"
                 f"blocksz=65536,framesz=8192,framecnt={RING_FRAMES},qpairs=1")
 
     def dropped(self):
-        """Frames that found the tap's queue full so far."""
+        """Frames dropped so far because the tap's queue was full."""
         return network.statistic(self.interface, "tx_dropped")
 
     @contextlib.contextmanager
     def capture(self, guest, path):
-        """QEMU itself writes the file: it sees every frame, and starts and ends a file between
-        two frames."""
+        """Captures with QEMU, which sees every frame and starts and ends a file between two
+        frames."""
         guest.monitor("object-add", {
             "qom-type": "filter-dump", "id": "capture", "netdev": "roce", "file": str(path),
         })
@@ -80,7 +81,7 @@ class Tap:
 
 
 class Bridged(Tap):
-    """The tap and uroce's veth on a bridge, with room for a third who sends what uroce must bear."""
+    """The tap and uroce's veth on a bridge, with another port for an attacker."""
 
     name = "bridge"
     PORT, ATTACKER = "uroce", "attacker"
@@ -89,23 +90,23 @@ class Bridged(Tap):
         super().__init__(number, "roce")
 
     def prepare(self):
-        """The bridge, the tap and the veth. What goes into the attacker's end comes out at
+        """Makes the bridge, the tap and the veth. Frames sent into the attacker's end arrive at
         uroce's."""
         network.add_bridge(self.bridge, network.ROCE_MTU)
         super().prepare()
         network.add_veth(self.PORT, self.ATTACKER, network.ROCE_MTU, self.bridge)
 
     def vdev(self):
-        """uroce's port."""
+        """The device arguments of uroce's port."""
         return super().vdev().replace(self.interface, self.PORT)
 
     def mac(self):
-        """uroce's Ethernet address."""
+        """Ethernet address of uroce's port."""
         return network.address(self.PORT)
 
 
 class VhostUser:
-    """Shared rings. QEMU listens, since uroce comes and goes with every case and finds it there."""
+    """Shared rings. QEMU makes the socket, because uroce starts and ends with every case."""
 
     name = "vhost"
     needs_peer_to_boot = True
@@ -116,10 +117,10 @@ class VhostUser:
         self.dump_bytes = dump_bytes
 
     def prepare(self):
-        """QEMU makes the socket."""
+        """Nothing to do, as QEMU makes the socket."""
 
     def machine(self):
-        """Memory that another process can map."""
+        """Options for memory that another process can map."""
         return ["-m", GUEST_MEMORY, "-numa", "node,memdev=memory", "-object",
                 f"memory-backend-memfd,id=memory,size={GUEST_MEMORY},share=on"]
 
@@ -129,24 +130,24 @@ class VhostUser:
                 "-netdev", f"vhost-user,id={name},chardev=vhost"]
 
     def device_options(self):
-        """No offloads: uroce takes whole frames with whole checksums. No MSI-X: without KVM QEMU
-        7.2 crashes where it hands an interrupt vector to vhost."""
+        """No offloads, because uroce needs complete frames with checksums. No MSI-X, because
+        without KVM QEMU 7.2 crashes when it passes an interrupt vector to vhost."""
         off = ("csum", "guest_csum", "gso", "host_tso4", "host_tso6", "host_ufo", "host_ecn",
                "guest_tso4", "guest_tso6", "guest_ufo", "guest_ecn")
         return "".join(f",{option}=off" for option in off) + (
             f",vectors=0,host_mtu={network.ROCE_MTU}")
 
     def vdev(self):
-        """uroce's port."""
+        """The device arguments of uroce's port."""
         return f"net_vhost0,iface={self.socket},queues=1,client=1"
 
     def dropped(self):
-        """Nothing counts them."""
+        """0, as dropped frames are not counted."""
         return 0
 
     @contextlib.contextmanager
     def capture(self, guest, path):
-        """The guest's own kernel captures: headers only, its processor is slow."""
+        """Captures in the guest, headers only, because its processor is slow."""
         dump = f"/tmp/{path.name}"
         guest.check(f"tcpdump -i eth0 -s {self.dump_bytes} -B {DUMP_BUFFER} -w {dump} "
                     ">/tmp/tcpdump 2>&1 & "

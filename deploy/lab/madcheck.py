@@ -1,4 +1,4 @@
-"""What must hold of every MAD that uroce sends, as tshark reads it (SIDR from its bytes)."""
+"""Checks every MAD that uroce sends, as tshark reads it; SIDR messages from their bytes."""
 
 import dissect
 
@@ -16,9 +16,9 @@ ANSWERS = {REP: REQ, REJ: REQ, MRA: REQ, DREP: DREQ, SIDR_REP: SIDR_REQ}
 
 
 def fault(path, ours, least, all_heard=True):
-    """What is wrong with the MADs from the addresses `ours` in a capture; empty if nothing, and if
-    there are `least` of them at least. `all_heard` says that the capture has all that we were
-    asked, so that each answer must have its question."""
+    """What is wrong with the MADs from the addresses `ours` in a capture. Empty if nothing is wrong
+    and there are at least `least` of them. `all_heard` means that the capture has all requests to
+    us, so that each answer must have its request."""
     rows = dissect.mads(path)
     sent = [row for row in rows if row["src"] in ours]
     if len(sent) < least:
@@ -33,7 +33,7 @@ def fault(path, ours, least, all_heard=True):
 
 
 def common(row):
-    """Of every MAD."""
+    """Checks the fields that all MADs have."""
     for name, value in COMMON.items():
         if number(row[name]) != value:
             return f"{name} is {row[name]}"
@@ -43,7 +43,7 @@ def common(row):
 
 
 def specific(row):
-    """Of one kind."""
+    """Checks the fields of one kind of MAD."""
     kind = attribute(row)
     if kind == REQ:
         return request(row)
@@ -59,7 +59,8 @@ def specific(row):
 
 
 def request(row):
-    """Of a REQ: the service's address, and that GIDs and RDMA-CM's header are those of IP."""
+    """Checks a REQ: the service's address, and that GIDs and the RDMA-CM header agree with the IP
+    header."""
     wanted = {
         "serviceid.prefix": 1, "serviceid.protocol": 6, "pkey": 0xFFFF, "transpsvctype": 0,
         "prim_locallid": 0xFFFF, "prim_remotelid": 0xFFFF, "ip_cm.majv": 0, "ip_cm.minv": 0,
@@ -85,7 +86,7 @@ def request(row):
 
 
 def datagram(row):
-    """Of SIDR_REQ and SIDR_REP: the service's address, and what the peer is to send by."""
+    """Checks SIDR_REQ and SIDR_REP: the service's address, QPN and Q_Key."""
     data = bytes.fromhex(row["infiniband.mad.data"].replace(":", ""))
     if attribute(row) == SIDR_REQ:
         pkey, service, version = data[4:6], data[8:16], data[17] >> 4
@@ -101,7 +102,7 @@ def datagram(row):
 
 
 def answers(row, heard):
-    """An answer has the transaction of a question that was heard."""
+    """Checks that an answer has the transaction of a received request."""
     question = ANSWERS.get(attribute(row))
     transaction = row["infiniband.mad.transactionid"]
     if question and (question, transaction) not in heard and (REP, transaction) not in heard:
@@ -110,11 +111,12 @@ def answers(row, heard):
 
 
 def attribute(row):
-    """Which message it is."""
+    """The attribute ID, which says which message it is."""
     return number(row["infiniband.mad.attributeid"])
 
 
 def number(text):
-    """A value as tshark writes it; of several, and of bytes with colons, the number they are."""
+    """A number as tshark writes it; the first of several values; bytes with colons as one
+    number."""
     text = text[0] if isinstance(text, list) else text
     return int(text.replace(":", ""), 16) if ":" in text or text.startswith("0x") else int(text)

@@ -1,7 +1,7 @@
-"""One kind of peer a session is held between: stock programs on a guest's Soft-RoCE.
+"""Peers of a session that run stock programs on a guest's Soft-RoCE.
 
-Every kind is driven alike: `begin` starts one end of a case, `wait` says how it ended. Which
-program it is, its options and what its output means, is in `programs`.
+All kinds of peers have the same interface: `begin` starts one end of a case, `wait` returns how it
+ended. `programs` has the programs, their options and the meaning of their output.
 """
 
 import re
@@ -22,14 +22,14 @@ class Ending:
     """How one end of a session ended."""
 
     fault: str
-    """What is wrong, empty if nothing."""
+    """What is wrong. Empty if nothing is."""
     retransmissions: int
-    """Times this end sent again, from a timeout or a NAK. Soft-RoCE's timer runs on across
-    acknowledgements, so it has a few of them without any loss."""
+    """Number of retransmissions of this end, after a timeout or a NAK. Soft-RoCE's timer is not
+    restarted by acknowledgements, so it has a few even without loss."""
     lost: int
-    """Packets this end dropped on purpose."""
+    """Packets that this end dropped on purpose."""
     log: str
-    """The command and all it wrote."""
+    """The command and its output."""
 
 
 class GuestPeer:
@@ -47,7 +47,7 @@ class GuestPeer:
         """Starts the server, or with `server_host` the client."""
         if self.loses_packets:
             self.set_loss(case.loss)
-        # Without a neighbour entry each session begins with ARP or neighbour discovery.
+        # Without a neighbour entry, so that each session begins with ARP or neighbour discovery.
         before = self.retransmissions(f"{UNTIL_LINK_IS_UP}; /bin/ip neigh flush dev eth0")
         program = case.program
         words = ["exec", program.stock, "-d", "rxe0", program.gid_option,
@@ -57,10 +57,10 @@ class GuestPeer:
         return GuestSession(self, case, running, before, serving=not server_host)
 
     def set_loss(self, share):
-        """Loses SENDs on their way out of the guest; its peer guest does so the other way.
+        """Drops SENDs on their way out of the guest. The peer guest does so in the other direction.
 
-        Not their acknowledgements: ibv_rc_pingpong ends with its last message, and Soft-RoCE
-        would retry for ever if that one's acknowledgement was lost.
+        Acknowledgements are not dropped: ibv_rc_pingpong ends with its last message, and Soft-RoCE
+        would retry for ever if the acknowledgement of that message was lost.
         """
         text = "/bin/tc qdisc replace dev eth0 root handle 1: pfifo"
         if share:
@@ -76,7 +76,7 @@ class GuestPeer:
         self.guest.check(text, 10)
 
     def lost(self):
-        """Packets lost since `set_loss`."""
+        """Packets dropped since `set_loss`."""
         if not self.loses_packets:
             return 0
         text = self.guest.check("/bin/tc -s qdisc show dev eth0", 10)
@@ -84,14 +84,14 @@ class GuestPeer:
         return int(netem[1]) if netem else 0
 
     def retransmissions(self, first="true"):
-        """Soft-RoCE's count of restarts of its requester; the kernel refreshes it every 12 ms.
-        `first` is what else is to be done in the guest."""
+        """Soft-RoCE's counter of requester restarts, which the kernel updates every 12 ms. `first`
+        is run in the guest before."""
         text = f"set -e; {first}; usleep 20000; cat {COUNTERS}/completer_retry_err"
         return int(self.guest.check(text, 10))
 
     def wait_until_listening(self, port, serving):
-        """True once the server accepts; False if its session ends first, or too much time
-        passes. The guest looks itself: each question from outside costs it a process."""
+        """Waits until the server listens. False if its session ends first or the time is over. The
+        guest does the waiting, because each command from outside costs it a process."""
         pattern = f":{port:04X} .* 0A "
         look = f"grep -q '{pattern}' /proc/net/tcp /proc/net/tcp6"
         text = f"for i in $(seq 20); do {look} && exit 0; usleep 20000; done; exit 1"
@@ -102,12 +102,12 @@ class GuestPeer:
         return False
 
     def clean_up(self, case):
-        """Ends what a failed case may have left running."""
+        """Ends everything that a failed case may have left running."""
         self.guest.run(f"killall -9 {case.program.stock}", 10)
 
 
 class GuestSession:
-    """One end of a case, under way in a guest."""
+    """One end of a case that runs in a guest."""
 
     def __init__(self, peer, case, running, before, serving):
         self.peer = peer
@@ -118,18 +118,18 @@ class GuestSession:
         self.start = time.monotonic()
 
     def ended(self):
-        """True once `wait` would return at once."""
+        """Whether `wait` would return at once."""
         return self.running.ended()
 
     def wait(self):
-        """Its ending; the guest kills it at the case's time limit."""
+        """Waits for its end and returns the ending. The guest kills it at the case's time limit."""
         output = self.running.wait()
         log = f"{self.peer.name}$ {self.running.text}\n{output.text}\nexit {output.status}\n"
         again = self.peer.retransmissions() - self.before
         return Ending(self.fault(output), again, self.peer.lost(), log)
 
     def fault(self, output):
-        """Its status tells no more than whether all messages completed."""
+        """What is wrong. The status only says whether all messages completed."""
         if output.status == 128 + signal.SIGKILL:
             return killed(self.case, self.start)
         if output.status != 0:
@@ -138,7 +138,7 @@ class GuestSession:
 
 
 def killed(case, start):
-    """Why an end was killed: for its time limit, or since its peer had failed."""
+    """Why an end was killed: its time limit, or the failure of its peer."""
     if time.monotonic() - start >= case.seconds:
         return f"not done after {case.seconds} s"
     return "broken off"

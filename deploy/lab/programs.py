@@ -1,25 +1,26 @@
-"""The programs a case runs: a stock one in the guest and uroce-perf's of the same name here.
+"""The programs of a case: a stock one in the guest and uroce-perf's of the same name here.
 
-Both take the same options (uroce-perf has perftest's and ibverbs-utils' names), so a case's options
-are written once. What a stock program says of its success is read here too: `ibv_*_pingpong` ends
-with status 0 whatever it found in the data, perftest with a row of sizes and counts.
+Both have the same options (uroce-perf uses the names of perftest and ibverbs-utils), so the options
+of a case are written once. The success of a stock program is judged here too: `ibv_*_pingpong`
+returns 0 even if the data was wrong, perftest prints a row of sizes and counts.
 
-What is peculiar to Debian's perftest 4.5 on Soft-RoCE, seen between two guests:
+Peculiarities of Debian's perftest 4.5 on Soft-RoCE, observed between two guests:
 - its ends wait for ever for messages that UC or UD lost, unless they run for a time (-D);
 - it refuses to start while the port is down, which it is over vhost-user without a peer;
-- a client of ib_write_bw says nothing for its first second, and all pause for 0.2 to 0.6 s around
-  the traffic to measure the processor's clock; the rates of an emulated guest mean nothing;
-- the server of a one-way WRITE, READ or ATOMIC test reports uninitialised memory to its client,
-  and prints the client's row; a server of a READ or ATOMIC latency test prints none;
-- Soft-RoCE sends again now and then though nothing was lost: its timer runs on across
-  acknowledgements.
+- a client of ib_write_bw prints nothing for its first second, and all programs pause for 0.2 to 0.6
+  s around the traffic to measure the processor's clock; the rates of an emulated guest mean
+  nothing;
+- the server of a one-way WRITE, READ or ATOMIC test reports uninitialised memory to its client, and
+  prints the client's row; a server of a READ or ATOMIC latency test prints none;
+- Soft-RoCE sometimes retransmits though nothing was lost, because acknowledgements do not restart
+  its timer.
 """
 
 import re
 from dataclasses import dataclass
 
 RC, UC, UD = "RC", "UC", "UD"
-# The GRH area does not count: a UD message is one packet.
+# Without the GRH area, as a UD message is one packet.
 ATOMIC_BYTES = 8
 
 
@@ -28,32 +29,32 @@ class Program:
     """A test that both sides have."""
 
     name: str
-    """uroce-perf's name of it."""
+    """The name in uroce-perf."""
     service: str
     """RC, UC or UD."""
     extra: tuple = ()
-    """Options beside those every case gives."""
+    """Options besides those of every case."""
     suffix: str = ""
-    """What tells it from a program of the same name and service."""
+    """Distinguishes it from a program of the same name and service."""
 
     @property
     def pingpong(self):
-        """Of ibverbs-utils; all others are perftest's."""
+        """Whether it is of ibverbs-utils; all others are of perftest."""
         return self.name.endswith("_pingpong")
 
     @property
     def latency(self):
-        """Messages one by one, each answered."""
+        """Whether it sends messages one by one, each answered."""
         return self.name.endswith("_lat")
 
     @property
     def atomic(self):
-        """Its messages are eight bytes whatever is asked for."""
+        """Whether its messages always have eight bytes."""
         return self.name.startswith("atomic")
 
     @property
     def label(self):
-        """Fit for a file name."""
+        """The name, usable as a file name."""
         name = self.name if self.pingpong else f"{self.name}-{self.service.lower()}"
         return name + self.suffix
 
@@ -64,15 +65,15 @@ class Program:
 
     @property
     def gid_option(self):
-        """ibverbs-utils call the GID index g, perftest x."""
+        """The option for the GID index: -g in ibverbs-utils, -x in perftest."""
         return "-g" if self.pingpong else "-x"
 
     def options(self, case, stock):
-        """What an end is given, the stock program's or uroce-perf's, as words."""
+        """The options of an end, for the stock program or uroce-perf."""
         words = ["-p", case.port]
         if not self.atomic:
             words += ["-s", case.size]
-        # A stock ud_pingpong takes the port's.
+        # A stock ud_pingpong uses the port's MTU.
         if not (stock and self.name == "ud_pingpong"):
             words += ["-m", case.path_mtu]
         words += ["-D", case.duration] if case.duration else ["-n", case.iterations]
@@ -86,10 +87,11 @@ class Program:
         return [str(word) for word in [*words, *self.extra]]
 
     def fault(self, case, text, serving):
-        """What a stock program that ended with status 0 found wrong; empty if nothing."""
+        """What is wrong with the output of a stock program that ended with status 0. Empty if
+        nothing is."""
         if self.pingpong:
             return self.pingpong_fault(case, text)
-        # The server of a READ or ATOMIC latency test has nothing to count.
+        # The server of a READ or ATOMIC latency test counts nothing.
         if serving and self.latency and self.name.split("_")[0] in ("read", "atomic"):
             return ""
         reported = rows(text)
@@ -101,7 +103,7 @@ class Program:
         return self.count_fault(case, count)
 
     def pingpong_fault(self, case, text):
-        """It only prints what it found wrong in the data."""
+        """What is wrong. The program prints wrong data but does not fail."""
         if "invalid data" in text:
             return complaint(text)
         wanted = 2 * case.size * case.iterations
@@ -111,21 +113,21 @@ class Program:
 
     @staticmethod
     def count_fault(case, count):
-        """Whether a number of messages is the one the case asks for."""
+        """Checks that the number of messages is that of the case."""
         if case.duration:
             return "" if count else "no message within the time"
         return "" if count == case.messages else f"{count} messages instead of {case.messages}"
 
 
 def rows(text):
-    """The rows that perftest printed: sizes and counts. Times are infinite where the machine was too
-    busy for it to tell how fast its clock goes; what it counts is right."""
+    """The rows that perftest printed: sizes and counts. Times are infinite if the machine was too
+    busy to measure its clock, but the counts are right."""
     found = re.findall(r"^ +(\d+) +(\d+) +(?:\d|inf\b)", text, re.MULTILINE)
     return [(int(size), int(count)) for size, count in found]
 
 
 def complaint(text):
-    """What ibv_*_pingpong found wrong: it says so in one or two lines before its addresses."""
+    """What ibv_*_pingpong found wrong, which it prints in one or two lines before its addresses."""
     lines = [line for line in text.splitlines() if " address: " not in line]
     return ", ".join(lines)
 

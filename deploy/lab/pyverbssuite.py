@@ -1,7 +1,7 @@
-"""rdma-core's own tests of pyverbs, as Debian packages them, over uroce.
+"""rdma-core's tests of pyverbs, as Debian packages them, over uroce.
 
-Each module of tests is a case and a process of its own. What every test says must be what
-`pyverbs.txt` says: that it passes, or that it is skipped, and with which words.
+Each module of tests is a case and a process of its own. The verdict of every test must be the one
+in `pyverbs.txt`: passed, or skipped with this reason.
 """
 
 import gzip
@@ -20,13 +20,13 @@ TESTS = Path("/usr/share/doc/rdma-core/tests")
 LIST = Path(__file__).resolve().parent / "pyverbs.txt"
 PYTHON = "/usr/bin/python3"
 SECONDS = 240
-# The tests look a netdev's address up and give it to the connection manager.
+# The tests look up the address of a network interface and pass it to the connection manager.
 NETDEV = "rocedev"
 ADDRESSES = {4: "192.0.2.1", 6: "2001:db8::1"}
 GID_INDEX = "1"
-# The module whose tests fork.
+# The module with tests that fork.
 CONNECTIONS = "test_rdmacm"
-# The names of those that are for one vendor's devices begin so; one process is enough for them.
+# Name prefixes of modules for one vendor's devices; one process runs all modules of a vendor.
 VENDORS = ("test_mlx5", "test_efa", "test_cuda")
 
 TEST = re.compile(r"^(test_\w+) \((?:tests\.)?([\w.]+)\)", re.MULTILINE)
@@ -35,7 +35,7 @@ VERDICT = re.compile(r"(?:^|\.\.\. )(ok|FAIL|ERROR|skipped (?:'.*'|\".*\"))$", r
 
 @dataclass(frozen=True)
 class Case:
-    """A module of tests, or a vendor's modules."""
+    """A module of tests, or the modules of a vendor."""
 
     module: str
 
@@ -44,11 +44,11 @@ class Case:
 
     @property
     def name(self):
-        """In the table."""
+        """The name in the table."""
         return f"pyverbs {self.module}"
 
     def fields(self):
-        """What it is, for the report in JSON."""
+        """Fields for the JSON report."""
         return {"program": "pyverbs", "module": self.module}
 
 
@@ -58,13 +58,13 @@ def table():
 
 
 def module_of(test):
-    """The case a test belongs to."""
+    """The case that a test belongs to."""
     module = test.partition(".")[0]
     return next((vendor for vendor in VENDORS if module.startswith(vendor)), module)
 
 
 def expected():
-    """What the list says of each test: verdicts, of which each is right."""
+    """The list's verdicts of each test. Any of them is right."""
     found = {}
     for line in LIST.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -74,7 +74,7 @@ def expected():
 
 
 def run(context, cases):
-    """The cases, each told as it ends; then how many tests of each passed."""
+    """Runs the cases and reports each as it ends, then the numbers of tests that passed."""
     if not cases:
         return []
     folder = unpack(context.work)
@@ -97,7 +97,7 @@ def run(context, cases):
 
 
 def unpack(work):
-    """The tests as they are imported: Debian compresses some."""
+    """Unpacks the tests for import, as Debian compresses some."""
     folder = work / "tests"
     folder.mkdir()
     for path in TESTS.iterdir():
@@ -109,15 +109,15 @@ def unpack(work):
 
 
 def netdev():
-    """A netdev with the address of uroce's port, of which one end is enough."""
+    """Adds a network interface with the address of uroce's port. One end of the pair is enough."""
     network.ip("link", "add", NETDEV, "type", "veth", "peer", "name", f"{NETDEV}1")
     network.ip("address", "add", f"{ADDRESSES[4]}/24", "dev", NETDEV)
     network.bring_up(NETDEV, network.ROCE_MTU)
 
 
 def twins(work):
-    """The configurations of two processes with the same addresses: the tests of the connection
-    manager fork both ends, and know one address."""
+    """Writes the configurations of two processes with the same addresses: the tests of the
+    connection manager fork both ends and use one address."""
     macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
     addresses = ", ".join(f'"{address}"' for address in (f"{ADDRESSES[4]}/24",
                                                          f"{ADDRESSES[6]}/64"))
@@ -141,7 +141,7 @@ twin = "{twin}"
 
 
 def attempt(context, case, folder):
-    """What the tests of a module said, and all their output."""
+    """Runs the tests of a module and returns their verdicts and all output."""
     words = twins(context.work) if case.module == CONNECTIONS else []
     command = ["env", f"XDG_RUNTIME_DIR={context.work}", context.uroce_run, "--netdev", NETDEV,
                *words, "--",
@@ -159,19 +159,20 @@ def attempt(context, case, folder):
 
 
 def verdicts(text):
-    """What unittest says of each test: `pass`, `fail`, `error` or `skip` with the words."""
+    """The verdict of each test in unittest's output: `pass`, `fail`, `error`, or `skip` with the
+    reason."""
     begins = list(TEST.finditer(text))
     ends = [begin.start() for begin in begins[1:]] + [len(text)]
     found = {}
     for begin, end in zip(begins, ends):
         name = begin[2] if begin[2].endswith(begin[1]) else f"{begin[2]}.{begin[1]}"
-        if name not in found:  # the tracebacks at the end name them again
+        if name not in found:  # the tracebacks at the end repeat the names
             found[name] = verdict(text[begin.end():end].partition("\n====")[0])
     return found
 
 
 def verdict(text):
-    """The last verdict in what is said of a test, for the test may print."""
+    """The last verdict in the output of a test, as the test may print too."""
     words = VERDICT.findall(text)
     if not words:
         return "no verdict"
@@ -181,7 +182,7 @@ def verdict(text):
 
 
 def fault(case, said):
-    """What is not as the list has it."""
+    """The tests with another verdict than the list's."""
     wanted = {test: right for test, right in expected().items() if module_of(test) == case.module}
     wrong = [f"{test}: {said.get(test, 'not run')}" for test, right in wanted.items()
              if said.get(test) not in right]
@@ -191,7 +192,7 @@ def fault(case, said):
 
 
 def summary(counts):
-    """How many tests of each module passed, were skipped, and else."""
+    """Numbers of tests of each module that passed, were skipped, and the rest."""
     def row(name, said):
         words = [word.partition(" ")[0] for word in said]
         passed, skipped = words.count("pass"), words.count("skip")

@@ -1,4 +1,4 @@
-"""What the laboratory says: a line per case as it ends and a summary, or one JSON object."""
+"""The laboratory's output: a line per case as it ends and a summary, or one JSON object."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ NAME_WIDTH = 46
 
 
 class Report:
-    """Writes to stdout; with JSON, the object alone goes there and the table to stderr."""
+    """Writes to stdout. With JSON only the object goes there, and the table goes to stderr."""
 
     def __init__(self, suite, as_json):
         self.suite = suite
@@ -18,11 +18,11 @@ class Report:
         self.header_written = False
 
     def say(self, text):
-        """A line about progress."""
+        """Prints a line about progress."""
         print(f"interop: {text}", file=sys.stderr, flush=True)
 
     def tell(self, result):
-        """The line of one case."""
+        """Prints the line of one case."""
         if not self.header_written:
             self.row("case", "server", "client", "result", "lost", "again", "seconds")
             self.header_written = True
@@ -39,16 +39,17 @@ class Report:
             self.line(f"    kept {result.pcap}")
 
     def row(self, name, server, client, verdict, lost, again, seconds):
-        """`lost` on purpose and sent `again`: the server's count and the client's."""
+        """Prints a row. `lost` packets on purpose and retransmissions (`again`): the server's count
+        and the client's."""
         self.line(f"{name:{NAME_WIDTH}} {server:7} {client:7} {verdict:7} "
                   f"{lost:>9} {again:>9} {seconds:>8}")
 
     def line(self, text):
-        """One line of the table."""
+        """Prints one line of the table."""
         print(text, file=self.table, flush=True)
 
     def finish(self, results, seconds, kernel=None, error=None):
-        """The summary; returns the exit status."""
+        """Prints the summary and returns the exit status."""
         count = {verdict: sum(result.verdict == verdict for result in results)
                  for verdict in (PASS, FAIL, NOT_RUN)}
         if error:
@@ -68,7 +69,7 @@ class Report:
 
 
 def as_object(result):
-    """A result as JSON: the case's fields and what became of it."""
+    """A result as JSON: the case's fields and its outcome."""
     return {
         "case": result.case.name, **result.case.fields(),
         "server": result.case.server, "client": result.case.client,

@@ -1,4 +1,4 @@
-"""Runs one case: a server, a client, a capture beside them, and a judgement of both endings."""
+"""Runs one case with a server, a client and a capture, and judges both endings."""
 
 import time
 from dataclasses import dataclass, field
@@ -7,28 +7,28 @@ from failure import LabFailure
 from programs import RC
 
 PASS, FAIL, NOT_RUN = "pass", "FAIL", "not run"
-# Longer than a guest needs to boot.
+# Longer than the boot of a guest.
 STAND_BY_SECONDS = 120
-# Times that a session is held at most.
+# Most attempts of a session.
 ATTEMPTS = 3
 
 
 @dataclass
 class Result:
-    """What became of a case."""
+    """The outcome of a case."""
 
     case: object
     verdict: str = NOT_RUN
     reason: str = ""
     endings: dict = field(default_factory=dict)
-    """By peer name."""
+    """Endings by peer name."""
     seconds: float = 0.0
     pcap: str = None
-    """The capture that was kept, of a failed case."""
+    """The capture that was kept if the case failed."""
 
 
 def run(case, ends, guest, work, kept):
-    """Runs a case in the folder `work`; leaves the evidence of a failure in the folder `kept`."""
+    """Runs a case in the folder `work`. Keeps log and capture in the folder `kept` if it fails."""
     pcap = work / f"{case.name}.pcap"
     with guest.capture(pcap) as captured:
         result = attempt(case, ends, guest)
@@ -40,8 +40,8 @@ def run(case, ends, guest, work, kept):
 
 
 def keep(folder, name, text, capture):
-    """Writes the evidence of a case that failed: its log, and its capture if there is one. The path
-    of what tells more."""
+    """Writes the log of a failed case, and its capture if there is one. Returns the path with the
+    most information."""
     folder.mkdir(parents=True, exist_ok=True)
     log, pcap = folder / f"{name}.log", folder / f"{name}.pcap"
     log.write_text(text)
@@ -52,7 +52,7 @@ def keep(folder, name, text, capture):
 
 
 def attempt(case, ends, guest):
-    """Holds the session and judges it; a session that the link broke is held again."""
+    """Runs the session and judges it. Repeats a session in which the link lost frames."""
     result = Result(case)
     for _ in range(ATTEMPTS):
         before, start = guest.link.dropped(), time.monotonic()
@@ -67,16 +67,17 @@ def attempt(case, ends, guest):
         dropped = guest.link.dropped() - before
         if not dropped or case.program.service == RC:
             break
-        # Nobody sends again what UC and UD lose, so the session says nothing of the peers.
+        # UC and UD do not send lost packets again, so the session tells nothing about the peers.
         result.reason += f"; the link itself dropped {dropped} frames"
     result.verdict = FAIL
     return result
 
 
 def hold(case, server, client):
-    """Holds the session; the endings by peer name. Both ends are over when it returns."""
+    """Runs the session and returns the endings by peer name. Both ends have ended afterwards."""
     if client.makes_link:
-        # Without it the server's port is down; it asks for the server until it is there.
+        # Without the client the server's port is down. The client retries until the server is
+        # there.
         sessions = {client: client.begin(case, server.host), server: server.begin(case)}
     else:
         serving = server.begin(case)
@@ -87,14 +88,14 @@ def hold(case, server, client):
     first, second = order_of_ending(case, sessions)
     endings = {first.name: sessions[first].wait()}
     if endings[first.name].fault:
-        # Left alone the other one would wait for ever: Soft-RoCE takes seven retries for no limit.
+        # The other end would wait for ever, because Soft-RoCE takes seven retries for no limit.
         second.clean_up(case)
     endings[second.name] = sessions[second].wait()
     return endings
 
 
 def order_of_ending(case, sessions):
-    """The peers, the one whose session ended first before the other."""
+    """The peers, in the order in which their sessions ended."""
     deadline = time.monotonic() + case.seconds
     while time.monotonic() < deadline and not any(each.ended() for each in sessions.values()):
         time.sleep(0.02)
@@ -102,7 +103,7 @@ def order_of_ending(case, sessions):
 
 
 def judge(case, endings):
-    """What is wrong, empty if nothing."""
+    """What is wrong. Empty if nothing is."""
     faults = [f"{name}: {ending.fault}" for name, ending in endings.items() if ending.fault]
     if not faults and len(endings) < 2:
         faults = ["the server ended before its client came"]
@@ -112,8 +113,8 @@ def judge(case, endings):
 
 
 def run_all(cases, ends, guest, work, kept, budget_seconds, tell):
-    """Runs cases one after the other and tells each result; a broken laboratory, or the end of
-    the budget, leaves the rest not run."""
+    """Runs cases one after the other and reports each result. If the laboratory fails or the time
+    is over, the rest is reported as not run."""
     deadline = time.monotonic() + budget_seconds
     obstacle = ""
     results = []

@@ -1,4 +1,4 @@
-"""The suites: which guests and peers stand in the laboratory, and which cases they run."""
+"""The suites: the guests and peers that each uses, and the cases that it runs."""
 
 import contextlib
 import dataclasses
@@ -14,14 +14,14 @@ from link import Tap, VhostUser
 from peers import GuestPeer
 from uroce import UrocePeer
 
-# Longer than a suite takes where everything is slow, shorter than anybody waits.
+# Seconds for a suite: longer than it takes on a slow machine.
 BUDGET_SECONDS = 1200
-# The same for all combinations instead of a covering of them.
+# Seconds for a suite with --full.
 EVERYTHING_BUDGET_SECONDS = 4 * 3600
 
 
 def dataplane(context):
-    """uroce against Soft-RoCE, over each way to a guest in turn."""
+    """Runs uroce against Soft-RoCE, over each kind of link in turn."""
     table = chosen(context, cases.dataplane(context.everything))
     results = []
     for link in (Tap(2), VhostUser(3, context.work)):
@@ -32,22 +32,22 @@ def dataplane(context):
 
 
 def cm(context):
-    """uroce's connection manager against the kernel's, over each way to a guest in turn."""
+    """Runs uroce's connection manager against the kernel's, over each kind of link in turn."""
     return cmsuite.run(context, guests)
 
 
 def apps(context, brief=False):
-    """Unmodified programs over uroce, with each other and with Soft-RoCE."""
+    """Runs unmodified programs over uroce, with each other and with Soft-RoCE."""
     return appsuite.run(context, guests, brief)
 
 
 def every(context):
-    """Every suite there is; of the applications what takes a moment."""
+    """Runs every suite, for applications only the short cases."""
     return [*dataplane(context), *cm(context), *apps(context, brief=True)]
 
 
 def over(context, link, table):
-    """The cases of one way."""
+    """Runs the cases of one link."""
     uroce = UrocePeer(context.uroce, link, context.work)
     with contextlib.ExitStack() as stack:
         with uroce.standing_by() if link.needs_peer_to_boot else contextlib.nullcontext():
@@ -57,9 +57,9 @@ def over(context, link, table):
 
 
 def selftest(context):
-    """The laboratory without uroce: Soft-RoCE against Soft-RoCE over a bridge of two guests.
+    """Tests the laboratory without uroce: Soft-RoCE against Soft-RoCE over a bridge of two guests.
 
-    The last case loses every packet and must fail, with its capture kept: a laboratory that
+    The last case loses every packet and must fail, with its capture kept, because a laboratory that
     passes everything would prove nothing.
     """
     with pair(context) as peers:
@@ -85,7 +85,7 @@ def expect_failure(result):
 
 
 def list_cases(selection):
-    """Prints the names of the cases that a command line selects; the exit status."""
+    """Prints the names of the selected cases and returns the exit status."""
     tables = {
         "selftest": cases.selftest, "cm": cmcases.table,
         "dataplane": lambda: cases.dataplane(selection.everything),
@@ -98,7 +98,7 @@ def list_cases(selection):
 
 
 def chosen(context, table):
-    """The cases the command line selects."""
+    """The cases that the command line selects."""
     return [case for case in table if all(word in case.name for word in context.only.split())]
 
 
@@ -110,7 +110,7 @@ def run(context, table, peers, guest):
 
 @contextlib.contextmanager
 def pair(context):
-    """Two guests on a bridge, as peers that lose what they send where a case says so."""
+    """Two guests on a bridge, as peers that drop what they send if a case asks for loss."""
     network.add_bridge("roce", network.ROCE_MTU)
     with guests(context, {number: Tap(number, "roce") for number in (1, 2)}) as both:
         yield {guest.name: GuestPeer(guest.name, guest, loses_packets=True) for guest in both}
@@ -118,7 +118,7 @@ def pair(context):
 
 @contextlib.contextmanager
 def guests(context, links):
-    """Boots guests, all at once; `links` are by the guest's number."""
+    """Boots guests, all at once. `links` has a link for each guest's number."""
     with contextlib.ExitStack() as stack:
         booting = [
             stack.enter_context(Guest(context.image, number, context.work, link))

@@ -1,4 +1,4 @@
-"""Whether a program listens is read off what its threads wait for."""
+"""Tests that a program's state of listening is derived from what its threads wait for."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import appends
 
 SECONDS = 20
 SEMAPHORE = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
-# Another thread waits for events, as rping's does, while the first is at something else or done.
+# Another thread waits for events, as in rping, while the first does something else or has ended.
 EVENTS = ("import os, threading; event = os.eventfd(0); "
           "threading.Thread(target=os.eventfd_read, args=(event,), daemon=True).start(); ")
 BUSY = "import time; time.sleep(60)"
@@ -18,7 +18,7 @@ BUSY = "import time; time.sleep(60)"
 
 class Waiting(unittest.TestCase):
     def waits(self, text):
-        """Whether such a program comes to wait to be called within a second."""
+        """Whether a program with this text waits for an event within a second."""
         program = subprocess.Popen([sys.executable, "-c", text])
         try:
             deadline = time.monotonic() + SECONDS

@@ -1,4 +1,4 @@
-"""Tests of the reading of callgrind's profiles."""
+"""Tests the parsing of callgrind's profiles."""
 
 import unittest
 

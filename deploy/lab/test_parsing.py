@@ -1,4 +1,4 @@
-"""What the laboratory reads in programs' outputs, on outputs that were seen."""
+"""Tests the parsing of programs' outputs, with outputs that were observed."""
 
 import unittest
 
@@ -47,7 +47,7 @@ PERFTEST = """ Number of qps   : 1\t\tTransport type : IB
  100        10               2.96               1.01   \t\t   0.010631
  200        10               2.96               1.01   \t\t   0.010631
 """
-# What it says where the machine is so busy that it cannot tell how fast its clock goes.
+# perftest's output on a machine that is too busy to measure its clock.
 UNCLOCKED = """Correlation coefficient r^2: 0.885169 < 0.9
  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
  100     10          inf            inf          inf      \t       inf         \t-nan   \t\tinf
@@ -64,7 +64,7 @@ def case(program, options="", **rest):
 
 
 class Pyverbs(unittest.TestCase):
-    """The verdicts of tests."""
+    """Verdicts of pyverbs' tests."""
 
     def test_verdicts_stand_after_what_a_test_prints(self):
         self.assertEqual(pyverbssuite.verdicts(UNITTEST), {
@@ -93,7 +93,7 @@ class Pyverbs(unittest.TestCase):
 
 
 class Judgement(unittest.TestCase):
-    """What success looks like."""
+    """Detection of success."""
 
     def test_perftest_reports_a_row_for_each_size(self):
         self.assertEqual(programs.rows(PERFTEST), [(100, 10), (200, 10)])
@@ -116,7 +116,7 @@ class Judgement(unittest.TestCase):
 
 
 class Comparison(unittest.TestCase):
-    """Outputs of the same program on two devices."""
+    """Comparison of a program's outputs on two devices."""
 
     def test_figures_names_and_addresses_make_no_difference(self):
         other = (PINGPONG.replace("2f00d5", "000001").replace("8.65", "8650.1")
@@ -141,12 +141,12 @@ class Comparison(unittest.TestCase):
 
 
 def differences(program, ours, stock):
-    """Of one role."""
+    """The differences of one role."""
     return appoutput.differences(program, {"client": ours}, {"client": stock})
 
 
 class Cases(unittest.TestCase):
-    """The table."""
+    """The table of cases."""
 
     def test_names_are_unique(self):
         table = appcases.table(everything=True)

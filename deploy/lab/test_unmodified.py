@@ -1,4 +1,4 @@
-"""A server is waited for until it listens, and not longer than it lives."""
+"""Tests that waiting for a server ends when it listens, or when it has ended."""
 
 import subprocess
 import sys
@@ -12,13 +12,13 @@ ENDS = "import sys; sys.exit('no device')"
 
 
 def start(program, port):
-    """A server of a few words."""
+    """Starts a small server."""
     return subprocess.Popen([sys.executable, "-c", program, str(port)], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 class Waiting(unittest.TestCase):
-    """What `unmodified.await_listening` does."""
+    """Tests of `unmodified.await_listening`."""
 
     def test_a_server_is_waited_for_until_it_listens(self):
         port = unmodified.free_port()

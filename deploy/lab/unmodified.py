@@ -1,16 +1,16 @@
-"""Perftest as Debian ships it over the drop-in library, beside uroce-perf on the same port.
+"""Compares Debian's perftest over the drop-in library with uroce-perf on the same port.
 
-Both have the same two configurations, ends of a memif link. uroce-perf takes its lcore over; perftest
-knows nothing of lcores, and drives them by polling.
+Both use the same two configurations, the ends of a memif link. uroce-perf adopts its lcore;
+perftest does not know lcores, and drives them by polling.
 
-A hypervisor may move two virtual processors apart once both are busy, to where a cache line takes five
-times as long from one to the other, and together again. So each run of perftest is compared with the
-run of uroce-perf beside it, and the median of these comparisons counts, not the medians' comparison.
-Meanwhile something that gives way to everything keeps each processor busy: what the hypervisor does
-then changes seldom, and not with each run's beginning and end.
+A hypervisor may move two busy virtual processors apart, to where a cache line takes five times as
+long between them, and together again. So each run of perftest is compared with the adjacent run of
+uroce-perf, and the median of these comparisons counts, not the comparison of the medians. Meanwhile
+a process with the lowest priority keeps each processor busy, so that the hypervisor's decisions
+change rarely and not with the start and end of each run.
 
-Then what needs no second end: how long a gigabyte takes to register, and whether posting and polling
-enter the kernel: the system calls of the thread that does both, at two numbers of messages.
+Two more measurements need no second end: the time to register a gigabyte, and the number of system
+calls of the thread that posts and polls, at two numbers of messages.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from pathlib import Path
 import network
 
 ROOT = Path(__file__).resolve().parents[2]
-# Most that a run may take.
+# Seconds that one run may take.
 PATIENCE = 120
 MESSAGES = (1600, 80_000)
 
@@ -49,7 +49,7 @@ ip = ["192.0.2.{host}/24"]
 mtu = 4200
 """
 
-# Registers memory that is there already; the least of several counts.
+# Registers memory that is already present. The least of several times counts.
 REGISTER = """
 import mmap, time
 from pyverbs.device import Context
@@ -76,33 +76,33 @@ with Context(name="uroce0") as context, PD(context) as pd:
 
 @dataclass(frozen=True)
 class Test:
-    """A test that both programs know by the same words."""
+    """A test that both programs have with the same options."""
 
     name: str
     words: tuple
     column: int
-    """The figure's place in perftest's row."""
+    """Column of the figure in perftest's row."""
     unit: str
     bound: float
-    """Of bandwidths, the least share; of latencies, the most microseconds more."""
+    """For bandwidths the least ratio, for latencies the most additional microseconds."""
 
     @property
     def is_latency(self):
         return self.name.endswith("_lat")
 
     def compare(self, perftest, ours):
-        """By how much perftest's latency is more, or what share its bandwidth is."""
+        """By how much perftest's latency is longer, or the ratio of its bandwidth."""
         return perftest - ours if self.is_latency else perftest / ours
 
     def passes(self, compared):
-        """Is perftest near enough to uroce-perf?"""
+        """Whether perftest is near enough to uroce-perf."""
         return compared <= self.bound if self.is_latency else compared >= self.bound
 
 
 TESTS = (
     Test("write_bw", ("-s", "65536", "-n", "60000"), 3, "MiB/s", 0.8),
     Test("send_bw", ("-s", "8", "-l", "16", "-n", "3200000"), 4, "M/s", 0.8),
-    # The typical latency: perftest's median.
+    # The typical latency, which is perftest's median.
     Test("write_lat", ("-s", "8", "-n", "300000"), 4, "us", 0.5),
 )
 
@@ -120,15 +120,15 @@ class Bench:
         self.environment = dict(os.environ, XDG_RUNTIME_DIR=str(self.directory))
 
     def uroce_perf(self, end, words):
-        """The words of uroce-perf at an end."""
+        """The command of uroce-perf at an end."""
         return [self.build / "uroce-perf", *words, "--config", self.configs[end]]
 
     def unmodified(self, end, words):
-        """The words of a program over the library, at an end."""
+        """The command of a program over the library at an end."""
         return [self.build / "uroce-run", "--config", self.configs[end], "--", *words]
 
     def start(self, words):
-        """Starts a program, which does not outlive this one."""
+        """Starts a program, which is killed when this one ends."""
         words = ["setpriv", "--pdeathsig", "KILL", *map(str, words)]
         if self.verbose:
             print("+", *words, file=sys.stderr)
@@ -136,7 +136,8 @@ class Bench:
                                 stderr=subprocess.STDOUT, text=True)
 
     def pair(self, port, server, client):
-        """What the client of two programs prints, whose server listens at a TCP port."""
+        """Runs a server and a client and returns what the client printed. The server listens on a
+        TCP port."""
         serving = self.start(server)
         try:
             await_listening(serving, port)
@@ -156,7 +157,7 @@ class Bench:
         return text
 
     def figure(self, test, is_perftest):
-        """One run of one program."""
+        """Runs one program once and returns its figure."""
         port = free_port()
         if is_perftest:
             words = (f"ib_{test.name}", "-F", *test.words, "-p", str(port))
@@ -171,18 +172,18 @@ class Bench:
         raise RuntimeError(f"no figure of {test.name} in\n{text}")
 
     def system_calls(self, test, messages):
-        """How often the thread that posts and polls entered the kernel."""
+        """Number of system calls of the thread that posts and polls."""
         port = free_port()
         size = [word for word in test.words[:test.words.index("-n")]]
         words = (f"ib_{test.name}", "-F", *size, "-n", str(messages), "-p", str(port))
         log = self.directory / "strace.log"
-        # Without -f: this thread alone, from the loader's first call to the end.
+        # Without -f, strace follows only this thread.
         traced = ["strace", "-o", log, *self.unmodified(1, words), "127.0.0.1"]
         self.pair(port, self.unmodified(0, words), traced)
         return len(log.read_text(encoding="utf-8", errors="replace").splitlines())
 
     def registration(self):
-        """Seconds that a gigabyte takes to register."""
+        """Seconds to register a gigabyte."""
         program = self.start(self.unmodified(0, ["/usr/bin/python3", "-c", REGISTER]))
         text = program.communicate(timeout=PATIENCE)[0]
         found = re.search(r"^seconds (\S+)$", text, re.MULTILINE)
@@ -192,7 +193,7 @@ class Bench:
 
 
 def await_listening(server, port):
-    """Returns once a server listens at a TCP port."""
+    """Returns when a server listens on a TCP port."""
     deadline = time.monotonic() + PATIENCE
     while not network.listening(port):
         if server.poll() is not None:
@@ -204,7 +205,7 @@ def await_listening(server, port):
 
 
 def free_port():
-    """A TCP port that nobody has."""
+    """A free TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -212,16 +213,16 @@ def free_port():
 
 @contextlib.contextmanager
 def busy_processors():
-    """Processors that are never idle, and yet free for whoever wants them."""
+    """Keeps all processors busy with processes that yield to all others."""
     def give_way(processor):
         os.sched_setaffinity(0, {processor})
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # Not longer than this program, however it ends.
+    # The processes end with this program, however it ends.
     spin = ("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", "while True: pass")
     spinning = [subprocess.Popen(spin, preexec_fn=lambda at=at: give_way(at))
                 for at in os.sched_getaffinity(0)]
     try:
-        # As long as a hypervisor may take to notice.
+        # The time in which a hypervisor reacts.
         time.sleep(3)
         yield
     finally:
@@ -231,10 +232,10 @@ def busy_processors():
 
 
 def compare(bench, test, runs):
-    """One row: the median of what pairs of runs come to."""
+    """One row: the median of the comparisons of several pairs of runs."""
     ours, perftest = [], []
     for turn in range(runs):
-        # Who is first changes: a third thing that becomes more or less favours neither.
+        # The order alternates, so that a slow change of the machine favours neither.
         for figures, is_perftest in ((ours, False), (perftest, True))[::1 if turn % 2 else -1]:
             figures.append(bench.figure(test, is_perftest))
     compared = statistics.median(map(test.compare, perftest, ours))
@@ -245,23 +246,23 @@ def compare(bench, test, runs):
 
 
 def kernel_entries(bench, test):
-    """The calls that come on top when there are many times the messages."""
+    """The additional system calls for many times the messages."""
     few, many = (bench.system_calls(test, messages) for messages in MESSAGES)
-    # What a run does at its ends may differ by a wait or two.
+    # The start and end of a run may differ by one or two waits.
     return {"test": test.name, "messages": MESSAGES, "system_calls": [few, many],
             "passes": many - few < (MESSAGES[1] - MESSAGES[0]) / 1000}
 
 
 def main():
-    """The command."""
+    """Runs all measurements and returns the exit status."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(prog="deploy/unmodified", description=(
         "Debian's perftest, unmodified over uroce's libibverbs.so.1, beside uroce-perf on the same "
         "port in the same run; the time that registering 1 GiB takes; and whether posting and "
-        "polling enter the kernel. Ends with status 1 if something is worse than it should be."))
-    parser.add_argument("--runs", type=int, default=9, help="of each; the median of pairs counts (9)")
+        "polling enter the kernel. Exit status 1 if a result is worse than its bound."))
+    parser.add_argument("--runs", type=int, default=9, help="pairs of runs; their median counts (9)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--verbose", action="store_true", help="print what is run")
+    parser.add_argument("--verbose", action="store_true", help="print the commands that are run")
     options = parser.parse_args()
     build = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
     with tempfile.TemporaryDirectory(prefix="uroce-unmodified-") as directory:
@@ -278,7 +279,7 @@ def main():
 
 
 def table(report):
-    """For people."""
+    """The report as a table."""
     lines = [f"{'test':<34} {'uroce-perf':>12} {'perftest':>12}        of pairs"]
     for row in report["figures"]:
         mark = "" if row["passes"] else "  too far"
