@@ -1,4 +1,5 @@
-//! Addresses that stand for the node itself, as a program over librdmacm has them.
+//! Loopback and unspecified addresses in librdmacm, as a C program uses them. The claims are
+//! functions of tests/c/addresses.c.
 
 mod common;
 

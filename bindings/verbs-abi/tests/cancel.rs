@@ -1,5 +1,5 @@
-//! Threads that wait for events and are cancelled (`pthread_cancel`), as C programs end them. The
-//! claims are functions of tests/c/cancel.c.
+//! Threads that wait for events and are cancelled (`pthread_cancel`), in C programs. The claims are
+//! functions of tests/c/cancel.c.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What is counted, as programs that run by `uroce-run` read it in the tree.
+//! Counters, as programs under `uroce-run` read them in the tree.
 
 #[allow(dead_code, unused_imports, unused_macros, reason = "what other tests use")]
 mod common;
@@ -12,7 +12,7 @@ fn counts_move_while_a_program_runs() {
     let mut command = place.launcher();
     let run = command.arg(&program).arg("counts_move_while_a_program_runs").output();
     printed(run.unwrap());
-    // Who looks from outside finds them in the directory that the tree is in.
+    // Programs outside find the counters in the tree's directory.
     let trees = std::fs::read_dir(place.path().join("uroce/trees")).unwrap();
     let counts = trees.map(|tree| tree.unwrap().path().join("class/infiniband/uroce0/hw_counters"));
     let looped =

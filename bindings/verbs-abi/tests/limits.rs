@@ -1,4 +1,4 @@
-//! A device has as many objects as it says. The claims are functions of tests/c/limits.c.
+//! A device can have as many objects as it reports. The claims are functions of tests/c/limits.c.
 
 #[allow(dead_code, unused_imports, unused_macros, reason = "what other tests use")]
 mod common;

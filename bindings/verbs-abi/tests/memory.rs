@@ -1,5 +1,5 @@
-//! Registered memory that is not there, or goes away, and the signal handler that finds it, as a C
-//! program meets them. The claims are functions of tests/c/memory.c.
+//! Registered memory that does not exist or is removed, and the signal handler that detects it, in
+//! C programs. The claims are functions of tests/c/memory.c.
 
 mod common;
 

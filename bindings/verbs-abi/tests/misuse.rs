@@ -1,4 +1,4 @@
-//! What programs get wrong, and what they run out of. The claims are functions of tests/c/misuse.c.
+//! Misuse and exhausted resources in C programs. The claims are functions of tests/c/misuse.c.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Domains, regions, windows, device memory, address handles and queries, as a C program uses and
-//! misuses them. The claims are functions of tests/c/objects.c.
+//! Protection domains, regions, windows, device memory, address handles and queries: use and misuse
+//! in C programs. The claims are functions of tests/c/objects.c.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! What objects are made of is free when they are destroyed, while another thread queries, changes or
-//! imports them, or acknowledges their events. The claims are functions of tests/c/parents.c.
+//! The objects from which a destroyed object was made can be destroyed, even while another thread
+//! queries, changes or imports them or acknowledges their events. The claims are functions of
+//! tests/c/parents.c.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Two processes on the built-in link: what it means to one that the other comes, goes and dies.
+//! Two processes on the built-in link: effects of one's start, exit and death on the other.
 
 #[allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 mod common;
@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use common::Place;
 
-/// Far more than anything here takes, and less than the retries that would end it otherwise.
+/// A timeout that is not reached, and shorter than the retries that would end the connection
+/// otherwise.
 const SOON: Duration = Duration::from_secs(20);
-/// How long it is seen that nothing happens.
+/// Time for which a process must print nothing.
 const QUIET: Duration = Duration::from_millis(700);
 
-/// A run directory with the program in it.
+/// A run directory with the compiled program.
 struct Link {
     place: Place,
     program: PathBuf,
@@ -36,7 +37,7 @@ impl Link {
     }
 }
 
-/// A program that runs; killed when this is dropped.
+/// A running program. It is killed when this is dropped.
 struct Running {
     child: Child,
     input: Option<ChildStdin>,
@@ -79,7 +80,7 @@ impl Running {
         assert!(sent.expect("kill is there").success());
     }
 
-    /// Lets it come to its end.
+    /// Closes its input and waits for its end.
     fn ends(mut self) {
         self.input = None;
         assert!(self.child.wait().expect("ours").success());
@@ -88,7 +89,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both calls fail for a program that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -109,7 +110,7 @@ fn the_port_is_active_without_an_event_as_the_peer_comes_and_goes() {
         } else {
             other.ends()
         }
-        // Until the link is down at this end.
+        // Waits until the link is down at this end.
         std::thread::sleep(Duration::from_millis(300));
     }
     one.tell("");
@@ -117,7 +118,7 @@ fn the_port_is_active_without_an_event_as_the_peer_comes_and_goes() {
     one.ends();
 }
 
-/// What a process on either end of a connection is told when the other one is killed.
+/// Checks the events of a process on either end of a connection when the other one is killed.
 fn assert_told(survivor: &Running) {
     let mut told = [survivor.line(), survivor.line()];
     told.sort();
@@ -152,7 +153,7 @@ fn a_process_that_is_stopped_is_not_dead() {
     server.is_silent();
     client.signal("CONT");
     server.is_silent();
-    // Its last words are a disconnect.
+    // The client disconnects when it exits.
     client.ends();
     server.says("event RDMA_CM_EVENT_DISCONNECTED");
     server.says("receive: Work Request Flushed Error");
@@ -174,7 +175,8 @@ fn a_process_is_dead_though_a_child_of_its_has_its_descriptors() {
     let _ = Command::new("kill").args(["-s", "KILL", &child]).status();
 }
 
-/// As with any NIC: nothing tells an idle queue pair that its peer is gone. Its next request does.
+/// As with any NIC, an idle queue pair does not notice that its peer is gone; its next request
+/// fails.
 #[test]
 fn a_queue_pair_without_a_connection_finds_out_by_its_retries() {
     let link = Link::new();
@@ -194,7 +196,7 @@ fn a_queue_pair_without_a_connection_finds_out_by_its_retries() {
     one.ends();
 }
 
-/// The listener of one process hears the other that names the node, and not itself.
+/// If one process listens, a connection of the other one to the node itself reaches that listener.
 #[test]
 fn the_other_process_is_meant_where_this_one_does_not_listen() {
     let link = Link::new();
@@ -213,7 +215,7 @@ fn the_other_process_is_meant_where_this_one_does_not_listen() {
     }
 }
 
-/// Which process is meant is seen when the connection is made: by then the listener is there.
+/// The process is chosen when the connection is made, because only then the listener must exist.
 #[test]
 fn a_process_that_starts_after_the_address_was_resolved_is_found() {
     let link = Link::new();

@@ -1,11 +1,11 @@
-//! Threads that poll and drive the lcore by that, as C programs have them. The claims are functions of
+//! Threads that poll and thereby drive the lcore, in C programs. The claims are functions of
 //! tests/c/pollers.c.
 
 mod common;
 
 use common::claims;
 
-/// The lcore is driven by those who poll, as without a configuration.
+/// A device with an lcore that pollers drive, as in the built-in configuration.
 const POLLED_DEVICE: &str = r#"
 [[device]]
 name = "uroce0"

@@ -1,13 +1,13 @@
-//! Processes that start engines, several at once: who is who, what is left when they end.
+//! Several processes that start engines at once: their identities, and what remains when they end.
 //!
-//! Each is a Python program that calls the library, started by `uroce-run`.
+//! Each is a Python program that calls the library and is started by `uroce-run`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What each program begins with: `start` starts the engine, `gid` asks for an address.
+/// The first lines of each program: `start` starts the engine, `gid` asks for an address.
 const PRELUDE: &str = r#"
 import ctypes, os, sys, time
 v, c = ctypes.CDLL("libibverbs.so.1", use_errno=True), ctypes.CDLL(None)
@@ -30,7 +30,7 @@ def start():
 def wait(): sys.stdin.readline()
 "#;
 
-/// What those begin with that connect: an id, and an address with a port.
+/// The first lines of programs that connect: an id, and an address with a port.
 const CONNECTS: &str = r#"
 import struct
 m = ctypes.CDLL('librdmacm.so.1', use_errno=True)
@@ -40,7 +40,7 @@ assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
 address = struct.pack('=H', 2) + bytes([0x1d, 0x2f, 192, 0, 2, 1]) + bytes(8)
 "#;
 
-/// A run directory of its own, removed again when this is dropped.
+/// A run directory for one test. It is removed when this is dropped.
 struct Runtime(PathBuf);
 
 impl Runtime {
@@ -85,7 +85,7 @@ impl Drop for Runtime {
     }
 }
 
-/// A program that waits for a line; killed when this is dropped.
+/// A program that waits for a line of input. It is killed when this is dropped.
 struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -112,7 +112,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both calls fail for a program that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -133,7 +133,7 @@ fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
         assert!(said.contains(&format!("python3 (process {})", holder.child.id())), "{said}");
     }
     assert_eq!(said.matches("in use").count(), 1, "{said}");
-    // Who only looks is shown something.
+    // A program that only queries still sees a device.
     assert_eq!(runtime.prints("say(gid())"), "192.0.2.1\n");
 
     drop(one);
@@ -141,7 +141,7 @@ fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
     assert_eq!(two.rest(), "");
 }
 
-/// Both ends of a link have one address, as a program expects that connects to its own.
+/// Both ends of a link have one address, for programs that connect to their own address.
 #[test]
 fn twins_bind_the_address_that_they_share_and_a_third_is_told_who_has_it() {
     let runtime = Runtime::new("twins");
@@ -203,13 +203,13 @@ fn however_a_process_ends_the_next_one_starts() {
         assert_eq!(output.stdout, b"192.0.2.1 started\n", "{exit}: {said}");
         assert!(begin.elapsed() < Duration::from_secs(30), "{exit}");
     }
-    // What ends in order takes its socket along.
+    // A process that ends in order removes its socket.
     runtime.prints("start()");
     assert!(!runtime.0.join("uroce/memif.sock").exists());
 }
 
-/// As `rping` ends: its thread of events may ask for the next one only when `main` has destroyed the
-/// channel and returned, and exits with an error if there is none.
+/// `rping` ends like this: its event thread may ask for the next event only after `main` has
+/// destroyed the channel and returned, and exits with an error if there is none.
 #[test]
 fn who_asks_for_an_event_while_the_process_exits_is_not_told_of_an_error() {
     let runtime = Runtime::new("asks");
@@ -233,7 +233,7 @@ c.exit(0)
     assert_eq!(runtime.prints(script), "started\n");
 }
 
-/// The kernel would send it for a process that is gone.
+/// With a kernel device the kernel sends the last messages of a process that has ended.
 #[test]
 fn what_a_process_says_last_is_heard_even_if_it_ends_at_once() {
     let runtime = Runtime::new("last");
@@ -244,7 +244,7 @@ def event():
     assert m.rdma_get_cm_event(channel, ctypes.byref(e)) == 0
     return p(e[0]), ctypes.cast(e, ctypes.POINTER(ctypes.c_int))[4]
 ";
-    // One CPU for both, so that whoever is to send has to wait for it.
+    // Both processes share one CPU, so that the sender has to wait for it.
     let run = |script: &str| {
         let mut command =
             runtime.command(&["taskset", "-c", "0"], &format!("{CONNECTS}{event}{script}"));
@@ -368,7 +368,7 @@ assert (status(os.getpid(), 'SigBlk'), os.sched_getaffinity(0)) == before
 for task in os.listdir('/proc/self/task'):
     name = open(f'/proc/self/task/{task}/comm').read().strip()
     if task != str(os.getpid()):
-        # All that can be blocked, but SIGBUS and SIGSEGV: a copy of an lcore's may raise them.
+        # All signals that can be blocked, except SIGBUS and SIGSEGV: an lcore's copy may raise them.
         blocked = int(status(task, 'SigBlk'), 16) & 0x7fffffff
         assert blocked | 0x440 == 0x7ffbfeff, name
     if name.startswith('uroce-lcore'):
@@ -401,7 +401,7 @@ fn what_the_system_refuses_is_said_with_what_to_do() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{errno}\n"), "{said}");
         assert!(said.contains(help), "{said}");
     }
-    // A start that was not begun can be tried again.
+    // A start that was not attempted can be repeated.
     let script = "
 import resource
 old = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -413,7 +413,7 @@ say(start())
     assert_eq!(runtime.prints(script), "Too many open files\nstarted\n");
 }
 
-/// DPDK of the program's own, by the development package's name of the library.
+/// DPDK of the program itself, under the library's name in the development package.
 const OWN_DPDK: &str = r#"
 eal = ctypes.CDLL("librte_eal.so", mode=ctypes.RTLD_GLOBAL)
 def own(*more):
@@ -438,7 +438,7 @@ fn a_program_that_starts_dpdk_too_late_is_told_what_to_do() {
     assert!(said.contains("before it makes its first RDMA object"), "{said}");
 }
 
-/// What a program was refused, and did without.
+/// A program is refused an address and does not use the device.
 #[test]
 fn an_address_of_another_process_is_told_of_where_nothing_is_started() {
     let runtime = Runtime::new("refused");
@@ -472,11 +472,11 @@ os.write(other, f'{start()} {gid()}'.encode())
     assert_eq!(runtime.prints(script), "started 192.0.2.1\n\n".trim_end().to_owned() + "\n");
 }
 
-/// What takes root's privileges.
+/// Tests that need root.
 mod privileged {
     use super::{CONNECTS, Runtime};
 
-    /// Opened as root, used as another user, or elsewhere.
+    /// Devices are opened as root and used as another user or with another root directory.
     #[test]
     #[ignore = "needs root: programs give it up"]
     fn a_device_is_usable_after_its_program_has_given_up_privileges() {
@@ -491,7 +491,7 @@ mod privileged {
         for drop in drops {
             assert_eq!(runtime.prints(&format!("{drop}\nsay(start())")), "started\n", "{drop}");
         }
-        // What fails tells its own error, whatever else was done.
+        // A failing call keeps its own error number, whatever else was done.
         let fails = "assert c.chroot(b'/none') == -1; say(ctypes.get_errno())";
         let fails = format!("c = ctypes.CDLL(None, use_errno=True)\n{fails}\nsay(start())");
         assert_eq!(runtime.prints(&fails), "2\nstarted\n");
@@ -499,7 +499,7 @@ mod privileged {
         assert_eq!(runtime.prints(&channel), "started\n");
     }
 
-    /// A client finds a server that has become another user.
+    /// A client finds a server that has changed its user.
     #[test]
     #[ignore = "needs root: programs give it up"]
     fn two_processes_talk_after_one_has_given_up_its_privileges() {
@@ -541,7 +541,7 @@ mount -t tmpfs -o size=$size,mode=755 tmpfs \"$XDG_RUNTIME_DIR\" || exit 9
         };
         let small = run("1m", "0");
         assert_eq!(small.0, "started 192.0.2.1\nstatus 0\n", "{}", small.1);
-        // The launcher finds no room for a link or a lock, and says so.
+        // The launcher has no room for a link or a lock, and prints this.
         let (printed, said) = run("64k", "64k");
         assert!(printed.contains("started") || said.contains("no room"), "{printed}{said}");
         assert!(!printed.contains("status 13"), "{printed}{said}");

@@ -1,5 +1,5 @@
-//! Completion queues and channels, queue pairs, posting and events, as a C program uses and misuses
-//! them. The claims are functions of tests/c/queues.c.
+//! Completion queues and channels, queue pairs, posting and events: use and misuse in C programs.
+//! The claims are functions of tests/c/queues.c.
 
 mod common;
 

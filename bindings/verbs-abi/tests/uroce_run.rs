@@ -1,9 +1,9 @@
-//! The launcher, with programs as they are installed.
+//! `uroce-run` with installed programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A run directory of its own, removed again when this is dropped.
+/// A run directory for one test. It is removed when this is dropped.
 struct Runtime(PathBuf);
 
 impl Runtime {
@@ -13,7 +13,7 @@ impl Runtime {
         Self(path)
     }
 
-    /// The launcher with these arguments.
+    /// A command that runs `uroce-run` with these arguments.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uroce-run"));
         command.args(args).env("XDG_RUNTIME_DIR", &self.0).env("LC_ALL", "C");
@@ -34,7 +34,7 @@ impl Runtime {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What is said where nothing is run.
+    /// The error message if `uroce-run` refuses to run the program.
     fn refuses(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
@@ -62,7 +62,7 @@ fn a_program_lists_the_device_and_no_engine_starts() {
     let runtime = Runtime::new("devices");
     let list = runtime.prints(&["ibv_devices"]);
     assert!(list.contains("uroce0") && list.contains("0000c0fffe000201"), "{list}");
-    // EAL would have made its directory there.
+    // EAL would have made this directory.
     assert!(!runtime.0.join("dpdk").exists());
 }
 
@@ -71,7 +71,7 @@ fn the_tree_has_the_address_that_the_program_will_have() {
     let runtime = Runtime::new("tree");
     let one = "0000:0000:0000:0000:0000:ffff:c000:0201\n";
     assert_eq!(runtime.prints(&["cat", GID]), one);
-    // While a process has the first identity, the next sees the second.
+    // While a process has the first identity, the next process gets the second one.
     let holder = "ls /proc/self/fd >/dev/null; exec 9<>\"$0\"; flock -n 9 && cat \"$1\" && exec \
                   uroce-run cat \"$1\"";
     let claims = runtime.0.join("uroce/claims");
@@ -93,7 +93,7 @@ fn options_make_a_configuration_that_the_next_run_finds_again() {
     assert_eq!(run(&["cat", GID]), "0000:0000:0000:0000:0000:ffff:0a01:0001\n");
     let named = run(&["printenv", "UROCE_CONFIG"]);
     assert_eq!(run(&["printenv", "UROCE_CONFIG"]), named);
-    // Either end of the link, with the same addresses.
+    // Both ends of the link have the same addresses.
     let files: Vec<&str> = named.trim().split(':').collect();
     assert_eq!(files.len(), 2);
     let text = std::fs::read_to_string(files[1]).unwrap();
@@ -122,7 +122,7 @@ fn configuration_files_are_alternatives_and_keep_the_devices_names() {
     let wrong = file("d.toml", "[[device]]\nnam = 1");
     let said = runtime.refuses(&["--config", &wrong, "true"]);
     assert!(said.contains("d.toml") && said.contains("nam"), "{said}");
-    // Without the launcher it is the library that says so.
+    // Without `uroce-run` the library prints the error.
     let mut bare = runtime.command(&["ibv_devices"]);
     let output = bare.env("UROCE_CONFIG", &wrong).output().unwrap();
     assert!(!output.status.success());
@@ -132,7 +132,8 @@ fn configuration_files_are_alternatives_and_keep_the_devices_names() {
 fn what_cannot_be_run_is_refused_with_what_to_do() {
     let runtime = Runtime::new("refused");
     let copy = runtime.0.join("static");
-    // A program without a loader: the header of one, with its entry for the loader changed.
+    // A program without an interpreter: a copy of one with the type of its PT_INTERP header
+    // changed.
     let mut bytes = std::fs::read("/bin/true").unwrap();
     let (table, count) = (64, usize::from(bytes[56]));
     for at in (0..count).map(|entry| table + entry * 56) {
@@ -166,7 +167,7 @@ fn the_program_gets_its_arguments_its_name_and_its_exit_status() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "--ip|-a|b c\n");
     let output = runtime.run(&["--", "printenv", "LD_LIBRARY_PATH"]);
     let list = String::from_utf8(output.stdout).unwrap();
-    // Before what was there.
+    // The library's directory is the first one.
     let library = list.trim().split(':').next().unwrap();
     for name in ["libibverbs.so", "libibverbs.so.1", "librdmacm.so", "librdmacm.so.1"] {
         let link = Path::new(library).join(name);
@@ -174,7 +175,7 @@ fn the_program_gets_its_arguments_its_name_and_its_exit_status() {
     }
 }
 
-/// As show_gids of the vendors' does it.
+/// The loop of the vendors' script show_gids.
 const SHOW_GIDS: &str = "\
     for port in /sys/class/infiniband/*/ports/*; do\n\
         for gid in \"$port\"/gids/*; do\n\
@@ -194,14 +195,14 @@ fn scripts_find_addresses_with_their_types_and_interfaces() {
         "0 0000:0000:0000:0000:0000:ffff:c000:0201 RoCE v2 lo\n\
          1 2001:0db8:0000:0000:0000:0000:0000:0001 RoCE v2 lo\n"
     );
-    // Of an empty entry there is nothing to say.
+    // The attributes of an empty entry cannot be read.
     let types = "/sys/class/infiniband/uroce0/ports/1/gid_attrs/types";
     let output = runtime.run(&["cat", &format!("{types}/7")]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("Invalid argument"), "{said}");
 }
 
-/// The files that Prometheus' node_exporter, perfquery-like scripts and libibumad read.
+/// Files that Prometheus' node_exporter, scripts like perfquery, and libibumad read.
 #[test]
 fn collectors_find_state_rate_and_counters_of_each_port() {
     let runtime = Runtime::new("collectors");
@@ -247,7 +248,7 @@ fn hugepages_are_an_option_and_no_default() {
     assert!(!eal(&["--lcores", "1"]).contains("huge ="));
 }
 
-/// `dlopen` by a path, as frameworks do that look for the system's libraries.
+/// `dlopen` of a path, as frameworks do that search for the system's libraries.
 #[test]
 fn a_path_to_the_systems_library_opens_ours() {
     let runtime = Runtime::new("dlopen");
@@ -275,7 +276,7 @@ print(c.dlopen(b"/none/libfoo.so.1", 2), bool(c.dlopen(None, 2)), bool(c.dlopen(
     assert_eq!(printed, format!("{library}\n").repeat(4) + "None True True\n");
 }
 
-/// The run-time library of a sanitizer ends a program that it is not the first library of.
+/// The run-time library of a sanitizer ends a program in which it is not the first library.
 #[test]
 fn a_sanitizer_stays_in_front() {
     let runtime = Runtime::new("sanitizer");
@@ -290,7 +291,7 @@ fn a_sanitizer_stays_in_front() {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     assert_eq!(runtime.prints(&[&program.to_string_lossy()]), "ran\n");
     assert_eq!(runtime.prints(&["--preload", &program.to_string_lossy()]), "ran\n");
-    // One that the user preloads, for a program that has none.
+    // A sanitizer that the user preloads, for a program without one.
     let asan = Command::new("gcc").arg("-print-file-name=libasan.so").output().unwrap();
     let asan = String::from_utf8(asan.stdout).unwrap();
     let mut command = runtime.command(&["printenv", "LD_PRELOAD"]);

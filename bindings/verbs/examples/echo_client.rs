@@ -1,4 +1,5 @@
-//! Sends messages to an echo_server and checks that they come back; see there how to run both.
+//! Sends messages to an echo_server and checks that they come back. See echo_server for how to run
+//! both.
 //!
 //! `echo_client CONFIG ADDRESS:PORT [MESSAGES]` opens the device `client` of the configuration.
 
@@ -9,9 +10,9 @@ use std::time::{Duration, Instant};
 use uroce::cm::{ConnectParam, Connection};
 use uroce::{AccessFlags, Config, Context, QpInit, RecvWr, SendWr};
 
-/// Bytes of a message.
+/// Bytes per message.
 const SIZE: usize = 4096;
-/// Longer than anything here takes.
+/// A timeout that is not reached.
 const SOON: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         memory.write_at(0, &message)?;
         qp.post_recv(&RecvWr::new(&back))?;
         qp.post_send(&SendWr::send(&there).signaled())?;
-        // The message's own completion, and that of its echo.
+        // The completion of the send, and that of the echo's receive.
         for _ in 0..2 {
             cq.wait(SOON)?.ok_or("no echo")?.ok()?;
         }

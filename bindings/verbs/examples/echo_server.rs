@@ -1,4 +1,4 @@
-//! Sends back what it receives, to every client that connects.
+//! Sends every message back to the client that sent it.
 //!
 //! ```text
 //!   cargo run --release -p uroce --example echo_server -- bindings/verbs/examples/echo.toml
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `echo_server CONFIG [ADDRESS:PORT [CLIENTS]]` opens the device `server` of the configuration and
-//! listens at the address (by default at all, port 7471). It ends when so many clients have come
-//! and gone, and never if no number is given.
+//! listens at the address, by default at all addresses and port 7471. It ends after CLIENTS clients
+//! have disconnected, or never if no number is given.
 
 use std::error::Error;
 use std::path::Path;
@@ -21,9 +21,9 @@ use uroce::{
 
 /// Bytes of the longest message.
 const SIZE: usize = 4096;
-/// Messages that a client may have under way.
+/// Most outstanding messages of a client.
 const DEPTH: usize = 16;
-/// Between two looks at what is not polled all the time.
+/// Interval between checks for new clients and events.
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -55,10 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One client, until it disconnects. Gives the number of its messages.
+/// Serves one client until it disconnects. Returns the number of its messages.
 fn serve(context: &Context, request: ConnectRequest) -> Result<u64, Box<dyn Error>> {
     let mut echo = Echo::new(context)?;
-    // Receives come first: the client may send as soon as it is connected.
+    // Receives are posted first, because the client may send as soon as it is connected.
     echo.qp.init(&uroce::ConnectOptions::default())?;
     for slot in 0..DEPTH {
         echo.receive(slot)?;
@@ -68,7 +68,7 @@ fn serve(context: &Context, request: ConnectRequest) -> Result<u64, Box<dyn Erro
     echo.run(&connection)
 }
 
-/// A client's queue pair, and memory for its messages: one slot each.
+/// A client's queue pair, and memory with one slot per message.
 struct Echo {
     qp: QueuePair,
     cq: CompletionQueue,
@@ -91,7 +91,7 @@ impl Echo {
         Ok(self.qp.post_recv(&RecvWr::new(&place).id(slot as u64))?)
     }
 
-    /// Sends each message back from the slot that it came to, which is then free for another.
+    /// Sends each message back from the slot in which it was received. Then the slot is free again.
     fn run(&mut self, connection: &Connection) -> Result<u64, Box<dyn Error>> {
         loop {
             let Some(completion) = self.cq.wait(PAUSE)? else {
@@ -102,7 +102,7 @@ impl Echo {
                 }
             };
             if completion.ok().is_err() {
-                // What was under way when the connection ended.
+                // The request was outstanding when the connection ended.
                 continue;
             }
             let slot = completion.wr_id as usize;

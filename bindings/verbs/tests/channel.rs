@@ -1,4 +1,5 @@
-//! Completion channels: sleeping threads are woken, once, by what they armed for.
+//! Completion channels: a sleeping thread is woken once, by the kind of completion for which it has
+//! armed.
 
 mod common;
 
@@ -11,7 +12,7 @@ use uroce::{
     Arm, ChannelError, CompletionChannel, ConnectOptions, CqError, QpInit, RecvWr, SendWr,
 };
 
-/// The right side's receives complete to a queue with a channel.
+/// Two connected sides. The right side's receives complete to a queue with a channel.
 fn pair() -> (Side, Side, CompletionChannel) {
     let (left, right) = Setup::default().contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));
@@ -111,7 +112,7 @@ fn a_dropped_queue_leaves_no_event_behind() {
     right.cq.arm(Arm::Next);
     post(&mut left.qp, SendWr::send(&[]));
     right.done();
-    // The event follows the completion at the end of the lcore's turn.
+    // The lcore raises the event at the end of the turn, after the completion.
     let end = Instant::now() + SOON;
     while !is_readable(&channel) && Instant::now() < end {
         std::thread::yield_now();

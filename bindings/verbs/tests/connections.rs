@@ -21,7 +21,7 @@ fn with(private_data: &[u8]) -> ConnectParam {
     ConnectParam { private_data: private_data.to_vec(), ..ConnectParam::default() }
 }
 
-/// A client's side and a server's, which listens.
+/// A client's side, a server's side, and the server's listener.
 fn sides() -> (Side, Side, Listener) {
     let (left, right) = Setup::default().contexts();
     let listener = Listener::bind(&right, address(SERVER), 4).expect("nobody else listens");
@@ -32,7 +32,7 @@ fn next(listener: &Listener) -> ConnectRequest {
     listener.next(SOON).expect("a request in time")
 }
 
-/// Both ends of an established connection.
+/// Connects both sides and returns the two ends.
 fn connect(left: &Side, right: &Side, listener: &Listener) -> (Connection, Connection) {
     let active = Connection::begin(&left.qp, listener.local_addr(), &with(b"hello")).unwrap();
     let passive = next(listener).accept(&right.qp, &with(b"welcome")).unwrap();
@@ -45,7 +45,7 @@ fn event(connection: &Connection) -> ConnectionEvent {
     connection.next_event(SOON).expect("an event in time")
 }
 
-/// A message, verified.
+/// Sends a message and checks that it arrives.
 fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
     from.memory.write_at(0, message).unwrap();
     to.qp.post_recv(&RecvWr::new(&[to.memory.slice(20_000..40_000).unwrap()])).unwrap();
@@ -116,12 +116,12 @@ fn a_connection_is_refused_by_the_application_or_for_want_of_one() {
         }
         other => panic!("{other:?}"),
     }
-    // A request that is dropped is rejected too.
+    // A request that is dropped is rejected.
     let again = left.pd.create_qp(&QpInit::new(&left.cq)).unwrap();
     let active = Connection::begin(&again, address(SERVER), &with(b"")).unwrap();
     drop(next(&listener));
     assert!(matches!(active.wait_established(SOON), Err(CmError::Rejected { .. })));
-    // Nobody listens there.
+    // There is no listener at this port.
     let other = left.pd.create_qp(&QpInit::new(&left.cq)).unwrap();
     let absent = Connection::connect(&other, address("192.0.2.2:9"), &with(b""), SOON);
     match absent.unwrap_err() {
@@ -143,7 +143,7 @@ fn more_requests_than_the_backlog_are_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(&attempts[2]), RejectReason::NO_RESOURCES);
-    // Those that wait are rejected when nobody listens any more.
+    // Dropping the listener rejects the pending requests.
     drop(listener);
     refused(&attempts[0]);
     refused(&attempts[1]);
@@ -174,7 +174,7 @@ fn private_data_has_exact_limits() {
     };
     let error = too_long(Connection::begin(&left.qp, address(SERVER), &with(&[7; 57])));
     assert!(error.contains("57") && error.contains("56"), "{error}");
-    // Refusing the call has left everything as it was.
+    // The refused call has changed nothing.
     let active = Connection::begin(&left.qp, address(SERVER), &with(&[7; 56])).unwrap();
     let request = next(&listener);
     assert_eq!(request.private_data(), [7; 56]);
@@ -211,7 +211,7 @@ fn both_ends_may_disconnect_at_once() {
     let (active, passive) = connect(&left, &right, &listener);
     std::thread::scope(|threads| {
         threads.spawn(|| active.disconnect().unwrap());
-        // Whichever comes second finds the connection ended, or ending.
+        // The second call finds the connection ended or ending.
         let _ = passive.disconnect();
     });
     for connection in [&active, &passive] {

@@ -42,7 +42,7 @@ impl End {
         self.pd.create_ah(1, &AddressVector::to(to)).expect("a way")
     }
 
-    /// Sends `bytes` and waits for the completion.
+    /// Sends `bytes` and returns the completion's status.
     fn send(&mut self, way: &AddressHandle, to: Qpn, qkey: Qkey, bytes: &[u8]) -> WcStatus {
         self.memory.write_at(15 * SLOT, bytes).expect("fits");
         let message = [self.memory.slice(15 * SLOT..15 * SLOT + bytes.len()).expect("inside")];
@@ -86,7 +86,7 @@ fn a_datagram_comes_behind_its_network_header_and_tells_its_sender() {
             assert_eq!(completion.src_qpn, sender.qp.qpn());
             let bytes = receiver.bytes(slot, GRH_LEN + len);
             assert_eq!(bytes[GRH_LEN..], message[..]);
-            // Version, and the sender's and our address, as the network has them.
+            // The IP version, and the addresses of sender and receiver.
             let (version, src, dst) = match gid(&left).to_ipv4() {
                 Some(_) => (bytes[20] >> 4, &bytes[32..36], &bytes[36..40]),
                 None => (bytes[0] >> 4, &bytes[8..24], &bytes[24..40]),
@@ -120,7 +120,7 @@ fn a_wrong_q_key_is_dropped_and_counted_and_the_next_datagram_comes() {
     let to = receiver.qp.qpn();
     assert_eq!(sender.send(&way, to, Qkey(QKEY.0 ^ 1), b"wrong"), WcStatus::Success);
     eventually("the count", || count(&right, "qkey_viol") == 1);
-    // With the highest bit set the sender's own is sent, which is right.
+    // If the highest bit is set, the sender's own Q_Key is sent, which is the right one.
     assert_eq!(sender.send(&way, to, Qkey(1 << 31), b"right"), WcStatus::Success);
     let completion = receiver.cq.wait(SOON).unwrap().expect("a datagram");
     assert_eq!(completion.byte_len as usize, GRH_LEN + 5);
@@ -139,7 +139,7 @@ fn too_long_datagrams_fail_here_and_those_that_find_no_receive_are_dropped() {
     assert_eq!(sender.send(&way, to, QKEY, &[7; 4096]), WcStatus::Success);
     assert_eq!(receiver.cq.wait(SOON).unwrap().expect("it comes").status, WcStatus::Success);
 
-    // One byte more than the port's MTU carries.
+    // One byte more than fits into a packet.
     assert_eq!(sender.send(&way, to, QKEY, &[7; 4097]), WcStatus::LocLenErr);
     eventually("SQE", || sender.qp.state() == QpState::Sqe);
 }
@@ -159,7 +159,7 @@ fn a_datagram_that_was_posted_is_sent_though_its_handle_and_its_qp_are_destroyed
     let (left, right) = Setup::default().contexts();
     let (mut sender, mut receiver) = (End::new(&left, 0, QKEY), End::new(&right, 0, QKEY));
     receiver.post(0, SLOT);
-    // Nothing is sent before the handle is gone.
+    // The handle is destroyed before the datagram is sent.
     sender.qp.modify(&QpChange::to(QpState::Sqd), None).unwrap();
     let way = sender.way(gid(&right));
     sender.qp.post_send(&SendWr::send_to(&[], &way, receiver.qp.qpn(), QKEY)).unwrap();
@@ -197,7 +197,8 @@ fn every_qp_of_a_group_gets_its_copy_whatever_the_others_do() {
     let (left, right) = setup.contexts();
     let mut sender = End::new(&left, 0, QKEY);
     let way = sender.way(group);
-    // On both lcores; the third has another Q_Key, the fourth no receive, the last is not in it.
+    // The receivers are on both lcores. The third one has another Q_Key, the fourth one has no
+    // receive, the last one is not in the group.
     let keys = [QKEY, QKEY, Qkey(5), QKEY, QKEY];
     let mut ends: Vec<End> =
         keys.into_iter().enumerate().map(|(at, key)| End::new(&right, at % 2, key)).collect();
@@ -225,7 +226,7 @@ fn every_qp_of_a_group_gets_its_copy_whatever_the_others_do() {
     for end in &ends {
         assert_eq!(end.cq.poll_one().unwrap(), None, "one copy each, and none for the others");
     }
-    // Who leaves gets nothing any more; who is destroyed leaves.
+    // A QP that leaves the group or is destroyed gets no more datagrams.
     ends[0].qp.detach_multicast(group).unwrap();
     let gone = ends[0].qp.detach_multicast(group);
     assert!(matches!(

@@ -14,7 +14,7 @@ fn events(side: &Side) -> Vec<AsyncEvent> {
     std::iter::from_fn(|| side.context.poll_async_event().expect("the channel works")).collect()
 }
 
-/// Waits for the next event that is not of this kind.
+/// Waits for the next event of another kind.
 fn next_but(side: &Side, kind: EventKind) -> AsyncEvent {
     loop {
         let event = side.context.get_async_event(Some(SOON)).expect("an event");
@@ -60,7 +60,7 @@ fn events_wait_in_a_descriptor_and_none_outlives_its_object() {
     while !is_readable(&right) {
         std::thread::yield_now();
     }
-    // The QP is destroyed while its event waits.
+    // The QP is destroyed while its event is pending.
     right.qp = right.pd.create_qp(&QpInit::new(&right.cq)).unwrap();
     assert_eq!(events(&right), []);
     assert!(!is_readable(&right));

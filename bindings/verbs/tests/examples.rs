@@ -1,10 +1,10 @@
-//! The echo examples, as two processes over memif.
+//! Runs the echo examples as two processes over memif.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// An example that cargo has built beside this test.
+/// Path of an example that cargo has built beside this test.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test is a file");
     let profile = test.ancestors().nth(2).expect("it is in target/PROFILE/deps");

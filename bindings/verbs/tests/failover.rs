@@ -1,4 +1,4 @@
-//! Path migration of connections that the connection manager has made.
+//! Path migration of connections that were made by the connection manager.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// Connected by the first link, with the second as the alternate path.
+/// Two sides connected over the first link, with the second one as the alternate path.
 fn connected() -> (Side, Side, Connection, Connection) {
     let (left, right) = Setup::two_links().contexts();
     let address = SocketAddr::new(ip("192.0.2.2"), 7471);
@@ -35,7 +35,7 @@ fn tell(from: &mut Side, to: &mut Side) {
     to.done();
 }
 
-/// Messages both ways until both ends are armed.
+/// Sends messages in both directions until both ends are armed.
 fn arm(left: &mut Side, right: &mut Side) {
     let end = Instant::now() + SOON;
     let state = |side: &Side| side.qp.query().unwrap().attr.path_mig_state;
@@ -58,7 +58,7 @@ fn a_connection_migrates_takes_another_path_and_migrates_back() {
     tell(&mut left, &mut right);
     assert_eq!(ports(&left, &right), [2, 2]);
 
-    // Back by the first link.
+    // Back to the first link.
     let path = PathSpec { source: Some(ip("192.0.2.1")), ..PathSpec::to(ip("192.0.2.2")) };
     active.load_alternate_path(&path).unwrap();
     match active.next_event(SOON) {
@@ -81,7 +81,7 @@ fn a_connection_migrates_takes_another_path_and_migrates_back() {
 fn a_connection_that_has_migrated_is_ended_by_its_new_path() {
     let (mut left, mut right, active, passive) = connected();
     arm(&mut left, &mut right);
-    // The first link is gone for good: its frames and those of the connection manager.
+    // The first link stays down: neither data nor messages of the connection manager pass.
     left.context.set_link(1, false).unwrap();
     let end = Instant::now() + SOON;
     while ports(&left, &right)[0] != 2 {

@@ -1,4 +1,4 @@
-//! Opening, closing, dropping in any order, and lcores driven by the application.
+//! Opening, closing, dropping in any order, and lcores that the application drives.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
     let mut other_eal = config.clone();
     other_eal.eal.memory_mb = 256;
     assert!(matches!(open(&other_eal, "left"), OpenError::Eal(_)));
-    // After all these the process can still do what is right.
+    // After all these errors a valid configuration still works.
     let (left, _right) = Setup::default().contexts();
     assert_eq!(left.name(), "left");
 }
@@ -176,7 +176,7 @@ fn the_callers_cpus_and_name_stay_as_they_are() {
     assert_eq!(cpus(&before), cpus(&after));
 }
 
-/// Our threads: their names, and a field of their status.
+/// The threads of this process: their names and one field of their status.
 fn threads(field: &str) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status"));
@@ -193,7 +193,7 @@ fn threads(field: &str) -> Vec<(String, String)> {
 #[test]
 fn our_threads_leave_signals_to_the_application() {
     let (left, right) = Setup::default().contexts();
-    // A thread that answers has begun.
+    // A control-plane thread that answers has started.
     for context in [&left, &right] {
         context.counters().unwrap();
     }
@@ -201,7 +201,7 @@ fn our_threads_leave_signals_to_the_application() {
     assert_eq!(blocked.len(), 4, "two lcores, two control planes: {blocked:?}");
     for (name, mask) in blocked {
         let mask = u64::from_str_radix(&mask, 16).unwrap();
-        // SIGINT and SIGTERM, for instance.
+        // Bits of SIGINT and SIGTERM.
         assert_eq!(mask & (1 << 1 | 1 << 14), 1 << 1 | 1 << 14, "{name}");
     }
 }

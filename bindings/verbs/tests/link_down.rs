@@ -1,4 +1,4 @@
-//! Connections over two ports, armed, that leave the one whose link goes down.
+//! Armed connections over two ports migrate when the link of their port goes down.
 
 mod common;
 
@@ -11,15 +11,16 @@ use uroce::{
     PathMigState, Pkey, SendWr,
 };
 
-/// Local ACK timeout codes: half a second, 4 ms.
+/// Local ACK timeout code for half a second.
 const LONG: u8 = 17;
+/// Local ACK timeout code for 4 ms.
 const SHORT: u8 = 10;
 
 fn ack_timeout(code: u8) -> Duration {
     Duration::from_nanos(4096 << code)
 }
 
-/// Two devices with two ports each, joined port by port.
+/// Two devices with two ports each, joined by two links.
 fn two_ports(migrate_on_link_down: bool) -> (Context, Context) {
     let device = |name: &str, own: [&str; 2]| {
         let port = |link, own| {
@@ -35,7 +36,7 @@ fn two_ports(migrate_on_link_down: bool) -> (Context, Context) {
     (open("left"), open("right"))
 }
 
-/// Connected over the first ports, armed for the second.
+/// Two sides connected over the first ports and armed for the second ones.
 fn armed(left: &Context, right: &Context, timeout: u8) -> (Side, Side) {
     let (mut a, mut b) = (Side::new(left), Side::new(right));
     let options = ConnectOptions { timeout, ..ConnectOptions::default() };
@@ -46,7 +47,7 @@ fn armed(left: &Context, right: &Context, timeout: u8) -> (Side, Side) {
         own.qp.load_alternate_path(&alternate).unwrap();
         own.qp.rearm().unwrap();
     }
-    // Each hears from the other that it is ready.
+    // Each side must receive a packet which says that the other is ready.
     let end = Instant::now() + common::SOON;
     while [&a, &b].iter().any(|side| state(side) != PathMigState::Armed) {
         assert!(Instant::now() < end, "{:?} {:?}", state(&a), state(&b));
@@ -95,7 +96,7 @@ fn a_connection_whose_port_goes_down_goes_on_over_the_other_at_once() {
         assert_eq!(info.migration.count, 1);
     }
     write(&mut b, &a, 8);
-    // The rings' link is down at both ends, so both ports have sent their QPs away.
+    // A ring's link goes down at both ends, so both ports have migrated their QPs.
     let sent_away = |context: &Context| counter(context, "link_migrations");
     assert!(sent_away(&left) + sent_away(&right) >= 1);
     assert_eq!(counter(&left, "link_downed"), 1);

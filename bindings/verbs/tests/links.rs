@@ -1,4 +1,4 @@
-//! Links that lose everything, or that are taken down, while their ports are in use.
+//! Links that lose everything or are set down while their ports are in use.
 
 mod common;
 
@@ -10,7 +10,7 @@ use uroce::{
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
 
-/// Gives up after two ACK timeouts of 4 ms.
+/// A QP gives up after two ACK timeouts of 4 ms.
 fn impatient() -> Setup {
     let options = ConnectOptions { timeout: 10, retry_cnt: 1, ..ConnectOptions::default() };
     Setup { options, ..Setup::default() }
@@ -40,7 +40,7 @@ fn a_link_that_stays_cut_is_an_error_of_the_message() {
     post(&mut left.qp, SendWr::write(&[left.memory.slice(..8).unwrap()], target));
     assert_eq!(left.completion().status, WcStatus::RetryExcErr);
     assert_eq!(right.bytes(0, 8), [0; 8]);
-    // Its lcore may have been kept from a CPU for longer than the sender was patient.
+    // The receiver's lcore may have waited for a CPU longer than the sender retried.
     eventually("the loss of both packets", || right.counter("rx_injected_loss") >= 2);
 }
 
@@ -54,7 +54,7 @@ fn links_of_ports_that_are_not_there_are_not_changed() {
     assert_eq!(left.set_loss(1, more_than_all), Err(RequestError::Control(ControlError::Loss)));
 }
 
-/// The next event is of the link.
+/// Checks that the next event is one of the link.
 fn tells(context: &Context, kind: EventKind) {
     let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
     assert_eq!((event.source, event.kind), (EventSource::Port(1), kind));
@@ -62,7 +62,7 @@ fn tells(context: &Context, kind: EventKind) {
 
 #[test] //= check M1 test
 fn a_link_that_is_down_for_less_than_the_retries_costs_no_message() {
-    // 16 ms eight times.
+    // Eight timeouts of 16 ms.
     let options = ConnectOptions { timeout: 12, retry_cnt: 7, ..ConnectOptions::default() };
     let (mut left, right) = Setup { options, ..Setup::default() }.connect();
     left.context.set_link(1, false).unwrap();
@@ -92,7 +92,7 @@ fn a_link_that_is_down_for_longer_than_the_retries_is_an_error() {
     assert_eq!(left.completion().status, WcStatus::RetryExcErr);
     right.context.set_link(1, true).unwrap();
     tells(&left.context, EventKind::PortActive);
-    // The link is as good as before, for others.
+    // New QPs can use the link as before.
     let (mut left, mut right) =
         (common::Side::new(&left.context), common::Side::new(&right.context));
     common::join(&mut left, &mut right, &ConnectOptions::default());

@@ -1,4 +1,4 @@
-//! ARP, neighbour discovery and echo with Linux itself, over a tap in a network namespace.
+//! ARP, neighbour discovery and echo with Linux, over a tap in a network namespace.
 //!
 //! `unshare -n cargo nextest run -p uroce --run-ignored all linux`
 
@@ -21,7 +21,7 @@ fn run(command: &str) -> bool {
     Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
 }
 
-/// Sends one echo request by the kernel and waits for the reply with the same payload.
+/// Sends an echo request through the kernel and waits for the reply with the same payload.
 fn ping(address: IpAddr, payload: &[u8]) -> bool {
     let (family, protocol, request, reply) = match address {
         IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, 8, 0),
@@ -30,7 +30,7 @@ fn ping(address: IpAddr, payload: &[u8]) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::RAW, flags, Some(protocol)).expect("root");
     let mut message = [&[request, 0, 0, 0, 0, 7, 0, 9], payload].concat();
-    // The kernel fills in the checksum of ICMPv6.
+    // The kernel computes the checksum of ICMPv6.
     let sum: u32 = message.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     message[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
@@ -74,7 +74,7 @@ fn linux_and_the_stack_find_and_ping_each_other() {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
-    // The kernel finds us as well, and we answer it.
+    // The kernel resolves our address too, and we answer its echo requests.
     assert!(run("ip neigh flush dev uroce-t0"));
     for address in ["192.0.2.1", "2001:db8::1"] {
         for len in [2, 56, 1400] {

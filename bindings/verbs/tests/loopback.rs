@@ -1,4 +1,4 @@
-//! Queue pairs of one device that talk to each other by the device's own addresses.
+//! Queue pairs of one device that communicate through the device's own addresses.
 
 mod common;
 
@@ -9,15 +9,15 @@ use uroce::{
     AddressVector, ConnectOptions, Context, Gid, ImmDt, QpInit, QpType, RecvWr, SendWr, WcStatus,
 };
 
-/// Around packets, and nothing at all.
+/// Sizes around multiples of a packet, and 0.
 const SIZES: [usize; 8] = [0, 1, 255, 4095, 4096, 4097, 65_536, 300_001];
 
-/// The one device; nobody is at the other end of its links.
+/// Opens the only device; its links have no other end.
 fn alone(setup: &Setup) -> Context {
     Context::open(&setup.config(), "left").expect("a ring link needs no privilege")
 }
 
-/// Two connected QPs of one device: on two lcores if it has two.
+/// Two connected QPs of one device, on two lcores if it has two.
 fn connected(setup: &Setup, qp_type: QpType) -> (Side, Side) {
     let context = alone(setup);
     let (mut left, mut right) = (Side::new(&context), Side::new(&context));
@@ -30,7 +30,7 @@ fn connected(setup: &Setup, qp_type: QpType) -> (Side, Side) {
     (left, right)
 }
 
-/// WRITE, READ, SEND and both atomics from `left` to `right`, every byte verified.
+/// Sends WRITE, READ, SEND and both atomics from `left` to `right` and checks every byte.
 fn talk(left: &mut Side, right: &mut Side, len: usize) {
     let message = pattern(len as u8, len);
     left.memory.write_at(0, &message).unwrap();
@@ -142,7 +142,7 @@ fn a_link_that_is_down_is_no_matter_to_what_never_reaches_it() {
         std::thread::yield_now();
     }
     talk(&mut left, &mut right, 100_000);
-    // Nor to new paths.
+    // New paths are not affected either.
     let (mut left, mut right) = (Side::new(&left.context), Side::new(&right.context));
     join(&mut left, &mut right, &ConnectOptions::default());
     talk(&mut left, &mut right, 10);
@@ -200,7 +200,7 @@ fn who_sends_out_has_its_turn_though_others_fill_the_way_back() {
 
 #[test]
 fn a_port_that_takes_nothing_more_holds_up_nobody_who_sends_to_an_own_address() {
-    // Nobody takes what goes out by the link.
+    // The link has no other end, so no frame leaves the port.
     let (mut left, mut right) = connected(&Setup::default(), QpType::Rc);
     let context = left.context.clone();
     let cq = context.create_cq(4096).unwrap();
@@ -241,7 +241,7 @@ fn queue_pairs_may_go_in_the_middle_of_anything() {
         std::thread::sleep(Duration::from_micros(37 * round));
         let (gone, stays) = if round % 2 == 0 { (left, right) } else { (right, left) };
         drop(gone);
-        // It ends one way or the other.
+        // The QP completes its requests or ends with an error.
         for _ in 0..16 {
             let status = stays.completion().status;
             let ended = [

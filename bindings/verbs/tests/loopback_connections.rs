@@ -1,4 +1,4 @@
-//! Connections whose both ends are in one process, by an address of the device's own.
+//! Connections with both ends in one process, through an address of the device itself.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn renew(side: &mut Side, qp_type: QpType) {
     side.qp = side.pd.create_qp(&QpInit::new(&side.cq).qp_type(qp_type)).expect("QPs are left");
 }
 
-/// Both ends of an established connection.
+/// Connects both sides and returns the two ends.
 fn connect(left: &Side, right: &Side, listener: &Listener) -> (Connection, Connection) {
     let active = Connection::begin(&left.qp, listener.local_addr(), &with(b"hello")).unwrap();
     let request = listener.next(SOON).expect("a request in time");
@@ -50,7 +50,7 @@ fn connect(left: &Side, right: &Side, listener: &Listener) -> (Connection, Conne
     (active, passive)
 }
 
-/// A message, verified.
+/// Sends a message and checks that it arrives.
 fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
     from.memory.write_at(0, message).unwrap();
     to.qp.post_recv(&RecvWr::new(&[to.memory.slice(20_000..40_000).unwrap()])).unwrap();
@@ -128,7 +128,7 @@ fn both_ends_may_part_at_once_or_be_dropped() {
         match round % 3 {
             0 => {
                 active.disconnect().unwrap();
-                // It may have heard of it.
+                // The other end's disconnect may have arrived before.
                 let _ = passive.disconnect();
                 for connection in [&active, &passive] {
                     assert!(matches!(event(connection), ConnectionEvent::Disconnected { .. }));
@@ -172,7 +172,7 @@ fn many_connections_at_once_find_their_own_other_ends() {
         let (ours, its) = (active.agreed().unwrap(), passive.agreed().unwrap());
         assert_eq!((ours.sq_psn, ours.rq_psn), (its.rq_psn, its.sq_psn));
     }
-    // Every other is ended by the passive side.
+    // The passive side ends every other connection.
     for (at, ((_, passive), active)) in passive.iter().zip(&active).enumerate() {
         let ends = if at % 2 == 0 { [active, passive] } else { [passive, active] };
         ends[0].disconnect().unwrap();

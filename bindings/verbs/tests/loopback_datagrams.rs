@@ -1,4 +1,5 @@
-//! UD queue pairs of one device by its own addresses, and groups with members beside the sender.
+//! UD queue pairs of one device that use its own addresses, and groups with members at the sender's
+//! device.
 
 mod common;
 
@@ -14,7 +15,7 @@ const QKEY: Qkey = Qkey(0x1122_3344);
 const SLOT: usize = 8192;
 const SLOTS: usize = 64;
 
-/// A UD QP in RTS with receives posted, one of a slot each.
+/// A UD QP in RTS with posted receives of one slot each.
 struct End {
     pd: ProtectionDomain,
     send_cq: CompletionQueue,
@@ -113,7 +114,7 @@ fn a_datagram_to_an_own_address_comes_behind_its_network_header() {
             };
             assert_eq!((src, dst), (&own.0[16 - src.len()..], &own.0[16 - src.len()..]));
         }
-        // To itself.
+        // The QP sends to itself.
         let qpn = left.qp.qpn();
         left.send(&way, qpn, b"me");
         left.hears(qpn, b"me");
@@ -144,7 +145,7 @@ fn more_datagrams_than_the_way_back_holds_wait_for_their_turn() {
             left.begin(&way, to, &[round, number]);
         }
         for number in 0..SLOTS as u8 {
-            // The payload is read when it is sent: only the number of datagrams is sure.
+            // The payload is read when it is sent, so only the number of datagrams is certain.
             let (completion, bytes) = right.received();
             assert_eq!((completion.wr_id, bytes[GRH_LEN]), (u64::from(number), round));
             left.send_cq.wait(SOON).unwrap().expect("a completion");
@@ -168,7 +169,7 @@ fn a_group_is_heard_by_its_members_here_and_there_and_by_the_sender_among_them()
         let way = sender.way(1, group);
         let from = sender.qp.qpn();
 
-        // Nobody here is in it yet: nothing comes back.
+        // No QP of this device is in the group yet, so none gets the datagram.
         there.iter().for_each(|end| end.qp.attach_multicast(group).unwrap());
         sender.send(&way, Qpn::MULTICAST, b"far");
         there.iter().for_each(|end| end.hears(from, b"far"));
@@ -188,13 +189,13 @@ fn a_group_is_heard_by_its_members_here_and_there_and_by_the_sender_among_them()
         here[..2].iter().chain(&there).for_each(|end| end.hears(from, b"all"));
         sender.hears(from, b"all");
 
-        // A number that is no group's: it goes out and is nobody's.
+        // A QPN that is not the multicast QPN: the datagram is sent to the link, and no QP gets it.
         let unknown = count(&right, "rx_not_for_us");
         sender.send(&way, here[0].qp.qpn(), b"odd");
         here[0].hears_nothing();
         assert_eq!(count(&right, "rx_not_for_us"), unknown + 1);
 
-        // The wire may be gone: those here hear on.
+        // Members of this device still get datagrams while the link is down.
         left.set_link(1, false).unwrap();
         let begin = std::time::Instant::now();
         while left.port_status(1).unwrap().link.up || count(&left, "link_downed") == 0 {
@@ -225,7 +226,7 @@ fn a_group_is_heard_at_the_senders_port_only() {
 
 #[test]
 fn members_that_go_while_the_group_is_spoken_to_harm_nobody() {
-    // Somebody takes what goes out by the link.
+    // The other device consumes the frames that are sent to the link.
     let (context, _other) = Setup { lcores: 2, ..Setup::default() }.contexts();
     let group = gid("239.1.2.5");
     let mut sender = End::new(&context, 0, 1);

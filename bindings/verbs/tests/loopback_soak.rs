@@ -1,5 +1,5 @@
-//! Many queue pairs of one device talk to each other while others of them come and go, by chance
-//! from a seed: every byte that is told to have arrived has.
+//! Many queue pairs of one device communicate while others are created and destroyed, at random
+//! from a seed. All data that are reported as received must be right.
 
 mod common;
 
@@ -16,7 +16,7 @@ use uroce::{
 const TIME: Duration = Duration::from_secs(3);
 const QKEY: Qkey = Qkey(0x77);
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
+/// The random number generator SplitMix64 (Steele, Lea and Flood, 2014).
 struct Chance(u64);
 
 impl Chance {
@@ -34,7 +34,7 @@ fn renew(side: &mut Side, chance: &mut Chance) {
     side.qp = side.pd.create_qp(&QpInit { lcore, ..QpInit::new(&side.cq) }).expect("QPs are left");
 }
 
-/// Two queue pairs on lcores by chance, connected.
+/// Connects two queue pairs on random lcores.
 fn couple(pair: &mut [Side; 2], chance: &mut Chance) {
     let [left, right] = pair;
     renew(left, chance);
@@ -42,7 +42,7 @@ fn couple(pair: &mut [Side; 2], chance: &mut Chance) {
     join(left, right, &ConnectOptions::default());
 }
 
-/// A WRITE, a READ or a SEND, from either end.
+/// Sends a WRITE, a READ or a SEND from either end.
 fn talk(pair: &mut [Side; 2], chance: &mut Chance) {
     let [left, right] = pair;
     let (from, to) = if chance.below(2) == 0 { (left, right) } else { (right, left) };
@@ -75,8 +75,8 @@ fn talk(pair: &mut [Side; 2], chance: &mut Chance) {
     }
 }
 
-/// Under traffic both ways one end is destroyed; the other soon too, or when it has learned of it,
-/// which takes it half a second.
+/// Destroys one end during traffic in both directions. The other end is destroyed soon, or after it
+/// has failed, which takes half a second.
 fn part(pair: &mut [Side; 2], chance: &mut Chance) {
     let [left, right] = pair;
     let targets = [right.memory.remote(), left.memory.remote()];
@@ -93,13 +93,13 @@ fn part(pair: &mut [Side; 2], chance: &mut Chance) {
         (0..8).take_while(|_| stays.completion().status == WcStatus::Success).for_each(drop);
     }
     renew(stays, chance);
-    // What the destroyed ones have left behind in the queues.
+    // Takes the completions that the destroyed QPs have left in the queues.
     for side in [gone, stays] {
         while side.cq.poll_one().unwrap().is_some() {}
     }
 }
 
-/// A connection by the connection manager, ended by either side.
+/// Makes a connection with the connection manager. Either side ends it.
 fn connection(pair: &mut [Side; 2], listener: &Listener, chance: &mut Chance) {
     renew(&mut pair[0], chance);
     renew(&mut pair[1], chance);
@@ -140,7 +140,7 @@ fn connected_ones(context: &Context, port: u16, seed: u64) {
     }
 }
 
-/// A UD QP with as many receives as its queue has room for.
+/// A UD QP with a full receive queue.
 fn datagrams(side: &Side, chance: &mut Chance) -> QueuePair {
     let init = QpInit { lcore: Some(chance.below(2)), ..QpInit::new(&side.cq) };
     let mut qp = side.pd.create_qp(&init.qp_type(QpType::Ud)).expect("QPs are left");
@@ -174,7 +174,7 @@ fn datagram_ones(context: &Context, seed: u64) {
             post(&mut qp, SendWr::send_to(&source, way, to, QKEY));
             assert_eq!(sender.cq.wait(SOON).unwrap().unwrap().status, WcStatus::Success);
         }
-        // Some of it is under way.
+        // Some datagrams are still on their way.
         drop(members);
         for side in &receivers {
             while side.cq.poll_one().unwrap().is_some() {}
@@ -183,7 +183,7 @@ fn datagram_ones(context: &Context, seed: u64) {
     let last = datagrams(&receivers[0], &mut chance);
     sender.memory.write_at(0, b"still here").unwrap();
     let source = [sender.memory.slice(..10).unwrap()];
-    // One or two may get lost, if any does.
+    // One or two datagrams may be lost if the device loses packets.
     let received = (0..10).find_map(|_| {
         post(&mut qp, SendWr::send_to(&source, &ways[0], last.qpn(), QKEY));
         receivers[0].cq.wait(Duration::from_secs(1)).unwrap()
@@ -195,14 +195,14 @@ fn datagram_ones(context: &Context, seed: u64) {
 fn soak(loss: LossConfig, seed: u64) {
     println!("seed {seed}");
     let setup = Setup { lcores: 2, loss, ..Setup::default() };
-    // The other device takes what goes to the group by the link.
+    // The other device consumes the frames that are sent to the group over the link.
     let (context, _other) = setup.contexts();
     std::thread::scope(|threads| {
         threads.spawn(|| connected_ones(&context, 7001, seed));
         threads.spawn(|| connected_ones(&context, 7002, seed + 1));
         threads.spawn(|| datagram_ones(&context, seed + 2));
     });
-    // Nothing has stayed behind that others would miss.
+    // Nothing was left behind that prevents new connections.
     let mut pair = [Side::new(&context), Side::new(&context)];
     let mut chance = Chance(seed);
     couple(&mut pair, &mut chance);

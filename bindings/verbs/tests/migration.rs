@@ -12,18 +12,18 @@ use uroce::{
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
-/// Local ACK timeout code of all paths: 4.2 ms.
+/// Local ACK timeout code of all paths, 4.2 ms.
 const TIMEOUT: u8 = 10;
 const RETRIES: u8 = 2;
 
-/// The way to a side by its port of that number.
+/// The path to a side's port.
 fn way_to(side: &Side, port: u8) -> AlternateVector {
     let gid = side.qp.endpoint(port, 0).expect("the port has an address").gid;
     let (vector, pkey) = (AddressVector::to(gid), Pkey::DEFAULT);
     AlternateVector { vector, port, pkey, timeout: TIMEOUT }
 }
 
-/// Connected by port 1, with port 2 loaded at both ends.
+/// Two sides connected over port 1, with port 2 loaded as the alternate path at both ends.
 fn loaded() -> (Side, Side) {
     let (left, right) = Setup::two_links().contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));
@@ -40,7 +40,7 @@ fn loaded() -> (Side, Side) {
     (left, right)
 }
 
-/// The same, armed.
+/// Two sides connected over port 1, and armed for port 2.
 fn armed() -> (Side, Side) {
     let (mut left, mut right) = loaded();
     left.qp.rearm().unwrap();
@@ -49,7 +49,7 @@ fn armed() -> (Side, Side) {
     (left, right)
 }
 
-/// Packets both ways until both ends are armed.
+/// Sends packets in both directions until both ends are armed.
 fn arm(left: &mut Side, right: &mut Side) {
     let end = Instant::now() + SOON;
     while [&*left, &*right].iter().any(|side| state(side) != PathMigState::Armed) {
@@ -66,7 +66,7 @@ fn state(side: &Side) -> PathMigState {
     info(side).attr.path_mig_state
 }
 
-/// A message each way, verified.
+/// Sends a message in each direction and checks that it arrives.
 fn talk(left: &mut Side, right: &mut Side) {
     let message = pattern(left.bytes(0, 1)[0].wrapping_add(1), 9000);
     tell(left, right, &message);
@@ -82,7 +82,7 @@ fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
     assert_eq!(to.bytes(20_000, message.len()), message);
 }
 
-/// What was told of path migration.
+/// Takes the side's pending events of path migration.
 fn migrations(side: &Side) -> Vec<AsyncEvent> {
     let events = std::iter::from_fn(|| side.context.poll_async_event().expect("a channel"));
     let is_path =
@@ -90,7 +90,8 @@ fn migrations(side: &Side) -> Vec<AsyncEvent> {
     events.filter(is_path).collect()
 }
 
-/// Exactly one migration of the side's queue pair, which is on port 2 with nothing left to go to.
+/// Checks that the side's queue pair has migrated exactly once, and is on port 2 without an
+/// alternate path.
 fn migrated_once(side: &Side) {
     let source = EventSource::QueuePair(side.qp.qpn());
     assert_eq!(migrations(side), [AsyncEvent { kind: EventKind::PathMig, source }]);
@@ -109,7 +110,7 @@ fn software_migrates_and_the_peer_follows() {
     let (mut left, mut right) = armed();
     assert_eq!((migrations(&left), migrations(&right)), (vec![], vec![]));
     left.qp.migrate().unwrap();
-    // The peer learns it by the next packet.
+    // The peer migrates when it receives the next packet.
     assert_eq!(state(&right), PathMigState::Armed);
     let before = [&left, &right].map(|side| frames(side, 1));
     talk(&mut left, &mut right);
@@ -127,7 +128,7 @@ fn a_path_that_goes_silent_is_left_and_no_message_is_lost_or_doubled() {
     left.context.set_loss(1, TOTAL).unwrap();
     let begin = Instant::now();
     talk(&mut left, &mut right);
-    // Its retries, and the first attempt on the other path.
+    // The sender's retries, and the first attempt on the other path.
     let timeout = Duration::from_nanos(4096 << TIMEOUT);
     assert!(begin.elapsed() >= timeout * u32::from(RETRIES), "{:?}", begin.elapsed());
     migrated_once(&left);
@@ -157,7 +158,7 @@ fn after_a_migration_another_path_is_loaded_and_migrated_to() {
     talk(&mut left, &mut right);
     migrated_once(&left);
     migrated_once(&right);
-    // Back by port 1.
+    // Back to port 1.
     let ways = [way_to(&right, 1), way_to(&left, 1)];
     left.qp.load_alternate_path(&ways[0]).unwrap();
     right.qp.load_alternate_path(&ways[1]).unwrap();
@@ -224,7 +225,7 @@ fn a_port_tells_when_it_goes_down_and_when_it_comes_up() {
     let (left, right) = Setup::two_links().contexts();
     let next = |side: &uroce::Context| side.get_async_event(Some(SOON)).expect("an event in time");
     let of_port = |kind, port| AsyncEvent { kind, source: EventSource::Port(port) };
-    // The control planes have seen the links: what is up from the start is no event.
+    // The control planes know the links; a link that is up from the start causes no event.
     assert!([&left, &right].iter().all(|side| side.port_status(2).unwrap().link.up));
     left.set_link(2, false).unwrap();
     for side in [&left, &right] {

@@ -1,4 +1,4 @@
-//! What an application can do wrong: a named error or an error completion, and nothing changed.
+//! Errors of an application: each gives a named error or an error completion, and changes nothing.
 
 mod common;
 
@@ -146,7 +146,7 @@ fn a_full_queue_and_a_long_list_are_refused_and_change_nothing() {
         qp.post_send(&SendWr::fetch_add(&slices[..2], RemoteBuffer::default(), 1)),
         Err(PostError::AtomicLength)
     );
-    // The peer has posted nothing, so nothing leaves the queue.
+    // The peer has posted no receive, so the queue stays full.
     let error = qp.post_sends([send(1); 6]).unwrap_err();
     assert_eq!((error.posted, error.error), (4, PostError::QueueFull));
     let error = qp.post_recvs(&[RecvWr::new(&slices[..1]); 3]).unwrap_err();
@@ -174,7 +174,7 @@ fn slices_of_another_domain_complete_in_error_and_touch_nothing() {
     assert_eq!((completion.wr_id, completion.status), (5, WcStatus::LocProtErr));
     assert_eq!(right.bytes(0, 8), [0; 8]);
     assert_eq!(left.qp.query().unwrap().attr.state, QpState::Err);
-    // What is posted in ERR is flushed, not lost.
+    // Requests that are posted in ERR are flushed, not lost.
     post(&mut left.qp, SendWr::send(&[]).id(6));
     assert_eq!(left.completion().status, WcStatus::WrFlushErr);
 }
@@ -204,7 +204,8 @@ fn receives_that_name_a_dropped_region_complete_in_error() {
 fn sends_that_name_a_dropped_region_complete_in_error() {
     let (mut left, _right) = connected();
     let gone = left.pd.allocate(4096, AccessFlags::all()).unwrap();
-    // The peer has no receive, so the message is sent again later: from memory that is gone.
+    // The peer has no receive, so the message is retransmitted later, from memory that is gone
+    // then.
     post(&mut left.qp, SendWr::send(&[gone.slice(..).unwrap()]).id(1));
     std::thread::sleep(std::time::Duration::from_millis(2));
     drop(gone);
@@ -297,7 +298,7 @@ fn connecting_with_what_cannot_be_is_refused_by_name() {
     let options = ConnectOptions { timeout: 32, ..defaults };
     let error = modify_error(left.qp.connect(&peer, &options));
     assert_eq!(error, ModifyError::OutOfRange(AttrMask::TIMEOUT));
-    // It got as far as RTR; from RESET it can be connected after all.
+    // The QP has reached RTR; after a reset it can be connected.
     assert_eq!(left.qp.query().unwrap().attr.state, QpState::Rtr);
     left.qp.modify(&QpChange::to(QpState::Reset), None).unwrap();
     left.qp.connect(&peer, &defaults).unwrap();

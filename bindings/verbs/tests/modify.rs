@@ -1,4 +1,4 @@
-//! Modify QP beyond connecting: draining, rates, other sizes.
+//! Modify QP after connecting: draining, rate limits, queue sizes.
 
 mod common;
 
@@ -41,8 +41,8 @@ fn draining_finishes_what_is_under_way_and_tells_once_if_it_was_asked() {
         while left.qp.query().unwrap().sq_draining {
             std::thread::yield_now();
         }
-        // What was under way is complete, what had not begun waits: all or nothing of it, as the
-        // command came late or early.
+        // Messages in progress are complete, and others wait. The command may come before or after
+        // a message has begun.
         let begun = std::iter::from_fn(|| left.cq.poll_one().unwrap()).count();
         held_back += 16 - begun;
         assert_eq!(drained_events(&left), 0);
@@ -66,7 +66,7 @@ fn what_is_posted_while_drained_is_sent_in_order_and_receiving_goes_on() {
         right.qp.post_recv(&RecvWr::new(&[right.memory.slice(at..at + 1).unwrap()])).unwrap();
         post(&mut left.qp, SendWr::send(&[left.memory.slice(at..at + 1).unwrap()]).id(at as u64));
     }
-    // The peer's messages are taken meanwhile.
+    // Messages of the peer are received meanwhile.
     left.qp.post_recv(&RecvWr::new(&[left.memory.slice(100..200).unwrap()]).id(77)).unwrap();
     post(&mut right.qp, SendWr::send(&[right.memory.slice(500..600).unwrap()]).id(5));
     assert_eq!((left.done(), right.done()), (77, 5));
@@ -118,12 +118,12 @@ fn queues_of_a_connected_queue_pair_get_other_sizes() {
         assert_eq!(left.qp.state(), QpState::Rts);
         exchange(&mut left, &mut right, seed);
     }
-    // The depth is the new one: it is full after that many.
+    // The new depth applies: the queue is full after that many requests.
     left.qp.drain(false).unwrap();
     let posts = (0..).take_while(|_| left.qp.post_send(&SendWr::send(&[])).is_ok()).count();
     assert_eq!(posts as u32, left.qp.query().unwrap().caps.max_send_wr);
     assert_eq!(left.qp.post_send(&SendWr::send(&[])), Err(PostError::QueueFull));
-    // With something outstanding nothing is replaced.
+    // The queues are not replaced while a request is outstanding.
     let refused = RequestError::Control(ControlError::Outstanding);
     assert_eq!(left.qp.resize(caps(64)), Err(refused));
     left.qp.modify(&QpChange::to(QpState::Err), None).unwrap();

@@ -1,5 +1,5 @@
-//! Ports that follow the kernel's interface behind them: veth pairs, in a network namespace of each
-//! test's own.
+//! Ports that follow the kernel interface behind them: veth pairs, with a network namespace for
+//! each test.
 
 mod common;
 
@@ -15,15 +15,16 @@ use uroce::{
     PortAttr, RequestError, SendWr, WcStatus,
 };
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 fn ip(words: &str) {
     let output = Command::new("ip").args(words.split(' ')).output().expect("ip is installed");
     assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Takes this thread and what it starts into a new network namespace, which goes with the process.
+/// Moves this thread, and threads that it starts later, to a new network namespace, which ends with
+/// the process.
 fn namespace() {
-    // SAFETY: no memory is shared or unshared by it, and the thread holds no sockets.
+    // SAFETY: a new network namespace does not unshare memory, and the thread has no sockets.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root");
 }
 
@@ -31,7 +32,7 @@ fn gid(text: &str) -> Gid {
     text.parse::<IpAddr>().unwrap().into()
 }
 
-/// Two interfaces joined by a cable, without IPv6 of their own making.
+/// Adds two joined interfaces without IPv6 link-local addresses.
 fn veth(left: &str, right: &str) {
     ip(&format!("link add {left} type veth peer name {right}"));
     for name in [left, right] {
@@ -44,7 +45,7 @@ fn follower(name: &str) -> DeviceConfig {
     DeviceConfig::new(name).port(af_packet(name))
 }
 
-/// Waits until the first port is as wanted.
+/// Waits until `fits` is true for the first port.
 fn until(context: &Context, what: &str, fits: impl Fn(&PortAttr) -> bool) {
     let end = Instant::now() + common::SOON;
     while !fits(&context.ports()[0]) {
@@ -53,7 +54,7 @@ fn until(context: &Context, what: &str, fits: impl Fn(&PortAttr) -> bool) {
     }
 }
 
-/// The next event; it is of the first port.
+/// The next event, which must be of the first port.
 fn event(context: &Context) -> EventKind {
     let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
     assert_eq!(event.source, EventSource::Port(1));
@@ -132,7 +133,7 @@ fn an_interface_that_does_not_exist_is_named() {
     assert!(error.contains("port 1: there is no network interface \"uroce-none\""), "{error}");
 }
 
-/// Joins the GIDs of these indexes and sends some packets.
+/// Connects two QPs over the GIDs with this index and sends some packets.
 fn write_between(left: &Context, right: &Context, sgid_index: u8) {
     let (mut a, mut b) = (Side::new(left), Side::new(right));
     let options = ConnectOptions { sgid_index, ..ConnectOptions::default() };
@@ -211,7 +212,7 @@ fn a_connection_whose_address_is_gone_for_a_while_goes_on() {
     let open = |name| Context::open(&config, name).unwrap();
     let (left, right) = (open("w0"), open("w1"));
     let (mut a, mut b) = (Side::new(&left), Side::new(&right));
-    // 33 ms, eight times.
+    // Eight timeouts of 33 ms.
     let options = ConnectOptions { timeout: 13, retry_cnt: 7, ..ConnectOptions::default() };
     common::join(&mut a, &mut b, &options);
     for back_in_time in [true, false] {
@@ -231,6 +232,6 @@ fn a_connection_whose_address_is_gone_for_a_while_goes_on() {
             assert_eq!(a.completion().status, WcStatus::RetryExcErr);
         }
     }
-    // Its packets went out and were answered; the answers were for an address that it had not.
+    // The packets were sent and answered, but the port no longer had the address of the answers.
     assert!(a.counter("rx_not_for_us") >= 2);
 }

@@ -1,4 +1,4 @@
-//! Every operation of a connected pair, with every byte verified.
+//! Every operation of a connected pair, with every byte checked.
 
 mod common;
 
@@ -9,7 +9,7 @@ use uroce::{
     RecvWr, SendWr, WcOpcode, WcStatus,
 };
 
-/// Around packets and path MTUs, and nothing at all.
+/// Sizes around multiples of a packet and of path MTUs, and 0.
 const SIZES: [usize; 14] = [0, 1, 2, 3, 4, 255, 256, 257, 4095, 4096, 4097, 8192, 65_536, 300_001];
 
 fn write_then_read(left: &mut Side, right: &Side, len: usize) {
@@ -62,7 +62,8 @@ fn several_lcores_share_a_devices_qps() {
     let (mut left, mut right) = Setup { lcores: 2, ..Setup::default() }.connect();
     write_then_read(&mut left, &right, 100_000);
     let first = left.qp.control().lcore();
-    // A second pair goes to the lcores that have none yet; its packets are handed over.
+    // The second pair is placed on the lcores without a QP, so its packets are handed over between
+    // lcores.
     let (new_left, new_right) = (new_qp(&left), new_qp(&right));
     let old_left = std::mem::replace(&mut left.qp, new_left);
     let old_right = std::mem::replace(&mut right.qp, new_right);
@@ -293,7 +294,7 @@ fn a_drained_send_queue_takes_new_attributes_and_goes_on() {
     let slice = [left.memory.slice(..4096).unwrap()];
     post(&mut left.qp, SendWr::write(&slice, right.memory.remote()).id(1));
     left.qp.modify(&QpChange::to(QpState::Sqd), None).unwrap();
-    // Accepted, but held: only what was begun before is finished.
+    // The request is accepted but held back; only requests that began before are finished.
     post(&mut left.qp, SendWr::write(&slice, right.memory.remote()).id(2));
     let end = std::time::Instant::now() + SOON;
     while left.qp.query().unwrap().sq_draining && std::time::Instant::now() < end {
@@ -325,7 +326,7 @@ fn a_qp_that_was_reset_is_connected_again() {
 
 #[test] //= check F13 test
 fn inline_data_are_those_of_the_post_also_when_sent_again() {
-    // Some of the packets, and of the answers, are lost and sent again.
+    // Some packets and some answers are lost and sent again.
     let loss = LossConfig { rx: 0.1, tx: 0.0, seed: 5 };
     let options = ConnectOptions { timeout: 10, ..ConnectOptions::default() };
     let (left, right) = Setup { loss, options, ..Setup::default() }.contexts();
@@ -333,13 +334,13 @@ fn inline_data_are_those_of_the_post_also_when_sent_again() {
     let init = uroce::QpInit::new(&left.cq).max_inline(1024);
     left.qp = left.pd.create_qp(&init).unwrap();
     common::join(&mut left, &mut right, &options);
-    // The smallest that are summed while they are copied are among them.
+    // They include the smallest sizes whose checksum is computed while copying.
     let len_of = |round: usize| [1, 8, 255, 257, 512, 1023, 1024][round % 7];
     for round in 0..100usize {
         let len = len_of(round);
         let message = pattern(round as u8, len);
         left.memory.write_at(0, &message).unwrap();
-        // In two pieces, and the memory changes as soon as the post is done.
+        // The data are in two pieces, and the memory changes right after the post.
         let (head, tail) = (left.memory.slice(..len / 2), left.memory.slice(len / 2..len));
         let pieces = [head.unwrap(), tail.unwrap()];
         let target = right.memory.remote().slice(round as u64 * 2048, 2048).unwrap();
@@ -363,7 +364,8 @@ fn inline_data_are_those_of_the_post_also_when_sent_again() {
 #[test] //= check C15 test
 fn a_fenced_send_waits_for_the_reads_before_it() {
     let (mut left, right) = connected();
-    // What was read is written to another place: without the fence it would be written before.
+    // The data read are written to another place. Without the fence they would be written before
+    // they were read.
     const LEN: usize = 200_000;
     for round in 0..20 {
         let message = pattern(round, LEN);
@@ -379,8 +381,7 @@ fn a_fenced_send_waits_for_the_reads_before_it() {
     }
 }
 
-/// Many QPs on several lcores add to one word of one region: nothing is lost and nothing counts
-/// twice.
+/// Many QPs on several lcores add to one word of one region. No addition is lost or counted twice.
 #[test] //= check D8 test
 fn sixteen_qps_on_two_lcores_add_up_exactly() {
     const QPS: u64 = 16;

@@ -1,4 +1,4 @@
-//! Paths: peers that do not answer, and what the stack answers itself.
+//! Paths to peers that do not answer, and requests that the stack answers itself.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn nobody(address: &str) -> Endpoint {
     Endpoint { gid: gid(address), qpn: Qpn::new(77), psn: Psn::new(1) }
 }
 
-/// A device whose link's other end is ours to look at, frame by frame.
+/// A device, and the other end of its link, on which the test reads and writes frames.
 struct Wire {
     context: Context,
     queue: PortQueue,
@@ -64,7 +64,7 @@ impl Wire {
         assert!(batch.is_empty(), "the link takes frames");
     }
 
-    /// Looks at what comes until a frame fits.
+    /// Reads frames until one fits.
     fn expect(&mut self, fits: impl Fn(&[u8]) -> bool) {
         self.comes(common::SOON, fits).expect("such a frame comes");
     }
@@ -83,7 +83,7 @@ impl Wire {
     }
 }
 
-/// A frame of the control plane's golden ones.
+/// A frame of the control plane's golden file.
 fn golden(name: &str) -> Vec<u8> {
     let lines = include_str!("../../../controlplane/tests/golden/neighbour.hex").lines();
     let mut named = lines.filter_map(|line| line.split_once(' '));
@@ -91,7 +91,7 @@ fn golden(name: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The frame in that VLAN.
+/// The frame with a VLAN tag.
 fn tagged(frame: &[u8], vlan: Option<u16>) -> Vec<u8> {
     let tag = vlan.map(|vid| [&[0x81, 0][..], &vid.to_be_bytes()].concat()).unwrap_or_default();
     [&frame[..12], &tag, &frame[12..]].concat()
@@ -204,7 +204,8 @@ fn a_flood_of_junk_leaves_the_control_plane_alive() {
     let mut wire = Wire::new();
     let mut request = golden("arp_request_of_peer");
     for n in 0..20_000u32 {
-        // Another sender each time: 192.0.2.x, and then not on the link at all. Some is broken.
+        // Each request has another sender: 192.0.2.x first, then addresses outside the link. Some
+        // requests are corrupted.
         request[28..32].copy_from_slice(&(0xc000_0200 + n).to_be_bytes());
         let broken = n as usize % 28;
         request[broken] ^= 0x10;
@@ -212,7 +213,7 @@ fn a_flood_of_junk_leaves_the_control_plane_alive() {
         request[broken] ^= 0x10;
         wire.queue.rx_burst(&mut MbufBatch::new());
     }
-    // Further frames may still be dropped, as the flood's were: ping until there is an answer.
+    // More frames may be dropped like those of the flood, so ping until there is an answer.
     let expected = golden("echo4_reply");
     let answered = (0..100).any(|_| {
         wire.send(&golden("echo4_request"));
@@ -246,7 +247,7 @@ fn what_the_vector_says(vlan: Option<u16>) {
         ..ConnectOptions::default()
     };
     let psn = qp.endpoint(1, 1).unwrap().psn;
-    // The peer is known by the time it is connected to.
+    // The peer is resolved before it is connected to.
     wire.send(&tagged(&golden("ns_of_peer"), vlan));
     let mut qp = std::thread::scope(|threads| {
         let connecting = threads.spawn(move || {
@@ -280,7 +281,7 @@ fn what_the_vector_says(vlan: Option<u16>) {
     });
 }
 
-/// Two devices with two ports each, joined port by port.
+/// Two devices with two ports each, joined by two links.
 fn two_ports(addresses: [[&str; 2]; 2]) -> (Context, Context) {
     let device = |name: &str, own: [&str; 2]| {
         let port = |link: &str, own| PortConfig::ring(link).mtu(4200).ip(own).expect("an address");
@@ -341,7 +342,7 @@ fn a_port_tells_when_its_link_goes_and_comes() {
         let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
         (event.source, event.kind)
     };
-    // A link that is up from the start is no event.
+    // A link that is up from the start causes no event.
     for port in [2, 1] {
         right.set_link(port, false).unwrap();
         assert_eq!(next(&left), (EventSource::Port(port), EventKind::PortErr));

@@ -1,5 +1,5 @@
-//! Memory that is registered by key alone: under a name of its own, changed under its key, or none
-//! at all.
+//! Memory registered through the raw interface: with its own virtual address, with memory that
+//! changes under the key, and without memory.
 
 mod common;
 
@@ -13,7 +13,7 @@ const LEN: usize = WORDS * 8;
 
 type Words = &'static [AtomicU64];
 
-/// Memory for ever, as tests are short.
+/// Memory that is never freed, as the tests are short.
 fn words() -> Words {
     Box::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect())
 }
@@ -23,11 +23,12 @@ fn memory(words: Words, va: u64, access: AccessFlags) -> Memory {
 }
 
 fn register(pd: &ProtectionDomain, memory: &Memory) -> Registration {
-    // SAFETY: all memory here is `words`, which is never freed and used by atomics only.
+    // SAFETY: `memory` is always made of `words`, which are never freed and only accessed by
+    // atomics.
     unsafe { pd.register_raw(memory) }.unwrap()
 }
 
-/// As a peer sees it.
+/// The region as a peer's work request names it.
 fn remote(registration: &Registration, va: u64) -> RemoteBuffer {
     RemoteBuffer { va: Va(va), rkey: Rkey(registration.lkey().0), len: LEN as u64 }
 }
@@ -62,24 +63,24 @@ fn a_key_opens_what_it_was_changed_to_and_nothing_else() {
     let writable = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let mut registration = register(&right.pd, &memory(old, 0x1000, writable));
     let wrong = memory(new, 0x1000, AccessFlags::REMOTE_WRITE);
-    // SAFETY: as in `register`.
+    // SAFETY: `wrong` is made of `words`, which are never freed and only accessed by atomics.
     let refused = unsafe { registration.change(&right.pd, &wrong) };
     assert_eq!(refused, Err(MrError::NeedsLocalWrite));
-    // SAFETY: as in `register`.
+    // SAFETY: the memory is made of `words`, which are never freed and only accessed by atomics.
     let foreign = unsafe { registration.change(&left.pd, &memory(new, 0x1000, writable)) };
     assert_eq!(foreign, Err(MrError::UnknownKey));
     left.memory.write_at(0, &pattern(2, LEN)).unwrap();
     assert_eq!(write(&mut left, remote(&registration, 0x1000)), WcStatus::Success);
     assert_eq!((bytes(old), bytes(new)), (pattern(2, LEN), vec![0; LEN]), "as it was");
 
-    // SAFETY: as in `register`.
+    // SAFETY: the memory is made of `words`, which are never freed and only accessed by atomics.
     unsafe { registration.change(&right.pd, &memory(new, 0x2000, writable)) }.unwrap();
     left.memory.write_at(0, &pattern(3, LEN)).unwrap();
     assert_eq!(write(&mut left, remote(&registration, 0x2000)), WcStatus::Success);
     assert_eq!((bytes(old), bytes(new)), (pattern(2, LEN), pattern(3, LEN)));
 
     let other = right.context.allocate_pd();
-    // SAFETY: as in `register`.
+    // SAFETY: the memory is made of `words`, which are never freed and only accessed by atomics.
     unsafe { registration.change(&other, &memory(new, 0x2000, writable)) }.unwrap();
     assert_eq!(write(&mut left, remote(&registration, 0x2000)), WcStatus::RemAccessErr);
     assert!(registration.deregister().is_ok());

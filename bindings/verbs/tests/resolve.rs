@@ -1,4 +1,4 @@
-//! UD queue pairs by IP address and port.
+//! Service ID resolution: UD queue pairs by IP address and port.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use uroce::cm::{CmError, DatagramListener, SidrStatus, resolve_datagram};
 use uroce::{ConnectOptions, GRH_LEN, Qkey, QpInit, QpState, QpType, RecvWr, SendWr};
 
-/// The Q_Key of `rdma_cm`.
+/// The default Q_Key of `rdma_cm`.
 const RDMA_CM: Qkey = Qkey(0x0123_4567);
 
 fn datagrams(side: &mut Side) {

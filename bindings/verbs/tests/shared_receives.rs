@@ -17,7 +17,7 @@ fn receive(side: &Side, srq: &SharedReceiveQueue, id: u64) {
     srq.post_recv(&RecvWr::new(&room).id(id)).expect("room");
 }
 
-/// `count` pairs of QPs; those of the right side share their receives.
+/// `count` pairs of QPs. Those of the right side share a receive queue.
 fn pairs(
     left: &Side,
     right: &Side,
@@ -41,7 +41,7 @@ fn sides(lcores: u16) -> (Side, Side) {
     (Side::new(&left), Side::new(&right))
 }
 
-/// The next event of that kind.
+/// Waits for the next event of this kind.
 fn event(side: &Side, kind: EventKind) -> EventSource {
     let begin = Instant::now();
     loop {
@@ -75,7 +75,7 @@ fn qps_on_several_lcores_fill_the_receives_of_one_queue() {
             receive(&right, &srq, posted);
             posted += 1;
         }
-        // Each message has a place of its own at the sender until it has completed.
+        // Each message has its own place in the sender's memory until it has completed.
         if sent < posted && sent < received + 32 {
             let at = sent as usize % 64 * SLOT;
             left.memory.write_at(at, &pattern(sent as u8, 700)).unwrap();
@@ -85,7 +85,7 @@ fn qps_on_several_lcores_fill_the_receives_of_one_queue() {
             qp.post_send(&SendWr::send(&message).signaled()).expect("room");
             sent += 1;
         }
-        // A place of the send queue is free when its completion has been polled.
+        // A place in the send queue is free when its completion has been polled.
         while let Some(completion) = left.cq.poll_one().unwrap() {
             completion.ok().unwrap();
         }
@@ -158,7 +158,7 @@ fn a_qp_that_goes_to_err_tells_once_that_it_takes_no_more_receives() {
     receiver.modify(&QpChange::to(QpState::Err), None).unwrap();
     no_more(&right, EventKind::LastWqeReached);
     assert_eq!(srq.len(), 4, "the shared receives are not flushed");
-    // The other QP goes on.
+    // The other QP continues.
     post(&mut pairs[1].0, SendWr::send(&[]));
     assert_eq!((left.done(), right.done()), (0, 0));
 }
@@ -196,11 +196,11 @@ fn receives_are_of_the_shared_queues_domain_and_the_rest_of_the_qps() {
         srq.post_recv(&RecvWr::new(&[foreign_memory.slice(..100).unwrap()]).id(1)).unwrap();
         post(&mut sender, SendWr::send(&message));
         assert_eq!((right.done(), left.done()), (1, 0), "{qp_type}");
-        // What the peer writes to is of the QP's domain.
+        // A WRITE of the peer uses a region in the QP's domain.
         let target = right.memory.remote();
         post(&mut sender, SendWr::write(&message, target));
         assert_eq!(left.done(), 0, "{qp_type}");
-        // A receive in memory of the QP's domain is not the shared queue's.
+        // A receive of the shared queue must not use memory of the QP's domain.
         srq.post_recv(&RecvWr::new(&[right.memory.slice(..100).unwrap()]).id(2)).unwrap();
         post(&mut sender, SendWr::send(&message));
         let failed = right.completion();

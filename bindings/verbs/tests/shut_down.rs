@@ -1,4 +1,4 @@
-//! A device that is closed while everything made with it is still held, as at the end of a process.
+//! A device that is closed while its objects still exist, as at the end of a process.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn what_was_posted_before_is_sent() {
 #[test]
 fn it_takes_no_longer_than_it_may_and_refuses_what_comes_later() {
     let (mut left, mut right) = Setup::default().connect();
-    // A peer that goes on sending is no reason to stay.
+    // A peer that continues to send does not delay the end.
     let source = [right.memory.slice(..LEN).unwrap()];
     for _ in 0..64 {
         right.qp.post_send(&SendWr::write(&source, left.memory.remote())).unwrap();

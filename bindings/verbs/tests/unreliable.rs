@@ -52,8 +52,8 @@ fn what_needs_an_answer_is_refused() {
     assert_eq!(left.qp.state(), QpState::Rts);
 }
 
-/// Messages of several packets through a lossy link: each that completes is whole, they come in
-/// order, and the sender never notices.
+/// Sends messages of several packets through a link with loss. Messages that complete are whole and
+/// in order, and the sender is not affected.
 #[test] //= check L1 test
 fn a_lost_packet_loses_its_message_and_no_other() {
     const MESSAGES: u64 = 400;

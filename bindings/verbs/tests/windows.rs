@@ -10,7 +10,7 @@ use uroce::{
 
 const RIGHTS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
-/// A window of the right side, bound to 64 bytes at 1000 of its memory.
+/// A window of the right side, bound to the 64 bytes at offset 1000 of its memory.
 fn bind(right: &mut Side, kind: MwType) -> MemoryWindow {
     let mut window = right.pd.allocate_mw(kind).unwrap();
     rebind(right, &mut window);
@@ -31,7 +31,7 @@ fn write(left: &mut Side, to: RemoteBuffer) -> WcStatus {
     left.completion().status
 }
 
-/// Puts both QPs back to work after an error.
+/// Reconnects both QPs after an error.
 fn reconnect(left: &mut Side, right: &mut Side) {
     while right.cq.poll_one().unwrap().is_some() {}
     while left.cq.poll_one().unwrap().is_some() {}
@@ -74,7 +74,7 @@ fn a_window_grants_the_rights_it_was_bound_with() {
 #[test] //= check F8 test
 fn a_former_key_and_an_invalidated_one_open_nothing() {
     let (mut left, mut right) = connected();
-    // Type 1: bound again, the former key is void; unbound, the last one is too.
+    // Type 1: binding again invalidates the former key, and unbinding the last one.
     let mut window = bind(&mut right, MwType::Type1);
     let former = window.remote();
     rebind(&mut right, &mut window);
@@ -86,7 +86,7 @@ fn a_former_key_and_an_invalidated_one_open_nothing() {
     right.done();
     assert_eq!(write(&mut left, last), WcStatus::RemAccessErr);
 
-    // Type 2: invalidated by its owner, then bound again.
+    // Type 2: the owner invalidates it and binds it again.
     reconnect(&mut left, &mut right);
     let mut window = bind(&mut right, MwType::Type2);
     assert_eq!(write(&mut left, window.remote()), WcStatus::Success);
@@ -103,7 +103,7 @@ fn a_type_2_window_is_its_qps_and_a_type_1_window_its_domains() {
     for kind in [MwType::Type1, MwType::Type2] {
         let (mut left, mut right) = connected();
         let window = bind(&mut right, kind);
-        // Another connection of the same domain.
+        // Another connection in the same domain.
         let new = |side: &Side| side.pd.create_qp(&QpInit::new(&side.cq)).unwrap();
         let (new_left, new_right) = (new(&left), new(&right));
         let _old = std::mem::replace(&mut left.qp, new_left);
@@ -205,7 +205,8 @@ fn a_send_that_may_not_invalidate_is_an_error_and_invalidates_nothing() {
     let (mut left, mut right) = connected();
     let owner_window = bind(&mut right, MwType::Type2);
     let type_1 = bind(&mut right, MwType::Type1);
-    // From another QP: neither its window nor the region nor an unknown key may be invalidated.
+    // Another QP sends: the window of the first QP, the region, and an unknown key must not be
+    // invalidated.
     for rkey in [
         owner_window.rkey(),
         type_1.rkey(),

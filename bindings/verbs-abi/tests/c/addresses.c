@@ -1,5 +1,5 @@
-// Addresses that stand for the node itself, in rdma_cm: bound, resolved, connected to. The only
-// argument names a claim.
+// Loopback and unspecified addresses in rdma_cm: binding, resolving and connecting to them. The
+// only argument selects a claim.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/capability.h>
@@ -42,7 +42,7 @@ static union address at(const char *text, int port) {
     return it;
 }
 
-/// The address is that one, whatever its port.
+/// Whether the address is `text`, with any port.
 static int is(struct sockaddr *sa, const char *text) {
     union address it = at(text, 0), *that = (void *)sa;
     if (sa->sa_family != it.sa.sa_family)
@@ -78,7 +78,7 @@ static void set(struct rdma_cm_id *id, int option, int value) {
     CHECK(!rdma_set_option(id, RDMA_OPTION_ID, option, &value, sizeof value));
 }
 
-/// Takes the next event, which is that one; gives its id.
+/// Takes the next event, which must have this kind and status, and returns its id.
 static struct rdma_cm_id *next(enum rdma_cm_event_type kind, int status) {
     struct rdma_cm_event *event;
     CHECK(!rdma_get_cm_event(channel, &event));
@@ -99,7 +99,7 @@ static void loopback_addresses_are_bound_like_wildcards(void) {
         CHECK(is(rdma_get_local_addr(id), all[i]) && rdma_get_src_port(id) && !id->verbs);
         CHECK(!rdma_destroy_id(id));
     }
-    // IPv4 in IPv6 is IPv4.
+    // An IPv4-mapped IPv6 address is an IPv4 address.
     struct rdma_cm_id *id = bound("::ffff:127.0.0.1", 0);
     CHECK(is(rdma_get_local_addr(id), "127.0.0.1"));
     CHECK(!rdma_destroy_id(id));
@@ -113,14 +113,14 @@ static void a_port_is_shared_as_linux_has_it(void) {
         FAILS(bind_to(other, wide[i], 8080), EADDRNOTAVAIL);
     CHECK(!rdma_listen(any, 4));
     FAILS(bind_to(other, "0.0.0.0", 8080), EADDRNOTAVAIL);
-    // An address beside one of the other version, and twice.
+    // An address beside one of the other IP version, and the same address twice.
     struct rdma_cm_id *v4 = bound("192.0.2.1", 8081);
     FAILS(bind_to(other, "192.0.2.1", 8081), EADDRINUSE);
     FAILS(bind_to(other, "0.0.0.0", 8081), EADDRNOTAVAIL);
     CHECK(!bind_to(other, "2001:db8::1", 8081));
     CHECK(!rdma_listen(v4, 4) && !rdma_listen(other, 4));
     CHECK(!rdma_destroy_id(any) && !rdma_destroy_id(v4) && !rdma_destroy_id(other));
-    // Wildcards of one version each.
+    // Wildcard addresses of one IP version each.
     struct rdma_cm_id *v6 = new_id();
     set(v6, RDMA_OPTION_ID_AFONLY, 1);
     CHECK(!bind_to(v6, "::", 8082));
@@ -190,7 +190,7 @@ static void the_node_itself_is_resolved_at_once(void) {
         CHECK(next(RDMA_CM_EVENT_ROUTE_RESOLVED, 0) == id && id->route.num_paths == 1);
         CHECK(!rdma_destroy_id(id));
     }
-    // What is bound to one address stays there.
+    // An id that is bound to an address keeps it.
     struct rdma_cm_id *id = bound("192.0.2.1", 0);
     CHECK(!resolve(id, "127.0.0.1", 8080) && next(RDMA_CM_EVENT_ADDR_RESOLVED, 0) == id);
     CHECK(is(rdma_get_local_addr(id), "192.0.2.1"));
@@ -248,7 +248,7 @@ static void a_process_connects_to_itself(void) {
 
 static void a_port_that_nothing_listens_at_refuses(void) {
     struct rdma_cm_id *id = asks("127.0.0.1", 8080);
-    // The reason is an invalid service ID.
+    // Reason 8: invalid service ID.
     CHECK(next(RDMA_CM_EVENT_REJECTED, 8) == id);
 }
 

@@ -1,4 +1,4 @@
-/* What tests/cancel.rs claims: one function a claim, named by the only argument. */
+/* The claims of tests/cancel.rs: one function per claim, selected by the only argument. */
 
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -9,7 +9,7 @@
 
 #include "checks.h"
 
-/* How the threads can be cancelled, and what they wait at. */
+/* The type of cancellation, and the object that the threads wait on. */
 static int type;
 
 static void *wait_for_async_event(void *context)
@@ -41,7 +41,7 @@ static void cancel(void *(*body)(void *), void *argument)
 {
 	pthread_t thread;
 	CHECK(!pthread_create(&thread, NULL, body, argument));
-	/* By then it waits, most likely. If not yet, it is to end as well. */
+	/* By now the thread most likely waits. If it does not yet, it must end too. */
 	usleep(100000);
 	CHECK(!pthread_cancel(thread));
 	struct timespec until;

@@ -1,4 +1,4 @@
-/* What the programs of the claims have in common: they fail by a line on stderr and status 1. */
+/* Common to the programs with claims: a failure prints a line to stderr and exits with status 1. */
 
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define CHECK(claim) check((claim), #claim, __LINE__)
-/* For calls that give an error number. */
+/* For calls that return an error number. */
 #define CODE(call, number) same((call), (number), #call, __LINE__)
-/* For calls that give NULL or -1 and set errno. */
+/* For calls that return NULL or -1 and set errno. */
 #define NONE(call, number) \
 	(errno = 0, check((call) == NULL, #call, __LINE__), same(errno, (number), #call, __LINE__))
 #define MINUS(call, number) \
@@ -44,7 +44,7 @@ static inline struct ibv_context *open_first(void)
 	return context;
 }
 
-/* What a program can be asked to prove, one claim a run: each process has an engine of its own. */
+/* A claim. A program checks one claim per run, because each process has its own engine. */
 struct claim {
 	const char *name;
 	void (*body)(void);

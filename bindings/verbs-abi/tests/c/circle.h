@@ -1,8 +1,8 @@
-/* The shortest way to traffic: a queue pair whose peer it is itself. */
+/* The shortest way to traffic: a queue pair that is connected to itself. */
 
 #include "checks.h"
 
-/* Connects a queue pair to itself, with these rights for the peer. */
+/* Connects a queue pair to itself, with these access rights. */
 static inline void close_circle(struct ibv_qp *qp, int rights)
 {
 	struct ibv_qp_attr attr = {

@@ -1,4 +1,4 @@
-/* What tests/counts.rs claims, as a program that `uroce-run` shows the tree. */
+/* The claim of tests/counts.rs, as a program to which `uroce-run` shows the tree. */
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 
 static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-/* A count's file; -1: it is not there. */
+/* The value in a counter's file, or -1 if there is no file. */
 static long long count(const char *path)
 {
 	long long value = -1;
@@ -51,11 +51,11 @@ static void counts_move_while_a_program_runs(void)
 	while (!ibv_poll_cq(cq, 1, &wc))
 		;
 	CHECK(wc.status == IBV_WC_SUCCESS);
-	/* The request and its acknowledgement, within a second or so. */
+	/* The request and its acknowledgement are counted within about a second. */
 	for (int tries = 0; count(looped) < 2 && tries < 600; tries++)
 		usleep(50000);
 	CHECK(count(looped) >= 2);
-	/* A port's own are those of its device, if it is the only one. */
+	/* The counters of a device's only port are those of the device. */
 	CHECK(count(DEVICE "ports/1/hw_counters/looped_packets") >= 2);
 }
 

@@ -1,4 +1,4 @@
-/* Sizes and offsets as the C compiler has them, for src/abi/tests.rs. */
+/* Prints sizes and offsets of the C compiler for src/abi/tests.rs. */
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -7,7 +7,7 @@
 
 #define SIZE(type) printf(#type " %zu\n", sizeof(struct type))
 #define AT(type, field) printf(#type "." #field " %zu\n", offsetof(struct type, field))
-/* What programs reach from their pointer, upwards. */
+/* Fields that programs reach at negative offsets from their pointer. */
 #define ABOVE(field) \
 	printf("-" #field " %zu\n", \
 	       offsetof(struct verbs_context, context) - offsetof(struct verbs_context, field))

@@ -1,5 +1,5 @@
-/* What tests/limits.rs claims: one function a claim, named by the only argument. A device has as many
- * objects of a kind as it says, not one fewer, and not one more. */
+/* The claims of tests/limits.rs: one function per claim, selected by the only argument. A device
+ * can have exactly as many objects of a kind as it reports. */
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -101,7 +101,7 @@ static int end_mw(void *it)
 	return ibv_dealloc_mw(it);
 }
 
-/* There are already some. */
+/* `some` objects exist already. */
 static void as_many_as(int told, int some, void *(*make)(void), int (*end)(void *))
 {
 	int most = told - some;
@@ -111,7 +111,7 @@ static void as_many_as(int told, int some, void *(*make)(void), int (*end)(void 
 		CHECK(all[at] = make());
 	for (int again = 0; again < 3; again++) {
 		NONE(make(), ENOMEM);
-		/* Whichever of them goes makes room for one. */
+		/* Destroying any of them makes room for one. */
 		int one = again * (most - 1) / 2;
 		CODE(end(all[one]), 0);
 		CHECK(all[one] = make());
@@ -136,7 +136,7 @@ static void objects_are_as_many_as_told(void)
 	as_many_as(told.max_ah, 0, make_ah, end_ah);
 	as_many_as(told.max_mr, 0, make_mr, end_mr);
 	as_many_as(told.max_mw, 0, make_mw, end_mw);
-	/* All at once. */
+	/* The limits of all kinds can be reached together. */
 	for (int at = 0; at < told.max_srq; at++)
 		CHECK(make_srq());
 	for (int at = 1; at < told.max_cq; at++)
@@ -145,7 +145,7 @@ static void objects_are_as_many_as_told(void)
 	as_many_as(told.max_pd, 1, make_pd, end_pd);
 }
 
-/* Kilobytes that the process has in memory. */
+/* Kilobytes of memory that the process has resident. */
 static long resident(void)
 {
 	long pages = 0;
@@ -165,7 +165,7 @@ static void a_device_has_many_by_default_and_takes_memory_as_they_are_made(void)
 	printf("engine: %ld KiB\n", before);
 	void *one = make_ah();
 	CHECK(one && resident() - before < 1024);
-	/* Each may be destroyed and made again, as long as one likes. */
+	/* An object can be destroyed and made again any number of times. */
 	for (int at = 0; at < 1 << 17; at++) {
 		CODE(end_ah(one), 0);
 		CHECK(one = make_ah());

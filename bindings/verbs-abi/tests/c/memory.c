@@ -1,5 +1,6 @@
-/* What tests/memory.rs claims of memory that is not there, or not any more: one function a claim,
- * named by the only argument. Two queue pairs of one process talk by the device's own address. */
+/* The claims of tests/memory.rs about memory that does not exist or is removed: one function per
+ * claim, selected by the only argument. Two queue pairs of one process communicate through the
+ * device's own address. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,7 +30,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cqs[2];
 static struct ibv_qp *qps[2];
-/* Memory that stays. */
+/* Memory that is not removed. */
 static char *good;
 static struct ibv_mr *good_mr;
 
@@ -57,7 +58,7 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer)
 				      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), 0);
 }
 
-/* Both ends new again, whatever has happened to them. */
+/* Makes and connects both queue pairs again. */
 static void join(void)
 {
 	to_reset(qps[0]);
@@ -107,7 +108,7 @@ static struct ibv_send_wr request(enum ibv_wr_opcode opcode, struct ibv_sge *sge
 	return wr;
 }
 
-/* What becomes of a request of the first end. */
+/* The status of a request of the first queue pair. */
 static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, void *here, uint32_t lkey, uint32_t len, void *there,
 			      uint32_t rkey)
 {
@@ -127,7 +128,7 @@ static void still_works(void)
 	CHECK(!memcmp(good, good + 8192, 5000));
 }
 
-/* Memory that can be taken away in some way. */
+/* Memory that can be removed in one of these ways. */
 static int file = -1;
 static const char *WAYS[] = { "unmapped", "protected", "cut off", "moved" };
 enum { WAY_COUNT = 4 };
@@ -207,7 +208,8 @@ static void memory_that_is_gone_is_the_requests_fault(void)
 	still_works();
 }
 
-/* What was found to be gone stays closed, even if something is there again; registering opens it. */
+/* A region with memory that was found missing stays closed, even if memory is mapped there again.
+ * Registering it again opens it. */
 static void a_region_whose_memory_was_gone_stays_closed(void)
 {
 	make();
@@ -215,7 +217,7 @@ static void a_region_whose_memory_was_gone_stays_closed(void)
 	struct ibv_mr *mr = ibv_reg_mr(pd, place, SIZE, RIGHTS), *other = ibv_reg_mr(pd, good, PAGE, RIGHTS);
 	CHECK(mr && other);
 	CHECK(!mprotect(place + PAGE, PAGE, PROT_READ));
-	/* It may still be read. */
+	/* Reading is still allowed. */
 	CODE(ask(IBV_WR_RDMA_READ, good, good_mr->lkey, 3 * PAGE, place, mr->rkey), IBV_WC_SUCCESS);
 	CODE(ask(IBV_WR_RDMA_WRITE, good, good_mr->lkey, 3 * PAGE, place, mr->rkey), IBV_WC_REM_ACCESS_ERR);
 	join();
@@ -227,7 +229,7 @@ static void a_region_whose_memory_was_gone_stays_closed(void)
 	still_works();
 }
 
-/* A window onto memory that is gone opens nothing, and its region is closed as well. */
+/* A window on missing memory gives no access, and its region is closed too. */
 static void a_window_onto_memory_that_is_gone_opens_nothing(void)
 {
 	make();
@@ -291,7 +293,7 @@ static void a_registration_changes_no_byte(void)
 	NONE(ibv_reg_mr(pd, place + SIZE - 1, 1, 0), EFAULT);
 }
 
-/* The program's own handlers. */
+/* State of the program's own handlers. */
 static sigjmp_buf back;
 static volatile sig_atomic_t calls;
 static struct sigaction saved;
@@ -312,7 +314,7 @@ static void mend(int signal, siginfo_t *info, void *frame)
 	CHECK(!mprotect(nowhere, PAGE, PROT_READ | PROT_WRITE));
 }
 
-/* Knows nothing and passes everything on, as it should. */
+/* A handler that passes every signal on. */
 static void pass_on(int signal, siginfo_t *info, void *frame)
 {
 	calls++;
@@ -375,11 +377,11 @@ static void handlers_of_later_get_what_is_theirs(void)
 	CHECK(!sigaction(SIGSEGV, &action, &ours));
 	CHECK(!sigaction(SIGBUS, &action, NULL));
 	for (int round = 0; round < 5; round++) {
-		/* The registration puts ours before it. */
+		/* The registration installs our handler before the program's. */
 		lose_a_region();
 		fault_and_jump();
 	}
-	/* What was there before again, which is ours and then the system's. */
+	/* Restores the former handlers: ours, then the default. */
 	CHECK(!sigaction(SIGSEGV, &ours, NULL));
 	lose_a_region();
 	handle(SIGSEGV, mend, SA_NODEFER | SA_ONSTACK, NULL);
@@ -393,7 +395,7 @@ static void handlers_that_pass_on_to_each_other_end_somewhere(void)
 	handle(SIGSEGV, mend, 0, NULL);
 	make();
 	for (int round = 0; round < 3; round++) {
-		/* It saves ours, and comes to stand behind ours. */
+		/* The program's handler saves ours, and ours is then installed before it again. */
 		handle(SIGSEGV, pass_on, 0, &saved);
 		lose_a_region();
 		nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -404,7 +406,7 @@ static void handlers_that_pass_on_to_each_other_end_somewhere(void)
 	CHECK(calls >= 6 && calls < 100);
 }
 
-/* How a child ends that does this. */
+/* The exit status of a child that runs `body`. */
 static int end_of(void (*body)(void))
 {
 	fflush(NULL);
@@ -456,20 +458,20 @@ static void what_nothing_handles_ends_the_process_as_ever(void)
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 	status = end_of(fault_of_a_file);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
-	/* What is ignored is ignored if it was sent, and not if it is a fault. */
+	/* SIG_IGN applies to signals that were sent, not to faults. */
 	signal(SIGSEGV, SIG_IGN);
 	lose_a_region();
 	CODE(end_of(send_oneself_one), 0);
 	status = end_of(fault);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-	/* A handler for once. */
+	/* A handler that is reset after one signal. */
 	handle(SIGSEGV, mend, SA_RESETHAND, NULL);
 	lose_a_region();
 	status = end_of(mend_once_and_fault);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
-/* It needs an alternate stack, since its own is at its end. */
+/* The handler needs an alternate stack, as the thread's own is exhausted. */
 static char *lowest;
 
 static void at_the_end_of_the_stack(int signal, siginfo_t *info, void *frame)
@@ -517,7 +519,7 @@ static void *lose_with_signals_blocked(void *ignored)
 	return ignored;
 }
 
-/* Threads that poll make turns of the lcore. */
+/* Threads that poll run turns of the lcore. */
 static void threads_that_block_all_signals_may_poll(void)
 {
 	sigset_t all;
@@ -532,7 +534,7 @@ static void threads_that_block_all_signals_may_poll(void)
 	}
 }
 
-/* Takes pages of a region away and puts them back, at random, under traffic. */
+/* Removes pages of a region at random during traffic, and restores them. */
 static char *target;
 static volatile bool is_over;
 static unsigned long long seed;
@@ -555,7 +557,7 @@ static void *disturb(void *ignored)
 			mprotect(place, pages * PAGE, PROTECTIONS[draw(&state, 3)]);
 			break;
 		case 1:
-			/* Not unmapped: something of the process's own could come to be there. */
+			/* Not unmapped, because the process could map something else there. */
 			mmap(place, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 			break;
 		case 2:
@@ -596,7 +598,7 @@ static void memory_comes_and_goes_at_random_under_traffic(void)
 			refused++;
 		}
 		for (int round = 0; round < 20; round++) {
-			/* Verified traffic between what stays. */
+			/* Verified traffic between memory that stays. */
 			size_t at = draw(&state, SIZE / 4);
 			uint32_t len = 1 + draw(&state, 1 << draw(&state, 17));
 			for (uint32_t byte = 0; byte < len; byte++)
@@ -607,7 +609,7 @@ static void memory_comes_and_goes_at_random_under_traffic(void)
 			CHECK(!memcmp(good + at, good + SIZE / 2 + at, len));
 			if (!mr)
 				break;
-			/* And with what may go. */
+			/* Traffic with memory that may be removed. */
 			enum ibv_wr_opcode opcode = OPCODES[draw(&state, 4)];
 			bool is_mine = opcode == IBV_WR_SEND ? false : draw(&state, 2);
 			len = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : len;

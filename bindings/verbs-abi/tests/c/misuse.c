@@ -1,4 +1,4 @@
-/* What tests/misuse.rs claims: one function a claim, named by the only argument. */
+/* The claims of tests/misuse.rs: one function per claim, selected by the only argument. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 
-/* The engine runs from here on. */
+/* Starts the engine. */
 static void begin(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -38,7 +38,7 @@ static struct rdma_cm_id *bound_id(void)
 	return id;
 }
 
-/* The beginning of a structure, aligned as C has them, behind which there is nothing. */
+/* A copy of the first bytes of a structure, aligned as C requires, with no memory after it. */
 static void *cut(const void *from, size_t len)
 {
 	static char *end;
@@ -132,12 +132,12 @@ static void a_queue_pair_that_an_id_is_refused_leaves_nothing_open(void)
 		MINUS(rdma_create_qp(id, NULL, &attr), EINVAL);
 		CHECK(!id->qp && !id->send_cq && !id->recv_cq && !id->send_cq_channel);
 	}
-	/* The engine has some for a moment. */
+	/* The engine has opened some files temporarily. */
 	CHECK(open_files() < before + 20);
 	CODE(rdma_destroy_id(id), 0);
 }
 
-/* Objects until there is no memory for one; they are left there. */
+/* Makes objects until one fails for lack of memory. The objects are not destroyed. */
 #define UNTIL_THERE_IS_NONE(make) \
 	do { \
 		errno = 0; \
@@ -145,7 +145,8 @@ static void a_queue_pair_that_an_id_is_refused_leaves_nothing_open(void)
 	} while (make); \
 	CHECK(errno == ENOMEM)
 
-/* What is mapped once the engine's threads have begun: for a moment each maps more than it keeps. */
+/* The number of mapped pages after the engine's threads have started, because each first maps more
+ * than it keeps. */
 static long settled_pages(void)
 {
 	long before = -1, pages = 0;
@@ -186,7 +187,7 @@ static void without_memory_there_is_an_error(void)
 	UNTIL_THERE_IS_NONE(ibv_open_device(context->device));
 	UNTIL_THERE_IS_NONE(!rdma_create_id(events, &id, NULL, RDMA_PS_TCP));
 
-	/* What there was goes on. */
+	/* Existing objects still work. */
 	CODE(setrlimit(RLIMIT_AS, &old), 0);
 	CHECK(ibv_create_qp(pd, &qp));
 	CODE(rdma_create_id(events, &id, NULL, RDMA_PS_TCP), 0);

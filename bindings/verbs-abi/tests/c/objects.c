@@ -1,4 +1,4 @@
-/* What tests/objects.rs claims: one function a claim, named by the only argument. */
+/* The claims of tests/objects.rs: one function per claim, selected by the only argument. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +22,8 @@ static struct ibv_pd *domain(void)
 	return pd;
 }
 
-/* Private memory, not touched yet, far from where others are put: a hole in it stays one. */
+/* Maps private memory without touching it, far from other mappings, so that a hole in it stays a
+ * hole. */
 static void *map(size_t len, int rights)
 {
 	void *far = (void *)((uintptr_t)1 << 45);
@@ -53,7 +54,7 @@ static void devices_are_told_without_starting_anything(void)
 	CHECK(context && context->device == device);
 	CODE(ibv_query_device(context, &attr), 0);
 	CHECK(attr.node_guid == ibv_get_device_guid(device));
-	/* The engine would have threads. */
+	/* If the engine ran it would have threads. */
 	char line[256];
 	FILE *status = fopen("/proc/self/status", "r");
 	CHECK(status);
@@ -98,7 +99,8 @@ static void device_attributes_fit_the_programs_structure(void)
 	CHECK(room.attr.packet_pacing_caps.supported_qpts & 1 << IBV_QPT_RC);
 	CHECK(!room.attr.odp_caps.general_caps && !room.attr.tso_caps.max_tso);
 	CHECK(!memcmp(&room.attr.orig_attr, &plain, offsetof(struct ibv_device_attr, phys_port_cnt)));
-	/* Newer headers' fields are zero, older headers' end is respected. */
+	/* Fields of newer headers are zero, and nothing is written after the end of an older
+	 * structure. */
 	for (size_t at = sizeof room.attr; at < sizeof room; at++)
 		CHECK(((uint8_t *)&room)[at] == 0);
 	memset(&room, 0xee, sizeof room);
@@ -135,14 +137,14 @@ static void port_attributes_fit_the_programs_structure(void)
 	struct verbs_context *verbs = verbs_get_ctx(context);
 	CODE(verbs->query_port(context, 1, (void *)&room, sizeof room), 0);
 	CHECK(!memcmp(&room, &attr, offsetof(struct ibv_port_attr, port_cap_flags2)));
-	/* rdma-core 60 has the speed once more behind this; there is nothing after it. */
+	/* rdma-core 60 has one more field, the extended speed; after it nothing is written. */
 	for (size_t at = 56; at < sizeof room; at++)
 		CHECK(room.bytes[at] == 0);
 	memset(&room, 0xee, sizeof room);
 	CODE((ibv_query_port)(context, 1, (void *)&room), 0);
 	for (size_t at = 48; at < sizeof room; at++)
 		CHECK(room.bytes[at] == 0xee);
-	/* With the engine running it is the link that is told. */
+	/* If the engine runs, the state is that of the link. */
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	CHECK(pd && ibv_reg_mr(pd, &room, sizeof room, 0));
 	CODE(ibv_query_port(context, 1, &attr), 0);
@@ -155,7 +157,7 @@ static void port_attributes_fit_the_programs_structure(void)
 
 static void gids_name_the_interface_that_is_shown(void)
 {
-	/* As `uroce-run --netdev` does it. */
+	/* `uroce-run --netdev` sets this variable. */
 	setenv("UROCE_NETDEV", "lo", 1);
 	struct ibv_context *context = open_first();
 	unsigned loopback = if_nametoindex("lo");
@@ -277,7 +279,7 @@ static void a_gibibyte_registers_in_less_than_a_millisecond(void)
 		struct ibv_mr *mr = ibv_reg_mr(pd, place, len, RW);
 		clock_gettime(CLOCK_MONOTONIC, &end);
 		CHECK(mr);
-		/* The first starts the engine. */
+		/* The first registration starts the engine. */
 		double took = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
 		best = took < best ? took : best;
 		CODE(ibv_dereg_mr(mr), 0);
@@ -303,7 +305,7 @@ static void regions_change_and_keep_their_keys(void)
 	pd = ibv_alloc_pd(other->context);
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_FLAGS_SUPPORTED, pd, bytes, sizeof bytes, 0), 0);
 	CHECK(mr->lkey == key && mr->rkey == key && mr->pd == pd && mr->addr == bytes);
-	/* What is refused changes nothing. */
+	/* A refused call changes nothing. */
 	CODE(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
 	CODE(ibv_rereg_mr(mr, 8, NULL, NULL, 0, 0), -1);
 	CODE(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0), -1);
@@ -335,7 +337,7 @@ static void windows_have_two_types(void)
 	NONE(ibv_alloc_mw(pd, 3), EINVAL);
 	CODE(ibv_dealloc_pd(pd), EBUSY);
 	CODE(ibv_dealloc_mw(one), 0);
-	/* The inline function reads the context of what is no window any more. */
+	/* The inline function would read the context of the destroyed window. */
 	CODE(two->context->ops.dealloc_mw(one), EINVAL);
 	CODE(ibv_dealloc_mw(two), 0);
 	CODE(ibv_dealloc_pd(pd), 0);
@@ -395,7 +397,7 @@ static void regions_of_device_memory_keep_it(void)
 	CODE(ibv_free_dm(dm), EBUSY);
 }
 
-/* The port's own address is the one that answers without a peer. */
+/* The port's own address answers without a peer. */
 static struct ibv_ah_attr to_self(struct ibv_context *context, int index)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh.sgid_index = index};
@@ -416,7 +418,7 @@ static void address_handles_need_an_address(void)
 	struct ibv_ah_attr bad = attr;
 	bad.is_global = 0;
 	NONE(ibv_create_ah(pd, &bad), EINVAL);
-	/* A LID is the low half of an address of 192.0.2.0/24; 0x0201 is the port's own. */
+	/* A LID is the low half of an address in 192.0.2.0/24; 0x0201 is the port's own. */
 	bad.dlid = 0x0201;
 	CHECK((ah = ibv_create_ah(pd, &bad)));
 	CODE(ibv_destroy_ah(ah), 0);
@@ -434,7 +436,7 @@ static void address_handles_need_an_address(void)
 	NONE(ibv_create_ah(pd, &bad), EINVAL);
 	bad = attr, bad.grh.sgid_index = 1;
 	NONE(ibv_create_ah(pd, &bad), EINVAL);
-	/* RoCE uses none of these, so they are not looked at. */
+	/* RoCE does not use these fields, so they are ignored. */
 	struct ibv_ah_attr odd = attr;
 	odd.sl = 8, odd.static_rate = 1, odd.src_path_bits = 3, odd.dlid = 0xffff;
 	CHECK((ah = ibv_create_ah(pd, &odd)));
@@ -467,7 +469,7 @@ static void the_way_back_is_found_in_a_received_header(void)
 	struct ibv_ah *ah = ibv_create_ah_from_wc(pd, &wc, &grh, 1);
 	CHECK(ah);
 	CODE(ibv_destroy_ah(ah), 0);
-	/* IPv4: its header is behind 20 bytes that say nothing. */
+	/* IPv4: the header follows 20 undefined bytes. */
 	static const uint8_t ipv4[20] = {0x45, 8, 0, 60, 0, 0, 0x40, 0, 64, 17, 0xb6, 0x78,
 					 192,  0, 2, 2, 192, 0, 2, 1};
 	memset(bytes, 0, 20);
@@ -550,7 +552,7 @@ static void imports_find_what_the_file_has(void)
 	NONE(ibv_import_dm(context, dm->handle + 1000), ENOENT);
 	ibv_unimport_dm(dm2);
 	CODE(ibv_free_dm(dm), 0);
-	/* What was made with an import lives on, and keeps the domain. */
+	/* Objects made with an imported domain stay usable and keep the domain. */
 	struct ibv_mr *mr3 = ibv_reg_mr(pd2, bytes, sizeof bytes, 0);
 	CHECK(mr3);
 	ibv_unimport_mr(mr2);
@@ -560,13 +562,13 @@ static void imports_find_what_the_file_has(void)
 	CODE(ibv_dereg_mr(mr), 0);
 	CODE(ibv_dealloc_pd(pd), EBUSY);
 	CODE(ibv_dereg_mr(mr3), 0);
-	/* What is no import is not unimported. */
+	/* An original handle cannot be unimported. */
 	errno = 0, ibv_unimport_pd(pd);
 	CHECK(errno == EINVAL);
 	CODE(ibv_dealloc_pd(pd), 0);
 }
 
-/* Newer than the headers. */
+/* Declarations that the installed headers lack. */
 struct ibv_buf;
 void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);
 void ibv_free_buf(struct ibv_buf *buf);
@@ -584,7 +586,7 @@ struct mr_init_attr {
 };
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct mr_init_attr *attr);
 
-/* The region that comes and goes, and whether it still does. */
+/* The region that is made and destroyed in a loop, and whether the loop continues. */
 static _Atomic uint32_t region;
 static _Atomic bool goes_on = true;
 
@@ -603,7 +605,7 @@ static void regions_may_go_while_they_are_imported(void)
 	struct ibv_pd *pd = domain();
 	char *memory = map(4096, PROT_READ | PROT_WRITE);
 	pthread_t thread;
-	/* Ends a program whose threads wait for each other. */
+	/* Ends the program if its threads deadlock. */
 	alarm(30);
 	CHECK(!pthread_create(&thread, NULL, import_regions, pd));
 	for (int round = 0; round < 30000; round++) {
@@ -626,7 +628,7 @@ static void buffers_are_registered_where_they_were_made(void)
 	CHECK(mr && mr->addr == place + 16 && mr->length == 9984);
 	NONE(ibv_reg_buf_mr(other, buf, place, 64, RW), EINVAL);
 	NONE(ibv_reg_buf_mr(pd, NULL, place, 64, RW), EINVAL);
-	/* What is not in the buffer is refused, also beside it in memory that is there. */
+	/* Memory outside the buffer is refused, even if it exists. */
 	static char more[64];
 	NONE(ibv_reg_buf_mr(pd, buf, more, sizeof more, RW), EINVAL);
 	NONE(ibv_reg_buf_mr(pd, buf, place, 10001, RW), EINVAL);
@@ -661,7 +663,7 @@ const char *ibv_get_sysfs_path(void);
 
 static void small_files_are_read_without_their_line_feed(void)
 {
-	/* The test's own directory. */
+	/* The test's own run directory. */
 	const char *dir = getenv("XDG_RUNTIME_DIR");
 	char path[256], text[16];
 	CHECK(dir && snprintf(path, sizeof path, "%s/small", dir) < (int)sizeof path);

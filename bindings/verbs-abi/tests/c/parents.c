@@ -1,5 +1,6 @@
-/* What tests/parents.rs claims: one function a claim, named by the only argument. Once an object is
- * destroyed, what it was made of is free, whatever another thread does with either at the moment. */
+/* The claims of tests/parents.rs: one function per claim, selected by the only argument. After an
+ * object is destroyed, the objects that it was made from can be destroyed, whatever another thread
+ * does with either. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,7 +21,7 @@
 enum { DEPTH = 16, SIZE = 1 << 12, ROUNDS = 200 };
 static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
 
-/* A second thread does something to an object, again and again, which may be destroyed meanwhile. */
+/* A second thread repeats an operation on an object, which may be destroyed meanwhile. */
 static void *volatile object;
 static volatile bool over;
 static unsigned long looks;
@@ -54,7 +55,8 @@ static void stop(pthread_t thread)
 	CHECK(looks > 0);
 }
 
-/* By how much the two threads are apart is different in each round, and the same in each run. */
+/* Shows an object to the second thread. The delay differs from round to round, but is the same in
+ * each run. */
 static void show(void *it)
 {
 	object = it;
@@ -139,7 +141,7 @@ static void the_domain_of_a_shared_queue_that_is_queried(void)
 	stop(thread);
 }
 
-/* Takes an event of the context, and lets its object wait a little. */
+/* Takes an event of the context and acknowledges it after a short time. */
 static void acknowledge_event(void *it)
 {
 	(void)it;
@@ -163,7 +165,7 @@ static void the_parts_of_a_queue_pair_whose_event_is_acknowledged(void)
 		struct ibv_srq *srq = shared_queue(pd);
 		struct ibv_qp *qp = queue_pair(pd, cq, cq, srq);
 		close_circle(qp, RIGHTS);
-		/* Its last receive is reached. */
+		/* The last receive is consumed, which causes an event. */
 		CODE(to_state(qp, IBV_QPS_ERR), 0);
 		show(context);
 		CODE(ibv_destroy_qp(qp), 0);
@@ -174,7 +176,7 @@ static void the_parts_of_a_queue_pair_whose_event_is_acknowledged(void)
 	CODE(ibv_destroy_cq(cq), 0);
 }
 
-/* Takes an event of a channel, and lets the queue wait a little. */
+/* Takes an event of a channel and acknowledges it after a short time. */
 static void acknowledge_completion(void *it)
 {
 	struct ibv_comp_channel *channel = it;
@@ -243,7 +245,7 @@ static void the_domain_of_a_region_that_is_changed(void)
 
 static struct ibv_pd *others;
 
-/* Gives the region another name, for a moment. */
+/* Imports the region and removes the import again. */
 static void import(void *mr)
 {
 	struct ibv_mr *name = ibv_import_mr(others, ((struct ibv_mr *)mr)->handle);
@@ -289,7 +291,7 @@ static void the_device_memory_of_a_region_that_is_changed(void)
 
 static struct ibv_qp *binder;
 
-/* Asks for what is refused when the window has been looked at. */
+/* Makes a call that is refused after it has looked up the window. */
 static void name_window(void *mw)
 {
 	struct ibv_mw_bind bind = { .wr_id = 9 };
@@ -331,7 +333,7 @@ static void the_region_and_domain_of_a_window_that_is_named(void)
 	stop(thread);
 }
 
-/* Says of a domain what is refused when it has been looked at. */
+/* Makes a call that is refused after it has looked up the domain. */
 static void name_domain(void *pd)
 {
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, SIZE, 0, -1, 0));
@@ -393,7 +395,7 @@ static void the_channel_of_an_id_that_is_looked_at(void)
 	stop(thread);
 }
 
-/* Windows of time that no single pair has: everything at once, in an order that is drawn. */
+/* Finds races between more than two objects: everything at once, in random order. */
 static void a_whole_tree_in_any_order(void)
 {
 	struct ibv_context *context = opened = open_first();

@@ -1,6 +1,6 @@
-// One of two processes on the built-in link: what the other's coming, going and dying mean to it.
-// The first argument says what it does; a line on standard input, or its end, has it go on. It
-// prints one line for each thing that happens.
+// One of two processes on the built-in link, which observes the start, the exit and the death of
+// the other. The first argument selects what it does. It continues when it reads a line, or the
+// end, of standard input. It prints one line for each event.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 static const char *PORT = "7999";
 
-/// Blocks until a line comes on standard input; 0 at its end.
+/// Blocks until there is a line on standard input. Returns 0 at its end.
 static int go_on(void) {
     char line[64];
     return fgets(line, sizeof line, stdin) != NULL;
@@ -34,7 +34,7 @@ static struct sockaddr_in at(const char *text, int port) {
     return address;
 }
 
-/// Has a look at the other end, so that the link is known to be up.
+/// Resolves the other end, so that the link is known to be up.
 static void reach(const char *other) {
     struct rdma_cm_id *id;
     struct sockaddr_in to = at(other, 1);
@@ -52,7 +52,7 @@ static struct ibv_context *first_device(void) {
     return context;
 }
 
-/// `watch [OTHER]`: the state of the port, and how many events there were at the end.
+/// `watch [OTHER]`: prints the port's state, and at the end the number of events.
 static void watch(const char *other) {
     struct ibv_context *context = first_device();
     struct ibv_port_attr port;
@@ -87,7 +87,7 @@ static struct ibv_qp_init_attr queues(void) {
     return (struct ibv_qp_init_attr){.cap = {4, 4, 1, 1, 0}, .sq_sig_all = 1};
 }
 
-/// Prints what a connection is told, until it is over and its receive was given back.
+/// Prints the events of a connection, until it has ended and its receive was flushed.
 static void tell_end(struct rdma_cm_id *id) {
     int disconnected = 0, completed = 0;
     CHECK(!ibv_req_notify_cq(id->recv_cq, 0));
@@ -114,7 +114,7 @@ static void tell_end(struct rdma_cm_id *id) {
                 completed++;
             }
         }
-        // A peer that says good-bye itself leaves the rest to the program.
+        // If the peer disconnects by itself, the program must disconnect too.
         if (disconnected && !completed && waits[0].revents) {
             struct pollfd wait = {id->recv_cq_channel->fd, POLLIN, 0};
             if (poll(&wait, 1, 2000) == 0)
@@ -129,7 +129,7 @@ static void post_receive(struct rdma_cm_id *id) {
     CHECK(mr && !rdma_post_recv(id, NULL, buffer, sizeof buffer, mr));
 }
 
-/// `serve [ADDRESS]`: one connection, with a receive.
+/// `serve [ADDRESS]`: accepts one connection and posts a receive.
 static void serve(const char *node) {
     struct rdma_cm_id *listener, *id;
     struct ibv_qp_init_attr attr = queues();
@@ -153,13 +153,13 @@ static struct rdma_cm_id *connected(const char *node) {
     return id;
 }
 
-/// `connect NODE`: ends when it is told to, without a word.
+/// `connect NODE`: connects and exits when it is told to, without disconnecting.
 static void connect_to(const char *node) {
     connected(node);
     go_on();
 }
 
-/// `early NODE`: as `connect`, but its route is resolved before it is told to go on.
+/// `early NODE`: like `connect`, but resolves the route before it is told to continue.
 static void early(const char *node) {
     struct rdma_cm_id *id;
     struct ibv_qp_init_attr attr = queues();
@@ -171,18 +171,18 @@ static void early(const char *node) {
     go_on();
 }
 
-/// `wait NODE`: as `connect`, and waits for the end of the connection.
+/// `wait NODE`: like `connect`, and waits for the end of the connection.
 static void wait_at(const char *node) {
     tell_end(connected(node));
 }
 
-/// `fork NODE`: as `connect`, with a child that has all its descriptors and lives on.
+/// `fork NODE`: like `connect`, with a child that has all its descriptors and continues to run.
 static void fork_at(const char *node) {
     connected(node);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        // The parent's end of the pipe is what the test waits for.
+        // The test waits for the parent's end of the pipe.
         close(1);
         sleep(60);
         _exit(0);
@@ -191,8 +191,8 @@ static void fork_at(const char *node) {
     go_on();
 }
 
-/// `raw OWN OTHER`: a queue pair that is connected by hand. It prints its number and reads the
-/// peer's, is idle until a line comes, and sends then.
+/// `raw OWN OTHER`: connects a queue pair by hand. Prints its number and reads the peer's, is idle
+/// until a line is read, and then sends.
 static void raw(const char *own, const char *other) {
     struct ibv_context *context = first_device();
     struct ibv_pd *pd = ibv_alloc_pd(context);

@@ -1,5 +1,6 @@
-/* What tests/pollers.rs claims: one function a claim, named by the only argument. Threads poll for
- * their own completions; each has a queue pair connected to another one of the process. */
+/* The claims of tests/pollers.rs: one function per claim, selected by the only argument. Each
+ * thread polls for the completions of its own queue pair, which is connected to another one of the
+ * process. */
 
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -23,7 +24,7 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static char memory[2 * SIZE];
-/* A thread whose poll finds nothing gives its processor away itself. */
+/* Whether a thread yields its CPU after an empty poll. */
 static atomic_bool yields, stops;
 static atomic_long reads;
 
@@ -55,7 +56,7 @@ static void bring_up(struct ibv_qp *qp, const struct ibv_qp *peer)
 	CODE(ibv_modify_qp(qp, &attr, mask | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), 0);
 }
 
-/* READ after READ, each polled for before the next is posted. */
+/* Posts READs one by one and polls for each before the next. */
 static void *read_and_poll(void *unused)
 {
 	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
@@ -85,7 +86,7 @@ static void *read_and_poll(void *unused)
 	return unused;
 }
 
-/* READs in a second by threads that do, or do not, give their processor away themselves. */
+/* Number of READs in a second by threads that yield after an empty poll, or do not. */
 static long reads_in_a_second(bool with_yields)
 {
 	yields = with_yields;
@@ -105,9 +106,9 @@ static void threads_that_outnumber_the_processors_give_way_to_each_other(void)
 	pthread_t all[MAX_THREADS];
 	for (long at = 0; at < threads; at++)
 		CODE(pthread_create(&all[at], NULL, read_and_poll, NULL), 0);
-	/* Until all are there. */
+	/* Waits until all threads run. */
 	reads_in_a_second(true);
-	/* Other processes come and go: what is there most of counts. */
+	/* Other processes use the CPUs at times, so the largest number counts. */
 	long most[2] = { 0, 0 };
 	for (int round = 0; round < 6; round++) {
 		long count = reads_in_a_second(round % 2);

@@ -1,5 +1,5 @@
-/* What tests/queues.rs claims: one function a claim, named by the only argument. Two queue pairs of
- * one process talk by the device's own address. */
+/* The claims of tests/queues.rs: one function per claim, selected by the only argument. Two queue
+ * pairs of one process communicate through the device's own address. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@ enum { DEPTH = 64, SIZE = 1 << 16 };
 static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/* One end: everything of its own. */
+/* One end, with its own context, domain, queues and memory. */
 struct end {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -221,7 +221,7 @@ static void reads_writes_and_atomics_reach_the_peers_memory(void)
 	atomic.wr.atomic.swap = 9;
 	CODE(post(left.qp, &atomic), 0);
 	CHECK(good(left.cq).opcode == IBV_WC_COMP_SWAP && *former == 42 && *word == 9);
-	/* A key that is none. */
+	/* An unknown key. */
 	wr.wr.rdma.rkey ^= 0x100;
 	CODE(post(left.qp, &wr), 0);
 	CHECK(next(left.cq).status == IBV_WC_REM_ACCESS_ERR);
@@ -253,7 +253,7 @@ static void datagrams_need_an_address_handle(void)
 	CODE(post(left.qp, &wr), EINVAL);
 }
 
-/* A datagram to the GID of that index, which the receiver looks at field by field. */
+/* Sends a datagram to the GID with this index. The receiver reads the completion field by field. */
 static void datagram_over(int gid, uint8_t sl)
 {
 	struct end left = make(IBV_QPT_UD), right = make(IBV_QPT_UD);
@@ -345,7 +345,7 @@ static void queues_are_full_at_their_size_and_not_before(void)
 	struct ibv_sge sge = piece(&end, 0, 8);
 	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
 	CODE(post(end.qp, &wr), EINVAL);
-	/* Taken to ERR all of them are flushed. */
+	/* In ERR all of them are flushed. */
 	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
 	for (int at = 0; at < DEPTH; at++) {
 		struct ibv_wc wc = next(end.cq);
@@ -355,7 +355,7 @@ static void queues_are_full_at_their_size_and_not_before(void)
 	CHECK(next(end.cq).status == IBV_WC_WR_FLUSH_ERR);
 }
 
-/* Waits for a completion, field by field. */
+/* Waits for a successful completion and reads it field by field. */
 static void good_ex(struct ibv_cq_ex *cq)
 {
 	struct ibv_poll_cq_attr how = { 0 };
@@ -367,7 +367,7 @@ static void good_ex(struct ibv_cq_ex *cq)
 	ibv_end_poll(cq);
 }
 
-/* Posts WRITEs of which each `every`th is signaled until there is no room; gives the number. */
+/* Posts WRITEs, every `every`th one signaled, until the queue is full. Returns their number. */
 static int fill(struct end *left, struct end *right, uint64_t *id, int every)
 {
 	struct ibv_sge sge = piece(left, 0, 8);
@@ -385,8 +385,8 @@ static int fill(struct end *left, struct end *right, uint64_t *id, int every)
 	return count;
 }
 
-/* Each queue pair with a completion queue as long as its send queue: where places are given back by
- * polling none can overrun. */
+/* Each completion queue is as long as its queue pair's send queue. As places become free only by
+ * polling, no queue can overrun. */
 static void a_place_is_free_when_its_completion_has_been_polled(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -405,7 +405,7 @@ static void a_place_is_free_when_its_completion_has_been_polled(void)
 			uint64_t id = 0;
 			CHECK(fill(&left, &right, &id, every) == DEPTH);
 			for (int round = 0; round < 4; round++) {
-				/* What has completed and is not polled still has its place. */
+				/* A completed request keeps its place until it has been polled. */
 				usleep(50000);
 				CHECK(fill(&left, &right, &id, every) == 0);
 				for (int at = 0; at < DEPTH / every; at++)
@@ -413,7 +413,7 @@ static void a_place_is_free_when_its_completion_has_been_polled(void)
 				CHECK(empty(cqs[by_fields]));
 				CHECK(fill(&left, &right, &id, every) == DEPTH);
 			}
-			/* Gone with their queue pair, which leaves the queue as it was. */
+			/* Destroying the queue pair removes its completions from the queue. */
 			CODE(ibv_destroy_qp(left.qp), 0);
 			CHECK(empty(cqs[by_fields]));
 		}
@@ -427,7 +427,7 @@ static void unsignaled_requests_have_their_places_back_with_an_error_too(void)
 	uint64_t id = 0;
 	CHECK(fill(&left, &right, &id, 1 << 20) == DEPTH);
 	usleep(50000);
-	/* None of them gives a completion, so none gives its place back: mlx5 is stuck here as well. */
+	/* None of them gives a completion, so no place becomes free. mlx5 blocks here too. */
 	CHECK(empty(left.cq) && !fill(&left, &right, &id, 1 << 20));
 	for (int round = 0; round < 2; round++) {
 		CODE(to_state(left.qp, IBV_QPS_RESET), 0);
@@ -435,7 +435,7 @@ static void unsignaled_requests_have_their_places_back_with_an_error_too(void)
 		join(left.qp, right.qp);
 		CHECK(round || fill(&left, &right, &id, 1 << 20) == DEPTH);
 	}
-	/* An unknown key, after half the queue without a completion. */
+	/* An unknown key, after half a queue of unsignaled requests. */
 	struct ibv_sge sge = piece(&left, 0, 8);
 	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, 1);
 	wr.send_flags = 0;
@@ -491,7 +491,7 @@ static void queues_are_rounded_up_and_told_so(void)
 	for (int at = 0; at < 4; at++)
 		CODE(ibv_post_recv(qp, &wr, &bad), 0);
 	CODE(ibv_post_recv(qp, &wr, &bad), ENOMEM);
-	/* As many bytes inline as the list would take, and what perftest asks for. */
+	/* Inline data of the same size as the list, and the size that perftest asks for. */
 	attr.cap = (struct ibv_qp_cap){ 1, 0, 32, 1, 0 };
 	CHECK(ibv_create_qp(end.pd, &attr) && attr.cap.max_inline_data == 16 * 32);
 	CHECK(attr.cap.max_send_wr == 1 && attr.cap.max_recv_wr == 0);
@@ -520,7 +520,7 @@ static void queues_are_rounded_up_and_told_so(void)
 	CHECK(asked.max_wr == 64);
 }
 
-/* Two queue pairs complete to one queue that has room for one of them. */
+/* Two queue pairs complete to one queue that only has room for one. */
 static void a_queue_that_overruns_says_so(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -542,7 +542,7 @@ static void a_queue_that_overruns_says_so(void)
 	CHECK(event.element.cq == small);
 }
 
-/* What a child does with what its parent has: nothing, and says so. */
+/* All calls of a child on its parent's objects fail with an error. */
 static int of_parent(struct end *left, struct ibv_qp_ex *ex)
 {
 	alarm(20);
@@ -582,7 +582,7 @@ static void a_forked_child_posts_nothing_and_takes_nothing(void)
 	struct ibv_qp *built = ibv_create_qp_ex(left.context, &attr);
 	CHECK(built);
 	join(left.qp, right.qp);
-	/* A completion and its event wait for the parent. */
+	/* A completion and its event are pending for the parent. */
 	CODE(ibv_req_notify_cq(left.cq, 0), 0);
 	for (int at = 0; at < 2; at++)
 		CODE(post_receive(&right, 3 + at, 0, 8), 0);
@@ -608,7 +608,7 @@ static void a_forked_child_posts_nothing_and_takes_nothing(void)
 	CHECK(empty(left.cq) && empty(right.cq));
 }
 
-/* Closes a descriptor of the library's, as closefrom does, and opens a file that gets its number. */
+/* Closes a descriptor of the library, as closefrom does, and opens a file with the same number. */
 static int taken_over(int number)
 {
 	int file = memfd_create("own", 0);
@@ -626,7 +626,7 @@ static void a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_
 	CHECK(fill(&left, &right, &id, 1) == DEPTH);
 	for (int at = 0; at < DEPTH; at++)
 		good(left.cq);
-	/* An event of the queue pair. */
+	/* Causes an event of the queue pair. */
 	CODE(to_state(left.qp, IBV_QPS_ERR), 0);
 	struct ibv_sge sge = piece(&right, 0, 8);
 	struct ibv_send_wr wr = request(IBV_WR_SEND, &sge, 1);
@@ -719,7 +719,7 @@ static void a_reset_takes_completions_along(void)
 	for (int at = 0; at < 8; at += 2)
 		CHECK(next(end.cq).wr_id == (uint64_t)at);
 	CHECK(empty(end.cq));
-	/* So does its end. */
+	/* Destroying it has the same effect. */
 	CODE(to_init(end.qp), 0);
 	CODE(post_receive(&end, 1, 0, 8), 0);
 	CODE(to_state(end.qp, IBV_QPS_ERR), 0);
@@ -761,7 +761,7 @@ static void queue_pairs_come_in_the_kinds_that_there_are(void)
 	NONE(ibv_create_qp_ex(end.context, &ex), EOPNOTSUPP);
 	ex.create_flags = 0;
 	CHECK(ibv_create_qp_ex(end.context, &ex));
-	/* What is of another context is not taken. */
+	/* An object of another context is refused. */
 	struct end other = make(IBV_QPT_RC);
 	attr = plain(other.cq, IBV_QPT_RC);
 	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
@@ -806,7 +806,7 @@ static void work_requests_built_call_by_call_go_all_or_none(void)
 		CHECK(good(left.cq).wr_id == id);
 	CHECK(!strcmp(right.memory, "registered") && !strcmp(right.memory + 256, "inline"));
 	CHECK(!strcmp(right.memory + 4096, "written"));
-	/* One wrong thing and none goes. */
+	/* One invalid request keeps all of them from being posted. */
 	ibv_wr_start(ex);
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, left.mr->lkey, (uintptr_t)left.memory, 16);
@@ -824,7 +824,8 @@ static void work_requests_built_call_by_call_go_all_or_none(void)
 	ibv_wr_send(ex);
 	ibv_wr_abort(ex);
 	CODE(ibv_wr_complete(ex), EINVAL);
-	/* In the middle of it the thread cannot post in another way, and does not wait for itself. */
+	/* Between start and complete the thread cannot post in another way, and does not deadlock.
+	 * */
 	ibv_wr_start(ex);
 	ibv_wr_start(ex);
 	struct ibv_sge sge = piece(&left, 0, 8);
@@ -964,7 +965,7 @@ static void completions_are_read_field_by_field(void)
 		former = stamp;
 		uint64_t wall = ibv_wc_read_completion_wallclock_ns(ex), now = time(NULL) * 1000000000ull;
 		CHECK(wall > now - 60000000000ull && wall < now + 2000000000ull);
-		/* It goes like the device's clock, whenever it is asked for. */
+		/* Wall-clock times advance like the device's clock. */
 		if (at == 0)
 			zero = wall - stamp;
 		for (int often = 0; often < 1000; often++)
@@ -1008,7 +1009,8 @@ static void receives_come_from_a_shared_queue(void)
 	struct ibv_send_wr send = request(IBV_WR_SEND, &from, 1);
 	CODE(post(left.qp, &send), 0);
 	CHECK(good(right.cq).wr_id == 3);
-	/* One is left, fewer than the limit: the event names the queue. The first packet came, too. */
+	/* One receive is left, fewer than the limit, so there is an event with the queue. There is
+	 * also one for the first packet. */
 	struct ibv_async_event event;
 	bool told = false;
 	while (!told) {
@@ -1043,7 +1045,8 @@ static enum ibv_qp_state state_of(struct ibv_qp *qp)
 	return attr.qp_state;
 }
 
-/* Datagrams of 1000 and of 10 bytes to receives that hold 10, of the queue pair's own or shared. */
+/* Sends datagrams of 1000 and of 10 bytes to receives of 10 bytes, in the queue pair's own or in a
+ * shared receive queue. */
 static void a_datagram_longer_than_its_receive(bool is_shared)
 {
 	struct end left = make(IBV_QPT_UD), right = make(IBV_QPT_UD);
@@ -1076,7 +1079,7 @@ static void a_datagram_longer_than_its_receive(bool is_shared)
 			CODE(post(left.qp, &wr), 0);
 			CHECK(good(left.cq).wr_id == (uint64_t)len);
 		}
-		/* The long one came first, and left no trace. */
+		/* The long datagram came first and had no effect. */
 		struct ibv_wc got = good(right.cq);
 		CHECK(got.wr_id == (uint64_t)id && got.byte_len == 50 && right.memory[49] == 'd');
 		CHECK(right.memory[50] == 0 && state_of(right.qp) == IBV_QPS_RTS);
@@ -1118,7 +1121,7 @@ static void receives_are_of_the_shared_queues_domain(void)
 	CODE(post(left.qp, &send), 0);
 	good(left.cq);
 	CHECK(good(right.cq).wr_id == 0 && !strcmp(memory, "shared"));
-	/* What peers read and write is of the queue pair's own domain. */
+	/* Peers read and write memory in the queue pair's own domain. */
 	send.opcode = IBV_WR_RDMA_WRITE;
 	send.wr.rdma.remote_addr = (uintptr_t)right.memory;
 	send.wr.rdma.rkey = right.mr->rkey;
@@ -1175,7 +1178,7 @@ static void a_windows_key_has_its_low_byte_from_the_program(void)
 	join(left.qp, right.qp);
 	uint32_t index = mw->rkey & ~0xffu;
 	uint32_t former = mw->rkey;
-	/* The byte alone counts, and it need not be another one than before. */
+	/* Only the low byte is used, and it may be the same as before. */
 	const uint32_t wishes[] = { ibv_inc_rkey(mw->rkey), 0x5a, 0xffffff00, 0x1234565a, former };
 	for (int at = 0; at < 5; at++) {
 		uint32_t rkey = index | (wishes[at] & 0xff);
@@ -1193,7 +1196,7 @@ static void a_windows_key_has_its_low_byte_from_the_program(void)
 		struct ibv_wc wc = good(right.cq);
 		CHECK(wc.opcode == IBV_WC_BIND_MW && wc.wr_id == 9);
 		CHECK(write_by(&left, mr, rkey) == IBV_WC_SUCCESS);
-		/* By a message of the peer's, or by a request of one's own. */
+		/* Invalidated by a message of the peer, or by a request of the owner. */
 		if (at < 2) {
 			CODE(post_receive(&right, 7, 0, 8), 0);
 			struct ibv_sge sge = piece(&left, 0, 8);
@@ -1215,7 +1218,7 @@ static void a_windows_key_has_its_low_byte_from_the_program(void)
 	CHECK(write_by(&left, mr, index | 0x78) == IBV_WC_REM_ACCESS_ERR);
 }
 
-/* What the program polls of its only queue is the request first, then the peer's answer to it. */
+/* A queue for sends and receives gives the send's completion before the peer's answer to it. */
 static void a_sends_completion_comes_before_the_answer(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -1224,7 +1227,7 @@ static void a_sends_completion_comes_before_the_answer(void)
 	struct ibv_send_wr ask = request(IBV_WR_SEND, &sge, 1), answer = request(IBV_WR_SEND, &back, 2);
 	answer.send_flags = 0;
 	for (int round = 0; round < 400; round++) {
-		/* Each round has so many messages before the one that is answered. */
+		/* The number of messages before the answered one varies with the round. */
 		int quiet = round % 20;
 		CODE(post_receive(&left, 3, 64, 8), 0);
 		for (int at = 0; at <= quiet; at++) {
@@ -1250,7 +1253,7 @@ static void *acknowledge_event_later(void *event)
 	return NULL;
 }
 
-/* A message comes to the right one in RTR, which is told as an event. */
+/* The right one receives a message in RTR, which causes an event. */
 static void establish(struct end *left, struct end *right)
 {
 	CODE(to_init(right->qp), 0);
@@ -1289,7 +1292,7 @@ static void asynchronous_events_name_their_object(void)
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	pthread_join(thread, NULL);
 	CHECK((after.tv_sec - begin.tv_sec) * 1000 + (after.tv_nsec - begin.tv_nsec) / 1000000 >= 190);
-	/* Of one that is gone nothing is told, and nothing waits for it. */
+	/* A destroyed queue pair has no events, and its destruction waits for none. */
 	ibv_ack_async_event(&event);
 	CODE(ibv_destroy_qp(right.qp), EINVAL);
 }
@@ -1300,11 +1303,12 @@ static void an_event_goes_with_what_it_is_about(void)
 	establish(&left, &right);
 	struct pollfd readable = { .fd = right.context->async_fd, .events = POLLIN };
 	CODE(ibv_destroy_qp(right.qp), 0);
-	/* Whoever reads a descriptor that is readable must not wait. */
+	/* A read of a readable descriptor must not block. */
 	CHECK(poll(&readable, 1, 0) == 0);
 }
 
-/* The event of a queue pair's end and its destruction meet; what it was made of is free at once. */
+/* The event of a queue pair and its destruction coincide; the objects it was made from are free at
+ * once. */
 static void an_event_under_way_keeps_nothing_busy(void)
 {
 	struct ibv_context *context = open_first();
@@ -1352,7 +1356,7 @@ static void threads_may_post_to_one_queue_pair(void)
 	pthread_t threads[THREADS];
 	for (int at = 0; at < THREADS; at++)
 		CHECK(!pthread_create(&threads[at], NULL, post_many, &left));
-	/* Each completes once, and each thread's own in its order. */
+	/* Each request completes once, and those of a thread in order. */
 	int seen[EACH] = { 0 };
 	for (int at = 0; at < EACH * THREADS; at++)
 		seen[good(left.cq).wr_id]++;
@@ -1405,7 +1409,7 @@ static void strangers_and_the_dead_are_refused_everywhere(void)
 		CODE(ibv_query_qp(qp, &attr, 0, &init), EINVAL);
 		CHECK(!ibv_qp_to_qp_ex(qp) && ibv_query_qp_data_in_order(qp, IBV_WR_SEND, 0) == 0);
 	}
-	/* Posting looks no further than whether it is there. */
+	/* Posting to a destroyed queue pair is refused. */
 	CODE(end.context->ops.post_send(gone, &wr, &bad), EINVAL);
 	CHECK(bad == &wr);
 	CODE(end.context->ops.post_send(NULL, &wr, NULL), EINVAL);

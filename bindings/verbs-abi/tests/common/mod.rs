@@ -1,25 +1,25 @@
-//! C programs that use the library as any program does: compiled against the system's headers,
-//! linked with the file under both names.
+//! C programs that use the library like any program: compiled with the system's headers and linked
+//! with the library under both names.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The shared object, which cargo puts beside the test.
+/// The shared object, which cargo places beside the test.
 pub(crate) fn library() -> PathBuf {
     let library = std::env::current_exe().unwrap().with_file_name("liburoce_verbs_abi.so");
     assert!(library.exists(), "{}", library.display());
     library
 }
 
-/// A directory of the test's own, with the library under the names that programs look for.
+/// A directory for one test, with the library under the names that programs load.
 pub(crate) struct Place(PathBuf);
 
 impl Place {
     pub(crate) fn new() -> Place {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
-        // Short: sockets in it have a path of 107 bytes at most.
+        // A short name, because a socket's path has at most 107 bytes.
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let name = format!("uroce-abi-{}-{number}", std::process::id());
         let place = Place(std::env::temp_dir().join(name));
@@ -30,13 +30,14 @@ impl Place {
         place
     }
 
-    /// Where it is.
+    /// Path of the directory.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// `uroce-run`, with its run directory in here and what is configured without options.
+    /// A command that runs `uroce-run` with this directory as its run directory and with the
+    /// built-in configuration.
     #[allow(dead_code, reason = "not every test starts programs by it")]
     pub(crate) fn launcher(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uroce-run"));
@@ -55,14 +56,14 @@ impl Place {
         cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
         cc.arg(&program).arg(&source).arg("-L").arg(&self.0);
         cc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
-        // A library under AddressSanitizer wants its programs to be as well.
+        // CFLAGS has the sanitizer's option if the library was built with AddressSanitizer.
         cc.args(std::env::var("CFLAGS").unwrap_or_default().split_whitespace());
         let output = cc.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         program
     }
 
-    /// Writes a configuration of devices; each has a port at the end of a ring.
+    /// Writes a configuration of devices with ports on rings, and returns its path.
     pub(crate) fn configure(&self, devices: &str) -> PathBuf {
         let path = self.0.join("uroce.toml");
         let text = format!("[eal]\nhuge = false\nmemory_mb = 128\n{devices}");
@@ -70,7 +71,7 @@ impl Place {
         path
     }
 
-    /// A program with the library in its way, and its locks in the test's directory.
+    /// A command that runs a program with the library, this configuration and this run directory.
     pub(crate) fn command(&self, program: &Path, config: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -87,7 +88,7 @@ impl Drop for Place {
     }
 }
 
-/// What a program has printed, if it ended well.
+/// The output of a program, which must have succeeded.
 pub(crate) fn printed(output: Output) -> String {
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -95,7 +96,7 @@ pub(crate) fn printed(output: Output) -> String {
     out.into_owned()
 }
 
-/// One device of one port, with an address of each IP version.
+/// One device with one port, which has an address of each IP version.
 #[allow(dead_code, reason = "some tests have another")]
 pub(crate) const ONE_DEVICE: &str = r#"
 [[device]]
@@ -106,8 +107,8 @@ ethdev = { ring = "one" }
 ip = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
 
-/// Tests of one device, [`ONE_DEVICE`] if no other is given, each a claim of a C program, named by its
-/// only argument.
+/// Defines tests, one per claim of a C program; the claim is the program's only argument. The
+/// device is [`ONE_DEVICE`] if no other is given.
 macro_rules! claims {
     ($source:literal: $($name:ident)*) => {
         claims! { $source, common::ONE_DEVICE => $($name)* }

@@ -1,21 +1,20 @@
-//! Dynamic symbols, as readelf of binutils tells them.
+//! Dynamic symbols, as binutils' readelf prints them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A dynamic symbol of a node of ours, or without any node.
+/// A dynamic symbol with a node of libibverbs or librdmacm, or without a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
     Exported { name: String, node: String, is_default: bool },
     Imported { name: String, node: String },
 }
 
-/// The symbols of each of these files that are of libibverbs or librdmacm; of those that a file
-/// exports, all.
+/// The symbols of these files: imports from libibverbs or librdmacm, and all exports.
 pub(crate) fn symbols(files: &[PathBuf]) -> Vec<(PathBuf, Vec<Symbol>)> {
     let mut of_files = Vec::new();
     for files in files.chunks(64) {
-        // With one file it does not say the name.
+        // With a single file, readelf does not print its name.
         let text =
             readelf("--dyn-syms", files.iter().map(PathBuf::as_path).chain(["/dev/null".as_ref()]));
         let mut symbols = Vec::new();
@@ -35,7 +34,8 @@ pub(crate) fn symbols(files: &[PathBuf]) -> Vec<(PathBuf, Vec<Symbol>)> {
     of_files
 }
 
-/// `  12: 00000000000bbe03     5 FUNC    GLOBAL DEFAULT   16 ibv_alloc_pd@@IBVERBS_1.1`
+/// Parses a line like `  12: 00000000000bbe03     5 FUNC    GLOBAL DEFAULT   16
+/// ibv_alloc_pd@@IBVERBS_1.1`
 fn parse(line: &str) -> Option<Symbol> {
     let mut words = line.split_whitespace();
     let number = words.next()?.strip_suffix(':')?;
@@ -52,7 +52,7 @@ fn parse(line: &str) -> Option<Symbol> {
     Some(Symbol::Exported { name, node, is_default: version.starts_with('@') })
 }
 
-/// The dynamic section.
+/// The dynamic section of a file, as text.
 pub(crate) fn dynamic_section(file: &Path) -> String {
     readelf("--dynamic", [file].into_iter())
 }

@@ -1,16 +1,16 @@
-//! The library as a program has it.
+//! The library, loaded into the test process.
 
 use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// It stays loaded.
+/// The loaded library. It is not unloaded.
 pub(crate) struct Library(*mut c_void);
 
 impl Library {
     pub(crate) fn open(path: &Path) -> Library {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a string; the library's constructors need nothing of us.
+        // SAFETY: `path` is a C string, and the library's constructors have no preconditions.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!library.is_null(), "dlopen {path:?}");
         Library(library)
@@ -18,35 +18,35 @@ impl Library {
 
     pub(crate) fn by_name(&self, name: &str) -> *mut c_void {
         let name = CString::new(name).unwrap();
-        // SAFETY: a loaded library and a string.
+        // SAFETY: the library is loaded, and `name` is a C string.
         unsafe { libc::dlsym(self.0, name.as_ptr()) }
     }
 
     pub(crate) fn by_version(&self, name: &str, node: &str) -> *mut c_void {
         let (name, node) = (CString::new(name).unwrap(), CString::new(node).unwrap());
-        // SAFETY: a loaded library and two strings.
+        // SAFETY: the library is loaded, and both names are C strings.
         unsafe { dlvsym(self.0, name.as_ptr(), node.as_ptr()) }
     }
 
-    /// Calls what has no body: gives the lower half of the result, and `errno`.
+    /// Calls a stub. Returns the lower half of its result, and `errno`.
     pub(crate) fn call(&self, name: &str, node: &str) -> (i32, i32) {
         let address = self.by_version(name, node);
         assert!(!address.is_null(), "{name}@{node}");
-        // SAFETY: a function of the library that looks at no arguments and gives an integer or a
-        // pointer, which has the same register.
+        // SAFETY: the symbol is a stub, which ignores its arguments and returns an integer or a
+        // pointer in the same register.
         let stub: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address) };
-        // SAFETY: it has no preconditions.
+        // SAFETY: `__errno_location` has no preconditions.
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: this thread's own.
+        // SAFETY: the pointer is to this thread's `errno`.
         unsafe { errno.write(0) };
         let result = stub();
-        // SAFETY: as above.
+        // SAFETY: the pointer is to this thread's `errno`.
         (result, unsafe { errno.read() })
     }
 }
 
 unsafe extern "C" {
-    /// glibc's; the libc crate has it not.
+    /// A function of glibc that the libc crate does not declare.
     fn dlvsym(
         library: *mut c_void,
         name: *const libc::c_char,

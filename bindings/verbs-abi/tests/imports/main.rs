@@ -1,11 +1,11 @@
-//! The import gate: the library's dynamic symbols are those of `symbols.txt`, each program and
-//! library of Debian that imports from libibverbs or librdmacm finds all it wants, and `MATRIX.md`
-//! says how it stands.
+//! The import gate: the library's dynamic symbols are those of `symbols.txt`; every program and
+//! library of Debian that imports from libibverbs or librdmacm finds its symbols; `MATRIX.md` is up
+//! to date.
 //!
-//! Versioned symbols rest on what rust's linker makes of two version scripts (build.rs), so they are
-//! looked at in the file itself and asked for as programs do (`dlvsym`).
+//! Versioned symbols depend on how rustc's linker combines two version scripts (build.rs). So the
+//! test reads them in the file and looks them up as programs do (`dlvsym`).
 //!
-//! `UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports` writes `MATRIX.md` anew.
+//! `UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports` writes `MATRIX.md`.
 
 mod elf;
 mod loaded;
@@ -21,7 +21,7 @@ use elf::Symbol;
 use programs::Installed;
 use table::Row;
 
-/// The shared object, which cargo puts beside the test.
+/// The shared object, which cargo places beside the test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("liburoce_verbs_abi.so");
@@ -29,10 +29,10 @@ fn library() -> PathBuf {
     library
 }
 
-/// Symbols by name and node; true is the default version.
+/// Symbols by name and node. The value is true for a default version.
 type Symbols = BTreeMap<(String, String), bool>;
 
-/// The library's.
+/// The symbols that the library exports.
 fn exported() -> Symbols {
     let symbols = elf::symbols(&[library()]).into_iter().flat_map(|(_, symbols)| symbols);
     let exported = symbols.filter_map(|symbol| match symbol {
@@ -42,7 +42,7 @@ fn exported() -> Symbols {
     exported.collect()
 }
 
-/// What the first have and the second have not, or have otherwise.
+/// The symbols of `a` that `b` lacks, or has with another kind.
 fn difference<'a>(a: &'a Symbols, b: &Symbols) -> Vec<&'a (String, String)> {
     let odd = a.iter().filter(|(symbol, kind)| b.get(*symbol) != Some(kind));
     odd.map(|(symbol, _)| symbol).collect()
@@ -91,7 +91,7 @@ fn one_file_is_both_libraries() {
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
 }
 
-/// A program that was linked to any of them may ask for it.
+/// A program may have been linked with any of these symbols.
 #[test]
 fn what_the_distributions_own_libraries_export_is_there() {
     let ours = exported();
@@ -101,7 +101,7 @@ fn what_the_distributions_own_libraries_export_is_there() {
             continue;
         };
         assert!(theirs.len() > 50, "{package}: {}", theirs.len());
-        // The private interface of a release is the default one in that release only.
+        // The private interface of a release is the default version in that release only.
         let is_private = |node: &str| node.starts_with("IBVERBS_PRIVATE_");
         let is_odd = |(symbol, is_default): &&((String, String), bool)| {
             let ours = ours.get(symbol);
@@ -112,7 +112,7 @@ fn what_the_distributions_own_libraries_export_is_there() {
     }
 }
 
-/// Programs of newer distributions than this one ask for what a later release has.
+/// Programs of newer distributions may import symbols of later releases.
 #[test]
 fn what_the_newest_release_exports_is_there() {
     let theirs = newest::read();
@@ -123,7 +123,7 @@ fn what_the_newest_release_exports_is_there() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// A program that looks whether something is there must hear that it is not, and go on.
+/// A program that tests for a feature must get an error and continue.
 #[test]
 fn what_has_no_body_says_that_it_is_not_supported() {
     let library = loaded::Library::open(&library());
@@ -155,7 +155,8 @@ fn every_import_of_the_installed_programs_resolves() {
         .map(|((name, node), users)| format!("{name}@{node} of {users:?}"))
         .collect();
     assert!(unresolved.is_empty(), "{unresolved:#?}");
-    // Programs import from both; a look that finds nothing has not looked.
+    // perftest imports from both libraries; if none of its imports were found, the search is
+    // broken.
     if installed.has("perftest") {
         let of = |node: &str| installed.imports.keys().any(|(_, of)| of.starts_with(node));
         assert!(of("IBVERBS_1.") && of("RDMACM_1."));
@@ -172,18 +173,18 @@ fn the_matrix_is_up_to_date() {
         return std::fs::write(&path, text).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    // Who imports what is known of the packages that it was written with.
+    // The imports in the matrix are those of the packages it was written with.
     let (text, kept) = if matrix::packages_of(&kept) == installed.versions() {
         (text, kept)
     } else {
-        println!("SKIP: MATRIX.md: who imports what: it was written with other packages");
+        println!("SKIP: the imports in MATRIX.md: it was written with other packages");
         (matrix::without_users(&text), matrix::without_users(&kept))
     };
     let news = text.lines().filter(|line| !kept.lines().any(|old| old == *line));
     assert!(
         text == kept,
         "MATRIX.md is stale; UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports \
-         writes it anew. New lines:\n{}",
+         updates it. New lines:\n{}",
         news.collect::<Vec<_>>().join("\n")
     );
 }

@@ -1,4 +1,4 @@
-//! `MATRIX.md`: symbol, node, status, who imports it.
+//! `MATRIX.md`: each symbol with its node, its status, and the packages that import it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,16 +12,16 @@ pub(crate) fn render(rows: &[Row], installed: &Installed) -> String {
     let mut text = String::from(
         "# Symbols of libibverbs.so.1 and librdmacm.so.1\n\n\
          Written by `UROCE_UPDATE_MATRIX=1 cargo test -p uroce-verbs-abi --test imports`.\n\n\
-         A stub fails with EOPNOTSUPP, or has no effect where nothing is given back. A node with `*`\n\
+         A stub fails with EOPNOTSUPP, or has no effect if it returns nothing. A node with `*`\n\
          stands for all releases of the interface between libibverbs and its drivers.\n\n",
     );
     let count = |status: &str| rows.iter().filter(|row| row.status().starts_with(status)).count();
     let used = |row: &&Row| !users(row, installed).is_empty();
     let stubs = rows.iter().filter(|row| row.status() == "stub").filter(used).count();
-    // Writing to a string does not fail.
+    // Writing to a `String` does not fail.
     let _ = write!(
         text,
-        "{} symbols: {} done, {} stubs. {stubs} stubs are imported by somebody.\n\n{PACKAGES}{}.\n\n\
+        "{} symbols: {} done, {} stubs. Programs import {stubs} of the stubs.\n\n{PACKAGES}{}.\n\n\
          | symbol | node | status | imported by |\n| --- | --- | --- | --- |\n",
         rows.len(),
         count("done"),
@@ -43,13 +43,13 @@ fn users(row: &Row, installed: &Installed) -> BTreeSet<&'static str> {
     users.flatten().copied().collect()
 }
 
-/// The packages that a matrix was written with.
+/// The packages with which a matrix was written.
 pub(crate) fn packages_of(text: &str) -> String {
     let line = text.lines().find_map(|line| line.strip_prefix(PACKAGES));
     line.and_then(|line| line.strip_suffix('.')).unwrap_or_default().to_owned()
 }
 
-/// The rows without their last column, and nothing else.
+/// The rows of a matrix, without the last column.
 pub(crate) fn without_users(text: &str) -> String {
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     let shorter = rows.filter_map(|line| Some(line.strip_suffix(" |")?.rsplit_once("| ")?.0));

@@ -1,6 +1,6 @@
-//! `newest.txt`: what the newest release of rdma-core exports.
+//! `newest.txt`: the exported symbols of the newest release of rdma-core.
 
-/// Its symbols by name and node.
+/// The symbols by name and node.
 pub(crate) fn read() -> Vec<(String, String)> {
     let text = include_str!("newest.txt");
     let mut node = "";

@@ -1,4 +1,4 @@
-//! What Debian's RDMA programs and libraries import.
+//! Imports of Debian's RDMA programs and libraries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::process::Command;
 
 use crate::elf::{self, Symbol};
 
-/// A package, its name in MATRIX.md, and how its files that matter begin; empty: all.
+/// A package, its name in MATRIX.md, and the first letters of its relevant files; empty for all
+/// files.
 type Package = (&'static str, &'static str, &'static [&'static str]);
 
 const PACKAGES: &[Package] = &[
@@ -20,14 +21,15 @@ const PACKAGES: &[Package] = &[
     ("libfabric1", "libfabric", &[]),
     ("libfabric-bin", "libfabric", &[]),
     ("python3-pyverbs", "pyverbs", &[]),
-    // The drivers that programs are linked to. Those that the real libibverbs loads are not loaded.
+    // Drivers that programs link directly. Drivers that only the real libibverbs loads are not
+    // used.
     ("ibverbs-providers", "providers", &["libmlx4.so.", "libmlx5.so.", "libefa.so."]),
 ];
 
-/// Who imports each symbol, by name and node.
+/// The packages that import each symbol, by the symbol's name and node.
 pub(crate) type Imports = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
-/// What is installed of [`PACKAGES`].
+/// The packages of [`PACKAGES`] that are installed.
 pub(crate) struct Installed {
     pub(crate) imports: Imports,
     pub(crate) missing: Vec<&'static str>,
@@ -63,7 +65,7 @@ impl Installed {
         self.found.iter().any(|(name, _)| *name == package)
     }
 
-    /// As MATRIX.md names them.
+    /// The packages and versions, in MATRIX.md's format.
     pub(crate) fn versions(&self) -> String {
         let found = self.found.iter().map(|(name, version)| format!("{name} {version}"));
         found.collect::<Vec<_>>().join(", ")
@@ -79,7 +81,8 @@ impl Installed {
     }
 }
 
-/// What the libraries of a package export, but for the nodes themselves; `None` if it is not installed.
+/// The symbols that a package's libraries export, without the nodes themselves. `None` if it is not
+/// installed.
 pub(crate) fn exports(package: &str) -> Option<Vec<((String, String), bool)>> {
     version(package)?;
     let names = ["libibverbs.so.", "librdmacm.so."];
@@ -98,7 +101,7 @@ fn version(package: &str) -> Option<String> {
     text.strip_prefix("installed ").map(str::to_owned)
 }
 
-/// The ELF files of a package, links left out.
+/// The ELF files of a package, without links.
 fn objects(package: &str, names: &[&str]) -> Vec<PathBuf> {
     let files = dpkg_query(&["-L", package]).unwrap_or_default();
     let wanted = |path: &Path| {
@@ -118,7 +121,7 @@ fn is_elf(path: &Path) -> bool {
     file.and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
 }
 
-/// `None` without Debian, too.
+/// Runs dpkg-query. `None` if it fails, also on other systems than Debian.
 fn dpkg_query(args: &[&str]) -> Option<String> {
     let output = Command::new("dpkg-query").args(args).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,6 +1,6 @@
-//! `symbols.txt`, read once more: what build.rs makes of it is what is tested.
+//! Reads `symbols.txt` independently of build.rs, to test its results.
 
-/// Releases of the interface between libibverbs and its drivers, each with a node of its own.
+/// Releases of the interface between libibverbs and its drivers, each with its own node.
 const PRIVATE: [u32; 10] = [20, 21, 22, 25, 33, 34, 57, 59, 64, 65];
 
 /// A line of the table.
@@ -26,7 +26,7 @@ fn row(line: &str) -> Row {
 }
 
 impl Row {
-    /// The symbols that the library has for it; true is the default version.
+    /// The symbols for this row. The value is true for the default version.
     pub(crate) fn expand(&self) -> Vec<((String, String), bool)> {
         let Some(family) = self.node.strip_suffix('*') else {
             return vec![((self.name.clone(), self.node.clone()), self.is_default)];
@@ -39,7 +39,7 @@ impl Row {
         PRIVATE.into_iter().map(symbol).collect()
     }
 
-    /// How far it is.
+    /// Whether the symbol is implemented, for MATRIX.md.
     pub(crate) fn status(&self) -> &'static str {
         match self.body.as_str() {
             "stub::zero" if self.is_default => "done: nothing to do",

@@ -1,4 +1,5 @@
-//! Two devices of one process on a ring link, each with a domain, a completion queue and a QP.
+//! Two devices of one process on a ring link, each with a protection domain, a completion queue and
+//! a QP.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -10,7 +11,7 @@ use uroce::{
     QpInit, QueuePair, SendWr, WcStatus, WorkCompletion,
 };
 
-/// Far more than anything here takes.
+/// A timeout that is not reached.
 pub const SOON: Duration = Duration::from_secs(20);
 
 /// One end of the link.
@@ -22,11 +23,11 @@ pub struct Side {
     pub memory: MemoryRegion,
 }
 
-/// How the link is set up.
+/// Parameters of the link and the devices.
 #[derive(Clone)]
 pub struct Setup {
     pub addresses: [&'static str; 2],
-    /// Of a second port at each end, joined by a link of their own.
+    /// Addresses of a second port at each end, which are joined by a second link.
     pub second: Option<[&'static str; 2]>,
     pub mtu: u16,
     pub vlan: Option<u16>,
@@ -50,7 +51,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Two ports at each end, on links of their own.
+    /// Two ports at each end, on two links.
     pub fn two_links() -> Setup {
         let second = Some(["198.51.100.1/24", "198.51.100.2/24"]);
         Setup { second, ..Setup::default() }
@@ -79,7 +80,7 @@ impl Setup {
         (open("left"), open("right"))
     }
 
-    /// Both ends, connected.
+    /// Opens both ends and connects their QPs.
     pub fn connect(&self) -> (Side, Side) {
         let (left, right) = self.contexts();
         let (mut left, mut right) = (Side::new(&left), Side::new(&right));
@@ -109,12 +110,12 @@ impl Side {
         Side { context: context.clone(), pd, cq, qp, memory }
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     pub fn completion(&self) -> WorkCompletion {
         self.cq.wait(SOON).expect("no overrun").expect("a completion in time")
     }
 
-    /// The next completion's number; it is a success.
+    /// Waits for the next completion, which must be a success, and returns its number.
     pub fn done(&self) -> u64 {
         let completion = self.completion();
         assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
@@ -137,12 +138,12 @@ pub fn post(qp: &mut QueuePair, wr: SendWr<'_>) {
     qp.post_send(&wr.signaled()).expect("room in the send queue");
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Bytes that depend on their position and on the seed.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ seed).collect()
 }
 
-/// Waits for something that others do.
+/// Waits until `check` is true.
 pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !check() {
