@@ -75,7 +75,7 @@ def no_listener(ends, server, client, program):
     start = time.monotonic()
     ending = ends.start(client, program, words, SECONDS).wait()
     if time.monotonic() - start > SECONDS / 2:
-        return f"{client} took {time.monotonic() - start:.0f} s to hear that nobody listens"
+        return f"{client} took {time.monotonic() - start:.0f} s to report that there is no listener"
     # Stock rping returns 0 even if its connection failed.
     if ending.status == 0 and not (client == "rxe" and "REJECTED" in ending.text):
         return f"{client} does not say that it was rejected: {last_words(ending.text)}"

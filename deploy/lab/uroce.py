@@ -1,4 +1,4 @@
-"""The other kind of peer: uroce-perf on the host side of a guest's link."""
+"""Peers of a session that run uroce-perf on the host side of a guest's link."""
 
 import contextlib
 import json
@@ -18,9 +18,10 @@ from programs import PINGPONGS
 class UrocePeer:
     """A program of uroce-perf, at the host's end of a guest's link.
 
-    Of the losses it is asked for it must spare ARP and neighbour discovery (Soft-RoCE waits one
-    second for a neighbour, in which the kernel asks once) and the last message of a ping-pong with
-    its acknowledgement (the stock program does not wait for its peer to have got it).
+    The losses that a case asks for must not affect ARP and neighbour discovery, because Soft-RoCE
+    waits one second for a neighbour and the kernel asks once in that time. They must not affect the
+    last message of a ping-pong and its acknowledgement, because the stock program does not wait
+    until its peer has received it.
     """
 
     name = "uroce"
@@ -41,8 +42,8 @@ class UrocePeer:
             self.uroce_perf, program.name, "--vdev", self.link.vdev(),
             "--ip", self.addresses[case.family], program.gid_option, "0",
             *program.options(case, stock=False),
-            # 2.1 s until retries run out: an emulated guest on a busy machine stands still for
-            # most of a second now and then, and is not dead.
+            # 2.1 s until the retries are used up, because an emulated guest on a busy machine may
+            # pause for most of a second.
             "-u", "16",
         ]
         words += ["--json"] if program.pingpong else ["--out_json_file", self.report]
@@ -54,7 +55,7 @@ class UrocePeer:
 
     @property
     def report(self):
-        """Where perftest's JSON goes."""
+        """The file for perftest's JSON."""
         return self.folder / "uroce.json"
 
     def begin(self, case, server_host=None):
@@ -66,15 +67,14 @@ class UrocePeer:
 
     @contextlib.contextmanager
     def standing_by(self):
-        """Holds the port open while the block runs, with a server nobody comes to."""
+        """Keeps the port open while the block runs, with a server that gets no client."""
         try:
             yield self.begin(Case(PINGPONGS[0], self.name, self.name, iterations=1))
         finally:
             self.session.kill()
 
     def wait_until_listening(self, port, serving):
-        """True once the server accepts; False if its session ends first, or too much time
-        passes."""
+        """Waits until the server listens. False if its session ends first or the time is over."""
         deadline = time.monotonic() + LISTEN_SECONDS
         while not serving.ended() and time.monotonic() < deadline:
             if network.listening(port):
@@ -83,13 +83,13 @@ class UrocePeer:
         return False
 
     def clean_up(self, _):
-        """Ends what a failed case may have left running."""
+        """Ends everything that a failed case may have left running."""
         if self.session is not None:
             self.session.kill()
 
 
 class UroceSession:
-    """One end of a case, under way in uroce-perf."""
+    """One end of a case that runs in uroce-perf."""
 
     def __init__(self, command, folder, case, report, serving):
         self.command = command
@@ -106,11 +106,11 @@ class UroceSession:
         self.start = time.monotonic()
 
     def ended(self):
-        """True once `wait` would return at once."""
+        """Whether `wait` would return at once."""
         return self.process.poll() is not None
 
     def wait(self):
-        """Its ending; killed at the case's time limit."""
+        """Waits for its end and returns the ending. Kills it at the case's time limit."""
         left = self.start + self.case.seconds - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.1, left))
@@ -135,7 +135,7 @@ class UroceSession:
         )
 
     def read_report(self, output):
-        """The JSON object that a ping-pong prints last and the others write to a file; an empty one
+        """The JSON object, which a ping-pong prints last and other programs write to a file. Empty
         if there is none."""
         with contextlib.suppress(OSError, ValueError):
             pingpong = self.case.program.pingpong
@@ -145,7 +145,7 @@ class UroceSession:
         return {}
 
     def fault(self, report):
-        """What a report of success lacks."""
+        """What is wrong with the report of a program that succeeded."""
         if self.case.program.pingpong:
             return "" if report.get("verified") is True else f"not verified: {json.dumps(report)}"
         row = report.get("results") or {}
@@ -153,39 +153,39 @@ class UroceSession:
             return f"reported no messages: {json.dumps(report)}"
         if row.get("MsgSize") != self.case.message_bytes:
             return f"reported messages of {row.get('MsgSize')} bytes"
-        # A server of a latency test measures from its first answer to its last.
+        # The server of a latency test measures from its first answer to its last.
         first = 1 if self.case.program.latency and self.serving else 0
         return self.case.program.count_fault(self.case, row["n_iterations"] + first)
 
     def kill(self):
-        """Ends it and whatever it started."""
+        """Kills it and the processes that it has started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 
 def last_line(text):
-    """The end of what a program wrote."""
+    """The last line of a program's output."""
     return text.strip().rpartition("\n")[2]
 
 
 @dataclass(frozen=True)
 class Built:
-    """A program that the laboratory builds; its paths are in the folder of a release."""
+    """A program that the laboratory builds. Its files are in the folder of the release build."""
 
     name: str
     variable: str
-    """Of the environment: names a program that is built already."""
+    """Environment variable that names a built program to use instead."""
     packages: tuple
 
 
 PERF = Built("uroce-perf", "UROCE_PERF", ("uroce-bench",))
-# The program, the library that it puts in the way and the one that redirects paths.
+# uroce-run, with the drop-in library and the path shim.
 RUN = Built("uroce-run", "UROCE_RUN", ("uroce-verbs-abi", "uroce-shim"))
 
 
 def build(program, repository, say):
-    """Builds a program, or takes the one that its variable names; its path."""
+    """Builds a program, or takes the one in its variable, and returns the path."""
     given = os.environ.get(program.variable)
     if given:
         if not os.access(given, os.X_OK):

@@ -1,9 +1,9 @@
-"""Records golden vectors: small captures of what Debian's Soft-RoCE really sends.
+"""Records golden vectors: small captures of the packets that Debian's Soft-RoCE sends.
 
-Each recording is one session of a stock program between two guests. Payload lengths are odd on
-purpose (padding), and longer than the path MTU (first, middle and last packets). The sessions of
-`rdmacm-utils` are there for their connection management: of those whose name begins with `rxe-cm`
-a text beside the capture says how tshark reads each MAD.
+Each recording is one session of a stock program between two guests. Payload lengths are odd, to
+test padding, and longer than the path MTU, to have first, middle and last packets. The sessions of
+`rdmacm-utils` record connection management: if the name begins with `rxe-cm`, a text beside the
+capture has tshark's reading of each MAD.
 """
 
 import json
@@ -13,13 +13,13 @@ import dissect
 import suites
 from failure import LabFailure
 
-# Of the programs' TCP exchange.
+# Port of the programs' TCP exchange.
 PORT = 18515
-# Of the sessions that the connection manager makes.
+# Port of sessions with the connection manager.
 CM_PORT = 7174
 SECONDS = 30
 UNTIL_LISTENING = "until rdma resource show cm_id | grep -q LISTEN; do usleep 20000; done"
-# Above this a capture is not a golden vector any more.
+# Largest capture that may be a golden vector.
 MAX_BYTES = 100_000
 
 
@@ -34,13 +34,13 @@ class Recording:
     loss: float = 0
 
     def command(self, guest, server_host):
-        """The guest's command line; perftest calls the GID index x, ibverbs-utils g."""
+        """The guest's command line. perftest calls the GID index x, ibverbs-utils g."""
         index = guest.gid_indices[self.family]
         gid = f"-g {index}" if self.program.startswith("ibv_") else f"-F -x {index}"
         return f"exec {self.program} -d rxe0 {gid} {self.options} {server_host}"
 
     def hold(self, server, client):
-        """One session; raises LabFailure unless both ends succeed."""
+        """Runs the session. Raises LabFailure unless both ends succeed."""
         serving = server.guest.begin(self.command(server.guest, ""), SECONDS)
         if server.wait_until_listening(PORT, serving):
             client.guest.check(self.command(client.guest, server.host), SECONDS)
@@ -51,22 +51,22 @@ class Recording:
 
 @dataclass(frozen=True)
 class CmRecording:
-    """One session that the kernels' connection managers make and end."""
+    """One session that the kernels' connection managers establish and end."""
 
     name: str
     family: int
     server: str
-    """The server's command with `{here}` for its own address; empty: nobody listens."""
+    """The server's command with `{here}` for its own address. Empty if there is no listener."""
     client: str
-    """The client's, with `{there}` for the server's address."""
+    """The client's command with `{there}` for the server's address."""
     may_fail: bool = False
-    """Whether the programs end with an error, as where a connection is rejected."""
+    """Whether the programs end with an error, for example if a connection is rejected."""
     deaf: int = 0
-    """Seconds for which the server is stopped when the client comes."""
+    """Seconds for which the server is stopped when the client connects."""
     loss = 0
 
     def hold(self, server, client):
-        """One session; raises LabFailure unless both ends succeed, or may fail."""
+        """Runs the session. Raises LabFailure unless both ends succeed or may fail."""
         here = server.guest.addresses
         address = here.ipv4 if self.family == 4 else here.ipv6
         endings = []
@@ -108,7 +108,7 @@ CM_RECORDINGS = [
                 may_fail=True),
     CmRecording("rxe-cm-ucmatose-v4", 4, "ucmatose -b {here} -p {port} -C 2 -S 100 -c 2",
                 "ucmatose -s {there} -p {port} -C 2 -S 100 -c 2"),
-    # One connection more than the server has prepared itself for.
+    # One connection more than the server accepts.
     CmRecording("rxe-cm-reject-v4", 4, "ucmatose -b {here} -p {port} -C 0 -c 1",
                 "ucmatose -s {there} -p {port} -C 0 -c 2", may_fail=True),
     CmRecording("rxe-cm-udaddy-v4", 4, "udaddy -b {here} -C 2 -S 100 -c 2",
@@ -117,14 +117,14 @@ CM_RECORDINGS = [
                 "udaddy -s {there} -C 1 -S 100 -c 1"),
     CmRecording("rxe-cm-udaddy-no-listener-v4", 4, "",
                 "udaddy -s {there} -C 1 -S 100 -c 1", may_fail=True),
-    # The client asks again after some 6 s; the server's kernel answers for the program with an MRA.
+    # The client repeats its request after about 6 s; the server's kernel answers with an MRA.
     CmRecording("rxe-cm-mra-v4", 4, "rping -s -a {here} -p {port} -C 1 -S 40",
                 "rping -c -a {there} -p {port} -C 1 -S 40", deaf=12),
 ]
 
 
 def record(context, folder):
-    """Writes every recording to `folder`; raises LabFailure if one cannot be made."""
+    """Records everything to `folder`. Raises LabFailure if a recording fails."""
     chosen = [each for each in RECORDINGS + CM_RECORDINGS
               if all(word in each.name for word in context.only.split())]
     folder.mkdir(parents=True, exist_ok=True)

@@ -58,8 +58,8 @@ mod cancellable {
 /// `take`, which takes the event. Reads again if `take` returns false. Returns 0, or -1 with
 /// `errno` set.
 ///
-/// In a child whose parent has started the engine nothing is read, because the events are the
-/// parent's.
+/// In a child that was forked after the engine had started nothing is read, because the events are
+/// the parent's.
 ///
 /// The thread can be cancelled (`pthread_cancel`) only during the read. Cancellation unwinds the
 /// stack with a foreign exception, which Rust must not catch and which must not run destructors. So
@@ -170,8 +170,8 @@ pub(crate) unsafe fn read_sized<T: Copy>(pointer: *const T, len: usize) -> Resul
     Ok(unsafe { value.assume_init() })
 }
 
-/// Reads a structure whose length follows from its first `least` bytes, by `len`. The rest of `T`
-/// is zero.
+/// Reads a structure; `len` computes its length from its first `least` bytes. The rest of `T` is
+/// zero.
 ///
 /// # Errors
 ///
@@ -228,7 +228,7 @@ pub(crate) unsafe fn write_sized<T>(place: *mut u8, len: usize, value: &T) -> Re
         return Err(Errno::EINVAL);
     }
     let known = len.min(size_of::<T>());
-    // SAFETY: `place` is not NULL, so `len` bytes may be written. `value` is a C structure, whose
+    // SAFETY: `place` is not NULL, so `len` bytes may be written. `value` is a C structure, and its
     // padding may be copied.
     unsafe { place.copy_from_nonoverlapping(std::ptr::from_ref(value).cast(), known) };
     // SAFETY: the rest of the `len` bytes at `place`.

@@ -127,8 +127,8 @@ fn refuse() -> Result<(), Errno> {
     process::lock()?.usable()
 }
 
-/// Drops an object of the engine. In a child whose parent has started the engine, the value is
-/// leaked instead: dropping it would wait for threads that the child does not have.
+/// Drops an object of the engine. In a child that was forked after the engine had started, the
+/// value is leaked instead: dropping it would wait for threads that the child does not have.
 pub(crate) fn dispose<T>(value: T) {
     match usable() {
         Ok(()) => drop(value),

@@ -40,7 +40,7 @@ pub enum RegisterError {
     Engine(#[from] MrError),
 }
 
-/// A range that is not inside its region or buffer, or whose end is before its start.
+/// A range that is not inside its region or buffer, or that ends before its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes at offset {offset} are not within {within} bytes")]
 pub struct OutOfRange {
@@ -362,7 +362,7 @@ impl MemoryRegion {
         unsafe { AtomicU8::from_ptr(place) }
     }
 
-    /// The word at `offset`, whose range and alignment the caller has checked.
+    /// The word at `offset`. The caller has checked its range and alignment.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset + WORD <= self.len);

@@ -334,7 +334,7 @@ fn inline_data_are_those_of_the_post_also_when_sent_again() {
     let init = uroce::QpInit::new(&left.cq).max_inline(1024);
     left.qp = left.pd.create_qp(&init).unwrap();
     common::join(&mut left, &mut right, &options);
-    // They include the smallest sizes whose checksum is computed while copying.
+    // They include the smallest sizes that are copied and summed in one pass.
     let len_of = |round: usize| [1, 8, 255, 257, 512, 1023, 1024][round % 7];
     for round in 0..100usize {
         let len = len_of(round);

@@ -166,7 +166,7 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP in a child whose parent has started the engine; EIO after an overrun.
+    /// EOPNOTSUPP in a child that was forked after the engine had started; EIO after an overrun.
     #[inline]
     pub(crate) fn take(&self) -> Result<Option<Cqe>, Errno> {
         runtime::usable()?;

@@ -222,7 +222,7 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
         });
         let mut bytes = Vec::new();
         let room = room.min(c_int::MAX as usize);
-        // Opens the file through the C library, whose `open` the path shim may redirect.
+        // Opens the file through the C library, because the path shim may redirect its `open`.
         let file = std::fs::File::open(Path::new(directory).join(name))?;
         file.take(room as u64).read_to_end(&mut bytes)?;
         if bytes.last() == Some(&b'\n') {

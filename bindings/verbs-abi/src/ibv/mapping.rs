@@ -132,8 +132,8 @@ impl Query {
     }
 }
 
-/// Walks through a range with one query per mapping, whose cost does not depend on the number of
-/// mappings. `None` if the kernel is older than 6.11 and has no such query.
+/// Walks through a range with one query per mapping. The cost of a query does not depend on the
+/// number of mappings. `None` if the kernel is older than 6.11 and has no such query.
 fn ask(maps: BorrowedFd<'_>, range: Range<usize>, parts: Parts<'_>) -> Option<Result<(), Errno>> {
     let mut from = range.start;
     while from < range.end {

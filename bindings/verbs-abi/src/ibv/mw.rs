@@ -88,8 +88,8 @@ pub(crate) fn next_key_of_type_1(mw: *const ibv_mw) -> Result<u32, Errno> {
     if public.type_ == abi::IBV_MW_TYPE_1 { Ok(next_key(public.rkey)) } else { Err(Errno::EINVAL) }
 }
 
-/// The work request that binds a window with a new key, whose low byte is that of `new_rkey`. A
-/// length of 0 unbinds the window.
+/// The work request that binds a window with a new key. The low byte of the key is that of
+/// `new_rkey`. A length of 0 unbinds the window.
 ///
 /// # Errors
 ///

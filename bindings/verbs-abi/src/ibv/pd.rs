@@ -80,7 +80,8 @@ impl Pd {
     ///
     /// # Errors
     ///
-    /// The errors of starting the engine; EOPNOTSUPP in a child whose parent has started it.
+    /// The errors of starting the engine; EOPNOTSUPP in a child that was forked after it had
+    /// started.
     pub(crate) fn domain(&self) -> Result<&ProtectionDomain, Errno> {
         if let Some(domain) = self.domain.get() {
             runtime::usable()?;

@@ -215,12 +215,12 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
     let count = if op.is_local() { 0 } else { count_of(wr.num_sge)? };
     if wr.send_flags & IBV_SEND_INLINE != 0 && op.takes_inline() {
         let mut inline = Inline::new();
-        // SAFETY: the caller passes a valid work request, whose list names readable memory.
+        // SAFETY: the caller passes a valid work request with a list that names readable memory.
         let bytes = unsafe { inline.take(wr.sg_list, count) }?;
         return batch.push(&request, SendData::Inline(bytes)).map_err(Errno::from);
     }
     let mut list = SgeList::new();
-    // SAFETY: the caller passes a valid work request, whose list has `count` elements.
+    // SAFETY: the caller passes a valid work request with a list of `count` elements.
     let sges = unsafe { list.take(wr.sg_list, count) }?;
     batch.push(&request, SendData::Sges(sges)).map_err(Errno::from)
 }
@@ -278,7 +278,7 @@ unsafe fn post_receives(
         // SAFETY: not NULL, so it points to a work request of the list.
         let request = unsafe { &*wr };
         let count = count_of(request.num_sge).map_err(|error| (error, wr))?;
-        // SAFETY: the caller passes valid work requests, whose lists have `num_sge` elements.
+        // SAFETY: the caller passes valid work requests, with lists of `num_sge` elements.
         let sges = unsafe { list.take(request.sg_list, count) }.map_err(|error| (error, wr))?;
         push(&RecvWr { wr_id: request.wr_id }, sges).map_err(|error| (error.into(), wr))?;
         wr = request.next;

@@ -86,7 +86,7 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP in a child whose parent has started the engine, which could not answer.
+    /// EOPNOTSUPP in a child that was forked after the engine had started, as it could not answer.
     pub(crate) fn engine(&self) -> Result<&QpControl, Errno> {
         runtime::usable().map(|()| &self.control)
     }

@@ -75,7 +75,7 @@ fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     begin_with(qp, || Ok(op));
 }
 
-/// Adds a work request whose operation is computed by `op`. An error of `op` fails the batch.
+/// Adds a work request with the operation that `op` computes. An error of `op` fails the batch.
 #[inline]
 fn begin_with(qp: *mut ibv_qp_ex, op: impl FnOnce() -> Result<SendOp, Errno>) {
     build(qp, |batch, its| {

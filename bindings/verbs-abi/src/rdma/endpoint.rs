@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
         }
         let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());
         let made = id::create(channel, context, info.ai_port_space.cast_unsigned())?.c();
-        // SAFETY: the program passes a result of `rdma_getaddrinfo`, whose addresses are valid.
+        // SAFETY: the program passes a result of `rdma_getaddrinfo`, which has valid addresses.
         let done = unsafe { set_up(made, &info, pd, qp_init_attr) };
         done.inspect_err(|_| destroy(made))?;
         // SAFETY: not NULL, so it is the program's room for a pointer.

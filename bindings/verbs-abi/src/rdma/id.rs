@@ -40,8 +40,7 @@ pub(crate) struct Id {
     /// Counts the id's events that are not acknowledged.
     pub(crate) acks: Arc<Acks>,
     pub(crate) space: PortSpace,
-    /// The PSN of the peer's first packet, for a queue pair whose states the program manages
-    /// itself.
+    /// The PSN of the peer's first packet, for a queue pair that the program modifies itself.
     pub(crate) psn: Psn,
     state: Mutex<State>,
 }
@@ -146,7 +145,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// EINVAL if it has none; EOPNOTSUPP in a child whose parent has started the engine.
+    /// EINVAL if it has none; EOPNOTSUPP in a child that was forked after the engine had started.
     pub(crate) fn connection(&self) -> Result<(Manager, CmId), Errno> {
         runtime::usable()?;
         self.connection.clone().ok_or(Errno::EINVAL)
@@ -170,7 +169,7 @@ impl Entry<Id> {
         self.public().cast()
     }
 
-    /// A copy of the public structure, whose pointers the program may have changed.
+    /// A copy of the public structure. The program may have changed its pointers.
     pub(crate) fn view(&self) -> rdma_cm_id {
         // SAFETY: a slot is never freed.
         unsafe { self.c().read() }

@@ -120,7 +120,7 @@ fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Conf
     Ok(with_macs(config))
 }
 
-/// Gives a derived Ethernet address to each port whose driver would else invent a random one.
+/// Gives a derived Ethernet address to each port that would else get a random one from its driver.
 fn with_macs(mut config: Config) -> Config {
     for device in &mut config.devices {
         let name = device.name.clone();
@@ -161,8 +161,8 @@ fn hashed(text: &str) -> Mac {
     Mac([2, a, b, c, d, e])
 }
 
-/// The GUID of a device whose first port has this Ethernet address. If only the port itself knows
-/// its address (`mac` is zero), the GUID is derived from the port's resource name.
+/// The GUID of a device, derived from its first port's Ethernet address. If only the port itself
+/// knows its address (`mac` is zero), the GUID is derived from the port's resource name.
 pub(crate) fn guid(mac: Mac, device: &DeviceConfig) -> u64 {
     let known = if mac.0 == [0; 6] { hashed(&resource(&device.ports[0])) } else { mac };
     let [a, b, c, d, e, f] = known.0;

@@ -29,7 +29,7 @@ fn shown() -> MutexGuard<'static, Option<PathBuf>> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the tree whose files are updated from now on.
+/// Sets the tree in which the files are updated from now on.
 pub(super) fn show(tree: &Path) {
     *shown() = Some(tree.to_owned());
 }

@@ -29,7 +29,7 @@ type Hook = fn(&'static Device, &Context);
 /// The state of the process. There is one.
 pub(super) struct Process {
     identities: Vec<Identity>,
-    /// Index of the identity whose addresses are reported. `None` until something depends on it.
+    /// Index of the identity that provides the addresses. `None` until something depends on it.
     chosen: Option<usize>,
     /// The claim of the chosen identity. `None` if all identities are taken; then no engine can
     /// start.
@@ -104,7 +104,8 @@ impl Process {
         self.contexts.get(index)?.clone()
     }
 
-    /// The contexts of all devices that run. Empty in a child whose parent had started the engine.
+    /// The contexts of all devices that run. Empty in a child that was forked after the engine had
+    /// started.
     pub(super) fn contexts(&self) -> Vec<Context> {
         if is_orphaned() { Vec::new() } else { self.contexts.iter().flatten().cloned().collect() }
     }
@@ -215,7 +216,7 @@ impl Process {
         (0..self.identities.len()).filter(|&at| has_it(&self.identities[at])).collect()
     }
 
-    /// Chooses the identity whose addresses are reported: the first free one. If all are taken, the
+    /// Chooses the identity that provides the addresses: the first free one. If all are taken, the
     /// first one without a claim, so that programs that only query addresses still work.
     fn choose(&mut self) -> Result<(), Errno> {
         if self.chosen.is_some() {
@@ -291,7 +292,7 @@ impl Process {
         Err(told(Problem::Taken { holders }))
     }
 
-    /// Takes the first of these identities whose engine lock is free. The inner error lists the
+    /// Takes the first of these identities with a free engine lock. The inner error lists the
     /// holders for the message.
     fn try_engines(&mut self, candidates: &[usize]) -> Result<Result<(), String>, Errno> {
         let mut holders = String::new();

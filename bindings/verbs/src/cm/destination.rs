@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use uroce_controlplane::connect::PathSpec;
 
-/// The peer to connect to, and the path there. A `SocketAddr` converts to a destination whose other
-/// fields have their defaults.
+/// The peer to connect to, and the path there. A `SocketAddr` converts to a destination with the
+/// defaults in all other fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Destination {
     /// The peer's port number.

@@ -47,13 +47,13 @@ const EXAMPLES: &str = "\
 Two terminals of one machine, with no NIC, no kernel RDMA and no root; the two processes are joined
 by shared memory and have the addresses 192.0.2.1 and 192.0.2.2:
   uroce-run ib_write_bw
-  uroce-run ib_write_bw 192.0.2.1        (or any address of this machine that TCP reaches)
+  uroce-run ib_write_bw 192.0.2.1        (or any address of this machine for TCP)
 
 Two machines, over their NICs:
   uroce-run --pci 0000:01:00.0 --ip 198.51.100.1/24 --mtu 4200 ib_write_bw
   uroce-run --pci 0000:01:00.0 --ip 198.51.100.2/24 --mtu 4200 ib_write_bw HOST
 
-Over an interface of the kernel's, whose addresses are the port's (needs CAP_NET_RAW):
+Over a kernel interface, with the interface's addresses (needs CAP_NET_RAW):
   uroce-run --vdev net_af_packet0,iface=eth1 rping -s";
 
 /// Runs an unmodified RDMA program over uroce, on any port that DPDK drives.

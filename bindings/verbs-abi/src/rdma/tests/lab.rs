@@ -184,7 +184,7 @@ pub(super) fn param(qp_num: u32, data: &[u8]) -> rdma_conn_param {
     }
 }
 
-/// Makes an id whose route to an address is resolved.
+/// Makes an id with a resolved route to an address.
 pub(super) fn routed(channel: *mut rdma_event_channel, to: &str) -> *mut rdma_cm_id {
     let id = id(channel);
     assert_eq!(resolve_addr(id, to, SOON), 0);
