@@ -16,7 +16,7 @@ const CQS_MAX: u32 = 4096;
 #[non_exhaustive]
 pub enum ChannelError {
     /// No event came within the timeout.
-    #[error("no event in time")]
+    #[error("no event within the timeout")]
     TimedOut,
     /// The operating system reported an error.
     #[error(transparent)]

@@ -23,7 +23,7 @@ pub enum CmError {
         private_data: Vec<u8>,
     },
     /// The peer refused to name a UD queue pair.
-    #[error("the peer gives no queue pair for datagrams: {status}")]
+    #[error("the peer refuses to name a queue pair for datagrams: {status}")]
     NotResolved {
         /// The SIDR status of the answer.
         status: SidrStatus,
@@ -34,7 +34,7 @@ pub enum CmError {
     #[error("the peer does not answer")]
     Unreachable,
     /// The call's timeout has passed.
-    #[error("no connection within the time given")]
+    #[error("not connected within the timeout")]
     TimedOut,
     /// The connection has ended.
     #[error("the connection has ended")]
