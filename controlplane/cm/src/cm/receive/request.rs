@@ -71,8 +71,8 @@ impl Cm {
         }
     }
 
+    /// Sends the REP of a connection again.
     fn rep_again(&mut self, id: ConnId) -> MadDrop {
-        /// Sends the REP of a connection again.
         let rep = self.table.get(id).and_then(|conn| {
             let repeated = conn.repeated.as_ref()?;
             Some((conn.addr, *repeated.message, repeated.transaction))
