@@ -1,4 +1,4 @@
-//! What the simulator has found in the transport, as scenes. Each fails without its fix.
+//! Faults that the simulator has found in the transport, as scenes. Each fails without its fix.
 
 #![cfg(feature = "sim")]
 
@@ -20,7 +20,7 @@ fn an_rnr_nak_that_was_overtaken_by_its_request_is_not_sent() {
     pair.rule(Rule::duplicate(2 * SHORTLY).opcode(OpCode::RC_SEND_ONLY).nth(1));
     pair.send(A, 10);
     pair.run_for(Duration::from_nanos(500));
-    // B refuses the SEND, cannot say so, and then has a receive for its copy.
+    // B refuses the SEND, cannot send the RNR NAK, and then has a receive for the copy.
     pair.world.set_full_rate(1.0);
     pair.run_for(SHORTLY);
     assert_eq!(pair.count(B, Counter::OutOfBuffer), 1);
@@ -39,8 +39,8 @@ fn an_rnr_nak_that_was_overtaken_by_its_request_is_not_sent() {
 fn the_ack_timer_of_what_is_sent_again_starts_when_it_is_sent() {
     let mut pair = Pair::rts();
     let timeout = Duration::from_nanos(4096 << 8);
-    // Neither WRITE is heard of; when the timer goes back to the first, the sink is full. Then the
-    // first one's ACK comes after all, and there is still no room for the second.
+    // Both WRITEs stay unanswered. When the timer returns to the first, the sink is full. Then the
+    // first one's ACK arrives, and there is still no room for the second.
     pair.rule(Rule::delay(timeout + SHORTLY).from(B).nth(1));
     pair.write(A, 10);
     pair.run_for(SHORTLY);

@@ -1,8 +1,8 @@
-//! Hostile input: a QP in each state, and packets that nobody who means well would send.
+//! Hostile input: a QP in each state, and packets that no correct peer would send.
 //!
-//! What must hold whatever comes: no panic; no byte outside of what is granted to the sender
-//! changes; work requests complete at most once and in order. Z1 to Z3 of the fuzz targets, as
-//! seeded loops.
+//! For any packet: no panic; no byte changes except where access is granted to the sender; work
+//! requests complete at most once and in order. These are Z1 to Z3 of the fuzz targets, as seeded
+//! loops.
 
 #![cfg(feature = "sim")]
 
@@ -19,16 +19,16 @@ const A: usize = 0;
 /// The end under attack.
 const B: usize = 1;
 
-/// Where the QP under attack stands.
+/// State of the QP under attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
     State(QpState),
-    /// In the middle of receiving a message.
+    /// In RTS, in the middle of receiving a SEND.
     MidSend,
     MidWrite,
-    /// With requests of all kinds outstanding.
+    /// In RTS, with requests of all kinds outstanding.
     Asking,
-    /// Waiting for the sink.
+    /// In RTS, waiting for the sink.
     Blocked,
 }
 
@@ -45,16 +45,16 @@ const STANDS: [Stand; 10] = [
     Stand::Blocked,
 ];
 
-/// A pair under attack, and what must not change.
+/// A pair under attack, and its state that must not change.
 struct Siege {
     pair: Pair,
-    /// A region that is not open to peers, with what it holds.
+    /// A region that grants peers no access; `holds` is its content.
     closed: Mr,
     holds: Vec<u8>,
-    /// Offsets of the local region where answers and messages may land.
+    /// Offsets of the local region at which answers and messages may be written.
     landing: std::ops::Range<usize>,
     local: Vec<u8>,
-    /// Work requests posted at B, in order.
+    /// Numbers of the work requests posted at B, in order.
     sends: Vec<u64>,
     recvs: Vec<u64>,
 }
@@ -69,7 +69,7 @@ impl Siege {
         let holds: Vec<u8> = (0..=255).collect();
         let memory = &mut pair.world.node_mut(1).memory;
         let rights = AccessFlags::LOCAL_WRITE;
-        // Right behind the open region, and with the key next to its own.
+        // Right after the accessible region, and with the next key.
         let closed = memory.register(Pd(1), rights, 0x7000_0004_0000, 78, holds.clone());
         let local = pair.bytes(B, pair.local(B)).to_vec();
         let landing = local.len() / 2..local.len();
@@ -115,7 +115,7 @@ impl Siege {
     }
 
     fn ask(&mut self) {
-        // End A is in RESET: it answers nothing by itself.
+        // End A is in RESET, so it answers nothing by itself.
         for _ in 0..3 {
             let more = [
                 self.pair.send(B, 600),
@@ -129,7 +129,7 @@ impl Siege {
         self.pair.post_wr(B, SendOp::Send { imm: None }, &[], false);
     }
 
-    /// The PSN that the end under attack expects next, as far as its answers tell.
+    /// The PSN that the end under attack expects next, according to its last answer.
     fn expected(&self) -> Option<Psn> {
         let answer = self.pair.responses(B).pop()?;
         Some(match answer.ext.aeth.syndrome {
@@ -160,7 +160,7 @@ impl Siege {
     }
 }
 
-/// A packet that is right in everything, to get somewhere between the others.
+/// A valid packet, to make progress between the others.
 fn honest_packet(siege: &Siege, rng: &mut Rng, stand: Stand, expected: Psn) -> Crafted {
     use OpCode as O;
     let only = [
@@ -184,7 +184,7 @@ fn honest_packet(siege: &Siege, rng: &mut Rng, stand: Stand, expected: Psn) -> C
     packet.payload(&vec![3; len]).ext(|ext| ext.reth.dma_len = len as u32)
 }
 
-/// A packet with headers that are each right, nearly right or nonsense.
+/// A packet with headers that are each right, nearly right or random.
 fn packet(siege: &Siege, rng: &mut Rng, expected: Psn) -> Crafted {
     let opcode = loop {
         // Mostly RC's.
@@ -262,13 +262,13 @@ fn fill_ext(packet: &mut Crafted, siege: &Siege, rng: &mut Rng) {
     };
 }
 
-/// Rounds of each attack; a few thousand in all, so that every state sees every opcode often.
+/// Number of sieges of each kind; together each opcode comes often in each state.
 const SIEGES: u64 = 60;
 
-/// Packets of each siege.
+/// Number of packets of each siege.
 const PACKETS: usize = 60;
 
-/// How much the QP under attack has served; an attack that is never served shows little.
+/// Number of requests that the QP under attack has served; without any an attack proves little.
 fn served(siege: &Siege) -> u64 {
     use uroce_transport::Counter as C;
     [C::RecvMessages, C::WriteRequests, C::ReadRequests, C::AtomicRequests]
@@ -286,7 +286,7 @@ fn structured_packets_in_any_state_touch_nothing_that_is_not_granted() {
             let mut siege = Siege::new(stand);
             let mut expected = siege.pair.psn(A, 0);
             for _ in 0..PACKETS {
-                // Requests go by what the QP expects, responses by what it has sent.
+                // Requests follow the PSN that the QP expects, responses the PSNs that it has sent.
                 let is_answer = stand == Stand::Asking && rng.bool();
                 let base = if is_answer { siege.pair.psn(B, rng.u32(..40)) } else { expected };
                 let packet = if rng.u8(..4) > 0 && !is_answer {
@@ -319,7 +319,7 @@ fn answers_to_everything_outstanding_complete_each_request_at_most_once() {
         for _ in 0..PACKETS {
             let base = siege.pair.psn(B, next);
             let mut answer = packet(&siege, &mut rng, base);
-            // Mostly the right kind of answer, so that some way is made.
+            // Mostly the right kind of answer, so that there is progress.
             if rng.u8(..8) > 0 {
                 answer.bth.opcode = OpCode(rng.u8(0x0d..=0x12));
                 answer.payload.clear();
@@ -348,7 +348,7 @@ fn bytes_of_any_kind_are_dropped_or_served() {
                     1 => frame.extend((0..rng.usize(..100)).map(|_| rng.u8(..))),
                     2 => rng.fill(&mut frame[14..]),
                     _ => {
-                        // One byte anywhere, under a right ICRC.
+                        // Replaces one byte anywhere, and corrects the ICRC.
                         let at = rng.usize(..frame.len());
                         frame[at] = rng.u8(..);
                         let l3 = &mut frame[14..];

@@ -1,6 +1,6 @@
-//! Hostile input to UC and UD: what must hold whatever comes.
+//! Hostile input to UC and UD.
 //!
-//! No panic; nothing is ever answered; no byte outside of what is granted changes; receives
+//! For any packet: no panic; no answer; no byte changes except where access is granted; receives
 //! complete at most once and in order, and on UC only with whole messages.
 
 #![cfg(feature = "sim")]
@@ -10,15 +10,15 @@ use uroce_transport::sim::{Crafted, Mr, Pair};
 use uroce_transport::{AccessFlags, Pd, QpState, QpType, Side, WcOpcode, WcStatus};
 use uroce_wire::{OpCode, Qkey, Rkey, Va};
 
-/// The hostile end, and the one under attack.
+/// The hostile end, and the end under attack.
 const A: usize = 0;
 const B: usize = 1;
 
-/// Attacks of each kind, and packets of each.
+/// Number of attacks of each kind, and of packets of each attack.
 const SIEGES: u64 = if cfg!(debug_assertions) { 40 } else { 400 };
 const PACKETS: u32 = 150;
 
-/// A QP of this type under attack, and memory next to its open region that is not open.
+/// A QP of this type under attack, and memory without access next to its accessible region.
 fn siege(qp_type: QpType, uses_srq: bool) -> (Pair, Mr, Vec<u64>) {
     let mut pair = Pair::with(|terms| {
         terms.qp_type = qp_type;
@@ -27,7 +27,7 @@ fn siege(qp_type: QpType, uses_srq: bool) -> (Pair, Mr, Vec<u64>) {
     let memory = &mut pair.world.node_mut(B as u16).memory;
     let rights = AccessFlags::LOCAL_WRITE;
     let closed = memory.register(Pd(1), rights, 0x7000_0004_0000, 78, vec![0x33; 256]);
-    // Every third is shorter than many packets.
+    // Every third receive is shorter than many packets.
     let recvs = (0..30).map(|at| match (if at % 3 == 2 { 150 } else { 700 }, uses_srq) {
         (len, true) => pair.shared_recv(B, len),
         (len, false) => pair.recv(B, len),
@@ -36,7 +36,7 @@ fn siege(qp_type: QpType, uses_srq: bool) -> (Pair, Mr, Vec<u64>) {
     (pair, closed, recvs)
 }
 
-/// A packet of the service, about half of them with nothing wrong; `psn` counts from the first.
+/// A packet of the service, about half of them valid; `psn` counts from the first packet.
 fn packet(pair: &Pair, rng: &mut Rng, qp_type: QpType, psn: u32) -> Crafted {
     let opcode = match qp_type {
         QpType::Ud => rng.u8(0x64..=0x65),
@@ -84,8 +84,8 @@ fn packets_of_any_kind_are_dropped_or_taken_whole() {
     assert!(taken.iter().all(|taken| *taken > 100), "the attack gets somewhere: {taken:?}");
 }
 
-/// Receives completed in the order of their posting, without an error, and with lengths that
-/// messages can have. Gives how many.
+/// Asserts that receives completed in the order of posting, without an error, and with lengths that
+/// messages can have. Returns how many completed.
 fn check_completions(pair: &mut Pair, recvs: &[u64], qp_type: QpType) -> usize {
     let cqes = pair.take(B, Side::Recv);
     let done: Vec<u64> = cqes.iter().map(|cqe| cqe.wr_id).collect();
@@ -94,7 +94,7 @@ fn check_completions(pair: &mut Pair, recvs: &[u64], qp_type: QpType) -> usize {
         let room = if at % 3 == 2 { 150 } else { 700 };
         let fits = match qp_type {
             QpType::Ud => (40..=296.min(room)).contains(&cqe.byte_len) && cqe.grh.is_some(),
-            // A WRITE with immediate data leaves the memory of its receive alone.
+            // A WRITE with immediate data does not write to the memory of its receive.
             _ => (cqe.byte_len <= room || cqe.opcode != WcOpcode::Recv) && cqe.grh.is_none(),
         };
         assert!(fits && cqe.status == WcStatus::Success, "{cqe:?}");

@@ -1,8 +1,8 @@
-//! Modify QP against a model: random changes, legal and not, on QPs of every type, and after each
-//! one the whole of Query QP must be what the model says.
+//! Modify QP compared with a model: random changes, legal and not, on QPs of every type. After each
+//! change, all of Query QP must equal the model.
 //!
-//! The model's tables are written down here once more, from the specification's tables and the
-//! verbs', and nothing in it is asked of the core.
+//! The model has its own tables, written from those of the specification and the verbs; it uses
+//! nothing of the core.
 
 #![cfg(feature = "sim")]
 
@@ -20,7 +20,7 @@ use uroce_wire::{OpCode, PathMtu, Pkey, Psn, Qkey, Qpn};
 const A: usize = 0;
 const B: usize = 1;
 
-/// Changes of all types together.
+/// Number of changes, over all types together.
 const CHANGES: u32 = 1_000_000;
 
 type Row = (QpState, QpState, M, M);
@@ -78,7 +78,7 @@ struct Model {
     qp_type: QpType,
     rows: Vec<Row>,
     attr: QpAttr,
-    /// Which of timeout, retry count and RNR retry count were given with the path.
+    /// Those of timeout, retry count and RNR retry count that were given with the path.
     given: M,
 }
 
@@ -91,7 +91,7 @@ impl Model {
         row.map(|row| (row.2, row.3))
     }
 
-    /// Must the change be granted?
+    /// Whether the change must be granted.
     fn grants(&self, change: &QpChange) -> bool {
         let from = self.attr.state;
         let to = change.state.unwrap_or(from);
@@ -143,14 +143,14 @@ impl Model {
         attr.path_mig_state = PathMigState::Migrated;
     }
 
-    /// A packet of the peer with MigReq 0 by the path in use.
+    /// Applies a packet of the peer with MigReq 0 on the path in use.
     fn hear(&mut self) {
         if self.attr.path_mig_state == PathMigState::Rearm {
             self.attr.path_mig_state = PathMigState::Armed;
         }
     }
 
-    /// A send has failed for a reason of its own.
+    /// Applies a local failure of a send.
     fn fail(&mut self) {
         self.attr.state = if self.qp_type == QpType::Rc { Error } else { Sqe };
     }
@@ -182,7 +182,7 @@ fn in_range(change: &QpChange) -> bool {
         && change.alt_path.is_none_or(|alt| alt.port > 0 && alt.timeout <= 31)
 }
 
-/// A value of so many codes, or once in a while the first one beyond.
+/// A random value below `codes`, or rarely `codes` itself, the first value out of range.
 fn code(rng: &mut Rng, codes: u8) -> u8 {
     if rng.u8(..200) == 0 { codes } else { rng.u8(..codes) }
 }
@@ -198,7 +198,7 @@ fn any_port(rng: &mut Rng) -> u8 {
     if rng.u8(..200) == 0 { 0 } else { rng.u8(1..=2) }
 }
 
-/// A change with these attributes, all of them at random.
+/// A change with these attributes, all of random value.
 fn change(rng: &mut Rng, pair: &Pair, to: Option<QpState>, from: QpState, mask: M) -> QpChange {
     let mut change = QpChange { state: to, ..QpChange::default() };
     macro_rules! give {
@@ -239,7 +239,7 @@ fn change(rng: &mut Rng, pair: &Pair, to: Option<QpState>, from: QpState, mask: 
     change
 }
 
-/// A change that is mostly legal, or wrong in one or two things.
+/// A change that is mostly legal, or wrong in one or two attributes.
 fn any_change(rng: &mut Rng, pair: &Pair, model: &Model) -> QpChange {
     let from = model.attr.state;
     let to = match rng.u8(..50) {
@@ -261,7 +261,7 @@ fn any_change(rng: &mut Rng, pair: &Pair, model: &Model) -> QpChange {
     change(rng, pair, state, from, mask)
 }
 
-/// Has the peer say MigReq 0 by the path in use.
+/// Delivers a packet of the peer with MigReq 0 on the path in use.
 fn hear(pair: &mut Pair, model: &mut Model) {
     let attr = model.attr;
     let is_connected = matches!(model.qp_type, QpType::Rc | QpType::Uc);
@@ -286,7 +286,7 @@ fn hear(pair: &mut Pair, model: &mut Model) {
     model.hear();
 }
 
-/// Has a send fail that names no region.
+/// Posts a send with an invalid L_Key, which fails.
 fn fail(pair: &mut Pair, model: &mut Model) {
     let is_connected = matches!(model.qp_type, QpType::Rc | QpType::Uc);
     if model.attr.state != Rts || !is_connected {

@@ -1,6 +1,6 @@
-//! Every bug that can be planted is found within a budget of packets, and without one nothing is.
+//! Every planted bug is found within a budget of packets, and without one nothing is found.
 //!
-//! This is what shows that the oracles see: a simulator that finds nothing may be blind.
+//! This shows that the oracles work: a simulator that finds nothing may check nothing.
 
 #![cfg(all(feature = "sim", feature = "seeded-bugs"))]
 
@@ -11,26 +11,27 @@ use uroce_transport::sim::{Campaign, Pair, Rates};
 use uroce_transport::{Bug, QpChange, QpState, QpType, Side, WcStatus, plant};
 use uroce_wire::OpCode;
 
-/// Packets within which a bug is found on links where anything may go wrong.
+/// Number of packets within which a bug is found on links with all faults.
 const BUDGET: u64 = 200_000;
 
-/// The same for bugs that need a rare meeting of circumstances.
+/// Number of packets within which a bug is found that needs a rare combination of events.
 const LARGE_BUDGET: u64 = 2_000_000;
 
 /// The first seed of all searches.
 const SEED: u64 = 4711;
 
-/// How a bug is looked for.
+/// Method of searching for a bug.
 enum Search {
-    /// Random work under random faults, so many packets at most.
+    /// Random work under random faults, with at most this many packets.
     Random(u64),
-    /// Random work on perfect links, on which nothing is to happen twice.
+    /// Random work on perfect links, where nothing may be repeated.
     Perfect,
-    /// A packet no honest peer sends.
+    /// A packet that no correct peer sends.
     Hostile,
-    /// Two paths that are cut and mended, and control operations of all kinds, so many packets.
+    /// Two paths that are cut and mended, and control operations of all kinds, with at most this
+    /// many packets.
     Control(u64),
-    /// A stream at a rate, each frame of which has its nanosecond.
+    /// A stream with a rate limit, in which the time of each frame is known.
     Paced,
     /// Datagrams and receives of any length.
     Datagrams,
@@ -75,7 +76,7 @@ fn search_of(bug: Bug) -> Search {
     }
 }
 
-/// What is found, and after how many packets.
+/// The violation found, if any, and the number of packets until then.
 fn find(search: &Search) -> (Option<String>, u64) {
     let (packets, rates) = match search {
         Search::Random(packets) => (*packets, None),
@@ -91,7 +92,7 @@ fn find(search: &Search) -> (Option<String>, u64) {
     (failure.and_then(|outcome| outcome.violation).map(|found| found.what), summary.packets)
 }
 
-/// A WRITE that brings more bytes than it announces is refused.
+/// Delivers a WRITE with more bytes than its RETH states, which must be refused.
 fn surplus_write() -> Option<String> {
     let result = panic::catch_unwind(AssertUnwindSafe(|| {
         let mut pair = Pair::rts();
@@ -106,8 +107,8 @@ fn surplus_write() -> Option<String> {
     }
 }
 
-/// At 2.8 Gb/s every frame but an acknowledgement leaves when those before it have taken their
-/// time.
+/// Checks a stream at 2.8 Gb/s: every frame except acknowledgements leaves when the frames before
+/// it have taken their time.
 fn paced_stream() -> (Option<String>, u64) {
     const MBPS: u64 = 2_800;
     let mut pair = Pair::with(|terms| terms.is_tapped = true);
@@ -135,7 +136,8 @@ fn paced_stream() -> (Option<String>, u64) {
     (found, pair.world.packets())
 }
 
-/// Whatever the length of datagrams and receives, the QP goes on, and what it takes it takes whole.
+/// Checks datagrams and receives of any length: the QP stays usable, and accepts only whole
+/// datagrams.
 fn datagrams() -> (Option<String>, u64) {
     let mut rng = fastrand::Rng::with_seed(SEED);
     let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Ud, true));
@@ -164,7 +166,7 @@ fn datagrams() -> (Option<String>, u64) {
     (found.or(pair.world.take_flaw()), pair.world.packets())
 }
 
-/// After its lcore stood still a QP makes up for no more than it may.
+/// Checks that a QP catches up within its allowance only, after its lcore stood still.
 fn late_stream() -> Option<String> {
     let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Uc, true));
     let rate_limit = Some(2_800_000);
@@ -178,9 +180,9 @@ fn late_stream() -> Option<String> {
     pair.world.take_flaw()
 }
 
-/// Looks for every `of`-th bug beginning with the `first`.
+/// Searches for every `of`-th bug, beginning with the `first`.
 fn look_for(first: usize, of: usize) {
-    // What is found by a panic need not be printed.
+    // Panics that reveal a bug need not be printed.
     panic::set_hook(Box::new(|_| ()));
     let mut missed = Vec::new();
     for bug in Bug::ALL.iter().skip(first).step_by(of) {

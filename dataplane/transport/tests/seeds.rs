@@ -1,13 +1,13 @@
-//! The model: random work under random faults, from seeds, judged by the simulator's oracle.
+//! Random work under random faults, from seeds, checked by the simulator's oracle.
 //!
-//! `uroce-sim` runs as many seeds as one likes; here stand a few for every change, and every seed
-//! that has found something.
+//! `uroce-sim` runs any number of seeds; this file has a few for every change, and every seed that
+//! has found a fault.
 
 #![cfg(feature = "sim")]
 
 use uroce_transport::sim::{Campaign, Plan, Rates, Summary, run_seed};
 
-/// Runs seeds up to `packets` packets.
+/// Runs seeds up to the campaign's number of packets.
 #[track_caller]
 fn run(campaign: &Campaign) -> Summary {
     let (summary, failure) = campaign.run(20_000, |_| ());
@@ -94,8 +94,8 @@ fn a_seed_says_everything() {
     }
 }
 
-/// Seeds that show an error in a core that has it, and what it was. A seed loses its meaning when
-/// the simulator draws in another order; the scene in `checks` that came of it does not.
+/// Seeds that reveal a fault in a core that has it, and the fault. A seed loses its effect when the
+/// simulator's order of random choices changes; the scene in `checks` made from it does not.
 const FOUND: [(u64, &str); 1] = [(
     13_190_735_811_674_747_962,
     "a late duplicate of a READ made the responder refuse the next READ",

@@ -1,4 +1,4 @@
-//! Every packet, and every pair of packets, of twenty scenarios is lost once, and nobody notices.
+//! Every packet, and every pair of packets, of twenty scenarios is lost once, without any effect.
 
 #![cfg(feature = "sim")]
 
@@ -158,12 +158,12 @@ const SCENARIOS: [Scenario; 20] = [
     },
 ];
 
-/// Receives into buffers of their own.
+/// Posts receives, each into a buffer of its own.
 fn receives(pair: &mut Pair, end: usize, count: u32, len: u32) {
     receives_from(pair, end, 0, count, len);
 }
 
-/// As `receives`, beginning with the `first` buffer.
+/// Posts receives, each into a buffer of its own, beginning with buffer `first`.
 fn receives_from(pair: &mut Pair, end: usize, first: u32, count: u32, len: u32) {
     for at in first..first + count {
         let sge = pair.local(end).sge(pair.inbox() + at * len, len);
@@ -171,13 +171,13 @@ fn receives_from(pair: &mut Pair, end: usize, first: u32, count: u32, len: u32) 
     }
 }
 
-/// A WRITE of bytes of its own to a place of its own.
+/// Posts a WRITE of bytes of its own to a place of its own.
 fn write_to(pair: &mut Pair, end: usize, offset: u32, at: u32) {
     let op = pair.write_op(end, offset + 8, None);
     pair.post(end, op, &[pair.local(end).sge(at, 290)]);
 }
 
-/// A READ into the `at`-th kibibyte of the landing place.
+/// Posts a READ into the `at`-th kibibyte of the landing place.
 fn read_to(pair: &mut Pair, end: usize, len: u32, at: u32) {
     let from = pair.remote(1 - end);
     let op = SendOp::Read { va: from.va(2048), rkey: from.rkey() };
@@ -185,7 +185,8 @@ fn read_to(pair: &mut Pair, end: usize, len: u32, at: u32) {
     pair.post(end, op, &[sge]);
 }
 
-/// FETCH_ADD to the first word, its former value to the `at`-th word of the landing place's rest.
+/// Posts a fetch and add to the first word; its result goes to the `at`-th word after the READs'
+/// landing place.
 fn add_to(pair: &mut Pair, end: usize, add: u64, at: u32) {
     let word = pair.remote(1 - end);
     let op = SendOp::FetchAdd { va: word.va(0), rkey: word.rkey(), add };
@@ -200,7 +201,7 @@ fn swap_to(pair: &mut Pair, end: usize, compare: u64, swap: u64, at: u32) {
     pair.post(end, op, &[sge]);
 }
 
-/// Sweeps these scenarios and says how much that was.
+/// Sweeps these scenarios and prints the numbers of runs and packets.
 fn sweep(which: &[Scenario], how: fn(&Scenario) -> Result<Swept, String>) -> Swept {
     let mut sum = Swept::default();
     for scenario in which {

@@ -1,10 +1,10 @@
-//! UC, UD and shared receive queues under random faults: what arrives is whole, and what does not
-//! is explained.
+//! UC, UD and shared receive queues under random faults: messages arrive whole, and a missing
+//! message is explained.
 //!
-//! Each message names itself in its first bytes, and all others follow from the name. Nothing may
-//! be received that was not sent, in part, or in another length; twice only where frames were
-//! duplicated, since these services cannot tell; not at all only where frames were lost, damaged
-//! or out of order, or a receive was missing.
+//! Each message has its number in its first bytes, and its other bytes follow from the number. A
+//! message may not be received unless it was sent, in part, or in another length. It may be
+//! received twice only if frames were duplicated, which these services cannot detect. It may be
+//! missing only if frames were lost, damaged or out of order, or a receive was missing.
 
 #![cfg(feature = "sim")]
 
@@ -20,13 +20,13 @@ const A: usize = 0;
 const B: usize = 1;
 const MTU: u32 = 256;
 
-/// Messages of a run; each has a place of its own at both ends.
+/// Number of messages of a run; each has a place of its own at both ends.
 const MESSAGES: u32 = 150;
 
-/// Bytes of a place.
+/// Length of a place, in bytes.
 const STRIDE: u32 = 1400;
 
-/// Bytes in front of a datagram's payload.
+/// Length of the GRH area before a datagram's payload, in bytes.
 const GRH: u32 = 40;
 
 fn content(message: u32, len: u32) -> Vec<u8> {
@@ -34,13 +34,13 @@ fn content(message: u32, len: u32) -> Vec<u8> {
     message.to_le_bytes().into_iter().chain(rest).collect()
 }
 
-/// Places the content of a message at the sending end.
+/// Writes the content of a message to its place at the sending end.
 fn place(pair: &mut Pair, message: u32, len: u32) {
     let (mr, start) = (pair.local(A), (message * STRIDE) as usize);
     pair.bytes_mut(A, mr)[start..start + len as usize].copy_from_slice(&content(message, len));
 }
 
-/// A run's length of each message, and how often each was received.
+/// Result of a run: the length of each message, and how often each was received.
 struct Run {
     lens: Vec<u32>,
     received: BTreeMap<u32, u32>,
@@ -88,7 +88,7 @@ fn run(qp_type: QpType, seed: u64, rates: Rates, receives: u32) -> Run {
     Run { lens, received, faults: pair.world.faults() }
 }
 
-/// Which message is this, and is it whole?
+/// Returns the number of the received message, and asserts that it is whole.
 fn check(pair: &Pair, cqe: &Cqe, start: u32, lens: &[u32], seed: u64) -> u32 {
     let header = if pair.qp(B).qp_type() == QpType::Ud { GRH } else { 0 };
     let message = cqe.imm.expect("every message has immediate data").0;
@@ -165,7 +165,7 @@ fn each_receive_of_a_shared_queue_is_taken_once() {
             let sge = pair.local(A).sge(message * STRIDE, len);
             let from = senders[message as usize % 2];
             pair.world.post_send(from, &wr, &[sge]).expect("room");
-            // Receives come late now and then: their want is told of, and waited for.
+            // Some receives are posted late: the responder sends RNR NAKs, and the requester waits.
             wr_ids.push(pair.shared_recv(B, STRIDE));
             pair.run_for(Duration::from_nanos(rng.u64(..3_000)));
         }

@@ -1,4 +1,4 @@
-//! Memory windows bound, bound again and invalidated while traffic and faults go on.
+//! Memory windows that are bound, bound again and invalidated during traffic and faults.
 
 #![cfg(feature = "sim")]
 
@@ -10,13 +10,13 @@ use uroce_wire::Rkey;
 const A: usize = 0;
 const B: usize = 1;
 
-/// Bytes a window opens.
+/// Length of a window in bytes.
 const LEN: u32 = 3000;
 
-/// Times that the window is bound in a run.
+/// Number of times that the window is bound in a run.
 const ROUNDS: u32 = 12;
 
-/// Posts at an end and waits for the completion.
+/// Posts a request at an end and returns the status of its completion.
 fn done(pair: &mut Pair, end: usize, op: SendOp, len: u32) -> WcStatus {
     let sge = pair.local(end).sge(0, len);
     let wr_id = pair.post(end, op, if op.is_local() { &[] } else { core::slice::from_ref(&sge) });
@@ -26,7 +26,7 @@ fn done(pair: &mut Pair, end: usize, op: SendOp, len: u32) -> WcStatus {
     cqes[0].status
 }
 
-/// The end opens `LEN` bytes from `offset` of its remote region under `new_rkey`.
+/// Binds `LEN` bytes from `offset` of end B's remote region under `new_rkey`.
 fn bind(pair: &mut Pair, rkey: Rkey, new_rkey: Rkey, offset: u32) -> WcStatus {
     let region = pair.remote(B);
     let bind = BindMw {
@@ -71,7 +71,7 @@ fn what_a_window_opened_is_shut_once_it_is_invalidated() {
                 assert_eq!(done(&mut pair, B, invalidate, 0), WcStatus::Success, "seed {seed}");
             }
         }
-        // A WRITE of many packets is on its way when the window is shut.
+        // The window is invalidated while a WRITE of many packets is in flight.
         let before = pair.bytes(B, region).to_vec();
         let va = region.va(u64::from(offset));
         pair.post(A, SendOp::Write { va, rkey, imm: None }, &[pair.local(A).sge(50_000, LEN)]);

@@ -5,10 +5,10 @@ use uroce_transport::{AsyncEvent, QpChange, QpState, Side, WcStatus};
 
 use super::{A, B, assert_flawless};
 
-/// Bytes of the regions: enough for what is posted, few enough to make a world quickly.
+/// Length of the regions in bytes: enough for the messages, and quick to create.
 const REGION: u32 = 1 << 13;
 
-/// Which packets of how many outstanding messages are lost, and how many leave in one turn.
+/// Parameters of a scene: outstanding messages, the lost packet, and packets sent per turn.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     outstanding: usize,
@@ -22,7 +22,7 @@ fn drained(pair: &mut Pair) -> usize {
     events.iter().filter(|event| **event == AsyncEvent::SqDrained).count()
 }
 
-/// Posts one message of each kind in turn.
+/// Posts a message; its kind depends on `index`.
 fn post(pair: &mut Pair, index: usize) -> u64 {
     match index % 4 {
         0 => pair.write(A, 600),
@@ -32,7 +32,7 @@ fn post(pair: &mut Pair, index: usize) -> u64 {
     }
 }
 
-/// Work request numbers in the order in which they completed, all well.
+/// Numbers of the completed work requests in order of completion; all must have succeeded.
 #[track_caller]
 fn completed(pair: &mut Pair, end: usize) -> Vec<u64> {
     let done = pair.take(end, Side::Send);
@@ -40,7 +40,7 @@ fn completed(pair: &mut Pair, end: usize) -> Vec<u64> {
     done.iter().map(|cqe| cqe.wr_id).collect()
 }
 
-/// Packets that the scene takes.
+/// Plays a scene and returns the number of packets that it took.
 fn play(scene: &Scene) -> u64 {
     let mut pair = Pair::with(|terms| {
         terms.region = REGION;
@@ -63,7 +63,7 @@ fn play(scene: &Scene) -> u64 {
     let after: Vec<u64> = (0..5).map(|index| post(&mut pair, index)).collect();
     let received = pair.send(B, 200);
     pair.run();
-    // What had begun is done, what had not stays, and the other direction does not notice.
+    // Messages that had begun are done, the others are not; the other direction is unaffected.
     let begun = completed(&mut pair, A);
     assert_eq!(begun, before[..begun.len()], "{scene:?}");
     if scene.budget > 64 {
@@ -98,7 +98,7 @@ fn whatever_is_lost_a_send_queue_drains_and_says_so_once_if_asked() {
 
 #[test] //= check H5 test
 fn what_is_posted_while_the_queue_drains_is_sent_in_order_once_it_goes_on() {
-    // Drained and resumed again and again, with the same work before, during and after.
+    // The queue is drained and resumed repeatedly, with messages posted before, during and after.
     let mut pair = Pair::with(|terms| {
         terms.region = REGION;
         terms.is_tapped = true;
@@ -113,7 +113,7 @@ fn what_is_posted_while_the_queue_drains_is_sent_in_order_once_it_goes_on() {
         pair.modify(A, &sqd).expect("RTS to SQD");
         posted.push(post(&mut pair, (round + 1) % 3));
         if round % 3 == 0 {
-            // Resumed before it is drained: nobody is told any more.
+            // Resumed before it has drained: no event reports the draining any more.
             pair.modify(A, &QpChange::to(QpState::Rts)).expect("SQD to RTS");
             posted.push(post(&mut pair, (round + 2) % 3));
         }

@@ -1,4 +1,4 @@
-//! What still comes by the path that was left.
+//! Packets that arrive by the former path after a migration.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{A, B, SHORTLY, TIMEOUT, assert_flawless};
 
 #[test] //= check I11 test
 fn late_copies_from_the_former_path_are_never_executed_again() {
-    // Within the timeout for which the former path counts, they are duplicates; later, strangers.
+    // Within the timeout of the former path they are duplicates; later they have a wrong source.
     for late in [SHORTLY, TIMEOUT / 2, 2 * TIMEOUT, 20 * TIMEOUT] {
         let mut pair = Pair::armed(|_| ());
         pair.set_word(B, 100);
@@ -29,7 +29,7 @@ fn late_copies_from_the_former_path_are_never_executed_again() {
         pair.fetch_add(A, 10);
         pair.send(A, 50);
         pair.run_for(late / 2);
-        // Whoever executed the copy would write this again.
+        // A second execution of the copy would overwrite these bytes again.
         let remote = pair.remote(B);
         let half = pair.bytes(B, remote).len() / 2;
         pair.bytes_mut(B, remote)[half..half + 60].fill(9);
@@ -47,7 +47,7 @@ fn late_copies_from_the_former_path_are_never_executed_again() {
 
 #[test] //= check I11 test
 fn what_was_under_way_by_the_former_path_is_taken_for_one_timeout() {
-    // A migrates while B's answers are still on their way by the former path.
+    // A migrates while B's answers are still in flight on the former path.
     let mut pair = Pair::armed(|_| ());
     pair.rule(Rule::delay(TIMEOUT / 4).from(B).on(0));
     pair.write(A, 600);

@@ -1,4 +1,4 @@
-//! Pacing, to the nanosecond: the n-th frame leaves when those before it have taken their time.
+//! Pacing, to the nanosecond: each frame leaves when the frames before it have taken their time.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use uroce_transport::{Counter, Instant, PathAttr, QpChange, QpState, QpType, Sid
 
 use super::{A, B, assert_flawless};
 
-/// Both ends in RTS, with this static rate on A's path.
+/// A pair in RTS, with this static rate on A's path.
 fn paced(qp_type: QpType, rate: StaticRate) -> Pair {
     let mut pair = Pair::reset(|terms| {
         terms.qp_type = qp_type;
@@ -25,14 +25,14 @@ fn paced(qp_type: QpType, rate: StaticRate) -> Pair {
     pair
 }
 
-/// When each frame of an end left, and how long it was.
+/// Time and length of each frame that an end sent.
 fn frames(pair: &Pair, from: usize) -> Vec<(Instant, u64)> {
     let record = pair.world.record().expect("pairs record");
     let sent = record.sightings().filter(|sighting| sighting.from == from);
     sent.map(|sighting| (sighting.at, sighting.frame.len() as u64)).collect()
 }
 
-/// The nanosecond at which each frame is to leave: all bits before it, at the rate, rounded down.
+/// The time at which each frame should leave: all bits before it, at the rate, rounded down.
 fn due(begin: Instant, frames: &[(Instant, u64)], mbps: u64) -> Vec<Instant> {
     let mut bits = 0;
     let mut due = Vec::new();
@@ -65,7 +65,7 @@ fn every_frame_leaves_in_the_nanosecond_that_the_rate_gives_it() {
 
 #[test]
 fn a_slow_stream_asks_for_acknowledgements_before_its_timer_runs_out() {
-    // From several timeouts a frame to some frames a timeout, which is of a millisecond.
+    // From several timeouts per frame to several frames per timeout of one millisecond.
     for kbps in [1, 100, 1_000, 5_000, 20_000, 100_000] {
         let mut pair = Pair::with(|terms| {
             terms.is_tapped = true;
@@ -84,7 +84,7 @@ fn a_slow_stream_asks_for_acknowledgements_before_its_timer_runs_out() {
 
 #[test]
 fn a_long_stream_drifts_by_no_nanosecond() {
-    // 2.8 Gb/s and frames whose gap is no whole number of nanoseconds.
+    // 2.8 Gb/s, and frames with gaps that are not whole nanoseconds.
     let rate = StaticRate::from_mbps(28_000).expect("a rate of the verbs");
     let mut pair = paced(QpType::Uc, rate);
     let begin = pair.world.now();
@@ -105,7 +105,7 @@ fn what_is_sent_again_is_paced_too_and_answers_are_when_they_carry_data() {
     pair.rule(Rule::drop().from(A).nth(5));
     pair.write(A, 4000);
     pair.run();
-    // What A answers to B goes by A's path as well.
+    // A's answers to B are sent on A's path as well.
     pair.read(B, 4000);
     pair.run();
     assert_eq!(pair.take(B, Side::Send).len(), 1);

@@ -1,4 +1,4 @@
-//! What a peer may say about migration, and what it may not.
+//! Packets of a peer that may cause a migration, and packets that may not.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use uroce_wire::{Encap, Gid, OpCode, Pkey};
 
 use super::{A, B, assert_flawless, migrations};
 
-/// A mixed stream from A to B. When is all of it done?
+/// Sends a mixed stream from A to B and returns the time at which all of it is done.
 fn stream(pair: &mut Pair) -> Instant {
     let begin = pair.world.now();
     for _ in 0..10 {
@@ -24,7 +24,7 @@ fn stream(pair: &mut Pair) -> Instant {
 #[test] //= check I2 test
 fn a_peer_that_never_sets_mig_req_is_served_at_full_speed_and_moves_nothing() {
     let usual = stream(&mut Pair::rts());
-    // B has been re-armed and hears nothing but MigReq 1, so it says 0 for ever.
+    // B has been re-armed and receives only MigReq 1, so it sends MigReq 0 for ever.
     let mut pair = Pair::two_paths(|_| ());
     pair.rearm(B).expect("a QP in RTS");
     let took = stream(&mut pair);
@@ -41,7 +41,7 @@ fn a_peer_that_never_sets_mig_req_is_served_at_full_speed_and_moves_nothing() {
     assert_flawless(&mut pair);
 }
 
-/// A request of B with this MigReq that comes to A by this path, and nothing that it could break.
+/// Delivers a request of B to A by this path with this MigReq.
 fn deliver(pair: &mut Pair, path: &Encap, rail: usize, mig_req: bool, pkey: Pkey) {
     let psn = pair.psn(B, 0);
     let packet = pair.craft(B, OpCode::RC_RDMA_WRITE_ONLY).psn(psn).payload(b"x");
@@ -59,8 +59,8 @@ fn a_request_to_migrate_to_any_other_path_is_dropped_and_told_of() {
     let mut stranger = second;
     stranger.src = Gid::from(core::net::Ipv4Addr::new(10, 1, 0, 99));
     let other = Pkey(0x8123);
-    // Its own primary path, a path half primary and half alternate, an unknown source, the right
-    // addresses at the wrong port, and a P_Key that is none of the alternate's.
+    // A's primary path, a path half primary and half alternate, an unknown source, the right
+    // addresses at the wrong port, and a P_Key that is not the alternate path's.
     let crossed = Encap { src: first.src, ..second };
     let wrong = [
         (first, 0, Pkey::DEFAULT),
@@ -76,7 +76,7 @@ fn a_request_to_migrate_to_any_other_path_is_dropped_and_told_of() {
         assert_eq!(pair.path_mig_state(A), PathMigState::Armed, "{what}");
         assert_eq!((pair.qp(A).state(), pair.rail(A)), (QpState::Rts, 0), "{what}");
         assert!(pair.is_untouched_from(A, 0), "{what}");
-        // It goes on by the path it has, and can still migrate to the one it was given.
+        // A continues on its path, and can still migrate to its alternate path.
         pair.write(A, 100);
         pair.run();
         pair.migrate(A).expect("an armed QP");
@@ -86,7 +86,7 @@ fn a_request_to_migrate_to_any_other_path_is_dropped_and_told_of() {
         assert_eq!((pair.rail(A), pair.rail(B)), (1, 1), "{what}");
         assert_flawless(&mut pair);
     }
-    // And the right one is followed.
+    // A request on the alternate path itself is followed.
     let mut pair = armed();
     deliver(&mut pair, &second, 1, true, Pkey::DEFAULT);
     assert_eq!(migrations(&mut pair, A), [AsyncEvent::PathMig]);
@@ -104,7 +104,7 @@ fn only_what_the_table_allows_is_granted_and_a_refusal_changes_nothing() {
         assert_eq!(result.is_err(), pair.qp(A).attr() == before, "{result:?}");
         result.is_ok()
     };
-    // Migrated, without an alternate path.
+    // State MIGRATED, without an alternate path.
     assert_eq!([Migrated, Rearm, Armed].map(|state| want(&mut pair, state)), [false; 3]);
     pair.rearm(A).expect("a QP in RTS");
     assert_eq!([Migrated, Rearm, Armed].map(|state| want(&mut pair, state)), [false; 3]);

@@ -1,4 +1,4 @@
-//! Migration because retries ran out, whatever they were charged for.
+//! Migration after exhausted retries, for each cause that charges the counter.
 
 use uroce_transport::sim::{Pair, Rule};
 use uroce_transport::{AsyncEvent, Counter, PathMigState, QpState, Side, WcStatus};
@@ -6,14 +6,14 @@ use uroce_wire::{NakCode, OpCode, Syndrome};
 
 use super::{A, B, TIMEOUT, assert_flawless, migrations};
 
-/// An armed pair with this many transport retries at A.
+/// An armed pair with this limit of transport retries at A.
 fn armed(retry_cnt: u8) -> Pair {
     let mut pair = Pair::armed(|terms| terms.half[A].retry_cnt = retry_cnt);
     pair.world.record_mut().expect("pairs record").clear();
     pair
 }
 
-/// A and B have migrated once, and everything is done.
+/// Asserts that A and B have migrated once, and that `done` requests have completed.
 #[track_caller]
 fn assert_migrated(pair: &mut Pair, done: usize) {
     assert_flawless(pair);
@@ -54,7 +54,8 @@ fn when_timeouts_use_up_the_retries_an_armed_qp_migrates_within_its_bound() {
         let stats = pair.qp(A).migration();
         assert_eq!(stats.count, 1);
         let failover = stats.failover.expect("the new path has answered");
-        // From the last answer by the one path to the first by the other, both of one length.
+        // From the last answer on the first path to the first answer on the second, of equal
+        // length.
         let before = pair.responses(B).into_iter().rfind(|seen| seen.rail == 0);
         let span = answer.at.since(before.expect("an answer before the cut").at);
         assert_eq!(failover, span);
@@ -65,7 +66,7 @@ fn when_timeouts_use_up_the_retries_an_armed_qp_migrates_within_its_bound() {
 fn so_it_does_when_sequence_naks_use_them_up() {
     for retry_cnt in [0, 1, 3, 7] {
         let mut pair = armed(retry_cnt);
-        // The checker does not see what is made by hand, and so no cause.
+        // The checker does not see crafted packets, and so would see no cause.
         pair.world.stop_tap();
         pair.rule(Rule::drop().from(A).on(0));
         pair.write(A, 600);

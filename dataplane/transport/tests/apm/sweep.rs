@@ -1,4 +1,4 @@
-//! Migration at every packet of a mixed stream, and of both ends at once at every distance.
+//! Migration at every packet of a mixed stream, and of both ends at every distance in time.
 
 use core::time::Duration;
 
@@ -7,17 +7,17 @@ use uroce_transport::{AsyncEvent, Cqe, Instant, PathMigState, QpState, Side};
 
 use super::{A, B, TIMEOUT, assert_flawless, migrations};
 
-/// Bytes of the regions: enough for the stream, few enough to make a world quickly.
+/// Length of the regions in bytes: enough for the stream, and quick to create.
 const REGION: u32 = 1 << 14;
 
-/// How the path is left.
+/// Cause for which the path is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// The owner of this end says so.
+    /// The owner of this end requests it.
     Software(usize),
-    /// The path goes silent, both ways or from this end only.
+    /// The path loses everything, in both directions or from this end only.
     Cut(Option<usize>),
-    /// The ports say that their link is down.
+    /// The ports report that their link is down.
     LinkDown,
 }
 
@@ -30,12 +30,12 @@ const WAYS: [Way; 6] = [
     Way::LinkDown,
 ];
 
-/// What both ends see in the end.
+/// Result of a run at both ends.
 #[derive(PartialEq, Debug)]
 struct Outcome {
-    /// By end and side.
+    /// Completions, by end and side.
     completions: [Vec<Cqe>; 4],
-    /// By end: the local and the opened region.
+    /// Content of the local and the remote region, by end.
     memory: [Vec<u8>; 4],
 }
 
@@ -45,8 +45,8 @@ fn begin(rails: Rails) -> Pair {
         terms.region = REGION;
     });
     pair.world.record_mut().expect("pairs record").clear();
-    // SENDs, WRITEs with and without immediate data, READs and ATOMICs, one way and the other:
-    // 64 packets and a few of acknowledgements.
+    // SENDs, WRITEs with and without immediate data, READs and ATOMICs, in both directions: 64
+    // packets, and some acknowledgements.
     for end in [A, B] {
         for _ in 0..5 {
             pair.recv(1 - end, 1024);
@@ -90,7 +90,7 @@ fn leave(pair: &mut Pair, way: Way) {
     }
 }
 
-/// When the first response by the second rail was sent.
+/// Time at which the first response on the second rail was sent.
 fn first_answer(pair: &Pair) -> Option<Instant> {
     let answers = [A, B].into_iter().flat_map(|end| pair.responses(end));
     answers.filter(|seen| seen.rail == 1).map(|seen| seen.at).min()
@@ -164,7 +164,7 @@ fn both_ends_migrate_at_any_distance_and_meet() {
             for _ in 0..distance {
                 pair.world.step();
             }
-            // The other may have followed by now; then its owner is told so.
+            // The other end may have followed already; then its owner's request is refused.
             let is_armed = pair.path_mig_state(1 - first) == PathMigState::Armed;
             assert_eq!(pair.migrate(1 - first).is_ok(), is_armed);
             let what = format!("{first} first, after {start} steps, then {distance}");
@@ -220,7 +220,7 @@ fn there_and_back_again_while_work_goes_on() {
                 pair.mend(rail);
             }
         }
-        // Who has migrated may have been done; the other hears of it by what comes next.
+        // The end that migrated may be done; the other follows when it receives the next packet.
         pair.write(A, 10);
         pair.write(B, 10);
         pair.run();

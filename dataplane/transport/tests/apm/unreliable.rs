@@ -1,4 +1,4 @@
-//! Migration of a connection without acknowledgements: its owner or its peer says so.
+//! Migration of a connection without acknowledgements: requested by its owner or its peer.
 
 use uroce_transport::sim::{Pair, Rails};
 use uroce_transport::{AsyncEvent, QpType, Side};

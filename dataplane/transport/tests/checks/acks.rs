@@ -1,4 +1,4 @@
-//! Checks A: acknowledgements, lost, late, repeated and false.
+//! Checks A: acknowledgements that are lost, late, repeated or wrong.
 
 use core::time::Duration;
 
@@ -37,7 +37,7 @@ fn after_a_lost_ack_each_packet_of_a_long_message_is_a_duplicate() {
     pair.send(A, 1000);
     pair.run();
     assert_eq!(pair.sequence(A), runs(&[upto(4), upto(4)]));
-    // All four are acknowledged with the newest PSN; what is owed at once goes out as one.
+    // All four are acknowledged with the newest PSN; ACKs due at the same time are sent as one.
     let acks = acks(&pair, B);
     assert!(acks.iter().all(|ack| *ack == (pair.psn(A, 3), 1)), "{acks:?}");
     assert_eq!(pair.count(B, Counter::DuplicateRequest), 4);
@@ -99,7 +99,7 @@ fn what_a_late_ack_covers_is_not_sent_again() {
     pair.rule(Rule::delay(TIMEOUT + SHORTLY).from(B).nth(1));
     let first = pair.write(A, 4 * 256);
     pair.run_for(SHORTLY);
-    // The timer runs out while nothing can be sent, and then the ACK comes after all.
+    // The timer expires while nothing can be sent, and then the ACK arrives.
     pair.world.set_full_rate(1.0);
     pair.run_until(|pair| pair.qp(A).send_wrs() == 0);
     pair.world.set_full_rate(0.0);
@@ -110,7 +110,7 @@ fn what_a_late_ack_covers_is_not_sent_again() {
     assert_all_succeeded(&mut pair, A, Side::Send, &[first, second]);
 }
 
-/// A scene with PSN 0 acknowledged, and PSNs 1 to 3 on their way to nowhere.
+/// A pair with PSN 0 acknowledged, and PSNs 1 to 3 sent and lost.
 fn three_packets_outstanding() -> Pair {
     let mut pair = Pair::rts();
     pair.write(A, 10);
@@ -123,7 +123,7 @@ fn three_packets_outstanding() -> Pair {
     pair
 }
 
-/// Delivers a response to [`three_packets_outstanding`] and expects no reaction to it.
+/// Delivers a response to [`three_packets_outstanding`] and asserts that it has no effect.
 fn assert_ignored(psn: u32, syndrome: Syndrome) {
     let mut pair = three_packets_outstanding();
     let psn = pair.psn(A, psn);
@@ -238,10 +238,10 @@ fn each_answer_tells_how_many_messages_are_done() {
         (0, O::RC_RDMA_WRITE_FIRST, 256, &[0]),
         (1, O::RC_RDMA_WRITE_LAST, 256, &[1]),
         (2, O::RC_SEND_ONLY, 10, &[2]),
-        (3, O::RC_RDMA_READ_REQUEST, 0, &[3, 3]), // two packets, counted when it is accepted
+        (3, O::RC_RDMA_READ_REQUEST, 0, &[3, 3]), // two packets, counted when accepted
         (5, O::RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, 512 - 256, &[4]),
         (6, O::RC_FETCH_ADD, 0, &[5]),
-        (6, O::RC_FETCH_ADD, 0, &[5]), // a repetition is no new message
+        (6, O::RC_FETCH_ADD, 0, &[5]), // a repetition is not a new message
         (3, O::RC_RDMA_READ_REQUEST, 0, &[5, 5]),
     ];
     for (index, opcode, len, msns) in packets {
@@ -255,7 +255,7 @@ fn each_answer_tells_how_many_messages_are_done() {
     }
 }
 
-/// A stream of SENDs with this share of the ACKs lost; returns the time it took.
+/// Runs a stream of SENDs with this share of the ACKs lost; returns the time it took.
 fn stream_with_lost_acks(loss: f64) -> (Pair, Duration) {
     const SENDS: u32 = 2000;
     let mut pair = Pair::rts();
@@ -289,8 +289,8 @@ fn lost_acks_execute_nothing_twice_and_cost_little() {
     }
 }
 
-/// Lets A send a message, behind `reads` READs, that B answers as soon as it has come, before B's
-/// lcore has sent anything. Gives the opcodes that B sends then.
+/// Lets A send a message after `reads` READs. B answers it at once, before B's lcore has sent
+/// anything. Returns the opcodes that B then sends.
 fn answered_at_once(pair: &mut Pair, reads: u32) -> Vec<OpCode> {
     let before = pair.seen(B).len();
     (0..reads).for_each(|_| {
@@ -316,7 +316,7 @@ fn an_acknowledgement_goes_before_the_answer_to_its_message() {
             pair.recv(B, 8);
         });
         pair.recv(A, 8);
-        // What has been answered long ago is no reason for the request to go first now.
+        // Earlier answers must not give the request precedence now.
         for number in 0..before {
             if number % 2 == 0 {
                 pair.read(A, 8)

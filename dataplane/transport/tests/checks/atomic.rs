@@ -29,7 +29,7 @@ fn after_a_lost_answer_compare_swap_swaps_once_whatever_others_did() {
     pair.compare_swap(A, 5, 6);
     pair.run_for(SHORTLY);
     assert_eq!(pair.word(B), 6);
-    pair.set_word(B, 5); // somebody else sets it back
+    pair.set_word(B, 5); // another program sets it back
     pair.run();
     assert_eq!((pair.word(B), pair.landed_word(A)), (5, 5));
     assert_counted(&pair, B, &[("rx_atomic_requests", 1), ("duplicate_request", 1)]);

@@ -1,6 +1,7 @@
-//! A QP without a world around it: for what takes too many packets, or too many tries, for a pair.
+//! A QP without a world: for tests with too many packets or cases for a pair.
 //!
-//! Its surroundings grant every key and hold no bytes but one word; what it sends is kept.
+//! Its environment grants access to every key and stores no bytes but one word; sent packets are
+//! kept.
 
 use std::collections::VecDeque;
 
@@ -11,10 +12,10 @@ use uroce_transport::{
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
-/// The payload of every packet, as much of it as is needed.
+/// Source of every packet's payload.
 const BYTES: [u8; 4096] = [0x5a; 4096];
 
-/// The first PSN of either end.
+/// First PSN of both ends.
 pub(crate) const PSN: Psn = Psn::new(0xff_fff0);
 
 /// A packet that a QP has sent.
@@ -23,7 +24,7 @@ pub(crate) struct Sent {
     pub(crate) bth: Bth,
     pub(crate) ext: ExtHeaders,
     pub(crate) len: usize,
-    /// Where the payload comes from, if it is one piece of registered memory.
+    /// Address of the payload, if it is one piece of registered memory.
     pub(crate) va: Option<Va>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct Surroundings {
     pub(crate) written: u64,
     pub(crate) word: u64,
     pub(crate) is_full: bool,
-    /// The way takes nothing before then.
+    /// The path of a datagram takes no packet before this time.
     pub(crate) free_at: Option<Instant>,
 }
 
@@ -105,7 +106,7 @@ impl Output for Surroundings {
     fn event(&mut self, _: AsyncEvent) {}
 }
 
-/// A QP in RTS and its surroundings.
+/// A QP in RTS and its environment.
 pub(crate) struct Bare {
     pub(crate) qp: Qp,
     pub(crate) env: Surroundings,
@@ -154,7 +155,7 @@ impl Bare {
         bare
     }
 
-    /// A datagram QP with this Q_Key, and a limit of its own in kbit/s.
+    /// Creates a datagram QP with this Q_Key, and a rate limit of its own in kbit/s.
     pub(crate) fn datagram(qp_type: QpType, qkey: Qkey, rate_limit: Option<u32>) -> Bare {
         let caps = QpCaps {
             max_send_wr: 8,
@@ -183,14 +184,14 @@ impl Bare {
         bare
     }
 
-    /// Takes a packet and sends what there is to send.
+    /// Handles a packet, then sends everything that is due.
     pub(crate) fn take(&mut self, sent: &Sent) -> Result<(), DropReason> {
         let result = self.receive(sent);
         self.send();
         result
     }
 
-    /// Takes a packet.
+    /// Handles a packet.
     pub(crate) fn receive(&mut self, sent: &Sent) -> Result<(), DropReason> {
         let Sent { bth, ext, len, .. } = *sent;
         let op = bth.opcode.info().unwrap();
@@ -200,7 +201,7 @@ impl Bare {
         self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.env)
     }
 
-    /// Sends what there is to send.
+    /// Sends everything that is due.
     pub(crate) fn send(&mut self) {
         self.qp.poll_transmit(Instant::ZERO, 64, &mut self.env);
     }

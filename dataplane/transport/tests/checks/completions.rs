@@ -1,4 +1,4 @@
-//! Checks G and what of H transport shows alone: completions, flushing, states.
+//! Checks G, and those checks H that need only the transport: completions, flushing, states.
 
 use uroce_transport::sim::{Pair, Rule, Terms};
 use uroce_transport::{
@@ -9,20 +9,20 @@ use uroce_wire::{ImmDt, Lkey, NakCode, OpCode, Rkey};
 
 use crate::scene::*;
 
-/// An error of a send work request: how the pair is to be, the work request, and what helps it
-/// along once it is posted.
+/// A cause for which a send work request fails: the terms of the pair, the request, and what must
+/// happen after the post.
 struct Cause {
     status: WcStatus,
     terms: fn(&mut Terms),
     post: fn(&mut Pair, bool) -> u64,
-    /// Given the position of the bad request's packet.
+    /// Called with the position of the bad request's packet in the sequence.
     help: fn(&mut Pair, u32),
 }
 
 const NO_TERMS: fn(&mut Terms) = |_| ();
 const NO_HELP: fn(&mut Pair, u32) = |_, _| ();
 
-/// The first answer to a READ is lost, and one of another kind comes.
+/// Loses the first answer to a READ, and delivers one of another kind.
 fn answer_falsely(pair: &mut Pair, position: u32, opcode: OpCode, len: usize) {
     pair.rule(Rule::drop().from(B).opcode(OpCode::RC_RDMA_READ_RESPONSE_ONLY));
     pair.run_for(SHORTLY);
@@ -30,7 +30,7 @@ fn answer_falsely(pair: &mut Pair, position: u32, opcode: OpCode, len: usize) {
     pair.deliver(B, &answer);
 }
 
-/// Every status that a send work request of RC can fail with.
+/// A cause for every status that a send work request of RC can fail with.
 fn causes() -> [Cause; 10] {
     let read: fn(&mut Pair, bool) -> u64 = |pair, signaled| {
         let mr = pair.remote(B);
@@ -100,7 +100,7 @@ fn causes() -> [Cause; 10] {
 fn whatever_the_error_it_completes_its_request_and_flushes_the_rest_in_order() {
     for cause in causes() {
         for bad in 0..4 {
-            // Which of four requests and the bad one's neighbours ask for a completion.
+            // All subsets of the four requests that request a completion.
             for signals in 0..16_u32 {
                 assert_flushed(&cause, bad, |index| signals >> index & 1 == 1);
             }
@@ -108,11 +108,11 @@ fn whatever_the_error_it_completes_its_request_and_flushes_the_rest_in_order() {
     }
 }
 
-/// Four requests of which number `bad` fails for this cause.
+/// Posts four requests, of which number `bad` fails for this cause, and checks all completions.
 fn assert_flushed(cause: &Cause, bad: u32, is_signaled: impl Fn(u32) -> bool) {
     let mut pair = Pair::with(cause.terms);
     let mut expected = Vec::new();
-    // Nothing goes out before all is posted.
+    // Nothing is sent before all requests are posted.
     pair.world.set_full_rate(1.0);
     for index in 0..4 {
         let signaled = is_signaled(index);
@@ -155,7 +155,7 @@ fn queues_take_work_only_in_the_states_that_allow_it() {
         let mut pair = Pair::reset(|terms| terms.qp_type = qp_type);
         pair.bring_to(A, state);
         let at = pair.at(A);
-        // Nothing may leave at once, so that what was taken can be counted.
+        // Nothing may be sent at once, so that the posted requests can be counted.
         pair.world.set_full_rate(1.0);
         let op = if qp_type == QpType::Ud { pair.send_to_op(A, None) } else { wr.op };
         let send = pair.world.post_send(at, &SendWr { op, ..wr }, &[]);
@@ -262,7 +262,7 @@ fn going_to_err_twice_completes_nothing_twice() {
 #[test] //= check G5 test
 fn a_qp_taken_through_reset_keeps_nothing_of_its_former_life() {
     let mut pair = Pair::rts();
-    // A former life that ends in the middle of everything.
+    // A first use of the QP that ends in the middle of messages.
     pair.rule(Rule::drop().from(B));
     for _ in 0..3 {
         pair.write(A, 1000);
@@ -280,7 +280,7 @@ fn a_qp_taken_through_reset_keeps_nothing_of_its_former_life() {
     let old = pair.seen(A)[0].clone();
     pair.world.record_mut().unwrap().clear();
 
-    // The next life begins with other PSNs.
+    // The second use begins with other PSNs.
     let changes = [pair.changes(A), pair.changes(B)];
     let life = |pair: &mut Pair, end: usize| {
         for mut change in changes[end] {
@@ -291,7 +291,7 @@ fn a_qp_taken_through_reset_keeps_nothing_of_its_former_life() {
     };
     life(&mut pair, A);
     life(&mut pair, B);
-    // A packet of the former life is a duplicate or ahead, but it is not executed.
+    // A packet of the first use is a duplicate or ahead, and is not executed.
     let target = pair.remote(B);
     pair.bytes_mut(B, target).fill(0xa5);
     let ghost = pair.craft(A, old.bth.opcode).psn(old.bth.psn).payload(&old.payload);

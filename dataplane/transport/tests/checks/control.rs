@@ -1,5 +1,4 @@
-//! Modify QP and Query QP: what is set is given back, and what is changed counts from the next packet
-//! on.
+//! Modify QP and Query QP: values set are returned, and a change applies from the next packet on.
 
 use uroce_transport::sim::{Pair, Terms};
 use uroce_transport::{
@@ -10,8 +9,8 @@ use uroce_wire::{PathMtu, Pkey, Psn, Qkey, Qpn, Syndrome};
 
 use super::scene::{A, B, TIMEOUT, only_success, rnr_naks};
 
-/// A change to a state with every attribute that some service takes on the way there, each with a
-/// value of its own.
+/// A change to a state, with every attribute that some service takes on the way there, each with a
+/// distinct value.
 fn full(pair: &Pair, to: QpState) -> QpChange {
     let rate = StaticRate::from_mbps(40_000).unwrap();
     let path = PathAttr { rate, ..pair.path(A).into() };
@@ -61,7 +60,7 @@ fn full(pair: &Pair, to: QpState) -> QpChange {
     }
 }
 
-/// In SQD.
+/// A change of attributes in SQD.
 fn drained(pair: &Pair) -> QpChange {
     let mut path = pair.path(A);
     path.src_port = 0xc0de;
@@ -82,7 +81,7 @@ fn drained(pair: &Pair) -> QpChange {
     }
 }
 
-/// `change` as far as a service takes it in this transition.
+/// The part of `change` that a service takes in this transition.
 fn taken(change: QpChange, qp_type: QpType, from: QpState) -> QpChange {
     let rule = uroce_transport::rule(qp_type, from, change.state.unwrap()).unwrap();
     let allowed = rule.required | rule.optional;
@@ -103,7 +102,7 @@ fn taken(change: QpChange, qp_type: QpType, from: QpState) -> QpChange {
     taken
 }
 
-/// What Query QP must give after `change`.
+/// The attributes that Query QP must return after `change`.
 fn after(mut attr: QpAttr, change: &QpChange) -> QpAttr {
     macro_rules! copy {
         ($($field:ident)*) => {$(
@@ -144,7 +143,7 @@ fn after_every_transition_query_gives_back_what_was_set() {
             let wish = if (from, to) == (Sqd, Sqd) { drained(&pair) } else { full(&pair, to) };
             let mut change = taken(wish, qp_type, from);
             if from == Sqd {
-                // Prepared already.
+                // Migration is prepared already.
                 change.path_mig_state = None;
             }
             pair.world.modify(at, &change).unwrap_or_else(|e| panic!("{qp_type} {to}: {e}"));
@@ -203,7 +202,7 @@ fn timers_given_on_the_way_to_rtr_need_not_be_given_again() {
 #[test] //= check H7 test
 fn in_rts_a_change_counts_from_the_next_packet_on() {
     let mut pair = Pair::with(|terms| terms.settings.budget = 1);
-    // The time that a peer without receives is told to wait.
+    // The RNR NAK timer that B sends to its peer.
     pair.modify(B, &QpChange { min_rnr_timer: Some(1), ..QpChange::default() }).unwrap();
     pair.send(A, 10);
     pair.run_until(|pair| !rnr_naks(pair, B).is_empty());
@@ -213,7 +212,7 @@ fn in_rts_a_change_counts_from_the_next_packet_on() {
     assert_eq!(rnr_naks(&pair, B)[1].ext.aeth.syndrome, Syndrome::RnrNak { timer: 2 });
     pair.recv(B, 10);
     pair.run();
-    // In the middle of a message: what the peer may not do any more it does not finish.
+    // In the middle of a message: an access that is withdrawn is refused from the next packet on.
     let begun = pair.seen(A).len();
     let wr_id = pair.write(A, 16 * 256);
     pair.run_until(|pair| pair.seen(A).len() > begun + 2);
@@ -248,7 +247,7 @@ fn a_datagram_qp_in_sqe_receives_and_recovers() {
         pair.post(B, op, &[sge]);
         pair.run();
         only_success(&mut pair, A, Side::Recv);
-        // Nothing but the recovery's own attributes is taken.
+        // Only the attributes of the transition from SQE are taken.
         let rate_limit = QpChange { rate_limit: Some(1000), ..QpChange::to(QpState::Rts) };
         assert!(matches!(pair.modify(A, &rate_limit), Err(ModifyError::NotAllowed(_))));
         pair.modify(A, &QpChange::to(QpState::Rts)).unwrap();
@@ -271,7 +270,7 @@ fn a_peer_that_is_late_is_reached_by_repetition_and_told_of_once() {
     only_success(&mut pair, B, Side::Recv);
     only_success(&mut pair, A, Side::Send);
     assert_eq!(pair.take_events(B), [AsyncEvent::CommEst]);
-    // In RTR it answers, and does not send of its own accord.
+    // In RTR the QP answers requests but cannot send any.
     let (at, op) = (pair.at(B), pair.write_op(B, 0, None));
     let wr = SendWr { wr_id: 7, op, signaled: true, solicited: false, fence: false };
     let refused = pair.world.post_send(at, &wr, &[]);

@@ -1,4 +1,4 @@
-//! Checks A19: end-to-end credits, given and taken.
+//! Checks A19: end-to-end credits, granted and used.
 
 use core::time::Duration;
 
@@ -9,18 +9,18 @@ use uroce_wire::{OpCode, Syndrome};
 use crate::go_back_n::write_only;
 use crate::scene::*;
 
-/// What each credit code stands for; code 31 is no limit.
+/// Number of receives of each credit code; code 31 means no limit.
 const CREDITS: [u32; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 ];
 
-/// The code of the most credits that do not exceed `receives`.
+/// The largest code that stands for at most `receives`.
 fn code_of(receives: u32) -> u8 {
     CREDITS.iter().rposition(|credits| *credits <= receives).unwrap() as u8
 }
 
-/// Asks end B for an acknowledgement, the `index`-th, and gives its credit code.
+/// Requests the `index`-th acknowledgement from end B and returns its credit code.
 fn credits_of(pair: &mut Pair, index: u32) -> u8 {
     pair.world.record_mut().unwrap().clear();
     let write = write_only(pair, index);
@@ -36,7 +36,7 @@ fn a_responder_grants_the_receives_it_has_rounded_down_to_a_code() {
     let mut pair = Pair::with(|terms| terms.caps.max_recv_wr = 33_000);
     let (mut posted, mut asked) = (0, 0);
     for credits in CREDITS {
-        // One less than the code's, then as many, then one more.
+        // One receive fewer than the code's, then as many, then one more.
         for receives in [credits.saturating_sub(1), credits, credits + 1] {
             while posted < receives {
                 pair.recv(B, 10);
@@ -77,8 +77,8 @@ fn with_a_shared_receive_queue_there_is_no_limit_to_grant() {
     assert_eq!(pair.take(B, Side::Recv).len(), 1);
 }
 
-/// End A has sent one WRITE, which is acknowledged with this credit code; what it sends from now on
-/// is lost.
+/// A pair in which end A has sent one WRITE, acknowledged with this credit code. Its later packets
+/// are lost.
 fn granted(code: u8) -> Pair {
     let mut pair = Pair::with(|terms| {
         terms.half[A].timeout = 0;
@@ -90,7 +90,7 @@ fn granted(code: u8) -> Pair {
     pair
 }
 
-/// Has an acknowledgement of end B's come for the first `messages`, which take a packet each.
+/// Delivers an acknowledgement of end B for the first `messages`, each of one packet.
 fn acknowledge(pair: &mut Pair, messages: u32, code: u8) {
     let psn = pair.psn(A, messages - 1);
     let ack = pair.craft(B, OpCode::RC_ACKNOWLEDGE).psn(psn);
@@ -107,7 +107,7 @@ fn acknowledge(pair: &mut Pair, messages: u32, code: u8) {
 fn a_requester_sends_as_many_as_its_credits_cover_and_not_one_more() {
     for (code, credits) in (0_u8..).zip(CREDITS).skip(1) {
         let mut pair = granted(code);
-        // Of all its messages, the WRITE included, this is the last one that it may send.
+        // The last message, the WRITE included, that A may send.
         let limit = 1 + credits;
         let (mut acked, mut code, mut sent, mut posted) = (1, code, 1, 1);
         while acked < limit {
@@ -118,18 +118,18 @@ fn a_requester_sends_as_many_as_its_credits_cover_and_not_one_more() {
             }
             pair.run_for(Duration::from_micros(20));
             sent += (pair.sequence(A).len() - before) as u32;
-            // What is covered goes out at once, as far as the window of 256 packets allows. The
-            // peer rounds down: it may seem to take back what it granted before.
+            // Messages within the credits are sent at once, up to the window of 256 packets. The
+            // peer rounds credits down, so a later grant may seem smaller than an earlier one.
             let covered = acked + CREDITS[usize::from(code)];
             assert_eq!(sent, covered.min(acked + 256).max(sent_then), "code {code}");
-            // The peer takes some, and says what is left.
+            // The peer receives some messages and reports the remaining credits.
             acked = sent.min(acked + 200);
             code = code_of(limit - acked);
             acknowledge(&mut pair, acked, code);
             sent += pair.sequence(A).len() as u32;
             pair.take(A, Side::Send);
         }
-        // All that was covered has gone out. What is left is a probe.
+        // All messages within the credits were sent. The next packet is a probe.
         assert_eq!(sent, limit + 1, "code {code}");
     }
 }
@@ -154,7 +154,7 @@ fn without_credit_one_packet_probes() {
         pair.run_for(SHORTLY);
         assert_eq!(pair.sequence(A), [1], "SENDs of {len} bytes");
         assert!(pair.seen(A)[0].bth.ack_req, "to learn of credits");
-        // What needs no receive needs no credit, but it does not overtake.
+        // A WRITE needs no receive and no credit, but it does not overtake.
         pair.write(A, 10);
         pair.run_for(SHORTLY);
         assert_eq!(pair.sequence(A), [1]);

@@ -1,4 +1,4 @@
-//! Datagrams that have to wait for their way, and those of the general services interface.
+//! Datagrams that wait for the rate of their path, and datagrams of QP 1.
 
 use uroce_transport::{
     Ah, DropReason, Instant, Progress, QpState, QpType, RecvWr, SendOp, SendWr, Sge, Side, WcStatus,
@@ -7,7 +7,7 @@ use uroce_wire::{Deth, ExtHeaders, Lkey, OpCode, Psn, Qkey, Qpn, Va};
 
 use super::bare::{Bare, request};
 
-/// The Q_Key of all general services interfaces.
+/// Q_Key of every QP 1.
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 
 fn at(nanos: u64) -> Instant {
@@ -31,7 +31,7 @@ fn a_datagram_waits_for_its_way_and_then_goes() {
         assert_eq!(qp.poll_transmit(at(1000), 8, env), Progress::Idle);
         assert_eq!(qp.next_timeout(), Some(at(5000)));
         assert_eq!(env.completed.len() + env.sent.len(), 0);
-        // Asked too early, the way is as it was.
+        // A poll before that time changes nothing.
         qp.handle_timeout(at(4999), env);
         assert_eq!(qp.poll_transmit(at(4999), 8, env), Progress::Idle);
         assert_eq!(qp.next_timeout(), Some(at(5000)));
@@ -49,7 +49,7 @@ fn a_datagram_waits_for_its_way_and_then_goes() {
 
 #[test]
 fn a_datagram_qp_keeps_to_its_own_limit() {
-    // The surroundings say eight bytes a frame: 64 µs at 1 Mb/s.
+    // The environment reports frames of eight bytes: 64 µs each at 1 Mb/s.
     let mut bare = Bare::datagram(QpType::Ud, GSI_QKEY, Some(1000));
     for wr_id in 0..3 {
         post(&mut bare, wr_id);
@@ -62,7 +62,7 @@ fn a_datagram_qp_keeps_to_its_own_limit() {
         assert_eq!(env.sent.len() as u64, sent);
         assert_eq!(qp.next_timeout(), Some(at(64_000 * sent)));
     }
-    // In ERR nothing waits any more.
+    // In ERR nothing waits any longer.
     post(&mut bare, 3);
     let Bare { qp, env } = &mut bare;
     qp.fail(env);

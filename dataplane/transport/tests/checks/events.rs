@@ -1,4 +1,4 @@
-//! Events of a QP, and what the states below RTS do with packets.
+//! Events of a QP, and the treatment of packets in states below RTS.
 
 use uroce_transport::sim::{Pair, Rule};
 use uroce_transport::{

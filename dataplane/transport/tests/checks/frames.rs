@@ -1,24 +1,24 @@
-//! Frames as bytes: for what no header field can say.
+//! Frames as bytes, for faults that no header field can express.
 
 use uroce_transport::sim::Pair;
 use uroce_wire::{OpCode, icrc};
 
 use crate::scene::A;
 
-/// Where the IP header begins in a frame without a VLAN tag.
+/// Offset of the IP header in a frame without a VLAN tag.
 pub(crate) const L3: usize = 14;
 
-/// Where the UDP header begins.
+/// Offset of the UDP header.
 pub(crate) fn udp(is_ipv6: bool) -> usize {
     L3 + if is_ipv6 { 40 } else { 20 }
 }
 
-/// Where the BTH begins.
+/// Offset of the BTH.
 pub(crate) fn bth(is_ipv6: bool) -> usize {
     udp(is_ipv6) + 8
 }
 
-/// Both IP versions, and a pair of each.
+/// A pair for each IP version: whether it is IPv6, and the pair.
 pub(crate) fn families() -> [(bool, Pair); 2] {
     [false, true].map(|is_ipv6| (is_ipv6, Pair::with(|terms| terms.is_ipv6 = is_ipv6)))
 }
@@ -29,7 +29,7 @@ pub(crate) fn write_frame(pair: &Pair) -> Vec<u8> {
     pair.frame(A, &packet.ext(|ext| ext.reth.dma_len = 8))
 }
 
-/// Makes the ICRC right again, and an IPv4 header's checksum.
+/// Corrects the ICRC and an IPv4 header's checksum.
 pub(crate) fn seal(frame: &mut [u8]) {
     fix_ipv4_checksum(frame);
     let end = frame.len() - 4;
@@ -37,7 +37,7 @@ pub(crate) fn seal(frame: &mut [u8]) {
     frame[end..].copy_from_slice(&crc);
 }
 
-/// Makes the checksum of an IPv4 header right again.
+/// Corrects the checksum of an IPv4 header.
 pub(crate) fn fix_ipv4_checksum(frame: &mut [u8]) {
     if frame[L3] >> 4 != 4 {
         return;

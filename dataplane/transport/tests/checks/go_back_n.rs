@@ -1,4 +1,4 @@
-//! Checks A: sequence numbers, acknowledgements, going back.
+//! Checks A: sequence numbers, acknowledgements, go-back-N.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_lost_packet_is_asked_for_once_and_sent_again_with_all_that_followed() {
         let again = 8 - u64::from(lost);
         let counted = [("packet_seq_err", 1), ("retransmitted_packets", again), ("rdma_sends", 1)];
         assert_counted(&pair, A, &counted);
-        // The packet behind the gap is complained about, those behind that are not looked at.
+        // The first packet after the gap is NAKed, the later ones are dropped.
         let counted =
             [("out_of_sequence", 1), ("rx_after_nak", again - 2), ("rx_write_requests", 1)];
         assert_counted(&pair, B, &counted);
@@ -71,7 +71,7 @@ fn a_lost_tail_is_sent_again_when_the_ack_timer_has_run_out() {
     let seen = pair.seen(A);
     let waited = seen[4].at.since(seen[3].at);
     assert!((TIMEOUT..=4 * TIMEOUT).contains(&waited), "{waited:?}");
-    // Three duplicates are acknowledged three times; the copies of an ACK say nothing new.
+    // Three duplicates are acknowledged three times; the copies of an ACK have no effect.
     let counted = [
         ("local_ack_timeout_err", 1),
         ("retransmitted_packets", 4),
@@ -98,7 +98,7 @@ fn what_was_acknowledged_before_a_lost_tail_is_not_sent_again() {
     }
 }
 
-/// A packet of 256 bytes takes some 27 ns: this delay swaps two of them.
+/// A delay that swaps two packets, each of which takes some 27 ns on the link.
 const SWAP: Duration = Duration::from_nanos(40);
 
 #[test] //= check A8 test
@@ -143,14 +143,15 @@ fn a_swap_across_two_messages_is_no_invalid_request() {
 #[test] //= check A10 test
 fn a_nak_that_comes_twice_rewinds_once() {
     for lag in [0, 1, 100, 500, 1_000] {
-        // One retry is enough: the second NAK must not cost another. It comes before all seven
-        // packets are sent again, since one goes out every 200 ns.
+        // One retry is enough: the second NAK must not be charged. It arrives before all seven
+        // packets are sent again, because one is sent every 200 ns.
         let mut pair = Pair::with(|terms| {
             terms.half[A].retry_cnt = 1;
             terms.settings.budget = 1;
         });
         pair.rule(Rule::drop().from(A).psn(pair.psn(A, 1)).nth(1));
-        // The first answer is the NAK; the resent packets' ACK is late, so nothing has moved on.
+        // The first answer is the NAK. The ACK of the repeated packets is late, so nothing
+        // advances.
         pair.rule(Rule::duplicate(Duration::from_nanos(lag)).from(B).nth(1));
         pair.rule(Rule::delay(2 * SHORTLY).from(B).nth(2));
         pair.write(A, 8 * 256);
@@ -164,7 +165,7 @@ fn a_nak_that_comes_twice_rewinds_once() {
     }
 }
 
-/// A scene in which end B owes a NAK for PSN 1: PSNs 0 and 2 have come, nothing can go out.
+/// A pair in which end B owes a NAK for PSN 1: PSNs 0 and 2 have arrived, and the sink is full.
 fn owing_a_nak() -> Pair {
     let mut pair = Pair::rts();
     pair.world.set_full_rate(1.0);
@@ -196,7 +197,7 @@ fn a_nak_that_is_owed_asks_for_what_is_missing_when_it_goes_out() {
     pair.deliver(A, &missing);
     pair.world.set_full_rate(0.0);
     pair.run();
-    // PSN 2 was dropped when it came too early; nobody else would ask for it before the timer.
+    // PSN 2 was dropped because it came too early; without the NAK only the timer would repeat it.
     assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, 2))]);
     assert_eq!(pair.responses(B).len(), 1);
 }
@@ -212,7 +213,7 @@ fn a_nak_that_is_owed_becomes_an_ack_when_all_that_was_dropped_has_come() {
     pair.run();
     assert_eq!(naks(&pair, B), [], "nobody has sent PSN 3");
     assert_eq!(acks(&pair, B), [(pair.psn(A, 2), 3)]);
-    // The next gap is told of.
+    // The next gap is NAKed.
     let packet = write_only(&pair, 4);
     pair.deliver(A, &packet);
     assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, 3))]);
@@ -233,7 +234,7 @@ fn loss_is_repaired_where_the_psn_wraps() {
         assert_eq!(pair.target(B, 8 * 256), pair.source(A, 8 * 256));
         assert_eq!(pair.landed(A, 3 * 256), pair.target(B, 3 * 256));
         assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, lost))]);
-        // The READ request stands at place 8, its three answers take as many PSNs.
+        // The READ request is at position 8; its three responses use three PSNs.
         let lost = lost as i32;
         assert_eq!(pair.sequence(A), runs(&[upto(9), lost..9]));
         assert_eq!(pair.count(B, Counter::DuplicateRequest), 1);
@@ -304,7 +305,7 @@ fn after_a_sequence_nak_nothing_else_is_complained_about() {
     assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, 0))]);
     assert_eq!(pair.drops(B, DropReason::AfterNak), 2);
     assert_eq!(pair.qp(B).state(), QpState::Rts);
-    // Once the missing packet has come, what is wrong is told again.
+    // Once the missing packet has arrived, the fault is NAKed when it comes again.
     let missing = at(&pair, OpCode::RC_RDMA_WRITE_ONLY, 0);
     pair.deliver(A, &missing);
     let no_first = no_first.psn(pair.psn(A, 1));
@@ -315,10 +316,10 @@ fn after_a_sequence_nak_nothing_else_is_complained_about() {
     assert_eq!(pair.qp(B).state(), QpState::Err);
 }
 
-/// Bytes that each of [`on_64_connections`] carries.
+/// Bytes that each connection of [`on_64_connections`] carries.
 const SHARE: u32 = 4 * 256;
 
-/// A WRITE on each of 64 connections between two nodes; the first connection loses packets.
+/// Posts a WRITE on each of 64 connections between two nodes; the first connection loses packets.
 fn on_64_connections(losses: u32) -> (Pair, Vec<[At; 2]>) {
     let mut pair = Pair::rts();
     let others: Vec<[At; 2]> = (1..64).map(|_| pair.another()).collect();
@@ -351,7 +352,7 @@ fn loss_on_one_connection_is_not_felt_on_63_others() {
             let offset = (1 + index as u32) * SHARE;
             assert_eq!(pair.slice(B, pair.remote(B), offset, SHARE), pair.source(A, SHARE));
         }
-        // All that was sent again or waited for is the first connection's.
+        // Only the first connection has repeated or delayed packets.
         let again = pair.sequence(A).len() as u64 - 64 * 4;
         assert_eq!(again, 2 * u64::from(losses));
         let counted = [

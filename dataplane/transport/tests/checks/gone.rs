@@ -1,4 +1,4 @@
-//! Check F16: memory that its program takes away while it is registered.
+//! Check F16: memory that the program takes away while it is registered.
 
 use uroce_transport::sim::{Mr, Pair};
 use uroce_transport::{
@@ -9,7 +9,7 @@ use uroce_wire::{NakCode, Qpn};
 
 use crate::scene::*;
 
-/// A region of `end` with `len` bytes, of which those from `there` on are gone.
+/// A region of `end` with `len` bytes, of which those from offset `there` on are gone.
 fn gone_from(pair: &mut Pair, end: u16, len: usize, there: usize) -> Mr {
     let memory = &mut pair.world.node_mut(end).memory;
     let mr = memory.register(Pd(1), AccessFlags::all(), 0x5000, 9, vec![0; len]);
@@ -27,7 +27,7 @@ fn a_write_into_memory_that_is_gone_is_a_remote_access_error_at_its_packet() {
         let op = SendOp::Write { va: mr.va(0), rkey: mr.rkey(), imm: None };
         let source = pair.local(A).sge(0, 1000);
         let bad = pair.post(A, op, &[source]);
-        // What is refused once is refused from then on, without a look at the memory.
+        // A key that was refused once is refused from then on, without an access to memory.
         let again = pair.post(A, op, &[pair.local(A).sge(0, 1)]);
         pair.run();
         assert_refused(&pair, NakCode::RemoteAccessError);

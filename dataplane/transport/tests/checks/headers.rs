@@ -1,4 +1,4 @@
-//! Checks E: header fields that make a packet none of the QP's, dropped in silence.
+//! Checks E: header fields for which a packet does not belong to the QP and is dropped silently.
 
 use uroce_transport::sim::{Crafted, Pair};
 use uroce_transport::{Counter, DropReason, QpType, Side};
@@ -7,7 +7,7 @@ use uroce_wire::{OpCode, PathMtu, Pkey, Qpn};
 use crate::frames::*;
 use crate::scene::*;
 
-/// Delivers a packet to an idle pair in RTS and expects silence.
+/// Delivers a packet to an idle pair in RTS and asserts that it is dropped silently.
 fn assert_silent(change: impl FnOnce(&mut Crafted), reason: DropReason) {
     let mut pair = Pair::rts();
     let mut packet = pair.craft(A, OpCode::RC_RDMA_WRITE_ONLY).payload(&[1; 8]);
@@ -17,7 +17,8 @@ fn assert_silent(change: impl FnOnce(&mut Crafted), reason: DropReason) {
     assert_silence(&pair, reason);
 }
 
-/// Exactly one frame was dropped at B, for this reason, and nothing else has happened.
+/// Asserts that exactly one frame was dropped at B, for this reason, and that nothing else
+/// happened.
 fn assert_silence(pair: &Pair, reason: DropReason) {
     assert_eq!(pair.drops(B, reason), 1, "{reason:?}");
     assert_eq!(pair.seen(B), []);
@@ -46,7 +47,7 @@ fn packets_to_qpns_that_nobody_has_are_dropped() {
     for (qp_type, opcode) in services {
         let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
         let recv = pair.recv(B, 100);
-        // Multicast without a group, the two special QPs, and numbers with a right part each.
+        // Multicast without a group, the two special QPs, and numbers that are partly right.
         let strangers = [0, 1, 0xff_ffff, 0x12_3400, pair.qpn(B).value() ^ 1 << 23];
         for qpn in strangers {
             let packet = pair.craft(A, opcode).payload(&[1; 8]).ext(|ext| ext.reth.dma_len = 8);
@@ -64,7 +65,7 @@ fn a_pkey_that_does_not_match_is_dropped() {
     for pkey in [0, 0x7ffe, 0x8000, 0xfffe] {
         assert_silent(|packet| packet.bth.pkey = Pkey(pkey), DropReason::BadPkey);
     }
-    // A limited member of the same partition talks to a full one.
+    // A limited member of the partition may communicate with a full member.
     let mut pair = Pair::rts();
     let packet = pair.craft(A, OpCode::RC_RDMA_WRITE_ONLY).bth(|bth| bth.pkey = Pkey(0x7fff));
     pair.deliver(A, &packet);
@@ -88,7 +89,7 @@ fn wrong_pkeys_are_counted_beyond_16_bits_and_harm_nobody() {
 
 #[test] //= check E16 test
 fn packets_of_a_stranger_are_dropped_before_the_qp_sees_them() {
-    // Everything is right but the source address.
+    // Only the source address is wrong.
     let mut pair = Pair::rts();
     let mut frame = write_frame(&pair);
     frame[L3 + 15] = 77;
@@ -96,7 +97,7 @@ fn packets_of_a_stranger_are_dropped_before_the_qp_sees_them() {
     pair.deliver_frame(A, frame);
     assert_silence(&pair, DropReason::WrongSource);
     assert_eq!(pair.count(B, Counter::WriteRequests), 0);
-    // And the same packet from the right address is still the next one.
+    // The same packet from the right address is still the expected one.
     let frame = write_frame(&pair);
     pair.deliver_frame(A, frame);
     assert_eq!(pair.count(B, Counter::WriteRequests), 1);

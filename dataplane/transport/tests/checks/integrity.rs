@@ -1,4 +1,4 @@
-//! Checks E: what the ICRC covers, what routers may change, lengths, ports and IP's own oddities.
+//! Checks E: coverage of the ICRC, changes by routers, lengths, ports and special cases of IP.
 
 use uroce_transport::sim::{Action, Pair, Rule};
 use uroce_transport::{Counter, DropReason, QpState, Side};
@@ -24,7 +24,8 @@ fn any_flipped_bit_that_the_icrc_covers_is_as_good_as_a_lost_packet() {
     }
 }
 
-/// One bit of a WRITE is flipped on its way: dropped once, unanswered, sent again by the timer.
+/// Flips bits of a WRITE on its way, and checks that it is dropped, unanswered, and sent again by
+/// the timer.
 fn assert_flip_is_a_loss(is_ipv6: bool, at: usize, mask: u8) {
     let mut pair = Pair::with(|terms| terms.is_ipv6 = is_ipv6);
     pair.rule(Rule::new(Action::Flip { at, mask }).from(A).nth(1));
@@ -32,7 +33,7 @@ fn assert_flip_is_a_loss(is_ipv6: bool, at: usize, mask: u8) {
     pair.run_for(SHORTLY);
     assert_eq!(pair.seen(B), [], "byte {at} bits {mask:#x} was believed");
     assert!(pair.is_untouched_from(B, 0));
-    // What the ICRC would find may be found before: another length, address, port or version.
+    // Other checks may find the damage before the ICRC: length, address, port or version.
     let reasons = [DropReason::BadIcrc, DropReason::Malformed, DropReason::NotForUs];
     let dropped = reasons.map(|reason| pair.drops(B, reason));
     assert_eq!(dropped.iter().sum::<u64>(), 1);
@@ -179,7 +180,7 @@ fn a_packet_whose_headers_are_cut_under_right_lengths_is_dropped() {
     }
 }
 
-/// Makes the lengths of IP and UDP fit the frame.
+/// Sets the lengths of IP and UDP to those of the frame.
 fn set_lengths(frame: &mut [u8], is_ipv6: bool) {
     let udp = udp(is_ipv6);
     let len = (frame.len() - udp) as u16;
@@ -227,7 +228,7 @@ fn a_pad_count_that_does_not_fit_the_payload_is_dropped() {
                     continue;
                 }
                 let mut pair = Pair::rts();
-                // `len` bytes behind the headers, and then a pad count that says otherwise.
+                // `len` bytes after the headers, and a pad count that does not fit.
                 let mut packet = pair.craft(A, opcode).payload(&vec![0; len]);
                 packet.keeps_pad = true;
                 let mut frame = pair.frame(A, &packet);
@@ -242,7 +243,7 @@ fn a_pad_count_that_does_not_fit_the_payload_is_dropped() {
     }
 }
 
-/// The middle of a frame is replaced by what `change` makes of its IP packet.
+/// Delivers a WRITE's frame changed by `change`, and asserts that it is not answered.
 fn delivered(is_ipv6: bool, change: impl FnOnce(&mut Vec<u8>)) -> Pair {
     let mut pair = Pair::with(|terms| terms.is_ipv6 = is_ipv6);
     let mut frame = write_frame(&pair);
@@ -266,7 +267,7 @@ fn ipv4_options_and_fragments_are_dropped_and_counted() {
         });
         assert_counted(&pair, B, &[("rx_malformed", 1)]);
     }
-    // More fragments, and an offset.
+    // "More fragments", and a fragment offset.
     for flags in [[0x20, 0], [0, 1], [0x20, 0x10], [0x1f, 0xff]] {
         let pair = delivered(false, |frame| {
             frame[L3 + 6..L3 + 8].copy_from_slice(&flags);

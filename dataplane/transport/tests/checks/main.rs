@@ -1,7 +1,7 @@
-//! The protocol's checks, each a small scene between two QPs with its packets as evidence.
+//! The protocol's checks: each is a small scene between two QPs, with its packets as evidence.
 //!
-//! End 0 is the requester and end 1 the responder unless a test says otherwise. Both run the real
-//! core; what goes wrong on the way is said by a rule, what no peer would send is crafted.
+//! End 0 is the requester and end 1 the responder, unless a test states otherwise. Both run the
+//! real core. Rules cause the faults on the way; packets that no peer would send are crafted.
 
 #![cfg(feature = "sim")]
 

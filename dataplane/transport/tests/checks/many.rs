@@ -21,7 +21,7 @@ fn the_message_number_wraps_at_2_to_the_24() {
     assert_eq!(bare.env.sent[0].bth.psn, PSN.plus(3));
 }
 
-/// Posts `op` of `len` bytes to one QP and carries packets to and fro until it has completed.
+/// Posts `op` of `len` bytes to one QP and passes packets between both until it has completed.
 fn carry_out(op: SendOp, len: u32) -> (Cqe, [Bare; 2], u32) {
     let mut ends = [Bare::rts(PathMtu::B4096, 1), Bare::rts(PathMtu::B4096, 1)];
     let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
@@ -76,30 +76,30 @@ fn a_read_of_one_byte_more_is_not_taken() {
     assert!(bare.env.sent.is_empty() && bare.env.completed.is_empty());
 }
 
-/// What a peer, or the wire, can do next.
+/// An input of the model: the next action of the peer or of the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Input {
     Atomic,
     Read,
-    /// A copy of the request so many before the newest.
+    /// A copy of an earlier request; 0 is the newest.
     Copy(usize),
-    /// The sink fills up, or has room again.
+    /// The sink becomes full, or has room again.
     Turn,
 }
 
-/// A request that the responder has taken, as the model knows it.
+/// A request that the responder has accepted, as the model keeps it.
 struct Taken {
     sent: Sent,
     psns: u32,
-    /// Of an ATOMIC: the word before.
+    /// ATOMIC: the word before it.
     original: Option<u64>,
-    /// Its first answer has gone out in full.
+    /// The whole first answer was sent.
     is_answered: bool,
-    /// A copy came and has not been answered since.
+    /// A copy arrived and has not been answered yet.
     owes_copy: bool,
 }
 
-/// A responder of this depth, and what a peer that keeps to the rules knows of it.
+/// A responder with this depth, and the state of a correct peer.
 struct Scene {
     bare: Bare,
     depth: usize,
@@ -130,7 +130,7 @@ impl Scene {
         self.judge();
     }
 
-    /// A new request, unless as many as agreed are unanswered.
+    /// Sends a new request, unless the agreed number of requests is unanswered.
     fn ask(&mut self, is_atomic: bool) {
         let unanswered = self.taken.iter().filter(|taken| !taken.is_answered).count();
         if unanswered == self.depth {
@@ -139,7 +139,7 @@ impl Scene {
         let opcode = if is_atomic { OpCode::RC_FETCH_ADD } else { OpCode::RC_RDMA_READ_REQUEST };
         let mut sent = request(opcode, self.next_psn);
         sent.ext.atomic.swap_add = 1;
-        // Each READ is of its own two packets' worth of memory.
+        // Each READ reads memory of its own.
         sent.ext.reth.va = Va(u64::from(self.next_psn.value()) * 4096);
         sent.ext.reth.dma_len = 300;
         let psns = if is_atomic { 1 } else { 2 };
@@ -150,7 +150,7 @@ impl Scene {
         self.bare.take(&sent).unwrap();
     }
 
-    /// A copy of an old request: within the depth it is answered, beyond it is dropped.
+    /// Repeats an old request: within the depth it is answered, beyond it is dropped.
     fn copy(&mut self, back: usize) {
         let Some(index) = self.taken.len().checked_sub(1 + back) else { return };
         let sent = self.taken[index].sent;
@@ -160,7 +160,7 @@ impl Scene {
         assert_eq!(result, if is_kept { Ok(()) } else { Err(DropReason::OldRead) });
     }
 
-    /// Every packet sent is the right answer to the request that has its PSN.
+    /// Checks that every packet sent is the right answer to the request with its PSN.
     fn judge(&mut self) {
         while let Some(sent) = self.bare.env.sent.pop_front() {
             let psn = sent.bth.psn;
@@ -186,7 +186,7 @@ impl Scene {
         assert_eq!(self.bare.env.word, self.adds, "each ATOMIC is executed once");
     }
 
-    /// With room to send, all that was asked for has been answered in the end.
+    /// Checks that with room to send all requests are answered in the end.
     fn finish(mut self) {
         self.bare.env.is_full = false;
         self.bare.send();

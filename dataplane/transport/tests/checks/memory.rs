@@ -1,4 +1,4 @@
-//! Checks F: memory that is not granted, here and there.
+//! Checks F: memory that is not granted, local and remote.
 
 use uroce_transport::sim::{Mr, Pair};
 use uroce_transport::{AccessFlags, Counter, Pd, QpState, QpType, SendOp, Sge, Side, WcStatus};
@@ -6,7 +6,7 @@ use uroce_wire::{ImmDt, Lkey, NakCode, OpCode, Rkey, Va};
 
 use crate::scene::*;
 
-/// Operations on `len` bytes at `va` under `rkey`: WRITE, READ and both ATOMICs.
+/// Operations on eight bytes at `va` under `rkey`: WRITE, READ and both ATOMICs.
 fn operations(va: Va, rkey: Rkey) -> [SendOp; 4] {
     [
         SendOp::Write { va, rkey, imm: None },
@@ -16,7 +16,8 @@ fn operations(va: Va, rkey: Rkey) -> [SendOp; 4] {
     ]
 }
 
-/// The responder answers `op` of eight bytes with a NAK, both ends fail, no byte changes.
+/// Asserts that the responder answers `op` of eight bytes with a NAK, both ends fail, no byte
+/// changes.
 fn assert_nak(mut pair: Pair, op: SendOp, code: NakCode) {
     let before = [pair.bytes(A, pair.local(A)).to_vec(), pair.bytes(B, pair.remote(B)).to_vec()];
     let recvs = [pair.recv(A, 8), pair.recv(B, 8)];
@@ -80,7 +81,7 @@ fn a_range_that_wraps_the_address_space_is_a_remote_access_error() {
 fn eight_bytes_that_end_at_2_to_the_64_need_a_region_that_does() {
     let top = Va(0xffff_ffff_ffff_fff8);
     for index in 0..4 {
-        // Regions at the bottom, one that ends just before these bytes, and theirs.
+        // Regions at the bottom, one that ends just before these bytes, and the bytes' own.
         for (base, is_granted) in [(0, false), (8, false), (top.0 - 8, false), (top.0, true)] {
             let mut pair = Pair::rts();
             let mr = add_region(&mut pair, AccessFlags::all(), base, 8);
@@ -130,7 +131,7 @@ fn a_region_is_open_to_its_first_and_last_byte_and_no_further() {
         (64, 1, false),
         (-1, 1, false),
         (-1, 66, false),
-        // Nothing is touched, so nothing is checked.
+        // No byte is accessed, so nothing is checked.
         (64, 0, true),
         (-1, 0, true),
     ] {
@@ -174,7 +175,7 @@ fn a_right_that_the_qp_lacks_makes_an_invalid_request() {
         let pair = Pair::with(|terms| terms.half[B].access = AccessFlags::all() - right);
         let op = operations(pair.remote(B).va(128), pair.remote(B).rkey())[index];
         if right == AccessFlags::REMOTE_WRITE {
-            // Even a WRITE of nothing is one, so there is none before it here.
+            // A WRITE without bytes is checked too, so the WRITE comes without another before it.
             let mut pair = pair;
             pair.post(A, op, &[]);
             pair.run();

@@ -1,4 +1,4 @@
-//! Path migration, seen from the two QPs: who says what, who follows, and what it counts. Sweeps and
+//! Path migration as both QPs see it: requests, migrations of the peer, and counters. Sweeps and
 //! faults are in `tests/apm`.
 
 use core::time::Duration;
@@ -12,7 +12,7 @@ use uroce_wire::{OpCode, Pkey};
 
 use super::scene::{A, B, TIMEOUT, only_success, statuses};
 
-/// What an end has said of MigReq since it had sent `from` packets.
+/// MigReq of each packet that an end has sent after its first `from` packets.
 fn mig_reqs(pair: &Pair, end: usize, from: usize) -> Vec<bool> {
     pair.seen(end)[from..].iter().map(|seen| seen.bth.mig_req).collect()
 }
@@ -85,7 +85,7 @@ fn a_uc_pair_is_armed_and_migrates_by_its_requests_alone() {
 //= check H7 test
 fn software_migrates_and_the_peer_follows() {
     let mut pair = Pair::armed(|_| ());
-    // Another alternate path than the one armed with, loaded at the last moment.
+    // An alternate path other than the one armed with, loaded at the last moment.
     let before = pair.qp(A).attr();
     let rate = StaticRate::from_mbps(10_000).unwrap();
     let alt_path = pair.alternate(A, 1);
@@ -113,7 +113,7 @@ fn software_migrates_and_the_peer_follows() {
     }
     assert_eq!(pair.take_events(B), [AsyncEvent::PathMig]);
     assert_eq!(pair.landed(A, 600), pair.target(B, 600));
-    // Once more, the other way round.
+    // Once more, in the other direction.
     pair.arm();
     pair.migrate(B).unwrap();
     pair.write(B, 10);
@@ -127,7 +127,7 @@ fn the_peer_follows_though_it_was_not_armed_yet() {
     let mut pair = Pair::two_paths(|_| ());
     pair.rearm(A).unwrap();
     pair.rearm(B).unwrap();
-    // A's answer, from which B would learn that A is ready, is lost; A has heard B's request.
+    // A's answer, which would tell B that A is ready, is lost; A has received B's request.
     pair.rule(Rule::drop().from(A).opcode(OpCode::RC_ACKNOWLEDGE));
     let wr_id = pair.write(B, 10);
     pair.run_for(TIMEOUT / 2);
@@ -174,11 +174,11 @@ fn the_failover_time_counts_from_the_last_good_acknowledgement() {
     let MigrationStats { count, failover } = pair.qp(A).migration();
     let failover = failover.expect("an acknowledgement on the new path");
     assert_eq!(count, 1);
-    // Three timeouts and a round trip; the time before, in which nothing was asked for, counts too.
+    // Three timeouts and a round trip; the idle time before counts too.
     let answered = pair.seen(B).last().unwrap().at;
     assert!((3 * TIMEOUT..4 * TIMEOUT).contains(&answered.since(begun)), "{:#?}", pair.trace(20));
     assert!(failover.abs_diff(answered.since(acked)) < Duration::from_micros(10));
-    // B has asked for nothing.
+    // B has sent no request.
     assert_eq!(pair.qp(B).migration(), MigrationStats { count: 1, failover: None });
 }
 
@@ -194,7 +194,7 @@ fn receiver_not_ready_is_no_failure_of_the_path() {
 
 #[test] //= check I2 test
 fn a_congestion_notification_says_nothing_about_migration() {
-    // MigReq is 0 in it, which would arm, and the P_Key is the default one.
+    // Its MigReq is 0, which would arm the QP, and its P_Key is the default one.
     let mut pair = Pair::two_paths(|_| ());
     pair.world.stop_tap();
     pair.rearm(A).unwrap();
@@ -202,7 +202,7 @@ fn a_congestion_notification_says_nothing_about_migration() {
     pair.deliver(B, &cnp);
     assert_eq!(pair.drops(A, DropReason::Congestion), 1);
     assert_eq!(pair.path_mig_state(A), PathMigState::Rearm);
-    // And MigReq 1 in it is no request.
+    // MigReq 1 in it is not a request to migrate either.
     let mut pair = Pair::armed(|_| ());
     pair.world.stop_tap();
     let cnp = pair.craft(B, OpCode::CNP).payload(&[0; 16]).bth(|bth| bth.mig_req = true);
@@ -258,7 +258,7 @@ fn what_software_may_not_ask_for_is_named() {
     let back = QpChange { path_mig_state: Some(Migrated), ..QpChange::to(QpState::Rts) };
     pair.modify(A, &back).unwrap();
     assert_eq!((pair.path_mig_state(A), pair.qp(A).migration().count), (Migrated, 1));
-    // What was left is no alternate path: one has to be loaded.
+    // The former path is not an alternate path: one has to be loaded.
     assert_eq!(ask(&mut pair, Rearm), Err(ModifyError::NoAlternatePath));
 }
 
@@ -274,7 +274,7 @@ fn a_new_alternate_path_ends_the_hearing_of_the_former_one() {
             let change = QpChange { alt_path: Some(alt_path), ..QpChange::default() };
             pair.modify(A, &change).unwrap();
         }
-        // B has not heard of it and still sends by the former path.
+        // B has not followed yet and still sends by the former path.
         pair.write(B, 10);
         pair.run_for(TIMEOUT / 2);
         assert_eq!(pair.drops(A, DropReason::WrongSource), u64::from(loads));

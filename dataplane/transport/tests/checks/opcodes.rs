@@ -1,6 +1,6 @@
-//! Checks E20, E7 and E9: every opcode in every state a receiver can be in, against a table.
+//! Checks E20, E7 and E9: every opcode in every state of a receiver, compared with a table.
 //!
-//! The table is written by ranges of opcode numbers, not by the product's own opcode table.
+//! The table is written in ranges of opcode numbers, independently of the product's opcode table.
 
 use uroce_transport::sim::Pair;
 use uroce_transport::{AccessFlags, Counter, DropReason, QpChange, QpState, QpType};
@@ -9,21 +9,21 @@ use uroce_wire::{NakCode, OpCode, Rkey, Syndrome};
 use crate::frames::{bth, seal};
 use crate::scene::*;
 
-/// Where the receiving QP stands when the packet comes.
+/// State of the receiving QP when the packet arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
     State(QpState),
     /// In RTS, in the middle of a SEND.
     MidSend,
-    /// In RTS, in the middle of a WRITE that lacks eight bytes.
+    /// In RTS, in the middle of a WRITE of which eight bytes are missing.
     MidWrite,
     /// In RTS, without a receive.
     NoReceive,
-    /// In RTS, without any right for the peer.
+    /// In RTS, without any access for the peer.
     NoRights,
-    /// In RTS, with a sequence NAK given: the packet is ahead of the one that is waited for.
+    /// In RTS, after a sequence NAK; the packet is ahead of the expected one.
     AfterNak,
-    /// In RTS; the packet has the PSN of one that was served.
+    /// In RTS; the packet has the PSN of a request that was served.
     Behind,
 }
 
@@ -42,24 +42,24 @@ const STANDS: [Stand; 12] = [
     Stand::Behind,
 ];
 
-/// What comes of a packet.
+/// Effect of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cell {
     /// Dropped for this reason, without an answer.
     Drop(DropReason),
-    /// An ACK.
+    /// Answered with an ACK.
     Ack,
-    /// The data of a READ, or the result of an ATOMIC.
+    /// Answered with the data of a READ, or the result of an ATOMIC.
     Answer,
-    /// An RNR NAK.
+    /// Answered with an RNR NAK.
     Rnr,
-    /// This NAK, and the QP is in ERR.
+    /// Answered with this NAK, and the QP goes to ERR.
     Nak(NakCode),
-    /// The QP is in ERR without an answer.
+    /// The QP goes to ERR without an answer.
     Failed,
-    /// A response that nobody waits for.
+    /// A response that no request is waiting for.
     Stale,
-    /// Taken without an answer.
+    /// Accepted without an answer.
     Taken,
 }
 
@@ -69,7 +69,7 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
     let serves = !matches!(stand, S::State(QpState::Reset | QpState::Init | QpState::Err));
     match opcode {
         0x81 => Cell::Drop(DropReason::Congestion),
-        // The rows of UC, RD, UD and XRC.
+        // Defined opcodes of UC, RD, UD and XRC.
         0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0xa0..=0xb4 | 0xb6..=0xb7 => {
             Cell::Drop(DropReason::WrongService)
         }
@@ -80,23 +80,23 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
         _ if stand == S::AfterNak => Cell::Drop(DropReason::AfterNak),
         0x15 | 0x18..=0x1f if stand == S::Behind => Cell::Drop(DropReason::ReservedOpCode),
         0x15 | 0x18..=0x1f => Cell::Nak(NakCode::InvalidRequest),
-        // A READ or ATOMIC of which nothing is kept; SENDs and WRITEs are acknowledged again.
+        // A READ or ATOMIC without a stored request; SENDs and WRITEs are acknowledged again.
         0x0c | 0x13 | 0x14 if stand == S::Behind => Cell::Drop(DropReason::OldRead),
         _ if stand == S::Behind => Cell::Ack,
         _ => expected_request(stand, opcode),
     }
 }
 
-/// The table's part about requests with the expected PSN.
+/// The part of the table for requests with the expected PSN.
 fn expected_request(stand: Stand, opcode: u8) -> Cell {
     let invalid = Cell::Nak(NakCode::InvalidRequest);
     match (stand, opcode) {
-        // The SEND goes on, or ends; with the key of nothing to be invalidated it ends badly.
+        // The SEND continues or ends; a SEND with an invalid key to invalidate fails.
         (Stand::MidSend, 0x01..=0x03) | (Stand::MidWrite, 0x08..=0x09) => Cell::Ack,
         (Stand::MidSend, 0x16) => Cell::Failed,
-        // Anything else, a WRITE Middle of 256 bytes where eight are left included.
+        // All others, including a WRITE Middle of 256 bytes where eight are left.
         (Stand::MidSend | Stand::MidWrite, _) => invalid,
-        // Middle and Last of nothing.
+        // Middle and Last without a message.
         (_, 0x01..=0x03 | 0x07..=0x09 | 0x16) => invalid,
         (Stand::NoRights, 0x06 | 0x0a..=0x0c | 0x13..=0x14) => invalid,
         (Stand::NoReceive, 0x00 | 0x04 | 0x05 | 0x0b | 0x17) => Cell::Rnr,
@@ -128,13 +128,13 @@ fn expected_unreliable(qp_type: QpType, stand: Stand, opcode: u8) -> Cell {
     }
 }
 
-/// The table's part about packets of UC with the expected PSN.
+/// The part of the table for packets of UC with the expected PSN.
 fn expected_uc(stand: Stand, opcode: u8) -> Cell {
     let dropped = Cell::Drop(DropReason::MessageDropped);
     match (stand, opcode) {
         (Stand::MidSend, 0x21..=0x23) | (Stand::MidWrite, 0x28..=0x29) => Cell::Taken,
-        // Middle and Last of nothing, of the other operation, or with too many bytes. A First or
-        // Only begins anew wherever it comes.
+        // Middle and Last without a message, of the other operation, or with too many bytes. A
+        // First or Only always begins a new message.
         (_, 0x21..=0x23 | 0x27..=0x29) => dropped,
         (Stand::NoRights, 0x26..=0x2b) => dropped,
         (Stand::NoReceive, 0x20 | 0x24 | 0x25 | 0x2b) => Cell::Drop(DropReason::NoReceiveWqe),
@@ -142,7 +142,7 @@ fn expected_uc(stand: Stand, opcode: u8) -> Cell {
     }
 }
 
-/// The position in the sequence of the packet that is to be judged.
+/// Position in the sequence of the packet that is checked.
 fn place(stand: Stand) -> u32 {
     match stand {
         Stand::MidSend | Stand::MidWrite => 1,
@@ -151,7 +151,7 @@ fn place(stand: Stand) -> u32 {
     }
 }
 
-/// End B in this stand. Everything up to here is forgotten, but for what it counted.
+/// A pair with end B in this state. Only counters keep what happened before.
 fn pair_in(qp_type: QpType, stand: Stand) -> Pair {
     let mut pair = Pair::reset(|terms| {
         terms.qp_type = qp_type;
@@ -189,7 +189,7 @@ fn pair_in(qp_type: QpType, stand: Stand) -> Pair {
     pair
 }
 
-/// A packet of this opcode, right in all else. A reserved one looks like a SEND Only.
+/// A packet of this opcode that is otherwise valid. A reserved opcode has the form of a SEND Only.
 fn frame_of(pair: &Pair, stand: Stand, opcode: OpCode) -> Vec<u8> {
     let known = if opcode.info().is_some() { opcode } else { OpCode::RC_SEND_ONLY };
     let (operation, len) = (known.0 & 0x1f, payload_len(known));
@@ -204,7 +204,7 @@ fn frame_of(pair: &Pair, stand: Stand, opcode: OpCode) -> Vec<u8> {
     frame
 }
 
-/// First and Middle are full, other data is eight bytes, a CNP has its sixteen.
+/// Payload length: First and Middle are full, other data is eight bytes, a CNP has its sixteen.
 fn payload_len(opcode: OpCode) -> usize {
     match opcode.0 & 0x1f {
         _ if opcode.0 == 0x81 => 16,
@@ -214,7 +214,7 @@ fn payload_len(opcode: OpCode) -> usize {
     }
 }
 
-/// What came of a packet, by what was counted and sent.
+/// The effect of a packet, from the counters and from the packets sent.
 fn observe(pair: &mut Pair, frame: Vec<u8>) -> Cell {
     let dropped = |pair: &Pair| DropReason::ALL.iter().map(|one| pair.drops(B, *one)).collect();
     let before: Vec<u64> = dropped(pair);

@@ -10,7 +10,7 @@ use uroce_wire::{NakCode, OpCode, Reth, Rkey, Va};
 
 use crate::scene::*;
 
-/// Fills what B opens with bytes that differ from each other.
+/// Fills B's remote region with bytes that differ from each other.
 fn paint(pair: &mut Pair) {
     let mr = pair.remote(B);
     for (at, byte) in pair.bytes_mut(B, mr).iter_mut().enumerate() {
@@ -18,7 +18,7 @@ fn paint(pair: &mut Pair) {
     }
 }
 
-/// A READ request of end A as crafted packets have it.
+/// A crafted READ request of end A.
 fn read_request(pair: &Pair, index: u32, offset: u64, dma_len: u32) -> Crafted {
     let (psn, va, rkey) = (pair.psn(A, index), pair.remote(B).va(offset), pair.remote(B).rkey());
     let request = pair.craft(A, OpCode::RC_RDMA_READ_REQUEST).psn(psn);
@@ -141,8 +141,8 @@ fn a_repeated_read_is_answered_from_memory_again() {
     assert_counted(&pair, B, &counted);
 }
 
-/// End B answers a READ once more of which a late copy of the request asks, `budget` packets a turn,
-/// until `is_enough`; then the memory is gone.
+/// Lets a late copy of a READ request make end B repeat its answer, one packet a turn. Once
+/// `is_enough`, the memory is deregistered.
 fn repeated_read_without_memory(is_enough: impl Fn(&Pair) -> bool) -> Pair {
     let mut pair = Pair::with(|terms| terms.settings.budget = 1);
     pair.read(A, 20 * 256);
@@ -162,7 +162,7 @@ fn a_repeated_read_whose_memory_is_gone_is_dropped_and_the_connection_lives() {
         let mut pair =
             repeated_read_without_memory(|pair| pair.responses(B).len() >= 20 + repeated);
         let answers = pair.responses(B).len();
-        // The peer has had its answer; what it does next has nothing to do with it.
+        // The peer has had its answer, so later requests are not affected.
         let recv = pair.recv(B, 10);
         let send = pair.send(A, 10);
         pair.run();
@@ -263,7 +263,7 @@ fn while_the_former_answer_still_comes_the_read_is_not_asked_for_again() {
     }
     assert_eq!(requests(&pair).len(), 2, "the READ, and again since its first answer is missing");
     assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
-    pair.deliver(B, &answers[6]); // a copy says nothing new
+    pair.deliver(B, &answers[6]); // a copy has no effect
     pair.run_for(timeout / 2);
     assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 1);
     assert_eq!(requests(&pair).len(), 3);
@@ -285,7 +285,7 @@ fn a_late_duplicate_of_a_response_changes_nothing() {
     assert_counted(&pair, B, &[("rx_read_requests", 1)]);
 }
 
-/// Answers a READ of 600 bytes (three packets) by hand; the last answer given is wrong.
+/// Delivers crafted answers to a READ of 600 bytes (three packets); the last one is wrong.
 fn assert_wrong_answer(good: u32, opcode: OpCode, len: usize, status: WcStatus) {
     let mut pair = Pair::rts();
     pair.rule(Rule::drop().from(A));
@@ -363,7 +363,7 @@ fn never_more_than_max_rd_atomic_reads_are_outstanding() {
         });
         paint(&mut pair);
         let wr_ids: Vec<u64> = (0..4 * max).map(|_| pair.read(A, 10)).collect();
-        pair.run_for(Duration::from_nanos(900)); // no answer has come yet
+        pair.run_for(Duration::from_nanos(900)); // no answer has arrived yet
         assert_eq!(requests(&pair).len(), usize::from(max));
         pair.run();
         assert_eq!(requests(&pair).len(), wr_ids.len());
@@ -383,7 +383,7 @@ fn a_peer_that_keeps_more_answers_than_we_do_is_asked_for_them() {
     for _ in 0..130 {
         pair.read(A, 10);
     }
-    pair.run_for(Duration::from_nanos(900)); // no answer has come yet
+    pair.run_for(Duration::from_nanos(900)); // no answer has arrived yet
     assert_eq!(requests(&pair).len(), 128);
 }
 
@@ -397,7 +397,7 @@ fn reads_and_atomics_share_the_limit() {
     }
     let mut most = 0;
     while pair.world.step() != uroce_transport::sim::Step::Idle {
-        // Sent, and not yet answered on the wire.
+        // Requests sent, minus those answered on the wire.
         most = most.max(pair.sequence(A).len() - pair.responses(B).len());
     }
     assert_eq!(most, 3);
@@ -417,7 +417,7 @@ fn with_max_rd_atomic_0_a_read_fails_and_none_is_sent() {
 fn more_reads_at_once_than_agreed_are_refused() {
     for last in [OpCode::RC_RDMA_READ_REQUEST, OpCode::RC_FETCH_ADD, OpCode::RC_COMPARE_SWAP] {
         let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 2);
-        pair.world.set_full_rate(1.0); // no answer goes out
+        pair.world.set_full_rate(1.0); // no answer can be sent
         for index in 0..2 {
             let request = read_request(&pair, index, 0, 10);
             pair.deliver(A, &request);
@@ -441,7 +441,7 @@ fn a_late_duplicate_of_a_read_does_not_count_as_one_more() {
     let first = read_request(&pair, 0, 0, 10);
     pair.deliver(A, &first);
     pair.world.set_full_rate(1.0);
-    pair.deliver(A, &first); // it is answered again, when there is room
+    pair.deliver(A, &first); // it is answered again when there is room
     let second = read_request(&pair, 1, 0, 10);
     pair.deliver(A, &second);
     pair.world.set_full_rate(0.0);
@@ -475,7 +475,7 @@ fn a_read_of_more_than_2_to_the_31_bytes_is_an_invalid_request() {
     for (len, code) in [
         ((1 << 31) + 1, NakCode::InvalidRequest),
         (u32::MAX, NakCode::InvalidRequest),
-        // The length is allowed; the region is smaller.
+        // The length is allowed, but the region is smaller.
         (1 << 31, NakCode::RemoteAccessError),
     ] {
         let mut pair = Pair::rts();

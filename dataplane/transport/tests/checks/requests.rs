@@ -1,4 +1,4 @@
-//! What a work request can ask for beside its operation: a fence, an event at the peer, inline data.
+//! Options of a work request besides its operation: a fence, an event at the peer, inline data.
 
 use uroce_transport::sim::{Pair, Rule};
 use uroce_transport::{PostError, SendOp, Side, WcStatus};
@@ -6,12 +6,12 @@ use uroce_wire::{OpCode, Rkey, Va};
 
 use crate::scene::*;
 
-/// When the first packet of this opcode was sent by end A.
+/// Time at which end A sent the first packet of this opcode.
 fn sent_at(pair: &Pair, opcode: OpCode) -> uroce_transport::Instant {
     pair.seen(A).iter().find(|seen| seen.bth.opcode == opcode).expect("it was sent").at
 }
 
-/// A READ of four packets or an ATOMIC, then a SEND behind it, fenced or not.
+/// Posts a READ of four packets or an ATOMIC, then a SEND, fenced or not.
 fn read_then_send(is_atomic: bool, fence: bool, lost: Option<u32>) -> Pair {
     let mut pair = Pair::rts();
     if let Some(lost) = lost {
@@ -39,7 +39,7 @@ fn a_fenced_send_is_not_on_the_wire_before_the_last_response() {
     }
 }
 
-/// How long a packet is on its way, at least.
+/// Least time that a packet is in flight.
 fn pair_latency() -> core::time::Duration {
     uroce_transport::sim::Settings::default().latency
 }
@@ -112,7 +112,7 @@ fn inline_data_is_what_it_was_at_the_post_on_the_wire_and_again() {
             let mut buffer = posted.clone();
             let at = pair.at(A);
             let wr = pair.send_wr(op);
-            // Nothing goes out at the post: the application has time to change its buffer.
+            // Nothing is sent at the post, so that the application can change its buffer.
             pair.world.set_full_rate(1.0);
             pair.world.post_inline(at, &wr, &buffer).unwrap();
             buffer.fill(0xee);

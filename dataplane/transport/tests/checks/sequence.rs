@@ -1,4 +1,4 @@
-//! Checks E: packets of a message, one after the other.
+//! Checks E: the order of a message's packets.
 
 use uroce_transport::sim::Pair;
 use uroce_transport::{Counter, QpState, Side, WcStatus};
@@ -6,7 +6,7 @@ use uroce_wire::{NakCode, OpCode};
 
 use crate::scene::*;
 
-/// Delivers packets of end A with consecutive PSNs, of these opcodes and payload lengths.
+/// Delivers packets of end A with consecutive PSNs, with these opcodes and payload lengths.
 fn deliver_all(pair: &mut Pair, packets: &[(OpCode, usize)]) {
     for (index, (opcode, len)) in packets.iter().enumerate() {
         let psn = pair.psn(A, index as u32);
@@ -16,7 +16,7 @@ fn deliver_all(pair: &mut Pair, packets: &[(OpCode, usize)]) {
     }
 }
 
-/// After these packets the responder has refused the last one as an invalid request.
+/// Asserts that the responder refuses the last of these packets as an invalid request.
 fn assert_invalid(packets: &[(OpCode, usize)]) {
     let mut pair = Pair::rts();
     let recv = pair.recv(B, 2000);
@@ -100,7 +100,7 @@ fn a_payload_that_does_not_fit_its_place_is_an_invalid_request() {
 fn a_write_with_more_or_fewer_bytes_than_announced_is_an_invalid_request() {
     use OpCode as O;
     let (first, middle) = ((O::RC_RDMA_WRITE_FIRST, 256), (O::RC_RDMA_WRITE_MIDDLE, 256));
-    // 768 bytes are announced.
+    // The RETH states 768 bytes.
     assert_invalid(&[(O::RC_RDMA_WRITE_ONLY, 256)]);
     assert_invalid(&[(O::RC_RDMA_WRITE_ONLY, 0)]);
     assert_invalid(&[first, (O::RC_RDMA_WRITE_LAST, 256)]);

@@ -1,4 +1,4 @@
-//! What the roles of a QP owe each other and their queues: turns, order, shared receives.
+//! Relations between the roles of a QP and their queues: turns, order, shared receives.
 
 use uroce_transport::sim::{Pair, Rule, WindowType};
 use uroce_transport::{
@@ -9,7 +9,7 @@ use uroce_wire::{OpCode, Rkey};
 
 use crate::scene::*;
 
-/// The kinds of packets end B sent, in order: true is a request.
+/// Kind of each packet that end B sent, in order: true for a request.
 fn requests_and_answers(pair: &Pair) -> Vec<bool> {
     let kind = |opcode: OpCode| opcode.info().expect("a known one").is_request();
     pair.seen(B).iter().map(|seen| kind(seen.bth.opcode)).collect()
@@ -46,7 +46,7 @@ fn a_qp_that_sends_without_end_answers_at_once() {
     assert!(kinds[answers..answers + 10].iter().all(|is_request| !is_request), "{kinds:?}");
 }
 
-/// A type-2 window of end A, not bound yet, and what binds it.
+/// A type-2 window of end A that is not bound yet, and a request that binds it.
 fn window(pair: &mut Pair) -> BindMw {
     let memory = &mut pair.world.node_mut(A as u16).memory;
     let rkey = memory.allocate_window(Pd(1), WindowType::Two);
@@ -68,7 +68,7 @@ fn what_needs_no_packet_completes_in_its_turn_and_happens_once() {
     let last = pair.write(A, 10);
     pair.run_for(SHORTLY);
     pair.run();
-    // The first acknowledgement is lost: all of it comes by the next, still in order.
+    // The first acknowledgement is lost: the next one completes all, still in order.
     let posted = [first, bind, second, invalidate, last];
     let cqes = pair.take(A, Side::Send);
     let done: Vec<u64> = cqes.iter().map(|cqe| cqe.wr_id).collect();
@@ -149,7 +149,7 @@ fn after_a_local_error_a_uc_qp_begins_anew_when_told_to() {
     let expected =
         [(good, WcStatus::Success), (bad, WcStatus::MwBindErr), (flushed, WcStatus::WrFlushErr)];
     assert_eq!(statuses(&mut pair, A, Side::Send), expected);
-    // The other direction has not noticed.
+    // The other direction is not affected.
     let answer = pair.recv(A, 10);
     pair.send(B, 10);
     pair.run();
@@ -173,7 +173,8 @@ fn each_service_takes_its_own_operations_and_no_other() {
         let (va, rkey) = (pair.remote(B).va(0), pair.remote(B).rkey());
         let ah = uroce_transport::Ah(0);
         let (dest_qpn, qkey, imm) = (pair.qpn(B), uroce_wire::Qkey(1), None);
-        // What it is, who has it, how long a list it takes, and whether inline data may be its payload.
+        // Operation, QP types that have it, longest scatter/gather list, whether it takes inline
+        // data.
         let ops = [
             (SendOp::Send { imm: None }, &[Rc, Uc][..], 16, true),
             (SendOp::SendWithInvalidate { rkey }, &[Rc], 16, true),

@@ -1,5 +1,5 @@
-//! What changes while requests are under way: memory that is deregistered, words that others add
-//! to, lists that were posted, a completion queue that overflows.
+//! Changes while requests are in progress: memory is deregistered, other programs add to a word,
+//! posted lists are changed, a completion queue overflows.
 
 use uroce_transport::sim::{At, Pair, Rates, Step};
 use uroce_transport::{AsyncEvent, QpState, SendOp, Side, WcStatus};
@@ -7,7 +7,7 @@ use uroce_wire::{NakCode, OpCode};
 
 use crate::scene::*;
 
-/// Takes the steps of a message one by one, and deregisters its memory before step `before`.
+/// Runs a message step by step, and deregisters its memory before step `before`.
 fn deregister_before(before: u32, post: fn(&mut Pair) -> u64, is_far: bool) -> WcStatus {
     let mut pair = Pair::with(|terms| terms.settings.budget = 1);
     pair.recv(B, 2048);
@@ -45,7 +45,7 @@ fn memory_deregistered_at_any_step_is_not_touched_again() {
     for (post, is_far, refusal) in cases {
         let ends: Vec<WcStatus> =
             (0..60).map(|before| deregister_before(before, post, is_far)).collect();
-        // First refused, and from some step on done before it mattered.
+        // Deregistered early it is refused; from some step on it is done before.
         let is_refused = |status: &WcStatus| *status == refusal;
         let refused = ends.iter().take_while(|status| is_refused(status)).count();
         assert!(refused > 0, "{ends:?}");
@@ -95,7 +95,7 @@ fn what_the_cpu_adds_between_the_peers_adds_is_not_lost() {
         by_cpu += 1_000_000;
     }
     assert_eq!(pair.word(B), by_cpu + 200);
-    // Each answer is what the word was then: they differ, and they rise.
+    // Each answer is the value of the word at its time: they differ, and they increase.
     let originals: Vec<u64> =
         pair.responses(B).iter().map(|seen| seen.ext.atomic_ack.original).collect();
     assert!(originals.is_sorted_by(|first, second| first < second));
@@ -127,7 +127,7 @@ fn a_qp_whose_completion_queue_is_overrun_fails_alone_and_says_so() {
     let mut pair = Pair::rts();
     let [other, _] = pair.another();
     let recv = pair.recv(B, 10);
-    pair.world.fail(pair.at(B)); // what the surroundings do then
+    pair.world.fail(pair.at(B)); // as the environment does then
     assert_eq!(pair.take_events(B), [AsyncEvent::QpFatal]);
     assert_eq!(statuses(&mut pair, B, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
     let packet = pair.craft(A, OpCode::RC_RDMA_WRITE_ONLY);

@@ -1,12 +1,14 @@
-//! Every place where a received packet takes a QP to ERR or SQE, and what its sender must know.
+//! Every place where a received packet moves a QP to ERR or SQE, and the facts that its sender must
+//! have.
 //!
-//! Each row of [`places`] is driven with a packet whose sender knows all that it takes, and then once
-//! for each thing that a sender may lack: then the QP stays in RTS and no work request fails.
+//! Each row of [`places`] is run with a packet that has all facts right, and then once for each
+//! fact that a sender may have wrong: then the QP stays in RTS and no work request fails.
 //!
-//! No row ends in SQE, since only a send queue's own work leads there. No row ends a QP of UD, which
-//! takes datagrams from anybody. Two things are the owner's to prevent, and no rows: a CQ with less
-//! room than there are receives, and a `retry_cnt` of 0, with which the first loss ends a connection.
-//! What the messages of connection management do to a QP is in the rows of `uroce-cm`.
+//! No row ends in SQE, because only the send queue's own work leads there. No row ends a UD QP,
+//! which takes datagrams from any sender. Two cases are the owner's to prevent and are not rows: a
+//! CQ with less room than there are receives, and a `retry_cnt` of 0, with which the first loss
+//! ends a connection. The effects of connection management messages on a QP are in the rows of
+//! `uroce-cm`.
 
 use uroce_transport::sim::{Crafted, Pair, Terms};
 use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType, Sge, Side, WcStatus};
@@ -15,17 +17,17 @@ use uroce_wire::{Encap, Lkey, NakCode, OpCode, Pkey, Psn, Qkey, Qpn, Rkey, Syndr
 use crate::frames::{bth, seal};
 use crate::scene::*;
 
-/// What a sender has to know.
+/// A fact that a sender must have right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fact {
-    /// The address that the connection's packets come from.
+    /// Address that the connection's packets come from.
     Address,
     Pkey,
     Qpn,
     Qkey,
-    /// The one PSN that is expected, or one of those that wait for an acknowledgement.
+    /// The expected PSN, or one of those that wait for an acknowledgement.
     Psn,
-    /// That a request waits for its acknowledgement.
+    /// A request is waiting for its acknowledgement.
     Outstanding,
 }
 
@@ -34,23 +36,23 @@ const RESPONSE: &[Fact] = &[Fact::Address, Fact::Pkey, Fact::Qpn, Fact::Psn, Fac
 const UNRELIABLE: &[Fact] = &[Fact::Address, Fact::Pkey, Fact::Qpn];
 const DATAGRAM: &[Fact] = &[Fact::Pkey, Fact::Qpn, Fact::Qkey];
 
-/// A place in the code, named by the packet that leads there.
+/// A place in the code, named by the packet that leads to it.
 struct Place {
     packet: &'static str,
     qp_type: QpType,
     needs: &'static [Fact],
     terms: fn(&mut Terms),
-    /// Brings end B to where the packet does what it does.
+    /// Brings end B into the state in which the packet has its effect.
     arrange: fn(&mut Pair),
     craft: fn(&Pair) -> Crafted,
-    /// What happens at end B before it answers.
+    /// Called before end B answers.
     meanwhile: fn(&mut Pair),
-    /// How the oldest work request ends: a receive's, of RC's responses a send's.
+    /// Status of the oldest work request: a receive, or for RC's responses a send.
     status: Option<WcStatus>,
 }
 
 impl Place {
-    /// A place of RC's responder.
+    /// A place in RC's responder.
     fn request(packet: &'static str, craft: fn(&Pair) -> Crafted) -> Place {
         Place {
             packet,
@@ -64,7 +66,7 @@ impl Place {
         }
     }
 
-    /// A place of RC's completer, reached after `arrange` has asked for something.
+    /// A place in RC's completer, reached after `arrange` has posted a request.
     fn response(
         packet: &'static str,
         arrange: fn(&mut Pair),
@@ -95,7 +97,7 @@ impl Place {
         Place { qp_type, needs, ..self }
     }
 
-    /// Where the packet leaves the QP.
+    /// State of the QP after the packet.
     fn state(&self) -> QpState {
         if self.qp_type == QpType::Ud { QpState::Rts } else { QpState::Err }
     }
@@ -104,7 +106,8 @@ impl Place {
         if self.needs == RESPONSE { Side::Send } else { Side::Recv }
     }
 
-    /// End B in RTS with the row's packet delivered; end A is in RESET and answers nothing.
+    /// A pair with the row's packet delivered to end B in RTS; end A is in RESET and does not
+    /// answer.
     fn drive(&self, lacks: Option<(Fact, i32)>) -> Pair {
         let mut pair = Pair::reset(|terms| {
             terms.qp_type = self.qp_type;
@@ -151,20 +154,20 @@ impl Place {
 
 const RESERVED: &str = "a reserved opcode";
 
-/// Two receives of 300 bytes.
+/// Posts two receives of 300 bytes at end B.
 fn receives(pair: &mut Pair) {
     for _ in 0..2 {
         pair.recv(B, 300);
     }
 }
 
-/// A receive whose memory end B has no right to.
+/// Posts a receive with an invalid L_Key at end B.
 fn bad_receive(pair: &mut Pair) {
     let sge = Sge { lkey: Lkey(0xbad), ..pair.local(B).sge(0, 300) };
     pair.post_recv(B, &[sge]);
 }
 
-/// A WRITE has begun whose memory is gone since.
+/// Begins a WRITE, and then takes its memory away.
 fn half_a_write(pair: &mut Pair) {
     let first = pair.craft(A, OpCode::RC_RDMA_WRITE_FIRST).payload(&[1; 256]);
     pair.deliver(A, &first.ext(|ext| ext.reth.dma_len = 264));
@@ -176,7 +179,7 @@ fn lose_target(pair: &mut Pair) {
     pair.world.node_mut(B as u16).memory.deregister(target);
 }
 
-/// End B posts a request, and sends it.
+/// Posts a request at end B, and sends it.
 fn ask(pair: &mut Pair, post: impl FnOnce(&mut Pair) -> u64) {
     post(pair);
     pair.run_for(SHORTLY);
@@ -217,7 +220,7 @@ fn acknowledge(pair: &Pair, syndrome: Syndrome) -> Crafted {
     answer(pair, OpCode::RC_ACKNOWLEDGE).ext(|ext| ext.aeth.syndrome = syndrome)
 }
 
-/// Places of RC's responder: `rc/responder/validate.rs`, `execute.rs`, and READs that are answered.
+/// Places in RC's responder: `rc/responder/validate.rs`, `execute.rs`, and answered READs.
 fn requests() -> Vec<Place> {
     use WcStatus::{LocLenErr, LocProtErr, RemInvReqErr};
     let request = Place::request;
@@ -278,7 +281,7 @@ fn requests() -> Vec<Place> {
     ]
 }
 
-/// Places of RC's completer: `rc/completer.rs`.
+/// Places in RC's completer: `rc/completer.rs`.
 fn responses() -> Vec<Place> {
     let response = Place::response;
     vec![
@@ -333,7 +336,7 @@ fn responses() -> Vec<Place> {
     ]
 }
 
-/// Places of UC's and UD's responders: `uc/responder.rs`, `ud/responder.rs`.
+/// Places in UC's and UD's responders: `uc/responder.rs`, `ud/responder.rs`.
 fn unreliable() -> Vec<Place> {
     let place = |packet, craft| Place::request(packet, craft).of(QpType::Ud, DATAGRAM);
     vec![
@@ -410,7 +413,7 @@ fn a_sender_without_the_psn_uses_up_no_retries() {
     let recvs: Vec<u64> = (0..40).map(|_| pair.recv(B, 2000)).collect();
     let sends: Vec<u64> = (0..40).map(|_| pair.send(A, 2000)).collect();
     for number in 0..400 {
-        // In the peer's name, ahead of what it sends: each makes the responder ask for what it lacks.
+        // With the peer's address and ahead of its packets: each makes the responder NAK the gap.
         let stray = send(&pair, 8).psn(pair.psn(A, 4000 + number));
         pair.deliver(A, &stray);
         pair.run_for(core::time::Duration::from_micros(1));

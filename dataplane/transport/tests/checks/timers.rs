@@ -107,7 +107,7 @@ fn a_sequence_nak_that_comes_again_and_again_ends_in_the_retry_error() {
     assert!(pair.sequence(A).len() <= 4, "{:?}", pair.sequence(A));
 }
 
-/// What each RNR timer code means, in microseconds.
+/// Duration of each RNR timer code, in microseconds.
 const RNR_MICROS: [u64; 32] = [
     655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
     5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
@@ -243,7 +243,7 @@ fn a_refused_send_and_all_behind_it_are_sent_again_and_received_once() {
     assert_eq!(rnr_naks(&pair, B).len(), 1);
     let counted = [("rnr_nak_retry_err", 1), ("retransmitted_packets", 6), ("rdma_sends", 3)];
     assert_counted(&pair, A, &counted);
-    // What was behind the refused packet is dropped unseen, and not refused again.
+    // Packets after the refused one are dropped, and not refused again.
     let counted =
         [("out_of_buffer", 1), ("send_rnr_err", 1), ("rx_after_nak", 5), ("rdma_recvs", 3)];
     assert_counted(&pair, B, &counted);
@@ -271,7 +271,7 @@ fn rnr_retries_and_transport_retries_are_counted_apart() {
         terms.half[A].retry_cnt = 1;
         terms.half[A].rnr_retry = 3;
     });
-    // Lost, refused, refused, then taken: one of the one, two of the other.
+    // Lost, refused, refused, then accepted: one transport retry, two RNR retries.
     pair.rule(Rule::drop().from(A).nth(1));
     pair.send(A, 10);
     pair.run_until(|pair| rnr_naks(pair, B).len() == 2);
@@ -330,7 +330,7 @@ fn a_late_look_at_the_timer_charges_one_timeout() {
     let mut pair = Pair::with(|terms| terms.half[A].retry_cnt = 1);
     pair.rule(Rule::drop().from(A).nth(1));
     pair.write(A, 10);
-    // Nobody looks for ten timeouts: the first thing that is seen then is that it is late.
+    // No call is made for ten timeouts; the first one afterwards finds the timer expired.
     pair.world.jump_to(pair.world.now() + 10 * TIMEOUT);
     pair.run();
     let counted = [("local_ack_timeout_err", 1), ("retransmitted_packets", 1), ("rdma_sends", 1)];

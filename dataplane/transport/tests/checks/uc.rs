@@ -1,4 +1,4 @@
-//! Checks L1, L2 and L6 on UC: messages arrive whole or not at all.
+//! Checks L1, L2 and L6 on UC: a message arrives as a whole or not at all.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use uroce_wire::{ImmDt, Lkey, OpCode, Rkey};
 
 use crate::scene::*;
 
-/// Two connected UC QPs.
+/// A pair of connected UC QPs.
 fn uc() -> Pair {
     Pair::with(|terms| terms.qp_type = QpType::Uc)
 }
@@ -22,8 +22,9 @@ fn a_message_that_lacks_a_packet_is_dropped_in_silence_and_its_receive_is_used_a
         let sends = [pair.send(A, 4 * 256), pair.send(A, 300)];
         pair.run();
         assert_eq!(pair.seen(B), [], "no answer to anything");
-        // The first packet that shows the gap, and what is left of the message. If the last one is
-        // lost that is the next message's First, which begins anew.
+        // Dropped: the first packet after the gap, and the rest of the message. If the last packet
+        // is lost, the packet after the gap is the next message's First, which begins a new
+        // message.
         let dropped = 3 - u64::from(lost);
         let counted = [("out_of_sequence", 1), ("rx_message_dropped", dropped), ("rdma_recvs", 1)];
         assert_counted(&pair, B, &counted);
@@ -60,7 +61,7 @@ fn what_breaks_a_rule_drops_its_message_and_nothing_more() {
         (O::UC_RDMA_WRITE_LAST, 10, false),
         (O::UC_SEND_ONLY, 257, false),
         (O::UC_SEND_FIRST, 252, false),
-        (O::UC_RDMA_WRITE_ONLY, 7, false), // eight are announced
+        (O::UC_RDMA_WRITE_ONLY, 7, false), // the RETH states eight
         (O::UC_RDMA_WRITE_ONLY, 8, true),
         (O::UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, 8, true),
     ];
@@ -99,7 +100,7 @@ fn copies_and_swaps_never_complete_half_a_message() {
                 pair.send(A, 3 * 256 + 1);
                 pair.run();
                 let cqes = pair.take(B, Side::Recv);
-                // A late Only or First with its like can be a message again; here none can.
+                // A late Only, or a late First with its Last, could form a message; here none can.
                 assert!(cqes.len() <= 2, "{cqes:?}");
                 for cqe in &cqes {
                     assert_eq!(cqe.status, WcStatus::Success);

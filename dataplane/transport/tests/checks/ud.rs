@@ -1,4 +1,4 @@
-//! Checks L3 to L6 and E13 on UD: datagrams, their right, and multicast.
+//! Checks L3 to L6 and E13 on UD: datagrams, their Q_Key, and multicast.
 
 use core::net::Ipv4Addr;
 
@@ -12,12 +12,12 @@ use uroce_wire::{Encap, Gid, ImmDt, Lkey, OpCode, Pkey, Psn, Qkey, Qpn};
 use crate::frames::L3;
 use crate::scene::*;
 
-/// Two UD QPs.
+/// A pair of UD QPs.
 fn ud() -> Pair {
     Pair::with(|terms| terms.qp_type = QpType::Ud)
 }
 
-/// Bytes in front of each message.
+/// Length of the GRH area before each message.
 const GRH: u32 = 40;
 
 #[test] //= check L3 test
@@ -106,7 +106,7 @@ fn a_datagram_longer_than_the_oldest_receive_is_dropped_and_the_receive_waits() 
             let waiting = if uses_srq { (2, 0) } else { (0, 2) };
             let found = (pair.node(B).srq.len(), pair.qp(B).recv_wrs());
             assert_eq!(found, waiting, "no QP keeps a shared receive that others may need");
-            // What the receive holds comes to it.
+            // A datagram that fits the receive is placed into it.
             if room >= GRH {
                 sends.push(pair.send_to(A, room - GRH, None));
                 sends.push(pair.send_to(A, 100, None));
@@ -163,13 +163,13 @@ fn a_wrong_qkey_is_dropped_in_silence_and_counted() {
     only_success(&mut pair, B, Side::Recv);
 }
 
-/// The Q_Key that every QP1 has.
+/// Q_Key of every QP 1.
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 
 #[test] //= check E13 test
 fn queue_pair_1_takes_its_well_known_qkey_alone() {
     let mut pair = ud();
-    // The second QP of node B without a tag has the number 1.
+    // The second QP of node B, with tag 0, has number 1.
     let gsi = another_ud(&mut pair, B, 0, GSI_QKEY, Pkey::DEFAULT);
     assert_eq!(pair.world.qp(gsi).qpn(), Qpn::GSI);
     let to_gsi = |pair: &Pair, qkey| {
@@ -200,7 +200,7 @@ fn a_qkey_with_the_high_bit_is_replaced_by_the_qps_own() {
     }
 }
 
-/// One more UD QP in RTS with a receive of 500 bytes in the inbox of its end.
+/// Adds a UD QP in RTS with a receive of 500 bytes in the inbox of its end.
 fn another_ud(pair: &mut Pair, end: usize, tag: u32, qkey: Qkey, pkey: Pkey) -> At {
     let caps = uroce_transport::sim::Terms::default().caps;
     let init = QpInit { qp_type: QpType::Ud, caps, srq: None };
@@ -224,7 +224,7 @@ fn another_ud(pair: &mut Pair, end: usize, tag: u32, qkey: Qkey, pkey: Pkey) -> 
     at
 }
 
-/// An address handle of end A's for a multicast group.
+/// An address handle of end A for a multicast group.
 fn group_handle(pair: &mut Pair, group: Gid) -> Ah {
     let path = Encap { dst: group, ..pair.path(A) };
     pair.world.node_mut(A as u16).create_ah(path)

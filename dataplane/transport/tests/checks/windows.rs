@@ -1,4 +1,4 @@
-//! Checks F3, F4, F5, F8, F9 and L6 on memory windows: what they open, to whom, and until when.
+//! Checks F3, F4, F5, F8, F9 and L6 on memory windows: their range, their users, their lifetime.
 
 use uroce_transport::sim::{Pair, WindowType};
 use uroce_transport::{
@@ -8,13 +8,13 @@ use uroce_wire::{NakCode, OpCode, Rkey, Va};
 
 use crate::scene::*;
 
-/// Where in end B's region the windows of these scenes begin.
+/// Offset in end B's region at which the windows of these scenes begin.
 const OFFSET: u64 = 4096;
 
-/// Bytes that they open.
+/// Length of these windows in bytes.
 const LEN: u64 = 64;
 
-/// What end B posts to open a window of its region under `rkey`.
+/// The request that end B posts to bind a window of its region under `rkey`.
 fn binding(pair: &Pair, rkey: Rkey) -> BindMw {
     let region = pair.remote(B);
     BindMw {
@@ -27,7 +27,7 @@ fn binding(pair: &Pair, rkey: Rkey) -> BindMw {
     }
 }
 
-/// A pair in which end B has bound a window, changed by `change`; gives the window's key.
+/// A pair in which end B has bound a window, changed by `change`; returns the window's key.
 fn bound(kind: WindowType, change: impl FnOnce(&mut BindMw)) -> (Pair, Rkey) {
     let mut pair = Pair::rts();
     let rkey = pair.world.node_mut(B as u16).memory.allocate_window(Pd(1), kind);
@@ -40,7 +40,7 @@ fn bound(kind: WindowType, change: impl FnOnce(&mut BindMw)) -> (Pair, Rkey) {
     (pair, bind.new_rkey)
 }
 
-/// End A writes `len` bytes through a key at `offset` from the windows' beginning.
+/// Writes `len` bytes from end A through a key, at `offset` from the windows' beginning.
 fn write_through(pair: &mut Pair, rkey: Rkey, offset: i64, len: u32) -> WcStatus {
     let va = Va(pair.remote(B).va(OFFSET).0.wrapping_add_signed(offset));
     let op = SendOp::Write { va, rkey, imm: None };
@@ -128,7 +128,7 @@ fn a_type_2_window_is_open_to_the_qp_that_bound_it_alone() {
             assert_eq!(pair.world.qp(other_peer).state(), QpState::Err);
             assert!(pair.is_untouched_from(B, 0));
         }
-        // The QP that bound it is not concerned.
+        // The QP that bound the window is not affected.
         assert_eq!(pair.qp(B).state(), QpState::Rts);
         assert_eq!(write_through(&mut pair, rkey, 0, 8), WcStatus::Success);
     }
@@ -136,7 +136,7 @@ fn a_type_2_window_is_open_to_the_qp_that_bound_it_alone() {
 
 #[test] //= check F8 test
 fn a_key_that_was_invalidated_opens_nothing() {
-    // By its owner, or by the peer's SEND.
+    // Invalidated by its owner, or by the peer's SEND.
     for is_remote in [false, true] {
         let (mut pair, rkey) = bound(WindowType::Two, |_| ());
         assert_eq!(write_through(&mut pair, rkey, 0, 8), WcStatus::Success);
@@ -180,7 +180,7 @@ fn a_window_that_was_never_bound_opens_nothing() {
 
 #[test] //= check F9 test
 fn a_send_that_invalidates_another_key_fails_the_peer_and_invalidates_nothing() {
-    // A region's key, a type 1 window's, another QP's window, nobody's, a former one.
+    // A region's key, a type 1 window's, another QP's window, an unknown one, a former one.
     for case in 0..5 {
         let kind = if case == 1 { WindowType::One } else { WindowType::Two };
         let (mut pair, rkey) = bound(kind, |_| ());
@@ -191,7 +191,7 @@ fn a_send_that_invalidates_another_key_fails_the_peer_and_invalidates_nothing() 
             3 => Rkey(0x0bad_0bad),
             _ => Rkey(rkey.0 ^ 1),
         };
-        // Case 2 comes by another QP than the one that bound the window.
+        // In case 2 the SEND arrives at a QP other than the one that bound the window.
         let (from, to) = if case == 2 { (other, other_peer) } else { (pair.at(A), pair.at(B)) };
         let recv = pair.recv(B, 100);
         let sge = pair.local(B).sge(0, 100);
@@ -205,7 +205,7 @@ fn a_send_that_invalidates_another_key_fails_the_peer_and_invalidates_nothing() 
         assert_eq!((cqes[0].wr_id, cqes[0].invalidated), (expected, None), "case {case}");
         assert_eq!(cqes[0].status, WcStatus::RemInvReqErr, "case {case}");
         assert_eq!(pair.world.qp(to).state(), QpState::Err);
-        // Nothing was invalidated: window and region still open what they did.
+        // Nothing was invalidated: window and region still grant access.
         let by = uroce_transport::Accessor { pd: Pd(1), qpn: pair.qpn(B) };
         let memory = &pair.node(B).memory;
         for (key, va) in
