@@ -1,4 +1,4 @@
-//! Models of what lcores, the control plane and applications share, explored by loom.
+//! Models of the state that lcores, the control plane and applications share, explored by loom.
 //!
 //! ```text
 //! models                      every model; then every memory order and every write lost in turn
@@ -6,17 +6,19 @@
 //! models NAME --weaken SITE   one model with what is at SITE (`qsbr.rs:60:Fence`) lost
 //! ```
 //!
-//! The engine's own files are compiled in as they stand; only what their `sync.rs` offers is
-//! another (`sync.rs` here). loom runs a model once for each order of its threads' steps, up to a
-//! number of preemptions, and for each value that a load may see under C11's rules.
+//! The engine's own files are compiled in unchanged; only their `sync.rs` is replaced (by `sync.rs`
+//! here). loom runs a model once for each order of its threads' steps, up to a number of
+//! preemptions, and for each value that a load may see under the rules of C11.
 //!
 //! What loom does not see
-//! - It takes sequentially consistent loads and stores for acquiring and releasing ones (fences it
-//!   treats as they are). So it may find what cannot happen, and does not miss for it.
+//! - It treats sequentially consistent loads and stores as acquiring and releasing ones, but fences
+//!   as they are. So it may report an execution that is impossible, but does not miss one for this
+//!   reason.
 //! - It does not reorder a load with a later store of the same thread (load buffering).
-//! - It knows nothing of compilers' and processors' out-of-thin-air values, nor of torn accesses to
-//!   what is not an atomic or one of its cells.
-//! - More threads, more operations or more preemptions than the model has. Each model says its own.
+//! - It does not model out-of-thin-air values of compilers and processors, nor torn accesses to
+//!   data that is neither an atomic nor one of its cells.
+//! - It does not cover more threads, operations or preemptions than a model has. Each model states
+//!   its own.
 
 #![allow(clippy::arc_with_non_send_sync, reason = "loom's threads are one of the system's")]
 
@@ -67,7 +69,7 @@ use std::time::{Duration, Instant};
 use stubs::{Engine, eal, idle, lcore};
 use weaken::Site;
 
-/// How long a model that has lost something is searched for a failure.
+/// Longest time that a model which has lost something is searched for a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
@@ -97,7 +99,7 @@ fn named(name: &str) -> Option<&'static Model> {
     model
 }
 
-/// Explores a model and tells what it was.
+/// Explores a model and prints its name, its executions and its time.
 fn check(model: &Model) {
     let begin = Instant::now();
     let executions = explore(model, None);
@@ -105,7 +107,7 @@ fn check(model: &Model) {
     println!("{:<28} {executions:>8} executions {seconds:>6.1} s  {}", model.name, model.about);
 }
 
-/// Runs all executions of a model, or those of a time; panics if one goes wrong.
+/// Runs all executions of a model, or as many as fit into `limit`. Panics if one fails.
 fn explore(model: &Model, limit: Option<Duration>) -> u64 {
     static EXECUTIONS: AtomicU64 = AtomicU64::new(0);
     EXECUTIONS.store(0, Ordering::Relaxed);
@@ -122,8 +124,8 @@ fn explore(model: &Model, limit: Option<Duration>) -> u64 {
     EXECUTIONS.load(Ordering::Relaxed)
 }
 
-/// All models; then each with one thing lost, which some model has to notice, and each model
-/// something.
+/// Runs all models, and then each with one order or write lost. Some model must notice each loss,
+/// and each model must notice some loss.
 fn all() -> ExitCode {
     let mut noticed: BTreeMap<Site, Vec<&str>> = BTreeMap::new();
     let mut blind = Vec::new();
@@ -133,7 +135,7 @@ fn all() -> ExitCode {
         let mut sees = false;
         for site in weaken::take_met() {
             let by = noticed.entry(site).or_default();
-            // What need not be noticed is tried in models only that have noticed nothing yet.
+            // A loss that has an excuse is tried only in models that have noticed nothing yet.
             let is_open = by.is_empty() && site.excuse().is_none();
             if (is_open || !sees) && !runs_weakened(model.name, &site.to_string()) {
                 by.push(model.name);
@@ -159,8 +161,8 @@ fn all() -> ExitCode {
     ExitCode::from(u8::from(bad > 0))
 }
 
-/// Does a model still succeed without the order at a site? In a process of its own, since a model
-/// that fails leaves its threads behind.
+/// Whether a model still succeeds with the loss at a site. Runs in a process of its own, because a
+/// model that fails leaves its threads behind.
 fn runs_weakened(name: &str, site: &str) -> bool {
     let this = std::env::current_exe().expect("this program has a path");
     let status = Command::new(this)

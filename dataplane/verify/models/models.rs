@@ -1,4 +1,4 @@
-//! The models, by the structure that they are about.
+//! The models, grouped by the structure that they explore.
 
 mod channel;
 mod cq;
@@ -14,23 +14,23 @@ mod srq;
 use uroce_transport::{Cqe, WcOpcode, WcStatus};
 use uroce_wire::Qpn;
 
-/// A completion `wr_id` of QP `qpn`.
+/// A completion with `wr_id` of QP `qpn`.
 fn cqe(qpn: Qpn, wr_id: u64) -> Cqe {
     Cqe::new(wr_id, WcStatus::Success, WcOpcode::Recv, qpn)
 }
 
-/// One model.
+/// One model: a small concurrent program that loom explores.
 pub(crate) struct Model {
     pub(crate) name: &'static str,
-    /// What holds in every execution.
+    /// The property that holds in every execution.
     pub(crate) about: &'static str,
-    /// Preemptions that are explored; switches where a thread waits come on top.
+    /// Number of preemptions explored, in addition to switches at waiting threads.
     pub(crate) preemptions: usize,
-    /// One execution.
+    /// Runs one execution.
     pub(crate) run: fn(),
 }
 
-/// All of them.
+/// All models.
 pub(crate) const MODELS: &[Model] = &[
     Model {
         name: "qpn-reuse",

@@ -1,8 +1,8 @@
-//! What the modelled files know of the rest of the engine, as little as they need.
+//! Stubs of the engine's other parts, as far as the modelled files use them.
 
 use crate::mr_table::MrTable;
 
-/// Registration's face, which stands in the table's file.
+/// Stub of the engine; the file of the table has its registration methods.
 #[allow(dead_code, reason = "the models talk to the table itself")]
 pub(crate) struct Engine {
     pub(crate) shared: Shared,
@@ -13,7 +13,7 @@ pub(crate) struct Shared {
     pub(crate) regions: MrTable,
 }
 
-/// Threads need not be known to EAL here.
+/// Stub of EAL, which needs to register no threads here.
 pub(crate) mod eal {
     #[derive(Debug)]
     pub(crate) struct Eal;
@@ -45,7 +45,7 @@ pub(crate) mod eal {
     }
 }
 
-/// An idle lcore lets others go on.
+/// Stub of the idle policy: an idle lcore yields to other threads.
 pub(crate) mod idle {
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct IdlePolicy;
@@ -94,7 +94,7 @@ pub(crate) mod idle {
     }
 }
 
-/// An lcore whose turn is what the model says.
+/// Stub of an lcore: its turn is a closure of the model.
 pub(crate) mod lcore {
     use std::fmt;
 

@@ -1,17 +1,18 @@
-//! What stands in the place of the engine's `sync.rs` while it is modelled: the same names, each
-//! operation explored by loom.
+//! Replacement of the engine's `sync.rs` in models: the same names, with each operation explored by
+//! loom.
 //!
-//! The atomics are loom's, through a wrapper by which one place in the source can be given a
-//! weaker order ([`crate::weaken`]), and by which no order of threads is overlooked: loom tries
-//! another order where two threads' operations on one atomic conflict, but remembers of those
-//! before only the last; a load of a thread's own hides another's from its next store. So each
-//! operation first stores to a word beside the atomic, which conflicts with everything.
+//! The atomics are loom's, in a wrapper with two purposes. It can weaken the order at one place of
+//! the source ([`crate::weaken`]). And it makes loom try all orders of threads. loom tries another
+//! order where operations of two threads on one atomic conflict, but it compares an operation with
+//! the last one before it only, so that a thread's own load can hide the load of another thread
+//! from its next store. Therefore each operation first stores to a word beside the atomic, which
+//! conflicts with everything.
 //!
-//! loom takes sequentially consistent accesses for acquiring and releasing ones. Where the engine
-//! relies on more ([`crate::weaken::is_consistent`]), such fences stand around them; that is
-//! somewhat stronger than what it asks for. The queues of other crates are written again here, with
-//! their memory orders, since loom cannot see into those; what is modelled is what the engine
-//! builds around them.
+//! loom treats sequentially consistent accesses as acquiring and releasing ones. Where the engine
+//! relies on more ([`crate::weaken::is_consistent`]), the wrapper puts such fences around them,
+//! which is somewhat stronger than the engine's code. loom cannot look into the queues of other
+//! crates, so they are written again here with their memory orders; the subject of the models is
+//! what the engine builds around them.
 
 pub(crate) mod array_queue;
 mod spsc;
@@ -148,7 +149,7 @@ macro_rules! number {
 atomic! { AtomicBool of bool; AtomicU8 of u8; AtomicU32 of u32; AtomicU64 of u64; AtomicUsize of usize; }
 number! { AtomicU8 of u8; AtomicU32 of u32; AtomicU64 of u64; }
 
-/// A word that makes each operation on the atomic beside it conflict with each other.
+/// A word through which every operation on the atomic beside it conflicts with every other.
 #[derive(Debug, Default)]
 struct Conflict(loom::sync::atomic::AtomicBool);
 
@@ -158,7 +159,7 @@ impl Conflict {
     }
 }
 
-/// An operation, between two sequentially consistent fences or not.
+/// Runs an operation, between two sequentially consistent fences if `is_fenced`.
 fn fenced<R>(is_fenced: bool, operation: impl FnOnce() -> R) -> R {
     let fence = || {
         if is_fenced {
@@ -171,7 +172,7 @@ fn fenced<R>(is_fenced: bool, operation: impl FnOnce() -> R) -> R {
     result
 }
 
-/// An atomic pointer; `get_mut` gives a copy, which is enough for reading.
+/// An atomic pointer; `get_mut` returns a copy, which is enough for reading.
 #[derive(Debug)]
 pub(crate) struct AtomicPtr<T> {
     conflict: Conflict,
@@ -179,9 +180,9 @@ pub(crate) struct AtomicPtr<T> {
     copy: *mut T,
 }
 
-// SAFETY: `copy` is only touched through `&mut self`, and a pointer may go to any thread.
+// SAFETY: `copy` is only accessed through `&mut self`, and a pointer may be sent to any thread.
 unsafe impl<T> Send for AtomicPtr<T> {}
-// SAFETY: as above.
+// SAFETY: `copy` is only accessed through `&mut self`; `shared` is an atomic.
 unsafe impl<T> Sync for AtomicPtr<T> {}
 
 impl<T> Default for AtomicPtr<T> {
@@ -229,12 +230,12 @@ thread_local! {
     static TIME_STANDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does who sleeps for a while sleep until it is woken, from now on?
+/// Sets whether `park_timeout` sleeps until it is woken, instead of yielding.
 pub(crate) fn set_time_stands(stands: bool) {
     TIME_STANDS.set(stands);
 }
 
-/// Whoever sleeps for a while lets another thread go on.
+/// Sleeps: yields to another thread, or waits until it is woken if time stands still.
 pub(crate) fn park_timeout(_: std::time::Duration) {
     if TIME_STANDS.get() {
         park();
@@ -250,7 +251,7 @@ pub(crate) fn fence(order: Ordering) {
     }
 }
 
-/// Waiting lets another thread go on.
+/// A back-off that yields to another thread.
 pub(crate) struct Backoff;
 
 impl Backoff {
@@ -263,7 +264,7 @@ impl Backoff {
     }
 }
 
-/// A lock; a thread that panics ends the model, so none is ever poisoned.
+/// A lock. A thread that panics ends the model, so it is never poisoned.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 

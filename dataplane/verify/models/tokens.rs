@@ -1,4 +1,4 @@
-//! In the place of the eventfd: a counter that can be waited for.
+//! Replacement of the eventfd in models: a counter that a thread can wait for.
 
 use loom::sync::{Condvar, Mutex};
 use std::io;
@@ -22,7 +22,7 @@ impl Tokens {
         self.some.notify_all();
     }
 
-    /// The models' tokens stay.
+    /// Whether the descriptor was closed by the program: never in a model.
     pub(crate) fn are_gone(&self) -> bool {
         false
     }
@@ -34,7 +34,7 @@ impl Tokens {
         Ok(any)
     }
 
-    /// As of a descriptor that is not `O_NONBLOCK`.
+    /// Takes one token; blocks until there is one, as a descriptor without `O_NONBLOCK` does.
     pub(crate) fn read(&self) -> io::Result<()> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count == 0 {
@@ -52,7 +52,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Time does not pass in a model.
+    /// Waits for a token; the timeout never passes, because a model has no time.
     pub(crate) fn wait_for(&self, _timeout: Duration) -> io::Result<()> {
         self.wait()?;
         let count = *self.count.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Shows that the models can fail: one place in the source at a time loses its memory order, or
-//! what it writes, and a model has to notice.
+//! Shows that the models can fail: one place in the source at a time loses its memory order or its
+//! write, and some model has to notice.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::panic::Location;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A place in the source and what can be lost there: `qsbr.rs:60:Fence`.
+/// A place in the source, and what is lost there, such as `qsbr.rs:60:Fence`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Site {
-    /// Below `engine/src`; without a path of the engine for what stands in for other crates.
+    /// Path below `engine/src`, or below `models/sync` for a replacement of another crate.
     file: &'static str,
     line: u32,
     kind: Kind,
     is_ours: bool,
 }
 
-/// What is lost.
+/// Kind of loss at a site.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     /// The order of a load.
@@ -32,8 +32,8 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// What nobody has to notice, by file and line of source, and why. A memory order that no model
-/// needs stands here, or should not stand in the source.
+/// Memory orders that no model has to notice, by file and text of the line, and the reason. An
+/// order that no model needs must be listed here, or should be removed from the source.
 const UNNOTICED: &[(&str, &str, &str)] = &[
     ("events.rs", "source.happened", "`is_ready` orders the bits"),
     ("events.rs", "if source.is_ready.swap(true, Ordering::AcqRel) {", "under the lock"),
@@ -62,7 +62,7 @@ const UNNOTICED: &[(&str, &str, &str)] = &[
 ];
 
 impl Site {
-    /// Why nobody has to notice, if that is known.
+    /// The reason for which no model has to notice the loss, if there is one.
     pub(crate) fn excuse(&self) -> Option<&'static str> {
         if !self.is_ours {
             return Some("another crate's");
@@ -82,40 +82,40 @@ impl fmt::Display for Site {
     }
 }
 
-/// The one site that loses, for the life of the process.
+/// The weakened site, for the life of the process.
 static WEAK: OnceLock<String> = OnceLock::new();
 
-/// All sites that have been met.
+/// All sites that an execution has passed.
 static MET: Mutex<BTreeSet<Site>> = Mutex::new(BTreeSet::new());
 
-/// From now on this site loses.
+/// Weakens this site from now on.
 pub(crate) fn weaken(site: String) {
     let _ = WEAK.set(site);
 }
 
-/// The sites met since the last call.
+/// The sites passed since the last call.
 pub(crate) fn take_met() -> BTreeSet<Site> {
     std::mem::take(&mut *MET.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The order to use at the caller's caller.
+/// The memory order to use at the caller's caller.
 #[track_caller]
 pub(crate) fn ordering(kind: Kind, order: Ordering) -> Ordering {
     let weak = order != Ordering::Relaxed && loses(kind);
     if weak { Ordering::Relaxed } else { order }
 }
 
-/// Files that rely on the one order of all sequentially consistent accesses.
+/// Files that rely on the single order of all sequentially consistent accesses.
 const CONSISTENT: [&str; 1] = ["srq.rs"];
 
-/// Is an access of this order at the caller's caller one of a single order of all such?
+/// Whether an access of this order at the caller's caller relies on that single order.
 #[track_caller]
 pub(crate) fn is_consistent(order: Ordering) -> bool {
     let file = Location::caller().file();
     order == Ordering::SeqCst && CONSISTENT.iter().any(|name| file.ends_with(name))
 }
 
-/// Is what the caller's caller writes lost?
+/// Whether the write of the caller's caller is lost.
 #[track_caller]
 pub(crate) fn is_lost() -> bool {
     loses(Kind::Write)

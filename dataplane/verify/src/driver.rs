@@ -1,4 +1,4 @@
-//! Feeds a target: the corpus, then mutations of it and of whatever reached something new.
+//! The fuzz driver: runs the corpus, then mutations of it and of inputs that reached something new.
 
 use crate::{Input, Target};
 use fastrand::Rng;
@@ -8,21 +8,21 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Longest input that mutation makes, bytes.
+/// Length of the longest mutated input, in bytes.
 const MAX_LEN: usize = 4096;
-/// Attempts at making a finding smaller.
+/// Number of attempts to make a failing input smaller.
 const ATTEMPTS: u32 = 4000;
 
 /// An input for which a target panicked.
 #[derive(Debug)]
 pub struct Finding {
-    /// The input, made as small as could be done; the line to be added to the corpus.
+    /// The input, minimized, as a line for the corpus.
     pub line: String,
-    /// What the target said.
+    /// Text of the panic.
     pub message: String,
 }
 
-/// Runs all inputs of the corpus and the target's own seeds; gives how many.
+/// Runs all inputs of the corpus and the target's own seeds, and returns their number.
 ///
 /// # Errors
 /// The first finding.
@@ -34,7 +34,7 @@ pub fn replay(target: &Target) -> Result<usize, Finding> {
     Ok(inputs.len())
 }
 
-/// Runs random inputs for `time`; gives how many, and those that reached something new.
+/// Runs random inputs for `time`. Returns their number, and the inputs that reached something new.
 ///
 /// # Errors
 /// The first finding.
@@ -61,7 +61,7 @@ pub fn explore(target: &Target, seed: u64, time: Duration) -> Result<(u64, Vec<V
     Ok((runs, kept))
 }
 
-/// The corpus and the target's seeds.
+/// All inputs of the corpus and of the target's seeds.
 fn inputs(target: &Target) -> Vec<Vec<u8>> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let text = std::fs::read_to_string(path.with_extension("txt")).unwrap_or_default();
@@ -88,7 +88,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What an input reaches, or what the target says while it panics.
+/// Runs an input. Returns what it reached, or the text of the panic.
 fn run(target: &Target, bytes: &[u8]) -> Result<BTreeSet<u64>, String> {
     let mut input = Input::new(bytes);
     let result = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(&mut input)));
@@ -98,7 +98,7 @@ fn run(target: &Target, bytes: &[u8]) -> Result<BTreeSet<u64>, String> {
     })
 }
 
-/// Makes a failing input smaller: leaves bytes out, then sets them to zero, as long as it fails.
+/// Minimizes a failing input: leaves bytes out, then sets bytes to zero, as long as it still fails.
 fn finding(target: &Target, bytes: &[u8], message: String) -> Finding {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
@@ -129,7 +129,7 @@ fn finding(target: &Target, bytes: &[u8], message: String) -> Finding {
     Finding { line: to_hex(&input), message }
 }
 
-/// An input of the pool changed in a few places, or an entirely random one.
+/// An input of the pool changed in a few places, or a random one.
 fn mutate(rng: &mut Rng, pool: &[Vec<u8>]) -> Vec<u8> {
     let mut input = match rng.choice(pool) {
         Some(input) if rng.u8(..16) > 0 => input.clone(),
@@ -158,7 +158,7 @@ fn change(rng: &mut Rng, input: &mut Vec<u8>, pool: &[Vec<u8>]) {
         5 => drop(input.splice(at..at, (0..rng.usize(1..16)).map(|_| rng.u8(..)))),
         6 => input.truncate(at),
         _ => {
-            // The end of another input.
+            // Replaces the rest by the end of another input.
             let Some(other) = rng.choice(pool).filter(|other| !other.is_empty()) else { return };
             let from = rng.usize(..other.len());
             input.truncate(at);

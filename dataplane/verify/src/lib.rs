@@ -1,4 +1,4 @@
-//! Fuzz targets: functions over bytes, each with an oracle, and a driver that feeds them.
+//! Fuzz targets: functions of bytes, each with an oracle, and a driver that runs them.
 //!
 //! ```text
 //!   corpus/NAME.txt ──▶ replay ─┐
@@ -6,17 +6,15 @@
 //!   random mutations ───────────┘          └── reached something new: kept for more mutations
 //! ```
 //!
-//! `tests/fuzz.rs` replays the corpus and explores for a moment in every test run; `deploy/test
-//! fuzz` takes longer. There is no instrumented build, so this needs neither a nightly compiler
-//! nor a fuzzer installed: a target itself says what an input has reached ([`Input::reach`]), and
-//! that guides the search. Targets are plain functions over bytes, as a coverage-guided fuzzer
-//! would want them.
+//! `tests/fuzz.rs` replays the corpus and explores briefly in every test run; `deploy/test fuzz`
+//! explores longer. There is no instrumented build, so neither a nightly compiler nor a fuzzer is
+//! needed: a target itself reports what an input has reached ([`Input::reach`]), which guides the
+//! search. Targets are plain functions of bytes, as a coverage-guided fuzzer would need them.
 //!
-//! Files of the engine and of the transport that their crates keep to themselves are compiled in
-//! here as they stand.
+//! Private files of the engine and of the transport are compiled in here unchanged.
 //!
-//! Not here: models of concurrency (`models`), exhaustive proofs (`tests/proofs.rs`), the target that
-//! calls the C interface, which stands there (`bindings/verbs-abi/src/fuzz.rs`).
+//! Not here: models of concurrency (`models`), exhaustive proofs (`tests/proofs.rs`), the target of
+//! the C interface (`bindings/verbs-abi/src/fuzz.rs`).
 
 mod driver;
 mod input;
@@ -52,17 +50,17 @@ mod core {
 
 use engine::{guarded, key, mr_table, mw, prefetch, qsbr, sum, sync};
 
-/// What the transport's files know of each other.
+/// Names of the transport that its files import from `env`.
 mod env {
     pub(crate) use uroce_transport::{Key, Region};
 }
 
-/// The same.
+/// Names of the transport that its files import from `wqe`.
 mod wqe {
     pub(crate) use uroce_transport::Sge;
 }
 
-/// Registration's face, which stands in the table's file.
+/// Stub of the engine; the file of the table has its registration methods.
 #[allow(dead_code, reason = "targets talk to the table itself")]
 struct Engine {
     shared: Shared,
@@ -73,7 +71,7 @@ struct Shared {
     regions: mr_table::MrTable,
 }
 
-/// The range check and what it grants, for the proofs.
+/// The offset of a range in a region, if the region contains it; exported for the proofs.
 pub fn offset_in(region_va: u64, region_len: u64, va: u64, len: u64) -> Option<u64> {
     mr_table::offset_in(region_va, region_len, va, len)
 }

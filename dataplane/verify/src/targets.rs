@@ -1,4 +1,4 @@
-//! The targets.
+//! The list of fuzz targets.
 
 mod arithmetic;
 mod cm;
@@ -12,18 +12,18 @@ mod wheel;
 
 use crate::Input;
 
-/// A function over bytes that panics if something is wrong.
+/// A fuzz target: a function of bytes that panics if something is wrong.
 #[derive(Debug)]
 pub struct Target {
-    /// Its name, and its corpus's.
+    /// Name of the target and of its corpus file.
     pub name: &'static str,
-    /// One input.
+    /// Runs one input.
     pub run: fn(&mut Input<'_>),
-    /// Inputs to begin with that are not in the corpus.
+    /// Returns initial inputs that are not in the corpus.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "frame", run: frame::run, seeds: frame::seeds },
     Target { name: "responder", run: responder::run, seeds: Vec::new },

@@ -1,7 +1,7 @@
-//! Each fuzz target: its corpus, and a moment of exploration with a seed of its own.
+//! Runs each fuzz target: its corpus, and a short exploration with a seed of its own.
 //!
-//! `UROCE_FUZZ_SECONDS` says how long the moment is, `UROCE_FUZZ_SEED` repeats one, and inputs
-//! that reached something new are appended to the files in `UROCE_FUZZ_KEEP`.
+//! `UROCE_FUZZ_SECONDS` sets the length of the exploration, `UROCE_FUZZ_SEED` repeats one. Inputs
+//! that reach something new are appended to files in the folder `UROCE_FUZZ_KEEP`.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! What is small enough is not sampled but gone through.
+//! Exhaustive tests of functions that are small enough for it.
 //!
-//! A model checker for Rust (Kani) would prove the range check for all 2^256 arguments; without one
-//! it is proved for every argument of small worlds, and carried over by what is shown beside it.
+//! A model checker for Rust (Kani) could prove the range check for all 2^256 arguments. Without
+//! one, the check is proved for all arguments of small address spaces, and extended to all others
+//! by the properties shown beside it.
 
 use std::time::Duration;
 use uroce_transport::{ack_timeout, rnr_timeout};
@@ -9,16 +10,16 @@ use uroce_verify::offset_in;
 use uroce_wire::aeth::{credit_code, credits};
 use uroce_wire::{Aeth, Bth, ExtHeaders, OpCode, Packet, Psn, Syndrome, emit_headers};
 
-/// Inclusion as mathematics has it, where nothing wraps.
+/// Inclusion in mathematical integers, which do not wrap.
 fn included(region_va: u64, region_len: u64, va: u64, len: u64) -> Option<u64> {
     let [begin, size, from, count] = [region_va, region_len, va, len].map(u128::from);
     let is_inside = size > 0 && from >= begin && from + count <= begin + size;
     is_inside.then(|| (from - begin) as u64)
 }
 
-/// Every region and every range of an address space of 40 bytes: at its beginning, in the middle,
-/// and at its very end, where sums would wrap. The check compares differences only, so a region
-/// moved with its range by any amount is answered alike, which is what makes three places enough.
+/// Every region and every range of an address space of 40 bytes: at address 0, in the middle, and
+/// at the very end, where sums would wrap. The check compares differences only, so moving a region
+/// together with its range does not change the answer; therefore three places are enough.
 #[test] //= check F2 test
 fn a_range_is_granted_if_and_only_if_it_is_included() {
     const WORLD: u64 = 40;
@@ -27,7 +28,7 @@ fn a_range_is_granted_if_and_only_if_it_is_included() {
         for begin in 0..WORLD {
             for size in 0..=WORLD - begin {
                 for from in 0..WORLD {
-                    // To the end of the world and beyond, over the end of all addresses too.
+                    // To the end of the address space and beyond it, past 2^64 too.
                     for count in 0..=WORLD + 2 {
                         let [begin, from] = [begin, from].map(|at| origin + at);
                         let answer = offset_in(begin, size, from, count);
@@ -41,7 +42,7 @@ fn a_range_is_granted_if_and_only_if_it_is_included() {
     assert!(granted > 100_000, "both answers are met");
 }
 
-/// All quadruples of numbers at the edges of 64 bits.
+/// Checks all quadruples of numbers at the edges of 64 bits.
 #[test] //= check F3 test
 fn the_range_check_holds_at_every_edge_of_64_bits() {
     let mut edges = Vec::new();
@@ -53,7 +54,7 @@ fn the_range_check_holds_at_every_edge_of_64_bits() {
     edges.sort_unstable();
     edges.dedup();
     for &begin in &edges {
-        // Registration lets no region wrap.
+        // Registration admits no region that wraps.
         for &size in edges.iter().filter(|&&size| begin.checked_add(size.max(1) - 1).is_some()) {
             for &from in &edges {
                 for &count in &edges {
@@ -65,7 +66,7 @@ fn the_range_check_holds_at_every_edge_of_64_bits() {
     }
 }
 
-/// Comparing PSNs depends on their difference alone, so one of the two may stand still: all 2^24
+/// A comparison of PSNs depends on their difference only, so one of the two can be fixed: all 2^24
 /// differences, each at three places of the circle.
 #[test] //= check A1 test
 fn psn_order_is_a_window_of_half_the_circle() {
@@ -77,7 +78,7 @@ fn psn_order_is_a_window_of_half_the_circle() {
             let expected = if step < ALL / 2 { step as i32 } else { step as i32 - ALL as i32 };
             assert_eq!(distance, expected);
             assert_eq!(other.is_before(origin), distance < 0);
-            // Antisymmetric, but for the two that are each before the other.
+            // Antisymmetric, except for two PSNs that are each before the other.
             let back = origin.distance_from(other);
             assert_eq!(back, if step == ALL / 2 { distance } else { -distance });
             assert_eq!(other.minus(step), origin);
@@ -86,7 +87,8 @@ fn psn_order_is_a_window_of_half_the_circle() {
     }
 }
 
-/// Moving both PSNs moves no answer: every step of a shift by one, which makes all shifts.
+/// Moving both PSNs by the same number changes no answer: shown for every shift by one, and
+/// therefore true for all shifts.
 #[test]
 fn psn_order_does_not_depend_on_the_place() {
     for at in 0..1_u32 << 24 {
@@ -98,7 +100,8 @@ fn psn_order_does_not_depend_on_the_place() {
     }
 }
 
-/// All 32 codes against the specification's two rules: octaves of 1 and 1.5, and code 0 last.
+/// Checks all 32 codes against the two rules of the specification: factors of 1 and 1.5, and code 0
+/// last.
 #[test] //= check B6 test
 fn rnr_timers_are_the_tables() {
     let mut before = Duration::ZERO;
@@ -122,8 +125,8 @@ fn rnr_timers_are_the_tables() {
     }
 }
 
-/// All 32 credit codes, and every number of receives up to more than the largest stands for: the
-/// code that is sent promises as much as it can, and no more than there is.
+/// Checks all 32 credit codes, and all numbers of receives beyond the largest code: the code sent
+/// promises as much as possible, and never more than there is.
 #[test] //= check A19 test
 fn credit_codes_promise_what_there_is() {
     let value = |code| credits(code).expect("a limit");
@@ -137,7 +140,7 @@ fn credit_codes_promise_what_there_is() {
     assert_eq!(credit_code(u32::MAX), 30);
 }
 
-/// Every syndrome byte: its kind by its bits, and itself again.
+/// Checks every syndrome byte: its bits determine its kind, and it is written as it was read.
 #[test]
 fn syndromes_are_total() {
     for byte in 0..=u8::MAX {
@@ -155,8 +158,8 @@ fn syndromes_are_total() {
     }
 }
 
-/// Every opcode with every length up to the largest headers and a word more, every pad: an answer,
-/// and the same whoever is asked.
+/// Checks every opcode with every pad and every length up to the longest headers and one more word:
+/// each is read or refused, in the same way by all functions.
 #[test] //= check E20 test
 fn every_opcode_is_read_or_refused_at_every_length() {
     let mut read = 0;

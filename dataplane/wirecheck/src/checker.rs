@@ -1,4 +1,4 @@
-//! The checker: one entry for each queue pair, and the rules that hold for every packet.
+//! The checker: the state of each queue pair, and the rules that apply to every packet.
 
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Seen, Shape, read};
@@ -7,7 +7,7 @@ use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::unreliable::Sender;
 
-/// The service of a queue pair.
+/// Transport service of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// Reliable connected.
@@ -18,49 +18,49 @@ pub enum Service {
     Datagram,
 }
 
-/// A queue pair as its owner has set it up.
+/// Parameters of a queue pair, as its owner has set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Its service.
+    /// Transport service.
     pub service: Service,
-    /// Its number.
+    /// QPN of the queue pair.
     pub qpn: u32,
-    /// Its address.
+    /// IP address of the queue pair; IPv4 as the mapped IPv6 address.
     pub addr: [u8; 16],
-    /// The number of its peer; not for datagrams.
+    /// QPN of its peer; not used for datagrams.
     pub dest_qpn: u32,
-    /// The address of its peer; not for datagrams.
+    /// IP address of its peer; not used for datagrams.
     pub dest_addr: [u8; 16],
-    /// Its P_Key.
+    /// P_Key of its packets.
     pub pkey: u16,
-    /// Payload of a full packet.
+    /// Payload of a full packet, in bytes.
     pub mtu: u32,
     /// PSN of its first packet.
     pub first_psn: u32,
     /// PSN of its peer's first packet.
     pub expected_psn: u32,
-    /// READ and ATOMIC requests it may have outstanding.
+    /// READ and ATOMIC requests that it may have outstanding.
     pub max_reads: u32,
-    /// Timer code in its RNR NAKs.
+    /// Timer code of its RNR NAKs.
     pub rnr_timer: u8,
-    /// Its ACK timeout, if it has one.
+    /// ACK timeout in nanoseconds, if it has one.
     pub timeout_ns: Option<u64>,
 }
 
-/// The number of a queue pair in a [`Checker`].
+/// Identifier of a queue pair in a [`Checker`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Watched(usize);
 
-/// What a queue pair has sent.
+/// Counts of what a queue pair has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Request packets sent again.
+    /// Request packets that were sent again.
     pub repeated: u64,
-    /// Times that sending went back.
+    /// Times that the requester went back to an earlier PSN.
     pub rewinds: u64,
-    /// Sequence NAKs.
+    /// Sequence NAKs sent.
     pub naks: u64,
-    /// RNR NAKs.
+    /// RNR NAKs sent.
     pub rnr_naks: u64,
 }
 
@@ -76,7 +76,7 @@ struct Watch {
     roles: Roles,
     migration: Migration,
     has_ended: bool,
-    /// So many messages may still begin, if the send queue is drained.
+    /// While the send queue is being drained: number of messages that may still begin.
     held: Option<u8>,
 }
 
@@ -94,7 +94,7 @@ impl Watch {
         Watch { peer, roles, migration, has_ended: false, held: None }
     }
 
-    /// The path that a packet takes, and its MigReq; those of a datagram are its handle's.
+    /// Checks the path of a packet and its MigReq. The path of a datagram is its address handle's.
     fn check_path(&mut self, seen: &Seen) -> Result<(), Flaw> {
         if self.peer.service == Service::Datagram {
             let peer = &self.peer;
@@ -111,7 +111,7 @@ impl Watch {
     }
 }
 
-/// Watches the packets of queue pairs.
+/// Checks the packets of queue pairs.
 #[derive(Debug, Default)]
 pub struct Checker {
     watches: Vec<Watch>,
@@ -119,28 +119,28 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// One that watches nothing yet.
+    /// A checker without any queue pairs.
     pub fn new() -> Checker {
         Checker::default()
     }
 
-    /// Begins to watch a queue pair that has sent and received nothing.
+    /// Begins to check a queue pair that has sent and received nothing.
     pub fn watch(&mut self, peer: Peer) -> Watched {
         self.watches.push(Watch::new(peer));
         Watched(self.watches.len() - 1)
     }
 
-    /// The queue pair begins a new life under these terms.
+    /// Begins a new use of the queue pair with these parameters.
     pub fn begin_again(&mut self, qp: Watched, peer: Peer) {
         self.watches[qp.0] = Watch::new(peer);
     }
 
-    /// The queue pair must send nothing from now on.
+    /// Notes that the queue pair must send nothing from now on.
     pub fn end(&mut self, qp: Watched) {
         self.watches[qp.0].has_ended = true;
     }
 
-    /// The queue pair's owner has loaded an alternate path and re-armed it.
+    /// Notes that the queue pair's owner has loaded an alternate path and re-armed it.
     pub fn rearm(&mut self, qp: Watched, primary: TimedRoute, alternate: TimedRoute) {
         let watch = &mut self.watches[qp.0];
         watch.migration.rearm(primary.route, alternate);
@@ -149,32 +149,33 @@ impl Checker {
         }
     }
 
-    /// The queue pair's owner has loaded another alternate path, in whatever state.
+    /// Notes that the queue pair's owner has loaded another alternate path, in any state.
     pub fn load_alternate(&mut self, qp: Watched, alternate: TimedRoute) {
         self.watches[qp.0].migration.load(alternate);
     }
 
-    /// The queue pair has told its owner of a migration, of which the wire may show nothing yet.
+    /// Notes that the queue pair has reported a migration, which no packet may show yet.
     pub fn migrated(&mut self, qp: Watched) {
         if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
             roles.0.has_cause = true;
         }
     }
 
-    /// The queue pair's owner has begun to drain the send queue, or lets it go on. One message may
-    /// have been begun of which nothing could leave yet.
+    /// Notes that the queue pair's owner has begun to drain the send queue, or has ended that. One
+    /// message may already have begun without a packet sent.
     pub fn hold(&mut self, qp: Watched, is_held: bool) {
         self.watches[qp.0].held = is_held.then_some(1);
     }
 
-    /// The queue pair's RNR NAKs carry another timer code from now on.
+    /// Notes that the queue pair's RNR NAKs carry another timer code from now on.
     pub fn set_rnr_timer(&mut self, qp: Watched, code: u8) {
         if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
             roles.1.set_rnr_timer(code);
         }
     }
 
-    /// Is everything acknowledged that the queue pair has sent, and no message in the middle?
+    /// Whether everything that the queue pair has sent is acknowledged, and no message is in
+    /// progress.
     pub fn is_quiet(&self, qp: Watched) -> bool {
         match &self.watches[qp.0].roles {
             Roles::Reliable(roles) => roles.0.is_quiet(),
@@ -182,23 +183,23 @@ impl Checker {
         }
     }
 
-    /// The queue pair has refused a request for another reason than its PSN, so it may expect less
-    /// than what has arrived.
+    /// Notes that the queue pair has refused a request for a reason other than its PSN, so that it
+    /// may expect an earlier PSN than the packets received suggest.
     pub fn refused(&mut self, qp: Watched) {
         if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
             roles.1.is_exact = false;
         }
     }
 
-    /// Timeouts may be late by this much for reasons outside of the protocol.
+    /// Sets the time by which timeouts may be late for reasons outside of the protocol.
     pub fn set_slack_ns(&mut self, slack_ns: u64) {
         self.slack_ns = slack_ns;
     }
 
-    /// A frame leaves queue pair `qp`, as it stands before anything can happen to it.
+    /// Checks a frame that queue pair `qp` sends, as it is before the link can change it.
     ///
     /// # Errors
-    /// The first rule it breaks.
+    /// The first rule that the frame breaks.
     pub fn sent(&mut self, qp: Watched, now_ns: u64, frame: &[u8]) -> Result<Seen, Flaw> {
         let seen = read(frame)?;
         let watch = &mut self.watches[qp.0];
@@ -226,7 +227,8 @@ impl Checker {
         Ok(seen)
     }
 
-    /// A frame of which [`sent`](Checker::sent) gave `seen` arrives at queue pair `qp` undamaged.
+    /// Notes that a frame for which [`sent`](Checker::sent) returned `seen` arrives undamaged at
+    /// queue pair `qp`.
     pub fn arrived(&mut self, qp: Watched, now_ns: u64, seen: &Seen) {
         let watch = &mut self.watches[qp.0];
         watch.migration.arrived(seen);
@@ -239,7 +241,7 @@ impl Checker {
         }
     }
 
-    /// When the queue pair's requester has last come forward, in nanoseconds; 0: never.
+    /// Time of the last progress of the queue pair's requester, in nanoseconds; 0 means never.
     pub fn last_progress_ns(&self, qp: Watched) -> u64 {
         match &self.watches[qp.0].roles {
             Roles::Reliable(roles) => roles.0.last_progress,
@@ -247,7 +249,7 @@ impl Checker {
         }
     }
 
-    /// What the queue pair has sent in this life.
+    /// Counts of what the queue pair has sent in its current use.
     pub fn tally(&self, qp: Watched) -> Tally {
         match &self.watches[qp.0].roles {
             Roles::Reliable(roles) => Tally {
@@ -261,7 +263,7 @@ impl Checker {
     }
 }
 
-/// A message begins.
+/// Checks that a message may begin.
 fn begin(held: &mut Option<u8>, seen: &Seen) -> Result<(), Flaw> {
     let Some(left) = held else { return Ok(()) };
     ensure(*left > 0, Rule::StartedInSqd, seen.psn, 0_u8)?;
@@ -273,7 +275,7 @@ fn shape_of(seen: &Seen) -> Result<Shape, Flaw> {
     Shape::of(seen.opcode).ok_or(Flaw::new(Rule::UnknownOpcode, seen.opcode, 0_u8))
 }
 
-/// What every packet of a queue pair has in common.
+/// Checks the header fields that all packets of a queue pair have in common.
 fn check_headers(peer: &Peer, seen: &Seen) -> Result<(), Flaw> {
     let service = match peer.service {
         Service::Reliable => 0,

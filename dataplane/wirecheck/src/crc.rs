@@ -1,9 +1,9 @@
-//! CRC-32 as Ethernet and zlib have it, sixteen bytes at a time with tables computed here.
+//! CRC-32 as Ethernet and zlib define it, sixteen bytes a step, with tables computed here.
 
-/// The polynomial, its lowest power in the highest bit.
+/// The polynomial, with its lowest power in the highest bit.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
-/// `TABLES[n][b]`: what byte `b` followed by `n` zero bytes adds to the remainder.
+/// `TABLES[n][b]`: the contribution to the remainder of byte `b` followed by `n` zero bytes.
 static TABLES: [[u32; 256]; 16] = {
     let mut tables = [[0; 256]; 16];
     let mut byte = 0;
@@ -31,7 +31,7 @@ static TABLES: [[u32; 256]; 16] = {
     tables
 };
 
-/// Goes on with a remainder over more bytes. A sum begins with all ones and ends inverted.
+/// Extends a remainder by more bytes. A sum begins with all ones and is inverted at the end.
 pub(crate) fn update(mut remainder: u32, bytes: &[u8]) -> u32 {
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {

@@ -1,4 +1,4 @@
-//! What can be wrong with a packet: one list makes the enum and its texts.
+//! The rules that a packet can break. One list makes the enum and its texts.
 
 use core::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! rules {
             /// All rules.
             pub const ALL: &'static [Rule] = &[$(Rule::$name,)*];
 
-            /// One English sentence.
+            /// Description of the rule's violation, one English sentence.
             pub const fn text(self) -> &'static str {
                 match self { $(Rule::$name => $text,)* }
             }
@@ -82,14 +82,14 @@ rules! {
     SourceQp "The DETH does not name the sending QP."
 }
 
-/// A broken rule, and the numbers that break it.
+/// A broken rule, with the numbers that show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flaw {
-    /// The rule.
+    /// The rule that is broken.
     pub rule: Rule,
-    /// What stands in the packet, or follows from it.
+    /// Value that the packet has, or that follows from it.
     pub found: u64,
-    /// What was to stand there, if it is one number.
+    /// Value that the packet should have, if it is one number.
     pub expected: u64,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Flaw {
 
 impl core::error::Error for Flaw {}
 
-/// `Err` with the flaw unless `is_right`.
+/// Returns the flaw as an error unless `is_right`.
 pub(crate) fn ensure(
     is_right: bool,
     rule: Rule,

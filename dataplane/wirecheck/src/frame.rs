@@ -1,9 +1,11 @@
-//! One frame, cut out of its bytes: Ethernet, VLAN, IP, UDP, BTH, extended headers, pad, ICRC.
+//! Parsing of one frame from its bytes: Ethernet, VLAN, IP, UDP, BTH, extended headers, pad, ICRC.
+//!
+//! Read first: IBA 5, 7.8.1, 9.2 and 9.3; Annex A17.
 
 use crate::crc;
 use crate::flaw::{Flaw, Rule, ensure};
 
-/// What stands in a packet. Fields of headers it does not carry are zero.
+/// The fields of a packet. Fields of headers that it does not carry are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     /// Source address; IPv4 as the mapped IPv6 address.
@@ -20,7 +22,7 @@ pub struct Seen {
     pub pkey: u16,
     /// BTH: destination QP.
     pub dest_qpn: u32,
-    /// BTH: an acknowledgement is asked for.
+    /// BTH: an acknowledgement is requested.
     pub ack_req: bool,
     /// BTH: packet sequence number.
     pub psn: u32,
@@ -44,13 +46,13 @@ pub struct Seen {
     pub qkey: u32,
     /// DETH: source QP.
     pub src_qpn: u32,
-    /// Bytes of payload without pad.
+    /// Length of the payload without pad, in bytes.
     pub payload_len: u32,
-    /// A fingerprint of the payload: equal payloads have equal ones.
+    /// Fingerprint of the payload: equal payloads have equal fingerprints.
     pub payload_mark: u64,
 }
 
-/// What the five low bits of an opcode mean, the same for every service.
+/// Meaning of the five low bits of an opcode, equal for every service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Send,
@@ -62,7 +64,7 @@ pub(crate) enum Kind {
     Atomic,
 }
 
-/// Place of a packet in its message, and its headers, by the low five bits of the opcode.
+/// Position of a packet in its message, and its headers, from the opcode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
@@ -73,7 +75,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of the low five bits; `None` where no service defines them.
+    /// The shape of packets with this opcode; `None` if no service defines it.
     pub(crate) fn of(opcode: u8) -> Option<Shape> {
         let low = opcode & 0x1f;
         let (kind, is_first, is_last) = match low {
@@ -120,7 +122,7 @@ impl Shape {
     }
 }
 
-/// A walk over bytes.
+/// A reader of consecutive bytes.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -143,11 +145,11 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Reads a frame of one of the services RC, UC and UD from its Ethernet header to its end.
+/// Parses a frame of one of the services RC, UC and UD, from its Ethernet header to its end.
 ///
 /// # Errors
-/// The first [`Flaw`] found. A frame with trailing bytes behind the IP packet is one: nobody here
-/// sends frames short enough to be filled up.
+/// The first [`Flaw`] found. Trailing bytes after the IP packet are a flaw, because no frame of
+/// these services is short enough to need Ethernet padding.
 pub fn read(frame: &[u8]) -> Result<Seen, Flaw> {
     let mut bytes = Bytes(frame);
     let _macs: [u8; 12] = bytes.take()?;
@@ -208,7 +210,8 @@ fn read_udp(l4: &[u8]) -> Result<(), Flaw> {
     ensure(usize::from(len) == l4.len(), Rule::UdpLength, len, l4.len() as u64)
 }
 
-/// Sums eight bytes of ones, the headers with what a router may change set to ones, and the rest.
+/// Checks the ICRC: sums eight bytes of ones, the headers with ones where a router may write, and
+/// the rest.
 fn verify_icrc(l3: &[u8], ip_len: usize) -> Result<(), Flaw> {
     let headers = ip_len + 8 + 12;
     ensure(l3.len() >= headers + 4, Rule::Truncated, l3.len() as u64, headers as u64 + 4)?;
@@ -220,7 +223,7 @@ fn verify_icrc(l3: &[u8], ip_len: usize) -> Result<(), Flaw> {
     if ip_len == 40 {
         masked[8] |= 0x0f;
     }
-    // UDP checksum; the BTH byte with FECN and BECN.
+    // The UDP checksum, and the BTH byte with FECN and BECN.
     [6, 7, 12].iter().for_each(|at| masked[8 + ip_len + at] = 0xff);
     let (covered, stated) = l3.split_at(l3.len() - 4);
     let sum = !crc::update(crc::update(!0, masked), &covered[headers..]);
@@ -228,7 +231,7 @@ fn verify_icrc(l3: &[u8], ip_len: usize) -> Result<(), Flaw> {
     ensure(sum == stated, Rule::Icrc, stated, sum)
 }
 
-/// BTH to the end of the pad.
+/// Parses the bytes from BTH to the end of the pad.
 fn read_transport(transport: &[u8], seen: &mut Seen) -> Result<(), Flaw> {
     let mut bytes = Bytes(transport);
     let bth: [u8; 12] = bytes.take()?;
@@ -306,7 +309,7 @@ fn read_payload(padded: &[u8], pad: usize, shape: &Shape, seen: &mut Seen) -> Re
     Ok(())
 }
 
-/// Mixes the payload into 64 bits, eight bytes a step.
+/// A fingerprint of the payload, 64 bits, computed eight bytes a step.
 fn fingerprint(payload: &[u8]) -> u64 {
     let mix =
         |mark: u64, word: u64| (mark.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

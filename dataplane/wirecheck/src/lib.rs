@@ -1,4 +1,4 @@
-//! A second opinion on every packet: is it well formed, and was its sender entitled to send it?
+//! An independent checker of packets: is a packet well formed, and may its sender send it now?
 //!
 //! ```text
 //!   frame sent ──> read ──> sender's rules ──> Seen ── link ──> receiver's view
@@ -6,16 +6,17 @@
 //!                   └ headers, lengths, pad, ICRC                 what is acknowledged
 //! ```
 //!
-//! The checker stands between two queue pairs as a tap at both ends of the cable would: it is told
-//! of every frame when it leaves ([`Checker::sent`]) and of every undamaged one when it arrives
-//! ([`Checker::arrived`]). From these alone it follows, for each queue pair, what the requester
-//! has outstanding and what the responder has received, and so which packets may come next.
+//! The checker sits between two queue pairs like a tap at both ends of the cable. It is given every
+//! frame when it is sent ([`Checker::sent`]), and every undamaged frame when it arrives
+//! ([`Checker::arrived`]). From these it derives, for each queue pair, what the requester has
+//! outstanding and what the responder has received, and so which packets may come next.
 //!
-//! *Invariant:* no dependency, least of all on the crates it judges. Numbers are plain integers,
-//! the CRC is computed here, headers are cut out of the bytes here. What both got wrong in the
-//! same way is caught by the captures of other implementations in `tests`.
+//! Invariants
+//! - No dependency, least of all on the crates that it checks. Numbers are plain integers, and the
+//!   CRC and the parsing of headers are written here. A mistake that both make is found by the
+//!   captures of other implementations in `tests`.
 //!
-//! Not here: whether memory holds the right bytes, and completions; a tap sees neither.
+//! Not here: the content of memory, and completions, which a tap cannot see.
 
 #![forbid(unsafe_code)]
 

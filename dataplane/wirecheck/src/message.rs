@@ -3,19 +3,19 @@
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
 
-/// Longest message, in bytes.
+/// Length of the longest message, in bytes.
 const LONGEST: u32 = 1 << 31;
 
-/// The message a requester is in the middle of.
+/// The message that is in progress.
 #[derive(Clone, Copy, Debug)]
 enum Open {
     None,
     Send,
-    /// Bytes that are still to come.
+    /// A WRITE, with the number of bytes still to come.
     Write(u32),
 }
 
-/// Where a requester stands between its messages.
+/// A requester's position within its messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Messages {
     mtu: u32,
@@ -27,12 +27,12 @@ impl Messages {
         Messages { mtu, open: Open::None }
     }
 
-    /// Is no message open?
+    /// Whether no message is in progress.
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.open, Open::None)
     }
 
-    /// Takes the next new request packet; gives the PSNs it occupies.
+    /// Checks the next new request packet and returns the number of PSNs that it uses.
     pub(crate) fn next(&mut self, seen: &Seen, shape: &Shape) -> Result<u32, Flaw> {
         let goes_on = match (self.open, shape.kind) {
             (Open::None, _) => shape.is_first,

@@ -1,4 +1,6 @@
-//! Which path a queue pair may send by, and which MigReq goes with it.
+//! The path that a queue pair may send on, and the MigReq that its packets must have.
+//!
+//! Read first: IBA 17.2.8.
 //!
 //! ```text
 //!                 the owner re-arms          MigReq 0 arrives
@@ -8,24 +10,24 @@
 //!             the first packet with MigReq 1, by the alternate path
 //! ```
 //!
-//! A peer that migrates before its MigReq 0 has arrived is followed from ReArm, which is the same
-//! as to be armed by it.
+//! A peer that migrates before its MigReq 0 has arrived is followed from ReArm, which therefore
+//! counts as arming.
 //!
-//! What holds: ReArm and Armed look alike in what is sent. So Armed here means that the queue pair
-//! may be armed, and *why* it migrates (its owner, its retries, its peer) is not judged: a tap
-//! sees that it does, and that from then on no packet leaves by the path that was left.
+//! Packets do not show the difference between ReArm and Armed. So Armed here means that the queue
+//! pair may be armed. The cause of a migration (owner, retries, peer) is not checked: a tap only
+//! sees that it happens, and that no packet leaves on the former path afterwards.
 
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::Seen;
 
-/// A path, as every packet that takes it shows it.
+/// A path, as all packets on it show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// The sender's address.
+    /// IP address of the sender.
     pub addr: [u8; 16],
-    /// The peer's address.
+    /// IP address of the peer.
     pub dest_addr: [u8; 16],
-    /// The P_Key.
+    /// P_Key of the packets.
     pub pkey: u16,
 }
 
@@ -34,18 +36,18 @@ impl Route {
         Route { addr: seen.src, dest_addr: seen.dst, pkey: seen.pkey }
     }
 
-    /// The same path as the peer's packets show it.
+    /// The path, as the peer's packets on it show it.
     fn reversed(self) -> Route {
         Route { addr: self.dest_addr, dest_addr: self.addr, ..self }
     }
 }
 
-/// A path with the ACK timeout that goes with it.
+/// A path and its ACK timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimedRoute {
-    /// What packets that take it show.
+    /// The path, as its packets show it.
     pub route: Route,
-    /// The timeout, if there is one.
+    /// ACK timeout in nanoseconds, if there is one.
     pub timeout_ns: Option<u64>,
 }
 
@@ -56,7 +58,7 @@ enum Stand {
     Armed,
 }
 
-/// Path migration of one queue pair.
+/// State of path migration of one queue pair.
 #[derive(Debug)]
 pub(crate) struct Migration {
     stand: Stand,
@@ -70,19 +72,19 @@ impl Migration {
         Migration { stand: Stand::Migrated, primary, alternate: None, former: None }
     }
 
-    /// The owner has set the state ReArm. It may have migrated without a packet to show it, so
-    /// both paths are said.
+    /// Notes that the owner has set ReArm. The queue pair may have migrated without a packet that
+    /// showed it, so both paths are given.
     pub(crate) fn rearm(&mut self, primary: Route, alternate: TimedRoute) {
         *self = Migration::new(primary);
         (self.stand, self.alternate) = (Stand::ReArm, Some(alternate));
     }
 
-    /// The owner has loaded another path.
+    /// Notes that the owner has loaded another alternate path.
     pub(crate) fn load(&mut self, alternate: TimedRoute) {
         self.alternate = Some(alternate);
     }
 
-    /// A packet of the peer arrives.
+    /// Notes that a packet of the peer arrives.
     pub(crate) fn arrived(&mut self, seen: &Seen) {
         let route = Route::of(seen).reversed();
         let is_by_alternate = self.alternate.is_some_and(|alternate| alternate.route == route);
@@ -95,7 +97,8 @@ impl Migration {
         }
     }
 
-    /// A packet leaves. Gives the path it has migrated to, if it shows that first.
+    /// Checks a packet that is sent. Returns the new path if this packet is the first to show a
+    /// migration.
     pub(crate) fn sent(&mut self, seen: &Seen) -> Result<Option<TimedRoute>, Flaw> {
         let route = Route::of(seen);
         let mig_req = u8::from(seen.mig_req);

@@ -1,6 +1,6 @@
 //! 24-bit serial numbers as plain integers.
 
-/// Numbers there are.
+/// Number of different serial numbers.
 pub(crate) const MODULUS: u32 = 1 << 24;
 
 /// `a − b` as a signed distance, −2^23 to 2^23 − 1.

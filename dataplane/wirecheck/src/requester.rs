@@ -1,7 +1,10 @@
-//! What a reliable requester may send, given what it has sent and what has come back.
+//! Requests that a reliable requester may send, given what it has sent and what has come back.
 //!
-//! What holds: `units` are the requests from the oldest unacknowledged PSN `una` up to `end`, one
-//! past the newest PSN ever sent; `next` is the PSN that follows the packet sent last.
+//! Read first: IBA 9.7.3 and 9.7.6.
+//!
+//! Invariants
+//! - `units` are the requests from the oldest unacknowledged PSN `una` up to `end`.
+//! - `end` is one past the newest PSN ever sent; `next` is the PSN after the packet sent last.
 
 use std::collections::VecDeque;
 
@@ -10,8 +13,8 @@ use crate::frame::{Kind, Seen, Shape};
 use crate::message::Messages;
 use crate::psn::{MODULUS, add, distance};
 
-/// Nanoseconds that RNR timer code `code` stands for: codes come in pairs of 1 and 1.5 times a
-/// power of two, from 0.01 ms; code 0 is the longest.
+/// Duration of RNR timer code `code` in nanoseconds. Codes come in pairs of 1 and 1.5 times a power
+/// of two, from 0.01 ms on; code 0 is the longest.
 pub fn rnr_wait_ns(code: u8) -> u64 {
     let octave = |power: u32| 10_000_u64 << power;
     match code & 0x1f {
@@ -22,7 +25,7 @@ pub fn rnr_wait_ns(code: u8) -> u64 {
     }
 }
 
-/// One request packet, or a READ with all PSNs of its answer.
+/// One request packet, or a READ request with all PSNs of its responses.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     seen: Seen,
@@ -38,7 +41,7 @@ impl Unit {
     }
 }
 
-/// Everything before a PSN is acknowledged, or a READ or ATOMIC lacks its answer.
+/// Whether everything before a PSN is acknowledged, or a READ or ATOMIC lacks its response.
 #[derive(PartialEq, Eq)]
 enum Acked {
     All,
@@ -56,7 +59,7 @@ pub(crate) struct Requester {
     end: u32,
     next: u32,
     reads: u32,
-    /// A NAK has come that entitles to go back.
+    /// There is a cause for which the requester may go back, such as a NAK.
     pub(crate) has_cause: bool,
     /// No request may be sent before this time.
     not_before: Option<u64>,
@@ -87,8 +90,8 @@ impl Requester {
         }
     }
 
-    /// A request leaves. `slack` is by how much timeouts may be late for reasons outside. Is it
-    /// the first time?
+    /// Checks a request that is sent. `slack` is the time by which timeouts may be late for outside
+    /// reasons. Returns whether the packet is new.
     pub(crate) fn sent(
         &mut self,
         now: u64,
@@ -115,14 +118,14 @@ impl Requester {
         Ok(is_new)
     }
 
-    /// The requests go by another path from now on, which is a cause to send again what is
+    /// Notes that requests take another path from now on, which is a cause to repeat what is
     /// unacknowledged.
     pub(crate) fn takes_other_path(&mut self, timeout: Option<u64>) {
         self.timeout = timeout;
         self.has_cause = true;
     }
 
-    /// Is everything acknowledged, and no message in the middle?
+    /// Whether everything is acknowledged, and no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.units.is_empty() && self.messages.is_between()
     }
@@ -142,7 +145,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Can the timeout of the oldest unacknowledged packet have passed?
+    /// Whether the timeout of the oldest unacknowledged packet may have passed.
     fn is_timed_out(&self, now: u64) -> bool {
         let Some((timeout, oldest)) = self.timeout.zip(self.units.front()) else { return false };
         now >= oldest.sent_at.max(self.last_progress) + timeout
@@ -168,7 +171,8 @@ impl Requester {
         Ok(self.end)
     }
 
-    /// The same packet as the first time; a READ may ask for the rest of its range alone.
+    /// Checks that a repeated packet equals the first one; a READ may request only the rest of its
+    /// range.
     fn send_again(&mut self, now: u64, seen: &Seen) -> Result<u32, Flaw> {
         let at = self.units.partition_point(|unit| distance(unit.seen.psn, seen.psn) <= 0);
         let Some(unit) = at.checked_sub(1).and_then(|at| self.units.get_mut(at)) else {
@@ -177,7 +181,7 @@ impl Requester {
         let packets = distance(seen.psn, unit.seen.psn) as u32;
         ensure(packets < unit.psns, Rule::PsnSkipped, seen.psn, unit.seen.psn)?;
         let offset = packets * self.mtu;
-        // The path and its MigReq may be others by now.
+        // Path and MigReq may have changed.
         let Seen { src, dst, pkey, mig_req, ack_req, psn, .. } = *seen;
         let mut wanted = Seen { src, dst, pkey, mig_req, ack_req, psn, ..unit.seen };
         if unit.is_read {
@@ -189,12 +193,12 @@ impl Requester {
         Ok(unit.end())
     }
 
-    /// A response arrives undamaged.
+    /// Notes that a response arrives undamaged.
     pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape) {
         if distance(seen.psn, self.una) < 0 || distance(seen.psn, self.end) >= 0 {
             return;
         }
-        // It may have gone back already, and be about to send.
+        // The requester may have gone back already, and be about to send.
         let may_have_gone_back = self.has_cause || self.is_timed_out(now);
         match shape.kind {
             Kind::Acknowledge => self.acknowledged(now, seen, may_have_gone_back),
@@ -218,7 +222,7 @@ impl Requester {
                 }
                 self.has_cause = true;
             }
-            // A gap gives a cause as well.
+            // If the response of a READ or ATOMIC is missing, that is a cause as well.
             3 => {
                 self.acknowledge_before(now, seen.psn);
                 self.has_cause = true;
@@ -268,7 +272,7 @@ impl Requester {
 
     fn progress(&mut self, now: u64) {
         self.last_progress = now;
-        // What was refused has been taken after all: another copy of it found a receive.
+        // The refused request was accepted after all: another copy of it found a receive.
         self.not_before = None;
         if distance(self.next, self.una) < 0 {
             self.next = self.una;

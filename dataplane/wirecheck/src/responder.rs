@@ -1,9 +1,11 @@
-//! What a reliable responder may answer, given what it has received.
+//! Responses that a reliable responder may send, given what it has received.
 //!
-//! Whether a request that came in order was executed or refused, as for lack of a receive, cannot
-//! be seen from the wire before the answer. So the PSN the responder expects is known as a range,
-//! from `low`, which its own answers admit, to `possible`, which follows if it took everything.
-//! Unless it ever refused one (`is_exact`), it is at `possible`.
+//! Read first: IBA 9.7.4 and 9.7.5.
+//!
+//! Before the answer, the wire does not show whether a request in order was executed or refused,
+//! for instance for lack of a receive. So the PSN that the responder expects is known as a range:
+//! from `low`, which its own answers show, to `possible`, which is right if it executed everything.
+//! If it never refused a request (`is_exact`), it expects `possible`.
 
 use std::collections::VecDeque;
 
@@ -11,7 +13,7 @@ use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
 use crate::psn::{add, distance};
 
-/// READ and ATOMIC requests remembered.
+/// Number of READ and ATOMIC requests that are remembered.
 const ASKED_KEPT: usize = 256;
 
 /// A READ or ATOMIC request that arrived.
@@ -20,10 +22,10 @@ struct Asked {
     psn: u32,
     psns: u32,
     len: u32,
-    /// Packets of the answer that have been sent.
+    /// Number of response packets that have been sent.
     next: u32,
     is_atomic: bool,
-    /// The value that was answered.
+    /// ATOMIC: the value of its first response.
     original: Option<u64>,
 }
 
@@ -31,14 +33,14 @@ struct Asked {
 pub(crate) struct Responder {
     mtu: u32,
     rnr_timer: u8,
-    /// Codes, as bits, that a NAK decided on before the newest change may still carry.
+    /// Set of codes, as bits, that a NAK may still carry because it was due before a change.
     former_timers: u32,
     possible: u32,
     low: u32,
     pub(crate) is_exact: bool,
-    /// A request beyond the expected one has come since the last sequence NAK.
+    /// A request beyond the expected one has arrived since the last sequence NAK.
     has_gap: bool,
-    /// The PSN of the last sequence NAK, until a request with it comes.
+    /// PSN of the last sequence NAK, until a request with that PSN arrives.
     nak_for: Option<u32>,
     asked: VecDeque<Asked>,
     msn: u32,
@@ -68,13 +70,13 @@ impl Responder {
         }
     }
 
-    /// From now on what is refused is refused with this code.
+    /// Notes that later RNR NAKs carry this code.
     pub(crate) fn set_rnr_timer(&mut self, code: u8) {
         self.former_timers |= 1 << (self.rnr_timer & 0x1f);
         self.rnr_timer = code;
     }
 
-    /// A request arrives undamaged.
+    /// Notes that a request arrives undamaged.
     pub(crate) fn arrived(&mut self, seen: &Seen, shape: &Shape) {
         let ahead = distance(seen.psn, self.possible);
         if self.nak_for == Some(seen.psn) {
@@ -95,8 +97,8 @@ impl Responder {
         }
     }
 
-    /// A repetition of a remembered request needs no place of its own: an answer may begin anew
-    /// at any time.
+    /// Remembers a READ or ATOMIC. A repetition of a remembered one is not added, because a
+    /// response may begin again at any time.
     fn remember(&mut self, seen: &Seen, psns: u32, is_atomic: bool) {
         let is_same = |asked: &Asked| {
             (asked.psn, asked.is_atomic, asked.len) == (seen.psn, is_atomic, seen.dma_len)
@@ -111,7 +113,7 @@ impl Responder {
         self.asked.push_back(Asked { psn, psns, len, next: 0, is_atomic, original: None });
     }
 
-    /// A response leaves.
+    /// Checks a response that is sent.
     pub(crate) fn sent(&mut self, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
         ensure(!self.is_over, Rule::SentAfterEnd, seen.psn, self.low)?;
         match shape.kind {
@@ -215,7 +217,7 @@ impl Responder {
         Ok(())
     }
 
-    /// An answer admits that its request was taken.
+    /// Notes that an answer shows that its request was executed.
     fn answered(&mut self, psn: u32) {
         let end = add(psn, 1);
         if distance(end, self.low) > 0 {

@@ -1,4 +1,7 @@
-//! What a sender of the services without acknowledgements may send: every PSN once, in order.
+//! Packets that a sender of the services without acknowledgements may send: every PSN once, in
+//! order.
+//!
+//! Read first: IBA 9.8.
 
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Seen, Shape};
@@ -26,7 +29,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Is no message in the middle?
+    /// Whether no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.messages.is_between()
     }

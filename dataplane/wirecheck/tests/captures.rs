@@ -1,5 +1,5 @@
-//! The reader against packets of other implementations: scapy's of every opcode in each
-//! encapsulation, and those that two Linux kernels' Soft-RoCE sent each other.
+//! The parser, applied to packets of other implementations: scapy's, of every opcode in each
+//! encapsulation, and those of two Linux kernels' Soft-RoCE.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn what_linux_kernels_sent_each_other_is_read() {
         for frame in frames(name) {
             match read(&frame) {
                 Ok(_) => count += 1,
-                // Neighbours being asked for.
+                // ARP and neighbour discovery.
                 Err(flaw) => assert_eq!(flaw.rule, Rule::NotRoce, "{name}: {flaw}"),
             }
         }

@@ -1,8 +1,8 @@
-//! Q5: arming a completion queue and sleeping for it.
+//! Q5: arming a completion queue and sleeping until it has a completion.
 //!
-//! The lcore puts an entry in and then looks whether the queue is armed; the application arms,
-//! polls, and sleeps if there was nothing. A lost wake-up is a deadlock, which loom finds. Not
-//! seen: the eventfd, which is a counter under a lock here, as strong as a system call.
+//! The lcore adds an entry and then checks whether the queue is armed; the application arms, polls,
+//! and sleeps if the queue is empty. A lost wake-up is a deadlock, which loom finds. Not modelled:
+//! the eventfd, which is a counter under a lock here, as strong as a system call.
 
 use super::cqe;
 use crate::qsbr::Turns;
@@ -16,7 +16,7 @@ fn cq_on(channel: &Arc<CompletionChannel>) -> Arc<CompletionQueue> {
     CompletionQueue::new(4, Some(channel)).expect("the channel has room")
 }
 
-/// The end of an lcore's turn that has made one completion.
+/// The end of an lcore's turn in which it has added one completion.
 fn complete(cq: &Arc<CompletionQueue>, wr_id: u64) {
     cq.push(cqe(Qpn::new(2), wr_id)).expect("room");
     CompletionQueue::notify_fence();
@@ -25,7 +25,7 @@ fn complete(cq: &Arc<CompletionQueue>, wr_id: u64) {
     }
 }
 
-/// Sleeps until there is a completion, as an application does.
+/// Sleeps until there is a completion, as an application does, and returns its `wr_id`.
 fn sleep_for_one(channel: &CompletionChannel, cq: &Arc<CompletionQueue>) -> u64 {
     loop {
         if let Some(cqe) = cq.poll().expect("no overrun") {
@@ -49,7 +49,7 @@ pub(crate) fn arm_and_sleep() {
     });
     assert_eq!(sleep_for_one(&channel, &cq), 7);
     lcore.join().expect("no panic");
-    // Whatever was left, the next arming gives one event, and one only.
+    // In any case the next arming gives exactly one event.
     channel.discard(&cq);
     cq.arm(Arm::Next);
     for (wr_id, has_event) in [(8, true), (9, false)] {
@@ -92,7 +92,7 @@ pub(crate) fn discard_beside_a_sleeper() {
     sleeper.join().expect("no panic");
 }
 
-/// A completion comes in a turn beside somebody who has the queue grow and somebody who sleeps.
+/// A completion is added in a turn, while one thread grows the queue and another sleeps.
 pub(crate) fn grow_beside_a_sleeper() {
     let channel = CompletionChannel::new(1).expect("a channel");
     let turns = Arc::new(Turns::new(1));

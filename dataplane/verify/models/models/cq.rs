@@ -1,7 +1,7 @@
 //! Q4: a completion queue between lcores and pollers.
 //!
-//! Two lcores with up to two completions each, one or two pollers. Not seen: the queue of entries
-//! itself, which is another crate's; more lcores.
+//! Two lcores with up to two completions each, one or two pollers. Not modelled: the queue of
+//! entries itself, which is another crate's; more lcores.
 
 use super::cqe;
 use crate::qsbr::Turns;
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use uroce_transport::Cqe;
 use uroce_wire::Qpn;
 
-/// Puts completions in until one does not fit; gives how many did.
+/// Adds completions until one does not fit, and returns how many did.
 fn produce(cq: &CompletionQueue, lcore: u32, count: u64) -> u64 {
     (0..count).take_while(|&count| cq.push(cqe(Qpn::new(lcore), count)).is_ok()).count() as u64
 }
 
-/// Takes all that is there.
+/// Polls until the queue is empty or reports an overrun. Returns the completions and whether it
+/// did.
 fn poll(cq: &CompletionQueue) -> (Vec<Cqe>, bool) {
     let mut polled = Vec::new();
     loop {
@@ -30,7 +31,7 @@ fn poll(cq: &CompletionQueue) -> (Vec<Cqe>, bool) {
     }
 }
 
-/// The completions of one lcore among `polled`, by their counts.
+/// The `wr_id`s of one lcore's completions among `polled`.
 fn counts(polled: &[Cqe], lcore: u32) -> Vec<u64> {
     let of_lcore = polled.iter().filter(|cqe| cqe.qpn == Qpn::new(lcore));
     of_lcore.map(|cqe| cqe.wr_id).collect()
@@ -82,14 +83,13 @@ pub(crate) fn overrun() {
     let lost = pushed.iter().sum::<u64>() < 4;
     assert_eq!(overrun, lost, "an overrun is told, and only an overrun");
     assert!(overrun || !seen);
-    // Of each lcore a beginning, without a gap, each once: what it was told that it had put in.
+    // Of each lcore's completions, exactly those that it was told had been added, each once.
     for (lcore, pushed) in [1, 2].into_iter().zip(pushed) {
         assert!(counts(&polled, lcore).into_iter().eq(0..pushed), "lcore {lcore}: {polled:?}");
     }
 }
 
-/// An lcore puts an entry in in each of two turns, beside somebody who has the queue grow and
-/// somebody who polls.
+/// An lcore adds an entry in each of two turns, while one thread grows the queue and another polls.
 pub(crate) fn grow() {
     let turns = Arc::new(Turns::new(1));
     let around = Around { turns: Some(Arc::clone(&turns)), ..Around::default() };

@@ -1,7 +1,8 @@
 //! Q8: asynchronous events between an lcore that raises them, an application that takes them, and
 //! the end of their source.
 //!
-//! Not seen: more than two kinds at once; the room that ghosts take.
+//! Not modelled: more than two kinds at once; the room of closed sources with unacknowledged
+//! events.
 
 use crate::events::{Event, EventChannel, EventKind, Subject};
 use loom::thread;
@@ -14,7 +15,7 @@ fn next(events: &Arc<EventChannel>) -> Option<Event> {
     events.try_next().expect("the system does not fail")
 }
 
-/// Two kinds are raised beside the one that takes them: none is lost, none comes twice.
+/// Two kinds are raised while a thread takes events: none is lost, none comes twice.
 pub(crate) fn raise_and_take() {
     let events = EventChannel::new(1).expect("a channel");
     let guard = events.admit(QP).expect("room for one");
@@ -37,7 +38,7 @@ pub(crate) fn raise_and_take() {
     assert_eq!(kinds, [EventKind::CommEst, EventKind::QpFatal]);
 }
 
-/// The source closes while an event is raised and one is out: nothing comes afterwards.
+/// The source closes while an event is raised and another is taken: none comes afterwards.
 pub(crate) fn close() {
     let events = EventChannel::new(1).expect("a channel");
     let guard = events.admit(QP).expect("room for one");

@@ -1,8 +1,9 @@
-//! Q7: the control plane, a peer lcore and a timer against an lcore's QP; who drives an lcore.
+//! Q7: an lcore's QP accessed by the control plane, a peer lcore and a timer; the driver of an
+//! lcore.
 //!
-//! The lcore obeys a command, takes over what another lcore has handed to it, and looks at a timer,
-//! in the order of a turn; the slot with its lock, adoption and parking is the engine's own. Not
-//! seen: the rest of a turn; more than one command.
+//! The lcore executes a command, handles packets that another lcore has handed over, and handles a
+//! timer, in the order of a turn. The slot with its lock, adoption and parking is the engine's own.
+//! Not modelled: the rest of a turn; more than one command.
 
 use crate::idle::{Driver, IdlePolicy};
 use crate::key::{Numbers, Slots};
@@ -19,18 +20,18 @@ use uroce_wire::Qpn;
 
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(1).expect("randomness"));
 
-/// A QP: whoever has it may write it, and nobody else may look.
+/// A QP: only the thread that owns it may write it, and no other may read it.
 #[derive(Debug)]
 struct Context(UnsafeCell<u64>);
 
 impl Context {
     fn input(&self) {
-        // SAFETY: the owner's alone; loom says if not.
+        // SAFETY: only the owner of the QP calls this; loom reports a concurrent access.
         self.0.with_mut(|inputs| unsafe { *inputs += 1 });
     }
 }
 
-/// The parts of an lcore that its QP can be reached by.
+/// The parts of an lcore through which its QP can be reached.
 struct Parts {
     commands: Consumer<()>,
     replies: Producer<Arc<Context>>,
@@ -41,7 +42,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// One turn: commands, packets, timers.
+    /// One turn: commands, packets, timers. Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
         let mut any = false;
         if self.commands.pop().is_ok() {
@@ -86,7 +87,7 @@ pub(crate) fn destroy() {
     let slot = Arc::new(Slot::new(Lcore::new(move || parts.turn())));
     let lcore = thread::spawn({
         let slot = Arc::clone(&slot);
-        // As an adopter: a turn of its own, beside those of the control plane.
+        // As an adopter does: a turn besides those of the control plane.
         move || slot.try_turn()
     });
     let peer = thread::spawn(move || {
@@ -104,11 +105,11 @@ pub(crate) fn destroy() {
         slot.try_turn();
         thread::yield_now();
     };
-    // Acknowledged: it is ours alone now.
+    // The destruction is acknowledged: only this thread accesses the QP now.
     context.input();
     lcore.join().expect("no panic");
     peer.join().expect("no panic");
-    // A late packet meets nothing.
+    // A late packet finds no QP.
     slot.try_turn();
     drop(slot.take());
 }
@@ -118,7 +119,7 @@ pub(crate) fn adopt() {
     let slot = Arc::new(Slot::new(Lcore::new({
         let turns = Arc::clone(&turns);
         move || {
-            // One thread drives at a time; loom says if not.
+            // One thread drives at a time; loom reports a concurrent access.
             turns.0.with_mut(|_| ());
             turns.1.fetch_add(1, Ordering::Relaxed);
             true
@@ -136,7 +137,7 @@ pub(crate) fn adopt() {
     drop(guard);
     assert!(!slot.is_adopted());
     while turns.1.load(Ordering::Relaxed) == before {
-        // Its own thread goes on.
+        // The lcore's own thread continues.
         thread::yield_now();
     }
     slot.stop();
@@ -146,7 +147,7 @@ pub(crate) fn adopt() {
     turns.0.with_mut(|_| ());
 }
 
-/// An lcore that says which turns its own thread has made, and a slot for it.
+/// A slot with an lcore that counts the turns of its own thread and those of other threads.
 struct Driven {
     slot: Arc<Slot>,
     own: Arc<AtomicU32>,
@@ -154,13 +155,13 @@ struct Driven {
 }
 
 impl Driven {
-    /// With something to do in each turn or in every other.
+    /// An lcore with something to do in every turn, or in every second one.
     fn new(is_busy: bool) -> Driven {
         let (own, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let turns = [Arc::clone(&own), Arc::clone(&others)];
         let (main, inside) = (thread::current().id(), UnsafeCell::new(()));
         let slot = Arc::new(Slot::new(Lcore::new(move || {
-            // One thread drives at a time; loom says if not.
+            // One thread drives at a time; loom reports a concurrent access.
             inside.with_mut(|_| ());
             let is_other = thread::current().id() == main;
             let before = turns[usize::from(is_other)].fetch_add(1, Ordering::Relaxed);
@@ -169,7 +170,7 @@ impl Driven {
         Driven { slot, own, others }
     }
 
-    /// Its own thread, which pollers drive instead of.
+    /// Starts the lcore's own thread, which lets pollers drive in its place.
     fn start(&self) -> thread::JoinHandle<()> {
         let slot = Arc::clone(&self.slot);
         let own = thread::spawn(move || slot.run(IdlePolicy, Driver::Poller));
@@ -185,8 +186,8 @@ impl Driven {
     }
 }
 
-/// Its thread never lacks work, and makes room all the same. No preemptions: loom has a thread that
-/// is about to try a lock wait for it.
+/// The lcore's thread always has work and still lets a poller drive. No preemptions: loom lets a
+/// thread wait that is about to try a lock.
 pub(crate) fn poll_busy() {
     poll(Driven::new(true));
 }
@@ -207,13 +208,13 @@ fn poll(driven: Driven) {
     }
     let before = driven.own.load(Ordering::Relaxed);
     while driven.own.load(Ordering::Relaxed) == before {
-        // Who stops polling is replaced.
+        // The lcore's thread takes over from a poller that stops polling.
         thread::yield_now();
     }
     driven.stop(own);
 }
 
-/// At two preemptions: with more, a thread of loom's that is woken while it yields forgets it.
+/// At two preemptions: with more, loom forgets a thread that is woken while it yields.
 pub(crate) fn leave() {
     set_time_stands(true);
     let driven = Driven::new(false);
@@ -221,7 +222,7 @@ pub(crate) fn leave() {
     driven.slot.turn_for_poller(true);
     let before = driven.own.load(Ordering::Relaxed);
     while driven.own.load(Ordering::Relaxed) == before {
-        // However often it has polled, and though no nap ever ends.
+        // It polls often, and no nap ends in this model.
         driven.slot.turn_for_poller(true);
         driven.slot.leave_to_thread();
         thread::yield_now();

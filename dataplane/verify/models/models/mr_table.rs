@@ -1,8 +1,8 @@
-//! Q2: key → region and the copy from its memory, against deregistration.
+//! Q2: look-up of a key and access to its region's memory, against deregistration.
 //!
-//! Lcores make turns in which they look a key up and touch the memory twice; the application frees
-//! the memory once `deregister` has returned, which loom takes for a race with any touch that is
-//! not over. Not seen: the copy itself, which goes through raw pointers.
+//! In its turns an lcore looks a key up and accesses the memory twice. The application frees the
+//! memory once `deregister` has returned; loom reports a race with any access that is not over. Not
+//! modelled: the copy itself, which uses raw pointers.
 
 use crate::key::Numbers;
 use crate::mr_table::{MrError, MrKeys, MrReader, MrSpec, MrTable};
@@ -15,7 +15,7 @@ use uroce_wire::{Qpn, Rkey, Va};
 
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(1).expect("randomness"));
 
-/// Memory that an application registers: a cell for each region's place.
+/// Memory that an application registers: one cell for each region.
 type Memory = Arc<[UnsafeCell<u8>; 2]>;
 
 fn memory() -> Memory {
@@ -26,7 +26,7 @@ fn table(lcores: usize) -> Arc<MrTable> {
     Arc::new(MrTable::new(1, lcores, NUMBERS.clone()))
 }
 
-/// The eight bytes that stand for cell `cell`.
+/// The specification of a region of eight bytes that stands for cell `cell`.
 fn spec(cell: u64) -> MrSpec {
     let (addr, va) = (std::ptr::dangling_mut(), Va(8 * cell));
     MrSpec { addr, len: 8, va, pd: Pd(1), access: AccessFlags::LOCAL_WRITE }
@@ -34,40 +34,40 @@ fn spec(cell: u64) -> MrSpec {
 
 /// Registers cell `cell`.
 fn register(table: &MrTable, cell: u64) -> MrKeys {
-    // SAFETY: nobody here copies from or to it.
+    // SAFETY: the address is dangling, and no thread of these models copies from or to it.
     unsafe { table.register(&spec(cell)) }.expect("a free slot")
 }
 
-/// A turn of an lcore that was given `keys`, the key of cell `cell`: looks it up and works on the
-/// memory. Says whether it was found.
+/// A turn of an lcore with `keys`, the keys of cell `cell`: looks the key up and accesses the
+/// memory. Returns whether the key was found.
 fn turn(reader: &MrReader, keys: MrKeys, cell: usize, memory: &Memory) -> bool {
     let access = reader.enter();
     let Some(entry) = access.find(keys.rkey.0) else { return false };
     assert!(entry.place(8 * cell as u64, 8).is_some(), "another region by the same key");
     assert_eq!(entry.pd, Pd(1));
     for _ in 0..2 {
-        // SAFETY: the region is registered until the turn's end; loom says if not.
+        // SAFETY: the region is registered until the turn's end; loom reports a race if not.
         memory[cell].with(|byte| unsafe { *byte });
     }
     true
 }
 
-/// The application's own use of memory that is not registered any more.
+/// The application's own use of memory that is not registered, or not registered any more.
 fn free(memory: &Memory, cell: usize) {
-    // SAFETY: nobody else touches it; loom says if not.
+    // SAFETY: no other thread accesses the cell; loom reports a race if one does.
     memory[cell].with_mut(|byte| unsafe { *byte = 1 });
 }
 
 pub(crate) fn register_beside_a_turn() {
     let (table, memory) = (table(1), memory());
-    // The key that the slot's first region has.
+    // The key that the slot's first region gets.
     let key = register(&self::table(1), 0);
     let reader = MrReader::new(Arc::clone(&table), 0);
     let lcore = thread::spawn({
         let memory = Arc::clone(&memory);
         move || turn(&reader, key, 0, &memory)
     });
-    // What the application wrote before it registered, the lcore reads.
+    // The lcore must see what the application wrote before it registered.
     free(&memory, 0);
     assert_eq!(register(&table, 0), key);
     lcore.join().expect("no panic");
@@ -83,13 +83,13 @@ pub(crate) fn register_anew() {
             let access = reader.enter();
             let entry = access.find(keys.rkey.0).expect("registered all the time");
             let cell = usize::from(entry.place(0, 8).is_none());
-            // SAFETY: the region is registered until the turn's end; loom says if not.
+            // SAFETY: the region is registered until the turn's end; loom reports a race if not.
             memory[cell].with(|byte| unsafe { *byte });
         }
     });
-    // What the application wrote before it registered anew, the lcore reads.
+    // The lcore must see what the application wrote before it registered anew.
     free(&memory, 1);
-    // SAFETY: nobody here copies from or to it.
+    // SAFETY: the address is dangling, and no thread of these models copies from or to it.
     unsafe { table.reregister(keys.lkey, &spec(1)) }.expect("registered");
     free(&memory, 0);
     lcore.join().expect("no panic");
@@ -140,7 +140,7 @@ pub(crate) fn reuse() {
     });
     table.deregister(old.lkey).expect("registered");
     free(&memory, 0);
-    // The only slot there is.
+    // The table's only slot.
     let new = register(&table, 1);
     assert_ne!(new, old);
     table.deregister(new.lkey).expect("registered");
@@ -148,15 +148,15 @@ pub(crate) fn reuse() {
     lcore.join().expect("no panic");
 }
 
-/// A peer writes through a window that another lcore invalidates, while the application
-/// deregisters the region under it.
+/// A peer writes through a window while another lcore invalidates the window and the application
+/// deregisters its region.
 pub(crate) fn window() {
     static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(2).expect("randomness"));
     let table = Arc::new(MrTable::new(2, 2, NUMBERS.clone()));
     let memory = memory();
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
     let spec = MrSpec { addr: std::ptr::dangling_mut(), len: 8, va: Va(0), pd: Pd(1), access };
-    // SAFETY: nobody here copies from or to it.
+    // SAFETY: the address is dangling, and no thread of these models copies from or to it.
     let region = unsafe { table.register(&spec) }.expect("a free slot");
     let rkey = table.alloc_mw(Pd(1), MwType::Type2).expect("a free slot");
     let by = Accessor { pd: Pd(1), qpn: Qpn::new(2) };
@@ -174,7 +174,7 @@ pub(crate) fn window() {
             let window = entry.window.as_deref().expect("it is a window");
             if let Ok((_, granted, _)) = window.open(by, rkey, 4, 4) {
                 assert_eq!(granted, rights);
-                // SAFETY: the window is bound in this turn; loom says if not.
+                // SAFETY: the window is bound in this turn; loom reports a race if not.
                 memory[0].with_mut(|byte| unsafe { *byte = 2 });
             }
         }
@@ -185,7 +185,7 @@ pub(crate) fn window() {
     }
     owner.join().expect("no panic");
     user.join().expect("no panic");
-    // Whoever was first, the window holds the region no more.
+    // In either order, the window no longer holds the region.
     let again = table.deregister(region.lkey);
     assert!(matches!(again, Ok(()) | Err(MrError::UnknownKey)));
 }
@@ -198,10 +198,10 @@ pub(crate) fn window_bind() {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
     let addr: *mut u8 = std::ptr::dangling_mut();
     let spec = MrSpec { addr, len: 8, va: Va(0), pd: Pd(1), access };
-    // SAFETY: nobody here copies from or to it.
+    // SAFETY: the address is dangling, and no thread of these models copies from or to it.
     let region = unsafe { table.register(&spec) }.expect("a free slot");
     let rkey = table.alloc_mw(Pd(1), MwType::Type2).expect("a free slot");
-    // Its owner's new key for it.
+    // The key that the window has after the binding.
     let new_rkey = Rkey(rkey.0 ^ 1);
     let by = Accessor { pd: Pd(1), qpn: Qpn::new(2) };
     let rights = AccessFlags::REMOTE_WRITE;
@@ -219,7 +219,7 @@ pub(crate) fn window_bind() {
                 is_bound.then(|| addr.wrapping_add(6))
             );
             if is_bound {
-                // SAFETY: the window is bound; loom says if not.
+                // SAFETY: the window is bound; loom reports a race with the application if not.
                 memory[0].with_mut(|byte| unsafe { *byte = 2 });
             }
             is_bound
@@ -233,18 +233,18 @@ pub(crate) fn window_bind() {
     assert!(is_bound != is_gone, "the one or the other");
 }
 
-/// A window is bound and invalidated while it is read: its fields are of one moment.
+/// A window is bound again while it is read: the fields read belong to one binding.
 pub(crate) fn window_fields() {
     static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(2).expect("randomness"));
     let table = Arc::new(MrTable::new(2, 2, NUMBERS.clone()));
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
     let spec = MrSpec { addr: std::ptr::dangling_mut(), len: 64, va: Va(0), pd: Pd(1), access };
-    // SAFETY: nobody here copies from or to it.
+    // SAFETY: the address is dangling, and no thread of these models copies from or to it.
     let region = unsafe { table.register(&spec) }.expect("a free slot");
     let rkey = table.alloc_mw(Pd(1), MwType::Type1).expect("a free slot");
     let by = Accessor { pd: Pd(1), qpn: Qpn::new(2) };
     let [user, owner] = [0, 1].map(|lcore| MrReader::new(Arc::clone(&table), lcore));
-    // Two bindings that share nothing.
+    // Two bindings with no byte and no right in common.
     let bind =
         |at, access| BindMw { rkey, new_rkey: rkey, lkey: region.lkey, va: Va(at), len: 8, access };
     let first = bind(0, AccessFlags::REMOTE_READ);

@@ -1,6 +1,6 @@
-//! Notices of lcores to the control plane, and how it sleeps for them.
+//! Notices from lcores to the control plane, and the control plane's sleep until there is one.
 //!
-//! Two lcores, one kind each. Not seen: a timeout, which only wakes for nothing.
+//! Two lcores, one kind of notice each. Not modelled: a timeout, which only wakes needlessly.
 
 use crate::events::EventKind;
 use crate::notices::Notices;
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 const FOR_EVER: Duration = Duration::MAX;
 
-/// Something is put before a thread that looks and goes to sleep.
+/// A flag is set while a thread checks it and goes to sleep.
 pub(crate) fn put_and_sleep() {
     let (waker, put) = (Waker::new().expect("a waker"), Arc::new(AtomicBool::new(false)));
     let putter = thread::spawn({
         let (waker, put) = (Arc::clone(&waker), Arc::clone(&put));
         move || {
             put.store(true, Ordering::Release);
-            // Once is enough, and the kernel is entered once.
+            // One wake-up is enough; only one of the three enters the kernel.
             (0..3).for_each(|_| waker.wake());
         }
     });
@@ -29,7 +29,7 @@ pub(crate) fn put_and_sleep() {
     putter.join().expect("no panic");
 }
 
-/// Two QPs have something to tell; the control plane takes and sleeps until it has both.
+/// Two QPs raise a notice each; the control plane takes notices and sleeps until it has both.
 pub(crate) fn raise_and_take() {
     let waker = Waker::new().expect("a waker");
     let notices = Arc::new(Notices::new(2, Arc::clone(&waker)));

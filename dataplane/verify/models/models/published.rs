@@ -1,6 +1,7 @@
 //! Values that lcores read and the control plane replaces: address handles, multicast groups.
 //!
-//! One lcore, one writer, two values. Not seen: several writers of a place, which callers exclude.
+//! One lcore, one writer, two values. Not modelled: several writers of a place, which callers
+//! exclude.
 
 use crate::published::Published;
 use crate::qsbr::Turns;
@@ -8,12 +9,12 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
 
-/// A value that is written before it is published and after it was given back.
+/// A value that is written before it is published and after it was returned.
 struct Value(UnsafeCell<u8>);
 
-// SAFETY: who writes it has it alone, which loom verifies.
+// SAFETY: a thread writes the value only while no other can reach it, which loom verifies.
 unsafe impl Send for Value {}
-// SAFETY: as above.
+// SAFETY: shared access only reads the value, and loom verifies that no write is concurrent.
 unsafe impl Sync for Value {}
 
 impl Value {
@@ -24,7 +25,7 @@ impl Value {
     }
 
     fn write(&self) {
-        // SAFETY: nobody else has it; loom says if not.
+        // SAFETY: no other thread can reach the value; loom reports a race if one does.
         self.0.with_mut(|byte| unsafe { *byte = 1 });
     }
 }
@@ -39,7 +40,8 @@ pub(crate) fn replace() {
             for _ in 0..2 {
                 let turn = turns.enter(0);
                 if let Some(value) = table.get(0, &turn) {
-                    // SAFETY: nobody writes what stands in the table; loom says if not.
+                    // SAFETY: no thread writes a value in the table; loom reports a race if one
+                    // does.
                     value.0.with(|byte| assert_eq!(unsafe { *byte }, 1));
                 }
             }

@@ -1,7 +1,7 @@
-//! Q1: QPN → owner, against insertion, removal and reuse of the slot by another lcore.
+//! Q1: look-up of a QPN's owner, against insertion, removal and reuse of the slot by another lcore.
 //!
-//! Three threads: the first owner, who hands the slot on as the control plane would; the second
-//! owner; a third lcore that looks both numbers up. Not seen: more than two lives of a slot.
+//! Three threads: the first owner, which passes the slot on as the control plane would; the second
+//! owner; a third lcore that looks both numbers up. Not modelled: a third use of a slot.
 
 use crate::key::{Numbers, Slots};
 use crate::qp_table::{Place, QpFinder, QpTable};
@@ -11,20 +11,20 @@ use loom::thread;
 use std::sync::{Arc, LazyLock};
 use uroce_wire::Qpn;
 
-/// One permutation for all executions: they have to be the same but for the threads' order.
+/// One permutation for all executions, which may differ only in the order of the threads.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(1).expect("randomness"));
 
-/// A shard with one slot: touched by its lcore only, as loom verifies.
+/// A shard with one slot, accessed by its lcore only, which loom verifies.
 struct Shard(UnsafeCell<Option<Qpn>>);
 
 impl Shard {
     fn put(&self, qpn: Option<Qpn>) {
-        // SAFETY: only the thread of the lcore calls it; loom says if not.
+        // SAFETY: only the lcore's thread calls this; loom reports a race if another does.
         self.0.with_mut(|place| unsafe { *place = qpn });
     }
 
     fn qpn(&self) -> Option<Qpn> {
-        // SAFETY: as above.
+        // SAFETY: only the lcore's thread calls this; loom reports a race if another does.
         self.0.with(|place| unsafe { *place })
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn reuse() {
             hand_on.push(()).expect("room");
             assert_eq!(finder.find(first), None);
             if let Some(place) = finder.find(second) {
-                // A packet that comes here for the new QP is handed on, or dropped.
+                // A packet that arrives here for the new QP is handed on, or dropped.
                 assert_eq!(place.owner, 2);
                 assert_eq!(shard.qpn(), None);
             }
@@ -69,7 +69,7 @@ pub(crate) fn reuse() {
             shard.put(Some(second));
             table.publish(second, Place { index, owner: 2 });
             assert_eq!(finder.find(first), None, "its number has another life");
-            // What the word says of the owner, its shard has.
+            // The owner's shard has the QP that the table names it as the owner of.
             assert_eq!(finder.find(second), Some(Place { index, owner: 2 }));
             assert_eq!(shard.qpn(), Some(second));
         }

@@ -1,8 +1,8 @@
-//! Q3: a work queue's ring, its doorbell, and the words by which lcore and pollers answer.
+//! Q3: a work queue's ring, its doorbell, and the words by which lcore and pollers report back.
 //!
-//! The application posts more than the queue is deep, so slots are used again. Not seen: the counts
-//! of posted and freed requests wrapping at 2^32 (`tests/proofs.rs`); the rings themselves, which
-//! are another crate's.
+//! The application posts more requests than the queue is deep, so slots are used again. Not
+//! modelled: the wrapping of the counts of posted and freed requests at 2^32 (see
+//! `tests/proofs.rs`); the rings themselves, which are another crate's.
 
 use super::cqe;
 use crate::doorbell::{Doorbell, DoorbellReader};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use uroce_transport::{Cqe, QpState, Sge, WcOpcode};
 use uroce_wire::{Lkey, Qpn, Va};
 
-/// A work request is its number.
+/// Both ends of a ring; a work request is just its number.
 type Ends = (RingEnd<u64>, RingFeed<u64>);
 
 const QPN: Qpn = Qpn::new(2);
@@ -44,13 +44,13 @@ fn queue_of(
     ((end, feed), shared)
 }
 
-/// The SGEs of work request `wr`: as many as its number says, each with its number.
+/// The SGEs of work request `wr`: a number of them that depends on `wr`, each naming `wr`.
 fn sges(wr: u64) -> Vec<Sge> {
     let sge = |at: u64| Sge { va: Va(wr), len: at as u32, lkey: Lkey(wr as u32) };
     (0..wr % 3).map(sge).collect()
 }
 
-/// Takes all that is there, and checks that each request is whole.
+/// Takes all requests in the ring, and checks that each is whole.
 fn take(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
     feed.take(u32::MAX, |&wr, list| {
         assert_eq!(list, sges(wr), "torn");
@@ -79,7 +79,7 @@ pub(crate) fn post_and_ring() {
     });
     let mut taken = Vec::new();
     while taken.len() < POSTS as usize {
-        // As an lcore does: what is not rung for is not looked at.
+        // As an lcore does: a queue without a ring of the doorbell is not looked at.
         match rung.next() {
             Some(index) => {
                 assert_eq!(index, 0);
@@ -165,21 +165,22 @@ pub(crate) fn state_tells_of_what_led_to_it() {
     let lcore = thread::spawn({
         let (shared, done) = (Arc::clone(&shared), Arc::clone(&done));
         move || {
-            // SAFETY: nobody looks before the state is published; loom says if not.
+            // SAFETY: no thread reads before the state is published; loom reports a race if one
+            // does.
             done.with_mut(|done| unsafe { *done = true });
             shared.publish_state(QpState::Err);
         }
     });
     if shared.state() == QpState::Err {
-        // SAFETY: it was written before the state was.
+        // SAFETY: it was written before the state was published, and is not written again.
         assert!(done.with(|done| unsafe { *done }));
     }
     lcore.join().expect("no panic");
     assert_eq!(shared.state(), QpState::Err);
 }
 
-/// The two sides of a receive that races with ERR, as `RecvBatch` and
-/// `QpContext::enter_state` have them.
+/// Both sides of a receive that races with ERR, as `RecvBatch` and `QpContext::enter_state` are
+/// written.
 pub(crate) fn receive_meets_error() {
     let doorbell = Arc::new(Doorbell::new(1));
     let ((mut end, mut feed), shared) = queue(1, 0, &doorbell);
@@ -197,7 +198,7 @@ pub(crate) fn receive_meets_error() {
     fence(Ordering::SeqCst);
     take_plain(&mut feed, &mut flushed);
     application.join().expect("no panic");
-    // Turns that come later.
+    // Later turns of the lcore.
     while rung.next().is_some() {
         take_plain(&mut feed, &mut flushed);
     }

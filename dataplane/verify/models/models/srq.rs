@@ -1,6 +1,7 @@
 //! Q6: a shared receive queue between a poster and two lcores, and the event at its limit.
 //!
-//! Not seen: the lock among posters at work, since one posts; more than two receives.
+//! Not modelled: contention for the posters' lock, because one thread posts; more than two
+//! receives.
 
 use crate::events::{EventChannel, EventKind, Subject};
 use crate::queue::srq::SharedReceiveQueue;
@@ -16,7 +17,7 @@ fn queue(depth: u32) -> (Arc<SharedReceiveQueue>, Arc<EventChannel>) {
     (Arc::new(srq), events)
 }
 
-/// The scatter list of receive `wr_id`: all its words say which it is.
+/// The scatter list of receive `wr_id`: each of its words names the receive.
 fn sge(wr_id: u64) -> Sge {
     Sge { va: Va(wr_id), len: wr_id as u32, lkey: Lkey(wr_id as u32) }
 }
@@ -37,7 +38,7 @@ fn take(srq: &SharedReceiveQueue, count: usize) -> Vec<u64> {
     taken
 }
 
-/// One slot, used twice, and two lcores that want what is in it.
+/// One slot, used twice, and two lcores that take its receives.
 pub(crate) fn two_takers() {
     let (srq, _events) = queue(1);
     assert!(post(&srq, 1));
@@ -53,7 +54,7 @@ pub(crate) fn two_takers() {
     assert_eq!(all, [vec![1], posted].concat(), "each once");
 }
 
-/// One slot, used twice, and two lcores; one has a message that the second receive holds alone.
+/// One slot, used twice, and two lcores; the message of one fits the second receive only.
 pub(crate) fn too_small() {
     let (srq, _events) = queue(1);
     assert!(post(&srq, 1));
@@ -80,7 +81,7 @@ pub(crate) fn too_small() {
     assert_eq!(all, [vec![1], posted].concat(), "each once");
 }
 
-/// The limit is armed while lcores take: whoever crosses it, there is one event.
+/// The limit is armed while an lcore takes a receive: in either order there is one event.
 pub(crate) fn limit() {
     let (srq, events) = queue(2);
     assert!(post(&srq, 1) && post(&srq, 2));

@@ -1,8 +1,8 @@
-//! A bounded queue of several producers and consumers, after crossbeam's `ArrayQueue`: the same
-//! steps and memory orders, on positions that do not wrap.
+//! A bounded queue of several producers and consumers, modelled on crossbeam's `ArrayQueue`: the
+//! same steps and memory orders, on positions that do not wrap.
 //!
-//! A producer takes a position by moving `tail`, writes, and stamps the slot; a consumer looks at
-//! the stamp, takes the position by moving `head`, reads, and stamps the slot for the next lap.
+//! A producer takes a position by moving `tail`, writes, and stamps the slot. A consumer checks the
+//! stamp, takes the position by moving `head`, reads, and stamps the slot for the next lap.
 
 use super::{AtomicUsize, fence};
 use loom::cell::UnsafeCell;
@@ -18,15 +18,15 @@ pub(crate) struct ArrayQueue<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// The position that may be written, or one more than the position that may be read. Of lap
-    /// *n* and slot *i*, position `n · capacity + i` counts twice: `2 · position` and one more.
+    /// Twice the position that may be written next, or one more than that once it may be read. The
+    /// position of lap *n* and slot *i* is `n · capacity + i`.
     stamp: AtomicUsize,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: a slot's value is touched by who took its position only, which loom verifies.
+// SAFETY: only the thread that took a position accesses its slot's value, which loom verifies.
 unsafe impl<T: Send> Send for ArrayQueue<T> {}
-// SAFETY: as above.
+// SAFETY: only the thread that took a position accesses its slot's value, which loom verifies.
 unsafe impl<T: Send> Sync for ArrayQueue<T> {}
 
 #[allow(dead_code, reason = "as far as the engine's files use it")]
@@ -48,7 +48,7 @@ impl<T> ArrayQueue<T> {
             if stamp == 2 * tail {
                 match self.tail.compare_exchange(tail, tail + 1, SeqCst, Relaxed) {
                     Ok(_) => {
-                        // SAFETY: the position is ours.
+                        // SAFETY: the exchange of `tail` has given this thread the position.
                         slot.value.with_mut(|place| unsafe { *place = Some(value) });
                         slot.stamp.store(2 * tail + 1, Release);
                         return Ok(());
@@ -76,7 +76,7 @@ impl<T> ArrayQueue<T> {
             if stamp == 2 * head + 1 {
                 match self.head.compare_exchange(head, head + 1, SeqCst, Relaxed) {
                     Ok(_) => {
-                        // SAFETY: the position is ours.
+                        // SAFETY: the exchange of `head` has given this thread the position.
                         let value = slot.value.with_mut(|place| unsafe { (*place).take() });
                         slot.stamp.store(2 * (head + self.slots.len()), Release);
                         return value;

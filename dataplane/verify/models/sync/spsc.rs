@@ -1,5 +1,5 @@
-//! A ring of one producer and one consumer, after rtrb's: the same memory orders, on positions
-//! that do not wrap.
+//! A ring of one producer and one consumer, modelled on rtrb's: the same memory orders, on
+//! positions that do not wrap.
 
 use super::AtomicUsize;
 use loom::cell::UnsafeCell;
@@ -14,9 +14,11 @@ pub(crate) struct Shared<T> {
     slots: Box<[UnsafeCell<Option<T>>]>,
 }
 
-// SAFETY: a slot is the producer's or the consumer's by `head` and `tail`, which loom verifies.
+// SAFETY: `head` and `tail` give each slot to either the producer or the consumer; loom verifies
+// it.
 unsafe impl<T: Send> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: `head` and `tail` give each slot to either the producer or the consumer; loom verifies
+// it.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -57,7 +59,7 @@ impl<T> Producer<T> {
     }
 }
 
-/// Room for some values, to become readable together.
+/// Room for some values, which become readable together.
 pub(crate) struct Chunk<'a, T> {
     shared: &'a Shared<T>,
     tail: usize,
@@ -68,7 +70,8 @@ impl<T> Chunk<'_, T> {
     pub(crate) fn fill_from_iter(self, values: impl IntoIterator<Item = T>) -> usize {
         let mut at = self.tail;
         for value in values.into_iter().take(self.count) {
-            // SAFETY: between `tail` and `head + capacity`: the producer's.
+            // SAFETY: the position is between `tail` and `head + capacity`, so it is the
+            // producer's.
             self.shared.slot(at).with_mut(|place| unsafe { *place = Some(value) });
             at += 1;
         }
@@ -86,17 +89,18 @@ impl<T> Consumer<T> {
         self.0.tail.load(Acquire) - self.0.head.load(Relaxed)
     }
 
-    /// The oldest value, which nobody else takes meanwhile.
+    /// The oldest value; only this consumer could take it.
     pub(crate) fn peek(&self) -> Result<&T, ()> {
         let head = self.0.head.load(Relaxed);
         if self.0.tail.load(Acquire) == head {
             return Err(());
         }
-        // SAFETY: between `head` and `tail`: the consumer's, who is borrowed as long.
+        // SAFETY: the position is between `head` and `tail`, so it is the consumer's; `pop` needs
+        // `&mut self` while the reference lives.
         self.0.slot(head).with(|place| unsafe { (*place).as_ref() }).ok_or(())
     }
 
-    /// What both ends share.
+    /// The state that both ends share.
     pub(crate) fn buffer(&self) -> &Shared<T> {
         &self.0
     }
@@ -106,7 +110,7 @@ impl<T> Consumer<T> {
         if self.0.tail.load(Acquire) == head {
             return Err(());
         }
-        // SAFETY: between `head` and `tail`: the consumer's.
+        // SAFETY: the position is between `head` and `tail`, so it is the consumer's.
         let value = self.0.slot(head).with_mut(|place| unsafe { (*place).take() });
         self.0.head.store(head + 1, Release);
         value.ok_or(())
@@ -120,14 +124,14 @@ impl<T: Copy> Consumer<T> {
         if waiting < count {
             return Err(waiting);
         }
-        // SAFETY: between `head` and `tail`: the consumer's.
+        // SAFETY: the positions are between `head` and `tail`, so they are the consumer's.
         let read = |at| self.0.slot(at).with(|place| unsafe { *place });
         let values = (head..head + count).filter_map(read).collect();
         Ok(ReadChunk { shared: &self.0, head, values })
     }
 }
 
-/// The oldest values, whose room is the producer's again once they are committed.
+/// The oldest values; the producer may reuse their slots once they are committed.
 pub(crate) struct ReadChunk<'a, T> {
     shared: &'a Shared<T>,
     head: usize,

@@ -1,5 +1,5 @@
-//! Z13: PSNs, the invariant CRC, the ring of WQEs and the walk over scatter/gather elements against
-//! naive versions.
+//! Z13: PSNs, the invariant CRC, the ring of WQEs and the iteration over scatter/gather elements,
+//! each compared with a naive version.
 
 use crate::Input;
 use crate::core::gather::{Gather, Piece};
@@ -18,7 +18,7 @@ pub(super) fn run(input: &mut Input<'_>) {
     }
 }
 
-/// All arithmetic on a circle of 2^24 in 64 bits.
+/// Compares all PSN arithmetic with 64-bit arithmetic modulo 2^24.
 fn psn(input: &mut Input<'_>) {
     const ALL: i64 = 1 << 24;
     while !input.is_empty() {
@@ -37,7 +37,7 @@ fn psn(input: &mut Input<'_>) {
     }
 }
 
-/// The CRC over a copy with ones where a router may write.
+/// Compares the invariant CRC with that of a copy with ones where a router may write.
 fn checksum(input: &mut Input<'_>) {
     let is_v4 = input.u8() & 1 == 0;
     let mut l3 = input.rest().to_vec();
@@ -62,7 +62,7 @@ fn checksum(input: &mut Input<'_>) {
     assert_eq!(l3[covered..], crc);
 }
 
-/// Every byte of a list by its address, the naive way.
+/// Compares the bytes of a gather list with a list of all its addresses.
 fn gather(input: &mut Input<'_>) {
     let mut list = Vec::new();
     let mut bytes = Vec::new();
@@ -90,7 +90,7 @@ fn each_byte(piece: Piece<'_>) -> Vec<(u32, u64)> {
     (0..u64::from(region.len)).map(|at| (lkey.0, region.va.0.wrapping_add(at))).collect()
 }
 
-/// The ring against a list of (position, value).
+/// Compares the ring with a list of (position, value).
 fn ring(input: &mut Input<'_>) {
     let capacity = 1 + input.below(9) as u32;
     let mut ring = Ring::new(capacity);

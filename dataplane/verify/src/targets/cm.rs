@@ -1,4 +1,4 @@
-//! Z5: the connection manager under messages of any bytes, from its peer and from strangers.
+//! Z5: the connection manager, given messages of any bytes from its peer and from other senders.
 
 use crate::Input;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use uroce_wire::{Gid, Qpn};
 pub(super) const SERVICE: ServiceId = ServiceId::tcp(1);
 const NODE: usize = 1;
 
-/// Small tables, so that they fill.
+/// Limits with small tables, so that they fill up.
 pub(super) fn limits() -> CmLimits {
     CmLimits {
         connections: 12,
@@ -28,16 +28,16 @@ pub(super) fn limits() -> CmLimits {
     }
 }
 
-/// What was told of every id: each ends once.
+/// Events reported for every id: each id ends once.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// Ids that are not over, and whether they are closed.
+    /// Ids that have not ended, and whether they are closed.
     pub(super) alive: BTreeMap<ConnId, bool>,
     gone: Vec<ConnId>,
 }
 
 impl Ends {
-    /// All events that wait.
+    /// Checks all events that are pending.
     pub(super) fn listen(&mut self, cm: &mut Cm, input: &mut Input<'_>) {
         while let Some((id, event)) = cm.poll_event() {
             assert!(!self.gone.contains(&id), "{event:?} of {id:?}, which was over");
@@ -84,7 +84,7 @@ fn kind_of(event: &CmEvent) -> u32 {
     }
 }
 
-/// Any call of a consumer's, on any id.
+/// Makes a random call of a consumer, for a random id.
 pub(super) fn call(cm: &mut Cm, node: usize, now: Instant, ends: &mut Ends, input: &mut Input<'_>) {
     let Some(id) = ends.pick(input) else { return };
     let before = cm.state(id);
@@ -119,7 +119,7 @@ pub(super) fn call(cm: &mut Cm, node: usize, now: Instant, ends: &mut Ends, inpu
     }
 }
 
-/// A connection that is established, and what the other side said last.
+/// An established connection, and the ids of the last message of the other side.
 struct Target {
     pair: Pair,
     established: ConnId,
@@ -145,8 +145,7 @@ fn target() -> Target {
     Target { pair, established, ids: (rtu.local_comm_id, rtu.remote_comm_id) }
 }
 
-/// A MAD: any bytes behind a header that lets them in, most of the time; often with ids that are
-/// right.
+/// A random MAD: mostly any body after a valid header, often with the connection's ids.
 fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
     let shape = input.u8();
     let mut mad = [0; MAD_LEN];
@@ -164,12 +163,12 @@ fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
     header.emit(&mut head);
     mad[..MadHeader::LEN].copy_from_slice(&head);
     let body = &mut mad[MadHeader::LEN..];
-    // Few bytes choose the fields that matter; the rest repeats them.
+    // Few bytes choose the fields that matter; they are repeated for the rest.
     let seed: [u8; 12] = input.array();
     (0..BODY_LEN).for_each(|i| body[i] = seed[i % seed.len()]);
     if attribute == Attribute::Req || attribute == Attribute::SidrReq {
         body[8..16].copy_from_slice(&SERVICE.0.to_be_bytes());
-        body[50] = 0x30; // A path MTU there is.
+        body[50] = 0x30; // A valid path MTU.
     }
     if shape & 1 != 0 {
         body[..4].copy_from_slice(&ids.0.0.to_be_bytes());
@@ -178,7 +177,7 @@ fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
         body[4..8].copy_from_slice(&ids.1.0.to_be_bytes());
     }
     if shape & 4 != 0 {
-        // The GIDs of a REQ's path, or something else.
+        // The GIDs of a REQ's path, or other bytes of another message.
         body[56..72].copy_from_slice(&src.0);
         body[72..88].copy_from_slice(&gid(NODE, 1).0);
         body[43] &= 0xf9;
@@ -190,7 +189,7 @@ fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
     mad
 }
 
-/// Messages, calls and times in a row, most of them such as the manager takes.
+/// Sequences of messages, calls and times, most of which the manager accepts.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(5);
     let mut row = || {
@@ -258,7 +257,7 @@ pub(super) fn run(input: &mut Input<'_>) {
     }
 }
 
-/// What must hold after every step. Gives the id under which something was asked last.
+/// Checks the properties that hold after every step. Returns the id of the last request sent.
 fn check(pair: &mut Pair, ends: &mut Ends, input: &mut Input<'_>) -> Option<CommId> {
     let mut asked = None;
     let (now, cm) = (pair.now, &mut pair.nodes[NODE]);

@@ -1,4 +1,4 @@
-//! Z6: two connection managers, the link between them and their consumers as the input says.
+//! Z6: two connection managers; the input controls their link and their consumers.
 
 use super::cm::{Ends, SERVICE, call, limits};
 use crate::Input;
@@ -8,7 +8,7 @@ use uroce_cm::{ConnectParams, SidrParams};
 use uroce_wire::Pkey;
 use uroce_wire::cm::{CmTimeout, PrivateData, ServiceId};
 
-/// Fates that are chosen in advance, used again and again.
+/// Number of fates chosen in advance, which are used in rotation.
 const FATES: usize = 16;
 
 fn fate(byte: u8) -> Fate {
@@ -46,7 +46,7 @@ pub(super) fn run(input: &mut Input<'_>) {
     end(&mut pair, &mut ends, input);
 }
 
-/// A connection, peer to peer or not, or a question.
+/// Begins a connection, peer to peer or not, or a service ID resolution.
 pub(super) fn begin(pair: &mut Pair, node: usize, ends: &mut Ends, input: &mut Input<'_>) {
     let (shape, qpn) = (input.u8(), u32::from(input.u8() & 15));
     let (now, cm) = (pair.now, &mut pair.nodes[node]);
@@ -91,7 +91,7 @@ fn listen(pair: &mut Pair, ends: &mut [Ends; 2], input: &mut Input<'_>) {
     }
 }
 
-/// Everything is given up over a link without faults: nothing may be left.
+/// Destroys everything over a link without faults, and checks that nothing is left.
 fn end(pair: &mut Pair, ends: &mut [Ends; 2], input: &mut Input<'_>) {
     pair.script = None;
     give_up(pair, ends);

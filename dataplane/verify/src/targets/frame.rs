@@ -1,8 +1,10 @@
 //! Z1: any bytes as a frame.
 //!
-//! What holds: no panic; slices lie within the frame; what is read is written again bit by bit,
-//! reserved bits and pad aside; the independent checker reads the same, and what it refuses and
-//! we accept is what it is known to be stricter about.
+//! Invariants
+//! - No panic; slices lie within the frame.
+//! - Written again, a packet has the bytes that were read, except for reserved bits and pad.
+//! - The independent checker reads the same values. A frame that it refuses and the parser accepts
+//!   breaks one of the rules in which it is known to be stricter.
 
 use crate::Input;
 use std::path::PathBuf;
@@ -12,10 +14,10 @@ use uroce_wire::{
 };
 use uroce_wirecheck::{Rule, Seen, crc32, read};
 
-/// How the rest is made a frame.
+/// First byte of an input: the rest is a frame that is not mended.
 const AS_IT_IS: u8 = 0;
 
-/// All frames that other implementations have sent.
+/// All stored frames of other implementations.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/vectors");
     let mut seeds = Vec::new();
@@ -23,7 +25,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         let path = entry.expect("a directory entry").path();
         if path.extension().is_some_and(|extension| extension == "pcap") {
             let frames = frames_of(&std::fs::read(&path).expect("a capture"));
-            // A lossy capture says the same many times.
+            // A lossy capture repeats the same packets many times.
             seeds.extend(
                 frames.into_iter().take(60).map(|frame| [&[AS_IT_IS], &frame[..]].concat()),
             );
@@ -68,7 +70,7 @@ pub(super) fn run(input: &mut Input<'_>) {
     }
 }
 
-/// Makes lengths, the IPv4 checksum and the invariant CRC right, so that what is inside counts.
+/// Corrects lengths, the IPv4 checksum and the invariant CRC, so that the transport is reached.
 fn mend(frame: &mut [u8]) {
     let tagged = frame.get(12..14) == Some(&[0x81, 0x00]);
     let l3 = if tagged { 18 } else { 14 };
@@ -88,7 +90,7 @@ fn mend(frame: &mut [u8]) {
         packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
     }
     packet[ip_len + 4..ip_len + 6].copy_from_slice(&((len - ip_len) as u16).to_be_bytes());
-    // What is not IP has no CRC.
+    // A packet that is not IP has no CRC.
     let _ = seal(packet);
 }
 
@@ -112,11 +114,11 @@ fn judge(input: &mut Input<'_>, frame: &[u8], datagram: &Datagram<'_>) {
         return;
     }
     assert_eq!(datagram.packet(), packet);
-    // The checker takes no Ethernet padding.
+    // The checker accepts no Ethernet padding.
     match (read(&frame[..end]), packet) {
         (Ok(seen), Ok(packet)) => compare(&seen, datagram, &packet),
         (Ok(seen), Err(error)) => {
-            // The checker judges the length of a packet that ought to be full elsewhere.
+            // The checker checks the length of packets that must be full elsewhere.
             let row = OpCode(seen.opcode).info();
             let is_elsewhere = row.is_some_and(|row| row.payload == PayloadRule::FullMtu);
             assert!(is_elsewhere && error == ParseError::Padding, "the checker accepts: {error}");
@@ -137,7 +139,7 @@ fn judge(input: &mut Input<'_>, frame: &[u8], datagram: &Datagram<'_>) {
     }
 }
 
-/// Where `part` begins in `whole`, which it lies in.
+/// Offset of `part` in `whole`; panics if it does not lie within.
 fn offset_in(whole: &[u8], part: &[u8]) -> usize {
     let offset = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
     assert!(offset + part.len() <= whole.len(), "outside of the frame");
@@ -155,7 +157,7 @@ fn slow_icrc(l3: &[u8]) -> [u8; 4] {
     crc32(&masked).to_le_bytes()
 }
 
-/// What was read, written again, is what was there but for reserved bits.
+/// Writes a packet again, and checks that the bytes are equal except for reserved bits.
 fn write_again(packet: &Packet<'_>, transport: &[u8]) {
     let mut again = vec![0; packet.op.headers_len()];
     assert_eq!(emit_headers(&packet.bth, &packet.ext, &mut again), Some(again.len()));

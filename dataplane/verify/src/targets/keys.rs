@@ -1,7 +1,9 @@
-//! Z11: memory regions and windows against maps.
+//! Z11: memory regions and windows compared with maps.
 //!
-//! What holds: an access is granted or refused as the maps say, with the first reason that
-//! applies; it touches the bytes that they say and no other; keys of the past open nothing.
+//! Invariants
+//! - An access is granted or refused as the maps determine, for the first reason that applies.
+//! - It accesses the right bytes and no others.
+//! - Former keys grant nothing.
 
 use crate::Input;
 use crate::engine::key::Numbers;
@@ -15,13 +17,13 @@ use uroce_transport::{
 use uroce_wire::{Icrc, Lkey, Qpn, Rkey, Va};
 
 const SLOTS: u32 = 4;
-/// Words of memory that regions are made of.
+/// Number of words of the memory that regions are made of.
 const WORDS: usize = 16;
 const BYTES: usize = 8 * WORDS;
-/// The low bits of a key, which are its consumer's.
+/// The low bits of a key, which the consumer chooses.
 const CONSUMER: u32 = 0xff;
 
-/// One permutation for all inputs: a finding fails again.
+/// One permutation for all inputs, so that a finding is reproducible.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(|| Numbers::random(SLOTS).expect("randomness"));
 
 #[derive(Clone, Copy)]
@@ -30,7 +32,7 @@ struct KnownRegion {
     access: AccessFlags,
     va: u64,
     len: u64,
-    /// Of its first byte, in the memory.
+    /// Offset of the region's first byte in the memory.
     offset: usize,
 }
 
@@ -46,7 +48,7 @@ struct KnownWindow {
 struct Binding {
     region: u32,
     qpn: Qpn,
-    /// What it opens; with the window's rights.
+    /// The part of the region that the window grants, with the window's rights.
     opens: KnownRegion,
 }
 
@@ -56,9 +58,9 @@ struct Siege {
     memory: Box<[u64; WORDS]>,
     expected: [u8; BYTES],
     regions: BTreeMap<u32, KnownRegion>,
-    /// By the upper bits of their keys.
+    /// The windows, by the upper bits of their keys.
     windows: BTreeMap<u32, KnownWindow>,
-    /// All keys that ever were.
+    /// All keys that were ever used.
     keys: Vec<u32>,
 }
 
@@ -92,7 +94,7 @@ fn accessor(input: &mut Input<'_>) -> Accessor {
     Accessor { pd: Pd(1 + u32::from(byte & 1)), qpn: Qpn::new(2 + u32::from(byte >> 1 & 1)) }
 }
 
-/// All rights, or any.
+/// All access rights, or random ones.
 fn rights(input: &mut Input<'_>) -> AccessFlags {
     match input.u8() {
         byte if byte < 0x80 => AccessFlags::all(),
@@ -100,7 +102,7 @@ fn rights(input: &mut Input<'_>) -> AccessFlags {
     }
 }
 
-/// Near a range's edges, or anywhere.
+/// A range near the edges of `va` and `len`, or anywhere.
 fn range(input: &mut Input<'_>, va: u64, len: u64) -> (u64, u64) {
     let near = |input: &mut Input<'_>| u64::from(input.u8() % 24).wrapping_sub(8);
     let from = match input.below(4) {
@@ -117,14 +119,14 @@ fn range(input: &mut Input<'_>, va: u64, len: u64) -> (u64, u64) {
     (from, len)
 }
 
-/// In numbers that do not wrap.
+/// Whether the region contains the range, computed in numbers that do not wrap.
 fn holds(region: &KnownRegion, va: u64, len: u64) -> bool {
     let [begin, size, va, len] = [region.va, region.len, va, len].map(u128::from);
     size > 0 && begin <= va && va + len <= begin + size
 }
 
 impl Siege {
-    /// A key of now or of the past, perhaps with other low bits.
+    /// A present or former key, perhaps with changed bits.
     fn key(&self, input: &mut Input<'_>) -> u32 {
         let key = self.keys[self.keys.len() - 1 - input.below(self.keys.len().min(16))];
         match input.below(8) {
@@ -168,7 +170,7 @@ impl Siege {
         let access = rights(input);
         let addr = self.memory.as_mut_ptr().cast::<u8>().wrapping_add(offset);
         let spec = MrSpec { addr, len: len as usize, va: Va(va), pd, access };
-        // SAFETY: the memory outlives the table's use of it, and is looked at between uses only.
+        // SAFETY: the memory outlives the table's use of it, and is read between such uses only.
         let result = unsafe { self.table.register(&spec) };
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let expected = if u128::from(va) + u128::from(len) > 1 << 64 {
@@ -289,7 +291,7 @@ impl Siege {
         }
     }
 
-    /// What an access to it must be answered.
+    /// The expected result of an access.
     fn answer(&self, by: Accessor, region: Region, access: Access) -> Result<usize, MemoryFault> {
         let (key, is_remote) = match region.key {
             Key::Local(lkey) => (lkey.0, false),
@@ -366,7 +368,7 @@ impl Siege {
         let Key::Remote(rkey) = key else { return };
         let word = Region { va: Va(va & !7), len: 8, key };
         let expected = self.answer(by, word, Access::Atomic);
-        // A window may begin anywhere in its region, whose names are aligned as its words are.
+        // A window may begin at any byte of its region, but only aligned words are accessed.
         let result = reader.atomic(by, rkey, word.va, AtomicOp::FetchAdd { add: 1 });
         if let (Ok(at), Ok(former)) = (expected, result) {
             let now = former.wrapping_add(1).to_ne_bytes();

@@ -1,4 +1,5 @@
-//! The surroundings of a QP under attack: memory with edges, a wire that remembers, completions.
+//! The environment of a QP under attack: memory with bounds, a packet sink that records,
+//! completions.
 
 use crate::Input;
 use std::collections::VecDeque;
@@ -18,13 +19,13 @@ pub(super) const PD: Pd = Pd(1);
 pub(super) const OURS: Qpn = Qpn::new(0x11);
 pub(super) const THEIRS: Qpn = Qpn::new(0x22);
 pub(super) const QKEY: Qkey = Qkey(0x1234);
-/// Bytes of each region.
+/// Length of each region in bytes.
 pub(super) const LEN: u64 = 4096;
-/// Peers may do everything here.
+/// Key and address of the region in which peers may do everything.
 pub(super) const OPEN: (u32, u64) = (0x0100_0000, 0x7000_0000);
-/// Right behind it, the application's alone.
+/// Key and address of the region right after it, which only the application may access.
 pub(super) const CLOSED: (u32, u64) = (0x0200_0000, 0x7000_0000 + LEN);
-/// Where work requests of the application have their buffers.
+/// Key and address of the region with the buffers of the application's work requests.
 pub(super) const LOCAL: (u32, u64) = (0x0300_0000, 0x9000_0000);
 
 /// A packet that the QP has sent.
@@ -35,7 +36,7 @@ pub(super) struct Sent {
     pub(super) len: u32,
 }
 
-/// Memory that was written.
+/// A range of memory that was written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     pub(super) is_remote: bool,
@@ -43,16 +44,16 @@ pub(super) struct Written {
     pub(super) len: u64,
 }
 
-/// All that a QP touches.
+/// Everything that a QP accesses.
 #[derive(Debug)]
 pub(super) struct World {
-    /// Of the closed region; nobody may write it.
+    /// Content of the closed region, which no peer may write.
     pub(super) closed: Vec<u8>,
     pub(super) written: Vec<Written>,
     pub(super) sent: Vec<Sent>,
     pub(super) done: Vec<(Side, Cqe)>,
     pub(super) srq: VecDeque<(u64, Sge)>,
-    /// Packets that the wire takes.
+    /// Number of packets that the sink still accepts.
     pub(super) room: u32,
 }
 
@@ -177,7 +178,7 @@ impl SharedReceives for World {
     }
 }
 
-/// The addresses of the connection, as we send.
+/// The path of the connection's packets, as the QP sends them.
 pub(super) fn path() -> Encap {
     Encap {
         src: Ipv4Addr::new(10, 0, 0, 1).into(),
@@ -188,7 +189,7 @@ pub(super) fn path() -> Encap {
     }
 }
 
-/// A PSN near a place where something wraps, or anywhere.
+/// A PSN close to a value at which something wraps, or any PSN.
 pub(super) fn first_psn(input: &mut Input<'_>) -> Psn {
     match input.below(4) {
         0 => Psn::new(0),
@@ -198,7 +199,7 @@ pub(super) fn first_psn(input: &mut Input<'_>) -> Psn {
     }
 }
 
-/// What a connection is made with.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) qp_type: QpType,
@@ -208,7 +209,7 @@ pub(super) struct Terms {
     pub(super) retries: u8,
 }
 
-/// A QP in a state.
+/// Creates a QP and takes it to a state.
 pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
     let caps = QpCaps {
         max_send_wr: 16,
@@ -261,7 +262,7 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
     qp
 }
 
-/// A buffer of the application: receive or request `number` has it to itself.
+/// A buffer of the application for receive or request `number`.
 pub(super) fn buffer(number: u64, len: u32) -> Sge {
     Sge { va: Va(LOCAL.1 + number % 5 * 800), len, lkey: Lkey(LOCAL.0) }
 }
@@ -276,7 +277,7 @@ pub(super) fn packet_bytes(bth: &Bth, ext: &ExtHeaders, payload: &[u8]) -> Vec<u
     bytes
 }
 
-/// Does an opcode carry data?
+/// Whether packets of an opcode carry data.
 pub(super) fn carries_data(opcode: OpCode) -> bool {
     let operation = opcode.info().map(|row| row.operation);
     matches!(operation, Some(Operation::Send | Operation::Write | Operation::ReadResponse))

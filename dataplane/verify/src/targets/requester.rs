@@ -1,11 +1,11 @@
-//! Z3: responses with any fields, and time, to a requester with requests outstanding.
+//! Z3: responses with any fields, and time, given to a requester with outstanding requests.
 //!
-//! What holds
-//! - Requests complete once each, in the order of their posting.
-//! - None succeeds without its cause: an acknowledgement that covers it, all data of a READ, the
-//!   result of an ATOMIC. None fails without one: the NAK that its status names, a timer or a NAK
-//!   to retry by, an answer that does not fit.
-//! - Only the oldest request's own buffer is written; what is dropped changes nothing.
+//! Invariants
+//! - Requests complete once each, in the order of posting.
+//! - A request succeeds only with a cause: an acknowledgement that covers it, all data of a READ,
+//!   the result of an ATOMIC. It fails only with a cause: the NAK that its status names, exhausted
+//!   retries after a timeout or a NAK, or a response that does not match.
+//! - Only the oldest request's own buffer is written; a dropped packet changes nothing.
 
 use super::peer::{
     LOCAL, MTU, OPEN, OURS, THEIRS, Terms, World, buffer, first_psn, packet_bytes, path, qp_in,
@@ -18,13 +18,13 @@ use uroce_wire::{
     Bth, ExtHeaders, NakCode, OpCode, Operation, Packet, Pkey, Psn, Rkey, Syndrome, Va,
 };
 
-/// A request that has not completed.
+/// A posted request that has not completed.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     wr_id: u64,
     op: SendOp,
     len: u32,
-    /// Set when its first packet is first sent.
+    /// First PSN; set when its first packet is first sent.
     first: Option<Psn>,
 }
 
@@ -38,10 +38,10 @@ impl Request {
     }
 }
 
-/// What has been delivered that may be a cause.
+/// Delivered responses and timeouts that may be the cause of a completion.
 #[derive(Default)]
 struct Causes {
-    /// Everything before this distance from the first PSN may have been acknowledged.
+    /// All requests before this distance from the first PSN may have been acknowledged.
     acknowledged: i32,
     read_data: BTreeSet<u32>,
     atomic_results: BTreeSet<u32>,
@@ -121,7 +121,7 @@ impl Siege {
         self.qp.handle_timeout(self.now, &mut self.world);
     }
 
-    /// Follows which request got which PSNs.
+    /// Sends packets, and notes which request has which PSNs.
     fn transmit(&mut self, budget: u32) {
         self.qp.poll_transmit(self.now, budget, &mut self.world);
         for sent in std::mem::take(&mut self.world.sent) {
@@ -130,7 +130,7 @@ impl Siege {
             assert_eq!(sent.bth.dest_qpn, THEIRS);
             let psn = sent.bth.psn;
             if psn != self.end {
-                // Again: it has been sent before.
+                // A repetition: the PSN was sent before.
                 assert!(psn.is_before(self.end) && !psn.is_before(self.start), "{psn:?}");
                 continue;
             }
@@ -170,7 +170,7 @@ impl Siege {
 
     fn craft(&self, input: &mut Input<'_>) -> (Bth, ExtHeaders, Vec<u8>) {
         let byte = input.u8();
-        // Requests are the responder's, and another target's.
+        // Requests are handled by the responder and tested by another target.
         let opcode = OpCode(if byte >= 0xf8 { 0x20 | input.u8() } else { 0x0d + byte % 6 });
         let outstanding = self.requests.front().and_then(|request| request.first);
         let base = outstanding.unwrap_or(self.end);
@@ -205,7 +205,7 @@ impl Siege {
         (bth, ext, vec![0x33; len])
     }
 
-    /// What an answer may be the cause of.
+    /// Notes what a response may be the cause of.
     fn note(&mut self, bth: &Bth, ext: &ExtHeaders) {
         let causes = &mut self.causes;
         causes.has_answer = true;
@@ -237,8 +237,8 @@ impl Siege {
     fn check(&mut self, input: &mut Input<'_>) {
         let front = self.requests.front().copied();
         let written = std::mem::take(&mut self.world.written);
-        // Several requests may complete by one answer; the READ or ATOMIC that is written is the
-        // first of those whose answer it is.
+        // One response may complete several requests. If it is written to memory, it answers the
+        // first READ or ATOMIC among them.
         let own = self.requests.iter().find(|request| request.op.is_read_or_atomic());
         for write in written {
             assert!(!write.is_remote && front.is_some());

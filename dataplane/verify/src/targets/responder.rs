@@ -1,13 +1,13 @@
-//! Z2: packets with any fields, their ICRC right, to a responder in any state.
+//! Z2: packets with any fields and a right ICRC, given to a responder in any state.
 //!
-//! What holds
-//! - A packet that is dropped changes nothing.
-//! - A WRITE writes where its first packet said, an ATOMIC its word, a SEND into the oldest receive;
-//!   nothing else is written.
-//! - Receives complete once each, in order, at most one a packet but for flushes.
-//! - No datagram takes a UD QP out of its state or fails a receive.
-//! - RC answers with what a responder may send, one acknowledgement a packet, and goes to ERR
-//!   after a NAK that ends the connection; UC and UD answer nothing.
+//! Invariants
+//! - A dropped packet changes nothing.
+//! - A WRITE writes to the range that its first packet names, an ATOMIC to its word, a SEND to the
+//!   oldest receive; nothing else is written.
+//! - Receives complete once each, in order, and at most one per packet except for flushes.
+//! - No datagram changes a UD QP's state or fails a receive.
+//! - RC answers with packets that a responder may send, with at most one acknowledgement per
+//!   packet, and goes to ERR after a NAK that ends the connection. UC and UD answer nothing.
 
 use super::peer::{
     CLOSED, LEN, LOCAL, MTU, OPEN, OURS, QKEY, Sent, THEIRS, Terms, World, buffer, carries_data,
@@ -37,11 +37,11 @@ struct Siege {
     world: World,
     /// Receives that have not completed: their numbers and lengths.
     posted: VecDeque<(u64, u32)>,
-    /// Where the WRITE in progress may write.
+    /// Address and length of the range that the WRITE in progress may write.
     announced: (u64, u64),
-    /// The PSN that is expected next, as far as answers tell.
+    /// The PSN that is expected next, as far as answers show it.
     expected: Psn,
-    /// A receive has completed in error, which ends the QP; RC sends its NAK first.
+    /// A receive has completed with an error, which ends the QP; RC sends its NAK first.
     has_failed: bool,
 }
 
@@ -107,7 +107,7 @@ impl Siege {
         assert!(self.world.sent.is_empty(), "sent without being asked to");
         match result {
             Err(reason) => {
-                // But for a receive that was taken from the SRQ and is kept.
+                // A receive that was taken from the SRQ and kept is not counted here.
                 let after = (self.qp.state(), self.posted.len());
                 assert_eq!(after, before, "dropped: {reason:?}");
                 assert!(self.world.written.is_empty(), "dropped, but written: {reason:?}");
@@ -128,7 +128,7 @@ impl Siege {
         }
     }
 
-    /// A packet that may be right, nearly right, or nonsense.
+    /// A packet with fields that are right, nearly right, or random.
     fn craft(&self, input: &mut Input<'_>) -> (Bth, ExtHeaders, Vec<u8>) {
         let service = match self.qp.qp_type() {
             QpType::Rc => 0x00,
@@ -222,7 +222,7 @@ impl Siege {
                 (true, Operation::Write) => self.announced,
                 (true, Operation::CompareSwap | Operation::FetchAdd) => (ext.atomic.va.0, 8),
                 (false, Operation::Send) => {
-                    // The receives that are not complete yet; the oldest may be used.
+                    // The oldest receive that has not completed.
                     let (number, len) = self.posted.front().copied().expect("a receive to fill");
                     (buffer(number, len).va.0, u64::from(len))
                 }
@@ -233,7 +233,7 @@ impl Siege {
         }
         let limit = match row.operation {
             Operation::CompareSwap | Operation::FetchAdd => 8,
-            // A datagram's area of 40 bytes.
+            // The GRH area of 40 bytes is written too.
             _ if self.qp.qp_type() == QpType::Ud => payload + 40,
             _ => payload,
         };

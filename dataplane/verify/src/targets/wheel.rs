@@ -1,4 +1,4 @@
-//! Z12: the timer wheel against a sorted set.
+//! Z12: the timer wheel compared with a sorted set.
 
 use crate::Input;
 use crate::engine::timer_wheel::TimerWheel;
@@ -8,7 +8,7 @@ use uroce_transport::Instant;
 const INDICES: u32 = 12;
 
 pub(super) fn run(input: &mut Input<'_>) {
-    // Anywhere in time, its end included.
+    // Any time, including the end of time.
     let mut now = input.u64() >> input.below(64);
     let mut wheel = TimerWheel::new(INDICES, Instant::from_nanos(now));
     let mut set: BTreeSet<(u64, u32)> = BTreeSet::new();
@@ -24,7 +24,7 @@ pub(super) fn run(input: &mut Input<'_>) {
                     now.saturating_sub(ahead)
                 };
                 set.retain(|&(_, other)| other != index);
-                // The last nanosecond means never, and comes one before it.
+                // The last nanosecond means never, so such a deadline is one nanosecond earlier.
                 set.insert((deadline.min(u64::MAX - 1), index));
                 wheel.set(index, Instant::from_nanos(deadline));
             }

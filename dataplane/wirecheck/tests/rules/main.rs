@@ -1,4 +1,4 @@
-//! Each rule about sequences, broken on purpose by frames built here.
+//! Each rule about sequences, broken by frames that are built here.
 
 mod migration;
 mod tap;
@@ -80,7 +80,7 @@ fn an_rnr_timer_is_waited_for() {
     let wait = rnr_wait_ns(5);
     assert_eq!(waiting().flaw(wait - 1, &send(0xff_fffe)), Rule::BeforeRnrTimer);
     waiting().pass(wait, &send(0xff_fffe));
-    // Another copy of it has been taken meanwhile.
+    // Another copy of the refused request was accepted meanwhile.
     let mut tap = waiting();
     tap.pass(2, &ack(0xff_fffe, 1));
     tap.pass(3, &send(0xff_ffff));

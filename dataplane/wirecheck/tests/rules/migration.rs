@@ -1,4 +1,4 @@
-//! The rules about paths and MigReq, and about a send queue that is drained.
+//! The rules about paths and MigReq, and about a send queue that is being drained.
 
 use uroce_wirecheck::{Route, Rule, TimedRoute};
 
@@ -6,7 +6,7 @@ use super::tap::{
     A, ACK, B, SEND_FIRST, SEND_LAST, SEND_ONLY, TIMEOUT, Tap, aeth, frame, frame_by, on, send,
 };
 
-/// The first packet's PSN.
+/// PSN of the first packet.
 const FIRST: u32 = 0xff_fffe;
 
 fn route(net: u8, from: u32) -> Route {
@@ -14,7 +14,7 @@ fn route(net: u8, from: u32) -> Route {
     Route { addr: on(net, addr), dest_addr: on(net, dest_addr), pkey: 0xffff }
 }
 
-/// Both ends have been re-armed, with subnet 1 as their alternate path.
+/// A tap with both ends re-armed, with subnet 1 as alternate path.
 fn rearmed() -> Tap {
     let mut tap = Tap::new();
     for (number, qp) in [(1, tap.a), (2, tap.b)] {
@@ -27,7 +27,7 @@ fn rearmed() -> Tap {
     tap
 }
 
-/// One request and its answer have gone back and forth since.
+/// A tap with both ends armed, after one request and its answer.
 fn armed() -> Tap {
     let mut tap = rearmed();
     tap.pass(0, &request(0, false, FIRST));

@@ -7,7 +7,7 @@ pub(crate) const B: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0,
 pub(crate) const MTU: u32 = 256;
 pub(crate) const TIMEOUT: u64 = 1_000_000;
 
-/// Two watched queue pairs; the first sends requests from PSN 0xfffffe on.
+/// A checker with two queue pairs; the first sends requests from PSN 0xfffffe on.
 pub(crate) struct Tap {
     pub(crate) checker: Checker,
     pub(crate) a: Watched,
@@ -38,7 +38,7 @@ pub(crate) fn frame(from: u32, opcode: u8, psn: u32, ext: &[u8], payload: &[u8])
     frame_by(0, true, from, opcode, psn, ext, payload)
 }
 
-/// As [`frame`], from and to the addresses of this subnet, with or without MigReq.
+/// A frame between the addresses of this subnet, with or without MigReq; otherwise see [`frame`].
 pub(crate) fn frame_by(
     net: u8,
     mig_req: bool,
@@ -84,7 +84,7 @@ pub(crate) fn frame_by(
     [ethernet, ip, udp, transport, icrc].concat()
 }
 
-/// The address in a subnet.
+/// The address `addr` in subnet `net`.
 pub(crate) fn on(net: u8, mut addr: [u8; 16]) -> [u8; 16] {
     addr[14] = net;
     addr
@@ -110,7 +110,7 @@ impl Tap {
         self.checker.sent(from, now, bytes).map_err(|flaw| flaw.rule)
     }
 
-    /// Sent and arrived.
+    /// Passes a frame through the checker as sent and as arrived.
     pub(crate) fn pass(&mut self, now: u64, bytes: &[u8]) {
         let seen = self.try_sent(now, bytes).expect("a packet without flaw");
         let to = if bytes[14 + 15] == 1 { self.b } else { self.a };
