@@ -152,7 +152,7 @@ fn all() -> ExitCode {
             Some(why) => format!("need not be: {why}"),
             None => {
                 bad += 1;
-                String::from("NOBODY")
+                String::from("NO MODEL")
             }
         };
         println!("{site:<28}  {by}");

@@ -3,12 +3,12 @@
 use crate::mr_table::MrTable;
 
 /// Stub of the engine; the file of the table has its registration methods.
-#[allow(dead_code, reason = "the models talk to the table itself")]
+#[allow(dead_code, reason = "the models use the table itself")]
 pub(crate) struct Engine {
     pub(crate) shared: Shared,
 }
 
-#[allow(dead_code, reason = "as above")]
+#[allow(dead_code, reason = "the models use the table itself")]
 pub(crate) struct Shared {
     pub(crate) regions: MrTable,
 }

@@ -56,7 +56,7 @@ impl Tokens {
     pub(crate) fn wait_for(&self, _timeout: Duration) -> io::Result<()> {
         self.wait()?;
         let count = *self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(count <= 2, "{count} tokens for one sleep and two who wake");
+        assert!(count <= 2, "{count} tokens for one sleep and two wake-ups");
         Ok(())
     }
 }

@@ -61,12 +61,12 @@ mod wqe {
 }
 
 /// Stub of the engine; the file of the table has its registration methods.
-#[allow(dead_code, reason = "targets talk to the table itself")]
+#[allow(dead_code, reason = "targets use the table itself")]
 struct Engine {
     shared: Shared,
 }
 
-#[allow(dead_code, reason = "as above")]
+#[allow(dead_code, reason = "targets use the table itself")]
 struct Shared {
     regions: mr_table::MrTable,
 }

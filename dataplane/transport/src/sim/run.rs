@@ -180,10 +180,7 @@ pub(super) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
         }
         steps += 1;
         if traffic.world.packets() > packets_max || steps > steps_max {
-            return Err(format!(
-                "too many packets or steps for the work; {}",
-                traffic.unfinished()
-            ));
+            return Err(format!("far too many packets or steps; {}", traffic.unfinished()));
         }
     }
     traffic.judge_end(plan.rates == Some(Rates::NONE))

@@ -77,7 +77,7 @@ impl World {
         let regions = [OPEN, CLOSED, LOCAL];
         let found = regions.into_iter().find(|&(known, _)| known == key);
         let (_, begin) = found.ok_or(MemoryFault::UnknownKey)?;
-        assert_eq!(by, Accessor { pd: PD, qpn: OURS }, "on whose behalf");
+        assert_eq!(by, Accessor { pd: PD, qpn: OURS }, "the accessor is the QP");
         let [va, len] = [region.va.0, region.len.into()].map(u128::from);
         if va < begin.into() || va + len > u128::from(begin + LEN) {
             return Err(MemoryFault::OutOfRange);
