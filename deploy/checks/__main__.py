@@ -1,4 +1,4 @@
-"""deploy/test checks: every behaviour that has to be proven, its tests, and their verdict."""
+"""deploy/test checks: every behaviour that has to be proven, its tests, and their verdicts."""
 
 import argparse
 import collections
@@ -18,14 +18,14 @@ PASS, FAIL, NOT_YET = "pass", "FAIL", "not yet"
 def main():
     """Returns the exit status: 0 all rows pass, 1 some do not, 2 nothing could be run."""
     asked = parse()
-    titles = citations.rows(CHECKS / "rows.txt")
-    unknown = set(asked.rows) - titles.keys()
+    rows = citations.rows(CHECKS / "rows.txt")
+    unknown = set(asked.rows) - rows.keys()
     if unknown:
         print(f"no such row: {' '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    wanted = [row for row in titles if not asked.rows or row in asked.rows]
+    wanted = [row for row in rows if not asked.rows or row in asked.rows]
     found = citations.collect(REPOSITORY)
-    flaws = one_sided(found, titles)
+    flaws = one_sided(found, rows)
     if asked.citations:
         tell(flaws)
         return 1 if flaws else 0
@@ -37,7 +37,7 @@ def main():
     except CheckFailure as failure:
         print(f"checks: {failure}", file=sys.stderr)
         return 2
-    count = report(wanted, titles, verdicts, flaws)
+    count = report(wanted, rows, verdicts, flaws)
     tell(lost)
     print(f"checks: {len(wanted)} rows, {count[PASS]} pass, {count[FAIL]} fail, "
           f"{count[NOT_YET]} not yet")
@@ -59,17 +59,17 @@ def parse():
     return parser.parse_args()
 
 
-def one_sided(found, titles):
-    """Rows that are cited at a test alone, at code alone, or nowhere; and ids that are no rows."""
+def one_sided(found, rows):
+    """Rows that are cited only at tests, only at code, or nowhere."""
     at_test = {citation.row for citation in found if citation.is_test}
     at_code = {citation.row for citation in found if not citation.is_test}
-    flaws = [f"{row} no test cites it" for row in titles if row not in at_test]
-    flaws += [f"{row} no code cites it" for row in titles if row not in at_code]
+    flaws = [f"{row} no test cites it" for row in rows if row not in at_test]
+    flaws += [f"{row} no code cites it" for row in rows if row not in at_code]
     return flaws
 
 
 def verdicts_of(found, wanted, captures):
-    """Of each row its tests and whether they passed; and citations at what is no test."""
+    """For each row its tests and whether they passed; and citations that belong to no test."""
     verdicts = collections.defaultdict(dict)
     tests = results.listed(REPOSITORY)
     cited = {
@@ -86,7 +86,7 @@ def verdicts_of(found, wanted, captures):
 
 
 def write_captures(verdicts, wanted, captures, folder):
-    """One file a row: its tests' captures one behind the other, as pcapng allows."""
+    """Writes one file per row: its tests' captures one after the other, as pcapng allows."""
     folder.mkdir(parents=True, exist_ok=True)
     for row in wanted:
         parts = [captures / f"{test.name}.pcapng" for test in sorted(verdicts[row])]
@@ -97,22 +97,24 @@ def write_captures(verdicts, wanted, captures, folder):
             print(f"{row}: no capture, its tests send over rings or not at all", file=sys.stderr)
 
 
-def report(wanted, titles, verdicts, flaws):
-    """The table. Returns how many rows have which verdict."""
+def report(wanted, rows, verdicts, flaws):
+    """Prints the table. Returns the number of rows with each verdict."""
     count = collections.Counter()
     for row in wanted:
         missing = [flaw.split(maxsplit=1)[1] for flaw in flaws if flaw.split()[0] == row]
         tests = verdicts[row]
         verdict = FAIL if not all(tests.values()) else NOT_YET if missing else PASS
         count[verdict] += 1
-        print(f"{row:4}{verdict:8} {titles[row]}{''.join(f'; {what}' for what in missing)}")
+        clause = "" if rows[row].clause == "-" else f" [{rows[row].clause}]"
+        print(f"{row:4}{verdict:8} {rows[row].title}{clause}"
+              f"{''.join(f'; {what}' for what in missing)}")
         for test, has_passed in sorted(tests.items()):
             print(f"            {test}{'' if has_passed else '  FAILED'}")
     return count
 
 
 def tell(lines):
-    """What is wrong beside the verdicts."""
+    """Prints what is wrong besides the verdicts."""
     for line in lines:
         print(line)
 
