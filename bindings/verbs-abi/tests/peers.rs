@@ -175,8 +175,7 @@ fn a_process_is_dead_though_a_child_of_its_has_its_descriptors() {
     let _ = Command::new("kill").args(["-s", "KILL", &child]).status();
 }
 
-/// As with any NIC, an idle queue pair does not notice that its peer is gone; its next request
-/// fails.
+/// An idle queue pair does not notice that its peer is gone, as on any NIC; its next request fails.
 #[test]
 fn a_queue_pair_without_a_connection_finds_out_by_its_retries() {
     let link = Link::new();

@@ -435,7 +435,7 @@ fn a_program_that_starts_dpdk_too_late_is_told_what_to_do() {
     let output = runtime.run(&format!("{OWN_DPDK}\nsay(start(), own()); say(start())"));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "started -1\nstarted\n");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("before it makes its first RDMA object"), "{said}");
+    assert!(said.contains("before its first RDMA object"), "{said}");
 }
 
 /// A program is refused an address and does not use the device.

@@ -156,9 +156,9 @@ fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
 
 /// The path for a connection to `to`.
 ///
-/// It is the resolved path, unless `to` is the node itself. Then it leads to this device if this
-/// process listens at the port, else to the process at the other end of the device's link, if there
-/// is one.
+/// This is the resolved path, unless `to` is an address of the node itself. In that case the path
+/// leads to this device if this process listens at the port, else to the process at the other end
+/// of the device's link, if there is one.
 pub(crate) fn way_to(
     id: &Entry<Id>,
     state: &mut State,
