@@ -30,7 +30,8 @@ impl QpType {
     /// All four types.
     pub const ALL: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi];
 
-    /// Whether every message is one packet that can go to any destination: true of UD and GSI.
+    /// Returns whether every message is one packet that can go to any destination: true of UD and
+    /// GSI.
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, QpType::Ud | QpType::Gsi)

@@ -22,7 +22,7 @@ impl Piece<'_> {
         }
     }
 
-    /// Whether the piece has no bytes.
+    /// Returns whether the piece has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -78,7 +78,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Whether the payload has no bytes.
+    /// Returns whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

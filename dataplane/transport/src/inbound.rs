@@ -22,7 +22,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Whether a packet of this opcode may follow: checks the order of first, middle and last.
+    /// Returns whether a packet of this opcode may follow: checks the order of first, middle and
+    /// last.
     #[inline]
     pub(crate) fn is_followed_by(&self, op: &OpInfo) -> bool {
         match self {
@@ -44,8 +45,8 @@ impl Message {
         }
     }
 
-    /// Whether the packet's payload agrees with the length in the WRITE's RETH, and that length is
-    /// allowed.
+    /// Returns whether the packet's payload agrees with the length in the WRITE's RETH, and that
+    /// length is allowed.
     //= check E5 — a WRITE has exactly the number of bytes that its RETH states
     #[inline]
     pub(crate) fn fits_write(&self, packet: &Packet<'_>) -> bool {
@@ -86,14 +87,14 @@ impl Message {
     }
 }
 
-/// Whether the payload's length fits the packet's position in its message.
+/// Returns whether the payload's length fits the packet's position in its message.
 //= check E4 — First and Middle are full, Last is not empty, none exceeds the path MTU
 #[inline]
 pub(crate) fn fits_position(packet: &Packet<'_>, path_mtu: PathMtu) -> bool {
     packet.op.payload.allows(packet.payload.len(), path_mtu)
 }
 
-/// Whether the packet needs a receive WQE.
+/// Returns whether the packet needs a receive WQE.
 #[inline]
 pub(crate) fn needs_receive(packet: &Packet<'_>) -> bool {
     match packet.op.operation {

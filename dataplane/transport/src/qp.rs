@@ -100,8 +100,8 @@ impl Qp {
         self.attr.query()
     }
 
-    /// Whether all messages that were begun are completed. In SQD: whether the send queue has
-    /// drained.
+    /// Returns whether all messages that were begun are completed. In SQD: whether the send queue
+    /// has drained.
     pub fn is_drained(&self) -> bool {
         self.service.is_quiet()
     }

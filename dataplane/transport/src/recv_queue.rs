@@ -51,15 +51,15 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Whether there is a WQE for a message. With an SRQ, takes one from it if needed.
+    /// Returns whether there is a WQE for a message. With an SRQ, takes one from it if needed.
     #[inline]
     pub(crate) fn ensure(&mut self, env: &mut impl Env) -> bool {
         !self.work.wqes.is_empty()
             || self.work.is_shared && self.take_shared(0, env) == Found::Receive
     }
 
-    /// Whether the oldest WQE has room for a message of `len` bytes. With an SRQ, takes one from it
-    /// if needed; one that is too small stays in the SRQ.
+    /// Returns whether the oldest WQE has room for a message of `len` bytes. With an SRQ, takes one
+    /// from it if needed; one that is too small stays in the SRQ.
     pub(crate) fn ensure_room(&mut self, len: u32, env: &mut impl Env) -> Found {
         match self.work.wqes.front() {
             Some(wqe) if wqe.len >= len => Found::Receive,

@@ -2,7 +2,7 @@
 
 use core::ops::{Index, IndexMut};
 
-/// A FIFO with a power of two of slots, at least as many as asked for. A user that needs an exact
+/// A FIFO with a power of two of slots, at least as many as requested. A user that needs an exact
 /// limit checks it itself.
 ///
 /// Positions count up from 0 and wrap at 2^32. An element can be accessed by its position while it

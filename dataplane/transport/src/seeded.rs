@@ -110,7 +110,7 @@ mod planting {
         PLANTED.set(bug);
     }
 
-    /// Whether this bug is planted for this thread.
+    /// Returns whether this bug is planted for this thread.
     pub(crate) fn is_planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }

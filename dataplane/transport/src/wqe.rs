@@ -128,12 +128,13 @@ impl From<BindMw> for SendOp {
 }
 
 impl SendOp {
-    /// Whether the operation is READ or ATOMIC: answered with data and limited by `max_rd_atomic`.
+    /// Returns whether the operation is READ or ATOMIC: answered with data and limited by
+    /// `max_rd_atomic`.
     pub fn is_read_or_atomic(&self) -> bool {
         matches!(self, SendOp::Read { .. }) || self.is_atomic()
     }
 
-    /// Whether the operation may be posted to a QP of this type.
+    /// Returns whether the operation may be posted to a QP of this type.
     pub fn suits(&self, qp_type: QpType) -> bool {
         match self {
             SendOp::SendTo { .. } => qp_type.is_datagram(),
@@ -145,7 +146,7 @@ impl SendOp {
         }
     }
 
-    /// Whether the operation's payload may be inline data.
+    /// Returns whether the operation's payload may be inline data.
     pub fn takes_inline(&self) -> bool {
         matches!(
             self,
@@ -179,7 +180,7 @@ impl SendOp {
         if is_right { Ok(()) } else { Err(PostError::WrongOperation) }
     }
 
-    /// Whether the operation consumes a receive WQE at the peer.
+    /// Returns whether the operation consumes a receive WQE at the peer.
     pub fn needs_receive(&self) -> bool {
         match self {
             SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => true,
@@ -188,12 +189,13 @@ impl SendOp {
         }
     }
 
-    /// Whether the operation is local (invalidate or bind): it sends nothing and uses no PSN.
+    /// Returns whether the operation is local (invalidate or bind): it sends nothing and uses no
+    /// PSN.
     pub fn is_local(&self) -> bool {
         matches!(self, SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. })
     }
 
-    /// Whether the operation is one of the two ATOMIC operations.
+    /// Returns whether the operation is one of the two ATOMIC operations.
     pub fn is_atomic(&self) -> bool {
         matches!(self, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }

@@ -91,7 +91,7 @@ impl Model {
         row.map(|row| (row.2, row.3))
     }
 
-    /// Whether the change must be granted.
+    /// Returns whether the change must be granted.
     fn grants(&self, change: &QpChange) -> bool {
         let from = self.attr.state;
         let to = change.state.unwrap_or(from);

@@ -161,8 +161,8 @@ fn all() -> ExitCode {
     ExitCode::from(u8::from(bad > 0))
 }
 
-/// Whether a model still succeeds with the loss at a site. Runs in a process of its own, because a
-/// model that fails leaves its threads behind.
+/// Returns whether a model still succeeds with the loss at a site. Runs in a process of its own,
+/// because a model that fails leaves its threads behind.
 fn runs_weakened(name: &str, site: &str) -> bool {
     let this = std::env::current_exe().expect("this program has a path");
     let status = Command::new(this)

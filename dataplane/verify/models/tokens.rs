@@ -22,7 +22,7 @@ impl Tokens {
         self.some.notify_all();
     }
 
-    /// Whether the descriptor was closed by the program: never in a model.
+    /// Returns whether the descriptor was closed by the program: never in a model.
     pub(crate) fn are_gone(&self) -> bool {
         false
     }

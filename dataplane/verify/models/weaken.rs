@@ -108,14 +108,14 @@ pub(crate) fn ordering(kind: Kind, order: Ordering) -> Ordering {
 /// Files that rely on the single order of all sequentially consistent accesses.
 const CONSISTENT: [&str; 1] = ["srq.rs"];
 
-/// Whether an access of this order at the caller's caller relies on that single order.
+/// Returns whether an access of this order at the caller's caller relies on that single order.
 #[track_caller]
 pub(crate) fn is_consistent(order: Ordering) -> bool {
     let file = Location::caller().file();
     order == Ordering::SeqCst && CONSISTENT.iter().any(|name| file.ends_with(name))
 }
 
-/// Whether the write of the caller's caller is lost.
+/// Returns whether the write of the caller's caller is lost.
 #[track_caller]
 pub(crate) fn is_lost() -> bool {
     loses(Kind::Write)

@@ -15,7 +15,7 @@ impl<'a> Input<'a> {
         Input { bytes, reached: BTreeSet::new() }
     }
 
-    /// Whether all bytes have been taken.
+    /// Returns whether all bytes have been taken.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -39,8 +39,8 @@ pub struct Encap {
 }
 
 impl Encap {
-    /// Whether the path leads back to this node, so that its packets never reach a link. False for
-    /// a path that is not set yet, which has no destination address.
+    /// Returns whether the path leads back to this node, so that its packets never reach a link.
+    /// False for a path that is not set yet, which has no destination address.
     pub fn is_loopback(&self) -> bool {
         self.dst_mac == Mac::LOOPBACK && self.dst != Gid::default()
     }
@@ -169,13 +169,13 @@ impl HeaderTemplate {
         }
     }
 
-    /// Whether the path leads back to this node, so that its packets never reach a link.
+    /// Returns whether the path leads back to this node, so that its packets never reach a link.
     #[inline]
     pub fn is_loopback(&self) -> bool {
         self.bytes.starts_with(&Mac::LOOPBACK.0)
     }
 
-    /// Whether a packet from `src` to `dst` travels this path in the opposite direction.
+    /// Returns whether a packet from `src` to `dst` travels this path in the opposite direction.
     #[inline]
     pub fn leads_back(&self, src: Gid, dst: Gid) -> bool {
         // Called for every received packet: each of the four sizes is a few compares.
@@ -187,7 +187,7 @@ impl HeaderTemplate {
         }
     }
 
-    /// Whether the two IPv4 addresses at `AT` are `first` and `second`.
+    /// Returns whether the two IPv4 addresses at `AT` are `first` and `second`.
     #[inline(always)]
     fn are_ipv4<const AT: usize>(&self, first: Gid, second: Gid) -> bool {
         let mapped = |at: usize| {
@@ -197,7 +197,7 @@ impl HeaderTemplate {
         first.0 == mapped(AT) && second.0 == mapped(AT + 4)
     }
 
-    /// Whether the two IPv6 addresses at `AT` are `first` and `second`.
+    /// Returns whether the two IPv6 addresses at `AT` are `first` and `second`.
     #[inline(always)]
     fn are_ipv6<const AT: usize>(&self, first: Gid, second: Gid) -> bool {
         first.0 == array(&self.bytes, AT) && second.0 == array(&self.bytes, AT + 16)

@@ -131,7 +131,7 @@ fn parse_ipv6<'a>(ethernet: &Ethernet, l3: &'a [u8]) -> Result<Frame<'a>, ParseE
     let (header, rest) = l3.split_first_chunk().ok_or(ParseError::Truncated)?;
     let header = Ipv6::parse(header)?;
     if header.next_header != Udp::PROTOCOL {
-        //= check E19 — an extension header hides the port, so UDP behind one is refused.
+        //= check E19 — an extension header hides the port, so UDP after one is refused.
         let hides_udp = ipv6::is_extension(header.next_header);
         return match rest.first() {
             Some(&Udp::PROTOCOL) if hides_udp => Err(ParseError::Ipv6Extension),
@@ -183,13 +183,14 @@ fn parse_udp<'a>(ethernet: &Ethernet, ip: &Ip<'a>) -> Result<Frame<'a>, ParseErr
 }
 
 impl<'a> Datagram<'a> {
-    /// Whether the invariant CRC matches. Until it does, no byte of the packet is reliable.
+    /// Returns whether the invariant CRC matches. Until it does, no byte of the packet is reliable.
     #[inline]
     pub fn icrc_ok(&self) -> bool {
         self.icrc_ok_by(Icrc::of)
     }
 
-    /// Whether the invariant CRC matches, where `sum` computes the CRC of the covered bytes.
+    /// Returns whether the invariant CRC matches, where `sum` computes the CRC of the covered
+    /// bytes.
     #[inline]
     pub fn icrc_ok_by(&self, sum: impl FnOnce(&[u8]) -> Option<Icrc>) -> bool {
         //= check E14 — one flipped bit that the CRC covers spoils the packet.

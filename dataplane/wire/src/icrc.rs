@@ -147,7 +147,7 @@ mod tests {
         })
     }
 
-    /// Whether the CRC matches; `None` if the frame is no longer RoCEv2.
+    /// Returns whether the CRC matches; `None` if the frame is no longer RoCEv2.
     fn verdict(bytes: &[u8]) -> Option<bool> {
         match Frame::parse(bytes) {
             Ok(Frame::Roce(datagram)) => Some(datagram.icrc_ok()),

@@ -62,7 +62,8 @@ impl Ipv6 {
     }
 }
 
-/// Whether a next-header number is an extension header that begins with another next-header number.
+/// Returns whether a next-header number is an extension header that begins with another next-header
+/// number.
 pub(crate) const fn is_extension(next_header: u8) -> bool {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;

@@ -38,8 +38,8 @@ impl Pkey {
 
     const FULL_MEMBER: u16 = 0x8000;
 
-    /// Whether two members may communicate: they are in one partition, and at least one is a full
-    /// member.
+    /// Returns whether two members may communicate: they are in one partition, and at least one is
+    /// a full member.
     #[inline]
     pub const fn matches(self, other: Pkey) -> bool {
         (self.0 ^ other.0) & !Self::FULL_MEMBER == 0 && (self.0 | other.0) & Self::FULL_MEMBER != 0

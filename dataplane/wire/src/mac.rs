@@ -14,7 +14,7 @@ impl Mac {
     /// node, which never leave it. The kernel's loopback interface has this address too.
     pub const LOOPBACK: Mac = Mac([0; 6]);
 
-    /// Whether the group bit is set; also true of the broadcast address.
+    /// Returns whether the group bit is set; also true of the broadcast address.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0

@@ -24,7 +24,7 @@ impl OpCode {
         TABLE[self.0 as usize].as_ref()
     }
 
-    /// Whether the byte is in RC's range, defined or reserved.
+    /// Returns whether the byte is in RC's range, defined or reserved.
     #[inline]
     pub const fn is_of_rc(self) -> bool {
         self.0 >> 5 == 0
@@ -118,7 +118,7 @@ pub struct OpInfo {
 }
 
 impl OpInfo {
-    /// Whether packets of this opcode carry `header`.
+    /// Returns whether packets of this opcode carry `header`.
     #[inline]
     pub const fn has(&self, header: Header) -> bool {
         self.header_set & 1 << header as u16 != 0
@@ -130,13 +130,13 @@ impl OpInfo {
         self.headers_len as usize
     }
 
-    /// Whether a requester sends packets of this opcode.
+    /// Returns whether a requester sends packets of this opcode.
     #[inline]
     pub const fn is_request(&self) -> bool {
         !self.is_response() && !matches!(self.operation, Operation::Cnp)
     }
 
-    /// Whether a responder sends packets of this opcode.
+    /// Returns whether a responder sends packets of this opcode.
     #[inline]
     pub const fn is_response(&self) -> bool {
         use Operation as O;
@@ -200,13 +200,13 @@ pub enum Position {
 }
 
 impl Position {
-    /// Whether a message starts with this packet: `First` or `Only`.
+    /// Returns whether a message starts with this packet: `First` or `Only`.
     #[inline]
     pub const fn is_first(self) -> bool {
         matches!(self, Position::First | Position::Only)
     }
 
-    /// Whether a message ends with this packet: `Last` or `Only`.
+    /// Returns whether a message ends with this packet: `Last` or `Only`.
     #[inline]
     pub const fn is_last(self) -> bool {
         matches!(self, Position::Last | Position::Only)
@@ -241,7 +241,7 @@ impl PayloadRule {
         }
     }
 
-    /// Whether a payload of `payload_len` bytes obeys the rule on a path with `path_mtu`.
+    /// Returns whether a payload of `payload_len` bytes obeys the rule on a path with `path_mtu`.
     #[inline]
     pub const fn allows(self, payload_len: usize, path_mtu: PathMtu) -> bool {
         let mtu = path_mtu.bytes() as usize;

@@ -55,7 +55,7 @@ impl Psn {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
-    /// Whether `self` lies in the 2^23 numbers before `other`.
+    /// Returns whether `self` lies in the 2^23 numbers before `other`.
     #[inline]
     pub const fn is_before(self, other: Psn) -> bool {
         self.distance_from(other) < 0
@@ -92,7 +92,7 @@ impl Msn {
         Msn::new(self.0.wrapping_add(messages))
     }
 
-    /// Whether `self` lies in the 2^23 numbers before `other`.
+    /// Returns whether `self` lies in the 2^23 numbers before `other`.
     #[inline]
     pub const fn is_before(self, other: Msn) -> bool {
         Psn(self.0).is_before(Psn(other.0))

@@ -174,8 +174,8 @@ impl Checker {
         }
     }
 
-    /// Whether everything that the queue pair has sent is acknowledged, and no message is in
-    /// progress.
+    /// Returns whether everything that the queue pair has sent is acknowledged, and no message is
+    /// in progress.
     pub fn is_quiet(&self, qp: Watched) -> bool {
         match &self.watches[qp.0].roles {
             Roles::Reliable(roles) => roles.0.is_quiet(),

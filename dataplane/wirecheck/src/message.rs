@@ -27,7 +27,7 @@ impl Messages {
         Messages { mtu, open: Open::None }
     }
 
-    /// Whether no message is in progress.
+    /// Returns whether no message is in progress.
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.open, Open::None)
     }

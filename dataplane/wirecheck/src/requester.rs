@@ -125,7 +125,7 @@ impl Requester {
         self.has_cause = true;
     }
 
-    /// Whether everything is acknowledged, and no message is in progress.
+    /// Returns whether everything is acknowledged, and no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.units.is_empty() && self.messages.is_between()
     }
@@ -145,7 +145,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether the timeout of the oldest unacknowledged packet may have passed.
+    /// Returns whether the timeout of the oldest unacknowledged packet may have passed.
     fn is_timed_out(&self, now: u64) -> bool {
         let Some((timeout, oldest)) = self.timeout.zip(self.units.front()) else { return false };
         now >= oldest.sent_at.max(self.last_progress) + timeout

@@ -29,7 +29,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether no message is in progress.
+    /// Returns whether no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.messages.is_between()
     }

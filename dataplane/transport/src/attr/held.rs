@@ -86,13 +86,13 @@ impl Attributes {
         mask
     }
 
-    /// Whether the path or the QP itself has a rate limit.
+    /// Returns whether the path or the QP itself has a rate limit.
     #[inline]
     pub(crate) fn is_rate_limited(&self) -> bool {
         self.rate_limit > 0 || self.rate.mbps().is_some()
     }
 
-    /// Whether an alternate path is loaded to which the QP has not migrated.
+    /// Returns whether an alternate path is loaded to which the QP has not migrated.
     pub(crate) fn has_alternate(&self) -> bool {
         self.other.label.kind() == Kind::Alternate
     }
@@ -296,7 +296,7 @@ impl PackedPath {
         AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
     }
 
-    /// Whether a packet with these addresses, received at this port, came by this path.
+    /// Returns whether a packet with these addresses, received at this port, came by this path.
     pub(crate) fn leads_back(&self, src: Gid, dst: Gid, port: u8) -> bool {
         src == self.dst && dst == self.src && port == self.port
     }

@@ -123,7 +123,7 @@ enum Phase {
 }
 
 impl Migration {
-    /// Whether the first acknowledgement on the new path is still to come.
+    /// Returns whether the first acknowledgement on the new path is still to come.
     #[inline]
     pub(super) fn is_measured(&self) -> bool {
         self.phase == Phase::Begun
@@ -277,7 +277,7 @@ impl Qp {
         }
     }
 
-    /// Whether a packet came by the path in use.
+    /// Returns whether a packet came by the path in use.
     #[inline]
     pub(super) fn is_on_path(&self, origin: Origin) -> bool {
         self.attr.template.leads_back(origin.src, origin.dst) && origin.port == self.attr.port

@@ -162,7 +162,7 @@ mod tests {
         attr.rate_limit = 10_000_000;
         pace.retune(&attr);
         assert!(pace.next() <= at(0));
-        // Waiting in vain gives no allowance either.
+        // An idle time gives no allowance either.
         pace.charge(1250, at(0));
         assert_eq!(pace.next(), at(1000));
     }

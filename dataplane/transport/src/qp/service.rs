@@ -67,7 +67,7 @@ impl Service {
         each!(self, roles => roles.requester.depth())
     }
 
-    /// Whether no message is in progress.
+    /// Returns whether no message is in progress.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         each!(self, roles => roles.requester.is_quiet())

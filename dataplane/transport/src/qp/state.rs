@@ -54,31 +54,31 @@ impl QpState {
         QpState::ALL.get(usize::from(number)).copied()
     }
 
-    /// Whether a send may be posted. In ERR and SQE it may, and completes flushed at once.
+    /// Returns whether a send may be posted. In ERR and SQE it may, and completes flushed at once.
     //= check H5 — in SQD it waits for RTS
     //= check G2 — post_send in Reset, Init and RTR is an immediate error
     pub fn may_post_send(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
     }
 
-    /// Whether a receive may be posted: in every state but RESET.
+    /// Returns whether a receive may be posted: in every state but RESET.
     //= check G2 — post_recv in Reset is an immediate error, from Init on it is accepted
     pub fn may_post_recv(self) -> bool {
         self != QpState::Reset
     }
 
-    /// Whether inbound requests are served.
+    /// Returns whether inbound requests are served.
     //= check E11 — packets to a Reset or Init QP are dropped, in RTR they are served
     pub fn serves_requests(self) -> bool {
         matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
 
-    /// Whether requests in the send queue complete flushed.
+    /// Returns whether requests in the send queue complete flushed.
     pub(crate) fn flushes_sends(self) -> bool {
         matches!(self, QpState::Sqe | QpState::Err)
     }
 
-    /// Whether the requester works on messages, at least on those already begun.
+    /// Returns whether the requester works on messages, at least on those already begun.
     pub fn sends(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd)
     }

@@ -128,7 +128,7 @@ impl Requester {
         self.sq.len()
     }
 
-    /// Whether no message is in progress.
+    /// Returns whether no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.begun == self.sq.head()
     }
@@ -199,22 +199,22 @@ impl Requester {
         self.next_psn.minus(self.unacked_psn.value()).value()
     }
 
-    /// Whether this READ or ATOMIC may be sent now.
+    /// Returns whether this READ or ATOMIC may be sent now.
     //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
     fn may_ask(&self, wqe: &SendWqe, context: &Context<'_>) -> bool {
         let max = context.attr.max_rd_atomic + u8::from(seeded!(TooManyReads));
         self.rd_atomic < max && self.in_flight() + wqe.psns <= PSN_WINDOW
     }
 
-    /// Whether the peer may have no receive for the message. Then it is sent packet by packet, each
-    /// requesting an acknowledgement and with it new credits.
+    /// Returns whether the peer may have no receive for the message. Then it is sent packet by
+    /// packet, each requesting an acknowledgement and with it new credits.
     //= check A19 — without credit one packet probes
     fn lacks_credit(&self, wqe: &SendWqe) -> bool {
         self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.op.needs_receive()
     }
 
-    /// Whether the QP's rate delays packets so much that the ACK timer could expire before the next
-    /// packet with AckReq.
+    /// Returns whether the QP's rate delays packets so much that the ACK timer could expire before
+    /// the next packet with AckReq.
     fn is_slow(&self, context: &Context<'_>) -> bool {
         let Context { attr, now, .. } = *context;
         attr.is_rate_limited() && self.retry.is_pressing(attr, now)

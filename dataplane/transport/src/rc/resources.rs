@@ -128,7 +128,7 @@ impl Resources {
         (self.count, self.owed, self.cursor) = (0, 0, None);
     }
 
-    /// Whether there is room for one more request.
+    /// Returns whether there is room for one more request.
     //= check C14 — with max_dest_rd_atomic 0 there is never room
     pub(super) fn has_room(&self) -> bool {
         self.depth > 0 && (self.count < self.depth || self.oldest_is_answered())
@@ -258,8 +258,9 @@ impl Resources {
         }
     }
 
-    /// Whether the oldest request was answered once. A peer within its limit sends one more request
-    /// only after it has the oldest answer; a repetition of that answer may be left unfinished.
+    /// Returns whether the oldest request was answered once. A peer within its limit sends one more
+    /// request only after it has the oldest answer; a repetition of that answer may be left
+    /// unfinished.
     fn oldest_is_answered(&self) -> bool {
         self.count > 0 && self.record(self.head).has(Record::IS_ANSWERED)
     }

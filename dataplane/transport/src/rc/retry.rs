@@ -120,7 +120,7 @@ impl Retry {
         }
     }
 
-    /// Whether the ACK timer is not running, or at least half of it has passed.
+    /// Returns whether the ACK timer is not running, or at least half of it has passed.
     pub(super) fn is_pressing(&self, attr: &Attributes, now: Instant) -> bool {
         let is_near = |timeout| self.deadline.0 <= now + timeout / 2;
         self.deadline == Deadline::NEVER || ack_timeout(attr.timeout).is_some_and(is_near)
@@ -146,8 +146,8 @@ impl Retry {
         }
     }
 
-    /// Whether an implied NAK, by an answer up to `seen`, is the first one since the last progress
-    /// or timeout.
+    /// Returns whether an implied NAK, by an answer up to `seen`, is the first one since the last
+    /// progress or timeout.
     ///
     /// While each implied NAK has a newer PSN, the peer is still answering earlier requests,
     /// such as a long READ, and will then answer the repeated one. Each such NAK therefore restarts
@@ -166,9 +166,9 @@ impl Retry {
         is_first
     }
 
-    /// Whether this sequence NAK is a copy of the last one acted upon. A responder sends one NAK
-    /// and then none until the expected packet, so a second one is genuine only after everything
-    /// has been sent again.
+    /// Returns whether this sequence NAK is a copy of the last one acted upon. A responder sends
+    /// one NAK and then none until the expected packet, so a second one is genuine only after
+    /// everything has been sent again.
     //= check A10 — a copy of a NAK is not a new one
     //= check B5 — after a full repetition it is a new one, and is charged
     pub(super) fn is_copy(&self, next_psn: Psn) -> bool {
@@ -211,7 +211,7 @@ impl Retry {
         }
     }
 
-    /// Whether the ACK timer has expired; if so it stops until it is armed again.
+    /// Returns whether the ACK timer has expired; if so it stops until it is armed again.
     pub(super) fn expire_ack(&mut self, now: Instant) -> bool {
         let expired = !self.waits_rnr && self.deadline.is_due(now);
         if expired {

@@ -83,7 +83,7 @@ impl Way {
         Way { port, here: alt.path.encap.src, there: alt.path.encap.dst, pkey, timeout }
     }
 
-    /// Whether a packet with this origin came by this path, with its P_Key.
+    /// Returns whether a packet with this origin came by this path, with its P_Key.
     pub(super) fn fits(&self, came: &Came) -> bool {
         let is_way = (self.port, self.here, self.there) == (came.port, came.dst, came.src);
         is_way && came.pkey.matches(self.pkey)

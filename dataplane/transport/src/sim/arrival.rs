@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// Whether a packet was dropped because of its addresses, port or P_Key.
+/// Returns whether a packet was dropped because of its addresses, port or P_Key.
 pub(super) fn is_off_path(dropped: Option<DropReason>) -> bool {
     use DropReason::{BadPkey, PathMigration, WrongSource};
     matches!(dropped, Some(WrongSource | BadPkey | PathMigration))

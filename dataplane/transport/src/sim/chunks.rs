@@ -16,7 +16,7 @@ pub(super) const CANARY: u8 = 0xa5;
 /// A block of canaries for fast comparison.
 const CANARIES: [u8; 4096] = [CANARY; 4096];
 
-/// Whether nothing has been written to these bytes.
+/// Returns whether nothing has been written to these bytes.
 fn is_untouched(bytes: &[u8]) -> bool {
     bytes.chunks(CANARIES.len()).all(|part| *part == CANARIES[..part.len()])
 }
@@ -111,7 +111,8 @@ impl Chunks {
         }
     }
 
-    /// Whether the whole region is canaries: nothing was written outside of checked buffers.
+    /// Returns whether the whole region is canaries: nothing was written outside of checked
+    /// buffers.
     pub(super) fn is_untouched(&self, memory: &Regions) -> bool {
         is_untouched(memory.bytes(self.mr))
     }

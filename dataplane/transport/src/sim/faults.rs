@@ -59,7 +59,7 @@ impl Rates {
         }
     }
 
-    /// Whether any fault is possible.
+    /// Returns whether any fault is possible.
     pub fn is_any(&self) -> bool {
         *self != Rates::NONE
     }

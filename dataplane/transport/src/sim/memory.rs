@@ -43,7 +43,7 @@ impl Mr {
         self.len
     }
 
-    /// Whether the region has no bytes.
+    /// Returns whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -182,7 +182,7 @@ impl Traffic {
         self.world.qp(self.ends[index].at).state() == QpState::Err
     }
 
-    /// Whether the faults explain that the transport retries ran out.
+    /// Returns whether the faults explain that the transport retries ran out.
     ///
     /// Each of the `RETRY_CNT + 1` charges in a row stands for a packet on this connection, in
     /// either direction, that was lost, damaged, delayed or duplicated. So at least as many faults
@@ -263,14 +263,15 @@ impl Traffic {
         }
     }
 
-    /// Whether all work is done, according to the queues.
+    /// Returns whether all work is done, according to the queues.
     pub(super) fn is_finished(&self) -> bool {
         self.ends.iter().all(|end| {
             self.world.qp(end.at).send_wrs() == 0 && (end.is_dead || end.expected.is_empty())
         })
     }
 
-    /// Whether every connection has failed for good, so that nothing can be posted any more.
+    /// Returns whether every connection has failed for good, so that nothing can be posted any
+    /// more.
     pub(super) fn is_all_dead(&self) -> bool {
         self.connections.iter().all(|connection| connection.peace.is_none())
             && self.ends.iter().all(|end| end.is_dead)

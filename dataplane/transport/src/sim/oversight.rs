@@ -50,7 +50,7 @@ impl Said {
         }
     }
 
-    /// Whether the QP has migrated, so that its rail must be derived again.
+    /// Returns whether the QP has migrated, so that its rail must be derived again.
     pub(super) fn has_moved(&self) -> bool {
         self.migrations > 0
     }

@@ -68,7 +68,7 @@ impl Pieces {
 /// Largest gap after a piece, in bytes.
 pub(super) const MAX_GAP: u32 = 16;
 
-/// Whether two sequences of slices have the same first `len` bytes, and at least that many.
+/// Returns whether two sequences of slices have the same first `len` bytes, and at least that many.
 pub(super) fn is_same<'a>(
     a: impl IntoIterator<Item = &'a [u8]>,
     b: impl IntoIterator<Item = &'a [u8]>,

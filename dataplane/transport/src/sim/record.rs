@@ -34,7 +34,7 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// Whether the frame that arrives, if any, differs from the frame that was sent.
+    /// Returns whether the frame that arrives, if any, differs from the frame that was sent.
     pub fn is_damaged(&self) -> bool {
         self.is_corrupted || self.is_truncated
     }

@@ -274,7 +274,8 @@ impl Traffic {
         (me.has_failed, me.is_dead, me.patience) = (false, false, 0);
     }
 
-    /// Whether a post was refused because the QP is in RESET; then it must have had no effect.
+    /// Returns whether a post was refused because the QP is in RESET; then it must have had no
+    /// effect.
     pub(super) fn is_refused(&self, index: usize, error: PostError) -> bool {
         let state = self.world.qp(self.ends[index].at).state();
         error == PostError::InvalidState && matches!(state, QpState::Reset)

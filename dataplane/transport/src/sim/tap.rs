@@ -130,7 +130,8 @@ impl World {
         self.tell_checker(at, |checker, qp| checker.set_rnr_timer(qp, code));
     }
 
-    /// Whether everything that a QP has sent is acknowledged, and no message is in progress.
+    /// Returns whether everything that a QP has sent is acknowledged, and no message is in
+    /// progress.
     pub(super) fn tap_is_quiet(&self, at: At) -> bool {
         let tap = self.tap.as_ref();
         tap.and_then(|tap| Some(tap.checker.is_quiet(tap.watched(at)?))).unwrap_or(true)

@@ -146,7 +146,7 @@ impl World {
         Some(until.since(now))
     }
 
-    /// Whether the node's lcore is stalled.
+    /// Returns whether the node's lcore is stalled.
     pub(super) fn is_stalled(&self, at: At) -> bool {
         self.now() < self.node(at.node).stalled_until
     }

@@ -251,7 +251,7 @@ impl World {
         self.flying.iter().filter(|flight| !flight.frame.is_empty()).count()
     }
 
-    /// Whether a frame of this connection is in flight.
+    /// Returns whether a frame of this connection is in flight.
     pub(super) fn is_in_flight(&self, connection: usize) -> bool {
         let is_there = |flight: &Flight| !flight.frame.is_empty();
         self.flying.iter().any(|flight| is_there(flight) && flight.connection == connection)

@@ -46,7 +46,7 @@ impl Requester {
         self.sq.len()
     }
 
-    /// Whether no message is in progress.
+    /// Returns whether no message is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.is_begun
     }

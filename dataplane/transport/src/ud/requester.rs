@@ -49,7 +49,7 @@ impl Requester {
         self.sq.len()
     }
 
-    /// Whether no message is in progress: always, because a datagram is sent as a whole.
+    /// Returns whether no message is in progress: always, because a datagram is sent as a whole.
     pub(crate) fn is_quiet(&self) -> bool {
         true
     }

@@ -119,7 +119,7 @@ fn range(input: &mut Input<'_>, va: u64, len: u64) -> (u64, u64) {
     (from, len)
 }
 
-/// Whether the region contains the range, computed in numbers that do not wrap.
+/// Returns whether the region contains the range, computed in numbers that do not wrap.
 fn holds(region: &KnownRegion, va: u64, len: u64) -> bool {
     let [begin, size, va, len] = [region.va, region.len, va, len].map(u128::from);
     size > 0 && begin <= va && va + len <= begin + size

@@ -277,7 +277,7 @@ pub(super) fn packet_bytes(bth: &Bth, ext: &ExtHeaders, payload: &[u8]) -> Vec<u
     bytes
 }
 
-/// Whether packets of an opcode carry data.
+/// Returns whether packets of an opcode carry data.
 pub(super) fn carries_data(opcode: OpCode) -> bool {
     let operation = opcode.info().map(|row| row.operation);
     matches!(operation, Some(Operation::Send | Operation::Write | Operation::ReadResponse))

@@ -47,7 +47,8 @@ impl CmPath {
     /// value as absent.
     pub const ROCE_LID: u16 = 0xffff;
 
-    /// Whether there is a path at all. A REQ without an alternate path has zeros in its place.
+    /// Returns whether there is a path at all. A REQ without an alternate path has zeros in its
+    /// place.
     pub fn is_present(&self) -> bool {
         self.local_lid != 0 || self.local_gid != Gid::default()
     }

@@ -176,7 +176,7 @@ proptest! {
         edits in prop::collection::vec((0..100_usize, any::<u8>()), 0..8),
         noise in prop::collection::vec(any::<u8>(), 200),
     ) {
-        // Noise behind valid headers, then a few bytes of those changed as well.
+        // Random bytes after valid headers, then a few changed bytes anywhere.
         let mut bytes = noise;
         let transport_len = len.max(16);
         let headers = encaps()[shape].template().emit(&mut bytes, transport_len);

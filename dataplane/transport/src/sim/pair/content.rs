@@ -64,7 +64,7 @@ impl Pair {
         self.slice(end, self.local[end], self.inbox(), len)
     }
 
-    /// Whether the region that the peer may access is unchanged from `offset` on.
+    /// Returns whether the region that the peer may access is unchanged from `offset` on.
     pub fn is_untouched_from(&self, end: usize, offset: u32) -> bool {
         self.bytes(end, self.remote[end])[offset as usize..].iter().all(|byte| *byte == FILL)
     }
