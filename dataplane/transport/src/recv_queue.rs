@@ -58,7 +58,7 @@ impl RecvQueue {
             || self.work.is_shared && self.take_shared(0, env) == Found::Receive
     }
 
-    /// Returns whether the oldest WQE has room for a message of `len` bytes. With an SRQ, takes one
+    /// Checks whether the oldest WQE has room for a message of `len` bytes. With an SRQ, takes one
     /// from it if needed; one that is too small stays in the SRQ.
     pub(crate) fn ensure_room(&mut self, len: u32, env: &mut impl Env) -> Found {
         match self.work.wqes.front() {

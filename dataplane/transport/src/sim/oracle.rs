@@ -182,7 +182,7 @@ impl Traffic {
         self.world.qp(self.ends[index].at).state() == QpState::Err
     }
 
-    /// Returns whether the faults explain that the transport retries ran out.
+    /// Checks that the faults explain why the transport retries ran out.
     ///
     /// Each of the `RETRY_CNT + 1` charges in a row stands for a packet on this connection, in
     /// either direction, that was lost, damaged, delayed or duplicated. So at least as many faults

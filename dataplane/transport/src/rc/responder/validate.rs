@@ -17,7 +17,7 @@ use crate::inbound::{access_needed, check_range, fits_position, needs_receive};
 use crate::wqe::MAX_MESSAGE_LEN;
 
 impl Responder {
-    /// Returns whether the PSN is the expected one; handles a duplicate or a packet ahead of it.
+    /// Checks that the PSN is the expected one; handles a duplicate or a packet ahead of it.
     //= check A15 — the 2^23 PSNs before the expected one are duplicates, the rest is ahead
     pub(super) fn check_psn(
         &mut self,
