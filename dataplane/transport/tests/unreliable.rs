@@ -2,9 +2,9 @@
 //! message is explained.
 //!
 //! Each message has its number in its first bytes, and its other bytes follow from the number. A
-//! message may not be received unless it was sent, in part, or in another length. It may be
-//! received twice only if frames were duplicated, which these services cannot detect. It may be
-//! missing only if frames were lost, damaged or out of order, or a receive was missing.
+//! message may be received only if it was sent, and only as a whole. It may be received twice only
+//! if frames were duplicated, which these services cannot detect. It may be missing only if frames
+//! were lost, damaged or out of order, or a receive was missing.
 
 #![cfg(feature = "sim")]
 

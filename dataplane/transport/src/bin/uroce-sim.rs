@@ -18,14 +18,14 @@ uroce-sim [--apm] [--packets N] [--messages N] [--seed S] [--qps Q] [--faults F]
 
   --apm        two paths for each connection, which are cut and mended while QPs migrate, are
                re-armed, drained, resumed, paced and modified
-  --packets N  packets to send, over as many runs as it takes (default 1000000)
-  --messages N messages to complete, with as many packets as it takes
-  --seed S     seed of the first run (default: the time); to see a failure again, --packets 1
-  --qps Q      connections of each run (default: 1 to 16, by chance)
+  --packets N  number of packets to send, in one or more runs (default 1000000)
+  --messages N number of messages to complete, with any number of packets
+  --seed S     seed of the first run (default: the time); --packets 1 repeats that run only
+  --qps Q      connections of each run (default: random, 1 to 16)
   --faults F   none, or a list of loss, burst, dup, reorder, corrupt, truncate and delay such as
                loss=0.01,dup=0.1
-               (default: each direction and fault by chance, 0 to 0.1)
-  --pcap FILE  where the packets of a failing run go (default: uroce-sim-SEED.pcapng in the
+               (default: random for each direction and fault, 0 to 0.1)
+  --pcap FILE  file for the packets of a failing run (default: uroce-sim-SEED.pcapng in the
                directory for temporary files)
 ";
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""RoCEv2 packets made and read by others, to check uroce-wire against.
+"""Makes and reads RoCEv2 packets with scapy and tshark, to compare uroce-wire with them.
 
     vectors.py make DIR        scapy builds a packet of every opcode, in four encapsulations,
                                into DIR/*.pcap; what tshark and scapy read in them goes into
                                DIR/*.json
     vectors.py read FILE.pcap  prints what tshark and scapy read in FILE, as JSON
 
-One JSON object a packet: tshark's fields by tshark's names (absent where the packet has none),
+One JSON object per packet: tshark's fields by tshark's names (absent where the packet has none),
 scapy's FECN and BECN, which tshark does not show, and the invariant CRC that scapy (IPv4) or
 zlib by the rules below (IPv6, which scapy lacks) computes. Needs tshark and scapy >= 2.5.
 """
@@ -45,13 +45,13 @@ INNER_FIELDS = """
     infiniband.immdt infiniband.ieth infiniband.invariant.crc data.len
 """.split()
 
-# Upper layers that would claim a payload of counting bytes.
+# Upper-layer dissectors that would take a payload of counting bytes for their own.
 UPPER_LAYERS = """
     smc smb_direct rpcordma nvme-rdma lnet iser infiniband.eoib infiniband_sdp fcoib
 """.split()
 
 RC, UC, RD, UD, CNP, XRC = 0x00, 0x20, 0x40, 0x60, 0x81, 0xA0
-# tshark 4.0 looks for RDETH eight bytes too far, and shows nothing behind the BTH of XRC and CNP.
+# tshark 4.0 reads RDETH eight bytes too far, and shows nothing after the BTH of XRC and CNP.
 UNREADABLE = {RD, XRC, CNP & 0xE0}
 
 
@@ -72,11 +72,11 @@ def main(args):
             sys.exit(__doc__)
 
 
-# --- what others read ---------------------------------------------------------------------------
+# --- reading with tshark and scapy --------------------------------------------------------------
 
 
 def read(path):
-    """One dictionary a packet of the capture."""
+    """One dictionary per packet of the capture."""
     command = ["tshark", "-n", "-r", str(path), "-T", "json", "-o", "ip.check_checksum:TRUE"]
     command += [arg for name in UPPER_LAYERS for arg in ("--disable-protocol", name)]
     command += [arg for name in FIELDS + INNER_FIELDS for arg in ("-e", name)]
@@ -93,7 +93,7 @@ def read(path):
 
 
 def value(name, text):
-    """A number where tshark prints one, in whichever base; hexadecimal text for byte strings."""
+    """A number where tshark prints one, in any base; hexadecimal text for byte strings."""
     if name in ("infiniband.immdt", "infiniband.ieth"):
         return text.replace(":", "")
     if text in ("True", "False"):
@@ -105,7 +105,7 @@ def value(name, text):
 
 
 def computed_icrc(packet):
-    """The invariant CRC a packet should have: by our rules, and for IPv4 by scapy's too."""
+    """The invariant CRC that a packet should have, computed here, and for IPv4 by scapy too."""
     if IPv6 in packet:
         return icrc(bytes(packet[IPv6])[:-4])
     by_scapy = packet[BTH].compute_icrc(None)
@@ -114,7 +114,7 @@ def computed_icrc(packet):
 
 
 def icrc(l3):
-    """CRC-32 over eight bytes of ones and the packet, fields that may change read as ones."""
+    """CRC-32 of eight bytes of ones and the packet, with ones for fields that may change."""
     masked = bytearray(l3)
     if l3[0] >> 4 == 4:
         udp, ones = 20, [1, 8, 10, 11]
@@ -126,7 +126,7 @@ def icrc(l3):
     return pack("<I", zlib.crc32(b"\xff" * 8 + masked))
 
 
-# --- what scapy builds --------------------------------------------------------------------------
+# --- building with scapy ------------------------------------------------------------------------
 
 
 def ip4(**fields):
@@ -147,7 +147,7 @@ ENCAPSULATIONS = {
     "ipv6-vlan": lambda: ETHER / TAG / ip6(),
 }
 
-# The five low bits of an opcode, by what they bring along.
+# The five low bits of opcodes, by extended headers, direction and payload.
 RETH_OPS, IMMEDIATE_OPS, INVALIDATE_OPS = {6, 10, 11, 12}, {3, 5, 9, 11}, {22, 23}
 AETH_OPS, ATOMIC_OPS, RESPONSES = {13, 15, 16, 17, 18}, {19, 20}, range(13, 19)
 FULL_OPS, LAST_OPS, EMPTY_OPS = {0, 1, 6, 7, 13, 14}, {2, 3, 8, 9, 15, 22}, {12, 17, 18, 19, 20, 21}
@@ -161,7 +161,7 @@ OPCODES = (
 
 
 def extended_headers(opcode):
-    """The bytes between BTH and payload; every value names its field and its opcode."""
+    """The bytes between BTH and payload; each value identifies its field and its opcode."""
     service, op = opcode & 0xE0, opcode & 0x1F
     response = op in RESPONSES
     out = b""
@@ -188,7 +188,7 @@ def extended_headers(opcode):
 
 
 def payload(opcode):
-    """Bytes counting up: a full packet, sixteen zeros, none, or a few that need every pad."""
+    """The payload: counting bytes of a full packet, sixteen zeros, none, or a few with any pad."""
     op = opcode & 0x1F
     if opcode == CNP:
         return bytes(16)
@@ -199,7 +199,7 @@ def payload(opcode):
 
 
 def build(wrap, opcode):
-    """One packet: scapy's layers around the bytes above, the flags set by turns."""
+    """One packet: scapy's layers around these bytes, with the flags set in turn."""
     inside = extended_headers(opcode) + payload(opcode)
     pad = -len(inside) % 4
     bth = BTH(
