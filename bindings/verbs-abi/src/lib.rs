@@ -12,7 +12,7 @@
 //! Invariants
 //! - No decision about the protocol is made here. Calls are translated, and their errors too.
 //! - No panic leaves an entry. No pointer of the caller is followed unchecked: handles are looked
-//!   up ([`handle`]), other pointers are compared with NULL.
+//!   up (module `handle`), other pointers are compared with NULL.
 //! - A call that fails changes nothing but `errno`.
 //! - A destroyed object stays readable for ever, so a program that still uses it gets an error.
 //!

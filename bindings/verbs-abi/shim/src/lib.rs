@@ -13,15 +13,15 @@
 //! ```
 //!
 //! The shim has two more tasks. A program that opens the system's RDMA libraries by path gets
-//! uroce's instead ([`library`]). Before a program gives up privileges, or changes its root
+//! uroce's instead (module `library`). Before a program gives up privileges, or changes its root
 //! directory or namespaces, uroce's library is called, so that it can start what it could not start
-//! later ([`before_drop`]).
+//! later (module `before_drop`).
 //!
 //! Invariants
 //! - Without a tree, and for any other path, a function has the effect, result and `errno` of the C
 //!   library's.
 //! - Nothing is allocated, locked or printed, because the caller may be a signal handler or a
-//!   process that was just forked. The function registered in [`before_drop`] is excepted.
+//!   process that was just forked. The function registered in module `before_drop` is excepted.
 //!
 //! Not here: relative paths, which are not redirected; system calls that a program makes without
 //! the C library, as statically linked programs do; the tree's contents.

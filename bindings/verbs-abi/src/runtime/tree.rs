@@ -16,7 +16,7 @@
 //! A port's state is always ACTIVE, because some programs skip a device with an inactive port; only
 //! `ibv_query_port` gives the true state. A port's rate is the one known when the engine started.
 //!
-//! Not here: writing the counters ([`super::counting`]).
+//! Not here: writing the counters (module `counting`).
 
 use std::fmt::Write as _;
 use std::fs;

@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u16>,
     /// Number of lcores (threads that process packets), or a list of CPUs to run them on, such as
-    /// 2,3 or [2]. Default: 1.
+    /// 2,3. One CPU is given in square brackets. Default: 1.
     #[arg(long, value_name = "N|CPUS", value_parser = lcores)]
     lcores: Option<String>,
     /// Takes memory from hugepages, which must be reserved before. A NIC without an IOMMU needs
