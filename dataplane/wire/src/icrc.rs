@@ -10,8 +10,8 @@
 //!
 //! Speed: the headers (at most 64 bytes) are masked on the stack by a few wide ORs and summed by
 //! tables, as is the rest of a small packet. A longer rest is summed in place by carry-less
-//! multiplication, either here or by a caller that needs another pass over the same bytes, such as
-//! a copy. IP and UDP headers mostly repeat those of an earlier packet, so [`OuterSums`] keeps
+//! multiplication, either here or by a caller that goes over the same bytes anyway, for instance to
+//! copy them. IP and UDP headers mostly repeat those of an earlier packet, so [`OuterSums`] keeps
 //! their sums.
 
 mod outer;

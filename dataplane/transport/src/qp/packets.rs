@@ -53,8 +53,8 @@ impl Qp {
     /// Handles one packet that names this QP as its destination.
     ///
     /// # Errors
-    /// The reason for which the packet was dropped. Then nothing has changed, except the state of a
-    /// UC message in progress.
+    /// The reason for which the packet was dropped. Then nothing has changed, except the PSN that
+    /// UC expects and its message in progress.
     #[inline]
     pub fn handle_packet(
         &mut self,

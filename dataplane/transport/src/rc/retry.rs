@@ -41,7 +41,7 @@ bitflags! {
     /// Kinds of NAKs that were acted upon.
     #[derive(Clone, Copy, Default, Debug)]
     struct Noted: u8 {
-        /// An implied NAK; after a further one the timer decides.
+        /// An implied NAK; further ones wait for the timer.
         const IMPLIED = 1;
         /// A PSN sequence NAK.
         const SEQUENCE = 1 << 1;

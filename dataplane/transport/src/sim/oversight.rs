@@ -235,7 +235,7 @@ impl World {
         let is_quiet = self.tap_is_quiet(at) && self.qp(at).is_drained();
         let is_due = owes_drained && is_quiet && state == QpState::Sqd;
         if said.drained > 0 && !(owes_drained && is_quiet) {
-            self.complain(at, "SQ_DRAINED unasked, too early, or again");
+            self.complain(at, "SQ_DRAINED without a request, too early, or again");
         }
         if said.drained != u8::from(is_due) {
             let what = format!("SQ_DRAINED {} times, {is_due} is due", said.drained);

@@ -211,7 +211,7 @@ fn a_nak_that_is_owed_becomes_an_ack_when_all_that_was_dropped_has_come() {
     }
     pair.world.set_full_rate(0.0);
     pair.run();
-    assert_eq!(naks(&pair, B), [], "nobody has sent PSN 3");
+    assert_eq!(naks(&pair, B), [], "no packet with PSN 3 was sent");
     assert_eq!(acks(&pair, B), [(pair.psn(A, 2), 3)]);
     // The next gap is NAKed.
     let packet = write_only(&pair, 4);

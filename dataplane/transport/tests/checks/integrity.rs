@@ -31,7 +31,7 @@ fn assert_flip_is_a_loss(is_ipv6: bool, at: usize, mask: u8) {
     pair.rule(Rule::new(Action::Flip { at, mask }).from(A).nth(1));
     pair.write(A, 8);
     pair.run_for(SHORTLY);
-    assert_eq!(pair.seen(B), [], "byte {at} bits {mask:#x} was believed");
+    assert_eq!(pair.seen(B), [], "byte {at} bits {mask:#x} was accepted");
     assert!(pair.is_untouched_from(B, 0));
     // Other checks may find the damage before the ICRC: length, address, port or version.
     let reasons = [DropReason::BadIcrc, DropReason::Malformed, DropReason::NotForUs];

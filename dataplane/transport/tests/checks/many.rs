@@ -16,7 +16,7 @@ fn the_message_number_wraps_at_2_to_the_24() {
     let mut last = request(OpCode::RC_RDMA_WRITE_ONLY, PSN.plus((1 << 24) + 3));
     last.bth.ack_req = true;
     bare.take(&last).unwrap();
-    assert_eq!(bare.env.sent.len(), 1, "nobody asked before");
+    assert_eq!(bare.env.sent.len(), 1, "not requested before");
     assert_eq!(bare.env.sent[0].ext.aeth.msn.value(), 4);
     assert_eq!(bare.env.sent[0].bth.psn, PSN.plus(3));
 }

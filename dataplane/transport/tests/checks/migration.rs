@@ -57,7 +57,7 @@ fn both_ends_become_armed_by_what_they_hear_of_each_other() {
     assert_eq!((mig_reqs(&pair, A, 1), mig_reqs(&pair, B, 1)), (vec![false], vec![false]));
     assert_eq!(stands(&pair), [Armed, Armed]);
     for end in [A, B] {
-        assert_eq!(pair.take_events(end), [], "nobody need be told");
+        assert_eq!(pair.take_events(end), [], "no event is due");
         assert_eq!(pair.qp(end).migration(), MigrationStats::default());
     }
 }
@@ -153,7 +153,7 @@ fn what_was_lost_with_the_path_goes_out_again_at_once() {
     pair.migrate(A).unwrap();
     pair.run();
     assert_eq!(pair.take(A, Side::Send).len(), 4);
-    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0, "nobody waits for a timer");
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0, "no timer is needed");
     assert!(pair.seen(B).last().unwrap().at.since(begin) < TIMEOUT);
 }
 

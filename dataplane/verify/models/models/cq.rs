@@ -81,7 +81,7 @@ pub(crate) fn overrun() {
     let (rest, overrun) = poll(&cq);
     polled.extend(rest);
     let lost = pushed.iter().sum::<u64>() < 4;
-    assert_eq!(overrun, lost, "an overrun is told, and only an overrun");
+    assert_eq!(overrun, lost, "an overrun is reported, and only an overrun");
     assert!(overrun || !seen);
     // Of each lcore's completions, exactly those that it was told had been added, each once.
     for (lcore, pushed) in [1, 2].into_iter().zip(pushed) {

@@ -296,7 +296,7 @@ impl Siege {
         assert!(acknowledgements <= 1, "{acknowledgements} acknowledgements of one packet");
         assert!(!is_refused || self.qp.state() == QpState::Err, "refused, and goes on");
         let data: u64 = sent.iter().map(|sent| u64::from(sent.len)).sum();
-        assert!(data <= u64::from(ext.reth.dma_len).max(LEN), "more data than asked for");
+        assert!(data <= u64::from(ext.reth.dma_len).max(LEN), "more data than requested");
         self.check_completed();
     }
 }

@@ -121,7 +121,7 @@ fn what_the_peer_never_had_cannot_be_given_up() {
     let reply = resources.next_reply(MTU).unwrap();
     assert!(resources.give_up(&reply));
     assert_eq!(send(&mut resources, 99), []);
-    assert!(again(&mut resources, 0, 0, 1000), "it may be asked for again");
+    assert!(again(&mut resources, 0, 0, 1000), "it may be requested again");
 }
 
 #[test]

@@ -55,8 +55,8 @@ impl Traffic {
         Ok(())
     }
 
-    /// Compares counters with the packets seen by the tap, which sees only the current use of a QP,
-    /// so connections that are used again are skipped.
+    /// Compares counters with the packets seen by the tap. The tap counts only the current use of a
+    /// QP, so runs in which connections are used again are not checked.
     fn judge_counters(&self) -> Result<(), String> {
         if self.connections.iter().any(|connection| connection.peace.is_some()) {
             return Ok(());
