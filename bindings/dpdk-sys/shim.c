@@ -425,6 +425,7 @@ int uroce_port_configure(uint16_t port, const struct uroce_port_conf *conf)
 	memset(&eth, 0, sizeof(eth));
 	eth.rxmode.mtu = conf->mtu;
 	eth.intr_conf.lsc = conf->link_interrupt;
+	eth.intr_conf.rxq = conf->rx_interrupt;
 	if (conf->scatter)
 		eth.rxmode.offloads = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 	eth.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
@@ -461,6 +462,19 @@ int uroce_port_restart(uint16_t port)
 	int result = rte_eth_dev_stop(port);
 
 	return result != 0 ? result : rte_eth_dev_start(port);
+}
+
+int uroce_rx_interrupt_fd(uint16_t port, uint16_t queue)
+{
+	/* A driver without the operation would let lcores sleep for ever. */
+	if (rte_eth_dev_rx_intr_disable(port, queue) != 0)
+		return -1;
+	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+}
+
+int uroce_rx_interrupt(uint16_t port, uint16_t queue, int on)
+{
+	return on ? rte_eth_dev_rx_intr_enable(port, queue) : rte_eth_dev_rx_intr_disable(port, queue);
 }
 
 int uroce_port_promiscuous(uint16_t port)

@@ -87,6 +87,7 @@ struct uroce_port_conf {
 	uint8_t rss;
 	uint8_t scatter;
 	uint8_t link_interrupt;
+	uint8_t rx_interrupt;
 };
 
 struct uroce_port_stats {
@@ -128,6 +129,10 @@ int uroce_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int
 int uroce_port_start(uint16_t port);
 /* Stops and starts the port. No thread may be in a burst of it. */
 int uroce_port_restart(uint16_t port);
+/* The descriptor of a receive queue's interrupt, or -1. */
+int uroce_rx_interrupt_fd(uint16_t port, uint16_t queue);
+/* Has a receive queue's interrupt come from now on, or not. */
+int uroce_rx_interrupt(uint16_t port, uint16_t queue, int on);
 int uroce_port_promiscuous(uint16_t port);
 int uroce_port_all_multicast(uint16_t port);
 int uroce_port_mac(uint16_t port, uint8_t mac[6]);

@@ -129,7 +129,7 @@ pub enum Idle {
     Poll,
     /// Let other threads run between polls.
     Yield,
-    /// Sleep for tens of microseconds between polls.
+    /// Sleep until a port, a post or a deadline wakes it; nap where a port's driver has no interrupt.
     Sleep,
 }
 

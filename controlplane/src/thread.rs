@@ -45,7 +45,7 @@ use groups::Members;
 use last_words::LastWord;
 use waiting::Waiting;
 
-/// Between two looks at adopted lcores, and the longest sleep.
+/// Between two looks at adopted lcores and at mail that its port has not taken, while there are any.
 const QUIET: Duration = Duration::from_millis(1);
 /// A peer that polls takes what was sent within microseconds, where CPUs are few within a time slice
 /// or two.
@@ -186,8 +186,13 @@ impl Thread {
         let now = self.now();
         let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());
         let due = timers.chain(self.driver.next_timeout()).min();
-        let until_due = due.map_or(QUIET, |due| due.since(now));
-        let mut pause = QUIET.min(until_due).min(self.control.link_poll_period());
+        let mut pause = self.control.link_poll_period();
+        if self.control.has_adopted() || self.driver.has_mail() {
+            pause = pause.min(QUIET);
+        }
+        if let Some(due) = due {
+            pause = pause.min(due.since(now));
+        }
         if !self.last_words.is_empty() {
             pause = pause.min(last_words::LOOK);
         }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::claims;
+use common::{Place, claims, printed};
 
 /// A device with an lcore that pollers drive, as in the built-in configuration.
 const POLLED_DEVICE: &str = r#"
@@ -19,4 +19,14 @@ ip = ["192.0.2.1/24"]
 claims! {
     "pollers.c", POLLED_DEVICE =>
     threads_that_outnumber_the_processors_give_way_to_each_other
+}
+
+#[test]
+fn writes_one_after_the_other_wake_a_target_that_sleeps() {
+    let place = Place::new();
+    let program = place.compile("sync_writes.c");
+    let mut command = place.command(&program, "none".as_ref());
+    let threads_and_rounds = ["2", "3"];
+    let output = command.env_remove("UROCE_CONFIG").args(threads_and_rounds).output();
+    print!("{}", printed(output.expect("it was compiled")));
 }

@@ -472,6 +472,37 @@ os.write(other, f'{start()} {gid()}'.encode())
     assert_eq!(runtime.prints(script), "started 192.0.2.1\n\n".trim_end().to_owned() + "\n");
 }
 
+/// Time that all threads of a process have run.
+fn ran(process: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
+    };
+    tasks.filter_map(of).sum()
+}
+
+#[test]
+fn processes_that_wait_take_no_processor_time() {
+    let runtime = Runtime::new("idle");
+    let script = "say(gid(), start()); wait()";
+    let one = runtime.start(script);
+    let idle = |processes: &[&Running]| {
+        // Until all threads have come to rest.
+        std::thread::sleep(Duration::from_secs(1));
+        let ran = || processes.iter().map(|process| ran(process.child.id())).sum::<Duration>();
+        let before = ran();
+        std::thread::sleep(Duration::from_secs(2));
+        ran() - before
+    };
+    let alone = idle(&[&one]);
+    // Half a percent of a processor each.
+    assert!(alone < Duration::from_millis(10), "alone it ran {alone:?} of 2 s");
+    let two = runtime.start(script);
+    let joined = idle(&[&one, &two]);
+    assert!(joined < Duration::from_millis(20), "joined by their link they ran {joined:?} of 2 s");
+}
+
 /// Tests that need root.
 mod privileged {
     use super::{CONNECTS, Runtime};

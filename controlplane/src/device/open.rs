@@ -111,10 +111,9 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
     let mut leases = Vec::new();
     let mut opened = Vec::new();
     for (port_config, number) in device.ports.iter().zip(1..) {
-        let lcores = device.lcores.count() as u16;
         let pool = create_pool(eal, device, port_config)
             .map_err(|error| OpenError::Pool { port: number, error })?;
-        let port = open_port(eal, port_config, number, lcores, &pool, &mut leases)?;
+        let port = open_port(eal, device, port_config, number, &pool, &mut leases)?;
         opened.push((port, pool));
     }
     // After the ports: some devices make their own interface.
@@ -249,13 +248,14 @@ fn create_pool(
 
 fn open_port(
     eal: &'static Eal,
+    device: &DeviceConfig,
     config: &PortConfig,
     number: u8,
-    lcores: u16,
     pool: &Mempool,
     leases: &mut Vec<RingLease>,
 ) -> Result<Port, OpenError> {
-    let device = match &config.ethdev {
+    let lcores = device.lcores.count() as u16;
+    let name = match &config.ethdev {
         Ethdev::Vdev(devargs) => devargs,
         Ethdev::Pci(address) => address,
         Ethdev::Ring(name) => {
@@ -272,12 +272,13 @@ fn open_port(
         }
     };
     let config = port::PortConfig {
-        device: device.clone(),
+        device: name.clone(),
         queue_pairs: lcores,
         mtu: config.mtu,
         rx_descriptors: config.rx_descriptors,
         tx_descriptors: config.tx_descriptors,
         mac: config.mac,
+        rx_interrupts: device.idle == Idle::Sleep,
     };
     Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })
 }

@@ -1,6 +1,7 @@
 //! The parts of an engine, made and connected before anything runs.
 
 use crate::ah_table::AhTable;
+use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::command::command_rings;
 use crate::config::{EngineConfig, PortBinding};
@@ -30,7 +31,8 @@ const SPARE_SOURCES: usize = 1024;
 
 /// Everything but the threads.
 pub(crate) struct Parts {
-    pub(crate) lcores: Vec<Lcore>,
+    /// Each with what wakes it.
+    pub(crate) lcores: Vec<(Lcore, Arc<Bell>)>,
     pub(crate) regions: Arc<MrTable>,
     pub(crate) tables: Tables,
     pub(crate) events: Arc<EventChannel>,
@@ -66,15 +68,16 @@ pub(crate) fn assemble(
     let port_events = (1..=ports.len() as u8).filter_map(|port| events.admit(Subject::Port(port)));
     let port_events = port_events.collect();
     let fatal = events.admit(Subject::Device).map(|guard| Fatal::new(guard, &waker));
-    let exits = Arc::new(Exits::new(count, waker));
+    let bells: Box<[Arc<Bell>]> = (0..count).map(|_| Arc::default()).collect();
+    let exits = Arc::new(Exits::new(bells.clone(), waker));
     let (inject, mut injected): (_, Vec<_>) =
         ports.iter().map(|_| RingBuffer::new(INJECTED)).unzip();
     let clock = Clock::new();
-    let mut lanes = lanes(count, &ports, max_qps)?.into_iter();
+    let mut lanes = lanes(&bells, &ports, max_qps)?.into_iter();
 
     let (mut lcores, mut ways, mut counters) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..count {
-        let doorbell = Arc::new(Doorbell::new(max_qps));
+        let doorbell = Arc::new(Doorbell::new(max_qps, Arc::clone(&bells[number])));
         let block = Arc::new(CounterBlock::new());
         let (sender, receiver) = command_rings();
         let duties = Duties {
@@ -89,7 +92,7 @@ pub(crate) fn assemble(
             injected: std::mem::take(&mut injected),
         };
         let reader = MrReader::new(Arc::clone(&regions), number);
-        lcores.push(Lcore::new(reader, duties, fatal.clone()));
+        lcores.push((Lcore::new(reader, duties, fatal.clone()), Arc::clone(&bells[number])));
         ways.push(LcoreLink { rings: sender, doorbell, qps: 0, owes_reply: false });
         counters.push(block);
     }
@@ -99,15 +102,15 @@ pub(crate) fn assemble(
     Ok(Parts { lcores, regions, tables, events, counters, control })
 }
 
-/// What each lcore has of each port.
+/// The lanes of each of the lcores that these bells wake, one lane for each port.
 fn lanes(
-    lcores: usize,
+    bells: &[Arc<Bell>],
     ports: &[PortBinding],
     max_qps: u32,
 ) -> Result<Vec<Vec<Lane>>, EngineError> {
-    let mut lanes: Vec<Vec<Lane>> = (0..lcores).map(|_| Vec::new()).collect();
+    let mut lanes: Vec<Vec<Lane>> = bells.iter().map(|_| Vec::new()).collect();
     for (binding, port) in ports.iter().zip(1..) {
-        let queues = queues(binding, lcores);
+        let queues = queues(binding, bells);
         let queues = queues.map_err(|error| EngineError::Queue { port, error })?;
         for (lcore, queue) in queues.into_iter().enumerate() {
             lanes[lcore].push(Lane::new(queue, lcore, binding, max_qps));

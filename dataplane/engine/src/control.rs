@@ -414,6 +414,12 @@ impl Control {
         any
     }
 
+    /// Is any lcore adopted, so that [`serve_adopted`](Control::serve_adopted) has something to look at?
+    /// An adoption wakes the thread that sleeps in [`sleep`](Control::sleep).
+    pub fn has_adopted(&self) -> bool {
+        self.shared.slots.iter().any(|slot| slot.is_adopted())
+    }
+
     /// Stops the lcores and frees everything they hold. The same as dropping it.
     pub fn shutdown(self) {}
 

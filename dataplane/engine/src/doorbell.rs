@@ -7,17 +7,19 @@
 //!
 //! Invariants
 //! - A QP is in a list at most once, by its flag.
+//! - An lcore that sleeps is woken for it ([`crate::bell`]).
 //! - A list is whole at any time, and the lcore takes all of it at once: it never waits for a thread
 //!   that was stopped in the middle of a ring, and nobody's ring behind that is kept waiting.
 //! - What was posted before a ring is seen by the lcore when it takes the QP from the list after
 //!   it: either the ring put the QP there, or it found the flag up, and then the QP is still to be
 //!   taken. The flag's read-modify-writes order the two.
 
+use crate::bell::Bell;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
 /// What each QP takes.
-pub(crate) const BYTES_PER_QP: usize = size_of::<Bell>();
+pub(crate) const BYTES_PER_QP: usize = size_of::<Place>();
 
 /// No QP: there are fewer.
 const NOBODY: u32 = u32::MAX;
@@ -27,12 +29,14 @@ const NOBODY: u32 = u32::MAX;
 pub(crate) struct Doorbell {
     /// The QP that was rung for last, of those that the lcore has not taken.
     newest: AtomicU32,
-    bells: Box<[Bell]>,
+    places: Box<[Place]>,
+    /// Wakes the lcore.
+    bell: Arc<Bell>,
 }
 
 /// A QP's place.
 #[derive(Debug)]
-struct Bell {
+struct Place {
     is_rung: AtomicBool,
     /// The next in the list, which is written by who is in a ring of this QP, then by the lcore.
     next: AtomicU32,
@@ -48,23 +52,29 @@ pub(crate) struct DoorbellReader {
 
 impl Doorbell {
     /// For QP indices 0 to `qps − 1`.
-    pub(crate) fn new(qps: u32) -> Doorbell {
-        let bell = |_| Bell { is_rung: AtomicBool::new(false), next: AtomicU32::new(NOBODY) };
-        Doorbell { newest: AtomicU32::new(NOBODY), bells: (0..qps).map(bell).collect() }
+    pub(crate) fn new(qps: u32, bell: Arc<Bell>) -> Doorbell {
+        let place = |_| Place { is_rung: AtomicBool::new(false), next: AtomicU32::new(NOBODY) };
+        Doorbell { newest: AtomicU32::new(NOBODY), places: (0..qps).map(place).collect(), bell }
     }
 
     /// Tells the lcore to look at QP `index`. Any thread may.
     #[inline]
     pub(crate) fn ring(&self, index: u32) {
-        let bell = &self.bells[index as usize];
-        if bell.is_rung.swap(true, Ordering::AcqRel) {
+        let place = &self.places[index as usize];
+        if place.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
         // Pairs with `take`: who takes the list finds where it goes on.
         let _ = self.newest.fetch_update(Ordering::Release, Ordering::Relaxed, |newest| {
-            bell.next.store(newest, Ordering::Relaxed);
+            place.next.store(newest, Ordering::Relaxed);
             Some(index)
         });
+        self.bell.ring();
+    }
+
+    /// Wakes the lcore for something that it finds elsewhere.
+    pub(crate) fn wake(&self) {
+        self.bell.ring();
     }
 }
 
@@ -81,22 +91,22 @@ impl DoorbellReader {
             self.take();
         }
         let index = self.oldest;
-        let bell = self.doorbell.bells.get(index as usize)?;
-        self.oldest = bell.next.load(Ordering::Relaxed);
-        bell.is_rung.swap(false, Ordering::AcqRel);
+        let place = self.doorbell.places.get(index as usize)?;
+        self.oldest = place.next.load(Ordering::Relaxed);
+        place.is_rung.swap(false, Ordering::AcqRel);
         Some(index)
     }
 
     /// Takes the list and turns it round.
     fn take(&mut self) {
-        let Doorbell { newest, bells } = &*self.doorbell;
+        let Doorbell { newest, places, .. } = &*self.doorbell;
         if newest.load(Ordering::Relaxed) == NOBODY {
             return;
         }
         let mut newest = newest.swap(NOBODY, Ordering::Acquire);
-        while let Some(bell) = bells.get(newest as usize) {
-            let next = bell.next.load(Ordering::Relaxed);
-            bell.next.store(self.oldest, Ordering::Relaxed);
+        while let Some(place) = places.get(newest as usize) {
+            let next = place.next.load(Ordering::Relaxed);
+            place.next.store(self.oldest, Ordering::Relaxed);
             (self.oldest, newest) = (newest, next);
         }
     }
@@ -109,7 +119,7 @@ mod tests {
 
     #[test]
     fn rings_before_the_lcore_looks_are_one() {
-        let doorbell = Arc::new(Doorbell::new(8));
+        let doorbell = Arc::new(Doorbell::new(8, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         assert_eq!(reader.next(), None);
         (0..3).for_each(|_| doorbell.ring(5));
@@ -121,7 +131,7 @@ mod tests {
 
     #[test]
     fn who_rings_again_comes_behind_those_who_wait() {
-        let doorbell = Arc::new(Doorbell::new(8));
+        let doorbell = Arc::new(Doorbell::new(8, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         (0..4).for_each(|index| doorbell.ring(index));
         let mut given = Vec::new();
@@ -135,10 +145,10 @@ mod tests {
     /// The flag is up, and the QP in no list yet: there the ringing thread was stopped.
     #[test]
     fn a_ring_that_stopped_in_the_middle_keeps_nobody_waiting() {
-        let doorbell = Arc::new(Doorbell::new(3));
+        let doorbell = Arc::new(Doorbell::new(3, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         doorbell.ring(0);
-        doorbell.bells[1].is_rung.store(true, Ordering::Relaxed);
+        doorbell.places[1].is_rung.store(true, Ordering::Relaxed);
         doorbell.ring(2);
         assert_eq!([reader.next(), reader.next(), reader.next()], [Some(0), Some(2), None]);
     }
@@ -149,7 +159,7 @@ mod tests {
     fn no_post_is_lost() {
         const QPS: u32 = 4;
         const POSTS: u64 = 100_000;
-        let doorbell = Arc::new(Doorbell::new(QPS));
+        let doorbell = Arc::new(Doorbell::new(QPS, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         let posted: Arc<Vec<AtomicU64>> = Arc::new((0..QPS).map(|_| AtomicU64::new(0)).collect());
         let producers: Vec<_> = (0..QPS)

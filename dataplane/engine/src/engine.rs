@@ -11,12 +11,15 @@
 //! Not here: verbs objects and who may still use them.
 
 use crate::ah_table::{AhError, MAX_AHS};
+use crate::bed::Bed;
+use crate::bell::Bell;
 use crate::config::{EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortBinding};
 use crate::control::Control;
 use crate::counters::{CounterBlock, Counters};
 use crate::eal::Eal;
 use crate::events::{EventChannel, EventGuard, Subject};
-use crate::idle::Driver;
+use crate::idle::{Driver, IdlePolicy};
+use crate::lcore::Lcore;
 use crate::mr_table::MrTable;
 use crate::port::QueueError;
 use crate::queue::cq::Around;
@@ -119,7 +122,7 @@ impl Engine {
         crate::signals::install();
         let parts = crate::assemble::assemble(&config, ports)?;
         let shared = Arc::new(Shared {
-            slots: parts.lcores.into_iter().map(|lcore| Arc::new(Slot::new(lcore))).collect(),
+            slots: parts.lcores.into_iter().map(|parts| slot(parts, config.idle)).collect(),
             regions: parts.regions,
             counters: parts.counters,
             tables: parts.tables,
@@ -236,7 +239,10 @@ impl Engine {
     pub fn adopt(&self, lcore: usize) -> Result<LcoreGuard, AdoptError> {
         let slot = self.shared.slots.get(lcore).ok_or(AdoptError::NoSuchLcore(lcore))?;
         crate::signals::unblock();
-        LcoreGuard::adopt(slot, lcore)
+        let guard = LcoreGuard::adopt(slot, lcore)?;
+        // The control plane looks after it from now on.
+        self.shared.tables.notices.wake();
+        Ok(guard)
     }
 
     /// Bytes that an idle QP takes besides its queues: its state on its lcore and what that tells
@@ -258,6 +264,13 @@ impl Engine {
     pub fn is_running(&self) -> bool {
         self.shared.slots.iter().all(|slot| !slot.is_dead())
     }
+}
+
+/// An lcore in its slot. One that is to sleep naps instead where it cannot be woken by everything.
+fn slot((mut lcore, bell): (Lcore, Arc<Bell>), idle: IdlePolicy) -> Arc<Slot> {
+    let bed = (idle == IdlePolicy::Sleep).then(|| Bed::new(&bell).ok()).flatten();
+    let bed = bed.filter(|bed| lcore.listen(bed).is_ok());
+    Arc::new(Slot::new(lcore, bell, bed))
 }
 
 fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError> {

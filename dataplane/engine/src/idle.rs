@@ -8,12 +8,15 @@ use std::time::Duration;
 /// Empty turns in a row before an lcore becomes idle.
 const EMPTY_TURNS: u32 = 256;
 
-/// The same for one that then sleeps: about as long as a nap costs. Who naps in every gap between two
-/// bursts has its peer wait for each acknowledgement.
-const EMPTY_TURNS_BEFORE_NAP: u32 = 1024;
+/// Empty turns in a row before an lcore sleeps, some 50 µs: about what it costs to be woken. One that
+/// sleeps in every gap between two bursts has its peer wait for each acknowledgement.
+const EMPTY_TURNS_BEFORE_SLEEP: u32 = 1024;
 
-/// How long [`IdlePolicy::Sleep`] sleeps; the kernel adds its timer slack, 50 µs by default.
+/// First nap of an lcore that cannot sleep; the kernel adds its timer slack, 50 µs by default.
 const NAP: Duration = Duration::from_micros(50);
+/// Naps of one length; those after them are twice as long, 1.6 ms at most.
+const NAPS: u32 = 128;
+const MAX_DOUBLINGS: u32 = 5;
 
 /// What an lcore does after 256 empty turns, 1024 before it sleeps, until there is work again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -23,7 +26,8 @@ pub enum IdlePolicy {
     Poll,
     /// Gives its core to another thread that wants it.
     Yield,
-    /// Sleeps for 50 µs at a time: least load, and up to about 100 µs more latency.
+    /// Sleeps until a port, a post or a deadline wakes it: least load, and the time of a wake-up more
+    /// latency. Where a port's driver has no interrupt it naps, for 50 µs at first and 1.6 ms later.
     Sleep,
 }
 
@@ -80,39 +84,46 @@ pub(crate) struct Idle {
     policy: IdlePolicy,
     empty: u32,
     enough: u32,
+    /// Naps since there was something to do.
+    naps: u32,
 }
 
 impl Idle {
     pub(crate) fn new(policy: IdlePolicy) -> Idle {
         let enough = match policy {
             IdlePolicy::Poll | IdlePolicy::Yield => EMPTY_TURNS,
-            IdlePolicy::Sleep => EMPTY_TURNS_BEFORE_NAP,
+            IdlePolicy::Sleep => EMPTY_TURNS_BEFORE_SLEEP,
         };
-        Idle { policy, empty: 0, enough }
+        Idle { policy, empty: 0, enough, naps: 0 }
     }
 
-    /// To be called after each turn.
-    #[inline]
-    pub(crate) fn after_turn(&mut self, busy: bool) {
-        if self.is_due(busy) {
-            self.rest();
-        }
-    }
-
-    /// The same for who rests later: is it time to?
+    /// Is it time to rest? To be called after each turn.
     #[inline]
     pub(crate) fn is_due(&mut self, busy: bool) -> bool {
-        self.empty = if busy { 0 } else { self.empty.saturating_add(1) };
+        if busy {
+            (self.empty, self.naps) = (0, 0);
+            return false;
+        }
+        self.empty = self.empty.saturating_add(1);
         self.empty >= self.enough
     }
 
+    /// Rests for as long as another thread may do before the lcore has to look again by itself.
     #[cold]
-    pub(crate) fn rest(&self) {
+    pub(crate) fn rest(&mut self) {
         match self.policy {
             IdlePolicy::Poll => std::hint::spin_loop(),
             IdlePolicy::Yield => std::thread::yield_now(),
-            IdlePolicy::Sleep => std::thread::sleep(NAP),
+            IdlePolicy::Sleep => {
+                std::thread::sleep(NAP * (1 << (self.naps / NAPS).min(MAX_DOUBLINGS)));
+                self.naps = self.naps.saturating_add(1);
+            }
         }
+    }
+
+    /// The lcore has slept and was woken: it polls as long as before until it sleeps again.
+    pub(crate) fn slept(&mut self) {
+        (self.empty, self.naps) = (0, 0);
     }
 }
 
@@ -122,16 +133,25 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_sleeper_sleeps_only_after_a_number_of_empty_turns() {
+    fn an_lcore_rests_only_after_a_number_of_empty_turns() {
         let mut idle = Idle::new(IdlePolicy::Sleep);
+        assert!((1..EMPTY_TURNS_BEFORE_SLEEP).all(|_| !idle.is_due(false)));
+        assert!(idle.is_due(false) && !idle.is_due(true) && !idle.is_due(false));
+        assert_eq!(idle.empty, 1);
+        (0..EMPTY_TURNS_BEFORE_SLEEP).for_each(|_| _ = idle.is_due(false));
+        idle.slept();
+        assert!(!idle.is_due(false));
+    }
+
+    #[test]
+    fn naps_of_an_lcore_that_cannot_sleep_become_longer_until_there_is_work() {
+        let mut idle = Idle::new(IdlePolicy::Sleep);
+        idle.naps = 1000 * NAPS;
         let begin = Instant::now();
-        (0..EMPTY_TURNS_BEFORE_NAP - 1).for_each(|_| idle.after_turn(false));
-        assert_eq!(idle.empty, EMPTY_TURNS_BEFORE_NAP - 1);
-        idle.after_turn(true);
-        (0..EMPTY_TURNS_BEFORE_NAP + 9).for_each(|_| idle.after_turn(false));
-        assert!(begin.elapsed() >= NAP * 10);
-        idle.after_turn(true);
-        assert_eq!(idle.empty, 0);
+        idle.rest();
+        assert!(begin.elapsed() >= NAP * 32);
+        idle.is_due(true);
+        assert_eq!(idle.naps, 0);
     }
 
     #[test]

@@ -13,6 +13,8 @@
 //!
 //! Not here: which thread it is, and what that does between two turns ([`crate::slot`]).
 
+mod rest;
+
 use crate::clock::Clock;
 use crate::command::{Command, CommandReceiver, Reply};
 use crate::doorbell::DoorbellReader;
@@ -279,13 +281,13 @@ mod tests {
             notices: Arc::new(crate::notices::Notices::new(1, Arc::clone(&waker))),
         };
         let table = Arc::new(QpTable::new(1, numbers));
-        let exits = Arc::new(Exits::new(1, Arc::clone(&waker)));
+        let exits = Arc::new(Exits::new(Box::new([Arc::default()]), Arc::clone(&waker)));
         let (sender, commands) = command_rings();
         let duties = Duties {
             clock: Clock::new(),
             commands,
             receiver: Receiver::new(0, 0, Arc::clone(&table), exits),
-            doorbell: DoorbellReader::new(Arc::new(Doorbell::new(1))),
+            doorbell: DoorbellReader::new(Arc::new(Doorbell::new(1, Arc::default()))),
             shard: Shard::new(0, 1, table, Arc::new(CounterBlock::new())),
             lanes: Vec::new(),
             tables,
@@ -306,7 +308,7 @@ mod tests {
         let cq = CompletionQueue::new(1, None).unwrap();
         let places = Places::new(1).begin(0, qpn).unwrap();
         let shared = Arc::new(QpShared::new(places));
-        let doorbell = Arc::new(Doorbell::new(1));
+        let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
         let ring =
             RingSpec { shared: Arc::clone(&shared), doorbell, index: 0, depth: 1, max_sge: 1 };
         let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });

@@ -39,6 +39,9 @@ pub mod port;
 
 mod ah_table;
 mod assemble;
+mod barrier;
+mod bed;
+mod bell;
 mod command;
 mod config;
 mod context;

@@ -54,7 +54,7 @@ impl Notices {
         self.waker.wake();
     }
 
-    /// The control plane shall look: an lcore has told it something elsewhere.
+    /// Wakes the control plane though there may be nothing to take here.
     #[cold]
     pub(crate) fn wake(&self) {
         self.waker.wake();

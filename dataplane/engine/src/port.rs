@@ -24,6 +24,8 @@ mod link;
 mod memif;
 mod queue;
 pub mod ring;
+mod signal;
+mod socket;
 pub mod vdev;
 
 pub use config::{Capabilities, Link, PortConfig, PortStats};
@@ -36,7 +38,7 @@ use crate::sync::{AtomicBool, Ordering};
 use crate::waker::Waker;
 use link::Watch;
 use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 use uroce_wire::Mac;
 
@@ -62,6 +64,8 @@ struct Device {
     /// Per queue pair, whether somebody has it. The lock also serializes control calls, which
     /// DPDK wants from one thread at a time.
     taken: Mutex<Vec<bool>>,
+    /// Its receive queues have interrupts of DPDK's kind.
+    has_interrupts: bool,
     /// Receive queues draw from it.
     _pool: Mempool,
     under: Under,
@@ -79,6 +83,8 @@ struct Under {
     _listening: Option<OwnedFd>,
     /// The rings of a ring port, and which of the two it is.
     rings: Option<(Arc<ring::Rings>, usize)>,
+    /// The sockets of a port of net_af_packet, one a queue.
+    sockets: Vec<RawFd>,
 }
 
 impl Port {
@@ -92,12 +98,13 @@ impl Port {
         let name = config.device.split(',').next().unwrap_or_default();
         let found = find(name);
         let probed_here = found.is_none();
-        let mut link = None;
+        let mut under = Under::default();
+        let sockets = af_packet::is_af_packet(&config.device).then(socket::packet_sockets);
         let id = match found {
             Some(id) => id,
             None if memif::is_memif(&config.device) => {
                 let (prepared, devargs) = memif::Link::prepare(&config.device, config.queue_pairs)?;
-                link = Some(prepared);
+                under.link = Some(prepared);
                 probe(&devargs, name)?
             }
             None => probe(&af_packet::fit(&config.device, config.mtu)?, name)?,
@@ -106,7 +113,10 @@ impl Port {
             return Err(PortError::AlreadyOpen { device: name.to_owned() });
         }
         let claimed = Claimed { id, probed_here };
-        let under = Under { link, _listening: af_packet::listen(&config.device), rings: None };
+        if let (Some(before), true) = (sockets, probed_here) {
+            under.sockets = socket::opened_since(&before, config.queue_pairs);
+        }
+        under._listening = af_packet::listen(&config.device);
         let port = Self::start(eal, claimed, config, pool, under)?;
         open_ports.insert(id);
         Ok(port)
@@ -139,6 +149,7 @@ impl Port {
             mtu: config.mtu,
             capabilities: started.capabilities,
             taken: Mutex::new(vec![false; usize::from(started.queue_pairs)]),
+            has_interrupts: started.has_interrupts,
             _pool: pool.clone(),
             watch: link::watch(claimed.id),
             is_down: AtomicBool::new(false),

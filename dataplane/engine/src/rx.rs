@@ -26,6 +26,7 @@ mod deliver;
 mod group;
 mod looped;
 
+use crate::bell::Bell;
 use crate::config::{MAX_LCORES, PortAddresses};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::mbuf::{BATCH, Mbuf, MbufBatch};
@@ -83,6 +84,8 @@ pub struct GsiFrame {
 pub(crate) struct Exits {
     /// One per lcore: packets for its QPs, verified, and the port each came from, from 0.
     hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
+    /// One per lcore, to wake it for that.
+    bells: Box<[Arc<Bell>]>,
     /// Frames for the control plane.
     pub(crate) slow_path: ArrayQueue<SlowFrame>,
     /// Packets to QP 1 for the control plane.
@@ -92,13 +95,15 @@ pub(crate) struct Exits {
 }
 
 impl Exits {
-    pub(crate) fn new(lcores: usize, waker: Arc<Waker>) -> Exits {
+    /// Of the lcores that have these bells.
+    pub(crate) fn new(bells: Box<[Arc<Bell>]>, waker: Arc<Waker>) -> Exits {
         // One lcore has nobody to hand over to.
-        let depth = if lcores > 1 { HAND_OVER } else { 1 };
+        let depth = if bells.len() > 1 { HAND_OVER } else { 1 };
         Exits {
-            hand_over: (0..lcores).map(|_| ArrayQueue::new(depth)).collect(),
+            hand_over: (0..bells.len()).map(|_| ArrayQueue::new(depth)).collect(),
             slow_path: ArrayQueue::new(SLOW_PATH),
             gsi: ArrayQueue::new(SLOW_PATH),
+            bells,
             waker,
         }
     }
@@ -421,6 +426,7 @@ fn hand_over(exits: &Exits, owner: usize, port: usize, mbuf: Mbuf, shard: &Shard
     let Some(queue) = exits.hand_over.get(owner) else { return Some(mbuf) };
     match queue.push((port, mbuf)) {
         Ok(()) => {
+            exits.bells[owner].ring();
             shard.counters.count(EngineCounter::HandedOver);
             None
         }

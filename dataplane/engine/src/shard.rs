@@ -276,6 +276,11 @@ impl Shard {
         self.activate(index, around.lanes);
     }
 
+    /// A time before which no QP's deadline is met; `None` if no QP has one.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
     /// Wakes who waits for the completions of this turn.
     #[inline]
     pub(crate) fn notify(&mut self) {

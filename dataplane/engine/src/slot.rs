@@ -15,17 +15,23 @@
 //! - Between an adopter's turns the control plane may drive the lcore. So a thread that has adopted
 //!   an lcore may ask the control plane for something that needs this very lcore.
 //! - A stopped lcore never runs again.
+//! - While the lcore's thread sleeps it does not hold the lock. Another thread that makes a turn
+//!   meanwhile wakes it ([`rest`]): there may be a new deadline.
 //!
 //! Not here: a turn ([`crate::lcore`]); how pollers and the lcore's thread make room for each other
 //! ([`pollers`]).
 
 mod pollers;
+mod rest;
 
+use crate::bed::Bed;
+use crate::bell::Bell;
 use crate::eal::{Eal, EalError, ThreadGuard, ThreadNumber};
 use crate::idle::{Driver, Idle, IdlePolicy};
 use crate::lcore::Lcore;
 use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering, Thread, park};
 use pollers::Pollers;
+use rest::Rest;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
 const RUN: u8 = 0;
@@ -41,6 +47,10 @@ pub(crate) struct Slot {
     thread: OnceLock<Thread>,
     settled: AtomicBool,
     pollers: Pollers,
+    /// Wakes the thread where it sleeps.
+    bell: Arc<Bell>,
+    /// Where the thread sleeps, if it can.
+    bed: Option<Bed>,
 }
 
 /// What is whose who drives.
@@ -50,6 +60,8 @@ struct Held {
     lcore: Option<Lcore>,
     /// The EAL number of the lcore's own thread, for pollers; valid until that ends.
     number: Option<ThreadNumber>,
+    /// The lcore's ports are armed and its thread sleeps, or is about to.
+    is_asleep: bool,
 }
 
 /// What came of a turn.
@@ -106,6 +118,11 @@ impl Work {
     fn is_done(work: impl Into<Work>) -> bool {
         work.into() == Work::Done
     }
+
+    /// Was there nothing to do?
+    fn is_nothing(work: impl Into<Work>) -> bool {
+        work.into() == Work::Nothing
+    }
 }
 
 impl Turn {
@@ -120,14 +137,17 @@ impl Turn {
 }
 
 impl Slot {
-    pub(crate) fn new(lcore: Lcore) -> Slot {
+    /// For an lcore that is woken by this bell, and sleeps if it has a bed.
+    pub(crate) fn new(lcore: Lcore, bell: Arc<Bell>, bed: Option<Bed>) -> Slot {
         Slot {
-            held: Mutex::new(Held { lcore: Some(lcore), number: None }),
+            held: Mutex::new(Held { lcore: Some(lcore), number: None, is_asleep: false }),
             wanted: AtomicU8::new(RUN),
             adopted: AtomicBool::new(false),
             thread: OnceLock::new(),
             settled: AtomicBool::new(false),
             pollers: Pollers::default(),
+            bell,
+            bed,
         }
     }
 
@@ -172,9 +192,22 @@ impl Slot {
     /// Turns as long as they are wanted; false if there is no lcore to turn.
     fn run_turns(&self, mut idle: Idle) -> bool {
         let Ok(mut held) = self.held.lock() else { return false };
-        let Some(lcore) = held.lcore.as_mut() else { return false };
         while self.wanted.load(Ordering::Relaxed) == RUN {
-            idle.after_turn(Work::is_done(lcore.turn()));
+            let Some(lcore) = held.lcore.as_mut() else { return false };
+            if !idle.is_due(Work::is_done(lcore.turn())) {
+                continue;
+            }
+            match self.lie_down(&mut held, || false) {
+                Rest::Work => {}
+                Rest::Nap => idle.rest(),
+                Rest::Sleep(time) => {
+                    drop(held);
+                    self.sleep(time, &mut idle);
+                    let Ok(again) = self.held.lock() else { return false };
+                    held = again;
+                    held.get_up();
+                }
+            }
         }
         true
     }
@@ -182,7 +215,9 @@ impl Slot {
     /// One turn by whoever calls, unless somebody else drives right now.
     pub(crate) fn try_turn(&self) -> Turn {
         match self.held.try_lock() {
-            Ok(mut held) => Turn::of(held.lcore.as_mut().map(Lcore::turn)),
+            Ok(mut held) => {
+                self.beside_thread(&mut held, |held| Turn::of(held.lcore.as_mut().map(Lcore::turn)))
+            }
             Err(TryLockError::WouldBlock) => Turn::Idle,
             Err(TryLockError::Poisoned(_)) => Turn::Stopped,
         }
@@ -217,6 +252,7 @@ impl Slot {
     }
 
     fn wake(&self) {
+        self.bell.ring();
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }

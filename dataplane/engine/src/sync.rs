@@ -8,7 +8,7 @@ pub(crate) use crossbeam_queue::ArrayQueue;
 pub(crate) use crossbeam_utils::Backoff;
 pub(crate) use rtrb::{Consumer, Producer, RingBuffer};
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{Thread, park, park_timeout};

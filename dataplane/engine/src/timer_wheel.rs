@@ -20,6 +20,8 @@ use uroce_transport::Instant;
 const TICK_SHIFT: u32 = 13;
 /// Slots: one round is 33.6 ms.
 const SLOTS: usize = 4096;
+/// Deadlines of later rounds that [`TimerWheel::next`] meets until it gives up.
+const LOOKS: u32 = 4096;
 /// No index.
 const NIL: u32 = u32::MAX;
 
@@ -147,6 +149,36 @@ impl TimerWheel {
             self.tick += 1;
         }
     }
+
+    /// A time before which no deadline is met: the earliest one where that is within a round, else the
+    /// end of the round or what a look at [`LOOKS`] deadlines has ruled out. `None` if none is set.
+    #[cold]
+    pub(crate) fn next(&self) -> Option<Instant> {
+        if self.len == 0 {
+            return None;
+        }
+        let (mut looks, end) = (0, self.tick + SLOTS as u64);
+        for tick in self.tick..end {
+            let mut earliest = NEVER;
+            let mut index = self.heads[slot(tick)];
+            while index != NIL {
+                let entry = self.entries[index as usize];
+                // That of a later round is for later; one that was past when set is due.
+                if entry.deadline >> TICK_SHIFT <= tick {
+                    earliest = earliest.min(entry.deadline);
+                }
+                index = entry.next;
+                looks += 1;
+            }
+            if earliest != NEVER {
+                return Some(Instant::from_nanos(earliest));
+            }
+            if looks >= LOOKS {
+                return Some(Instant::from_nanos((tick + 1) << TICK_SHIFT));
+            }
+        }
+        Some(Instant::from_nanos(end << TICK_SHIFT))
+    }
 }
 
 #[inline]
@@ -252,5 +284,33 @@ mod tests {
         wheel.set(0, Instant::from_nanos(u64::MAX));
         assert_eq!(expired(&mut wheel, u64::MAX - 2), []);
         assert_eq!(expired(&mut wheel, u64::MAX), [0]);
+    }
+
+    #[test]
+    fn the_next_deadline_is_the_earliest_of_the_round() {
+        let mut wheel = TimerWheel::new(4, Instant::ZERO);
+        let at = Instant::from_nanos;
+        let round = (SLOTS as u64) << TICK_SHIFT;
+        assert_eq!(wheel.next(), None);
+        // In the slot of tick 3, a round later.
+        wheel.set(0, at(round + (3 << TICK_SHIFT)));
+        assert_eq!(wheel.next(), Some(at(round)), "nothing before the round ends");
+        wheel.set(1, at((3 << TICK_SHIFT) + 17));
+        wheel.set(2, at((3 << TICK_SHIFT) + 5));
+        assert_eq!(wheel.next(), Some(at((3 << TICK_SHIFT) + 5)));
+        assert_eq!(wheel.expire(at(4 << TICK_SHIFT)), Some(1));
+        assert_eq!(wheel.expire(at(4 << TICK_SHIFT)), Some(2));
+        assert_eq!(wheel.expire(at(4 << TICK_SHIFT)), None);
+        // Past already: due at once.
+        wheel.set(3, at(1));
+        assert_eq!(wheel.next(), Some(at(1)));
+    }
+
+    #[test]
+    fn many_deadlines_of_later_rounds_are_not_all_looked_at() {
+        let mut wheel = TimerWheel::new(2 * LOOKS, Instant::ZERO);
+        let round = (SLOTS as u64) << TICK_SHIFT;
+        (0..2 * LOOKS).for_each(|index| wheel.set(index, Instant::from_nanos(2 * round)));
+        assert_eq!(wheel.next(), Some(Instant::from_nanos(1 << TICK_SHIFT)));
     }
 }

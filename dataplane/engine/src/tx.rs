@@ -289,6 +289,14 @@ impl Lane {
         self.cut
     }
 
+    /// Is nothing on its way out or back?
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.active.is_empty()
+            && self.batch.is_empty()
+            && self.looped.is_empty()
+            && self.queue.is_at_rest()
+    }
+
     /// Is there room for one more frame, perhaps after a burst?
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {

@@ -32,6 +32,7 @@ mod weaken;
 #[allow(clippy::new_without_default, reason = "the engine's own")]
 #[path = "../../engine/src"]
 mod engine {
+    pub(crate) mod bell;
     pub(crate) mod doorbell;
     pub(crate) mod events;
     pub(crate) mod key;
@@ -59,14 +60,16 @@ mod engine {
     }
 }
 
-use engine::{doorbell, events, key, mr_table, mw, notices, prefetch, published, qp_table, qsbr};
+use engine::{
+    bell, doorbell, events, key, mr_table, mw, notices, prefetch, published, qp_table, qsbr,
+};
 use engine::{queue, slot, waker};
 use models::{MODELS, Model};
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use stubs::{Engine, eal, idle, lcore};
+use stubs::{Engine, barrier, bed, eal, idle, lcore};
 use weaken::Site;
 
 /// Longest time that a model which has lost something is searched for a failure.

@@ -254,4 +254,10 @@ pub(crate) const MODELS: &[Model] = &[
         preemptions: 2,
         run: lcore::leave,
     },
+    Model {
+        name: "lcore-sleep",
+        about: "what is put before an lcore that goes to sleep wakes it, and its end does",
+        preemptions: 2,
+        run: lcore::sleep,
+    },
 ];

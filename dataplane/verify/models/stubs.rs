@@ -57,18 +57,16 @@ pub(crate) mod idle {
             Idle
         }
 
-        pub(crate) fn after_turn(&mut self, _busy: bool) {
-            loom::thread::yield_now();
-        }
-
         pub(crate) fn is_due(&mut self, busy: bool) -> bool {
             loom::thread::yield_now();
             !busy
         }
 
-        pub(crate) fn rest(&self) {
+        pub(crate) fn rest(&mut self) {
             loom::thread::yield_now();
         }
+
+        pub(crate) fn slept(&mut self) {}
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -94,6 +92,54 @@ pub(crate) mod idle {
     }
 }
 
+/// Fences that are paid for by one side; loom knows one kind.
+pub(crate) mod barrier {
+    use crate::sync::{Ordering, fence};
+
+    #[track_caller]
+    pub(crate) fn light_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    #[track_caller]
+    pub(crate) fn heavy_fence() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// A bed that only the bell wakes from.
+pub(crate) mod bed {
+    use crate::bell::Bell;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[derive(Debug)]
+    pub(crate) struct Bed(Arc<Bell>);
+
+    impl Bed {
+        pub(crate) fn new(bell: &Arc<Bell>) -> Bed {
+            Bed(Arc::clone(bell))
+        }
+
+        pub(crate) fn arm(&self) {
+            self.0.arm();
+        }
+
+        pub(crate) fn disarm(&self) {
+            self.0.disarm();
+        }
+
+        pub(crate) fn sleep(&self, _time: Duration) -> bool {
+            let tokens = self.0.listen().expect("a descriptor");
+            tokens.wait().expect("woken");
+            // Edge-triggered: what was written wakes once.
+            while tokens.take().expect("readable") {}
+            self.0.disarm();
+            true
+        }
+    }
+}
+
 /// Stub of an lcore: its turn is a closure of the model.
 pub(crate) mod lcore {
     use std::fmt;
@@ -107,6 +153,21 @@ pub(crate) mod lcore {
 
         pub(crate) fn turn(&mut self) -> bool {
             (self.0)()
+        }
+
+        pub(crate) fn is_at_rest(&self) -> bool {
+            true
+        }
+
+        pub(crate) fn arm(&self) -> bool {
+            true
+        }
+
+        pub(crate) fn disarm(&self) {}
+
+        /// It has no deadline.
+        pub(crate) fn time_left(&self) -> std::time::Duration {
+            std::time::Duration::MAX
         }
     }
 

@@ -53,7 +53,7 @@ struct claim {
 #define CLAIM(name) { #name, name }
 #define RUN(claims, argc, argv) run((claims), sizeof(claims) / sizeof *(claims), (argc), (argv))
 
-static int run(const struct claim *claims, size_t count, int argc, char **argv)
+static inline int run(const struct claim *claims, size_t count, int argc, char **argv)
 {
 	for (size_t at = 0; argc == 2 && at < count; at++) {
 		if (!strcmp(claims[at].name, argv[1])) {

@@ -39,7 +39,11 @@ impl Control {
             return Err(SendFrameError::Length(frame.len()));
         }
         mbuf.as_mut_slice().copy_from_slice(frame);
-        self.inject[usize::from(port) - 1].push(mbuf).map_err(|_| SendFrameError::Full)
+        let pushed = self.inject[usize::from(port) - 1].push(mbuf);
+        pushed.map_err(|_| SendFrameError::Full)?;
+        // The control plane's frames leave by lcore 0.
+        self.lcores[0].doorbell.wake();
+        Ok(())
     }
 
     /// Are the frames that were sent with their ports?

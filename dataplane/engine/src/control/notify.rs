@@ -53,7 +53,7 @@ impl Control {
     }
 
     /// Sleeps for at most `timeout`, and no longer once there is a frame, a packet to QP 1, a
-    /// notice or a change of a link, or somebody calls the [`waker`](Control::waker). Does not
+    /// notice, an adoption of an lcore or a change of a link, or somebody calls the [`waker`](Control::waker). Does not
     /// sleep if `is_ready` says that there is something else already. May wake for nothing.
     pub fn sleep(&self, timeout: Duration, is_ready: impl FnOnce() -> bool) {
         let waits = || !self.exits.slow_path.is_empty() || !self.exits.gsi.is_empty();

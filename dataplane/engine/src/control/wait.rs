@@ -80,8 +80,8 @@ mod tests {
     fn an_lcore_that_has_answered_late_obeys_again_and_each_command_has_its_own_reply() {
         let events = EventChannel::new(4).expect("a descriptor");
         let (lcore, rings) = without_ports(&events);
-        let slot = Slot::new(lcore);
-        let doorbell = Arc::new(Doorbell::new(1));
+        let slot = Slot::new(lcore, Arc::default(), None);
+        let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
         let mut link = LcoreLink { rings, doorbell, qps: 0, owes_reply: false };
         let patience = Duration::from_millis(20);
         slot.while_held(|| {

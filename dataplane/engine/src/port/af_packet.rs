@@ -36,7 +36,7 @@ const DRIVER_SLOTS: u32 = 512;
 const RING_MAX: u32 = 3 << 20;
 
 /// Whether the device string is one of this driver's.
-fn is_af_packet(device: &str) -> bool {
+pub(super) fn is_af_packet(device: &str) -> bool {
     device.starts_with(DRIVER)
 }
 

@@ -21,6 +21,8 @@ pub struct PortConfig {
     pub tx_descriptors: u16,
     /// Our address, if not the device's own.
     pub mac: Option<Mac>,
+    /// The driver's receive interrupts, if it has them, for lcores that sleep.
+    pub rx_interrupts: bool,
 }
 
 impl PortConfig {
@@ -33,6 +35,7 @@ impl PortConfig {
             rx_descriptors: 1024,
             tx_descriptors: 1024,
             mac: None,
+            rx_interrupts: false,
         }
     }
 }
@@ -121,9 +124,34 @@ pub(super) struct Started {
     pub(super) queue_pairs: u16,
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
+    /// Receive interrupts were asked for, and the driver does not refuse them.
+    pub(super) has_interrupts: bool,
 }
 
-/// Configures, sets up the queues and starts.
+/// Drivers whose receive queues tell of frames in another way ([`super::signal`]).
+const OTHER_SIGNALS: &[&str] = &["net_memif", "net_af_packet", "net_ring"];
+
+/// One attempt at starting a port.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    queue_pairs: u16,
+    rx_interrupts: bool,
+}
+
+impl Attempt {
+    /// The attempt after one that failed: first without receive interrupts, which some drivers refuse,
+    /// then with half the queues, of which some drivers have fewer than they say.
+    fn next(self, interrupts: bool) -> Option<Attempt> {
+        let Attempt { queue_pairs, rx_interrupts } = self;
+        match (rx_interrupts, queue_pairs) {
+            (true, _) => Some(Attempt { queue_pairs, rx_interrupts: false }),
+            (false, 0 | 1) => None,
+            (false, more) => Some(Attempt { queue_pairs: more / 2, rx_interrupts: interrupts }),
+        }
+    }
+}
+
+/// Configures the port, sets up its queues and starts it.
 pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Started, PortError> {
     let mut info = uroce_port_info::default();
     // SAFETY: the port exists and is the caller's; `info` is writable.
@@ -131,34 +159,34 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
     let capabilities = capabilities(&info);
     check_limits(config, &capabilities, &info, pool)?;
 
-    let mut queue_pairs = config.queue_pairs.min(capabilities.max_queue_pairs);
-    // Some drivers have fewer queues than they say; one is always enough.
-    while let Err(error) = start_with(id, queue_pairs, config, &capabilities, &info, pool) {
-        if queue_pairs == 1 {
-            return Err(error);
-        }
-        queue_pairs /= 2;
+    let interrupts = config.rx_interrupts && !OTHER_SIGNALS.contains(&capabilities.driver.as_str());
+    let queue_pairs = config.queue_pairs.min(capabilities.max_queue_pairs);
+    let mut attempt = Attempt { queue_pairs, rx_interrupts: interrupts };
+    while let Err(error) = start_with(id, attempt, config, &capabilities, &info, pool) {
+        attempt = attempt.next(interrupts).ok_or(error)?;
     }
     if capabilities.driver != af_packet::DRIVER {
         // A device that filters nothing may not know these; the frames come anyway.
         // SAFETY: the port is ours and started.
         unsafe { dpdk_sys::uroce_port_promiscuous(id) };
-        // SAFETY: as above.
+        // SAFETY: the port is ours and started.
         unsafe { dpdk_sys::uroce_port_all_multicast(id) };
     }
     let mac = choose_mac(id, config, &capabilities.name);
-    Ok(Started { queue_pairs, mac, capabilities })
+    let Attempt { queue_pairs, rx_interrupts } = attempt;
+    Ok(Started { queue_pairs, mac, capabilities, has_interrupts: rx_interrupts })
 }
 
-/// Configures the port with so many queue pairs, and starts it.
+/// Configures and starts the port with the queues and interrupts of one attempt.
 fn start_with(
     id: u16,
-    queue_pairs: u16,
+    attempt: Attempt,
     config: &PortConfig,
     capabilities: &Capabilities,
     info: &uroce_port_info,
     pool: &Mempool,
 ) -> Result<(), PortError> {
+    let Attempt { queue_pairs, rx_interrupts } = attempt;
     let elsewhere = FRAME_SIZE_ELSEWHERE.contains(&capabilities.driver.as_str());
     let conf = dpdk_sys::uroce_port_conf {
         queue_pairs,
@@ -166,6 +194,7 @@ fn start_with(
         rss: u8::from(capabilities.rss && queue_pairs > 1),
         scatter: info.scatter,
         link_interrupt: u8::from(capabilities.link_interrupt),
+        rx_interrupt: u8::from(rx_interrupts),
     };
     // SAFETY: the port is ours and stopped; `conf` is only read.
     check(unsafe { dpdk_sys::uroce_port_configure(id, &conf) }, "configuring it")?;

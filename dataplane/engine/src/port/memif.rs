@@ -30,10 +30,12 @@
 mod channel;
 mod device;
 mod gate;
+mod interrupt;
 mod peer;
 mod place;
 
 pub(super) use gate::Gate;
+pub(super) use interrupt::Interrupts;
 
 use super::{PortError, link};
 use crate::eal::lock;
@@ -41,6 +43,7 @@ use crate::eventfd::EventFd;
 use crate::sync::{AtomicBool, Ordering};
 use channel::{Call, Event, Message, Pair};
 use device::Device;
+use interrupt::Offer;
 use peer::Peer;
 use place::Place;
 use rustix::event::EventfdFlags;
@@ -83,6 +86,8 @@ struct Shared {
     /// The driver's socket, found when it was made: the path may be out of reach later.
     found: OnceLock<OwnedFd>,
     gate: Arc<Gate>,
+    /// What wakes lcores that sleep.
+    interrupts: Arc<Interrupts>,
     /// The handshake is done, and neither side has hung up.
     connected: AtomicBool,
     /// The link was taken down: whoever is connected is hung up on, and nobody is served.
@@ -131,6 +136,7 @@ impl Link {
             inner,
             found: OnceLock::new(),
             gate,
+            interrupts: Arc::new(Interrupts::new(queue_pairs)),
             connected: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             peer_ended: AtomicBool::new(false),
@@ -180,6 +186,10 @@ impl Link {
     pub(super) fn take_peer_ended(&self) -> bool {
         let peer_ended = &self.shared.peer_ended;
         peer_ended.load(Ordering::Relaxed) && peer_ended.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn interrupts(&self) -> Arc<Interrupts> {
+        Arc::clone(&self.shared.interrupts)
     }
 
     pub(super) fn gate(&self) -> Arc<Gate> {
@@ -300,10 +310,12 @@ impl Shared {
     /// Passes messages until the peer or the driver ends the connection.
     fn relay(&self, pair: &Pair, peer: Option<&Peer>) {
         let mut connected = false;
+        let mut offer = Offer::default();
         loop {
             let patience = (self.device.server && !connected).then_some(HANDSHAKE);
             match pair.next(&self.end, peer.map(Peer::descriptor), patience) {
                 Event::FromPeer(message) => {
+                    offer.note(&message);
                     let kind = message.kind();
                     let expected = kind == Message::ACK || !connected;
                     if kind == Message::DISCONNECT || !expected || pair.to_driver(&message).is_err()
@@ -313,10 +325,11 @@ impl Shared {
                     // From here on the driver counts as connected.
                     if matches!(kind, Message::CONNECT | Message::CONNECTED) {
                         connected = true;
-                        self.tell_connected();
+                        self.tell_connected(std::mem::take(&mut offer));
                     }
                 }
                 Event::FromDriver(message) => {
+                    offer.note(&message);
                     if pair.to_peer(&message).is_err() {
                         return;
                     }
@@ -328,11 +341,13 @@ impl Shared {
 
     /// The driver has been told that it is connected: tells of the link once the driver has
     /// understood, which it does on a thread of its own.
-    fn tell_connected(&self) {
+    fn tell_connected(&self, offer: Offer) {
         let deadline = Instant::now() + GRACE;
         while lock(&self.port).is_some_and(|id| !super::link(id).up) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
+        // The driver has masked the interrupts by now.
+        self.interrupts.connect(offer, self.device.server);
         self.connected.store(true, Ordering::Release);
         self.tell();
     }
@@ -361,6 +376,7 @@ impl Shared {
         let Pair { outer, inner } = pair;
         self.set_outer(None);
         drop(outer);
+        self.interrupts.disconnect();
         // A peer that ends at once after its last message has left that in the rings.
         if self.connected.load(Ordering::Acquire) {
             self.gate.wait_dry(GRACE);
@@ -376,6 +392,7 @@ impl Shared {
             return;
         };
         self.gate.close();
+        self.interrupts.end();
         if !channel::hang_up(&inner, &self.end, GRACE) {
             // The driver marks the link down before it unmaps, and long before `GRACE` is over.
             while super::link(id).up && !channel::ended(&self.end, RETRY) {}

@@ -2,9 +2,12 @@
 
 use super::Device;
 use super::memif::Gate;
+use super::signal::Signal;
+use crate::bed::Bed;
 use crate::eal::lock;
 use crate::mbuf::MbufBatch;
 use std::cell::Cell;
+use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -17,6 +20,8 @@ pub struct QueuePair {
     multi_segment_drops: u64,
     /// Of a memif port: closed while the driver loses its peer.
     gate: Option<Arc<Gate>>,
+    /// Tells of frames while the owner sleeps.
+    signal: Signal,
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -24,7 +29,8 @@ impl QueuePair {
     /// The caller has marked it as taken.
     pub(super) fn new(device: Arc<Device>, index: u16) -> Self {
         let gate = device.under.link.as_ref().map(|link| link.gate());
-        Self { device, index, multi_segment_drops: 0, gate, _not_sync: PhantomData }
+        let signal = Signal::of(&device, index);
+        Self { device, index, multi_segment_drops: 0, gate, signal, _not_sync: PhantomData }
     }
 
     /// Its number in the port.
@@ -69,6 +75,9 @@ impl QueuePair {
         });
         // SAFETY: the driver owns the first `sent ≤ len` mbufs.
         unsafe { batch.forget_front(sent) };
+        if sent > 0 {
+            self.signal.sent();
+        }
         sent
     }
 
@@ -79,6 +88,24 @@ impl QueuePair {
             None => burst(),
             Some(gate) => gate.pass(self.index, burst).unwrap_or(0),
         })
+    }
+
+    /// Has frames that come in wake a bed while the queue is [armed](QueuePair::arm).
+    ///
+    /// # Errors
+    /// The driver has no interrupt, or the process no descriptor left.
+    pub(crate) fn listen(&self, bed: &Bed) -> io::Result<()> {
+        self.signal.listen(bed)
+    }
+
+    /// Frames that come in wake the bed from now on. Says whether they do; if not, somebody has to look.
+    pub(crate) fn arm(&self) -> bool {
+        self.signal.arm()
+    }
+
+    /// Somebody looks again.
+    pub(crate) fn disarm(&self) {
+        self.signal.disarm();
     }
 
     /// Frames that came in several segments and did not fit into one mbuf, which no peer within

@@ -13,6 +13,7 @@
 
 use super::link::Cable;
 use super::{Claimed, Port, PortConfig, PortError, Under};
+use crate::bell::Bell;
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
 use std::ptr::NonNull;
@@ -27,6 +28,8 @@ const NAME_MAX: usize = 16;
 pub(super) struct Rings {
     rings: Vec<NonNull<dpdk_sys::rte_ring>>,
     pub(super) cable: Cable,
+    /// Of each end and each of its receive queues, what wakes its owner.
+    pub(super) bells: [Box<[Arc<Bell>]>; 2],
 }
 
 // SAFETY: the rings are touched through the ports' queues, one thread at each end, and by `drop`
@@ -71,7 +74,9 @@ pub fn ring_pair(
         return Err(PortError::Ring { reason: "the size is not a power of two from 2 to 32768" });
     }
     let count = usize::from(queues);
-    let mut rings = Rings { rings: Vec::with_capacity(2 * count), cable: Cable::default() };
+    let bells = [(); 2].map(|()| (0..count).map(|_| Arc::default()).collect());
+    let rings = Vec::with_capacity(2 * count);
+    let mut rings = Rings { rings, cable: Cable::default(), bells };
     for index in 0..2 * count {
         rings.rings.push(make_ring(&format!("{name}-{index}"), size)?);
     }

@@ -281,7 +281,8 @@ mod tests {
     fn who_reposts_each_flushed_receive_does_not_keep_the_lcore() {
         const DEPTH: u32 = 100;
         let places = Places::new(1).begin(0, Qpn::new(2)).unwrap();
-        let (shared, doorbell) = (Arc::new(QpShared::new(places)), Arc::new(Doorbell::new(1)));
+        let shared = Arc::new(QpShared::new(places));
+        let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
         let spec = RingSpec {
             shared: Arc::clone(&shared),
             doorbell: Arc::clone(&doorbell),

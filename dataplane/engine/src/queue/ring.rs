@@ -282,7 +282,8 @@ mod tests {
     #[test]
     fn a_request_has_left_its_slot_when_the_next_is_used() {
         let places = Places::new(1).begin(0, Qpn::new(2)).unwrap();
-        let (shared, doorbell) = (Arc::new(QpShared::new(places)), Arc::new(Doorbell::new(1)));
+        let shared = Arc::new(QpShared::new(places));
+        let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
         let spec = RingSpec { shared, doorbell, index: 0, depth: 2, max_sge: 2 };
         let (mut end, mut feed) = ring(spec, Which::Send);
         let sges = [NO_SGE; 2];

@@ -23,12 +23,14 @@
 //!
 //! Not here: which polls these are ([`crate::poller`]).
 
+use super::rest::Rest;
 use super::{Held, RUN, Slot, Turn, Work};
 use crate::idle::{Idle, IdlePolicy, Nap};
 use crate::lcore::Lcore;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, park_timeout};
 use crossbeam_utils::CachePadded;
 use std::sync::TryLockError;
+use std::time::Duration;
 
 /// What pollers tell the lcore's own thread.
 #[derive(Debug, Default)]
@@ -43,8 +45,10 @@ pub(super) struct Pollers {
 enum Pause {
     /// It is somebody else's turn.
     Yield,
-    /// There was nothing to do for a while.
+    /// There was nothing to do for a while, and the lcore cannot be woken by all that may come.
     Idle,
+    /// There was nothing to do for a while: the thread sleeps, for this long at most.
+    Sleep(Duration),
     /// There is no lcore any more.
     Gone,
 }
@@ -71,9 +75,10 @@ impl Slot {
         if self.wanted.load(Ordering::Relaxed) != RUN {
             return Turn::Idle;
         }
-        let Held { lcore, number } = held;
-        let _bearing = number.as_mut().map(|number| number.bear());
-        Turn::of(lcore.as_mut().map(Lcore::turn))
+        self.beside_thread(held, |Held { lcore, number, .. }| {
+            let _bearing = number.as_mut().map(|number| number.bear());
+            Turn::of(lcore.as_mut().map(Lcore::turn))
+        })
     }
 
     /// A poller goes to sleep and may want to be woken: the lcore's thread goes on at once.
@@ -92,6 +97,7 @@ impl Slot {
             match self.turn_until_polled(&mut idle, before) {
                 Pause::Gone => return false,
                 Pause::Idle => idle.rest(),
+                Pause::Sleep(time) => self.sleep(time, &mut idle),
                 Pause::Yield => {}
             }
             if self.polls() != before {
@@ -111,14 +117,19 @@ impl Slot {
             }
             Err(TryLockError::Poisoned(_)) => return Pause::Gone,
         };
-        let Some(lcore) = held.lcore.as_mut() else { return Pause::Gone };
+        held.get_up();
         loop {
+            let Some(lcore) = held.lcore.as_mut() else { return Pause::Gone };
             let is_due = idle.is_due(Work::is_done(lcore.turn()));
             if self.polls() != before || self.wanted.load(Ordering::Relaxed) != RUN {
                 return Pause::Yield;
             }
             if is_due {
-                return Pause::Idle;
+                match self.lie_down(&mut held, || self.polls() != before) {
+                    Rest::Work => {}
+                    Rest::Nap => return Pause::Idle,
+                    Rest::Sleep(time) => return Pause::Sleep(time),
+                }
             }
         }
     }

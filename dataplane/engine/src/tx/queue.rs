@@ -9,10 +9,14 @@
 //!   lcore 1 ── batch ──▶ queue pair 1
 //! ```
 
+use crate::bed::Bed;
+use crate::bell::Bell;
 use crate::config::PortBinding;
 use crate::mbuf::{Mbuf, MbufBatch};
 use crate::port::{QueueError, QueuePair};
 use rtrb::{Consumer, Producer, RingBuffer};
+use std::io;
+use std::sync::Arc;
 
 /// Frames on their way from an lcore without a queue pair to one that has one: as many as a port's
 /// descriptors.
@@ -23,25 +27,27 @@ const DEPTH: usize = 1024;
 pub(crate) enum Queue {
     /// A queue pair, and the rings of the lcores that send by it.
     Own(QueuePair, Vec<Consumer<Mbuf>>),
-    /// The ring to an lcore that has one.
-    Shared(Producer<Mbuf>),
+    /// The ring to an lcore that has a queue pair, and that lcore's bell.
+    Shared(Producer<Mbuf>, Arc<Bell>),
 }
 
-/// The queues of a port for so many lcores, in the lcores' order.
+/// The queues of a port, one for each of the lcores that these bells wake.
 ///
 /// # Errors
 /// [`QueueError`] if one of the port's queue pairs is taken, or there is none.
-pub(crate) fn queues(binding: &PortBinding, lcores: usize) -> Result<Vec<Queue>, QueueError> {
+pub(crate) fn queues(binding: &PortBinding, bells: &[Arc<Bell>]) -> Result<Vec<Queue>, QueueError> {
+    let lcores = bells.len();
     // At most 64 lcores.
     let own = (binding.port.queue_pairs() as usize).clamp(1, lcores) as u16;
     let pair = |index| Ok(Queue::Own(binding.port.queue_pair(index)?, Vec::new()));
     let mut queues = (0..own).map(pair).collect::<Result<Vec<_>, QueueError>>()?;
     for lcore in queues.len()..lcores {
         let (producer, consumer) = RingBuffer::new(DEPTH);
-        if let Queue::Own(_, guests) = &mut queues[lcore % usize::from(own)] {
+        let owner = lcore % usize::from(own);
+        if let Queue::Own(_, guests) = &mut queues[owner] {
             guests.push(consumer);
         }
-        queues.push(Queue::Shared(producer));
+        queues.push(Queue::Shared(producer, Arc::clone(&bells[owner])));
     }
     Ok(queues)
 }
@@ -60,7 +66,13 @@ impl Queue {
     pub(crate) fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
         match self {
             Queue::Own(pair, _) => pair.tx_burst(batch),
-            Queue::Shared(ring) => hand_over(ring, batch),
+            Queue::Shared(ring, owner) => {
+                let count = hand_over(ring, batch);
+                if count > 0 {
+                    owner.ring();
+                }
+                count
+            }
         }
     }
 
@@ -73,12 +85,48 @@ impl Queue {
         }
     }
 
+    /// Whether no frame of another lcore waits to be sent.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        match self {
+            Queue::Own(_, guests) => guests.iter().all(Consumer::is_empty),
+            Queue::Shared(..) => true,
+        }
+    }
+
+    /// Lets received frames wake a bed while the queue is [armed](Queue::arm). An lcore without a
+    /// queue pair is woken by its bell alone.
+    ///
+    /// # Errors
+    /// The driver has no interrupt, or the process no descriptor left.
+    pub(crate) fn listen(&self, bed: &Bed) -> io::Result<()> {
+        match self {
+            Queue::Own(pair, _) => pair.listen(bed),
+            Queue::Shared(..) => Ok(()),
+        }
+    }
+
+    /// Lets received frames wake the bed from now on. False if they cannot right now, so that the
+    /// queue has to be polled.
+    pub(crate) fn arm(&self) -> bool {
+        match self {
+            Queue::Own(pair, _) => pair.arm(),
+            Queue::Shared(..) => true,
+        }
+    }
+
+    /// Received frames no longer wake the bed: the queue is polled again.
+    pub(crate) fn disarm(&self) {
+        if let Queue::Own(pair, _) = self {
+            pair.disarm();
+        }
+    }
+
     /// Frames that were dropped for want of an mbuf that holds them whole, since the start.
     #[inline]
     pub(crate) fn multi_segment_drops(&self) -> u64 {
         match self {
             Queue::Own(pair, _) => pair.multi_segment_drops(),
-            Queue::Shared(_) => 0,
+            Queue::Shared(..) => 0,
         }
     }
 }

@@ -5,10 +5,13 @@
 //! timer, in the order of a turn. The slot with its lock, adoption and parking is the engine's own.
 //! Not modelled: the rest of a turn; more than one command.
 
+use crate::bed::Bed;
+use crate::bell::Bell;
 use crate::idle::{Driver, IdlePolicy};
 use crate::key::{Numbers, Slots};
 use crate::lcore::Lcore;
 use crate::qp_table::{Place, QpFinder, QpTable};
+use crate::queue::tokens::Tokens;
 use crate::slot::{AdoptError, LcoreGuard, Slot, Turn};
 use crate::sync::{
     ArrayQueue, AtomicU32, Consumer, Ordering, Producer, RingBuffer, set_time_stands,
@@ -84,7 +87,7 @@ pub(crate) fn destroy() {
         finder: QpFinder::new(Arc::clone(&table)),
         shard: Some((qpn, Arc::new(Context(UnsafeCell::new(0))))),
     };
-    let slot = Arc::new(Slot::new(Lcore::new(move || parts.turn())));
+    let slot = Arc::new(Slot::new(Lcore::new(move || parts.turn()), Arc::default(), None));
     let lcore = thread::spawn({
         let slot = Arc::clone(&slot);
         // As an adopter does: a turn besides those of the control plane.
@@ -116,7 +119,7 @@ pub(crate) fn destroy() {
 
 pub(crate) fn adopt() {
     let turns = Arc::new((UnsafeCell::new(()), AtomicU32::new(0)));
-    let slot = Arc::new(Slot::new(Lcore::new({
+    let lcore = Lcore::new({
         let turns = Arc::clone(&turns);
         move || {
             // One thread drives at a time; loom reports a concurrent access.
@@ -124,7 +127,8 @@ pub(crate) fn adopt() {
             turns.1.fetch_add(1, Ordering::Relaxed);
             true
         }
-    })));
+    });
+    let slot = Arc::new(Slot::new(lcore, Arc::default(), None));
     let own = thread::spawn({
         let slot = Arc::clone(&slot);
         move || slot.run(IdlePolicy, Driver::Lcore)
@@ -160,13 +164,14 @@ impl Driven {
         let (own, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let turns = [Arc::clone(&own), Arc::clone(&others)];
         let (main, inside) = (thread::current().id(), UnsafeCell::new(()));
-        let slot = Arc::new(Slot::new(Lcore::new(move || {
+        let lcore = Lcore::new(move || {
             // One thread drives at a time; loom reports a concurrent access.
             inside.with_mut(|_| ());
             let is_other = thread::current().id() == main;
             let before = turns[usize::from(is_other)].fetch_add(1, Ordering::Relaxed);
             is_busy || before % 2 == 0
-        })));
+        });
+        let slot = Arc::new(Slot::new(lcore, Arc::default(), None));
         Driven { slot, own, others }
     }
 
@@ -228,4 +233,46 @@ pub(crate) fn leave() {
         thread::yield_now();
     }
     driven.stop(own);
+}
+
+/// Work is put before an lcore that looks for it and sleeps. A wake-up that is lost leaves both threads
+/// waiting for ever.
+pub(crate) fn sleep() {
+    let bell = Arc::<Bell>::default();
+    let tokens = bell.listen().expect("a descriptor");
+    // Once for each arming, and only while it is armed.
+    bell.ring();
+    bell.arm();
+    (0..2).for_each(|_| bell.ring());
+    assert!(tokens.take().expect("readable") && !tokens.take().expect("readable"));
+    bell.arm();
+    bell.disarm();
+    bell.ring();
+    assert!(!tokens.take().expect("readable"));
+
+    let put = Arc::new(AtomicU32::new(0));
+    let done = Arc::new(Tokens::new().expect("a descriptor"));
+    let lcore = Lcore::new({
+        let (put, done) = (Arc::clone(&put), Arc::clone(&done));
+        let mut taken = 0;
+        move || {
+            let is_new = put.load(Ordering::Acquire) > taken;
+            if is_new {
+                taken += 1;
+                done.add();
+            }
+            is_new
+        }
+    });
+    let slot = Arc::new(Slot::new(lcore, Arc::clone(&bell), Some(Bed::new(&bell))));
+    let own = thread::spawn({
+        let slot = Arc::clone(&slot);
+        move || slot.run(IdlePolicy, Driver::Lcore)
+    });
+    slot.set_thread(own.thread());
+    put.store(1, Ordering::Release);
+    bell.ring();
+    done.read().expect("done");
+    slot.stop();
+    own.join().expect("no panic");
 }

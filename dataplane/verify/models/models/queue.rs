@@ -61,7 +61,7 @@ fn take(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
 
 pub(crate) fn post_and_ring() {
     const POSTS: u64 = 3;
-    let doorbell = Arc::new(Doorbell::new(1));
+    let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
     let ((mut end, mut feed), shared) = queue(2, 0, &doorbell);
     let mut rung = DoorbellReader::new(doorbell);
     let application = thread::spawn(move || {
@@ -94,7 +94,7 @@ pub(crate) fn post_and_ring() {
 }
 
 pub(crate) fn two_ringers() {
-    let doorbell = Arc::new(Doorbell::new(2));
+    let doorbell = Arc::new(Doorbell::new(2, Arc::default()));
     let (mut ends, mut feeds) = (Vec::new(), Vec::new());
     for index in 0..2 {
         let ((end, feed), _) = queue(2, index, &doorbell);
@@ -132,7 +132,7 @@ fn take_plain(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
 
 /// The application posts again as soon as a completion that it has polled makes room.
 pub(crate) fn polled_is_free() {
-    let (doorbell, places) = (Arc::new(Doorbell::new(1)), Arc::new(Places::new(1)));
+    let (doorbell, places) = (Arc::new(Doorbell::new(1, Arc::default())), Arc::new(Places::new(1)));
     let ((mut end, mut feed), shared) = queue_of(&places, 1, 0, &doorbell);
     let around = Around { places: Some(places), ..Around::default() };
     let cq = CompletionQueue::within(around, 2, None).expect("a depth that is possible");
@@ -182,7 +182,7 @@ pub(crate) fn state_tells_of_what_led_to_it() {
 /// Both sides of a receive that races with ERR, as `RecvBatch` and `QpContext::enter_state` are
 /// written.
 pub(crate) fn receive_meets_error() {
-    let doorbell = Arc::new(Doorbell::new(1));
+    let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
     let ((mut end, mut feed), shared) = queue(1, 0, &doorbell);
     let mut rung = DoorbellReader::new(doorbell);
     shared.publish_state(QpState::Rts);

@@ -200,6 +200,16 @@ impl Message {
 
     const LEN: usize = 128;
 
+    /// The descriptor that it carries.
+    pub(super) fn fd(&self) -> Option<&OwnedFd> {
+        self.fd.as_ref()
+    }
+
+    /// The number at a place of it, in host order.
+    pub(super) fn number<const N: usize>(&self, at: usize) -> [u8; N] {
+        std::array::from_fn(|byte| self.bytes[at + byte])
+    }
+
     /// The message's type, in host order like all of memif.
     pub(super) fn kind(&self) -> u16 {
         u16::from_ne_bytes([self.bytes[0], self.bytes[1]])

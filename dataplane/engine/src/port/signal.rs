@@ -1,0 +1,112 @@
+//! What tells an lcore that sleeps of frames that come in: one kind for each kind of driver.
+//!
+//! | driver | what wakes |
+//! | --- | --- |
+//! | rings of one process | a [`Bell`] that the sender rings |
+//! | memif | the interrupt of the link's receive ring, which the driver leaves masked ([`super::memif`]) |
+//! | af_packet | the queue's packet socket |
+//! | tap, virtio-user, vhost, NICs with receive interrupts | what `rte_eth_dev_rx_intr_*` gives |
+//!
+//! Not here: sleeping ([`crate::bed`]).
+
+use super::Device;
+use super::memif::Interrupts;
+use crate::bed::Bed;
+use crate::bell::Bell;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+
+/// How a receive queue tells of frames.
+#[derive(Debug)]
+pub(super) enum Signal {
+    /// Not at all.
+    Silent,
+    /// The end of a ring rings the other's bell when it has sent.
+    Ring { own: Arc<Bell>, peer: Arc<Bell> },
+    /// A memif link's, and the number of the queue.
+    Memif(Arc<Interrupts>, u16),
+    /// A socket of the driver's, open as long as the device: it needs no arming.
+    Socket(RawFd),
+    /// DPDK's interrupts: port, queue and descriptor.
+    Interrupt(u16, u16, RawFd),
+}
+
+impl Signal {
+    /// That of receive queue `index`.
+    pub(super) fn of(device: &Device, index: u16) -> Signal {
+        let at = usize::from(index);
+        if let Some((rings, end)) = &device.under.rings {
+            let [own, peer] = [*end, 1 - *end].map(|end| Arc::clone(&rings.bells[end][at]));
+            return Signal::Ring { own, peer };
+        }
+        if let Some(link) = &device.under.link {
+            return Signal::Memif(link.interrupts(), index);
+        }
+        if let Some(&socket) = device.under.sockets.get(at) {
+            return Signal::Socket(socket);
+        }
+        if !device.has_interrupts {
+            return Signal::Silent;
+        }
+        // SAFETY: the port is started, as the caller holds the device, and has this queue.
+        match unsafe { dpdk_sys::uroce_rx_interrupt_fd(device.id, index) } {
+            fd if fd >= 0 => Signal::Interrupt(device.id, index, fd),
+            _ => Signal::Silent,
+        }
+    }
+
+    /// Frames wake this bed from now on while the queue is armed.
+    ///
+    /// # Errors
+    /// The driver has no interrupt, or the process no descriptor left.
+    pub(super) fn listen(&self, bed: &Bed) -> io::Result<()> {
+        match self {
+            Signal::Silent => Err(io::ErrorKind::Unsupported.into()),
+            Signal::Ring { own, .. } => bed.wakers().add(own.listen()?),
+            Signal::Memif(interrupts, queue) => interrupts.listen(*queue, bed),
+            Signal::Socket(fd) | Signal::Interrupt(.., fd) => {
+                // SAFETY: the driver closes it with the device, which the queue pair keeps open.
+                bed.wakers().add(unsafe { BorrowedFd::borrow_raw(*fd) })
+            }
+        }
+    }
+
+    /// Frames wake from now on. Says whether they do.
+    pub(super) fn arm(&self) -> bool {
+        match self {
+            Signal::Silent => false,
+            Signal::Ring { own, .. } => {
+                own.arm();
+                true
+            }
+            Signal::Memif(interrupts, queue) => interrupts.arm(*queue),
+            Signal::Socket(_) => true,
+            // SAFETY: the queue pair that has this keeps the port open; the queue is its own.
+            Signal::Interrupt(port, queue, _) => unsafe {
+                dpdk_sys::uroce_rx_interrupt(*port, *queue, 1) == 0
+            },
+        }
+    }
+
+    /// Frames do not wake any more.
+    pub(super) fn disarm(&self) {
+        match self {
+            Signal::Silent | Signal::Socket(_) => {}
+            Signal::Ring { own, .. } => own.disarm(),
+            Signal::Memif(interrupts, queue) => interrupts.disarm(*queue),
+            // SAFETY: as in `arm`. An interrupt that cannot be switched off wakes for nothing.
+            Signal::Interrupt(port, queue, _) => unsafe {
+                dpdk_sys::uroce_rx_interrupt(*port, *queue, 0);
+            },
+        }
+    }
+
+    /// Frames have been sent: wakes the other end of a ring. All other drivers do it by themselves.
+    #[inline]
+    pub(super) fn sent(&self) {
+        if let Signal::Ring { peer, .. } = self {
+            peer.ring();
+        }
+    }
+}
