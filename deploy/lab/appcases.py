@@ -35,9 +35,9 @@ class Case:
     family: int = 4
     seconds: int = SECONDS
     stock: bool = True
-    """Whether Soft-RoCE supports it and the guest has the program."""
+    """Whether Soft-RoCE supports the session and the guest has the program."""
     compared: bool = True
-    """Whether it is also run over Soft-RoCE alone, to compare the output."""
+    """Whether the case is also run over Soft-RoCE alone, to compare the output."""
     environment: tuple = ()
     """Variables for the environment of both ends, as NAME=value."""
 
@@ -65,18 +65,18 @@ class Case:
 
     @property
     def port(self):
-        """TCP port of the server. 0 if it listens with rdma_listen."""
+        """TCP port of the server. 0 if the server listens with rdma_listen."""
         return 0 if "-R" in self.options else self.program.port
 
     @property
     def is_brief(self):
-        """Whether `all` runs it. Not if it runs for a fixed time, or sends single messages of all
-        sizes, or messages of all sizes to the guest."""
+        """Whether a brief run includes the case. It does not if the case runs for a fixed time, or
+        sends single messages of all sizes, or messages of all sizes to the guest."""
         slow_sizes = self.pairing == GUEST or self.program.name.endswith("_lat")
         return "-D" not in self.options and not ("-a" in self.options and slow_sizes)
 
     def over_uroce(self):
-        """The same session between processes over uroce."""
+        """The case with its session between processes over uroce."""
         pairing = ALONE if self.client == NOBODY else PAIR
         return again(self, pairing, "uroce", "uroce" if pairing == PAIR else NOBODY)
 
@@ -95,7 +95,7 @@ def table(everything=False):
 
 
 def again(case, pairing, server, client):
-    """The same session at other places."""
+    """The case with its session at other places."""
     return dataclasses.replace(case, pairing=pairing, server=server, client=client)
 
 

@@ -150,8 +150,8 @@ class Stock(cmends.Stock):
     """A program in the guest."""
 
     def is_listening(self, port):
-        """Whether it listens: on a TCP port, or with a listener of the kernel's connection
-        manager."""
+        """Whether the program listens: on a TCP port, or without one, with a listener of the
+        kernel's connection manager."""
         if not port:
             return self.listening()
         look = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
@@ -162,8 +162,8 @@ class Ours(cmends.Ours):
     """A program over uroce."""
 
     def is_listening(self, port):
-        """Whether it listens on a TCP port, or without one, whether its first thread waits for an
-        event or for another thread that waits for one.
+        """Whether the program listens: on a TCP port, or without one, whether its first thread
+        waits for an event or for another thread that waits for one.
 
         The event thread of rping waits before the first thread listens; the first thread then waits
         for a semaphore.
@@ -173,8 +173,8 @@ class Ours(cmends.Ours):
         return any(waits_to_be_called(process) for process in family(self.process.pid))
 
     def kill(self, number=signal.SIGKILL):
-        """Kills it and its forked processes, which fio puts into other sessions. Returns the
-        ending."""
+        """Kills the program and its forked processes, which fio puts into other sessions. Returns
+        the ending."""
         for process in family(self.process.pid)[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
@@ -197,7 +197,8 @@ def tasks(pid):
 
 
 def waits_to_be_called(process):
-    """Whether all threads of a process wait for an event."""
+    """Whether the first thread of a process waits for an event, or for a semaphore while another
+    thread waits for an event."""
     first = Path(f"/proc/{process}/task/{process}")
     return waits_for_event(first) or (
         waits_for_semaphore(first) and any(waits_for_event(task) for task in tasks(process)))

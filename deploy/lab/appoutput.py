@@ -67,7 +67,7 @@ def normal(line):
 
 
 def explained(program, line):
-    """Whether a line may differ."""
+    """Whether a line may differ between uroce and Soft-RoCE."""
     return any(program.startswith(name) and re.search(pattern, line)
                for name, pattern, _ in EXPLAINED)
 

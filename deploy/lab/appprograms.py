@@ -35,15 +35,15 @@ class Program:
     """Function that returns the options of an end. Arguments: case, this end, the other end,
     whether it serves."""
     fault: Callable
-    """Function that returns what is wrong with an end's output. Arguments: case, text, whether it
-    served."""
+    """Function that describes the error in an end's output. Empty if there is none. Arguments:
+    case, text, whether the end is the server."""
     port: int = 0
-    """TCP port of its server. 0 if it listens only with rdma_listen."""
+    """TCP port of the program's server. 0 if the server listens only with rdma_listen."""
     client: str = ""
     serves_for_ever: bool = False
-    """Whether its server must be killed when the client is done."""
+    """Whether the program's server must be killed when the client has ended."""
     ready_seconds: float = 0
-    """Seconds until its server listens, if that cannot be detected."""
+    """Seconds until the program's server listens, if that cannot be detected."""
 
     def of(self, serving):
         """The program of an end."""

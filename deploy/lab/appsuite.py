@@ -144,7 +144,7 @@ class Applications:
 
 
 def is_of_perftest(case, said):
-    """Whether a failure is a known one of perftest itself."""
+    """Whether a failure is a known fault of perftest itself."""
     refused = "-R" in case.options and "RDMA_CM_EVENT_REJECTED" in said[CLIENT]
     return refused or case.pairing == ORACLE
 
@@ -157,7 +157,7 @@ def wait_for(process, seconds):
 
 
 def fault_of(case, ending, serving):
-    """What is wrong with an end."""
+    """Describes the failure of an end. Empty if it succeeded."""
     killed = serving and case.program.serves_for_ever
     if ending.status != 0 and not killed:
         return f"status {ending.status}: {last_words(ending.text)}"

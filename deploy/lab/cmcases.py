@@ -32,7 +32,7 @@ class Case:
     run: Callable = field(repr=False, compare=False)
     """Function that runs the case with the ends and returns what is wrong."""
     mads: int = 1
-    """Least number of MADs that uroce sends in it."""
+    """Least number of MADs that uroce sends in the case."""
     link: str = "tap"
     """The kind of link to the guest."""
 
@@ -93,7 +93,7 @@ class Session:
         return words
 
     def judge(self, outputs, ends):
-        """What is missing in the programs' outputs."""
+        """Describes what is missing in the programs' outputs. Empty if nothing is."""
         stock = outputs["rxe"].text
         if self.program == "rping":
             pings = re.findall(r"ping data: rdma-ping-(\d+): ", stock)

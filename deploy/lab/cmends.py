@@ -23,7 +23,7 @@ PREFIXES = {4: 24, 6: 64}
 
 
 class CaseFault(Exception):
-    """A case cannot go on; the text says what is wrong."""
+    """A case cannot continue; the text describes the failure."""
 
 
 def last_words(text):
@@ -124,15 +124,15 @@ class Stock:
         self.running = ends.guest.begin(self.text, seconds)
 
     def listening(self):
-        """Whether the kernel has a listener."""
+        """Whether the guest's kernel has a listener."""
         return self.ends.guest.run("rdma resource show cm_id | grep -q LISTEN", 5).status == 0
 
     def ended(self):
-        """Whether `wait` would return at once."""
+        """Whether the program has ended, so that `wait` returns at once."""
         return self.running.ended()
 
     def wait(self):
-        """Waits for its end and returns status and output."""
+        """Waits until the program ends and returns status and output."""
         output = self.running.wait()
         self.ends.log.append(f"rxe$ {self.text}\n{output.text}\nexit {output.status}\n")
         return output
@@ -165,21 +165,21 @@ class Ours:
         return self.output.read_text(errors="replace")
 
     def listening(self):
-        """Whether it has printed that it listens."""
+        """Whether the program has printed that it listens."""
         return "listening on " in self.text()
 
     def ended(self):
-        """Whether `wait` would return at once."""
+        """Whether the program has ended, so that `wait` returns at once."""
         return self.process.poll() is not None
 
     def wait(self):
-        """Waits for its end, kills it at its time limit, and returns status and output."""
+        """Waits until the program ends, or kills it at its time limit. Returns status and output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.1, self.deadline - time.monotonic()))
         return self.kill()
 
     def kill(self, number=signal.SIGKILL):
-        """Kills it and returns the ending."""
+        """Kills the program and returns the ending."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, number)
             self.process.wait()

@@ -99,7 +99,7 @@ def reject(ends, server, client):
 
 
 def rejected(ends, by, reason):
-    """Whether one end has sent a REJ with this reason."""
+    """Checks that one end has sent a REJ with this reason. Returns a description if not."""
     reasons = [number(row["infiniband.cm.rej.reason"]) for row in ends.mads()
                if attribute(row) == REJ and row["src"] == ends.address(by, 4)]
     return "" if reason in reasons else f"{by} sent REJs of reasons {reasons}, not {reason}"
@@ -202,7 +202,7 @@ def hostile(ends):
 
 
 def attacked(ends):
-    """What an attacker may know of the newest connection in the capture."""
+    """The properties of the newest connection in the capture that the attacker is given."""
     rows = ends.mads()
     request = [row for row in rows if attribute(row) == REQ][-1]
     reply = [row for row in rows if attribute(row) == REP][-1]

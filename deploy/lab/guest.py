@@ -226,12 +226,12 @@ class Running:
                 self.received += chunk
 
     def ended(self):
-        """Whether `wait` would return at once."""
+        """Whether the program has ended, so that `wait` returns at once."""
         return not self.reader.is_alive()
 
     def wait(self):
-        """Waits for its end and returns output and status. Raises LabFailure if the guest does not
-        answer."""
+        """Waits until the program ends and returns output and status. Raises LabFailure if the guest
+        does not answer."""
         self.reader.join(max(0, self.deadline - time.monotonic()))
         if not self.ended():
             raise LabFailure(f"the guest did not end: {self.text}")

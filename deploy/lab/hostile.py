@@ -37,7 +37,7 @@ FLOOD = 500
 
 
 class Target:
-    """The attacked node, the attacker, and what the attacker knows."""
+    """The attacked node, the attacker, and the connection between the node and its peer."""
 
     def __init__(self, path):
         with open(path) as text:

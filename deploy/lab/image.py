@@ -85,7 +85,7 @@ def resolve():
     depends = ask_apt(["apt-cache", "depends", "--important", KERNEL])
     kernel = re.search(r"Depends: (linux-image-\d\S+)", depends)
     if kernel is None:
-        raise StaleLists(f"apt knows no {KERNEL}; the laboratory needs Debian's package lists")
+        raise StaleLists(f"no package {KERNEL} in apt; the laboratory needs Debian's package lists")
     policy = ask_apt(["apt-cache", "policy", kernel[1]])
     version = re.search(r"Candidate: (\S+)", policy)[1]
     plan = ask_apt([

@@ -69,7 +69,7 @@ class Tap:
 
     @contextlib.contextmanager
     def capture(self, guest, path):
-        """Captures with QEMU, which sees every frame and starts and ends a file between two
+        """Captures with QEMU, which gets every frame and starts and ends a file between two
         frames."""
         guest.monitor("object-add", {
             "qom-type": "filter-dump", "id": "capture", "netdev": "roce", "file": str(path),

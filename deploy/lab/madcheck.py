@@ -16,9 +16,9 @@ ANSWERS = {REP: REQ, REJ: REQ, MRA: REQ, DREP: DREQ, SIDR_REP: SIDR_REQ}
 
 
 def fault(path, ours, least, all_heard=True):
-    """What is wrong with the MADs from the addresses `ours` in a capture. Empty if nothing is wrong
-    and there are at least `least` of them. `all_heard` means that the capture has all requests to
-    us, so that each answer must have its request."""
+    """Describes the first error in the MADs from the addresses `ours` in a capture. Empty if there
+    is none and the capture has at least `least` MADs. `all_heard` means that the capture has all
+    requests to uroce, so that each answer must have its request."""
     rows = dissect.mads(path)
     sent = [row for row in rows if row["src"] in ours]
     if len(sent) < least:
@@ -111,7 +111,7 @@ def answers(row, heard):
 
 
 def attribute(row):
-    """The attribute ID, which says which message it is."""
+    """The attribute ID, which is the kind of message."""
     return number(row["infiniband.mad.attributeid"])
 
 

@@ -19,10 +19,10 @@ COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 
 @dataclass(frozen=True)
 class Ending:
-    """How one end of a session ended."""
+    """The result of one end of a session."""
 
     fault: str
-    """What is wrong. Empty if nothing is."""
+    """Description of the failure. Empty if the end succeeded."""
     retransmissions: int
     """Number of retransmissions of this end, after a timeout or a NAK. Soft-RoCE's timer is not
     restarted by acknowledgements, so it has a few even without loss."""
@@ -118,18 +118,20 @@ class GuestSession:
         self.start = time.monotonic()
 
     def ended(self):
-        """Whether `wait` would return at once."""
+        """Whether the program has ended, so that `wait` returns at once."""
         return self.running.ended()
 
     def wait(self):
-        """Waits for its end and returns the ending. The guest kills it at the case's time limit."""
+        """Waits until the program ends and returns the ending. The guest kills the program at the
+        case's time limit."""
         output = self.running.wait()
         log = f"{self.peer.name}$ {self.running.text}\n{output.text}\nexit {output.status}\n"
         again = self.peer.retransmissions() - self.before
         return Ending(self.fault(output), again, self.peer.lost(), log)
 
     def fault(self, output):
-        """What is wrong. The status only says whether all messages completed."""
+        """Describes the failure. Empty if the program succeeded. Status 0 only means that all
+        messages completed, so the output is checked too."""
         if output.status == 128 + signal.SIGKILL:
             return killed(self.case, self.start)
         if output.status != 0:
@@ -138,7 +140,7 @@ class GuestSession:
 
 
 def killed(case, start):
-    """Why an end was killed: its time limit, or the failure of its peer."""
+    """The reason why an end was killed: its time limit, or the failure of its peer."""
     if time.monotonic() - start >= case.seconds:
         return f"not done after {case.seconds} s"
     return "broken off"

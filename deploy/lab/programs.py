@@ -35,21 +35,21 @@ class Program:
     extra: tuple = ()
     """Options besides those of every case."""
     suffix: str = ""
-    """Distinguishes it from a program of the same name and service."""
+    """Distinguishes the program from others of its name and service."""
 
     @property
     def pingpong(self):
-        """Whether it is of ibverbs-utils; all others are of perftest."""
+        """Whether the program is from ibverbs-utils; all others are from perftest."""
         return self.name.endswith("_pingpong")
 
     @property
     def latency(self):
-        """Whether it sends messages one by one, each answered."""
+        """Whether the program measures latency: it waits for an answer to each message."""
         return self.name.endswith("_lat")
 
     @property
     def atomic(self):
-        """Whether its messages always have eight bytes."""
+        """Whether the program sends atomic operations, which always have eight bytes."""
         return self.name.startswith("atomic")
 
     @property
@@ -87,8 +87,8 @@ class Program:
         return [str(word) for word in [*words, *self.extra]]
 
     def fault(self, case, text, serving):
-        """What is wrong with the output of a stock program that ended with status 0. Empty if
-        nothing is."""
+        """Describes the error in the output of a stock program that ended with status 0. Empty if
+        there is none."""
         if self.pingpong:
             return self.pingpong_fault(case, text)
         # The server of a READ or ATOMIC latency test counts nothing.
@@ -103,7 +103,8 @@ class Program:
         return self.count_fault(case, count)
 
     def pingpong_fault(self, case, text):
-        """What is wrong. The program prints wrong data but does not fail."""
+        """Describes the error in a ping-pong's output. Empty if there is none. The program ends
+        with status 0 even if it has printed that data is wrong."""
         if "invalid data" in text:
             return complaint(text)
         wanted = 2 * case.size * case.iterations
@@ -127,7 +128,7 @@ def rows(text):
 
 
 def complaint(text):
-    """What ibv_*_pingpong found wrong, which it prints in one or two lines before its addresses."""
+    """The errors that ibv_*_pingpong has printed: all lines except those with addresses."""
     lines = [line for line in text.splitlines() if " address: " not in line]
     return ", ".join(lines)
 

@@ -67,7 +67,7 @@ def attempt(case, ends, guest):
         dropped = guest.link.dropped() - before
         if not dropped or case.program.service == RC:
             break
-        # UC and UD do not send lost packets again, so the session tells nothing about the peers.
+        # UC and UD do not send lost packets again, so the result shows nothing about the peers.
         result.reason += f"; the link itself dropped {dropped} frames"
     result.verdict = FAIL
     return result
@@ -103,7 +103,7 @@ def order_of_ending(case, sessions):
 
 
 def judge(case, endings):
-    """What is wrong. Empty if nothing is."""
+    """Describes the failure of a case. Empty if it passed."""
     faults = [f"{name}: {ending.fault}" for name, ending in endings.items() if ending.fault]
     if not faults and len(endings) < 2:
         faults = ["the server ended before its client came"]

@@ -106,11 +106,12 @@ class UroceSession:
         self.start = time.monotonic()
 
     def ended(self):
-        """Whether `wait` would return at once."""
+        """Whether the program has ended, so that `wait` returns at once."""
         return self.process.poll() is not None
 
     def wait(self):
-        """Waits for its end and returns the ending. Kills it at the case's time limit."""
+        """Waits until the program ends and returns the ending. Kills the program at the case's time
+        limit."""
         left = self.start + self.case.seconds - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.1, left))
@@ -135,8 +136,8 @@ class UroceSession:
         )
 
     def read_report(self, output):
-        """The JSON object, which a ping-pong prints last and other programs write to a file. Empty
-        if there is none."""
+        """The JSON object of the results, which a ping-pong prints last and other programs write to
+        a file. Empty if there is none."""
         with contextlib.suppress(OSError, ValueError):
             pingpong = self.case.program.pingpong
             report = json.loads(last_line(output) if pingpong else self.report.read_text())
@@ -145,7 +146,8 @@ class UroceSession:
         return {}
 
     def fault(self, report):
-        """What is wrong with the report of a program that succeeded."""
+        """Describes the error in the report of a program that ended with status 0. Empty if there
+        is none."""
         if self.case.program.pingpong:
             return "" if report.get("verified") is True else f"not verified: {json.dumps(report)}"
         row = report.get("results") or {}
@@ -158,7 +160,7 @@ class UroceSession:
         return self.case.program.count_fault(self.case, row["n_iterations"] + first)
 
     def kill(self):
-        """Kills it and the processes that it has started."""
+        """Kills the program and the processes that it has started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

@@ -60,7 +60,7 @@ class CmRecording:
     client: str
     """The client's command with `{there}` for the server's address."""
     may_fail: bool = False
-    """Whether the programs end with an error, for example if a connection is rejected."""
+    """Whether the programs may end with an error, for example if a connection is rejected."""
     deaf: int = 0
     """Seconds for which the server is stopped when the client connects."""
     loss = 0

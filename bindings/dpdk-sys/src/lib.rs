@@ -44,7 +44,7 @@ pub struct Mbuf {
     pub data_off: u16,
     /// Reference count. DPDK writes it atomically; it is 1 in all mbufs that uroce holds.
     pub refcnt: u16,
-    /// Number of segments of the packet; 1 in all mbufs that Rust sees.
+    /// Number of segments of the packet; 1 in all mbufs that shim.c returns.
     pub nb_segs: u16,
     /// The port on which the packet was received.
     pub port: u16,
@@ -66,7 +66,7 @@ pub struct Mbuf {
     pub buf_len: u16,
     /// The mempool to which the mbuf returns when it is freed.
     pub pool: *mut rte_mempool,
-    /// Next segment; null in all mbufs that Rust sees.
+    /// Next segment; null in all mbufs that shim.c returns.
     pub next: *mut Mbuf,
     /// Header lengths for transmit offloads.
     pub tx_offload: u64,

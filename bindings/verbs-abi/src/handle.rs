@@ -90,7 +90,7 @@ impl<T: Object> Entry<T> {
 
     /// Releases the objects that this one was made from, if it is removed and not busy. Called
     /// after `is_removed` was set and after `uses` was decremented. Both are SeqCst, so the later
-    /// of the two calls sees both changes.
+    /// of the two calls reads both changes.
     fn let_go_if_done(&self) {
         if self.is_removed.load(Ordering::SeqCst) && !self.is_busy() {
             self.value.let_go();

@@ -151,8 +151,9 @@ impl Context {
         self.device.set_loss(port, loss)
     }
 
-    /// Sets a port's link down or up, as an administrator would. The other end of a ring or memif
-    /// link sees the change; other peers only see silence. Port numbers start at 1.
+    /// Sets a port's link down or up, as an administrator would. While it is down, the other
+    /// end of a ring or memif link is down too; other peers only get no packets. Port numbers start
+    /// at 1.
     ///
     /// # Errors
     ///

@@ -84,7 +84,7 @@
 //! post to one queue use a lock. Polling a completion queue needs `&`, and each completion is given
 //! to one thread.
 //!
-//! The device's lcores do the work; they are threads that poll. The configuration's `idle` says
+//! The device's lcores do the work; they are threads that poll. The configuration's `idle` sets
 //! what an lcore does when it has no work. A thread can drive an lcore itself
 //! ([`Context::adopt_lcore`]). With `driver = "poller"` a poll that finds no completion runs a turn
 //! of the lcores. Such a turn never blocks, makes no system call, and works on any thread. A signal

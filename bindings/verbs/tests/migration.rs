@@ -225,7 +225,8 @@ fn a_port_tells_when_it_goes_down_and_when_it_comes_up() {
     let (left, right) = Setup::two_links().contexts();
     let next = |side: &uroce::Context| side.get_async_event(Some(SOON)).expect("an event in time");
     let of_port = |kind, port| AsyncEvent { kind, source: EventSource::Port(port) };
-    // The control planes know the links; a link that is up from the start causes no event.
+    // The control planes have read the state of the links. A link that is up from the start causes
+    // no event.
     assert!([&left, &right].iter().all(|side| side.port_status(2).unwrap().link.up));
     left.set_link(2, false).unwrap();
     for side in [&left, &right] {

@@ -2,7 +2,7 @@
 
 use super::model::Kind;
 
-/// Selects a live object. The next byte says which.
+/// Selects a live object by the next byte.
 const LIVE: u8 = 5;
 /// Selects a destroyed object, in calls that do not look handles up.
 const GONE: u8 = 1;

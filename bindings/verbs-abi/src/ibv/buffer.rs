@@ -13,7 +13,7 @@ use crate::handle::{Held, Object, object};
 
 const PAGE: usize = 4096;
 
-/// The public structure of a buffer, of which programs know only the address.
+/// The public structure of a buffer, of which programs have only the address.
 #[repr(C)]
 pub(crate) struct Handle {
     _opaque: u64,

@@ -124,7 +124,7 @@ unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> u32 {
     read(cq, |cqe| opcode_of(cqe.opcode))
 }
 
-/// `read_vendor_err`: always 0, as the status says everything.
+/// `read_vendor_err`: always 0, because uroce has no vendor error codes.
 unsafe extern "C" fn read_vendor_err(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }

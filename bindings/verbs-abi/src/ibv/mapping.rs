@@ -6,8 +6,8 @@
 //! of huge pages may be unavailable though it is mapped: it is beyond the file's end, the file
 //! system is full, or no huge page is free. Each of those pages is touched once, without changing
 //! it, which takes some tens of nanoseconds if it is present. `MADV_POPULATE_WRITE` would do it
-//! with one call, but takes ten times as long for present pages, and `mincore` does not tell what
-//! may be written.
+//! with one call, but takes ten times as long for present pages, and `mincore` does not show which
+//! pages may be written.
 //!
 //! Memory that the program removes later is detected at the access.
 

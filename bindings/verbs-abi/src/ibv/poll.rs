@@ -86,7 +86,7 @@ pub(crate) fn sl_of(cqe: &Cqe) -> u8 {
 }
 
 /// Converts a completion to C's structure. LID, path bits and P_Key index are 0, as Ethernet has no
-/// LIDs and there is one partition; `vendor_err` is 0, as the status says everything.
+/// LIDs and there is one partition; `vendor_err` is 0, because uroce has no vendor error codes.
 #[inline]
 fn wc_of(cqe: &Cqe) -> ibv_wc {
     let (wc_flags, extra) = extras_of(cqe);

@@ -36,7 +36,8 @@ fn check(result: c_int) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Sets up a new id as `info` says.
+/// Sets up the new id: a passive one is bound and keeps its attributes, an active one gets a route
+/// and, unless `qp` is NULL, a queue pair.
 ///
 /// # Safety
 ///
@@ -49,7 +50,7 @@ unsafe fn set_up(
 ) -> Result<(), Errno> {
     let qp_type = info.ai_qp_type.cast_unsigned();
     if info.ai_qp_type != 0 {
-        // SAFETY: the id was just made, and no other thread knows it.
+        // SAFETY: the id was just made, and no other thread has a pointer to it.
         unsafe { (*id).qp_type = qp_type };
     }
     if info.ai_flags.cast_unsigned() & RAI_PASSIVE != 0 {
@@ -135,7 +136,7 @@ fn get_request(listen: *const rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
     };
     release_event(&listener);
     let event = event::next(&channel)?;
-    // SAFETY: the event was just made, and no other thread knows it.
+    // SAFETY: the event was just made, and no other thread has a pointer to it.
     let rdma_cm_event { event: kind, status, id, .. } = unsafe { event.read() };
     if status != 0 || kind != RDMA_CM_EVENT_CONNECT_REQUEST {
         // An error is shown at the listener's id, where its calls leave their events.

@@ -76,7 +76,7 @@ pub(crate) struct Options {
     pub(crate) ack_timeout: Option<u8>,
     pub(crate) reuse: bool,
     /// Whether a wildcard address stands for its own IP version only. `None` if the program has not
-    /// said.
+    /// set it.
     pub(crate) one_version: Option<bool>,
 }
 

@@ -161,8 +161,8 @@ fn hashed(text: &str) -> Mac {
     Mac([2, a, b, c, d, e])
 }
 
-/// The GUID of a device, derived from its first port's Ethernet address. If only the port itself
-/// knows its address (`mac` is zero), the GUID is derived from the port's resource name.
+/// The GUID of a device, derived from its first port's Ethernet address. If the address is known
+/// only once the port runs (`mac` is zero), the GUID is derived from the port's resource name.
 pub(crate) fn guid(mac: Mac, device: &DeviceConfig) -> u64 {
     let known = if mac.0 == [0; 6] { hashed(&resource(&device.ports[0])) } else { mac };
     let [a, b, c, d, e, f] = known.0;

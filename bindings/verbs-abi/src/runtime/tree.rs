@@ -75,7 +75,7 @@ pub(crate) fn netdev_of(port: &PortConfig, named: Option<&str>) -> Option<String
     port.netdev_name().or(named).map(str::to_owned)
 }
 
-/// What a path of the tree is: a file with its text, a link with its target, or a directory.
+/// An entry of the tree: a file with its text, a link with its target, or a directory.
 enum Entry {
     File(String),
     Link(PathBuf),

@@ -44,8 +44,6 @@ impl QpControl {
     /// # Errors
     ///
     /// See [`RequestError`]; nothing has changed.
-    ///
-    /// See [`RequestError`]; nothing has changed.
     pub fn attach_multicast(&self, group: Gid) -> Result<(), RequestError> {
         self.shared.pd.device.attach_multicast(self.shared.qpn, group)
     }

@@ -66,11 +66,11 @@ struct Options {
     config: Vec<PathBuf>,
     #[command(flatten)]
     settings: settings::Settings,
-    /// Kernel interface, such as `lo`, to show for ports that have no kernel interface. Default:
+    /// Kernel interface, such as lo, to show for ports that have no kernel interface. Default:
     /// UROCE_NETDEV, or none.
     #[arg(long, value_name = "NAME")]
     netdev: Option<String>,
-    /// Also preload the library. For programs that set a library path of their own.
+    /// Also preloads the library, for programs that set a library path of their own.
     #[arg(long)]
     preload: bool,
     /// Program to run, and its arguments.
