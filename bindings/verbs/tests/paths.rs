@@ -134,7 +134,7 @@ fn others_are_served_while_a_peer_is_being_asked_for() {
 fn destinations_without_a_path_are_refused_at_once() {
     let (left, _right) = Setup::default().contexts();
     let resolve = |to: &str| left.resolve(1, &AddressVector::to(gid(to))).unwrap_err().to_string();
-    assert!(resolve("127.0.0.1").contains("no address of a port"));
+    assert!(resolve("127.0.0.1").contains("not an address of a port"));
     assert!(resolve("198.51.100.1").contains("no gateway"));
     assert!(resolve("224.0.0.1").contains("not the address of one host"));
     assert!(resolve("2001:db8::2").contains("not of one IP version"));
