@@ -1,4 +1,4 @@
-//! Passes the commit on, so that every report names what was measured.
+//! Passes the commit to the program, so that every report contains it.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn main() {
         _ => "unknown".to_owned(),
     };
     println!("cargo:rustc-env=UROCE_COMMIT={commit}");
-    // Every commit appends to this log; without it (no git) there is nothing to follow.
+    // Every commit appends to this log. Without git it does not exist.
     for log in ["../.git/logs/HEAD", "build.rs"] {
         if std::path::Path::new(log).exists() {
             println!("cargo:rerun-if-changed={log}");

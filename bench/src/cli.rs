@@ -1,7 +1,8 @@
-//! The command line: perftest's option names, short forms and defaults; ours have long names only.
+//! The command line: perftest's option names, short forms and defaults. Options that perftest does
+//! not have have long names only.
 //!
-//! Invariant: an option that does nothing is not accepted. Where perftest has a value that uroce
-//! has not yet, the error says so.
+//! Invariant: an option that has no effect is not accepted. The error names values of perftest that
+//! uroce does not support.
 
 mod cm;
 mod device;
@@ -54,46 +55,46 @@ pub(crate) enum Command {
     /// Latency of ATOMIC operations: a round trip
     #[command(name = "atomic_lat")]
     AtomicLat(perftest::AtomicLatArgs),
-    /// Messages to and fro with ibv_rc_pingpong, or with itself
+    /// Messages to and fro with ibv_rc_pingpong or uroce-perf at the other end
     #[command(name = "rc_pingpong")]
     RcPingpong(PingpongArgs),
-    /// The same with ibv_uc_pingpong, over an unreliable connection
+    /// Messages to and fro with ibv_uc_pingpong or uroce-perf, over an unreliable connection
     #[command(name = "uc_pingpong")]
     UcPingpong(PingpongArgs),
-    /// The same with ibv_ud_pingpong, in datagrams
+    /// Messages to and fro with ibv_ud_pingpong or uroce-perf, in datagrams
     #[command(name = "ud_pingpong")]
     UdPingpong(PingpongArgs),
-    /// Pings with rping, or with itself: one end reads the other's memory and writes it back
+    /// Pings with rping or uroce-perf: one end reads the other's memory and writes it back
     #[command(name = "rping")]
     Rping(RpingArgs),
-    /// Messages with ucmatose, or with itself, over connections
+    /// Messages with ucmatose or uroce-perf, over connections
     #[command(name = "ucmatose")]
     Ucmatose(MessageArgs),
-    /// Datagrams with udaddy, or with itself
+    /// Datagrams with udaddy or uroce-perf
     #[command(name = "udaddy")]
     Udaddy(MessageArgs),
-    /// Connections made and ended with cmtime, or with itself
+    /// Connections made and ended with cmtime or uroce-perf
     #[command(name = "cmtime")]
     Cmtime(CmtimeArgs),
-    /// What this machine and device can do without a protocol: frames, copy, ICRC, ping-pong
+    /// Limits of machine and device without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),
-    /// A flood of bad frames beside a healthy queue pair: what it costs
+    /// Cost of a flood of bad frames to a healthy queue pair
     #[command(name = "flood")]
     Flood(FloodArgs),
-    /// Modify QP's round trip, beside an idle lcore and beside one under full load
+    /// Round trip of Modify QP, beside an idle lcore and beside one under full load
     #[command(name = "modify")]
     Modify(ModifyArgs),
-    /// How exactly a rate is kept to: static rates and rate limits, over rings
+    /// Accuracy of static rates and rate limits, over rings
     #[command(name = "rate")]
     Rate(RateArgs),
-    /// A link is cut under verified traffic, and the queue pairs migrate to another
+    /// Migration of queue pairs to another link when theirs is cut under verified traffic
     #[command(name = "failover")]
     Failover(FailoverArgs),
     /// Connection set-ups per second, by the connection manager
     #[command(name = "connect")]
     Connect(ConnectArgs),
-    /// What `deploy/cost` runs under callgrind: a fixed amount of work
+    /// Work for `deploy/cost` to run under callgrind: a fixed amount of it
     #[command(name = "cost", hide = true)]
     Cost(CostArgs),
     /// The main job and its figures beside the limits, over rings and over memif
@@ -105,7 +106,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The test's plan and options, if it is one of perftest's.
+    /// Returns plan and options of a perftest test; any other command is returned as the error.
     pub(crate) fn perf(self) -> Result<PerfArgs, Box<Command>> {
         use Measure::{Bandwidth, Latency};
         Ok(match self {
@@ -128,13 +129,13 @@ pub(crate) struct LimitsArgs {
     /// TCP port of the exchange between the two ends
     #[arg(short = 'p', long, default_value_t = 18515, value_name = "PORT")]
     pub(crate) port: u16,
-    /// Payload bytes of a message: the buffers that are copied and checked
+    /// Payload bytes of a message: size of the buffers that are copied and checksummed
     #[arg(short = 's', long, default_value_t = 65536, value_name = "BYTES")]
     pub(crate) size: u32,
     /// Path MTU: the payload bytes of a frame
     #[arg(short = 'm', long, default_value_t = 4096, value_name = "BYTES")]
     pub(crate) mtu: u32,
-    /// Runs, of which the median is reported
+    /// Runs; the median is reported
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) runs: u32,
     /// Milliseconds that each measurement takes
@@ -211,7 +212,7 @@ pub(crate) struct RateArgs {
 /// Options of `failover`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FailoverArgs {
-    /// Queue pairs, all of them by the link that is cut
+    /// Queue pairs, all of them on the link that is cut
     #[arg(short = 'q', long, default_value_t = 1, value_name = "N")]
     pub(crate) qps: u32,
     /// Bytes of a message
@@ -223,13 +224,13 @@ pub(crate) struct FailoverArgs {
     /// Transport retries, 0 to 7
     #[arg(long = "retry_count", default_value_t = 3, value_name = "N")]
     pub(crate) retry_count: u8,
-    /// The link reports itself down, instead of going silent
+    /// The link reports that it is down, instead of only losing frames
     #[arg(long)]
     pub(crate) link_down: bool,
     /// Milliseconds of traffic before the cut, and after the last migration
     #[arg(long, default_value_t = 300, value_name = "MS")]
     pub(crate) time_ms: u64,
-    /// Where the plot of throughput over time goes
+    /// File for the plot of throughput over time
     #[arg(long, default_value = "failover.svg", overrides_with = "plot", value_name = "FILE")]
     pub(crate) plot: PathBuf,
     /// Print one JSON object
@@ -238,7 +239,7 @@ pub(crate) struct FailoverArgs {
 }
 
 impl FailoverArgs {
-    /// Refuses what cannot be.
+    /// Checks the ranges of all options.
     pub(crate) fn checked(self) -> Result<Self, crate::error::BenchError> {
         let wrong = if !(1..=4096).contains(&self.qps) {
             "-q must be 1 to 4096"
@@ -260,7 +261,7 @@ impl FailoverArgs {
 /// Options of `connect`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
-    /// RDMA port that the server listens at
+    /// RDMA port on which the server listens
     #[arg(short = 'p', long, default_value_t = 18515, value_name = "PORT")]
     pub(crate) port: u16,
     /// Connections of a round
@@ -269,7 +270,7 @@ pub(crate) struct ConnectArgs {
     /// Rounds; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) rounds: u32,
-    /// Connections under way at a time
+    /// Connections in progress at a time
     #[arg(short = 'j', long, default_value_t = 16, value_name = "N")]
     pub(crate) under_way: u32,
     /// Print one JSON object
@@ -311,7 +312,7 @@ pub(crate) struct QuickstartArgs {
     pub(crate) time_ms: u64,
 }
 
-/// Options of a quickstart's node, which its parent starts.
+/// Options of a node of the quickstart, which the quickstart starts.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NodeArgs {
     /// ring, memif-server, memif-client or qps
@@ -327,7 +328,7 @@ pub(crate) struct NodeArgs {
     pub(crate) time_ms: u64,
 }
 
-/// What a quickstart's node is.
+/// Kind of a quickstart node.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodePart {
     /// Both ends in one process, joined by rings.

@@ -1,18 +1,19 @@
-//! `rping`, `ucmatose`, `udaddy`, `cmtime`: what rdmacm-utils' programs of these names do, over the
-//! connection manager, with them or with itself at the other end.
+//! `rping`, `ucmatose`, `udaddy`, `cmtime`: the work of rdmacm-utils' programs of these names over
+//! the connection manager. The other end may be one of these programs, or this one.
 //!
 //! ```text
 //!   rping      pings over one RC connection: the server READs the client's memory and WRITEs back
 //!   ucmatose   messages over RC connections, first the server's, then the client's
-//!   udaddy     the same in datagrams, first the client's; the QPs are found by SIDR
-//!   cmtime     connections made and ended: how long it takes
+//!   udaddy     messages in datagrams, first the client's; the QPs are found by SIDR
+//!   cmtime     connections made and ended: the time it takes
 //! ```
 //!
 //! Invariants
-//! - The lcore has a thread of its own: threads that wait for the connection manager drive nothing.
-//! - An end that has disconnected waits until the peer has heard of it, or will not.
+//! - The lcore has its own thread, because threads that wait for the connection manager do not
+//!   drive it.
+//! - An end that has disconnected waits until the peer has answered or all retries are used up.
 //!
-//! Not here: what an end does besides; `connect` measures connections between two of ours.
+//! Not here: measurements of connection set-up between two ends of ours (`connect`).
 
 mod cmtime;
 mod completions;
@@ -36,29 +37,29 @@ use std::time::{Duration, Instant};
 use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination};
 use uroce::{AccessFlags, ConnectOptions};
 
-/// How long an end waits for the other's next message.
+/// Longest wait for the other end's next message.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may take to come about or to end, where some of its messages are lost.
+/// Longest wait for a connection to be established or to end, with some messages lost.
 const SETUP: Duration = Duration::from_secs(90);
-/// How long an end stays for a peer whose last message was not answered, where frames are lost.
+/// Time for which an end stays so that it can answer repeated messages, if frames are lost.
 const LINGER: Duration = Duration::from_secs(2);
-/// Local ACK timeout code, 268 ms: a peer on a busy machine stands still for a moment.
+/// Local ACK timeout code, 268 ms, so that a peer on a busy machine is not given up.
 const ACK_TIMEOUT: u8 = 16;
-/// The path MTU that ports are made to fit.
+/// Path MTU for which the ports' MTU is chosen.
 const PATH_MTU: u32 = 4096;
 
-/// Opens the device with an lcore of its own.
+/// Opens the device. Its lcore has its own thread.
 fn open(args: &DeviceArgs, side: Side) -> Result<Node, BenchError> {
     let device = DeviceArgs { lcore_thread: true, ..args.clone() };
     Node::open(&device, side, Some(PATH_MTU), 0)
 }
 
-/// Where a server listens: at all addresses if none is given.
+/// Returns the address on which a server listens: the unspecified one if none is given.
 fn place(address: Option<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), port)
 }
 
-/// Where a client connects to, and from where.
+/// Returns source and destination of a client's connection.
 fn destination(server: IpAddr, port: u16, from: Option<IpAddr>) -> Destination {
     let to = Destination::to(SocketAddr::new(server, port));
     match from {
@@ -67,7 +68,8 @@ fn destination(server: IpAddr, port: u16, from: Option<IpAddr>) -> Destination {
     }
 }
 
-/// What our ends bring to a connection: as the stock programs, one READ at a time and all retries.
+/// Returns the parameters of our ends: one READ at a time and all retries, as in the stock
+/// programs.
 fn param() -> ConnectParam {
     ConnectParam {
         responder_resources: 1,
@@ -77,12 +79,12 @@ fn param() -> ConnectParam {
     }
 }
 
-/// How a queue pair gets to INIT, so that receives can be posted.
+/// Returns the options for taking a queue pair to INIT.
 fn init() -> ConnectOptions {
     ConnectOptions { access: AccessFlags::all(), ..ConnectOptions::default() }
 }
 
-/// Waits until the peer has ended the connection, or has heard that we have.
+/// Waits until the connection has ended; an error after [`SETUP`].
 fn wait_until_ended(connection: &Connection) -> Result<(), BenchError> {
     if ends_within(connection, SETUP)? {
         return Ok(());
@@ -90,7 +92,7 @@ fn wait_until_ended(connection: &Connection) -> Result<(), BenchError> {
     Err(BenchError::TimedOut { waiting: "waiting for the connection to end", limit: SETUP })
 }
 
-/// Whether the peer ends the connection, or hears that we have, within so long.
+/// Tells whether the connection ends within `wait`.
 fn ends_within(connection: &Connection, wait: Duration) -> Result<bool, BenchError> {
     let end = Instant::now() + wait;
     loop {
@@ -114,14 +116,14 @@ fn disconnect(connection: &Connection) -> Result<(), BenchError> {
     wait_until_ended(connection)
 }
 
-/// Stays where frames are lost: the peer may ask again for an answer that was.
+/// Waits for a while if frames are lost, because the peer may repeat a message.
 fn linger(args: &DeviceArgs) {
     if args.loss_rx.is_some() || args.loss_tx.is_some() {
         std::thread::sleep(LINGER);
     }
 }
 
-/// Prints one JSON object: what is said, and what every end says.
+/// Prints one JSON object: the common fields, and `more`.
 fn report(test: &str, side: Side, node: &Node, more: Value) -> Result<(), BenchError> {
     let role = match side {
         Side::Client => "client",

@@ -1,13 +1,14 @@
 //! Connection set-ups per second, by the connection manager.
 //!
-//! A set-up is a queue pair created and connected at both ends: from the client's wish for the queue
-//! pair to its being in RTS with the server's answer taken. Several are under way at a time. They
-//! are made in rounds; what a round has made is disconnected and destroyed before the next, and that
-//! is not counted as set-up time.
+//! A set-up creates a queue pair and connects it. It lasts from the client's call to create its
+//! queue pair until that is in RTS after the server's reply; several are in progress at a time.
+//! They are made in rounds. After a round its connections are disconnected and their queue pairs
+//! destroyed, which does not count as set-up time.
 //!
-//! The server listens at the RDMA port that is the TCP port of other tests; no TCP is used.
+//! The server listens on the RDMA port with the number of the other tests' TCP port. No TCP
+//! connection is used.
 //!
-//! Invariant: only connections that were established count, and one that fails ends the test.
+//! Invariant: only established connections count, and one that fails ends the test.
 
 use crate::cli::ConnectArgs;
 use crate::error::{BenchError, Step};
@@ -24,14 +25,14 @@ use std::time::{Duration, Instant};
 use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
 use uroce::{CompletionQueue, Context, ProtectionDomain, QpCaps, QpInit, QueuePair};
 
-/// How long a connection may take.
+/// Longest wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests that wait for the server.
+/// Requests that may wait for the server.
 const BACKLOG: u32 = 1024;
-/// Between two looks of the server at connections that have ended.
+/// Interval at which the server drops connections that have ended.
 const SWEEP: Duration = Duration::from_millis(20);
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &ConnectArgs) -> Result<(), BenchError> {
     if args.connections == 0 || args.rounds == 0 || args.under_way == 0 {
         return Err(BenchError::usage("-n, --rounds and -j must be at least 1"));
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &ConnectArgs) -> Result<(), BenchError> {
     }
 }
 
-/// Both ends, each on a thread of its own.
+/// Runs both ends, each on its own thread.
 fn both(args: &ConnectArgs) -> Result<(), BenchError> {
     let [server, client_node] = Node::open_both(&args.device, None, 0)?;
     let listener = listen(args, &server.context)?;
@@ -77,7 +78,7 @@ fn address_of(context: &Context) -> Result<IpAddr, BenchError> {
     gid.map(|gid| gid.to_ip()).ok_or_else(|| BenchError::usage("the port has no address"))
 }
 
-/// What queue pairs are made of.
+/// Creates queue pairs.
 struct Maker {
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -102,7 +103,7 @@ impl Maker {
     }
 }
 
-/// Accepts all that come, until `ended`, and forgets those that have ended.
+/// Accepts all requests until `ended`, and drops connections that have ended.
 fn serve(
     listener: &Listener,
     context: &Context,
@@ -134,13 +135,13 @@ fn is_alive(connection: &Connection) -> bool {
     true
 }
 
-/// What the client has measured.
+/// Results of the client.
 struct Measured {
-    /// Set-ups a second, of each round.
+    /// Set-ups per second, of each round.
     rates: Vec<f64>,
-    /// Disconnected and destroyed a second, of each round.
+    /// Connections disconnected and destroyed per second, of each round.
     ends: Vec<f64>,
-    /// From the wish for a queue pair to its being established.
+    /// Durations of the set-ups.
     latency: Quantiles,
 }
 
@@ -151,7 +152,7 @@ fn client(
 ) -> Result<Measured, BenchError> {
     let (maker, mut latency) = (Maker::new(context)?, Latency::new());
     let (mut rates, mut ends) = (Vec::new(), Vec::new());
-    // The server's Ethernet address is known from here on.
+    // This resolves the server's Ethernet address before the measurement.
     round(args, &maker, server, 1, &mut Latency::new())?;
     for _ in 0..args.rounds {
         let begin = Instant::now();
@@ -168,7 +169,7 @@ fn client(
     Ok(Measured { rates, ends, latency: latency.quantiles(1.0) })
 }
 
-/// So many connections, some of them under way at a time.
+/// Makes `count` connections, with up to `-j` in progress at a time.
 fn round(
     args: &ConnectArgs,
     maker: &Maker,

@@ -1,58 +1,58 @@
-//! Why a measurement did not come to a result: one sentence for the person at the terminal.
+//! Errors of the measurements, each as one sentence for the user.
 
 use std::error::Error;
 use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
-/// What can go wrong between the command line and the last row of a table.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// Options that do not go together, or a value out of range.
+    /// Options do not go together, or a value is out of range.
     #[error("{0}")]
     Usage(String),
-    /// The operating system refused something.
+    /// The operating system refused a call.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The two ends were started with options that differ.
+    /// The two ends were started with different options.
     #[error("the two ends were started with different options: {0}")]
     Disagree(String),
-    /// The other end failed, and said why.
+    /// The other end failed and sent the reason.
     #[error("the other end failed: {0}")]
     Peer(String),
     /// The other end closed the connection before the test was over.
     #[error("the other end is gone (it closed the TCP connection before the test was over)")]
     PeerGone,
-    /// Nothing happened for too long.
+    /// A wait has timed out.
     #[error("nothing happened for {:.0} s while {waiting}", limit.as_secs_f64())]
     TimedOut {
-        /// What was waited for.
+        /// The awaited event.
         waiting: &'static str,
-        /// How long.
+        /// Length of the wait.
         limit: Duration,
     },
     /// The stack refused a call.
     #[error("{step}: {source}")]
     Stack {
-        /// What was tried.
+        /// The attempted operation.
         step: &'static str,
-        /// The stack's answer.
+        /// The stack's error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A work request ended with an error.
+    /// A work request completed with an error.
     #[error("a work request of {operation} ended with: {status}")]
     Completion {
-        /// What it did.
+        /// Operation of the work request.
         operation: &'static str,
-        /// How it ended.
+        /// Status of the completion.
         status: uroce::WcStatus,
     },
-    /// `--verify` found bytes that are not what was sent.
+    /// `--verify` found bytes that differ from those sent.
     #[error("verification failed: {0}")]
     Corrupt(String),
     /// A child process of the quickstart failed.
@@ -60,9 +60,9 @@ pub(crate) enum BenchError {
     Child(String),
 }
 
-/// Adds to an error what was being done.
+/// Adds the attempted operation to an error.
 pub(crate) trait Step<T> {
-    /// Names the step that failed.
+    /// Names the operation that failed.
     fn step(self, step: &'static str) -> Result<T, BenchError>;
 }
 
@@ -73,12 +73,12 @@ impl<T, E: Error + Send + Sync + 'static> Step<T> for Result<T, E> {
 }
 
 impl BenchError {
-    /// An error of the operating system.
+    /// Creates an error of the operating system.
     pub(crate) fn io(what: impl Display, source: io::Error) -> Self {
         Self::Io { what: what.to_string(), source }
     }
 
-    /// A wrong command line.
+    /// Creates an error of the command line.
     pub(crate) fn usage(text: impl Display) -> Self {
         Self::Usage(text.to_string())
     }

@@ -1,18 +1,19 @@
-//! The out-of-band exchange: what the two ends tell each other beside the RDMA connection.
+//! The out-of-band exchange between the two ends, beside the RDMA connection.
 //!
-//! Bytes over a TCP connection, or over a socket pair inside one process. A thread that drives an
-//! lcore must not block, so waiting calls a function of the caller's again and again. What the bytes
-//! mean depends on who is there: perftest's programs have their records ([`perftest`]), two ends of
-//! uroce have lines of JSON ([`Link`]), which also carry what perftest has no words for: differing
-//! options, verification, the cause of a failure. Which of them it is shows in perftest's first
-//! record, see [`perftest::greet`].
+//! It uses a TCP connection, or a socket pair inside one process. A thread that drives an lcore
+//! must not block, so that waiting functions call the caller's function repeatedly. perftest's
+//! programs exchange fixed records ([`perftest`]). Two ends of uroce exchange lines of JSON
+//! ([`Link`]), which also carry what perftest has no record for: different options, verification,
+//! the cause of a failure. perftest's first record shows which of the two the other end is, see
+//! [`perftest::greet`].
 //!
 //! Invariants
-//! - A closed connection and a silent peer end in an error that says so, never in a hang.
-//! - A side that fails tells the other why ([`Link::send_failure`]), so both name the cause.
+//! - A closed connection or a silent peer ends in an error with the reason, never in a hang.
+//! - An end that fails sends the reason to the other ([`Link::send_failure`]), so that both print
+//!   it.
 //!
-//! Not here: what is said, see [`crate::session`]; ibv_rc_pingpong's own exchange, see
-//! [`crate::pingpong`].
+//! Not here: the order of the exchange ([`crate::session`]); the exchange of ibv_rc_pingpong
+//! ([`crate::pingpong`]).
 
 mod channel;
 mod link;
@@ -23,10 +24,10 @@ pub(crate) use link::Link;
 
 use std::time::Duration;
 
-/// How long one end waits for the other's next word.
+/// Longest wait for the other end's next record.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a thread does that waits and drives nothing.
+/// Pauses a thread that waits and does not drive an lcore.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_micros(10));
 }

@@ -1,19 +1,19 @@
-//! Failover: a link is cut under traffic, and the queue pairs migrate to another.
+//! Failover: a link is cut under traffic, and its queue pairs migrate to another link.
 //!
 //! ```text
 //!   node "left"  port 1 ═══ link 1 ═══ port 1  node "right"      RC, armed with link 2
 //!                port 2 ═══ link 2 ═══ port 2
 //! ```
 //!
-//! Both nodes are in this process, their links are rings: so both ends of a link go down at once,
-//! and one clock tells when. One thread drives the lcores of both, so that the control planes have
-//! another CPU on a machine of two.
+//! Both nodes are in this process and their links are rings, so that both ends of a link go down at
+//! the same time, and all times come from one clock. One thread drives the lcores of both nodes, so
+//! that on a machine with two CPUs the other CPU is left for the control planes.
 //!
-//! A link that is cut silently loses every frame both ways; `--link-down` has it report itself down
-//! too, as a NIC does whose cable is pulled.
+//! A cut link loses every frame in both directions. With `--link-down` it also reports that it is
+//! down, like a NIC with its cable pulled.
 //!
-//! Invariant: an acknowledgement counts as come by the other link only if it was taken in a turn
-//! that began after the cut was complete.
+//! Invariant: an acknowledgement is counted as received over the other link only if it was polled
+//! in a turn that began after the cut was complete.
 
 mod nodes;
 mod plot;
@@ -30,16 +30,16 @@ use std::time::{Duration, Instant};
 use traffic::{End, Shape, Signals, Traffic};
 use uroce::{Context, EventKind, EventSource, QpControl};
 
-/// Bytes that are under way at most, all queue pairs together.
+/// Most bytes in flight, over all queue pairs.
 const UNDER_WAY: u32 = 2 << 20;
-/// Messages under way on a queue pair at most.
+/// Most messages in flight of one queue pair.
 const DEPTH_MAX: u32 = 32;
-/// How long all that must happen after a cut is waited for.
+/// Longest wait for the migrations after a cut.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at the events.
+/// Interval at which events are polled.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &FailoverArgs) -> Result<(), BenchError> {
     let args = args.clone().checked()?;
     let (Some(&free), Some(&busy)) = (cpus().first(), cpus().last()) else {
@@ -77,17 +77,17 @@ pub(crate) fn run(args: &FailoverArgs) -> Result<(), BenchError> {
     report.verdict()
 }
 
-/// Who cuts the link and notes what happens.
+/// Cuts the link and records the migrations.
 struct Witness<'a> {
     nodes: &'a Nodes,
-    /// The left node's, then the right one's.
+    /// Queue pairs of the left node, then of the right one.
     qps: &'a [QpControl],
     args: &'a FailoverArgs,
     epoch: Instant,
     signals: &'a Signals,
 }
 
-/// When the cut began, and each node's migrations.
+/// Time of the cut, and the times of each node's migrations.
 type Seen = (Duration, [Vec<Duration>; 2]);
 
 impl Witness<'_> {
@@ -112,7 +112,7 @@ impl Witness<'_> {
             if seen.iter().all(|times| times.len() >= self.args.qps as usize) {
                 all.get_or_insert(now);
             }
-            // Traffic goes on for a while after everybody has migrated.
+            // Traffic goes on for a while after all queue pairs have migrated.
             if all.is_some_and(|all| now > all + before) || now > cut + PATIENCE {
                 return Ok((cut, seen));
             }
@@ -120,7 +120,7 @@ impl Witness<'_> {
         }
     }
 
-    /// A node's migrations since the last look.
+    /// Returns the times of a node's migrations since the last call.
     fn take(&self, context: &Context) -> Result<Vec<Duration>, BenchError> {
         let mut times = Vec::new();
         while let Some(event) = context.poll_async_event().step("taking events")? {

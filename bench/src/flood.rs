@@ -1,16 +1,17 @@
-//! A flood of bad frames beside a healthy queue pair: what it costs, and that it damages nothing.
+//! A flood of bad frames beside a healthy queue pair: its cost, and a check that it damages
+//! nothing.
 //!
 //! ```text
 //!   client ═══ ring ═══► server, port 1        WRITEs of the healthy queue pair
 //!   flood  ═══ memif ══► server, port 2        bad frames, many of them for that same queue pair
 //! ```
 //!
-//! Both ends are in this process, the server's one lcore polls both ports. The flood is sent by the
-//! client's thread, a burst after each turn of its lcore, as many as the link takes; what that
-//! costs the client is counted as the flood's doing. The same test runs without and with the flood,
-//! by turns, and medians are compared; then every byte is verified while the flood goes on.
+//! Both ends are in this process. The server's one lcore polls both ports. The client's thread
+//! sends the flood, one burst after each turn of its lcore, as fast as the link allows; the time
+//! that this takes from the client counts as a cost of the flood. The test runs alternately without
+//! and with the flood, and medians are compared. A last run verifies every byte during the flood.
 //!
-//! Invariant: each frame sent is counted by the server, as dropped for a reason.
+//! Invariant: the server counts every frame of the flood as dropped, by reason.
 
 mod frames;
 
@@ -38,11 +39,11 @@ use uroce_engine::port::vdev::{MemifRole, memif};
 const PORT_MTU: u16 = 4200;
 /// Frames that the flood's link holds.
 const RING: u32 = 1024;
-/// The flooded port's address.
+/// Address of the flooded port.
 const ADDRESS: &str = "198.18.1.1/24";
-/// Messages that are verified under the flood.
+/// Messages that are verified during the flood.
 const VERIFIED: u64 = 500;
-/// The server's counters of frames that it dropped for being bad.
+/// The server's counters of bad frames.
 const DROPPED: [&str; 8] = [
     "rx_malformed",
     "rx_reserved_opcode",
@@ -54,19 +55,19 @@ const DROPPED: [&str; 8] = [
     "rx_qp_not_ready",
 ];
 
-/// The frames, and whether they are being sent.
+/// The bad frames and the port that sends them.
 pub(crate) struct Flood {
     raw: RawPort,
     frames: Vec<Vec<u8>>,
     next: usize,
     batch: MbufBatch,
     open: bool,
-    /// Frames sent.
+    /// Number of frames sent.
     sent: u64,
 }
 
 impl Flood {
-    /// Sends a burst, if it is open.
+    /// Sends a burst if the flood is on.
     pub(crate) fn burst(&mut self) {
         if !self.open || self.frames.is_empty() {
             return;
@@ -76,7 +77,7 @@ impl Flood {
             for mbuf in &mut self.batch.as_mut_slice()[had..] {
                 let frame = &self.frames[self.next];
                 self.next = (self.next + 1) % self.frames.len();
-                // Every frame is shorter than a buffer.
+                // Every frame is shorter than a buffer, so that this succeeds.
                 if mbuf.set_len(frame.len()).is_ok() {
                     mbuf.as_mut_slice().copy_from_slice(frame);
                 }
@@ -86,7 +87,7 @@ impl Flood {
     }
 }
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &FloodArgs) -> Result<(), BenchError> {
     if args.runs == 0 || args.time_ms == 0 {
         return Err(BenchError::usage("--runs and --time-ms must be at least 1"));
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), BenchError> {
     report.verdict()
 }
 
-/// The tests in order, and whether the flood is open meanwhile; the last one verifies.
+/// Returns the test runs in order, each with its flag for the flood. The last one verifies.
 fn plans(args: &FloodArgs) -> Vec<(Plan, bool)> {
     let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
     plan.sizes = vec![args.size];
@@ -137,12 +138,12 @@ fn plans(args: &FloodArgs) -> Vec<(Plan, bool)> {
     rounds.chain([(verified, true)]).collect()
 }
 
-/// The client's part.
+/// State of the client.
 struct Test {
     client: Node,
     aim: Aim,
     flood: Arc<Mutex<Flood>>,
-    /// The server's.
+    /// Counters of the server.
     counters: Context,
     report: Report,
 }
@@ -171,7 +172,7 @@ impl Test {
         if let (false, Some(Row::Bandwidth(row))) = (plan.verify, outcome.rows.first()) {
             if open { &mut report.flooded } else { &mut report.alone }.push(row.gbps());
             if open {
-                // With the few that were sent while the ends waited for each other.
+                // This includes the few frames that were sent while the ends waited for each other.
                 report.rates.push(sent as f64 / row.elapsed_ns as f64 * 1e3);
             }
         }
@@ -188,7 +189,7 @@ impl Test {
     }
 }
 
-/// The server's counters of dropped frames, by name.
+/// Returns the server's counters of bad frames, by name.
 fn dropped(server: &Context) -> Result<Map<String, Value>, BenchError> {
     let counts = server.counters().step("reading counters")?;
     Ok(counts
@@ -198,17 +199,17 @@ fn dropped(server: &Context) -> Result<Map<String, Value>, BenchError> {
         .collect())
 }
 
-/// What was found out.
+/// Results of all runs.
 #[derive(Clone, Debug, Default)]
 struct Report {
-    /// Payload, Gb/s, of each run without the flood, and with it.
+    /// Payload rate in Gb/s of each run, without the flood and with it.
     alone: Vec<f64>,
     flooded: Vec<f64>,
-    /// Bad frames, millions a second, of each run.
+    /// Bad frames of each run, in millions per second.
     rates: Vec<f64>,
-    /// Bad frames in all.
+    /// Total number of bad frames.
     frames: u64,
-    /// How many the server dropped for which reason.
+    /// Frames that the server dropped, by reason.
     dropped: Map<String, Value>,
     verified_bytes: u64,
 }
@@ -252,10 +253,10 @@ impl Report {
         println!(" verified meanwhile: {} bytes of payload, each as sent", self.verified_bytes);
     }
 
-    /// An error unless there was a flood, and all of it was dropped.
+    /// Returns an error unless there was a flood and all of it was dropped.
     fn verdict(&self) -> Result<(), BenchError> {
         let dropped: u64 = self.dropped.values().filter_map(Value::as_u64).sum();
-        // What is still on the link when counters are read has not been counted.
+        // Frames still in flight are not counted yet.
         let on_the_way = 2 * u64::from(RING);
         if self.frames > 0 && dropped + on_the_way >= self.frames {
             return Ok(());

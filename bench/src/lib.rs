@@ -1,29 +1,29 @@
 //! `uroce-perf`: perftest-style tests over uroce, beside the limits they are measured against.
 //!
 //! ```text
-//!   cli ──► plan ──► session ─────────► report          perftest's options, semantics, columns
-//!                      │  exchange: TCP, what the ends tell each other
-//!                      │  node: a device, its lcore driven by the thread that posts and polls
+//!   cli ──► plan ──► session ─────────► report          options, semantics and columns of perftest
+//!                      │  exchange: TCP connection on which both ends agree
+//!                      │  node: a device; the thread that posts and polls drives its lcore
 //!                      └► bandwidth · latency · verify   over the verbs of `uroce`
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
-//!   cm                 rdmacm-utils' programs: queue pairs that the connection manager connects
+//!   cm                 rdmacm-utils' programs: queue pairs connected by the connection manager
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   modify             Modify QP's round trip
-//!   rate               how exactly rates are kept to
-//!   failover           a link that is cut, and what path migration makes of it
-//!   connect            connection set-ups per second; under_way: each taken when it is there
+//!   rate               accuracy of rate limits
+//!   failover           path migration when a link is cut
+//!   connect            connection set-ups per second; under_way: operations awaited in any order
 //!   flood              a healthy queue pair beside bad frames
 //!   cost               a fixed amount of work, for `deploy/cost` to count the instructions of
-//!   quickstart         all of it, between processes that it starts
+//!   quickstart         all of these, between processes that it starts
 //! ```
 //!
 //! Invariants
-//! - What is printed under perftest's column means what perftest's does: payload only, 10⁹ bits,
-//!   half a round trip for SEND and WRITE, a whole one for READ and atomics.
+//! - A value in a column of perftest has perftest's meaning: payload only, 10⁹ bits, half a round
+//!   trip for SEND and WRITE, a whole one for READ and atomics.
 //! - An option that has no effect is not accepted.
-//! - Nothing waits for ever but a server for its client.
+//! - Every wait is bounded, except a server's wait for its client.
 //!
-//! Not here: protocol. Nothing of uroce uses this crate.
+//! Not here: protocol. No other crate depends on this one.
 
 mod cli;
 mod cm;
@@ -56,12 +56,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::thread::ScopedJoinHandle;
 
-/// Runs the command line; prints what it comes to.
+/// Runs the command line and prints its results.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are "errors" that go to standard output. A closed one is no matter.
+            // Help and version are "errors" that go to standard output. It may be closed.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -100,12 +100,12 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Cost(args) => cost::run(&args),
         Command::Quickstart(args) => quickstart::run(&args),
         Command::QuickstartNode(args) => quickstart::run_node(&args),
-        // `perf` takes all others.
+        // `perf` handles all others.
         other => Err(BenchError::usage(format!("{other:?} has nothing to run"))),
     }
 }
 
-/// Runs both ends, each on a thread of its own; what the client comes to.
+/// Runs both ends, each on its own thread. Returns the client's result.
 fn both_ends<S: Send, C: Send>(
     server: impl FnOnce() -> Result<S, BenchError> + Send,
     client: impl FnOnce() -> Result<C, BenchError> + Send,
@@ -116,7 +116,8 @@ fn both_ends<S: Send, C: Send>(
     })
 }
 
-/// The client's result, unless there are errors: then the first that is not about the other end.
+/// Returns the client's result, or the error that caused the others: one that does not report the
+/// other end's failure.
 fn first_cause<S, C>(
     client: Result<C, BenchError>,
     server: Result<S, BenchError>,
@@ -127,7 +128,7 @@ fn first_cause<S, C>(
     }
 }
 
-/// A thread's result; its panic is ours.
+/// Waits for a thread and returns its result. A panic of the thread is propagated.
 fn joined<T>(handle: ScopedJoinHandle<'_, T>) -> T {
     match handle.join() {
         Ok(result) => result,

@@ -1,17 +1,19 @@
-//! Limits: what this machine and this device do with no protocol, to be set beside what uroce does.
+//! Limits of machine and device without a protocol, to be compared with uroce's results.
 //!
-//! - frames: one side sends frames of a full packet's length as fast as the device takes them, the
-//!   other counts them; nobody looks inside;
-//! - copy, ICRC, copy + ICRC: what a core needs at least for each payload byte, on the buffers that
-//!   the frames lie in;
-//! - copy + ICRC across: one side copies and seals payloads into frames, in one pass, and sends them,
-//!   the other checks them and copies the payloads out: each byte travels between cores;
-//! - ping-pong: one small frame to and fro, half of a round trip.
+//! - frames: one side sends frames as long as a full packet as fast as the device accepts them, the
+//!   other counts them without reading them;
+//! - copy, ICRC, copy + ICRC: the least work of a core per payload byte, on the buffers of the
+//!   frames;
+//! - copy + ICRC across: one side copies payloads into frames and seals them in one pass, and sends
+//!   the frames; the other checks them and copies the payloads out, so that each byte moves between
+//!   cores;
+//! - ping-pong: half a round trip of one small frame.
 //!
-//! The roofline of bandwidth is the slower of frames and copy + ICRC: each side's core copies each
-//! byte once and checks it once. A sender's can do both in one pass, which is told beside.
+//! The roofline of bandwidth is the lower of frames and copy + ICRC: each side's core copies every
+//! byte once and checksums it once. A sender can do both in one pass; that rate is reported
+//! separately.
 //!
-//! Invariant: both sides use the CPUs and the device that a test with the same options uses.
+//! Invariant: both sides use the CPUs and the device of a test with the same options.
 
 mod device;
 mod frames;
@@ -34,39 +36,39 @@ const PACKET_OVERHEAD: usize = 14 + 20 + 8 + 12 + 4;
 /// Payload of the small frame: an 8-byte SEND.
 const SMALL_PAYLOAD: usize = 8;
 
-/// One run's figures, or the medians of several.
+/// Results of one run, or medians of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// Frames of full length per second, millions.
+    /// Frames of full length, in millions per second.
     pub(crate) frames_mpps: f64,
-    /// The payload that they would carry, Gb/s.
+    /// Payload of these frames, in Gb/s.
     pub(crate) frames_gbps: f64,
-    /// Small frames per second, millions.
+    /// Small frames, in millions per second.
     pub(crate) small_frames_mpps: f64,
-    /// Payload copied by one core, Gb/s.
+    /// Payload copied by one core, in Gb/s.
     pub(crate) copy_gbps: f64,
-    /// Payload checked by one core, Gb/s.
+    /// Payload checksummed by one core, in Gb/s.
     pub(crate) icrc_gbps: f64,
-    /// Payload copied and then checked by one core, Gb/s.
+    /// Payload copied and then checksummed by one core, in Gb/s.
     pub(crate) copy_icrc_gbps: f64,
-    /// The same in one pass, as the engine does it, Gb/s.
+    /// Payload copied and checksummed by one core in one pass, as the engine does, in Gb/s.
     pub(crate) one_pass_gbps: f64,
-    /// Payload copied and sealed into frames, sent, checked and copied out, Gb/s.
+    /// Payload copied and sealed into frames, sent, checked and copied out, in Gb/s.
     pub(crate) across_gbps: f64,
-    /// Half of a small frame's round trip, ns.
+    /// Half a round trip of a small frame, in ns.
     pub(crate) half_rtt_ns: f64,
-    /// The slower of frames and copy + ICRC, Gb/s.
+    /// The lower of frames and copy + ICRC, in Gb/s.
     pub(crate) roofline_gbps: f64,
 }
 
-/// What is measured with.
+/// Parameters of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setting {
     /// Bytes of the message buffer.
     pub(crate) size: u32,
     /// Payload bytes of a frame.
     pub(crate) mtu: u32,
-    /// How long each measurement takes.
+    /// Duration of each measurement.
     pub(crate) time: Duration,
 }
 
@@ -77,7 +79,7 @@ impl Setting {
 }
 
 impl Limits {
-    /// The median of each figure.
+    /// Returns the median of each figure.
     pub(crate) fn median(runs: &[Limits]) -> Limits {
         let of =
             |figure: fn(&Limits) -> f64| median(&runs.iter().map(figure).collect::<Vec<f64>>());
@@ -96,7 +98,7 @@ impl Limits {
     }
 }
 
-/// One run as the client, which has the figures in the end.
+/// Does one run as the client, which gets the results.
 pub(crate) fn client(
     raw: &mut RawPort,
     link: &mut Link,
@@ -125,7 +127,7 @@ pub(crate) fn client(
     })
 }
 
-/// One run as the server.
+/// Does one run as the server.
 pub(crate) fn server(
     raw: &mut RawPort,
     link: &mut Link,
@@ -138,7 +140,7 @@ pub(crate) fn server(
     frames::echo(raw, link)
 }
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &LimitsArgs) -> Result<(), BenchError> {
     let setting = Setting {
         size: args.size,
@@ -175,7 +177,7 @@ fn pin_side(side: Side, args: &LimitsArgs) {
     }
 }
 
-/// Both ends in this process.
+/// Runs both ends in this process.
 fn both(args: &LimitsArgs, setting: &Setting) -> Result<(), BenchError> {
     let (mut ours, mut theirs) = RawPort::ring_pair("limits", setting)?;
     let (mut link, mut far_link) = Link::pair()?;
@@ -184,7 +186,7 @@ fn both(args: &LimitsArgs, setting: &Setting) -> Result<(), BenchError> {
         let result = server_runs(args, &mut theirs, &mut far_link, setting);
         result.inspect_err(|error| far_link.send_failure(error))
     };
-    // On a thread too, so that pinning it does not pin the caller.
+    // This end has its own thread too, so that pinning does not affect the caller.
     let ask = || {
         pin_side(Side::Client, args);
         let result = client_runs(args, &mut ours, &mut link, setting);
@@ -224,7 +226,7 @@ fn server_runs(
     (0..args.runs.max(1)).try_for_each(|_| server(raw, link, setting))
 }
 
-/// Both ends must have been started with the same options.
+/// Checks that both ends were started with the same options.
 fn agree(link: &mut Link, args: &LimitsArgs, setting: &Setting) -> Result<(), BenchError> {
     let ours = (*setting, args.runs);
     link.send(&ours)?;
@@ -235,7 +237,7 @@ fn agree(link: &mut Link, args: &LimitsArgs, setting: &Setting) -> Result<(), Be
     Ok(())
 }
 
-/// What a side without an lcore does while it waits for the other's word.
+/// Pauses a side without an lcore while it waits for the other.
 fn doze() {
     std::thread::sleep(Duration::from_micros(20));
 }

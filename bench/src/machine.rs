@@ -1,26 +1,26 @@
-//! Where and with what it was measured: a figure without this is worth little.
+//! Machine and versions of a measurement.
 
 use serde::Serialize;
 
-/// Goes with every JSON report.
+/// Description of the machine and the versions, part of every JSON report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Machine {
-    /// uroce's commit.
+    /// Commit of uroce.
     pub(crate) commit: &'static str,
-    /// uroce's version.
+    /// Version of uroce.
     pub(crate) version: &'static str,
-    /// DPDK's release.
+    /// Release of DPDK.
     pub(crate) dpdk: &'static str,
-    /// The processor's name.
+    /// Name of the processor.
     pub(crate) cpu: String,
-    /// CPUs this process may use.
+    /// Number of CPUs that this process may use.
     pub(crate) cpus: usize,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub(crate) kernel: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub(crate) fn this() -> Self {
         let read = |file| std::fs::read_to_string(file).unwrap_or_default();
         let release = read("/proc/sys/kernel/osrelease");

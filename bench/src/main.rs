@@ -1,4 +1,4 @@
-//! `uroce-perf`: see the crate's documentation.
+//! `uroce-perf`: see the documentation of the crate `uroce_bench`.
 
 use std::process::ExitCode;
 

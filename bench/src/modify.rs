@@ -1,17 +1,17 @@
-//! Modify QP's round trip: a queue pair's attribute is changed over and over, while its lcore has
-//! nothing to do and while it carries as much as it can.
+//! Round trip of Modify QP: an attribute of a queue pair is changed repeatedly, while its lcore is
+//! idle and while it is under full load.
 //!
 //! ```text
 //!   caller ── request ──► control-plane thread ── command ──► lcore     one CPU ║ the other
 //!          ◄── answer ──                       ◄── reply  ──
 //! ```
 //!
-//! One thread drives the lcores of both ends, so that caller and control plane have another CPU to
-//! themselves on a machine of two. The lcore is busy all the time then: what it does not send, it
-//! receives.
+//! One thread drives the lcores of both ends, so that on a machine with two CPUs the other CPU is
+//! left for the caller and the control plane. Under load the thread is always busy, because it
+//! sends and receives.
 //!
-//! Invariant: the queue pair that is modified is the one that carries the traffic, and each change
-//! differs from the one before.
+//! Invariant: the modified queue pair is the one that carries the traffic, and each change differs
+//! from the one before.
 
 use crate::cli::{CpuList, DeviceArgs, ModifyArgs};
 use crate::error::{BenchError, Step};
@@ -27,18 +27,18 @@ use uroce::{
     QueuePair, SendWr, WorkCompletion,
 };
 
-/// WRITEs under way; one of [`SIGNALED`] makes a completion.
+/// WRITEs in flight; one of [`SIGNALED`] makes a completion.
 const DEPTH: u64 = 32;
 const SIGNALED: u64 = 8;
-/// Round trips that are not counted, at the beginning of each part.
+/// Round trips at the beginning of each part that are not counted.
 const WARM_UP: u32 = 20;
 
-/// What the driving thread is to do.
+/// Phases of the driving thread.
 const IDLE: u8 = 0;
 const TRAFFIC: u8 = 1;
 const END: u8 = 2;
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &ModifyArgs) -> Result<(), BenchError> {
     if args.time_ms == 0 || args.size == 0 {
         return Err(BenchError::usage("--time-ms and -s must be at least 1"));
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ModifyArgs) -> Result<(), BenchError> {
             let traffic = Traffic { source, target };
             let result = Ok([client.drive()?, server.drive()?])
                 .and_then(|drives| traffic.run(drives, &phase, &ready));
-            // Whoever waits for this thread learns that it is gone.
+            // The measuring thread must not wait for this one any longer.
             ready.store(true, Ordering::Release);
             result
         });
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &ModifyArgs) -> Result<(), BenchError> {
     })
 }
 
-/// A queue pair and its memory.
+/// A queue pair, its completion queue and its memory.
 struct End {
     qp: QueuePair,
     cq: CompletionQueue,
@@ -94,13 +94,13 @@ impl End {
     }
 }
 
-/// What the driving thread has.
+/// State of the driving thread.
 struct Traffic {
     source: End,
     target: End,
 }
 
-/// What it did while there was to be traffic.
+/// Traffic of the driving thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     messages: u64,
@@ -108,7 +108,7 @@ struct Moved {
 }
 
 impl Traffic {
-    /// Drives both lcores until the end, and posts WRITEs while it is told to.
+    /// Drives both lcores until the end, and posts WRITEs in the traffic phase.
     fn run(
         mut self,
         mut drives: [Drive; 2],
@@ -146,7 +146,7 @@ impl Traffic {
     }
 }
 
-/// The caller's part: round trips without traffic, then with it.
+/// Measures round trips without traffic, then with it.
 fn measure(
     control: &QpControl,
     time: Duration,

@@ -1,9 +1,9 @@
-//! One end's device: configured from the options, opened, and driven.
+//! Device of one end: configured from the options, opened and driven.
 //!
-//! Run to completion is the default: the thread that posts and polls also drives the device's
-//! lcore, a turn between two looks at the queues. So each end keeps one CPU busy, not two, and a
-//! completion need not travel between CPUs. `--lcore-thread` gives the lcore a thread of its own;
-//! `--poll-drives` does without taking it over, as a program does that only posts and polls.
+//! By default the thread that posts and polls also drives the device's lcore, one turn between two
+//! polls of the queues. Each end then keeps only one CPU busy, and completions do not move between
+//! CPUs. `--lcore-thread` gives the lcore its own thread. With `--poll-drives` the thread does not
+//! attach to the lcore; its polls drive the lcore, as in a program that only posts and polls.
 
 use crate::cli::{DeviceArgs, Idle};
 use crate::error::{BenchError, Step};
@@ -15,42 +15,42 @@ use std::time::Duration;
 use uroce::config::{self, Config, DeviceConfig, Driver, Ethdev, Lcores, LossConfig, PortConfig};
 use uroce::{Context, LcoreGuard, Turn};
 
-/// The one port of our devices.
+/// Port number of every device.
 pub(crate) const PORT: u8 = 1;
-/// The counter of packets sent again.
+/// Counter of retransmitted packets.
 const RETRANSMITTED: &str = "retransmitted_packets";
-/// The counters of frames dropped by `--loss-rx` and `--loss-tx`.
+/// Counters of frames dropped by `--loss-rx` and `--loss-tx`.
 const INJECTED_LOSS: [&str; 2] = ["rx_injected_loss", "tx_injected_loss"];
-/// MTU of a port on which nothing else depends: a path MTU of 4096 fits.
+/// MTU of a port with a free choice: a path MTU of 4096 fits.
 const MTU_ROOMY: u16 = 4200;
-/// MTU of a kernel's netdev or a NIC, unless told otherwise.
+/// Default MTU of a kernel's netdev or a NIC.
 const MTU_ETHERNET: u16 = 1500;
-/// What a port's MTU must have beyond the path MTU: IPv6, UDP and the longest transport headers.
+/// Bytes of MTU in addition to the path MTU: IPv6, UDP and the longest transport headers.
 const MTU_BEYOND: u32 = 104;
-/// Addresses where none are given and none can be asked for (RFC 2544's range for benchmarks).
+/// Default addresses (RFC 2544's range for benchmarks).
 const ADDRESS: [&str; 2] = ["198.18.0.1/24", "198.18.0.2/24"];
-/// Empty turns after which a thread without an lcore lets others run.
+/// Empty turns after which a thread on a machine with too few CPUs yields.
 const PATIENCE_TURNS: u32 = 64;
 
-/// How long an end waits that has nothing to poll for, where polling drives.
+/// Pause of an end that has nothing to poll, if polls drive the lcore.
 const WAIT: Duration = Duration::from_micros(200);
 
-/// An opened device and how it is driven.
+/// An open device and the way in which it is driven.
 pub(crate) struct Node {
     /// The device.
     pub(crate) context: Context,
-    /// Which end this is.
+    /// Side of this end.
     pub(crate) side: Side,
-    /// The driver's name, for reports.
+    /// Name of the driver, for reports.
     pub(crate) device: String,
-    /// Index of our address.
+    /// GID index of the local address.
     pub(crate) gid_index: u8,
-    /// What the driving thread does beside: a burst of bad frames after each turn.
+    /// Flood of bad frames that the driving thread sends, one burst after each turn.
     pub(crate) beside: Option<Arc<Mutex<Flood>>>,
     cpu: Option<usize>,
     lcore_thread: bool,
     poll_drives: bool,
-    /// Whether the machine has fewer CPUs than there are busy threads.
+    /// The machine has fewer CPUs than there are busy threads.
     crowded: bool,
 }
 
@@ -72,8 +72,8 @@ impl Node {
         Self::open_device(args, &config, &first.name.clone(), side, gid_index)
     }
 
-    /// Opens both ends in this process, server first: two devices of the configuration, or two
-    /// joined by rings.
+    /// Opens both ends in this process, the server's first: the first two devices of the
+    /// configuration, or two joined by rings.
     pub(crate) fn open_both(
         args: &DeviceArgs,
         mtu: Option<u32>,
@@ -91,13 +91,13 @@ impl Node {
                 .device(ring_device(args, Side::Client, mtu)?),
         };
         let [server, client, ..] = &config.devices[..] else {
-            return Err(BenchError::usage("--in-process wants a configuration of two devices"));
+            return Err(BenchError::usage("--in-process needs a configuration with two devices"));
         };
         let open = |name: &str, side| Self::open_device(args, &config, name, side, gid_index);
         Ok([open(&server.name, Side::Server)?, open(&client.name, Side::Client)?])
     }
 
-    /// Opens both ends in this process, joined by rings; the server has a second port, which no
+    /// Opens both ends in this process, joined by rings. The server has a second port, which no
     /// queue pair uses.
     pub(crate) fn open_both_beside(
         args: &DeviceArgs,
@@ -144,7 +144,7 @@ impl Node {
         })
     }
 
-    /// Makes the calling thread the one that drives this end, on its CPU.
+    /// Prepares the calling thread to drive this end, pinned to its CPU.
     pub(crate) fn drive(&self) -> Result<Drive, BenchError> {
         if let (false, Some(cpu)) = (self.lcore_thread, self.cpu) {
             pin(cpu);
@@ -159,12 +159,12 @@ impl Node {
         Ok(Drive { guard, polls, beside, crowded: self.crowded, idle: Cell::new(0) })
     }
 
-    /// Packets sent again so far.
+    /// Returns the number of packets retransmitted so far.
     pub(crate) fn retransmissions(&self) -> Result<u64, BenchError> {
         self.sum(&[RETRANSMITTED])
     }
 
-    /// Frames dropped so far because the command line asked for it.
+    /// Returns the number of frames dropped so far by `--loss-rx` and `--loss-tx`.
     pub(crate) fn lost(&self) -> Result<u64, BenchError> {
         self.sum(&INJECTED_LOSS)
     }
@@ -175,10 +175,10 @@ impl Node {
     }
 }
 
-/// What keeps an end going between its own steps.
+/// Drives an end between its own operations.
 pub(crate) struct Drive {
     guard: Option<LcoreGuard>,
-    /// Polling drives.
+    /// Polls drive the lcore.
     polls: bool,
     beside: Option<Arc<Mutex<Flood>>>,
     crowded: bool,
@@ -186,7 +186,7 @@ pub(crate) struct Drive {
 }
 
 impl Drive {
-    /// One turn of the lcore, or where that has a thread of its own, a moment's pause.
+    /// Runs one turn of the lcore, or pauses briefly if the thread has not attached to it.
     #[inline]
     pub(crate) fn turn(&mut self) {
         let busy = match &mut self.guard {
@@ -209,8 +209,8 @@ impl Drive {
         }
     }
 
-    /// The same for an end that has nothing to poll for. Where polling drives it waits as other
-    /// programs do, and the lcore's own thread drives.
+    /// Runs one turn for an end that has nothing to poll. If polls drive the lcore, it sleeps like
+    /// other programs, and the lcore's own thread takes over.
     #[inline]
     pub(crate) fn wait(&mut self) {
         if self.polls {
@@ -220,18 +220,19 @@ impl Drive {
         }
     }
 
-    /// Whether this thread has to poll for anything to move.
+    /// Tells whether this thread has to poll for any progress.
     pub(crate) fn is_by_polling(&self) -> bool {
         self.polls
     }
 
-    /// Whether the lcore runs beside this thread, so that memory changes between two turns.
+    /// Tells whether the lcore runs concurrently with this thread, so that memory can change
+    /// between two turns.
     pub(crate) fn is_concurrent(&self) -> bool {
         self.guard.is_none()
     }
 }
 
-/// The driver of a device's first port.
+/// Returns the driver of a device's first port.
 fn driver(device: &DeviceConfig) -> String {
     match device.ports.first().map(|port| &port.ethdev) {
         Some(Ethdev::Ring(_)) => "net_ring".to_owned(),
@@ -241,21 +242,21 @@ fn driver(device: &DeviceConfig) -> String {
     }
 }
 
-/// The device that the options describe.
+/// Builds the configuration of the device that the options describe.
 fn device(args: &DeviceArgs, side: Side, mtu: Option<u32>) -> Result<DeviceConfig, BenchError> {
     let (port, roomy) = match (&args.vdev, &args.pci) {
         (Some(devargs), _) => (PortConfig::vdev(devargs), devargs.starts_with("net_memif")),
         (None, Some(address)) => (PortConfig::pci(address), false),
         (None, None) => {
             return Err(BenchError::usage(
-                "say which device: --vdev, --pci or --config; or --in-process for both ends here",
+                "choose a device: --vdev, --pci or --config; or --in-process for both ends here",
             ));
         }
     };
     finish("perf", port, args, side, mtu, roomy)
 }
 
-/// One end of a ring.
+/// Builds the configuration of one end of a ring.
 fn ring_device(
     args: &DeviceArgs,
     side: Side,
@@ -283,7 +284,7 @@ fn finish(
     if port.ip.is_empty() && roomy {
         port = port.ip(ADDRESS[usize::from(side == Side::Client)]).step("an address")?;
     }
-    // One that shares the kernel's netdev has its addresses.
+    // A port that shares the kernel's netdev has its addresses.
     if port.ip.is_empty() && !port.follows_addresses() {
         return Err(BenchError::usage("give the port an address: --ip, e.g. 192.0.2.1/24"));
     }
@@ -297,7 +298,8 @@ fn finish(
         None => Lcores::Count(1),
     };
     let idle = match args.idle {
-        // A lcore that tests take over has little to do on its own, and would take their CPU.
+        // The lcore's own thread has little to do while a test drives it, and must not take the
+        // CPU.
         None if !args.lcore_thread => config::Idle::Sleep,
         None => config::Idle::Auto,
         Some(Idle::Poll) => config::Idle::Poll,
@@ -308,7 +310,7 @@ fn finish(
     Ok(DeviceConfig::new(name).lcores(lcores).idle(idle).driver(driver).port(port))
 }
 
-/// The port's MTU where none is given: it carries the path MTU that is asked for.
+/// Returns the default MTU of a port, which supports the given path MTU.
 fn port_mtu(path_mtu: Option<u32>, roomy: bool) -> u16 {
     let usual = if roomy { MTU_ROOMY } else { MTU_ETHERNET };
     let needed = path_mtu.map_or(0, |mtu| mtu + MTU_BEYOND);

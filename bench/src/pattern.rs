@@ -1,31 +1,32 @@
-//! The payload of `--verify`: what byte stands where in which message.
+//! Payload of `--verify`: the contents of each message.
 //!
-//! A message is 8-byte little-endian words in arithmetic progression; first word and step are
-//! hashes of the seed and the iteration. So a byte out of place, from another message, or never
-//! written shows. The last byte alone is the iteration's low byte, which tests that poll memory
-//! wait for.
+//! A message is a sequence of 8-byte little-endian words in arithmetic progression; first word and
+//! step are hashes of seed and iteration. A byte that is out of place, from another message or
+//! never written is detected. The last byte is the low byte of the iteration, which is what tests
+//! that poll memory wait for.
 //!
-//! Not here: where a message lies, see [`crate::lane`].
+//! Not here: the place of a message in memory ([`crate::session`]).
 
-/// What one run writes; both ends know the seed.
+/// The pattern of one stream of messages; both ends have its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     seed: u64,
 }
 
 impl Pattern {
-    /// The pattern of a seed. Different streams (directions, queue pairs) take different ones.
+    /// Creates the pattern of a seed. Different streams (directions, queue pairs) have different
+    /// seeds.
     pub(crate) fn new(seed: u64) -> Self {
         Self { seed }
     }
 
-    /// First word and step of a message; the step is odd, so 2^64 words differ.
+    /// Returns first word and step of a message. The step is odd, so that 2^64 words differ.
     fn progression(self, iteration: u64) -> (u64, u64) {
         let first = mix(self.seed ^ mix(iteration));
         (first, mix(first) | 1)
     }
 
-    /// Writes message `iteration` over `out`.
+    /// Writes message `iteration` to `out`.
     pub(crate) fn fill(self, iteration: u64, out: &mut [u8]) {
         let (mut word, step) = self.progression(iteration);
         for chunk in out.chunks_mut(8) {
@@ -37,7 +38,7 @@ impl Pattern {
         }
     }
 
-    /// Offset of the first byte of `bytes` that message `iteration` has not there.
+    /// Returns the offset of the first byte of `bytes` that differs from message `iteration`.
     pub(crate) fn mismatch(self, iteration: u64, bytes: &[u8]) -> Option<usize> {
         let (last, rest) = bytes.split_last()?;
         let (first, step) = self.progression(iteration);
@@ -56,14 +57,14 @@ impl Pattern {
         (*last != Self::last_byte(iteration)).then_some(rest.len())
     }
 
-    /// The last byte of message `iteration`. It differs from that of its neighbours, and from the
-    /// zero of fresh memory for the first 255 messages.
+    /// Returns the last byte of message `iteration`. It differs from those of the messages before
+    /// and after, and for the first 255 messages from the zero of fresh memory.
     #[inline]
     pub(crate) fn last_byte(iteration: u64) -> u8 {
         (iteration + 1) as u8
     }
 
-    /// A number that belongs to an iteration, for operands of atomics.
+    /// Returns a number derived from an iteration, for operands of atomic operations.
     pub(crate) fn number(self, iteration: u64) -> u64 {
         self.progression(iteration).0
     }
@@ -73,7 +74,7 @@ fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
     left.iter().zip(right).position(|(left, right)| left != right)
 }
 
-/// The finalizer of SplitMix64: a bijection that spreads every bit.
+/// Finalizer of SplitMix64: a bijection in which every input bit affects all output bits.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! perftest's tests from the command line: roles, and what is printed when.
+//! perftest's tests from the command line: roles and output.
 
 use crate::cli::{PerfArgs, Role};
 use crate::error::BenchError;
@@ -14,7 +14,7 @@ use crate::report::{
 use crate::session::{self, Connected, End, Event, Outcome};
 use uroce::Gid;
 
-/// Runs a test in the role that the options give.
+/// Runs a test in the role that the options choose.
 pub(crate) fn run(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
     match common.role() {
@@ -36,14 +36,14 @@ fn stars() -> String {
     "*".repeat(36)
 }
 
-/// One end; prints.
+/// Runs one end and prints its output.
 fn one(args: &PerfArgs, node: &Node, channel: Channel) -> Result<(), BenchError> {
     let mut printer = Printer { args, device: &node.device };
     let outcome = session(args, node, channel, &mut |event| printer.print(event))?;
     printer.finish(&outcome)
 }
 
-/// One end, with whoever is at the other.
+/// Runs one end, with uroce-perf or a perftest program at the other.
 fn session(
     args: &PerfArgs,
     node: &Node,
@@ -59,7 +59,7 @@ fn session(
     }
 }
 
-/// Both ends, each on a thread of its own; the client prints.
+/// Runs both ends, each on its own thread. The client prints.
 fn both(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
     let [server, client] = Node::open_both(&common.device, args.plan.mtu, common.gid_index)?;
@@ -68,7 +68,7 @@ fn both(args: &PerfArgs) -> Result<(), BenchError> {
     crate::both_ends(serving, move || one(args, &client, near))
 }
 
-/// Prints a session as it goes on.
+/// Prints the progress of a session.
 struct Printer<'a> {
     args: &'a PerfArgs,
     device: &'a str,
@@ -115,7 +115,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What comes below the table.
+    /// Prints the lines below the table, and writes the JSON file.
     fn finish(&self, outcome: &Outcome) -> Result<(), BenchError> {
         println!("{}", line());
         if self.args.quantiles {
@@ -148,7 +148,7 @@ impl Printer<'_> {
     }
 }
 
-/// An end as perftest prints it; only one-sided operations show their memory.
+/// Returns an end's parameters for printing. As in perftest, SEND tests do not show the memory.
 fn connection(side: &'static str, end: &End, plan: &Plan) -> Connection {
     let one_sided = plan.operation != crate::plan::Operation::Send;
     Connection {

@@ -1,7 +1,7 @@
-//! Which CPU a thread runs on.
+//! CPU of each thread.
 //!
-//! Each end has one busy thread, so a CPU of its own: the server the first, the client the last of
-//! those that the process may use. So two processes on one machine don't share one either.
+//! Each end has one busy thread with its own CPU: the server the first, the client the last of
+//! those that the process may use. Two processes on one machine then do not share a CPU either.
 
 use crate::cli::CpuList;
 use std::sync::OnceLock;
@@ -11,26 +11,27 @@ use std::sync::OnceLock;
 pub(crate) enum Side {
     /// Waits for a client.
     Server,
-    /// Asks and reports.
+    /// Connects to the server and reports.
     Client,
 }
 
-/// The CPUs that this process may use, ascending: those of its first question, before any thread
-/// was pinned.
+/// Returns the CPUs that this process may use, in ascending order. They are read at the first call,
+/// before any thread is pinned.
 pub(crate) fn cpus() -> &'static [usize] {
     static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
     CPUS.get_or_init(allowed)
 }
 
-/// The CPUs that the calling thread may use now.
+/// Returns the CPUs that the calling thread may use now.
 fn allowed() -> Vec<usize> {
     let ids = core_affinity::get_core_ids().unwrap_or_default();
     ids.into_iter().map(|core| core.id).collect()
 }
 
-/// The CPU of a side's lcore: the one given, else the first or the last; `None` for no pinning.
+/// Returns the CPU of a side's lcore: the given one, else the first or the last; `None` for no
+/// pinning.
 ///
-/// `given` holds one CPU, or two (server's, client's) where both ends are in this process.
+/// `given` has one CPU, or two (server's, client's) if both ends are in this process.
 pub(crate) fn cpu_of(side: Side, given: Option<&CpuList>, allowed: &[usize]) -> Option<usize> {
     match (given, side) {
         (Some(CpuList::None), _) => None,

@@ -1,17 +1,17 @@
 //! `rc_pingpong`, `uc_pingpong`, `ud_pingpong`: messages to and fro with ibverbs-utils' program of
-//! that name behind `ibv_`, or with itself.
+//! that name behind `ibv_`, or with uroce-perf.
 //!
-//! The client sends first, each side answers what it received, `-n` times. Addresses are exchanged
-//! over TCP as that tool does ([`address`]); what `-c` checks is in [`check`], what differs from
-//! service to service in [`service`].
+//! The client sends first, and each side answers what it receives, `-n` times. Addresses are
+//! exchanged over TCP as in that program ([`address`]). [`check`] has the checks of `-c`,
+//! [`service`] the differences between the services.
 //!
 //! Invariants
-//! - A side sends its next message when it has received the peer's and its own is completed, as
-//!   the stock tool.
-//! - After its last message an end stays for a moment, so that a peer whose acknowledgement was
-//!   lost can have another.
+//! - A side sends its next message when it has received the peer's and its own last one is
+//!   completed, as in the stock program.
+//! - After its last message an end stays for a while, so that it can acknowledge again if an
+//!   acknowledgement was lost.
 //!
-//! Not here: what the stock tool has for other devices (on-demand paging, device memory).
+//! Not here: the stock program's options for other devices (on-demand paging, device memory).
 
 mod address;
 mod check;
@@ -34,27 +34,27 @@ use uroce::{
     ProtectionDomain, QpCaps, QpInit, QueuePair, RecvWr, WcOpcode, WcStatus, WorkCompletion,
 };
 
-/// The stock tool's QP attributes.
+/// QP attributes of the stock program.
 const RETRIES: u8 = 7;
 const RNR_TIMER: u8 = 12;
 const RD_ATOMIC: u8 = 1;
-/// What an end waits after its last message where frames are lost: some ACK timeouts of the peer.
+/// Time for which an end stays after its last message if frames are lost: some ACK timeouts.
 const LINGER_LOSSY: Duration = Duration::from_millis(1500);
-/// The same where none are.
+/// Time for which an end stays after its last message if no frames are lost.
 const LINGER: Duration = Duration::from_millis(20);
-/// How long a silent socket is waited for.
+/// Longest wait for data on a socket.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &PingpongArgs, service: Service) -> Result<(), BenchError> {
     let mtu = PathMtu::from_bytes(args.mtu)
         .ok_or_else(|| BenchError::usage("-m must be 256, 512, 1024, 2048 or 4096"))?;
     service.check_size(args.size, args.mtu)?;
     let side = if args.server_host.is_some() { Side::Client } else { Side::Server };
     let mut device = args.device.clone();
-    // Sleeping on events, the application cannot drive the lcore.
+    // An application that sleeps on events cannot drive the lcore.
     device.lcore_thread |= args.events;
-    // The listening socket comes first: a client that finds it will find the device too.
+    // The socket listens first: a client that reaches it will also reach the device.
     let listener = match side {
         Side::Server => Some(Listener::bind(args.port)?),
         Side::Client => None,
@@ -83,23 +83,23 @@ pub(crate) fn run(args: &PingpongArgs, service: Service) -> Result<(), BenchErro
     Ok(())
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Outcome {
     elapsed: Duration,
     retransmissions: u64,
-    /// Frames dropped on purpose.
+    /// Frames dropped by `--loss-rx` and `--loss-tx`.
     lost: u64,
     /// See [`End::unacknowledged`].
     unacknowledged: bool,
 }
 
-/// One end: its queue pair, its memory (what is sent, then what is received), its counts.
+/// One end: its queue pair, its memory (the sent message, then the received one) and its counts.
 struct End<'a> {
     args: &'a PingpongArgs,
     service: Service,
     pd: ProtectionDomain,
     qp: QueuePair,
-    /// To the peer, once it is known.
+    /// Path to the peer, once it is connected.
     way: Option<Way>,
     region: MemoryRegion,
     cq: CompletionQueue,
@@ -109,7 +109,7 @@ struct End<'a> {
     receives: u32,
     received: u64,
     sent: u64,
-    /// The last message's acknowledgement did not come, though all of the peer's messages did.
+    /// The acknowledgement of the last message did not arrive, but all messages of the peer did.
     unacknowledged: bool,
 }
 
@@ -159,7 +159,7 @@ impl<'a> End<'a> {
         })
     }
 
-    /// The server's half of the exchange: it is ready before it tells where it is.
+    /// Runs the server's half of the exchange. It connects before it sends its address.
     fn meet_client(
         &mut self,
         node: &Node,
@@ -178,7 +178,7 @@ impl<'a> End<'a> {
         Ok(stream)
     }
 
-    /// The client's half.
+    /// Runs the client's half of the exchange.
     fn meet_server(
         &mut self,
         node: &Node,
@@ -239,7 +239,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// The messages; how long they took.
+    /// Exchanges the messages and returns the time that they took.
     fn play(&mut self, drive: &mut Drive) -> Result<Duration, BenchError> {
         let begin = Instant::now();
         let (mut completed, iterations) = (0, self.args.iters);
@@ -256,7 +256,7 @@ impl<'a> End<'a> {
                 let waiting = "waiting for the other end's message";
                 return Err(BenchError::TimedOut { waiting, limit: PATIENCE });
             }
-            // The server answers message n with its nth, the client goes on after the nth answer.
+            // The server answers message n with its nth, the client continues after the nth answer.
             let due = match self.checker.role() {
                 Role::Client => self.received + 1,
                 Role::Server => self.received,
@@ -268,14 +268,14 @@ impl<'a> End<'a> {
         Ok(begin.elapsed())
     }
 
-    /// Drives, takes completions, checks what was received. Whether anything came.
+    /// Drives the lcore, handles completions and checks messages. Returns whether there were any.
     fn turn(&mut self, drive: &mut Drive, completed: &mut u64) -> Result<bool, BenchError> {
         if self.channel.is_none() {
             drive.turn();
             return self.take(completed);
         }
         self.cq.arm(Arm::Next);
-        // What came before the arming makes no event.
+        // Completions before the arming cause no event.
         if self.take(completed)? {
             return Ok(true);
         }
@@ -292,7 +292,8 @@ impl<'a> End<'a> {
             match (completion.ok(), completion.opcode) {
                 (Ok(_), WcOpcode::Recv) => self.receive(completion.byte_len)?,
                 (Ok(_), _) => *completed += 1,
-                // The peer has all and is gone; that it has our last message we cannot know.
+                // The peer has all messages and has ended. Whether it received our last one is
+                // unknown.
                 (Err(WcStatus::RetryExcErr), _) if self.received == self.args.iters => {
                     self.unacknowledged = true;
                     *completed = self.args.iters;
@@ -328,7 +329,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Keeps answering for a moment.
+    /// Goes on driving for a while, so that repeated packets are acknowledged.
     fn linger(&self, drive: &mut Drive, device: &crate::cli::DeviceArgs) {
         let lossy = device.loss_rx.is_some() || device.loss_tx.is_some();
         let deadline = Instant::now() + if lossy { LINGER_LOSSY } else { LINGER };
@@ -343,7 +344,7 @@ fn patience(stream: &TcpStream) -> Result<(), BenchError> {
     limit.map_err(|error| BenchError::io("SO_RCVTIMEO", error))
 }
 
-/// The stock tool's last two lines, and with --json one object.
+/// Prints the stock program's last two lines, and with --json one object.
 fn report(args: &PingpongArgs, service: Service, side: Side, outcome: &Outcome) {
     let seconds = outcome.elapsed.as_secs_f64();
     let bytes = u64::from(args.size) * args.iters * 2;

@@ -1,18 +1,18 @@
-//! Options of the programs that connect by the connection manager, named as those of rdmacm-utils.
+//! Options of the programs that use the connection manager, named as those of rdmacm-utils.
 
 use super::DeviceArgs;
 use clap::Args;
 use std::net::IpAddr;
 
-/// The port of rping where none is given.
+/// Default port of rping.
 const PORT: u16 = 7174;
-/// The port of cmtime where none is given.
+/// Default port of cmtime.
 const CMTIME_PORT: u16 = 7471;
 /// The shortest ping has room for its heading and its number.
 const SHORTEST_PING: i64 = 23;
-/// The stock tool's limit.
+/// Longest ping of the stock program.
 const LONGEST_PING: i64 = 65535;
-/// Of 100 bytes, as the stock tools' messages.
+/// Default length of a message in bytes, as in the stock programs.
 const MESSAGE: u32 = 100;
 
 /// Options of `rping`.
@@ -25,13 +25,13 @@ pub(crate) struct RpingArgs {
     /// Connect as the client
     #[arg(short = 'c', requires = "address")]
     pub(crate) client: bool,
-    /// The server's address; a server without it listens on all of its own
+    /// The server's address; a server without it listens on all its addresses
     #[arg(short = 'a', value_name = "ADDR")]
     pub(crate) address: Option<IpAddr>,
     /// The server's port
     #[arg(short = 'p', default_value_t = PORT, value_name = "PORT")]
     pub(crate) port: u16,
-    /// Pings; 0 goes on until the other end disconnects
+    /// Number of pings; 0 goes on until the other end disconnects
     #[arg(short = 'C', default_value_t = 0, value_name = "N")]
     pub(crate) count: u64,
     /// Bytes of a ping
@@ -41,13 +41,13 @@ pub(crate) struct RpingArgs {
     /// Print the data of every ping
     #[arg(short = 'v')]
     pub(crate) print: bool,
-    /// Check the data of every ping: the client what came back, the server what it fetched
+    /// Check the data of every ping: a client what comes back, a server what it reads
     #[arg(short = 'V')]
     pub(crate) validate: bool,
-    /// Serve one client after the other, and several at once
+    /// Serve one client after the other, and several at the same time
     #[arg(short = 'P', requires = "server")]
     pub(crate) persistent: bool,
-    /// With -P: end after so many clients; 0 goes on for ever
+    /// With -P: end after this number of clients; 0 never ends
     #[arg(long, default_value_t = 0, requires = "persistent", value_name = "N")]
     pub(crate) clients: u32,
     /// Print one JSON object at the end
@@ -64,7 +64,7 @@ pub(crate) struct MessageArgs {
     /// The server; without it this is the server
     #[arg(short = 's', value_name = "ADDR")]
     pub(crate) server: Option<IpAddr>,
-    /// Our address that the server listens on, or the client connects from
+    /// Local address on which the server listens, or from which the client connects
     #[arg(short = 'b', value_name = "ADDR")]
     pub(crate) bind: Option<IpAddr>,
     /// Connections
@@ -96,17 +96,17 @@ pub(crate) struct CmtimeArgs {
     /// The server; without it this is the server
     #[arg(short = 's', value_name = "ADDR")]
     pub(crate) server: Option<IpAddr>,
-    /// Our address that the server listens on, or the client connects from
+    /// Local address on which the server listens, or from which the client connects
     #[arg(short = 'b', value_name = "ADDR")]
     pub(crate) bind: Option<IpAddr>,
-    /// Connections; the server ends after so many
+    /// Number of connections, after which the server ends
     #[arg(short = 'c', default_value_t = 100, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) connections: u32,
     /// The server's port
     #[arg(short = 'p', default_value_t = CMTIME_PORT, value_name = "PORT")]
     pub(crate) port: u16,
-    /// Make and end one connection after the other, instead of taking all through step by step
+    /// Make and end one connection after the other, instead of all connections step by step
     #[arg(long, requires = "server")]
     pub(crate) one_by_one: bool,
     /// Print one JSON object at the end

@@ -7,35 +7,35 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Virtual device as DPDK's --vdev takes it, e.g. net_memif0,role=server,socket=/tmp/m.sock
+    /// Virtual device in the form of DPDK's --vdev, e.g. net_memif0,role=server,socket=/tmp/m.sock
     #[arg(long, value_name = "DEVARGS", conflicts_with = "pci")]
     pub(crate) vdev: Option<String>,
     /// PCI address of a NIC bound to a DPDK driver, e.g. 0000:01:00.0
     #[arg(long, value_name = "ADDR")]
     pub(crate) pci: Option<String>,
-    /// Take memory from hugepages, which must have been reserved: a NIC without an IOMMU needs them
+    /// Take memory from reserved hugepages, which a NIC without an IOMMU needs
     #[arg(long)]
     pub(crate) huge: bool,
-    /// Our address and prefix length, e.g. 192.0.2.1/24; may be repeated. GID index n is the nth
+    /// Local address and prefix length, e.g. 192.0.2.1/24; may be repeated. The nth has GID index n
     #[arg(long, value_name = "ADDR/LEN")]
     pub(crate) ip: Vec<String>,
-    /// Ethernet MTU of the port; 4096 bytes of path MTU want 4200
+    /// Ethernet MTU of the port; a path MTU of 4096 bytes needs 4200
     #[arg(long, value_name = "BYTES")]
     pub(crate) port_mtu: Option<u16>,
-    /// CPU of our lcore; two, e.g. 0,1, with --in-process; none leaves it to the kernel [default:
-    /// the first CPU for a server, the last for a client]
+    /// CPU of the lcore; two, e.g. 0,1, with --in-process; none leaves the choice to the kernel
+    /// [default: the first CPU for a server, the last for a client]
     #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
     pub(crate) lcores: Option<CpuList>,
-    /// What an lcore with a thread of its own does when there is nothing to do
+    /// Action of an lcore's own thread when there is no work
     #[arg(long, value_enum)]
     pub(crate) idle: Option<Idle>,
-    /// Drive the lcore by a thread of its own instead of the thread that posts and polls
+    /// Drive the lcore by its own thread instead of the thread that posts and polls
     #[arg(long)]
     pub(crate) lcore_thread: bool,
-    /// Do not take the lcore over: polling drives it, as for programs that know nothing of lcores
+    /// Let polls drive the lcore as in programs unaware of lcores, instead of attaching to it
     #[arg(long, conflicts_with = "lcore_thread")]
     pub(crate) poll_drives: bool,
-    /// uroce's configuration; its first device (with --in-process the first two) is used
+    /// Configuration file; its first device (with --in-process its first two) is used
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "ip", "port_mtu"])]
     pub(crate) config: Option<PathBuf>,
     /// Drop received frames with this probability, 0 to 1
@@ -44,7 +44,7 @@ pub(crate) struct DeviceArgs {
     /// Drop frames to be sent with this probability, 0 to 1
     #[arg(long, value_name = "P", value_parser = parse_probability)]
     pub(crate) loss_tx: Option<f64>,
-    /// Seed of the losses
+    /// Seed of the random losses
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }
@@ -52,20 +52,20 @@ pub(crate) struct DeviceArgs {
 /// CPUs for the lcores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CpuList {
-    /// Not pinned.
+    /// The lcores are not pinned.
     None,
-    /// One each.
+    /// CPUs of the lcores, in their order.
     Cpus(Vec<usize>),
 }
 
-/// `idle` of the configuration.
+/// Action of an idle lcore, as `idle` of the configuration.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// Poll on.
+    /// Polls on without a pause.
     Poll,
-    /// Yield the CPU.
+    /// Yields the CPU.
     Yield,
-    /// Sleep a little.
+    /// Sleeps for a short time.
     Sleep,
 }
 

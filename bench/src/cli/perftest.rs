@@ -7,28 +7,28 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What this process is.
+/// Role of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Waits for a client.
     Server,
-    /// Goes to a server and reports.
+    /// Connects to a server and prints the report.
     Client {
         /// The server's name or address.
         host: String,
     },
-    /// Both, in two threads.
+    /// Runs both ends, each on its own thread.
     Both,
 }
 
 /// A test with all its options.
 #[derive(Clone, Debug)]
 pub(crate) struct PerfArgs {
-    /// What both ends must agree on.
+    /// Parameters on which both ends must agree.
     pub(crate) plan: Plan,
-    /// What is this end's own.
+    /// Options of this end alone.
     pub(crate) common: CommonArgs,
-    /// Whether all quantiles are printed below a latency table.
+    /// Print all quantiles below a latency table.
     pub(crate) quantiles: bool,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct CommonArgs {
     /// Messages per queue pair [default: 5000 for write_bw, else 1000]
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
     pub(crate) iters: Option<u64>,
-    /// Run for so many seconds instead
+    /// Run for this many seconds instead
     #[arg(short = 'D', long, value_name = "SECONDS")]
     pub(crate) duration: Option<u64>,
-    /// Path MTU, 256 to 4096 [default: the largest that both ports carry]
+    /// Path MTU, 256 to 4096 [default: the largest that both ports support]
     #[arg(short = 'm', long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
     /// Local ACK timeout: 4.096 µs · 2^N; 0 waits for ever
@@ -53,34 +53,34 @@ pub(crate) struct CommonArgs {
     /// Transport retries, 0 to 7
     #[arg(long = "retry_count", default_value_t = 7, value_name = "N")]
     pub(crate) retry_count: u8,
-    /// Which of our addresses
+    /// Index of the local address
     #[arg(short = 'x', long, default_value_t = 0, value_name = "INDEX")]
     pub(crate) gid_index: u8,
     /// Transport service
     #[arg(short = 'c', long, value_enum, default_value = "RC", value_name = "SERVICE")]
     pub(crate) connection: Service,
-    /// Payloads of up to so many bytes, at most 1024, are copied when they are posted (SEND, WRITE)
+    /// Copy payloads of up to this many bytes, at most 1024, when they are posted (SEND, WRITE)
     #[arg(short = 'I', long = "inline_size", default_value_t = 0, value_name = "BYTES")]
     pub(crate) inline_size: u32,
-    /// Not there yet
+    /// Not supported
     #[arg(short = 'R', long = "rdma_cm", hide = true)]
     pub(crate) rdma_cm: bool,
-    /// No warning about the CPU's frequency (there is none to suppress)
+    /// Suppress the warning about the CPU's frequency (accepted, there is no such warning)
     #[arg(short = 'F', long = "CPU-freq")]
     pub(crate) cpu_freq: bool,
     /// Report in Gb/s, 10^9 bits, instead of MiB/s
     #[arg(long = "report_gbits")]
     pub(crate) report_gbits: bool,
-    /// Write the results to perftest_out.json too
+    /// Also write the results to perftest_out.json
     #[arg(long = "out_json")]
     pub(crate) out_json: bool,
-    /// Write the results to this file too
+    /// Also write the results to this file
     #[arg(long = "out_json_file", value_name = "FILE")]
     pub(crate) out_json_file: Option<PathBuf>,
-    /// Check every byte at its destination; what is printed then includes waiting for the checks
+    /// Check every byte at its destination; the results then include the time for the checks
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Talk over TCP as perftest's programs do even if uroce is at the other end
+    /// Use the exchange of perftest's programs over TCP even if the other end is uroce-perf
     #[arg(long)]
     pub(crate) perftest_exchange: bool,
     /// Both ends in this process, joined by rings
@@ -94,7 +94,7 @@ pub(crate) struct CommonArgs {
     pub(crate) server_host: Option<String>,
 }
 
-/// Options of sizes.
+/// Options of message sizes.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SizeArgs {
     /// Bytes of a message [default: 65536 for bandwidth, 2 for latency]
@@ -111,8 +111,8 @@ pub(crate) struct BandwidthArgs {
     /// Send requests outstanding per queue pair
     #[arg(short = 't', long, default_value_t = 128, value_name = "N")]
     tx_depth: u32,
-    /// One of so many send requests makes a completion [default: the list of -l, else 1 for a size
-    /// above 8192 bytes, else 100]
+    /// Send requests per completion [default: the value of -l, else 1 for a size above 8192 bytes,
+    /// else 100]
     #[arg(short = 'Q', long, value_name = "N")]
     cq_mod: Option<u32>,
     /// Queue pairs
@@ -124,16 +124,17 @@ pub(crate) struct BandwidthArgs {
     /// Both directions
     #[arg(short = 'b', long)]
     bidirectional: bool,
-    /// Don't compute the peak
+    /// Do not measure the peak
     #[arg(short = 'N', long = "noPeak")]
     no_peak: bool,
-    /// The most that a queue pair may send, of whole frames, in the units below
+    /// Highest rate of a queue pair, counting whole frames, in the units below
     #[arg(long = "rate_limit", value_name = "RATE", value_parser = parse_rate)]
     rate_limit: Option<f64>,
-    /// Units of the rate: MiB/s, or Gb/s; PP has kbit/s always
+    /// Units of the rate: MiB/s, or Gb/s; with PP it is always kbit/s
     #[arg(long = "rate_units", value_enum, default_value = "M", requires = "rate_limit")]
     rate_units: RateUnits,
-    /// What limits: the path's static rate, the next that the verbs have, or the queue pair
+    /// Kind of limit: the path's static rate, rounded up to one of the verbs' rates, or the queue
+    /// pair
     #[arg(long = "rate_limit_type", value_enum, default_value = "HW", requires = "rate_limit")]
     rate_limit_type: RateLimitType,
 }
@@ -156,7 +157,7 @@ enum RateLimitType {
     QueuePair,
 }
 
-/// Receive requests, of SEND tests.
+/// Receive requests, for SEND tests.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReceiveArgs {
     /// Receive requests posted per queue pair
@@ -164,7 +165,7 @@ pub(crate) struct ReceiveArgs {
     rx_depth: u32,
 }
 
-/// Outstanding requests, of READ and ATOMIC tests.
+/// Outstanding requests, for READ and ATOMIC tests.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OutstandingArgs {
     /// READ and ATOMIC requests outstanding at the responder, 1 to 16
@@ -206,7 +207,7 @@ pub(crate) struct LatencyArgs {
     quantiles: bool,
 }
 
-/// Declares the options of a subcommand as groups of the above.
+/// Declares the options of a subcommand as groups of the structures above.
 macro_rules! subcommand {
     ($(#[doc = $doc:literal])* $name:ident { $($field:ident: $group:ty),* $(,)? }) => {
         $(#[doc = $doc])*
@@ -340,7 +341,7 @@ impl BandwidthArgs {
     fn rate(&self) -> Rate {
         let Some(rate) = self.rate_limit else { return Rate::Max };
         match (self.rate_limit_type, self.rate_units) {
-            // What is beyond the range is no limit.
+            // A value beyond the range means no limit.
             (RateLimitType::QueuePair, _) => Rate::QueuePair(rate.max(1.0) as u32),
             (RateLimitType::Path, RateUnits::Gigabits) => Rate::of_path(rate * 1e3),
             (RateLimitType::Path, RateUnits::Mebibytes) => {
@@ -375,7 +376,7 @@ impl CommonArgs {
         plan
     }
 
-    /// What this process is.
+    /// Returns the role of this process.
     pub(crate) fn role(&self) -> Role {
         match (&self.server_host, self.in_process) {
             (Some(host), _) => Role::Client { host: host.clone() },
@@ -384,7 +385,7 @@ impl CommonArgs {
         }
     }
 
-    /// The JSON file to write, if any.
+    /// Returns the JSON file to write, if any.
     pub(crate) fn json_file(&self) -> Option<PathBuf> {
         let default = self.out_json.then(|| PathBuf::from("perftest_out.json"));
         self.out_json_file.clone().or(default)
@@ -392,7 +393,7 @@ impl CommonArgs {
 }
 
 impl PerfArgs {
-    /// Refuses what cannot be.
+    /// Checks the ranges of all options and completes the plan.
     pub(crate) fn checked(mut self) -> Result<Self, BenchError> {
         if self.common.duration == Some(0) {
             return Err(BenchError::usage("-D must be at least 1 second"));

@@ -13,7 +13,7 @@ pub(crate) struct PingpongArgs {
     #[arg(short = 's', long, default_value_t = 4096, value_name = "BYTES",
           value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) size: u32,
-    /// Path MTU; of ud_pingpong the longest message
+    /// Path MTU; for ud_pingpong the longest message
     #[arg(short = 'm', long, default_value_t = 1024, value_name = "BYTES")]
     pub(crate) mtu: u32,
     /// Receive requests posted at a time
@@ -24,14 +24,14 @@ pub(crate) struct PingpongArgs {
     #[arg(short = 'n', long, default_value_t = 1000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iters: u64,
-    /// Local ACK timeout: 4.096 µs · 2^N; 0 waits for ever. The stock tool has 14
+    /// Local ACK timeout: 4.096 µs · 2^N; 0 waits for ever. The stock program uses 14
     #[arg(short = 'u', long, default_value_t = 14, value_name = "N",
           value_parser = clap::value_parser!(u8).range(..=31))]
     pub(crate) qp_timeout: u8,
     /// Sleep on completion events instead of polling
     #[arg(short = 'e', long)]
     pub(crate) events: bool,
-    /// Which of our addresses
+    /// Index of the local address
     #[arg(short = 'g', long = "gid-idx", default_value_t = 0, value_name = "INDEX")]
     pub(crate) gid_index: u8,
     /// Check every byte received

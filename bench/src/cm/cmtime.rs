@@ -1,7 +1,7 @@
-//! `cmtime`: connections made and ended, and how long each step takes.
+//! `cmtime`: connections made and ended, and the time of each step.
 //!
-//! The client takes all of its connections through one step, then through the next, as the stock
-//! program does; with `--one-by-one` one connection through all steps, then the next one. No message
+//! The client takes all connections through one step, then through the next, as the stock program
+//! does. With `--one-by-one` it takes one connection through all steps, then the next. No message
 //! is sent over them.
 
 use super::{SETUP, destination, ends_within, init, linger, open, param, place, report};
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use uroce::cm::{Connection, ConnectionEvent, Listener};
 use uroce::{CompletionQueue, ProtectionDomain, QpCaps, QpInit, QueuePair};
 
-/// How long a server that has connections looks for another one.
+/// Wait for the next request while there are connections.
 const LOOK: Duration = Duration::from_millis(1);
-/// Requests taken between two looks at the connections there are.
+/// Requests accepted before the connections are checked again.
 const BATCH: usize = 32;
-/// Requests that may wait: a stock client sends all of its requests at once.
+/// Requests that may wait. A stock client sends all its requests at once.
 const BACKLOG: u32 = 4096;
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &CmtimeArgs) -> Result<(), BenchError> {
     match args.server {
         Some(server) => client(args, server),
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &CmtimeArgs) -> Result<(), BenchError> {
 /// A connection and its queue pair.
 type Both = (Connection, QueuePair);
 
-/// How long a step took.
+/// Durations of one step.
 struct Row {
     name: &'static str,
     total: Duration,
@@ -58,7 +58,7 @@ impl Row {
         println!("{:<13}: {total:>11.2} {longest:>10.2} {shortest:>10.2} {each:>10.2}", self.name);
     }
 
-    /// Microseconds for each connection.
+    /// Returns the microseconds per connection.
     fn each(&self, connections: u32) -> f64 {
         self.total.as_secs_f64() * 1e6 / f64::from(connections)
     }
@@ -87,7 +87,7 @@ fn client(args: &CmtimeArgs, server: IpAddr) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Takes some connections through all steps.
+/// Takes `count` connections through all steps.
 fn steps(
     pd: &ProtectionDomain,
     cq: &CompletionQueue,
@@ -121,7 +121,7 @@ fn steps(
     })
 }
 
-/// Takes a step that was begun for each to its end, and notes how long it took.
+/// Waits for the end of a step that was started for each connection, and records its duration.
 fn await_all(
     row: &mut Row,
     begin: Instant,
@@ -141,7 +141,7 @@ fn await_all(
     Ok(done)
 }
 
-/// Does a step for each, and notes how long it takes.
+/// Does a step for each item, and records its duration.
 fn for_each<T>(
     row: &mut Row,
     items: impl IntoIterator<Item = T>,
@@ -184,7 +184,7 @@ fn serve(args: &CmtimeArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Whether a connection is over, however it ended.
+/// Tells whether a connection is over, for any reason.
 fn has_ended(connection: &Connection) -> bool {
     while let Some(event) = connection.next_event(Duration::ZERO) {
         if matches!(event, ConnectionEvent::Disconnected { .. } | ConnectionEvent::Failed(_)) {
@@ -194,7 +194,7 @@ fn has_ended(connection: &Connection) -> bool {
     false
 }
 
-/// A queue pair in INIT, with the smallest queues.
+/// Creates a queue pair in INIT with the smallest queues.
 fn queue_pair(pd: &ProtectionDomain, cq: &CompletionQueue) -> Result<QueuePair, BenchError> {
     let caps = QpCaps {
         max_send_wr: 1,

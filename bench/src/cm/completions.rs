@@ -1,21 +1,21 @@
-//! The completions of one queue pair, waited for as they are needed.
+//! Completions of one queue pair, separated into sends and receives.
 
 use crate::error::{BenchError, Step};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use uroce::{CompletionQueue, WcOpcode, WcStatus, WorkCompletion};
 
-/// Completions taken at a time.
+/// Completions polled at a time.
 const BATCH: usize = 16;
-/// How long one look waits before the deadline is looked at again.
+/// Longest wait before the deadline is checked again.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Sorts completions into those of sends and those of receives. Every send is signaled.
+/// Separates completions of sends from those of receives. Every send is signaled.
 pub(super) struct Completions {
     cq: CompletionQueue,
     received: VecDeque<WorkCompletion>,
     sent: u64,
-    /// The queue pair is in ERR, and no request of it will succeed any more.
+    /// The queue pair is in ERR; no request of it will succeed any more.
     ended: bool,
 }
 
@@ -24,7 +24,7 @@ impl Completions {
         Self { cq, received: VecDeque::new(), sent: 0, ended: false }
     }
 
-    /// The next message; nothing where the connection has ended instead.
+    /// Waits for the next message; `None` if the connection has ended.
     pub(super) fn receive(
         &mut self,
         limit: Duration,
@@ -41,8 +41,7 @@ impl Completions {
         }
     }
 
-    /// Returns when so many sends have completed in all; false where the connection has ended
-    /// before.
+    /// Waits until `count` sends in all have completed; false if the connection has ended before.
     pub(super) fn sent(&mut self, count: u64, limit: Duration) -> Result<bool, BenchError> {
         let end = Instant::now() + limit;
         while self.sent < count {

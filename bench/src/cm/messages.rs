@@ -1,9 +1,9 @@
-//! What `ucmatose` and `udaddy` exchange over one connection: a number of messages one way, then as
-//! many the other way.
+//! Messages of `ucmatose` and `udaddy` over one connection: a number of messages one way, then the
+//! same number the other way.
 //!
-//! All receives are posted before anybody may send. Messages over an RC connection are SENDs;
-//! datagrams carry the sender's QPN as immediate data, which is how the stock tool's server learns
-//! whom to answer. The stock tools do not look at the bytes; two ends of ours do.
+//! All receives are posted before the peer may send. Over an RC connection messages are SENDs.
+//! Datagrams carry the sender's QPN as immediate data, from which the stock program's server takes
+//! the destination of its answers. The stock programs do not check the bytes; two ends of ours do.
 
 use super::PATIENCE;
 use super::completions::Completions;
@@ -13,30 +13,30 @@ use uroce::{
     QpCaps, QpInit, QpType, Qpn, QueuePair, RecvWr, SendWr,
 };
 
-/// Where datagrams go.
+/// Destination of datagrams.
 pub(super) struct Way {
-    /// The peer's address.
+    /// Address handle of the peer.
     pub(super) handle: AddressHandle,
-    /// The peer's queue pair.
+    /// Queue pair of the peer.
     pub(super) qpn: Qpn,
-    /// What opens it.
+    /// Q_Key of that queue pair.
     pub(super) qkey: Qkey,
 }
 
-/// One end of a connection, or of a pair of queue pairs that exchange datagrams.
+/// One end of a connection, or of two queue pairs that exchange datagrams.
 pub(super) struct Messages {
     qp: QueuePair,
     completions: Completions,
-    /// What is sent, then what is received: all receives have the same place.
+    /// Memory of the sent messages, followed by that of the received ones. All receives share it.
     region: MemoryRegion,
     size: usize,
     count: u32,
-    /// Bytes that a receive has in front of the message.
+    /// Bytes in front of a received message.
     ahead: usize,
 }
 
 impl Messages {
-    /// A queue pair that is to be connected, and its memory.
+    /// Creates a queue pair, to be connected, and its memory.
     pub(super) fn new(
         context: &Context,
         pd: &ProtectionDomain,
@@ -62,12 +62,12 @@ impl Messages {
         Ok(Self { qp, completions: Completions::of(cq), region, size, count, ahead })
     }
 
-    /// The queue pair, to be connected.
+    /// Returns the queue pair, to be connected.
     pub(super) fn qp(&mut self) -> &mut QueuePair {
         &mut self.qp
     }
 
-    /// Posts the receives, once the queue pair is in INIT.
+    /// Posts the receives. Called when the queue pair is in INIT.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         let place = [self.region.slice(self.size..).step("a slice of memory")?];
         for _ in 0..self.count {
@@ -92,13 +92,13 @@ impl Messages {
         Ok(())
     }
 
-    /// Returns when all messages are acknowledged, or of datagrams sent; or when the connection has
-    /// ended: a peer that has all of them may leave before its last acknowledgement has come.
+    /// Waits until all messages are acknowledged (datagrams: sent), or the connection has ended. A
+    /// peer that has all messages may end it before its last acknowledgement arrives.
     pub(super) fn wait_until_sent(&mut self) -> Result<(), BenchError> {
         self.completions.sent(u64::from(self.count), PATIENCE).map(|_| ())
     }
 
-    /// Takes all messages of the peer; the QPN that the last one says it comes from, of datagrams.
+    /// Receives all messages of the peer. Returns the QPN from which the last datagram came.
     pub(super) fn receive(&mut self) -> Result<Option<Qpn>, BenchError> {
         let mut from = None;
         for number in 0..self.count {
@@ -124,5 +124,5 @@ impl Messages {
     }
 }
 
-/// What the peer did instead of going on.
+/// Error text: the peer has disconnected early.
 const ENDED: &str = "it disconnected before the last message";

@@ -1,7 +1,7 @@
 //! `rping`: the client offers its memory, the server reads it and writes it back.
 //!
-//! What is said over the connection is in [`ping`], the data in [`text`]. A server ends with its
-//! client; a persistent one goes on, with a thread for each.
+//! [`ping`] has the messages, [`text`] the data. A server ends with its client; a persistent one
+//! goes on, with a thread per client.
 
 mod ping;
 mod text;
@@ -24,10 +24,10 @@ use uroce::cm::{CmError, ConnectRequest, Connection, Listener};
 
 /// Clients that may wait.
 const BACKLOG: u32 = 128;
-/// How often a server looks whether it has served all.
+/// Interval at which a server checks whether it has served all clients.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &RpingArgs) -> Result<(), BenchError> {
     match args.address {
         Some(server) if args.client => client(args, server),
@@ -35,12 +35,12 @@ pub(crate) fn run(args: &RpingArgs) -> Result<(), BenchError> {
     }
 }
 
-/// What a server's connections came to.
+/// Results of a server's connections.
 #[derive(Default)]
 struct Tally {
-    /// Connections that came about.
+    /// Connections that were established.
     clients: u32,
-    /// Connections that did not come about, or ended with an error.
+    /// Connections that were not established, or ended with an error.
     failed: u32,
     pings: u64,
 }
@@ -103,7 +103,7 @@ fn serve(args: &RpingArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Whether no client is waited for any more.
+/// Tells whether the server waits for no further client.
 fn served_all(args: &RpingArgs, tally: &Mutex<Tally>) -> bool {
     let tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
     if args.persistent {
@@ -113,7 +113,7 @@ fn served_all(args: &RpingArgs, tally: &Mutex<Tally>) -> bool {
     }
 }
 
-/// Serves one client, from its request to its end; says what went wrong.
+/// Serves one client from its request to its end, and prints its error if there is one.
 fn attend(
     node: &Node,
     pd: &ProtectionDomain,
@@ -133,7 +133,7 @@ fn attend(
     tally.pings += pings.unwrap_or(0);
 }
 
-/// One client's connection; its pings, once it has come about.
+/// Runs one client's connection. `pings` is set once it is established.
 fn pong(
     node: &Node,
     pd: &ProtectionDomain,
@@ -153,7 +153,7 @@ fn pong(
     wait_until_ended(&connection)
 }
 
-/// Waits until a client is connected, or is not waited for any more.
+/// Waits until a client is connected, or the server waits for no further client.
 fn establish(
     connection: &Connection,
     args: &RpingArgs,
@@ -168,7 +168,7 @@ fn establish(
     }
 }
 
-/// A queue pair with its receives posted.
+/// Creates a queue pair with its receives posted.
 fn prepare(node: &Node, pd: &ProtectionDomain, args: &RpingArgs) -> Result<Ping, BenchError> {
     let cq = node.context.create_cq(Ping::completions()).step("creating a CQ")?;
     let mut ping = Ping::new(pd, cq, args.size as usize)?;
@@ -177,7 +177,7 @@ fn prepare(node: &Node, pd: &ProtectionDomain, args: &RpingArgs) -> Result<Ping,
     Ok(ping)
 }
 
-/// The stock tool's line of a ping's data. A closed standard output is no matter.
+/// Prints a ping's data as the stock program does. Standard output may be closed.
 fn show(args: &RpingArgs, who: &str, said: &str) {
     if args.print {
         let _ = writeln!(std::io::stdout(), "{who}ping data: {said}");

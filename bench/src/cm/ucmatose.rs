@@ -1,4 +1,4 @@
-//! `ucmatose`: messages over RC connections, first the server's, then the client's; then the server
+//! `ucmatose`: messages over RC connections, first the server's, then the client's. Then the server
 //! disconnects.
 
 use super::messages::Messages;
@@ -14,20 +14,20 @@ use std::time::Duration;
 use uroce::cm::{Connection, Listener};
 use uroce::{ProtectionDomain, QpType};
 
-/// The server's port where none is given.
+/// Default port of the server.
 const PORT: u16 = 7471;
 /// Clients that may wait.
 const BACKLOG: u32 = 128;
-/// How often a server that takes nobody any more looks whether it is done.
+/// Interval at which a server with all its connections checks whether they are done.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A connection and what is exchanged over it.
+/// A connection and its messages.
 struct Line {
     connection: Connection,
     messages: Messages,
 }
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &MessageArgs) -> Result<(), BenchError> {
     match args.server {
         Some(server) => client(args, server),
@@ -81,7 +81,7 @@ fn serve(args: &MessageArgs) -> Result<(), BenchError> {
     finish(args, &node, Side::Server)
 }
 
-/// Rejects whoever comes in excess, until all is done.
+/// Rejects further requests until all connections are done.
 fn refuse_more(listener: &Listener, done: &AtomicBool) {
     loop {
         let Some(request) = listener.next(LOOK) else {
@@ -98,7 +98,7 @@ fn refuse_more(listener: &Listener, done: &AtomicBool) {
     }
 }
 
-/// The server's part, once all have come.
+/// Runs the server's part once all connections are made.
 fn converse(lines: &mut [Line]) -> Result<(), BenchError> {
     for line in lines.iter() {
         line.connection.wait_established(SETUP).step("accepting")?;
@@ -107,8 +107,9 @@ fn converse(lines: &mut [Line]) -> Result<(), BenchError> {
     for line in lines.iter_mut() {
         line.messages.receive()?;
     }
-    // All of them first: a stock client keeps its connections until the last one has ended, and its
-    // kernel does not answer a second time for one that has been over for some seconds.
+    // All are disconnected before the first is waited for: a stock client keeps its connections
+    // until the last one has ended, and its kernel does not repeat an answer for a connection that
+    // has been over for some seconds.
     for line in lines.iter() {
         line.connection.disconnect().step("disconnecting")?;
     }

@@ -1,4 +1,4 @@
-//! `udaddy`: datagrams between queue pairs that are found by IP address and port, first the
+//! `udaddy`: datagrams between queue pairs that are looked up by IP address and port, first the
 //! client's, then the server's.
 
 use super::messages::{Messages, Way};
@@ -12,22 +12,22 @@ use std::net::{IpAddr, SocketAddr};
 use uroce::cm::{DatagramListener, resolve_datagram};
 use uroce::{AddressVector, ConnectOptions, Gid, ProtectionDomain, Qkey, QpType};
 
-/// The Q_Key of everybody who uses RDMA-CM's UDP port space.
+/// Q_Key of all users of RDMA-CM's UDP port space.
 const QKEY: Qkey = Qkey(0x0123_4567);
 
-/// The server's port where none is given.
+/// Default port of the server.
 const SERVICE: u16 = 7174;
 /// Clients that may wait.
 const BACKLOG: u32 = 128;
 
-/// A client's queue pair, as the server knows it.
+/// A client's queue pair, as seen by the server.
 struct Peer {
     messages: Messages,
     remote: SocketAddr,
     local: IpAddr,
 }
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &MessageArgs) -> Result<(), BenchError> {
     if args.size > super::PATH_MTU {
         return Err(BenchError::usage("-S must not be more than 4096: a datagram is one packet"));
@@ -75,7 +75,7 @@ fn serve(args: &MessageArgs) -> Result<(), BenchError> {
         request.answer(messages.qp(), &[]).step("answering")?;
         peers.push(Peer { messages, remote, local });
     }
-    // Without messages there is nothing to answer.
+    // Without messages from a client the server sends none.
     if args.count > 0 {
         for peer in &mut peers {
             answer(&node, &pd, peer)?;
@@ -84,7 +84,7 @@ fn serve(args: &MessageArgs) -> Result<(), BenchError> {
     finish(args, &node, Side::Server)
 }
 
-/// Takes a client's messages and sends as many back.
+/// Receives a client's messages and sends as many back.
 fn answer(node: &Node, pd: &ProtectionDomain, peer: &mut Peer) -> Result<(), BenchError> {
     let Some(qpn) = peer.messages.receive()? else {
         return Err(BenchError::Peer("it sent nothing".to_owned()));
@@ -98,7 +98,7 @@ fn answer(node: &Node, pd: &ProtectionDomain, peer: &mut Peer) -> Result<(), Ben
     peer.messages.wait_until_sent()
 }
 
-/// Which of our GIDs an address of ours is.
+/// Returns the GID index of a local address.
 fn index_of(node: &Node, address: IpAddr) -> Result<u8, BenchError> {
     let ports = node.context.ports();
     let gids = ports.first().map(|port| &port.gids[..]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A byte stream to the other end, read without blocking, and how it comes to be.
+//! A byte stream to the other end, read without blocking, and its creation.
 
 use crate::error::BenchError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
-/// How long a client tries to reach its server.
+/// Longest time for which a client tries to reach its server.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// Calls of the caller's function between two looks at the socket.
+/// Calls of the caller's function between two checks of the socket.
 const TURNS_PER_LOOK: u32 = 64;
-/// How long a thread sleeps at most before it looks whether the other end is silent for too long.
+/// Longest sleep of a thread before it checks for a timeout.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A byte stream to the other end.
 trait Stream: Read + Write + AsFd + Send {}
 impl<T: Read + Write + AsFd + Send> Stream for T {}
 
-/// One end's stream, and what has been read ahead of what was taken.
+/// The stream of one end, with a buffer of bytes that were read ahead.
 pub(crate) struct Channel {
     stream: Box<dyn Stream>,
     received: Vec<u8>,
-    /// Whether both ends are certainly on one machine.
+    /// Both ends are known to be on one machine.
     is_local: bool,
 }
 
-/// A server's listening socket; clients reach it once this exists.
+/// Listening socket of a server. Clients can connect once it exists.
 pub(crate) struct Listener(TcpListener);
 
 impl Listener {
@@ -42,7 +42,7 @@ impl Listener {
         Ok(Self(listener))
     }
 
-    /// Waits for a client, without limit: that is what a server is for.
+    /// Waits for a client, without a limit.
     pub(crate) fn accept(&self) -> Result<TcpStream, BenchError> {
         let accepted = self.0.accept();
         let (stream, _) = accepted.map_err(|error| BenchError::io("accepting", error))?;
@@ -50,14 +50,14 @@ impl Listener {
         Ok(stream)
     }
 
-    /// The port, chosen by the system if 0 was asked for.
+    /// Returns the port, which the system has chosen if 0 was given.
     #[cfg(test)]
     pub(super) fn port(&self) -> u16 {
         self.0.local_addr().map_or(0, |address| address.port())
     }
 }
 
-/// Connects to a server, which may be just starting.
+/// Connects to a server, which may still be starting.
 pub(crate) fn connect(host: &str, port: u16) -> Result<TcpStream, BenchError> {
     let what = format!("connecting to {host}, TCP port {port}");
     let deadline = Instant::now() + CONNECT_PATIENCE;
@@ -83,8 +83,8 @@ fn try_connect(host: &str, port: u16) -> io::Result<TcpStream> {
     first(addresses.map(|address| TcpStream::connect_timeout(&address, CONNECT_PATIENCE)))
 }
 
-/// The first that succeeds; of the errors a refusal counts most: there the server may be just
-/// starting, whatever is wrong with a host's other addresses.
+/// Returns the first success. Of several errors a refused connection is returned first: the server
+/// may still be starting at that address, whatever is wrong with the host's other addresses.
 fn first<T>(attempts: impl Iterator<Item = io::Result<T>>) -> io::Result<T> {
     let mut cause = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for attempt in attempts {
@@ -102,13 +102,13 @@ fn no_delay(stream: &TcpStream) -> Result<(), BenchError> {
 }
 
 impl Channel {
-    /// Over a TCP connection.
+    /// Creates a channel over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> Result<Self, BenchError> {
         stream.set_nonblocking(true).map_err(|error| BenchError::io("O_NONBLOCK", error))?;
         Ok(Self { stream: Box::new(stream), received: Vec::new(), is_local: false })
     }
 
-    /// Two ends inside one process.
+    /// Creates two connected channels inside one process.
     pub(crate) fn pair() -> Result<(Self, Self), BenchError> {
         let (left, right) =
             UnixStream::pair().map_err(|error| BenchError::io("a socket pair", error))?;
@@ -122,7 +122,7 @@ impl Channel {
         Self::unix(stream)
     }
 
-    /// Connects to a socket in the file system, which may be just being made.
+    /// Connects to a socket in the file system, which may not exist yet.
     pub(crate) fn connect_to(path: &Path) -> Result<Self, BenchError> {
         let deadline = Instant::now() + CONNECT_PATIENCE;
         loop {
@@ -144,12 +144,12 @@ impl Channel {
         Ok(Self { stream: Box::new(stream), received: Vec::new(), is_local: true })
     }
 
-    /// Whether both ends are certainly on one machine; two that TCP joins may be.
+    /// Tells whether both ends are known to be on one machine. Ends joined by TCP may be, too.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Writes all of it, waiting for room.
+    /// Writes all bytes, waiting for room.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), BenchError> {
         let (mut rest, deadline) = (bytes, Instant::now() + PATIENCE);
         while !rest.is_empty() {
@@ -164,23 +164,24 @@ impl Channel {
         Ok(())
     }
 
-    /// What was read and not taken yet.
+    /// Returns the bytes that were read and not taken yet.
     pub(super) fn received(&self) -> &[u8] {
         &self.received
     }
 
-    /// Takes the first `count` bytes of it.
+    /// Takes the first `count` bytes that were read.
     pub(super) fn take(&mut self, count: usize) -> Vec<u8> {
         self.received.drain(..count).collect()
     }
 
-    /// Reads what there is; false if the other end has closed and nothing came.
+    /// Reads the available bytes, up to about `most`; false if the other end has closed and nothing
+    /// arrived.
     pub(super) fn read_some(&mut self, most: usize) -> Result<bool, BenchError> {
         let mut buffer = [0; 4096];
         let before = self.received.len();
         while self.received.len() < most {
             match self.stream.read(&mut buffer) {
-                // What it said before it left counts.
+                // Bytes sent before the end closed are still used.
                 Ok(0) => return Ok(self.received.len() > before),
                 Ok(count) => self.received.extend_from_slice(&buffer[..count]),
                 Err(error) if is_not_yet(&error) => break,
@@ -190,7 +191,7 @@ impl Channel {
         Ok(true)
     }
 
-    /// Sleeps until there is something to read, or a moment has passed.
+    /// Sleeps until there is something to read, or [`SLEEP`] has passed.
     pub(super) fn sleep(&self) -> Result<(), BenchError> {
         let mut readable = [PollFd::new(&self.stream, PollFlags::IN)];
         match poll(&mut readable, Some(&SLEEP)) {
@@ -200,7 +201,7 @@ impl Channel {
     }
 }
 
-/// Calls `attempt` until it gives something, and `turn` meanwhile; for `limit` at most.
+/// Calls `attempt` until it returns a value, and `turn` in between, for at most `limit`.
 pub(super) fn wait_for<T>(
     waiting: &'static str,
     limit: Duration,

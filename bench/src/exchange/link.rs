@@ -1,4 +1,4 @@
-//! The exchange between two ends that are both uroce: one JSON value a line.
+//! The exchange between two ends of uroce: one JSON value per line.
 
 use super::PATIENCE;
 use super::channel::{Channel, wait_for};
@@ -9,11 +9,11 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A longer line is no exchange of ours.
+/// Longest line. A longer one does not come from uroce.
 const LINE_MAX: usize = 1 << 20;
-/// How often two ends on one machine wake each other: for 0.2 s where a virtual CPU has to be woken.
+/// Wakes between two ends on one machine: 0.2 s where a virtual CPU has to be woken.
 const WAKES: u32 = 3000;
-/// No longer than this, wherever else their CPUs are needed.
+/// Longest time for the wakes, if other programs use the CPUs.
 const WAKING: Duration = Duration::from_millis(500);
 
 /// One end of the exchange.
@@ -21,7 +21,7 @@ pub(crate) struct Link {
     channel: Channel,
 }
 
-/// A line: a value, or why there is none.
+/// A line: a value, or the reason for which there is none.
 #[derive(Serialize, Deserialize)]
 enum Line<T> {
     Value(T),
@@ -35,12 +35,12 @@ impl From<Channel> for Link {
 }
 
 impl Link {
-    /// Over a TCP connection.
+    /// Creates a link over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> Result<Self, BenchError> {
         Channel::tcp(stream).map(Self::from)
     }
 
-    /// Two ends inside one process, the server's first.
+    /// Creates two connected links inside one process, the server's first.
     pub(crate) fn pair() -> Result<(Self, Self), BenchError> {
         let (server, client) = Channel::pair()?;
         Ok((server.into(), client.into()))
@@ -51,19 +51,19 @@ impl Link {
         Channel::accept_at(path).map(Self::from)
     }
 
-    /// Connects to a socket in the file system, which may be just being made.
+    /// Connects to a socket in the file system, which may not exist yet.
     pub(crate) fn connect_to(path: &Path) -> Result<Self, BenchError> {
         Channel::connect_to(path).map(Self::from)
     }
 
-    /// Says something.
+    /// Sends a value.
     pub(crate) fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BenchError> {
         self.write(&Line::Value(value))
     }
 
-    /// Says why nothing more will come. That the other end may be gone too is no matter.
+    /// Sends the reason for which no further value will come. An error of sending is ignored.
     pub(crate) fn send_failure(&mut self, error: &BenchError) {
-        // What the other end said need not be told to it.
+        // An error that came from the other end is not sent back.
         if !matches!(error, BenchError::Peer(_) | BenchError::PeerGone) {
             let _ = self.write(&Line::<()>::Failure(error.to_string()));
         }
@@ -76,7 +76,7 @@ impl Link {
         self.channel.write(&bytes)
     }
 
-    /// Waits for what the other end says next; `turn` is called meanwhile.
+    /// Waits for the other end's next value; `turn` is called meanwhile.
     pub(crate) fn receive<T: DeserializeOwned>(
         &mut self,
         waiting: &'static str,
@@ -85,13 +85,14 @@ impl Link {
         wait_for(waiting, PATIENCE, turn, || self.try_receive())
     }
 
-    /// Two ends on one machine wake each other, again and again; others do nothing. To be called by
-    /// both, by the threads that measure, when nothing else is on its way.
+    /// Makes two ends on one machine wake each other repeatedly; has no effect otherwise. Called at
+    /// both ends, by the threads that measure, while no other value is in flight.
     ///
-    /// A hypervisor moves virtual CPUs as it likes, and those that share no cache pass lines five
-    /// times as slowly as those that do. One that another wakes it places near that one; while both
-    /// are busy it leaves them where they are. So this brings them together, for as long as a
-    /// measurement takes. Where each has its place it takes some milliseconds, and changes nothing.
+    /// A hypervisor places virtual CPUs freely, and two that share no cache transfer cache lines
+    /// five times as slowly as two that do. It places a virtual CPU near the one that wakes it, and
+    /// leaves both where they are while they are busy. The wakes bring the two together for the
+    /// duration of a measurement. On a machine with fixed CPUs they take some milliseconds and
+    /// change nothing.
     pub(crate) fn wake_each_other(&mut self, side: Side) -> Result<(), BenchError> {
         if !self.channel.is_local() {
             return Ok(());
@@ -131,7 +132,7 @@ impl Link {
         )
     }
 
-    /// What the other end said, if it has. Also notices that it is gone.
+    /// Returns the other end's next value if it has arrived, or an error if that end has closed.
     pub(crate) fn try_receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, BenchError> {
         let end_of_line = |bytes: &[u8]| bytes.iter().position(|&byte| byte == b'\n');
         if end_of_line(self.channel.received()).is_none() {
@@ -155,7 +156,7 @@ impl Link {
 }
 
 fn stranger(reason: impl std::fmt::Display) -> BenchError {
-    BenchError::Peer(format!("it does not speak our exchange: {reason}"))
+    BenchError::Peer(format!("it does not use uroce-perf's exchange: {reason}"))
 }
 
 #[cfg(test)]
@@ -271,6 +272,6 @@ mod tests {
         let (mut left, mut right) = Link::pair().expect("pair");
         right.channel.write(b"GET / HTTP/1.1\n").expect("writes");
         let error = left.try_receive::<u32>().expect_err("a stranger").to_string();
-        assert!(error.contains("does not speak our exchange"), "{error}");
+        assert!(error.contains("does not use uroce-perf's exchange"), "{error}");
     }
 }

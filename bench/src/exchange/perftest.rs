@@ -1,7 +1,7 @@
-//! perftest's exchange: fixed records over TCP, each side's in turn, the client's first.
+//! perftest's exchange: fixed records over TCP, swapped in turn, the client's first.
 //!
 //! ```text
-//!   version                16 bytes  text; uroce adds its name behind the NUL
+//!   version                16 bytes  text; uroce appends its name after the NUL
 //!   buffer, cache line     4 + 4     sizes of the sender's buffers' cycle and of a cache line
 //!   path MTU               2         code 1 (256) to 5 (4096) as a digit
 //!   key                    108       one line: LID, reads, QPN, PSN, R_Key, address, GID, SRQN
@@ -9,12 +9,11 @@
 //!   "done"                 5         and the connection is closed
 //! ```
 //!
-//! A key is also the barrier: where both ends must be at the same place they swap the key of their
-//! first queue pair once more. Which program swaps how many of them where is [`crate::session`]'s
-//! knowledge.
+//! A key also serves as a barrier: to synchronize, both ends swap the key of their first queue pair
+//! once more. [`crate::session`] has the number and places of these swaps for each program.
 //!
-//! Source: perftest 4.5 (Debian 12), whose programs call themselves version 6.06; what they sent
-//! each other was recorded, and stands in the tests.
+//! Source: perftest 4.5 (Debian 12) with programs of version 6.06. Records that they exchanged are
+//! in the tests.
 
 mod words;
 
@@ -27,13 +26,14 @@ use crate::pin::Side;
 use std::time::{Duration, Instant};
 use words::{DONE, Version};
 
-/// What stock programs announce: their buffer's cycle, a page, and a cache line.
+/// Values that stock programs announce: the cycle of their buffer, which is a page, and a cache
+/// line.
 const CYCLE_BUFFER: u32 = 4096;
 const CACHE_LINE: u32 = 64;
-/// How long the other end may take to say goodbye.
+/// Longest wait for the other end's last record.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Who is at the other end.
+/// The program at the other end.
 pub(crate) enum Partner {
     /// Another uroce-perf.
     Uroce(Link),
@@ -41,8 +41,8 @@ pub(crate) enum Partner {
     Perftest(Talk),
 }
 
-/// Exchanges versions, which tells who is there. With `plain` this end hides what it is, so that
-/// two of ours talk as perftest's programs do.
+/// Exchanges versions and returns the kind of the other end. With `plain` this end does not
+/// identify itself, so that two ends of uroce use perftest's exchange.
 pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner, BenchError> {
     let mut talk = Talk { channel, side };
     let ours = if plain { Version::perftest() } else { Version::uroce() };
@@ -53,14 +53,14 @@ pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner
     match theirs.number() {
         Some(number) if number >= Version::OLDEST => Ok(Partner::Perftest(talk)),
         Some(number) => Err(BenchError::Peer(format!("its perftest is too old: {number}"))),
-        None => Err(BenchError::Peer("it is no perftest program".to_owned())),
+        None => Err(BenchError::Peer("it is not a perftest program".to_owned())),
     }
 }
 
-/// What the other end does while nothing is expected of it.
+/// State of the other end while no record is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calling {
-    /// Nothing that can be seen.
+    /// It has sent nothing.
     No,
     /// It has sent its next record.
     Yes,
@@ -68,15 +68,15 @@ pub(crate) enum Calling {
     Left,
 }
 
-/// The exchange with one of perftest's programs, after the versions.
+/// The exchange with a perftest program, after the versions.
 pub(crate) struct Talk {
     channel: Channel,
     side: Side,
 }
 
 impl Talk {
-    /// The path MTU that both have: the smaller one. Also settles how long a buffer is that
-    /// messages of less go round in; both in bytes.
+    /// Agrees on the path MTU, which is the smaller one, and on the length of the buffer in which
+    /// shorter messages cycle. Returns both in bytes.
     pub(crate) fn agree(&mut self, mtu: u32) -> Result<(u32, u32), BenchError> {
         let mut swap = |value: u32| {
             let theirs = self.swap(value.to_be_bytes(), PATIENCE, "waiting", super::pause)?;
@@ -91,7 +91,7 @@ impl Talk {
         Ok((mtu.min(theirs), cycle))
     }
 
-    /// Swaps keys; `limit` is how long the other end may take to get here.
+    /// Swaps keys. `limit` is the longest wait for the other end's key.
     pub(crate) fn swap_key(
         &mut self,
         key: &Key,
@@ -114,7 +114,7 @@ impl Talk {
         Ok(Report::parse(&theirs))
     }
 
-    /// Whether the other end has come to the next record.
+    /// Tells whether the other end has sent its next record.
     pub(crate) fn calling(&mut self) -> Result<Calling, BenchError> {
         let open = self.channel.read_some(1)?;
         Ok(match (self.channel.received().is_empty(), open) {
@@ -124,15 +124,15 @@ impl Talk {
         })
     }
 
-    /// Says that this end is done and waits a moment for the other to say so too: a connection
-    /// that is closed with something unread would be an error over there.
+    /// Sends the last record and waits for the other end's. Closing a connection with unread bytes
+    /// would be an error at the other end.
     pub(crate) fn farewell(&mut self, turn: impl FnMut()) -> Result<(), BenchError> {
         self.channel.write(&DONE)?;
         self.await_end(turn);
         Ok(())
     }
 
-    /// Waits a moment for the other end's last word, or for it to leave.
+    /// Waits up to [`FAREWELL`] for the other end's last record, or for it to close the connection.
     pub(crate) fn await_end(&mut self, mut turn: impl FnMut()) {
         let deadline = Instant::now() + FAREWELL;
         while Instant::now() < deadline {
@@ -160,7 +160,7 @@ impl Talk {
         Ok(theirs)
     }
 
-    /// The other end's next record, if it is there.
+    /// Takes the other end's next record if it has arrived.
     fn take<const LEN: usize>(&mut self) -> Result<Option<[u8; LEN]>, BenchError> {
         if self.channel.received().len() < LEN && !self.channel.read_some(LEN)? {
             return Err(BenchError::PeerGone);

@@ -15,14 +15,14 @@ const ADDRESSES: [[&str; 2]; 2] =
     [["198.18.1.1/24", "198.18.2.1/24"], ["198.18.1.2/24", "198.18.2.2/24"]];
 /// MTU of the ports; a path MTU of 4096 fits.
 const PORT_MTU: u16 = 4200;
-/// Frames that a ring holds; all that is under way, so that nothing but the cut is lost.
+/// Frames that a ring holds: more than can be in flight, so that only the cut loses frames.
 const RING: u16 = 4096;
 /// The ports, by number.
 const PRIMARY: u8 = 1;
 const ALTERNATE: u8 = 2;
-/// How long arming may take.
+/// Longest wait for the queue pairs to be armed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The link's loss once it is cut.
+/// Loss configuration of a cut link.
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
 
 /// Two devices with two links between them.
@@ -49,7 +49,7 @@ impl Nodes {
         Ok(Nodes { left: open("left")?, right: open("right")? })
     }
 
-    /// Connects each queue pair to its peer by link 1, and has both go to link 2 when it fails.
+    /// Connects each queue pair to its peer over link 1, with link 2 as alternate path.
     pub(super) fn connect(
         &self,
         from: &End,
@@ -68,7 +68,7 @@ impl Nodes {
         Ok(all)
     }
 
-    /// Cuts link 1, both ways.
+    /// Cuts link 1 in both directions.
     pub(super) fn cut(&self, reported: bool) -> Result<(), BenchError> {
         self.left.set_loss(PRIMARY, TOTAL).step("cutting the link")?;
         if reported {
@@ -97,7 +97,7 @@ fn join(near: &QueuePair, far: &QueuePair, args: &FailoverArgs) -> Result<(), Be
     near.control().connect(&peer, &options).step("connecting")
 }
 
-/// Returns when all are armed. It takes a packet of the peer's to be.
+/// Waits until all queue pairs are armed, which takes a packet of each peer.
 pub(super) fn await_armed(qps: &[QpControl]) -> Result<(), BenchError> {
     let end = Instant::now() + PATIENCE;
     for qp in qps {
@@ -111,7 +111,7 @@ pub(super) fn await_armed(qps: &[QpControl]) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What each queue pair's statistics say of its migration.
+/// Returns the time without acknowledgements around each queue pair's migration.
 pub(super) fn silences(qps: &[QpControl]) -> Result<Vec<Duration>, BenchError> {
     let silence = |qp: &QpControl| Ok(qp.query().step("Query QP")?.migration.failover);
     qps.iter().filter_map(|qp| silence(qp).transpose()).collect()

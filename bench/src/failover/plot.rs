@@ -1,32 +1,32 @@
-//! Throughput over time as an SVG picture, with what happened marked on it.
+//! Plot of throughput over time as an SVG picture, with marks for events.
 
 use std::fmt::{self, Write};
 
-/// The picture and, within it, the field of the curve, in pixels.
+/// Size of the picture, and margins of the curve within it, in pixels.
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 44.0;
-/// About how many steps an axis is divided into.
+/// Approximate number of steps of an axis.
 const STEPS: f64 = 8.0;
 
-/// What is to be drawn.
+/// Contents of a plot.
 pub(super) struct Plot<'a> {
-    /// The line above.
+    /// Text above the plot.
     pub(super) title: &'a str,
-    /// Moments and what is measured there: ms, Gb/s; ascending.
+    /// Points of the curve: time in ms, throughput in Gb/s; ascending.
     pub(super) curve: &'a [(f64, f64)],
-    /// Moments with their names: ms.
+    /// Marks: time in ms, and name.
     pub(super) marks: &'a [(f64, &'a str)],
 }
 
 impl Plot<'_> {
-    /// The file's text.
+    /// Returns the text of the SVG file.
     pub(super) fn svg(&self) -> String {
         let mut svg = String::new();
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = self.draw(&mut svg);
         svg
     }
@@ -70,7 +70,7 @@ impl Plot<'_> {
         )?;
         for (at, &(ms, name)) in self.marks.iter().enumerate() {
             let (x, bottom) = (x(ms), HEIGHT - BOTTOM);
-            // Names of moments close to each other stand below each other.
+            // Names of marks close to each other are placed on different lines.
             let high = TOP - 18.0 + 14.0 * (at % 3) as f64;
             writeln!(
                 svg,
@@ -83,7 +83,7 @@ impl Plot<'_> {
         writeln!(svg, "</svg>")
     }
 
-    /// First and last moment, apart even if there is nothing to draw.
+    /// Returns the first and last time, which differ even without points.
     fn span(&self) -> (f64, f64) {
         let from = self.curve.first().map_or(0.0, |point| point.0);
         let to = self.curve.last().map_or(from, |point| point.0);
@@ -91,14 +91,14 @@ impl Plot<'_> {
     }
 }
 
-/// Round numbers from `from` to `to`.
+/// Returns round numbers from `from` to `to`.
 fn ticks(from: f64, to: f64) -> impl Iterator<Item = f64> {
     let rough = (to - from) / STEPS;
     let decade = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * decade);
     let step = step.into_iter().find(|step| *step >= rough).unwrap_or(decade);
     let (first, last) = ((from / step).ceil() as i64, (to / step).floor() as i64);
-    // Through a short text, which has no 0.30000000000000004.
+    // Rounding through text avoids values like 0.30000000000000004.
     (first..=last).map(move |at| format!("{:.6}", at as f64 * step).parse().unwrap_or(0.0))
 }
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(points.len(), curve.len());
         assert!(points.is_sorted_by(|left, right| left.0 < right.0), "{points:?}");
         assert!(points.iter().all(|(x, y)| (0.0..WIDTH).contains(x) && (0.0..HEIGHT).contains(y)));
-        // The highest value is drawn highest.
+        // The highest value has the smallest y.
         assert!(points[1].1 < points[2].1 && points[2].1 < points[0].1);
     }
 

@@ -1,4 +1,4 @@
-//! What happened, for people and for programs, and whether it was as it must be.
+//! Report of a failover as text and JSON, and its verdict.
 
 use super::plot::Plot;
 use super::traffic::{GRAIN, Tally};
@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// Points of the plot.
+/// Number of points of the plot.
 const POINTS: usize = 400;
-/// A link that reports itself down must have been left within this.
+/// Longest failover of a link that reports that it is down.
 const REPORTED_LIMIT: Duration = Duration::from_millis(1);
 
-/// What was seen of one cut.
+/// Measurements of one cut.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub(super) args: &'a FailoverArgs,
     pub(super) tally: Tally,
-    /// Since the epoch: when the cut began.
+    /// Start of the cut, since the epoch.
     pub(super) cut: Duration,
-    /// Since the epoch: PATH_MIG at the sending and at the receiving node, of each queue pair.
+    /// Times of PATH_MIG at the sending and at the receiving node, since the epoch.
     pub(super) migrations: [Vec<Duration>; 2],
-    /// From the last good acknowledgement to the first by the other way, of each queue pair as its
-    /// statistics tell.
+    /// Time from the last acknowledgement over the old path to the first over the new one, from the
+    /// statistics of each queue pair.
     pub(super) silences: Vec<Duration>,
 }
 
 impl Report<'_> {
-    /// ACK timeout, 4.096 µs · 2^code.
+    /// Returns the ACK timeout, 4.096 µs · 2^code.
     pub(super) fn ack_timeout(&self) -> Duration {
         Duration::from_nanos(4096 << self.args.qp_timeout)
     }
 
-    /// From the cut to the first acknowledgement by the other way; ascending, one of each queue pair
-    /// that got there.
+    /// Returns the times from the cut to the first acknowledgement over the other link, in
+    /// ascending order, of all queue pairs that had one.
     fn failovers(&self) -> Vec<Duration> {
         let times = self.tally.recovered.iter().flatten();
         let mut times: Vec<Duration> = times.map(|at| at.saturating_sub(self.cut)).collect();
@@ -43,14 +43,15 @@ impl Report<'_> {
         times
     }
 
-    /// The time within which 99 % of the queue pairs are back; of few queue pairs, all.
+    /// Returns the time within which 99 % of the queue pairs have recovered; with few queue pairs,
+    /// all.
     fn failover(&self) -> Duration {
         let times = self.failovers();
         let at = (times.len() * 99).div_ceil(100).saturating_sub(1);
         times.get(at).copied().unwrap_or(Duration::MAX)
     }
 
-    /// How long it may take.
+    /// Returns the longest time allowed for a failover.
     fn limit(&self) -> Duration {
         if self.args.link_down {
             REPORTED_LIMIT
@@ -59,8 +60,8 @@ impl Report<'_> {
         }
     }
 
-    /// An error unless no message was lost, doubled or spoilt, every queue pair has migrated at both
-    /// ends, and in time.
+    /// Returns an error unless all messages arrived once and intact, and every queue pair migrated
+    /// at both ends in time.
     pub(super) fn verdict(&self) -> Result<(), BenchError> {
         let Tally { messages, lost, doubled, corrupt, .. } = self.tally;
         let (qps, back) = (self.args.qps as usize, self.failovers().len());
@@ -104,7 +105,7 @@ impl Report<'_> {
         })
     }
 
-    /// What happened in its order.
+    /// Prints the events in their order.
     pub(super) fn print(&self) {
         let (args, tally) = (self.args, &self.tally);
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
@@ -140,7 +141,7 @@ impl Report<'_> {
         println!(" Throughput over time: {}", args.plot.display());
     }
 
-    /// Writes the plot: the surroundings of the cut, so wide that the gap can be seen.
+    /// Writes the plot of the time around the cut, wide enough to show the gap.
     pub(super) fn draw(&self, file: &Path) -> Result<(), BenchError> {
         let gap = self.failovers().last().copied().unwrap_or_default();
         let around = (gap * 4).max(Duration::from_millis(5));
@@ -171,7 +172,7 @@ impl Report<'_> {
             .map_err(|error| BenchError::io(format_args!("writing {}", file.display()), error))
     }
 
-    /// Payload received between two moments.
+    /// Returns the payload rate received between two times, in Gb/s.
     fn gbps(&self, from: Duration, to: Duration) -> f64 {
         let grain = |time: Duration| (time.as_nanos() / GRAIN.as_nanos()) as usize;
         let (from, to) = (grain(from), grain(to).min(self.tally.received.len()));

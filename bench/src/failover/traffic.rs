@@ -1,10 +1,10 @@
-//! Traffic without end whose every byte is looked at: SENDs, numbered per queue pair.
+//! Endless traffic with all bytes checked: SENDs, numbered per queue pair.
 //!
-//! The immediate data is the message's number, the payload a pattern of queue pair and number. So a
-//! message that does not come, comes twice, or is another's shows.
+//! The immediate data is the message's number, the payload a pattern derived from queue pair and
+//! number. A message that is lost, arrives twice or at the wrong place is detected.
 //!
-//! Invariant: a receive request is given back as soon as its message has been looked at, so there
-//! is one for each message under way.
+//! Invariant: a receive request is posted again as soon as its message is checked, so that there is
+//! one for each message in flight.
 
 use crate::error::{BenchError, Step};
 use crate::pattern::Pattern;
@@ -15,23 +15,23 @@ use uroce::{
     RecvWr, SendWr, WorkCompletion,
 };
 
-/// Completions taken at once.
+/// Completions polled at once.
 const BATCH: usize = 64;
-/// How fine the record of what was received is.
+/// Resolution of the record of received messages.
 pub(super) const GRAIN: Duration = Duration::from_micros(50);
-/// Without anything happening for so long, what is missing is lost.
+/// Time without any progress after which missing messages count as lost.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One end of all queue pairs.
 pub(super) struct End {
-    /// In the order of the other end's.
+    /// Queue pairs in the order of the other end's.
     pub(super) qps: Vec<QueuePair>,
     cq: CompletionQueue,
     memory: MemoryRegion,
 }
 
 impl End {
-    /// Queue pairs with memory for `depth` messages each.
+    /// Creates queue pairs with memory for `depth` messages each.
     pub(super) fn new(context: &Context, shape: Shape) -> Result<End, BenchError> {
         let pd = context.allocate_pd();
         let slots = shape.qps as usize * shape.depth as usize;
@@ -47,53 +47,53 @@ impl End {
     }
 }
 
-/// How much there is of what.
+/// Size of the traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Queue pairs.
     pub(super) qps: u32,
-    /// Messages under way on each.
+    /// Messages in flight on each queue pair.
     pub(super) depth: u32,
     /// Bytes of a message.
     pub(super) size: u32,
 }
 
-/// What the threads tell each other.
+/// Signals between the threads.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// When the cut was complete, ns since the epoch; 0 before.
+    /// Time at which the cut was complete, ns since the epoch; 0 before.
     pub(super) cut_ns: AtomicU64,
-    /// No message is to be begun any more.
+    /// No further message is to be posted.
     pub(super) stop: AtomicBool,
 }
 
-/// What came of it.
+/// Results of the traffic.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Messages posted.
     pub(super) messages: u64,
-    /// Of them, those that did not arrive.
+    /// Messages that did not arrive.
     pub(super) lost: u64,
-    /// Arrivals of a message that had arrived before.
+    /// Messages that arrived again.
     pub(super) doubled: u64,
-    /// Arrivals whose payload was not what was sent.
+    /// Messages that arrived with a wrong payload.
     pub(super) corrupt: u64,
     /// Messages received in each [`GRAIN`] since the epoch.
     pub(super) received: Vec<u32>,
-    /// Since the epoch: each queue pair's first acknowledgement after the cut.
+    /// First acknowledgement of each queue pair after the cut, since the epoch.
     pub(super) recovered: Vec<Option<Duration>>,
 }
 
-/// A queue pair's numbers, as each end counts them.
+/// Message counts of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     posted: u64,
     completed: u64,
-    /// Of the next message to arrive.
+    /// Number of the next message to arrive.
     expected: u64,
 }
 
-/// The traffic from one end to the other, by the thread that drives both.
+/// Traffic from one end to the other. One thread runs it and drives both lcores.
 pub(super) struct Traffic<'a> {
     from: End,
     to: End,
@@ -126,7 +126,8 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Until told to stop, and then until everything has arrived or nothing does any more.
+    /// Sends until told to stop, then runs until all messages have arrived or none has for
+    /// [`PATIENCE`].
     pub(super) fn run(mut self, mut lcores: [LcoreGuard; 2]) -> Result<Tally, BenchError> {
         for lane in 0..self.lanes.len() {
             for slot in 0..self.shape.depth {
@@ -138,13 +139,14 @@ impl<'a> Traffic<'a> {
         }
         let mut last = Instant::now();
         loop {
-            // Read before the turn: what this turn receives after a cut came the other way.
+            // Read before the turn: an acknowledgement received in this turn then came after the
+            // cut.
             let is_cut = self.signals.cut_ns.load(Ordering::Acquire) != 0;
             lcores.iter_mut().for_each(|lcore| {
                 lcore.turn();
             });
             let mut moved = self.take_received()?;
-            // All of them: one that is left would be taken for an acknowledgement of the next turn.
+            // All are polled: one left over would count as an acknowledgement of the next turn.
             loop {
                 let taken = self.take_sent(is_cut)?;
                 moved += taken;
@@ -169,7 +171,7 @@ impl<'a> Traffic<'a> {
         Ok(self.tally)
     }
 
-    /// Where a slot of a lane begins in the memory of either end.
+    /// Returns the offset of a slot in the memory of either end.
     fn slot(&self, lane: usize, slot: u32) -> usize {
         (lane * self.shape.depth as usize + slot as usize) * self.shape.size as usize
     }
@@ -194,7 +196,7 @@ impl<'a> Traffic<'a> {
         self.to.qps[lane].post_recv(&RecvWr::new(&[slice]).id(wr_id)).step("posting a receive")
     }
 
-    /// Goes on with each queue pair whose message is acknowledged.
+    /// Counts acknowledged messages and posts the next ones.
     fn take_sent(&mut self, is_cut: bool) -> Result<usize, BenchError> {
         let mut completions = [WorkCompletion::default(); BATCH];
         let count = poll(&self.from.cq, &mut completions)?;
@@ -229,7 +231,7 @@ impl<'a> Traffic<'a> {
         Ok(count)
     }
 
-    /// Whether it is the message that must come next, byte for byte.
+    /// Checks that a message is the next one of its queue pair, byte for byte.
     fn check(
         &mut self,
         lane: usize,

@@ -1,26 +1,26 @@
-//! The bad frames: each has one thing wrong with it, and all else right.
+//! The bad frames. Each has one fault and is otherwise correct.
 
 use crate::error::BenchError;
 use crate::session::End;
 use uroce::{Context, Gid, Mac, Pkey, Psn, Qpn, Rkey, Va};
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Reth, emit_headers, seal};
 
-/// Payload of a frame that has any.
+/// Payload bytes of a frame.
 const PAYLOAD: usize = 64;
 /// Bytes of the invariant CRC.
 const ICRC: usize = 4;
-/// Where the UDP length stands, behind Ethernet, IPv4 and the two UDP ports.
+/// Offset of the UDP length, after Ethernet, IPv4 and the two UDP ports.
 const UDP_LENGTH: usize = 14 + 20 + 4;
-/// An opcode that no service has.
+/// An opcode that no service defines.
 const RESERVED: u8 = 0x1f;
 
-/// Where frames go.
+/// Destination of the frames.
 pub(super) struct Aim {
     path: Encap,
 }
 
 impl Aim {
-    /// At the last port of the device.
+    /// Creates the destination for the last port of a device.
     pub(super) fn at(server: &Context) -> Result<Self, BenchError> {
         let port = server.ports().pop().filter(|port| !port.gids.is_empty());
         let port = port.ok_or_else(|| BenchError::usage("the flooded port has no address"))?;
@@ -37,7 +37,7 @@ impl Aim {
     }
 }
 
-/// One of each kind, around the healthy queue pair `end`.
+/// Builds one frame of each kind, around the healthy queue pair `end`.
 pub(super) fn all(aim: &Aim, end: &End) -> Vec<Vec<u8>> {
     let write = Bth {
         opcode: OpCode::RC_RDMA_WRITE_ONLY,
@@ -50,7 +50,7 @@ pub(super) fn all(aim: &Aim, end: &End) -> Vec<Vec<u8>> {
     let reth = Reth { va: Va(end.va), rkey: Rkey(end.rkey), dma_len: PAYLOAD as u32 };
     let ext = ExtHeaders { reth, ..ExtHeaders::default() };
     let frame = |bth: &Bth| frame(&aim.path, bth, &ext);
-    // Right in all but where it comes from.
+    // Correct but for its source address.
     let stranger = frame(&write);
     let mut bad_icrc = stranger.clone();
     if let Some(last) = bad_icrc.last_mut() {
@@ -64,7 +64,7 @@ pub(super) fn all(aim: &Aim, end: &End) -> Vec<Vec<u8>> {
     vec![stranger, bad_icrc, bad_length, truncated, nobody, undefined]
 }
 
-/// A sealed frame. Of an opcode that does not exist only the BTH is written.
+/// Builds a frame with its invariant CRC. For an unknown opcode only the BTH is written.
 fn frame(path: &Encap, bth: &Bth, ext: &ExtHeaders) -> Vec<u8> {
     let mut headers = [0; 128];
     let headers_len = emit_headers(bth, ext, &mut headers).unwrap_or_else(|| {
@@ -79,7 +79,7 @@ fn frame(path: &Encap, bth: &Bth, ext: &ExtHeaders) -> Vec<u8> {
     let at = template.emit(&mut out, transport_len);
     out[at..at + headers_len].copy_from_slice(&headers[..headers_len]);
     out.truncate(at + transport_len);
-    // Only a frame without an IP header cannot be sealed.
+    // Sealing fails only for a frame without an IP header.
     let _ = seal(&mut out[usize::from(template.l3_offset)..]);
     out
 }

@@ -1,4 +1,4 @@
-//! A port without a stack on it.
+//! A port without a protocol stack.
 
 use super::Setting;
 use crate::cli::DeviceArgs;
@@ -9,16 +9,16 @@ use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::{Port, PortConfig, QueuePair, vdev};
 
-/// Mbufs of a port, two full queues and what the thread holds, and how many it keeps for itself.
+/// Mbufs of a port (two full queues and those of the thread), and the size of a thread's cache.
 const POOL: (u32, u32) = (4095, 256);
-/// Frames that a ring between two ports holds, as between devices.
+/// Frames that a ring between two ports holds, as between two devices.
 const RING: u32 = 512;
-/// The same for them, as a device of one lcore has: a full ring and what both ends hold.
+/// Mbufs of two ports joined by rings (a full ring and those of both ends), and the cache's size.
 const RING_POOL: (u32, u32) = (1023, 64);
-/// How long a device may take until its link is up (memif: until the peer has connected).
+/// Longest wait for a device's link (memif: for the peer to connect).
 const LINK_PATIENCE: Duration = Duration::from_secs(15);
 
-/// A port, its one queue pair, and the mempool it draws from.
+/// A port, its queue pair and its mempool.
 pub(crate) struct RawPort {
     port: Port,
     pub(crate) queue: QueuePair,
@@ -26,7 +26,7 @@ pub(crate) struct RawPort {
     eal: &'static Eal,
 }
 
-/// Megabytes of hugepages that are taken at the start, as without hugepages.
+/// Megabytes of hugepages to take at the start, the same as without hugepages.
 const HUGE_MB: u32 = 512;
 
 impl RawPort {
@@ -35,7 +35,7 @@ impl RawPort {
         let device = match (&args.vdev, &args.pci) {
             (Some(device), _) | (None, Some(device)) => device.clone(),
             (None, None) => {
-                return Err(BenchError::usage("limits wants --vdev, --pci or --in-process"));
+                return Err(BenchError::usage("limits needs --vdev, --pci or --in-process"));
             }
         };
         let mut config = EalConfig::default();
@@ -47,7 +47,7 @@ impl RawPort {
         Self::open_on(eal, device, setting)
     }
 
-    /// Opens a device on an EAL that runs.
+    /// Opens a device on a running EAL.
     pub(crate) fn open_on(
         eal: &'static Eal,
         device: String,
@@ -59,7 +59,7 @@ impl RawPort {
         Self::on(eal, port, pool)
     }
 
-    /// Two ports joined by rings, on the EAL that runs or on a new one.
+    /// Creates two ports joined by rings, and starts EAL if it is not running.
     pub(crate) fn ring_pair(name: &str, setting: &Setting) -> Result<(Self, Self), BenchError> {
         let eal = match Eal::running() {
             Some(eal) => eal,
@@ -76,17 +76,17 @@ impl RawPort {
         Ok(Self { port, queue, pool, eal })
     }
 
-    /// The driver's name.
+    /// Returns the name of the driver.
     pub(crate) fn driver(&self) -> &str {
         &self.port.capabilities().driver
     }
 
-    /// Gives this thread a mempool cache, as an lcore has.
+    /// Registers this thread with DPDK, which gives it a mempool cache like an lcore's.
     pub(super) fn register_thread(&self) -> Result<ThreadGuard, BenchError> {
         self.eal.register_thread().step("registering with DPDK")
     }
 
-    /// Returns when frames can pass.
+    /// Waits until the link is up.
     pub(crate) fn wait_for_link(&self) -> Result<(), BenchError> {
         let deadline = Instant::now() + LINK_PATIENCE;
         while !self.port.link().up {
@@ -102,7 +102,7 @@ impl RawPort {
     }
 }
 
-/// The frames of the setting, with room for what a test of this MTU needs beside.
+/// Returns an MTU with room for the setting's frames and for the headers of a test with this MTU.
 fn port_mtu(setting: &Setting) -> u16 {
     u16::try_from(setting.mtu + 104).unwrap_or(u16::MAX).min(9000)
 }

@@ -1,6 +1,6 @@
-//! Frames with nothing in them, as fast as the device takes them, and one to and fro.
+//! Frames without contents, sent as fast as the device accepts them, and one frame to and fro.
 //!
-//! The EtherType is one that IEEE 802 leaves for local experiments, the destination is everybody.
+//! The EtherType is reserved by IEEE 802 for local experiments; the destination is broadcast.
 
 use super::memory::PAYLOAD;
 use super::{RawPort, doze};
@@ -16,29 +16,30 @@ use uroce_engine::mbuf::MbufBatch;
 
 /// Broadcast, a local source, EtherType 0x88b5.
 const HEADER: [u8; 14] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
-/// Where the number of a frame that goes to and fro stands.
+/// Place of the number in a frame that goes to and fro.
 const NUMBER: Range<usize> = HEADER.len()..HEADER.len() + size_of::<u64>();
-/// A frame that does not come back within this time is lost.
+/// Time after which a frame that has not come back is lost.
 const LOST: Duration = Duration::from_millis(100);
-/// So many lost in a row: nobody is there.
+/// Number of frames lost in a row after which the other end counts as absent.
 const LOST_MAX: u32 = 20;
-/// After the last frame was sent, the device has delivered those it will deliver.
+/// Time in which the device delivers the frames sent last.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Iterations before the measured ones, if they don't take half of the time.
+/// Iterations before the measured ones, unless they take half of the time.
 const WARM_UP: u64 = 200;
 
-/// What the ends say to each other.
+/// Messages between the ends.
 #[derive(Serialize, Deserialize)]
 enum Word {
-    /// The server polls.
+    /// The server polls its port.
     Ready,
     /// The client has sent its last frame.
     Stop,
-    /// What the server has counted, and in what time.
+    /// Number of frames that the server has counted, and the time in ns.
     Counted { frames: u64, ns: u64 },
 }
 
-/// Sends for `time`; the frames per second that the other end received. `fill` writes each frame.
+/// Sends for `time`. Returns the frames per second that the other end received. `fill` writes each
+/// frame.
 pub(super) fn source(
     raw: &mut RawPort,
     link: &mut Link,
@@ -68,19 +69,19 @@ pub(super) fn source(
             Err(BenchError::Peer("it received none of our frames".to_owned()))
         }
         Word::Counted { frames, ns } => Ok(frames as f64 * 1e9 / ns.max(1) as f64),
-        _ => Err(BenchError::Peer("it is out of step".to_owned())),
+        _ => Err(BenchError::Peer("it sent an unexpected message".to_owned())),
     }
 }
 
-/// Writes nothing but an Ethernet header.
+/// Writes only the Ethernet header.
 pub(super) fn address(frame: &mut [u8]) {
     if let Some(header) = frame.first_chunk_mut() {
         *header = HEADER;
     }
 }
 
-/// Receives until the other end says that it has stopped, and tells it how many there were. `take`
-/// sees each frame.
+/// Receives until the other end has stopped, and sends it the number of frames. `take` is called
+/// with each frame.
 pub(super) fn sink(
     raw: &mut RawPort,
     link: &mut Link,
@@ -118,7 +119,7 @@ pub(super) fn sink(
     link.send(&Word::Counted { frames: frames.saturating_sub(1), ns: last - first })
 }
 
-/// Half of the round trip of one frame, the median, ns.
+/// Returns the median of half the round trip of one frame, in ns.
 pub(super) fn ping(
     raw: &mut RawPort,
     link: &mut Link,
@@ -137,14 +138,14 @@ pub(super) fn ping(
             let mut mbuf = raw.pool.alloc().step("a frame")?;
             mbuf.set_len(frame).step("a frame")?;
             address(mbuf.as_mut_slice());
-            // An empty batch takes one.
+            // The batch is empty, so that this succeeds.
             drop(batch.push(mbuf));
         }
         if let [mbuf, ..] = batch.as_mut_slice() {
             mbuf.as_mut_slice()[NUMBER].copy_from_slice(&number.to_be_bytes());
         }
         let sent = clock.now();
-        // On a crowded machine one round trip may take longer than the time.
+        // On a busy machine one round trip may take longer than the measurement.
         if sent > end && latency.count() > 0 {
             break;
         }
@@ -166,8 +167,8 @@ pub(super) fn ping(
     Ok(latency.quantiles(2.0).p50)
 }
 
-/// Sends the batch's one frame and waits until it is back; `None` if it is lost. What was given up
-/// before may come first, and is no answer to this one.
+/// Sends the only frame of the batch and waits until it is back; `None` if it is lost. A frame
+/// given up earlier may arrive first and is dropped.
 #[inline]
 fn round_trip(
     raw: &mut RawPort,
@@ -192,7 +193,7 @@ fn round_trip(
     }
 }
 
-/// Drops all but the frame of this number; whether it is there.
+/// Drops all frames but the one with this number. Tells whether that is there.
 #[inline]
 fn keep(batch: &mut MbufBatch, number: u64) -> bool {
     while let Some(mbuf) = batch.pop() {
@@ -204,7 +205,7 @@ fn keep(batch: &mut MbufBatch, number: u64) -> bool {
     false
 }
 
-/// Sends back what comes until the other end says that it has stopped.
+/// Sends received frames back until the other end has stopped.
 pub(super) fn echo(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
     let _registered = raw.register_thread()?;
     be_ready(raw, link)?;
@@ -226,7 +227,7 @@ pub(super) fn echo(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError>
 fn wait_ready(link: &mut Link) -> Result<(), BenchError> {
     match link.receive("waiting for the other end to poll", doze)? {
         Word::Ready => link.wake_each_other(Side::Client),
-        _ => Err(BenchError::Peer("it is out of step".to_owned())),
+        _ => Err(BenchError::Peer("it sent an unexpected message".to_owned())),
     }
 }
 
@@ -236,7 +237,7 @@ fn be_ready(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
     link.wake_each_other(Side::Server)
 }
 
-/// Frees what is left from before.
+/// Frees frames of an earlier measurement.
 fn drain(raw: &mut RawPort) {
     let mut batch = MbufBatch::new();
     let deadline = Instant::now() + SETTLE;

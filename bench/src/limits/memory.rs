@@ -1,9 +1,8 @@
-//! What a core needs at least for a payload byte: to copy it and to check it.
+//! The least work of a core per payload byte: copying and checksumming it.
 //!
-//! The message lies in memory of the application's, the frames in mbufs of the port's, whole
-//! packets with their headers: what the stack works on. All of it fits the cache of one core.
-//! Between two cores each byte also travels from cache to cache, which [`Packets`] sent over the
-//! device show.
+//! The message is in the application's memory, the frames are whole packets with headers in mbufs
+//! of the port, as in the stack. All of them fit into the cache of one core. Between two cores each
+//! byte also moves from cache to cache; [`Packets`] sent over the device measure that.
 
 use super::{PACKET_OVERHEAD, RawPort, Setting};
 use crate::error::{BenchError, Step};
@@ -15,7 +14,7 @@ use uroce_engine::clock::Clock;
 use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch};
 use uroce_wire::{Bth, Encap, ExtHeaders, Gid, ICRC_LEN, Icrc, Mac, OpCode, emit_headers};
 
-/// Rates of one core, payload, Gb/s.
+/// Payload rates of one core, in Gb/s.
 pub(super) struct Rates {
     pub(super) copy_gbps: f64,
     pub(super) icrc_gbps: f64,
@@ -23,11 +22,11 @@ pub(super) struct Rates {
     pub(super) one_pass_gbps: f64,
 }
 
-/// Where the IP header and the payload of our packets start.
+/// Offsets of the IP header and of the payload in a packet.
 const L3: usize = 14;
 pub(super) const PAYLOAD: usize = PACKET_OVERHEAD - ICRC_LEN;
 
-/// A message, cut into packets one after the other, again and again.
+/// A message that is cut into packets in order, repeatedly.
 pub(super) struct Packets {
     header: [u8; PAYLOAD],
     message: Vec<u8>,
@@ -36,7 +35,7 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Of a message of the setting's size, WRITE Middle packets over IPv4.
+    /// Creates a message of the setting's size, for WRITE Middle packets over IPv4.
     pub(super) fn new(setting: &Setting) -> Self {
         let template = Encap {
             dst_mac: Mac::BROADCAST,
@@ -50,13 +49,13 @@ impl Packets {
         let bth = Bth { opcode: OpCode::RC_RDMA_WRITE_MIDDLE, ..Bth::default() };
         let mut header = [0; PAYLOAD];
         let at = template.emit(&mut header, setting.frame() - usize::from(template.len));
-        // What remains of the header is BTH's length.
+        // The rest of the header has the length of the BTH.
         let _ = emit_headers(&bth, &ExtHeaders::default(), &mut header[at..]);
         let message = (0..setting.size).map(|index| (index % 251) as u8).collect();
         Self { header, message, mtu: setting.mtu as usize, next: 0 }
     }
 
-    /// Where the next packet's payload lies in the message.
+    /// Returns the place of the next packet's payload in the message.
     #[inline]
     fn advance(&mut self) -> Range<usize> {
         let start = self.next;
@@ -76,26 +75,27 @@ impl Packets {
         frame[PAYLOAD..PAYLOAD + self.mtu].copy_from_slice(&self.message[place]);
     }
 
-    /// Payload and ICRC in one pass, behind the header, as the engine does it.
+    /// Copies the payload behind the header and appends the ICRC, in one pass as the engine does.
     #[inline]
     fn copy_in_and_seal(&mut self, frame: &mut [u8]) {
         let place = self.advance();
         let (header, rest) = frame.split_at_mut(PAYLOAD);
         let (payload, icrc) = rest.split_at_mut(self.mtu);
-        // The header is one that has an ICRC.
+        // The header has an ICRC, so that this succeeds.
         let Some(sum) = Icrc::of(&header[L3..]) else { return };
         let sum = copy_summed(&self.message[place], payload, sum);
         icrc.copy_from_slice(&sum.to_bytes());
     }
 
-    /// What a sender does to a frame: header, payload, ICRC.
+    /// Does a sender's work on a frame: header, payload, ICRC.
     #[inline]
     pub(super) fn fill(&mut self, frame: &mut [u8]) {
         self.write_header(frame);
         self.copy_in_and_seal(frame);
     }
 
-    /// What a receiver does to a frame: ICRC, payload. A wrong one is left where it is.
+    /// Does a receiver's work on a frame: ICRC, payload. The payload of a wrong frame is not
+    /// copied.
     #[inline]
     pub(super) fn take(&mut self, frame: &[u8]) {
         let Some((covered, sum)) = frame[L3..].split_last_chunk::<ICRC_LEN>() else { return };
@@ -110,11 +110,11 @@ impl Packets {
 
 #[inline]
 fn seal(frame: &mut [u8]) {
-    // The header is one that has an ICRC.
+    // The header has an ICRC, so that this succeeds.
     let _ = uroce_wire::seal(&mut frame[L3..]);
 }
 
-/// Measures all four, each a quarter of the setting's time.
+/// Measures all four rates, each for a quarter of the setting's time.
 pub(super) fn measure(raw: &RawPort, setting: &Setting) -> Result<Rates, BenchError> {
     let mut packets = Packets::new(setting);
     let mut frames = MbufBatch::new();
@@ -136,7 +136,7 @@ pub(super) fn measure(raw: &RawPort, setting: &Setting) -> Result<Rates, BenchEr
     })
 }
 
-/// Does `work` on frame after frame for a quarter of the setting's time.
+/// Measures `work` on the frames in turn, for a quarter of the setting's time.
 fn gbps(frames: &mut [Mbuf], setting: &Setting, work: &mut dyn FnMut(&mut [u8])) -> f64 {
     let mut pass = || {
         frames.iter_mut().for_each(|frame| work(black_box(frame.as_mut_slice())));

@@ -1,24 +1,25 @@
-//! ibv_*_pingpong's exchange: one line of text each way, then a word.
+//! Exchange of ibv_*_pingpong: one line of text each way, then a word.
 //!
-//! `LID:QPN:PSN:GID`, all hexadecimal: four, six, six digits, and 32 for the bytes of the GID, then
-//! a NUL; always so long. The client sends its line and reads the server's, then sends `done`.
+//! The line is `LID:QPN:PSN:GID`, all hexadecimal: four, six and six digits, and 32 for the bytes
+//! of the GID, then a NUL. Its length is fixed. The client sends its line and reads the server's,
+//! then sends `done`.
 
 use crate::error::BenchError;
 use std::fmt;
 use std::io::{Read, Write};
 use uroce::{Endpoint, Gid, Psn, Qpn};
 
-/// Characters of a line, its NUL included.
+/// Length of a line with its NUL.
 const LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
-/// What ends the exchange, its NUL included.
+/// Word that ends the exchange, with its NUL.
 const DONE: &[u8; 5] = b"done\0";
 
-/// One end's address. The LID is 0: RoCE has none.
+/// Address of one end. The LID is 0, because RoCE has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Address(pub(super) Endpoint);
 
 impl Address {
-    /// The line with its NUL.
+    /// Encodes the line with its NUL.
     fn line(&self) -> [u8; LEN] {
         let Endpoint { gid, qpn, psn } = self.0;
         let digits: String = gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -39,19 +40,19 @@ impl Address {
         whole.then_some(Self(Endpoint { gid, qpn: Qpn::new(qpn), psn: Psn::new(psn) }))
     }
 
-    /// Sends it.
+    /// Sends the address.
     pub(super) fn write(&self, stream: &mut impl Write) -> Result<(), BenchError> {
         let written = stream.write_all(&self.line());
         written.map_err(|error| BenchError::io("sending our address", error))
     }
 
-    /// Reads the other end's.
+    /// Receives the other end's address.
     pub(super) fn read(stream: &mut impl Read) -> Result<Self, BenchError> {
         let mut line = [0; LEN];
         read(stream, &mut line, "reading the other end's address")?;
         Self::parse(&line).ok_or_else(|| {
             let text = String::from_utf8_lossy(&line).into_owned();
-            BenchError::Peer(format!("it is no ibv_*_pingpong: {text:?}"))
+            BenchError::Peer(format!("it is not an ibv_*_pingpong program: {text:?}"))
         })
     }
 }
@@ -76,15 +77,15 @@ pub(super) fn write_done(stream: &mut impl Write) -> Result<(), BenchError> {
     stream.write_all(DONE).map_err(|error| BenchError::io("ending the exchange", error))
 }
 
-/// Waits for the end of the exchange, as the server. The word alone counts: whether its NUL comes
-/// too is the client's choice.
+/// Waits for the end of the exchange, as the server. The word is enough, because a client may leave
+/// out its NUL.
 pub(super) fn read_done(stream: &mut impl Read) -> Result<(), BenchError> {
     let mut word = [0; 4];
     read(stream, &mut word, "waiting for the end of the exchange")?;
     if word == DONE[..4] {
         return Ok(());
     }
-    Err(BenchError::Peer("it is no ibv_*_pingpong".to_owned()))
+    Err(BenchError::Peer("it is not an ibv_*_pingpong program".to_owned()))
 }
 
 #[cfg(test)]

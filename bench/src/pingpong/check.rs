@@ -1,24 +1,24 @@
-//! What `-c` checks: every byte of every message.
+//! Checks of `-c`: every byte of every message.
 //!
-//! The stock tool has one buffer, which it fills once and both sends from and receives into; so
-//! after the first message it sends back what it received. With its own `-c` its server looks, at
-//! the end, at the first byte of every page, which must be 0. Hence:
+//! The stock program has one buffer, which it fills once, sends from and receives into, so that
+//! after the first message it sends back what it received. With its own `-c` its server checks at
+//! the end that the first byte of every page is 0. Therefore:
 //!
-//! - we send a new pattern in every message, with 0 at every page's start;
-//! - a stock server must send it back unchanged, byte for byte; a stock client must first send its
-//!   fill, then send back our last answer;
-//! - a peer that is uroce sends patterns of its own, as we do.
+//! - our messages each have a new pattern, with 0 at the start of every page;
+//! - a stock server must send them back unchanged; a stock client must first send its fill, then
+//!   send back our last answer;
+//! - a peer that is uroce-perf sends patterns as we do.
 //!
-//! Which of these the peer is shows in its first message; after that it is held to it.
+//! The peer's first message shows its kind; its later messages are checked accordingly.
 
 use crate::error::BenchError;
 use crate::pattern::Pattern;
 
-/// The stock tool's fill, and its byte at every page's start with `-c`.
+/// Byte with which the stock program fills its buffer, and its page size for `-c`.
 const STOCK_FILL: u8 = 0x7b;
 const STOCK_PAGE: usize = 4096;
 
-/// Which end we are.
+/// Role of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Sends first.
@@ -27,12 +27,12 @@ pub(super) enum Role {
     Server,
 }
 
-/// How the peer makes its messages.
+/// Kind of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     /// Not known before its first message.
     Unknown,
-    /// It sends what it received.
+    /// It sends back what it has received.
     Echo,
     /// It sends patterns as we do.
     Pattern,
@@ -45,13 +45,13 @@ pub(super) struct Checker {
     checking: bool,
     /// Our last message.
     outgoing: Vec<u8>,
-    /// The message that is being checked, and what it should be.
+    /// The message to be checked, and its expected contents.
     incoming: Vec<u8>,
     expected: Vec<u8>,
 }
 
 impl Checker {
-    /// For messages of `size` bytes.
+    /// Creates a checker for messages of `size` bytes.
     pub(super) fn new(role: Role, size: usize, checking: bool) -> Self {
         let buffer = || vec![0; size];
         let peer = Peer::Unknown;
@@ -60,12 +60,12 @@ impl Checker {
         Self { role, peer, checking, outgoing, incoming: buffer(), expected: buffer() }
     }
 
-    /// Which end we are.
+    /// Returns the role of this end.
     pub(super) fn role(&self) -> Role {
         self.role
     }
 
-    /// Our message `number`.
+    /// Returns our message `number`.
     pub(super) fn outgoing(&mut self, number: u64) -> &[u8] {
         if self.checking {
             fill(self.role, number, &mut self.outgoing);
@@ -73,12 +73,12 @@ impl Checker {
         &self.outgoing
     }
 
-    /// Where the received message is to be put before it is checked.
+    /// Returns the buffer for the received message to be checked.
     pub(super) fn incoming_buffer(&mut self) -> &mut [u8] {
         &mut self.incoming
     }
 
-    /// Checks the peer's message `number`, which came while our last message was the one before it.
+    /// Checks the peer's message `number`, received after our last message was sent.
     pub(super) fn check(&mut self, number: u64) -> Result<(), BenchError> {
         if self.peer == Peer::Unknown {
             self.peer = self.recognize();
@@ -98,7 +98,7 @@ impl Checker {
         Err(BenchError::Corrupt(text))
     }
 
-    /// What the peer is, by its first message.
+    /// Returns the kind of the peer, from its first message.
     fn recognize(&mut self) -> Peer {
         fill(self.other(), 0, &mut self.expected);
         if self.incoming == self.expected {
@@ -111,7 +111,8 @@ impl Checker {
         if echo { Peer::Echo } else { Peer::Unknown }
     }
 
-    /// A client's first message has nothing to be an echo of; it was recognized as a whole.
+    /// Tells whether the message is a client's first one. It was recognized as a whole and echoes
+    /// none.
     fn is_first_of_client(&self, number: u64) -> bool {
         self.role == Role::Server && number == 0
     }
@@ -124,7 +125,7 @@ impl Checker {
     }
 }
 
-/// A pattern of ours with a zero at every page's start.
+/// Writes our pattern with a zero at the start of every page.
 fn fill(role: Role, number: u64, message: &mut [u8]) {
     let seed = match role {
         Role::Client => 0x636c_6965_6e74,
@@ -134,7 +135,7 @@ fn fill(role: Role, number: u64, message: &mut [u8]) {
     message.iter_mut().step_by(STOCK_PAGE).for_each(|byte| *byte = 0);
 }
 
-/// What a stock client begins with: all bytes alike, with `-c` zeros at the pages' starts.
+/// Tells whether all bytes are the stock fill, with zeros at the page starts if it uses `-c`.
 fn is_stock_fill(message: &[u8]) -> bool {
     let page_starts = message.first().copied().unwrap_or(STOCK_FILL);
     let expected = |index: usize| match index % STOCK_PAGE {
@@ -155,13 +156,13 @@ mod tests {
 
     const SIZES: [usize; 4] = [1, 100, 4096, 10_000];
 
-    /// Gives `message` to `checker` as the peer's message `number`.
+    /// Passes `message` to `checker` as the peer's message `number`.
     fn give(checker: &mut Checker, number: u64, message: &[u8]) -> Result<(), BenchError> {
         checker.incoming_buffer().copy_from_slice(message);
         checker.check(number)
     }
 
-    /// The stock tool: one buffer.
+    /// Returns the buffer of the stock program.
     fn stock(size: usize, check: bool) -> Vec<u8> {
         let mut buffer = vec![STOCK_FILL; size];
         if check {

@@ -10,10 +10,10 @@
 //!                               ◄── SEND go ahead
 //! ```
 //!
-//! Each SEND has 16 bytes, big endian; of a "go ahead" they mean nothing. That is one ping; the
+//! Each SEND has 16 bytes, big endian. Those of a "go ahead" have no meaning. This is one ping; the
 //! client disconnects after the last one.
 //!
-//! Not here: connecting.
+//! Not here: connection set-up.
 
 use super::super::PATIENCE;
 use super::super::completions::Completions;
@@ -24,31 +24,31 @@ use uroce::{
     RecvWr, RemoteBuffer, Rkey, SendWr, Va,
 };
 
-/// Bytes of the messages that are sent: 64 bits of address, 32 of key, 32 of size.
+/// Bytes of a SEND: 64 bits of address, 32 of R_Key, 32 of size.
 const OFFER: usize = 16;
 /// Receives that are posted.
 const RECEIVES: u32 = 2;
-/// Completions of a ping: at most two sends, a READ, a WRITE, and all receives flushed.
+/// Most completions of a ping: two sends, a READ, a WRITE, and all receives flushed.
 const COMPLETIONS: u32 = 16;
 
 /// One end of a connection of `rping`.
 pub(super) struct Ping {
     qp: QueuePair,
     completions: Completions,
-    /// What is sent, what is received (twice), the source, the sink.
+    /// Memory of the sent message, two received messages, the source and the sink, in this order.
     region: MemoryRegion,
     size: usize,
     posted: u64,
     receives: u64,
 }
 
-/// Where in the region something stands.
+/// Offsets in the region.
 const OUTGOING: usize = 0;
 const INCOMING: usize = OFFER;
 const SOURCE: usize = OFFER + OFFER * RECEIVES as usize;
 
 impl Ping {
-    /// A queue pair that is to be connected, and its memory.
+    /// Creates a queue pair, to be connected, and its memory.
     pub(super) fn new(
         pd: &ProtectionDomain,
         cq: CompletionQueue,
@@ -70,22 +70,23 @@ impl Ping {
         Ok(Self { qp, completions, region, size, posted: 0, receives: 0 })
     }
 
-    /// Entries of its completion queue.
+    /// Returns the number of entries for the completion queue.
     pub(super) const fn completions() -> u32 {
         COMPLETIONS
     }
 
-    /// The queue pair, to be connected.
+    /// Returns the queue pair, to be connected.
     pub(super) fn qp(&mut self) -> &mut QueuePair {
         &mut self.qp
     }
 
-    /// Posts the receives, once the queue pair is in INIT.
+    /// Posts the receives. Called when the queue pair is in INIT.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         (0..RECEIVES).try_for_each(|_| self.post_receive())
     }
 
-    /// The client's side of one ping. Whether the connection held.
+    /// Runs the client's side of one ping. Returns the data that came back; `None` if the
+    /// connection has ended.
     pub(super) fn ping(&mut self, number: u64, check: bool) -> Result<Option<String>, BenchError> {
         let mut sent = vec![0; self.size];
         text::fill(number, &mut sent);
@@ -106,7 +107,7 @@ impl Ping {
         Ok(Some(text::shown(&back)))
     }
 
-    /// The server's side of one ping: what it says, or nothing where the client has gone.
+    /// Runs the server's side of one ping. Returns its data; `None` if the connection has ended.
     pub(super) fn pong(&mut self, number: u64, check: bool) -> Result<Option<String>, BenchError> {
         let Some(source) = self.message()? else { return Ok(None) };
         let source = self.offered(source)?;
@@ -133,7 +134,7 @@ impl Ping {
         Ok(Some(text::shown(&ping)))
     }
 
-    /// Returns once all that was sent is acknowledged, or the connection has ended.
+    /// Waits until all sends are acknowledged, or the connection has ended.
     pub(super) fn settle(&mut self) -> Result<(), BenchError> {
         self.completions.sent(self.posted, PATIENCE).map(|_| ())
     }
@@ -154,7 +155,7 @@ impl Ping {
     }
 
     fn send(&mut self, message: &[u8; OFFER]) -> Result<(), BenchError> {
-        // The former message's memory is in use until it has completed.
+        // The memory of the previous message is in use until that has completed.
         if !self.completions.sent(self.posted, PATIENCE)? {
             return Ok(());
         }
@@ -174,7 +175,7 @@ impl Ping {
         Ok(())
     }
 
-    /// The next message of the peer; nothing where the connection has ended.
+    /// Waits for the peer's next message; `None` if the connection has ended.
     fn message(&mut self) -> Result<Option<[u8; OFFER]>, BenchError> {
         let Some(completion) = self.completions.receive(PATIENCE)? else { return Ok(None) };
         if completion.byte_len as usize != OFFER {
@@ -187,7 +188,7 @@ impl Ping {
         Ok(Some(message))
     }
 
-    /// The memory that the client offers.
+    /// Decodes the offer of the client's memory, and checks its size.
     fn offered(&self, message: [u8; OFFER]) -> Result<(RemoteBuffer, usize), BenchError> {
         let (va, rest) = message.split_at(8);
         let (rkey, len) = rest.split_at(4);

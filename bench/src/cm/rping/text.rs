@@ -1,22 +1,23 @@
-//! What a ping says: a heading with its number, then letters, each ping beginning one further.
+//! Data of a ping: a heading with its number, then letters, starting one letter further with each
+//! ping.
 //!
-//! The last byte is 0. Letters are the codes from `A` to `z`, what stands between the two alphabets
-//! included.
+//! The last byte is 0. Letters are the codes from `A` to `z`, including those between the two
+//! alphabets.
 
 use std::io::Write;
 
 const FIRST: u8 = b'A';
 const LAST: u8 = b'z';
 
-/// Fills a buffer with the ping of this number, counted from 0.
+/// Fills a buffer with the data of ping `number`, counted from 0.
 pub(super) fn fill(number: u64, ping: &mut [u8]) {
     let mut rest: &mut [u8] = &mut *ping;
-    // What does not fit is not said.
+    // Text that does not fit is cut off.
     let _ = write!(rest, "rdma-ping-{number}: ");
     let span = u64::from(LAST - FIRST) + 1;
     let begin = number % span;
     for (place, index) in rest.iter_mut().zip(begin..) {
-        // Less than 256: both are letters' codes.
+        // The sum fits: it is at most the code of `z`.
         *place = FIRST + (index % span) as u8;
     }
     if let Some(last) = ping.last_mut() {
@@ -24,7 +25,7 @@ pub(super) fn fill(number: u64, ping: &mut [u8]) {
     }
 }
 
-/// A ping as it is shown: up to its first 0.
+/// Returns the data of a ping as text, up to its first 0.
 pub(super) fn shown(ping: &[u8]) -> String {
     let end = ping.iter().position(|&byte| byte == 0).unwrap_or(ping.len());
     String::from_utf8_lossy(&ping[..end]).into_owned()

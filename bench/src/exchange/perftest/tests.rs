@@ -8,7 +8,7 @@ const CLIENT: &[u8; 108] = b"0000:0001:000011:c67e78:0000024a:00005587921b1000:\
 const SERVER: &[u8; 108] = b"0000:0001:000013:380fde:00000355:0000558766471000:\
     00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:02:00000000:\0";
 
-/// A socket for our side, and one for a stock program's, which blocks.
+/// Creates a socket for our side, and a blocking one for a stock program's.
 fn sockets() -> (Channel, TcpStream) {
     let listener = Listener::bind(0).expect("a port");
     let stock = TcpStream::connect(("localhost", listener.port())).expect("connects");
@@ -16,7 +16,7 @@ fn sockets() -> (Channel, TcpStream) {
     (ours, stock)
 }
 
-/// A stock program's part: what it writes, and what it must read, in its order.
+/// Plays a stock program: writes its records and checks those it reads, in their order.
 fn stock(mut stream: TcpStream, script: &[(bool, &[u8])]) {
     for (writes, bytes) in script {
         if *writes {
@@ -30,12 +30,12 @@ fn stock(mut stream: TcpStream, script: &[(bool, &[u8])]) {
     }
 }
 
-/// What Debian 12's `ib_write_bw -n 20 -s 1024` wrote, in either role, up to its key.
+/// Records of Debian 12's `ib_write_bw -n 20 -s 1024` in either role, up to its key.
 fn script<'a>(client: bool, ours: &'a [u8], key: &'a [u8]) -> Vec<(bool, &'a [u8])> {
     script_of_pages(client, b"\0\0\x10\0", ours, key)
 }
 
-/// The same on a machine with pages of that size.
+/// Records of a stock program on a machine with pages of that size.
 fn script_of_pages<'a>(
     client: bool,
     page: &'a [u8],
@@ -54,7 +54,7 @@ fn script_of_pages<'a>(
     swaps.flat_map(order).collect()
 }
 
-/// Our part of it; the path MTU, the buffer's length and the key.
+/// Runs our part. Returns the path MTU, the buffer's length and the key.
 fn talk(channel: Channel, side: Side, mtu: u32, key: &[u8; 108]) -> (u32, u32, Key) {
     let Partner::Perftest(mut talk) = greet(channel, side, false).expect("a stock program") else {
         panic!("a stock program is taken for uroce");
@@ -113,7 +113,7 @@ fn strangers_and_old_programs_are_refused() {
         stream.write_all(version).expect("writes");
         greet(ours, Side::Server, false).err().expect("refused").to_string()
     };
-    assert!(error(b"GET / HTTP/1.1\r\n").contains("no perftest program"));
+    assert!(error(b"GET / HTTP/1.1\r\n").contains("not a perftest program"));
     assert!(error(b"5.31\0\0\0\0\0\0\0\0\0\0\0\0").contains("too old: 5.31"));
 }
 

@@ -1,4 +1,4 @@
-//! perftest's records as bytes.
+//! Encoding of perftest's records.
 
 use crate::error::BenchError;
 use uroce::PathMtu;
@@ -7,52 +7,52 @@ use uroce::PathMtu;
 pub(super) const DONE: [u8; 5] = *b"done\0";
 /// Bytes of a key's line with its NUL.
 const KEY_LEN: usize = 108;
-/// What follows the version's NUL in ours; stock programs read up to the NUL.
+/// Text after the version's NUL in our version. Stock programs read up to the NUL.
 const UROCE: &[u8] = b"uroce1";
 
-/// The first record.
+/// The first record: the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version(pub(super) [u8; 16]);
 
 impl Version {
-    /// Older programs have other records.
+    /// Oldest supported version; older ones have different records.
     pub(super) const OLDEST: f32 = 5.70;
-    /// The version whose records these are.
+    /// Version of these records.
     const NUMBER: &'static [u8] = b"6.06\0";
 
-    /// A stock program's.
+    /// Returns a stock program's version.
     pub(super) fn perftest() -> Self {
         let mut bytes = [0; 16];
         bytes[..Self::NUMBER.len()].copy_from_slice(Self::NUMBER);
         Self(bytes)
     }
 
-    /// Ours.
+    /// Returns the version that identifies uroce.
     pub(super) fn uroce() -> Self {
         let Self(mut bytes) = Self::perftest();
         bytes[Self::NUMBER.len()..][..UROCE.len()].copy_from_slice(UROCE);
         Self(bytes)
     }
 
-    /// Whether it is ours.
+    /// Tells whether the version is uroce's.
     pub(super) fn is_uroce(self) -> bool {
         self == Self::uroce()
     }
 
-    /// The version's number.
+    /// Returns the number of the version; `None` if it is not a version.
     pub(super) fn number(self) -> Option<f32> {
         let text = self.0.split(|&byte| byte == 0).next()?;
         std::str::from_utf8(text).ok()?.parse().ok()
     }
 }
 
-/// A path MTU's record.
+/// Encodes a path MTU in bytes.
 pub(super) fn mtu(bytes: u32) -> [u8; 2] {
     let code = PathMtu::from_bytes(bytes).map_or(0, |mtu| (mtu.bytes() / 128).ilog2() as u8);
     [b'0' + code, 0]
 }
 
-/// The path MTU of a record, bytes.
+/// Decodes a path MTU in bytes.
 pub(super) fn parse_mtu(record: [u8; 2]) -> Option<u32> {
     match record[0] {
         digit @ b'1'..=b'5' => Some(128 << (digit - b'0')),
@@ -60,25 +60,25 @@ pub(super) fn parse_mtu(record: [u8; 2]) -> Option<u32> {
     }
 }
 
-/// What one end has for one queue pair.
+/// Parameters of one end for one queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// READ and ATOMIC requests that it takes at a time.
+    /// READ and ATOMIC requests that it executes at a time.
     pub(crate) reads: u32,
-    /// The queue pair's number.
+    /// Queue pair number.
     pub(crate) qpn: u32,
-    /// The first PSN that it sends.
+    /// PSN of the first packet that it sends.
     pub(crate) psn: u32,
-    /// Key of its memory.
+    /// R_Key of its memory.
     pub(crate) rkey: u32,
-    /// Address of its memory.
+    /// Virtual address of its memory.
     pub(crate) va: u64,
-    /// Its address.
+    /// GID.
     pub(crate) gid: [u8; 16],
 }
 
 impl Key {
-    /// The record. LID and SRQ number are 0: RoCE has no LID, and there is no SRQ.
+    /// Encodes the record. LID and SRQ number are 0: RoCE has no LID, and no SRQ is used.
     pub(super) fn line(&self) -> [u8; KEY_LEN] {
         let gid: Vec<String> = self.gid.iter().map(|octet| format!("{octet:02x}")).collect();
         let text = format!(
@@ -95,11 +95,11 @@ impl Key {
         line
     }
 
-    /// Reads a record.
+    /// Decodes a record.
     pub(super) fn parse(line: &[u8; KEY_LEN]) -> Result<Self, BenchError> {
         Self::fields(line).ok_or_else(|| {
             let text = String::from_utf8_lossy(line).into_owned();
-            BenchError::Peer(format!("it is no perftest program: {text:?}"))
+            BenchError::Peer(format!("it is not a perftest program: {text:?}"))
         })
     }
 
@@ -120,18 +120,18 @@ impl Key {
     }
 }
 
-/// What a bandwidth test came to at one end.
+/// Result of a bandwidth test at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// Bytes of a message.
     pub(crate) size: u64,
     /// Messages of all queue pairs.
     pub(crate) messages: u64,
-    /// Peak bandwidth, in the unit that both ends were told to print.
+    /// Peak bandwidth, in the unit chosen by both ends' options.
     pub(crate) peak: f64,
-    /// Average bandwidth, in the same unit.
+    /// Average bandwidth, in the unit of `peak`.
     pub(crate) average: f64,
-    /// Million messages a second.
+    /// Million messages per second.
     pub(crate) rate: f64,
 }
 
@@ -177,7 +177,7 @@ mod tests {
     fn a_stock_report_is_read_and_written_as_it_was_sent() {
         let report = Report::parse(&REPORT);
         assert_eq!((report.size, report.messages), (1024, 40));
-        // 7.62 MiB/s are what the program printed, and what the message rate says.
+        // The program printed 7.62 MiB/s, which agrees with the message rate.
         assert!((report.average - 7.624).abs() < 1e-3, "{report:?}");
         let by_rate = report.rate * 1e6 * 1024.0 / f64::from(1 << 20);
         assert!((by_rate - report.average).abs() < 1e-9, "{report:?}");
