@@ -1,9 +1,10 @@
-//! Micro-benchmarks: what a small packet costs at each of its stations, without a port.
+//! Micro-benchmarks: the cost of a small packet in each part of the stack, without a port.
 //!
-//! `cargo bench -p uroce-bench` runs them in some seconds; one is named on the command line as
-//! usual. A step of a role is measured over batches, so that reading the clock does not show.
+//! `cargo bench -p uroce-bench` runs all of them in some seconds; a name on the command line
+//! selects one. Steps of a role are measured over batches, so that the cost of reading the clock is
+//! negligible.
 
-#![allow(missing_docs, reason = "criterion's macro makes a function that nobody names")]
+#![allow(missing_docs, reason = "criterion's macro makes a function without documentation")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::collections::VecDeque;
@@ -21,12 +22,12 @@ use uroce_wire::{
     Va, emit_headers, icrc, seal,
 };
 
-/// Work requests of a batch.
+/// Work requests per batch.
 const BATCH: usize = 16;
 /// Bytes of a small message.
 const SMALL: usize = 8;
 
-/// Surroundings that grant everything and keep packets as bytes.
+/// Memory and packet sink that grants every access and keeps packets as bytes.
 #[derive(Default)]
 struct World {
     packets: VecDeque<Vec<u8>>,
@@ -105,7 +106,7 @@ struct End {
 }
 
 impl End {
-    /// In RTS, connected with the other host's QP of the same number.
+    /// Creates a QP in RTS, connected with the other host's QP of the same number.
     fn connected(host: u8) -> End {
         let caps = QpCaps {
             max_send_wr: 64,
@@ -160,7 +161,7 @@ impl End {
         self.qp.poll_transmit(Instant::ZERO, 64, &mut self.world);
     }
 
-    /// Takes what the other end has sent, and answers.
+    /// Handles the packets that the other end has sent, and answers them.
     fn take(&mut self, other: &mut End) {
         while let Some(bytes) = other.world.packets.pop_front() {
             let packet = Packet::parse(&bytes).expect("well formed");
@@ -173,7 +174,8 @@ impl End {
     }
 }
 
-/// Time of the part of a round that `part` names (0 request, 1 respond, 2 complete), per message.
+/// Returns the time of one part of the rounds: 0 request, 1 respond, 2 complete. It is the time for
+/// `iterations` messages.
 fn rounds(iterations: u64, part: usize) -> Duration {
     let (mut requester, mut responder) = (End::connected(1), End::connected(2));
     let mut time = [Duration::ZERO; 3];
@@ -200,7 +202,8 @@ fn steps(criterion: &mut Criterion) {
     }
 }
 
-/// A sealed WRITE with that many bytes of payload.
+/// Builds a WRITE with `payload` bytes and its invariant CRC. Returns it with the offset of its IP
+/// header.
 fn frame(payload: usize) -> (Vec<u8>, usize) {
     let bth = uroce_wire::Bth {
         opcode: OpCode::RC_RDMA_WRITE_ONLY,

@@ -1,6 +1,6 @@
 //! The out-of-band exchange between the two ends, beside the RDMA connection.
 //!
-//! It uses a TCP connection, or a socket pair inside one process. A thread that drives an lcore
+//! The exchange uses a TCP connection, or a socket pair inside one process. A thread that drives an lcore
 //! must not block, so that waiting functions call the caller's function repeatedly. perftest's
 //! programs exchange fixed records ([`perftest`]). Two ends of uroce exchange lines of JSON
 //! ([`Link`]), which also carry what perftest has no record for: different options, verification,

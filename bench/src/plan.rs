@@ -1,6 +1,6 @@
-//! What is to be measured, in one value that both ends must have alike.
+//! Parameters of a test, which must be the same at both ends.
 //!
-//! Not here: what is each end's own business (device, addresses, pinning, form of the report).
+//! Not here: parameters of one end alone (device, addresses, pinning, form of the report).
 
 use crate::error::BenchError;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 /// Largest message of a sweep (`-a`), as in perftest.
 const SWEEP_MAX_LOG2: u32 = 23;
-/// Largest message that RC knows.
+/// Longest message of RC.
 pub(crate) const MESSAGE_MAX: u32 = 1 << 31;
 
-/// Single messages of more have a completion each, as in perftest.
+/// Largest size for which perftest signals one of many requests, instead of each.
 const MODERATED_MAX: u32 = 8192;
-/// One of so many smaller messages has one, as in perftest.
+/// Requests per completion up to that size, as in perftest.
 const MODERATION: u32 = 100;
 
-/// Most bytes that a work request holds itself.
+/// Most bytes of inline data in a work request.
 const INLINE_MAX: u32 = 1024;
 
-/// What a work request does.
+/// Operation of the work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Operation {
     /// RDMA WRITE.
@@ -35,7 +35,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The specification's name.
+    /// Returns the specification's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Write => "RDMA WRITE",
@@ -46,7 +46,7 @@ impl Operation {
         }
     }
 
-    /// perftest's word for it in titles.
+    /// Returns perftest's name, for titles.
     pub(crate) fn perftest_name(self) -> &'static str {
         match self {
             Self::Write => "RDMA_Write",
@@ -57,18 +57,19 @@ impl Operation {
         }
     }
 
-    /// Whether it is one of the two atomics.
+    /// Tells whether the operation is an atomic one.
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
 
-    /// Whether only one side posts even in a latency test: the answer comes from the stack.
+    /// Tells whether the responder's stack answers, so that only one side posts, even in a latency
+    /// test.
     pub(crate) fn is_answered_by_stack(self) -> bool {
         self == Self::Read || self.is_atomic()
     }
 }
 
-/// The transport service of the queue pairs.
+/// Transport service of the queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub(crate) enum Service {
     /// Reliable connection.
@@ -83,7 +84,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// perftest's name.
+    /// Returns perftest's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rc => "RC",
@@ -92,7 +93,7 @@ impl Service {
         }
     }
 
-    /// As the verbs name it.
+    /// Returns the type of the queue pairs.
     pub(crate) fn qp_type(self) -> uroce::QpType {
         match self {
             Self::Rc => uroce::QpType::Rc,
@@ -101,7 +102,7 @@ impl Service {
         }
     }
 
-    /// Whether it has the operation.
+    /// Tells whether the service has the operation.
     fn has(self, operation: Operation) -> bool {
         match self {
             Self::Rc => true,
@@ -111,7 +112,7 @@ impl Service {
     }
 }
 
-/// What is measured.
+/// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Measure {
     /// Payload over time.
@@ -120,17 +121,17 @@ pub(crate) enum Measure {
     Latency,
 }
 
-/// How much is done at each size.
+/// Amount of work at each size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Amount {
-    /// So many messages on each queue pair.
+    /// This number of messages on each queue pair.
     Iterations(u64),
-    /// As many as go into the time.
+    /// As many messages as possible in this time.
     Duration(Duration),
 }
 
 impl Amount {
-    /// The number of messages, where it is known beforehand.
+    /// Returns the number of messages, if it is known in advance.
     pub(crate) fn iterations(self) -> Option<u64> {
         match self {
             Self::Iterations(count) => Some(count),
@@ -139,27 +140,28 @@ impl Amount {
     }
 }
 
-/// How fast may be sent, of whole frames.
+/// Limit of the sending rate, counting whole frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Rate {
-    /// As fast as it goes.
+    /// No limit.
     #[default]
     Max,
-    /// The path's static rate, a code of the verbs.
+    /// Static rate of the path, a code of the verbs.
     Path(u8),
-    /// The queue pair's own limit, kbit/s.
+    /// Rate limit of the queue pair, in kbit/s.
     QueuePair(u32),
 }
 
 impl Rate {
-    /// The slowest static rate of the verbs that is no slower; where they have none, no limit.
+    /// Returns the lowest static rate of the verbs that is at least `mbps`; no limit if there is
+    /// none.
     pub(crate) fn of_path(mbps: f64) -> Self {
         let known = uroce::StaticRate::all().filter_map(|rate| Some((rate.mbps()?, rate.code())));
         let fits = known.filter(|(known, _)| f64::from(*known) >= mbps);
         fits.min().map_or(Self::Max, |(_, code)| Self::Path(code))
     }
 
-    /// Gb/s, if there is a limit.
+    /// Returns the limit in Gb/s, if there is one.
     pub(crate) fn gbps(self) -> Option<f64> {
         match self {
             Self::Max => None,
@@ -168,7 +170,7 @@ impl Rate {
         }
     }
 
-    /// As the address vector takes it.
+    /// Returns the static rate for the address vector.
     pub(crate) fn of_the_path(self) -> uroce::StaticRate {
         match self {
             Self::Path(code) => uroce::StaticRate::from_code(code).unwrap_or_default(),
@@ -176,7 +178,7 @@ impl Rate {
         }
     }
 
-    /// As Modify QP takes it: kbit/s, 0 without limit.
+    /// Returns the rate limit for Modify QP: kbit/s, 0 for no limit.
     pub(crate) fn of_the_queue_pair(self) -> u32 {
         match self {
             Self::QueuePair(kbps) => kbps,
@@ -185,51 +187,51 @@ impl Rate {
     }
 }
 
-/// One test at one or several sizes. Names are perftest's options.
+/// A test at one or several sizes. Names of fields are perftest's options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// What the work requests do.
+    /// Operation of the work requests.
     pub(crate) operation: Operation,
-    /// What is measured.
+    /// Measured quantity.
     pub(crate) measure: Measure,
-    /// What the queue pairs are.
+    /// Transport service of the queue pairs.
     pub(crate) service: Service,
-    /// Payload bytes of a message, one run for each.
+    /// Payload bytes of a message, one run per size.
     pub(crate) sizes: Vec<u32>,
-    /// How much at each size.
+    /// Amount of work at each size.
     pub(crate) amount: Amount,
     /// Send requests outstanding on a queue pair.
     pub(crate) tx_depth: u32,
     /// Receive requests posted on a queue pair.
     pub(crate) rx_depth: u32,
-    /// One of so many send requests is to be signaled; [`Plan::moderation`] is what comes of it.
+    /// Requested number of send requests per completion; [`Plan::moderation`] returns the one used.
     pub(crate) cq_mod: Option<u32>,
     /// Work requests posted at once.
     pub(crate) post_list: u32,
     /// Queue pairs.
     pub(crate) qps: u32,
-    /// Path MTU in bytes; the largest that both ports carry if not given.
+    /// Path MTU in bytes; `None` is the largest that both ports support.
     pub(crate) mtu: Option<u32>,
     /// Local ACK timeout code: 4.096 µs · 2^n.
     pub(crate) qp_timeout: u8,
     /// Transport retries.
     pub(crate) retry_count: u8,
-    /// READ and ATOMIC requests outstanding.
+    /// READ and ATOMIC requests outstanding, 1 to 16.
     pub(crate) outstanding: u8,
-    /// Payloads of up to so many bytes are copied when they are posted.
+    /// Payloads of up to this many bytes are copied when they are posted.
     pub(crate) inline: u32,
-    /// The most that each queue pair, or of UD each way, may send.
+    /// Limit of each queue pair's sending rate; for UD, of each direction.
     pub(crate) rate: Rate,
-    /// Whether both ends send.
+    /// Both ends send.
     pub(crate) bidirectional: bool,
-    /// Whether the peak is not to be computed.
+    /// The peak is not computed.
     pub(crate) no_peak: bool,
-    /// Whether every byte is checked.
+    /// Every byte is checked.
     pub(crate) verify: bool,
 }
 
 impl Plan {
-    /// A test with perftest's defaults.
+    /// Creates a test with perftest's defaults.
     pub(crate) fn new(operation: Operation, measure: Measure) -> Self {
         let latency = measure == Measure::Latency;
         let (size, iterations) = match (measure, operation) {
@@ -261,20 +263,21 @@ impl Plan {
         }
     }
 
-    /// Sizes 2 to 8 MiB, each twice the one before.
+    /// Returns the sizes from 2 bytes to 8 MiB, each twice the one before.
     pub(crate) fn sweep() -> Vec<u32> {
         (1..=SWEEP_MAX_LOG2).map(|log2| 1 << log2).collect()
     }
 
-    /// Whether messages can be lost.
+    /// Tells whether messages can be lost.
     pub(crate) fn is_lossy(&self) -> bool {
         self.service != Service::Rc
     }
 
-    /// One of so many send requests is signaled: as asked for, else as in perftest.
+    /// Returns the number of send requests per signaled one: as requested, else as in perftest.
     ///
-    /// Without a completion nothing gives room in the send queue back. So either every list ends
-    /// with a signaled request, or there is room for a list beside all that wait for one.
+    /// Only a completion frees places in the send queue. Therefore either every list ends with a
+    /// signaled request, or the queue has room for a list in addition to all requests that wait for
+    /// a completion.
     pub(crate) fn moderation(&self) -> u32 {
         let default = match (&self.sizes[..], self.post_list) {
             (_, list @ 2..) => list,
@@ -288,8 +291,8 @@ impl Plan {
         wanted.min(self.tx_depth + 1 - self.post_list)
     }
 
-    /// The sizes on a path: a datagram is one packet, so longer ones are cut to it, or in a sweep
-    /// left out, as perftest does.
+    /// Returns the sizes for a path MTU. A datagram is one packet: a longer size is reduced to the
+    /// MTU, or in a sweep left out, as in perftest.
     pub(crate) fn sizes_on(&self, mtu: u32) -> Vec<u32> {
         match (self.service, &self.sizes[..]) {
             (Service::Ud, [size]) => vec![mtu.min(*size)],
@@ -298,12 +301,12 @@ impl Plan {
         }
     }
 
-    /// The largest message of the plan.
+    /// Returns the largest size of the plan.
     pub(crate) fn size_max(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
 
-    /// Refuses values out of range and makes those fit that perftest makes fit.
+    /// Checks the ranges of all values, and sets the number of requests per completion.
     pub(crate) fn checked(mut self) -> Result<Self, BenchError> {
         let range = |name: &str, value: u64, low: u64, high: u64| {
             if (low..=high).contains(&value) {
@@ -341,12 +344,12 @@ impl Plan {
         if self.verify && self.bidirectional {
             return Err(BenchError::usage("--verify checks one direction: leave out -b"));
         }
-        // Both ends have the same then, asked for or not.
+        // The value is stored, so that it is the same at both ends whether it was requested or not.
         self.cq_mod = Some(self.moderation());
         Ok(self)
     }
 
-    /// What differs from the other end's plan.
+    /// Describes the differences from the other end's plan; `None` if there are none.
     pub(crate) fn differences(&self, other: &Plan) -> Option<String> {
         let both = [self, other].map(|plan| serde_json::to_value(plan).unwrap_or_default());
         let [Some(ours), Some(theirs)] = both.each_ref().map(|value| value.as_object()) else {
@@ -401,7 +404,8 @@ mod tests {
         assert_eq!(moderation(Plan::new(Operation::Send, Measure::Latency)), 1);
     }
 
-    /// Posts on one queue pair as the sender does, completed at once; whether all is sent.
+    /// Simulates a sender's posts on one queue pair with immediate completions. Returns whether all
+    /// messages were sent.
     fn ends(plan: &Plan, messages: u64) -> bool {
         let (depth, list) = (u64::from(plan.tx_depth), u64::from(plan.post_list));
         let moderation = u64::from(plan.moderation());

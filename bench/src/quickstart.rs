@@ -1,24 +1,25 @@
-//! The quickstart: the main job, verified, and its figures beside the limits of this machine.
+//! The quickstart: the main job, verified, and its results compared with the limits of this
+//! machine.
 //!
 //! ```text
 //!   quickstart ─┬─► node memif-server ◄═ memif ═► node memif-client ─┐
 //!      ▲        ├─► node ring: both ends in one process ─────────────┤
 //!      │        └─► node qps: one device, 65,536 queue pairs ────────┤
-//!      └────────────── notes, one JSON a line ◄──────────────────────┘
+//!      └────────── notes, one JSON value per line ◄──────────────────┘
 //! ```
 //!
 //! A node verifies WRITE, READ, SEND, FETCH_ADD and CMP_SWAP byte for byte, then measures in
-//! rounds: each test once, the limits once. Medians of the rounds are reported, and of each round's
-//! own shares, so that what else runs on the machine weighs on both alike. Over rings the rate of
-//! small messages is also taken on 1,000 queue pairs. A third process opens as many queue pairs as
-//! there can be ([`capacity`]).
+//! rounds: each test once, the limits once. Medians of the rounds are reported, also of the shares
+//! within each round, so that other load on the machine affects both sides of a comparison. Over
+//! rings the rate of small messages is also measured on 1,000 queue pairs. A third process opens as
+//! many queue pairs as possible ([`capacity`]).
 //!
 //! Invariants
-//! - `verified` is true only if every payload byte of every verified test was looked at.
-//! - The parent ends its nodes by their process numbers, however it ends itself; a node ends with
+//! - `verified` is true only if every payload byte of every verified test was checked.
+//! - The parent kills its nodes by process number, even if it ends by an error; a node ends with
 //!   its parent.
 //!
-//! Not here: installing and building, which is `deploy/quickstart`'s.
+//! Not here: installing and building (`deploy/quickstart`).
 
 mod capacity;
 mod child;
@@ -38,11 +39,11 @@ use figures::{Figures, Note};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
-/// Milliseconds of a measurement, at most: one end may wait so long for the other's next word, and
-/// its patience is longer.
+/// Longest measurement in milliseconds. One end may have to wait this long for the other's next
+/// message, which must be less than its timeout.
 const TIME_MAX_MS: u64 = 10_000;
 
-/// What a node has found out.
+/// Results of one node.
 #[derive(Clone, Debug, Default)]
 struct Findings {
     verified_bytes: u64,
@@ -50,7 +51,7 @@ struct Findings {
     capacity: Option<Capacity>,
 }
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
     if args.runs == 0 || !(1..=TIME_MAX_MS).contains(&args.time_ms) {
         let text = format!("--runs must be at least 1, --time-ms 1 to {TIME_MAX_MS}");
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<(), BenchError> {
     report.verdict()
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// Creates a progress bar, which is hidden unless standard error is a terminal.
 fn progress(args: &QuickstartArgs) -> ProgressBar {
     let steps = figures::steps(args.runs, false) + figures::steps(args.runs, true) + 1;
     if !std::io::stderr().is_terminal() {
@@ -92,11 +93,11 @@ fn progress(args: &QuickstartArgs) -> ProgressBar {
     }
     let style = ProgressStyle::with_template(" {bar:40} {percent:>3} %  {elapsed:>3}  {msg}");
     let bar = ProgressBar::new(steps);
-    // The template is a constant; without it the default style shows as much.
+    // The template is constant and valid; the default style would do as well.
     style.map_or(bar.clone(), |style| bar.with_style(style))
 }
 
-/// Two processes; the client reports.
+/// Runs two processes, of which the client reports.
 fn memif(
     args: &QuickstartArgs,
     folder: &Folder,
@@ -106,12 +107,12 @@ fn memif(
     let findings = part(args, NodePart::MemifClient, folder, bar);
     match findings {
         Ok(findings) => server.finish().map(|()| findings),
-        // The server may have been the first to fail, and know why.
+        // The server may have failed first, with the actual cause.
         Err(error) => Err(server.cause().unwrap_or(error)),
     }
 }
 
-/// Runs the node that reports, to its end.
+/// Runs a node that reports, to its end.
 fn part(
     args: &QuickstartArgs,
     part: NodePart,
@@ -125,7 +126,7 @@ fn part(
             Note::Begin(text) => bar.set_message(text),
             Note::Measured => bar.inc(1),
             Note::Verified { bytes } => {
-                // Both ends are connected by then.
+                // Both ends are connected by then, and do not need the sockets.
                 folder.remove();
                 findings.verified_bytes += bytes;
                 bar.inc(1);

@@ -1,12 +1,12 @@
-//! Pacing: how exactly queue pairs keep to the rate that they are given.
+//! Pacing: how accurately queue pairs keep to their rates.
 //!
-//! For each rate WRITEs (of UD, SENDs) go from one end to the other for a while, a few large
-//! messages under way, and what left is set beside what was to leave: whole frames, from the first
-//! post to the last completion. 10 and 25 Gb/s are static rates of the path; the verbs have no code
-//! for 1 Gb/s, which is the queue pair's own limit.
+//! For each rate WRITEs (for UD, SENDs) are sent for a while, with a few large messages in flight.
+//! The rate of whole frames, from the first post to the last completion, is compared with the
+//! requested one. 10 and 25 Gb/s are static rates of the path; 1 Gb/s has no code in the verbs and
+//! is set as the queue pair's rate limit.
 //!
-//! Invariant: a rate that the machine does not reach without any limit, by a margin, is reported as
-//! not reached and judges nothing.
+//! Invariant: a rate that the machine does not exceed by a margin without a limit is reported as
+//! not reached, and does not count in the verdict.
 
 use crate::cli::RateArgs;
 use crate::error::BenchError;
@@ -20,23 +20,23 @@ use crate::stats::median;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Path MTU of all tests, and bytes of a message: of UD one packet.
+/// Path MTU of all tests, and bytes of a message; a datagram is one packet.
 const MTU: u32 = 4096;
 const SIZE: u32 = 65536;
-/// Bytes of a frame beside its payload: Ethernet, IPv4, UDP, BTH, ICRC; the address of a WRITE's
-/// first packet, and DETH of a datagram.
+/// Bytes of a frame in addition to its payload: Ethernet, IPv4, UDP, BTH, ICRC. RETH is in a
+/// WRITE's first packet, DETH in every datagram.
 const FRAME: u32 = 14 + 20 + 8 + 12 + 4;
 const RETH: u32 = 16;
 const DETH: u32 = 8;
-/// Bytes under way: a fraction of a millisecond at the rates in question.
+/// Messages in flight: a fraction of a millisecond at the usual rates.
 const DEPTH: u32 = 8;
 const DATAGRAMS: u32 = 64;
-/// A rate is reached by a machine that is faster by so much without limit.
+/// Factor by which a machine must be faster without a limit for a rate to count as reached.
 const MARGIN: f64 = 1.1;
-/// How far off a rate may be.
+/// Largest relative error of a rate.
 const TOLERANCE: f64 = 0.02;
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
     if args.runs == 0 || args.time_ms == 0 || args.rates.iter().any(|rate| *rate <= 0.0) {
         return Err(BenchError::usage("--runs, --time-ms and --rates must be above 0"));
@@ -57,13 +57,13 @@ pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
     match rows.iter().find(|row| row.is_reached() && row.error().abs() > TOLERANCE) {
         None => Ok(()),
         Some(row) => Err(BenchError::Corrupt(format!(
-            "{} Gb/s were asked for and {:.3} sent",
+            "{} Gb/s were requested and {:.3} sent",
             row.asked, row.sent
         ))),
     }
 }
 
-/// Each rate several times, without limit first.
+/// Returns the runs of all rates, those without a limit first.
 fn plans(args: &RateArgs) -> impl Iterator<Item = Plan> + '_ {
     let (operation, size, depth) = match args.connection {
         Service::Ud => (Operation::Send, MTU, DATAGRAMS),
@@ -84,7 +84,7 @@ fn plans(args: &RateArgs) -> impl Iterator<Item = Plan> + '_ {
     })
 }
 
-/// The path's rate where the verbs have it, else the queue pair's own.
+/// Returns the static rate if the verbs have it, else the queue pair's rate limit.
 fn limit(gbps: f64) -> Rate {
     let path = Rate::of_path(gbps * 1e3);
     match path.gbps() {
@@ -93,28 +93,28 @@ fn limit(gbps: f64) -> Rate {
     }
 }
 
-/// What left, Gb/s of whole frames.
+/// Measures the rate of whole frames in Gb/s.
 fn measure(client: &Node, link: &mut Link, plan: &Plan) -> Result<f64, BenchError> {
     let outcome = session::run(client, link, plan, &mut |_| ())?;
     let Some(Row::Bandwidth(row)) = outcome.rows.first() else { return Ok(0.0) };
     Ok(row.gbps() * f64::from(on_the_wire(plan)) / f64::from(plan.size_max()))
 }
 
-/// Bytes of a message's frames.
+/// Returns the bytes of all frames of a message.
 fn on_the_wire(plan: &Plan) -> u32 {
     let size = plan.size_max();
     let extra = if plan.service == Service::Ud { DETH } else { RETH };
     size + size.div_ceil(MTU) * FRAME + extra
 }
 
-/// One rate, Gb/s.
+/// Results of one rate, in Gb/s.
 struct Line {
     asked: f64,
     by: &'static str,
     sent: f64,
     least: f64,
     most: f64,
-    /// Without limit.
+    /// Rate without a limit.
     capacity: f64,
 }
 
@@ -155,7 +155,7 @@ fn report(args: &RateArgs, rows: &[Line], measured: &[f64]) {
         return;
     }
     let (service, time) = (args.connection.name(), args.time_ms);
-    println!(" {service}, frames of {time} ms at a time; {capacity:.2} Gb/s without limit");
+    println!(" {service}, frames of {time} ms at a time; {capacity:.2} Gb/s without a limit");
     println!(" asked[Gb/s]  by             sent[Gb/s]   off[%]   least      most");
     for row in rows {
         let reached = if row.is_reached() { "" } else { "   beyond this machine" };

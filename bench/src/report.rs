@@ -2,8 +2,8 @@
 //!
 //! Gb are 10⁹ bits, MiB 2²⁰ bytes, both of payload; `MsgRate[Mpps]` counts messages.
 //!
-//! Invariant: a column's name, place and format are perftest's. What perftest has no column for
-//! (quantiles beyond 99.9 %, verification, retransmissions) stands on lines of its own below.
+//! Invariant: name, place and format of a column are perftest's. Values that perftest has no column
+//! for (quantiles beyond 99.9 %, verification, retransmissions) are on separate lines below.
 
 mod json;
 mod text;

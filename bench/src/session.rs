@@ -1,8 +1,8 @@
-//! A session: two ends agree on a plan, connect, run it at each size, and report.
+//! A session: two ends agree on a plan, connect, run it at each size and report.
 //!
 //! ```text
 //!   client                             server
-//!     Hello(plan) ───────────────────►  the same plan? else both end
+//!     Hello(plan) ───────────────────►  different plans end the session
 //!     Hello(plan) ◄───────────────────
 //!     Setup(MTU, QPs, memory) ◄──────►  connect
 //!     per size: Ready ◄──────────────►  the test itself, over RDMA
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Invariants
-//! - Both ends run the same code with the same plan; what differs hangs on
+//! - Both ends run the same code with the same plan. Their differences depend on
 //!   [`Side`](crate::pin::Side).
-//! - An end that fails says why before it leaves; an end that is gone is noticed within
+//! - An end that fails sends the reason before it closes. A closed connection is noticed within
 //!   milliseconds, a standstill within [`PATIENCE`].
 //!
 //! Not here: opening devices ([`crate::node`]), printing ([`crate::report`]).
@@ -37,49 +37,49 @@ use lane::Bench;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Ends of another number don't understand each other.
+/// Version of the exchange. Two ends must have the same.
 const VERSION: u32 = 1;
 
-/// What one end says to the other.
+/// Messages from one end to the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Word {
-    /// What is to be done.
+    /// Version and plan of an end.
     Hello { version: u32, plan: Plan },
-    /// What to connect to.
+    /// Path MTU and queue pairs of an end, to connect to.
     Setup { mtu: u32, ends: Vec<End> },
-    /// Everything is posted; the test may begin.
+    /// All receives are posted; the test may begin.
     Ready,
-    /// All of so many messages are completed.
+    /// This number of messages is completed, and no more will follow.
     Finished { messages: u64 },
-    /// What this end measured while it verified.
+    /// Results of this end's transfers in a verification.
     Sample(Bandwidth),
-    /// What this end sent, and how many messages it received.
+    /// Messages that this end has sent, and the number that it has received.
     Moved { sent: Bandwidth, received: u64 },
-    /// The same of a latency test.
+    /// Results of a latency test.
     Latency(Quantiles),
-    /// Messages `first..first + count` are to be laid out for reading.
+    /// The server is to write messages `first..first + count` into its memory, to be read.
     Prepare { first: u64, count: u64 },
-    /// Messages `first..first + count` have arrived, or the words have these values: check.
+    /// The server is to check messages `first..first + count`, or the words with these values.
     Check { first: u64, count: u64, words: Vec<u64> },
-    /// Prepared, or checked; `fault` says what was wrong.
+    /// The answer to `Prepare` or `Check`; `fault` describes the first error.
     Checked { fault: Option<String> },
-    /// The end.
+    /// End of the session, with the packets retransmitted by this end.
     Closing { retransmissions: u64 },
 }
 
-/// The other end as the loops that move messages see it.
+/// The other end, as used by the loops that transfer messages.
 trait Peer {
-    /// Whether an end whose time is over may leave with work requests outstanding, because the
-    /// other may have stopped receiving.
+    /// An end at the end of its time may stop with work requests outstanding, because the other end
+    /// may have stopped receiving.
     const LEAVES: bool;
-    /// After so long without a message none will come, once this end has sent all and it is known
-    /// how many the other sends.
+    /// Time without a message after which the rest counts as lost, once this end has sent all its
+    /// messages and has the other's number.
     const QUIET: Duration;
 
-    /// Hears that all of this end's messages are completed.
+    /// Reports that all messages of this end are completed.
     fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError>;
 
-    /// How many messages it has sent in all, once that is known.
+    /// Returns the number of messages that the other end has sent in all, once that is known.
     fn sent(&mut self) -> Result<Option<u64>, BenchError>;
 }
 
@@ -100,7 +100,7 @@ impl Peer for Link {
     }
 }
 
-/// What is told while a session runs.
+/// Progress of a session.
 pub(crate) enum Event<'a> {
     /// The ends are connected.
     Connected(&'a Connected),
@@ -108,37 +108,37 @@ pub(crate) enum Event<'a> {
     Row(Row),
 }
 
-/// What connects to what.
+/// Connected queue pairs of both ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Connected {
-    /// Path MTU, bytes.
+    /// Path MTU in bytes.
     pub(crate) mtu: u32,
-    /// READ and ATOMIC requests that the peer takes at a time.
+    /// READ and ATOMIC requests that the peer executes at a time.
     pub(crate) reads: u8,
-    /// Our ends.
+    /// Queue pairs and memory of this end.
     pub(crate) local: Vec<End>,
-    /// The peer's.
+    /// Queue pairs and memory of the peer.
     pub(crate) remote: Vec<End>,
 }
 
-/// What a session came to.
+/// Results of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// One for each size.
+    /// Rows, one per size.
     pub(crate) rows: Vec<Row>,
-    /// Path MTU, bytes.
+    /// Path MTU in bytes.
     pub(crate) mtu: u32,
-    /// Payload bytes checked and found right, if that was asked for.
+    /// Payload bytes that were checked and correct; `None` if that was not requested.
     pub(crate) verified_bytes: Option<u64>,
-    /// Packets that both ends sent again.
+    /// Packets retransmitted by both ends.
     pub(crate) retransmissions: u64,
-    /// Messages of an unreliable service that did not arrive, as far as this end knows.
+    /// Messages of an unreliable service that did not arrive, as far as known.
     pub(crate) lost_messages: u64,
-    /// Packets that this end lost because it was told to.
+    /// Frames that this end dropped by `--loss-rx` and `--loss-tx`.
     pub(crate) lost: u64,
 }
 
-/// Runs the plan as this node's side. The caller's thread is the one that drives the lcore.
+/// Runs the plan as this node's side. The calling thread drives the lcore.
 pub(crate) fn run(
     node: &Node,
     link: &mut Link,
@@ -187,7 +187,7 @@ fn run_inner(
     })
 }
 
-/// Both ends must want the same.
+/// Exchanges the plans, which must be equal.
 fn greet(link: &mut Link, plan: &Plan) -> Result<(), BenchError> {
     link.send(&Word::Hello { version: VERSION, plan: plan.clone() })?;
     match link.receive("waiting for the other end's plan", pause)? {
@@ -203,5 +203,5 @@ fn greet(link: &mut Link, plan: &Plan) -> Result<(), BenchError> {
 }
 
 fn out_of_step() -> BenchError {
-    BenchError::Peer("it is out of step".to_owned())
+    BenchError::Peer("it sent an unexpected message".to_owned())
 }

@@ -1,12 +1,12 @@
-//! Statistics: latencies as a histogram, bandwidth as messages over time, medians of runs.
+//! Statistics: histograms of latencies, bandwidth as messages over time, medians of runs.
 //!
 //! Invariants
-//! - Recording neither allocates nor loses precision: sums are exact integers, quantiles have
-//!   three digits (exact below 2 µs).
-//! - The standard deviation is the sample's, from the exact sums. (perftest's C code stores each
-//!   deviation in an `int` first, and its `t_max` is not the maximum; neither is copied.)
+//! - Recording neither allocates nor loses precision: sums are exact integers, quantiles have three
+//!   digits (and are exact below 2 µs).
+//! - The standard deviation is that of the sample, from the exact sums. (perftest rounds each
+//!   deviation to an `int`, and its `t_max` is not the maximum; here both are exact.)
 //!
-//! Not here: units of the report. Times are nanoseconds, rates bytes per second.
+//! Not here: units of the report. Times are in nanoseconds, rates in bytes per second.
 
 mod bandwidth;
 mod latency;
@@ -14,8 +14,7 @@ mod latency;
 pub(crate) use bandwidth::{Bandwidth, Timeline};
 pub(crate) use latency::{Latency, Quantiles};
 
-/// The median of the values; the mean of the middle two if their number is even, 0 if there are
-/// none.
+/// Returns the median of the values: of an even number the mean of the middle two, of none 0.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,17 +1,17 @@
-//! What several connections have under way, each taken when it is there.
+//! Operations in progress on several connections, each taken when it is done.
 //!
-//! Whoever waits for them in the order in which they began measures the position in that order.
+//! Waiting for them in the order in which they began would add waiting time to the measurement.
 
 use crate::error::{BenchError, Step};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use uroce::cm::{CmError, Connection};
 
-/// How long the oldest is waited for before the others are looked at again.
+/// Time to wait for the oldest operation before the others are checked.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Takes all that are done, after waiting for one to be. `is_done` may wait for as long as it is
-/// told.
+/// Waits until at least one operation is done, and takes all that are. `is_done` may block for the
+/// given time.
 pub(crate) fn take_done<T>(
     under_way: &mut VecDeque<T>,
     limit: Duration,
@@ -31,7 +31,7 @@ pub(crate) fn take_done<T>(
         if under_way.is_empty() || under_way.len() < many {
             return Ok(());
         }
-        // Most are done in the order in which they began.
+        // Most operations are done in the order in which they began.
         if is_done(&under_way[0], LOOK)? {
             under_way.drain(..1).for_each(take);
             return Ok(());
@@ -42,7 +42,7 @@ pub(crate) fn take_done<T>(
     }
 }
 
-/// Whether a connection is established within so long.
+/// Tells whether a connection is established within `wait`.
 pub(crate) fn is_established(connection: &Connection, wait: Duration) -> Result<bool, BenchError> {
     match connection.wait_established(wait) {
         Err(CmError::TimedOut) => Ok(false),
@@ -58,7 +58,7 @@ mod tests {
     fn each_is_taken_when_it_is_done_whoever_began_first() {
         let mut under_way: VecDeque<u32> = (0..6).collect();
         let mut looks = 0;
-        // Odd ones are done from the second look at each on.
+        // Odd numbers are done from the second check of each on.
         let is_done = |number: &u32, _| {
             looks += 1;
             Ok(looks > 7 && number % 2 == 1)

@@ -60,11 +60,11 @@ pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner
 /// State of the other end while no record is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calling {
-    /// It has sent nothing.
+    /// The other end has sent nothing.
     No,
-    /// It has sent its next record.
+    /// The other end has sent its next record.
     Yes,
-    /// It has closed the connection.
+    /// The other end has closed the connection.
     Left,
 }
 

@@ -32,9 +32,9 @@ pub(super) enum Role {
 enum Peer {
     /// Not known before its first message.
     Unknown,
-    /// It sends back what it has received.
+    /// The peer sends back what it has received.
     Echo,
-    /// It sends patterns as we do.
+    /// The peer sends patterns as we do.
     Pattern,
 }
 

@@ -1,4 +1,4 @@
-//! What differs between the ping-pongs: the service, its connection, its work requests.
+//! Differences between the ping-pongs: the service, its connection, its work requests.
 
 use super::address::Address;
 use crate::error::{BenchError, Step};
@@ -8,22 +8,22 @@ use uroce::{
     QpType, Qpn, QueuePair, SendWr,
 };
 
-/// The stock tool's Q_Key.
+/// Q_Key of the stock program.
 const QKEY: Qkey = Qkey(0x1111_1111);
 
-/// A transport service, named as its program is.
+/// Transport service of a ping-pong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// `rc_pingpong`.
+    /// Service of `rc_pingpong`.
     Rc,
-    /// `uc_pingpong`.
+    /// Service of `uc_pingpong`.
     Uc,
-    /// `ud_pingpong`.
+    /// Service of `ud_pingpong`.
     Ud,
 }
 
 impl Service {
-    /// The program's name.
+    /// Returns the name of the program.
     pub(super) fn test(self) -> &'static str {
         match self {
             Self::Rc => "rc_pingpong",
@@ -32,7 +32,7 @@ impl Service {
         }
     }
 
-    /// As a queue pair has it.
+    /// Returns the type of the queue pairs.
     pub(super) fn qp_type(self) -> QpType {
         match self {
             Self::Rc => QpType::Rc,
@@ -41,7 +41,7 @@ impl Service {
         }
     }
 
-    /// Bytes that a receive buffer has in front of the message.
+    /// Returns the bytes in front of a received message.
     pub(super) fn ahead(self) -> usize {
         match self {
             Self::Rc | Self::Uc => 0,
@@ -49,7 +49,7 @@ impl Service {
         }
     }
 
-    /// Refuses a datagram that is longer than a packet.
+    /// Checks that a datagram is not longer than a packet.
     pub(super) fn check_size(self, size: u32, mtu: u32) -> Result<(), BenchError> {
         if self == Self::Ud && size > mtu {
             return Err(BenchError::usage("-s must not be more than -m: a datagram is one packet"));
@@ -57,7 +57,7 @@ impl Service {
         Ok(())
     }
 
-    /// Makes a queue pair ready for messages from and to a peer.
+    /// Prepares a queue pair for messages from and to a peer.
     pub(super) fn connect(
         self,
         node: &Node,
@@ -77,21 +77,21 @@ impl Service {
     }
 }
 
-/// How messages get to the peer.
+/// Path of messages to the peer.
 pub(super) enum Way {
     /// The queue pair is connected to the peer's.
     Connection,
-    /// Every message says where it goes.
+    /// Every message carries its destination.
     Datagrams {
-        /// The peer's address.
+        /// Address handle of the peer.
         handle: AddressHandle,
-        /// The peer's queue pair.
+        /// Queue pair of the peer.
         qpn: Qpn,
     },
 }
 
 impl Way {
-    /// A SEND of this memory to the peer.
+    /// Builds a SEND of `local` to the peer.
     pub(super) fn send<'a>(&'a self, local: &'a [MemorySlice<'a>]) -> SendWr<'a> {
         match self {
             Self::Connection => SendWr::send(local),

@@ -1,8 +1,8 @@
-//! How many queue pairs can be open, and what each takes.
+//! Number of queue pairs that can be open, and the memory of each.
 //!
-//! The state of a queue pair is what the engine says it is, from the sizes of all that it keeps.
-//! What it takes altogether is measured: the process's resident memory grows by so much a queue pair
-//! while all of them are opened, the shortest queues and every allocator's rounding included.
+//! The size of a queue pair's state is computed by the engine from all its parts. Its total memory
+//! is measured as the growth of the process's resident memory per queue pair, with the shortest
+//! queues and including the rounding of every allocator.
 
 use crate::error::{BenchError, Step};
 use serde::{Deserialize, Serialize};
@@ -10,23 +10,23 @@ use uroce::config::{Config, DeviceConfig, Idle, PortConfig};
 use uroce::{Context, QpCaps, QpInit};
 use uroce_engine::Engine;
 
-/// Queue pairs that are aimed at.
+/// Number of queue pairs to open.
 const AIM: u32 = 65_536;
 /// Bytes of a page, the unit of `statm`.
 const PAGE: u64 = 4096;
 
-/// What was found.
+/// Results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Capacity {
-    /// Queue pairs that were open at once.
+    /// Queue pairs that were open at the same time.
     pub(super) max_open_qps: u32,
-    /// Bytes of a queue pair's state besides its queues.
+    /// Bytes of a queue pair's state without its queues.
     pub(super) qp_state_bytes: u64,
-    /// Bytes of resident memory for each, with queues of one entry.
+    /// Bytes of resident memory per queue pair, with queues of one entry.
     pub(super) open_qp_bytes: u64,
 }
 
-/// Opens queue pairs until there are as many as are aimed at, or no more.
+/// Opens [`AIM`] queue pairs, or as many as possible.
 pub(super) fn measure() -> Result<Capacity, BenchError> {
     let port = PortConfig::ring("capacity").ip("198.18.0.1/24").step("an address")?;
     let mut device = DeviceConfig::new("capacity").idle(Idle::Sleep).port(port);
@@ -39,7 +39,7 @@ pub(super) fn measure() -> Result<Capacity, BenchError> {
         QpCaps { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, ..init.caps };
     let mut qps = Vec::with_capacity(AIM as usize);
     let before = resident()?;
-    // That there is no more room is what is to be found out.
+    // An error means that no further queue pair can be opened, which is a result.
     while qps.len() < AIM as usize
         && let Ok(qp) = pd.create_qp(&init)
     {
@@ -49,12 +49,12 @@ pub(super) fn measure() -> Result<Capacity, BenchError> {
     let max_open_qps = u32::try_from(qps.len()).unwrap_or(u32::MAX);
     let open_qp_bytes = grown.checked_div(u64::from(max_open_qps)).unwrap_or(0);
     let qp_state_bytes = Engine::qp_state_bytes() as u64;
-    // This process ends now; destroying them one by one would only take time.
+    // The process ends soon; destroying the queue pairs one by one would only take time.
     std::mem::forget((qps, cq, pd, context));
     Ok(Capacity { max_open_qps, qp_state_bytes, open_qp_bytes })
 }
 
-/// Bytes of this process in memory.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<u64, BenchError> {
     let what = |error| BenchError::io("reading /proc/self/statm", error);
     let text = std::fs::read_to_string("/proc/self/statm").map_err(what)?;

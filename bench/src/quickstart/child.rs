@@ -1,4 +1,4 @@
-//! The nodes as child processes, and their folder.
+//! The nodes as child processes, and the folder of their sockets.
 
 use super::figures::Note;
 use crate::cli::{NodePart, QuickstartArgs};
@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// By which glibc is told to ask for huge pages, where the kernel gives them to who asks.
+/// Environment variable that makes glibc ask the kernel for huge pages.
 const TUNABLES: &str = "GLIBC_TUNABLES";
-/// A node says something at least so often, beside the time of its measurements.
+/// Longest time without a note of a node, in addition to the time of its measurements.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A node that has said its last word ends within this time.
+/// Longest time from a node's last note to its end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A node's process. Dropping it ends the process.
+/// The process of a node. Dropping it kills the process.
 pub(super) struct Child {
     process: std::process::Child,
     part: NodePart,
@@ -35,8 +35,8 @@ impl Child {
         let what = |error| BenchError::io("starting a node", error);
         let name = part.to_possible_value().map(|value| value.get_name().to_owned());
         let mut command = Command::new(std::env::current_exe().map_err(what)?);
-        // What is measured is not how many small pages a TLB holds; and what a queue pair's memory
-        // comes to shows only in small pages.
+        // With small pages the size of the TLB would be measured. The memory of a queue pair,
+        // however, can only be measured with small pages.
         if !matches!(part, NodePart::Qps) && std::env::var_os(TUNABLES).is_none() {
             command.env(TUNABLES, "glibc.malloc.hugetlb=1");
         }
@@ -53,7 +53,8 @@ impl Child {
             .map_err(what)?;
         let (sender, notes) = channel();
         if let Some(stdout) = process.stdout.take() {
-            // Ends with the child's output; a line nobody wants any more is dropped.
+            // The thread ends with the child's output. Lines that are not read any more are
+            // dropped.
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let _ = sender.send(line);
@@ -64,7 +65,7 @@ impl Child {
         Ok(Self { process, part, notes, silence })
     }
 
-    /// What the node says next; `None` when it has said all.
+    /// Waits for the node's next note; `None` at the end of its output.
     pub(super) fn next_note(&mut self) -> Result<Option<Note>, BenchError> {
         match self.notes.recv_timeout(self.silence) {
             Ok(line) => {
@@ -79,7 +80,7 @@ impl Child {
         }
     }
 
-    /// Waits for its end, which must be a success.
+    /// Waits for the node's end, which must be a success.
     pub(super) fn finish(&mut self) -> Result<(), BenchError> {
         let deadline = Instant::now() + FAREWELL;
         loop {
@@ -98,7 +99,7 @@ impl Child {
         }
     }
 
-    /// Why it has failed, if it has: what it said, else how it ended.
+    /// Returns the error of a failed node: its own note, else its exit status.
     pub(super) fn cause(&mut self) -> Option<BenchError> {
         let deadline = Instant::now() + FAREWELL;
         while Instant::now() < deadline {
@@ -135,17 +136,17 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // One that has ended already is only reaped.
+        // A process that has ended already is only reaped.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A folder of our own for sockets, removed in the end.
+/// A new folder for sockets, which is removed when dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one in the system's folder for such.
+    /// Creates the folder in the system's folder for temporary files.
     pub(crate) fn new() -> Result<Self, BenchError> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let nanos = now.map_or(0, |time| time.subsec_nanos());
@@ -156,15 +157,15 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Removes it: what is connected needs its sockets no more, and a process that is ended by a
-    /// signal has no time to.
+    /// Removes the folder. Connected ends do not need its sockets any more, and a process killed by
+    /// a signal could not remove it later.
     pub(crate) fn remove(&self) {
-        // Failing to remove it harms nobody.
+        // An error leaves an empty folder behind and is ignored.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

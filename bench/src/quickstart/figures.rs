@@ -1,4 +1,4 @@
-//! What a node verifies and measures, and what it tells its parent.
+//! Tests and measurements of a node, and its notes to the parent.
 
 use super::capacity::Capacity;
 use crate::limits::Limits;
@@ -9,78 +9,79 @@ use std::time::Duration;
 
 /// Bytes of a large message.
 pub(super) const LARGE: u32 = 65536;
-/// Bytes of a small one.
+/// Bytes of a small message.
 pub(super) const SMALL: u32 = 8;
 /// Path MTU of all tests.
 pub(super) const MTU: u32 = 4096;
-/// Large messages outstanding, and of how many one completes: 2 MB under way stay in a cache.
+/// Large messages outstanding, and messages per completion: the 2 MB in flight fit into a cache.
 const LARGE_DEPTH: u32 = 32;
 const LARGE_MODERATION: u32 = 8;
-/// The same of small ones, posted so many at once: enough under way to keep both sides busy.
+/// Small messages outstanding, per completion and per list: enough in flight to keep both sides
+/// busy.
 const SMALL_DEPTH: u32 = 512;
 const SMALL_MODERATION: u32 = 64;
 const SMALL_LIST: u32 = 32;
-/// The test that is set beside the roofline.
+/// Name of the test that is compared with the roofline.
 pub(super) const WRITE: &str = "write_bw";
-/// The rate on many queue pairs beside that on one: names, queue pairs, messages posted at once.
+/// Names of the rate tests on one and on many queue pairs, and the number of queue pairs.
 pub(super) const RATE_ONE: &str = "send_bw 8 B, 1 QP";
 pub(super) const RATE_MANY: &str = "send_bw 8 B, 1000 QPs";
 const MANY: u32 = 1000;
-/// How often in a run each is measured, in turn: what other guests of the machine do within half a second
-/// weighs more on the share than on any figure by itself.
+/// Repetitions of both rate tests in a run, in turn. Load of other guests on the machine that
+/// changes within half a second affects the ratio more than either rate.
 const PAIRS: usize = 3;
 const MANY_LIST: u32 = 16;
-/// Messages under way, on one queue pair and, by perftest's default, on each of many.
+/// Messages outstanding on one queue pair, and on each of many (perftest's default).
 const ONE_DEPTH: u32 = 256;
 const MANY_DEPTH: u32 = 128;
 
-/// What a node says, one a line.
+/// A note of a node to its parent, one per line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Note {
-    /// Something begins.
+    /// A test begins; the text names it.
     Begin(String),
     /// A measurement is done.
     Measured,
-    /// So many payload bytes were looked at, and were right.
+    /// This number of payload bytes was checked and correct.
     Verified { bytes: u64 },
-    /// The medians: the end.
+    /// The results; the last note of a node that measures.
     Done(Box<Figures>),
-    /// So many queue pairs, of that size.
+    /// The number of queue pairs and their sizes; the last note of the node that opens them.
     Opened(Capacity),
-    /// Why it ended.
+    /// The reason for which the node failed.
     Failed(String),
 }
 
-/// The median run of each test, and the limits.
+/// Median run of each test, and the limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// Bandwidth tests by name.
+    /// Bandwidth tests, by name.
     pub(super) bandwidth: Vec<(String, Bandwidth)>,
-    /// Latency tests by name, with their size.
+    /// Latency tests, by name, with the size in bytes.
     pub(super) latency: Vec<(String, u32, Quantiles)>,
-    /// Medians.
+    /// Medians of the limits.
     pub(super) limits: Limits,
-    /// WRITE's share of the roofline, and the share of one queue pair's message rate that many reach:
-    /// medians of what the rounds, or pairs of tests, come to, since cores or neighbours may change
-    /// from one to the next.
+    /// WRITE's share of the roofline, and the message rate of many queue pairs as a share of that
+    /// of one. Both are medians of the ratios within a round or pair of tests, because the cores
+    /// and other load may change between rounds.
     pub(super) roofline_share: f64,
     pub(super) many_qps_share: f64,
-    /// Packets sent again in all measurements.
+    /// Packets retransmitted in all measurements.
     pub(super) retransmissions: u64,
 }
 
 impl Figures {
-    /// A bandwidth test's payload, Gb/s.
+    /// Returns the payload rate of a bandwidth test in Gb/s.
     pub(super) fn gbps(&self, name: &str) -> f64 {
         self.bandwidth_of(name).gbps()
     }
 
-    /// A bandwidth test's messages, millions a second.
+    /// Returns the message rate of a bandwidth test in millions per second.
     pub(super) fn mps(&self, name: &str) -> f64 {
         self.bandwidth_of(name).messages_per_second() / 1e6
     }
 
-    /// A latency test's median, ns.
+    /// Returns the median of a latency test in ns.
     pub(super) fn typical_ns(&self, name: &str) -> f64 {
         let found = self.latency.iter().find(|(test, ..)| test == name);
         found.map_or(0.0, |(.., quantiles)| quantiles.p50)
@@ -92,13 +93,14 @@ impl Figures {
     }
 }
 
-/// A test and its name in the report.
+/// A test with its name in the report.
 pub(super) struct Test {
     pub(super) name: &'static str,
     pub(super) plan: Plan,
 }
 
-/// The main job: sizes of one byte, of a packet and a byte, of many packets.
+/// Returns the tests of the main job, with sizes of one byte, a packet plus one byte, and many
+/// packets.
 pub(super) fn verifications() -> Vec<Test> {
     let with = |name, operation, sizes: &[u32], count| {
         let mut plan = Plan::new(operation, Measure::Bandwidth);
@@ -118,7 +120,8 @@ pub(super) fn verifications() -> Vec<Test> {
     ]
 }
 
-/// The measurements of a run; of `many` queue pairs too. Tests of one name are the same.
+/// Returns the measurements of a run, with `many` also those on many queue pairs. Tests with the
+/// same name are equal.
 pub(super) fn measurements(time: Duration, many: bool) -> Vec<Test> {
     let mut tests = usual(time);
     if many {
@@ -128,7 +131,8 @@ pub(super) fn measurements(time: Duration, many: bool) -> Vec<Test> {
     tests
 }
 
-/// The rate of small messages, posted as many at once on one queue pair as on many.
+/// Returns a test of the rate of small messages. Lists are equally long on one queue pair and on
+/// many.
 fn rate(name: &'static str, qps: u32, depth: u32, time: Duration) -> Test {
     let mut plan = Plan::new(Operation::Send, Measure::Bandwidth);
     plan.sizes = vec![SMALL];
@@ -142,7 +146,7 @@ fn rate(name: &'static str, qps: u32, depth: u32, time: Duration) -> Test {
     Test { name, plan }
 }
 
-/// What every vdev is measured by.
+/// Returns the measurements of every vdev.
 fn usual(time: Duration) -> Vec<Test> {
     let with = |name, operation, measure, size| {
         let mut plan = Plan::new(operation, measure);
@@ -172,20 +176,21 @@ fn usual(time: Duration) -> Vec<Test> {
     ]
 }
 
-/// Notes of progress that one vdev's part gives.
+/// Returns the number of progress steps of one vdev.
 pub(super) fn steps(runs: u32, many: bool) -> u64 {
     let round = measurements(Duration::ZERO, many).len() as u64 + 1;
     verifications().len() as u64 + u64::from(runs) * round
 }
 
-/// The run whose figure is the median; of an even number of runs the lower of the middle two.
+/// Returns the run with the median of `figure`; of an even number of runs, the lower of the middle
+/// two.
 pub(super) fn median_run<T: Copy>(runs: &[T], figure: impl Fn(&T) -> f64) -> Option<T> {
     let mut sorted = runs.to_vec();
     sorted.sort_by(|left, right| figure(left).total_cmp(&figure(right)));
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
-/// The median of what `parts` are of `wholes` in each round.
+/// Returns the median of the ratios `parts` / `wholes` of the rounds.
 pub(super) fn median_share(
     parts: impl Iterator<Item = f64>,
     wholes: impl Iterator<Item = f64>,
@@ -203,7 +208,7 @@ mod tests {
         let share = |parts: &[f64], wholes: &[f64]| {
             median_share(parts.iter().copied(), wholes.iter().copied())
         };
-        // The machine was half as fast from the middle of the second round on.
+        // The machine became half as fast in the middle of the second round.
         assert_eq!(share(&[4.5, 4.5, 1.8], &[5.0, 2.5, 2.0]), 0.9);
         assert_eq!(share(&[1.0], &[0.0]), 0.0);
         assert_eq!(share(&[], &[]), 0.0);

@@ -1,4 +1,4 @@
-//! A node: one end, or with rings both, in a process of its own.
+//! A node: one end, or with rings both ends, in its own process.
 
 use super::capacity;
 use super::figures::{
@@ -25,7 +25,7 @@ const RING: u32 = 1024;
 /// MTU of the ports.
 const PORT_MTU: u16 = 4200;
 
-/// The subcommand that the parent starts. What goes wrong is told as a note.
+/// Runs the subcommand that the parent starts. An error is sent as a note.
 pub(crate) fn run(args: &NodeArgs) -> Result<(), BenchError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| BenchError::io("PR_SET_PDEATHSIG", error.into()))?;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<(), BenchError> {
     result.inspect_err(|error| note(&Note::Failed(error.to_string())))
 }
 
-/// Tells the parent. One that is gone has taken us with it, or is about to.
+/// Sends a note to the parent. If the parent has ended, this process ends, too.
 fn note(note: &Note) {
     if let Ok(text) = serde_json::to_string(note) {
         let mut stdout = std::io::stdout().lock();
@@ -50,7 +50,7 @@ fn setting(args: &NodeArgs) -> Setting {
     Setting { size: LARGE, mtu: MTU, time: Duration::from_millis(args.time_ms) }
 }
 
-/// Both ends in this process.
+/// Runs both ends in this process.
 fn ring(args: &NodeArgs) -> Result<(), BenchError> {
     let [server, client] = Node::open_both(&DeviceArgs::default(), Some(MTU), 0)?;
     let (raw_client, raw_server) = RawPort::ring_pair("limits", &setting(args))?;
@@ -66,7 +66,7 @@ fn ring(args: &NodeArgs) -> Result<(), BenchError> {
     crate::both_ends(serve, report)
 }
 
-/// One of two processes.
+/// Runs one of two processes.
 fn memif_end(args: &NodeArgs, side: Side) -> Result<(), BenchError> {
     let role = match side {
         Side::Server => MemifRole::Server,
@@ -98,12 +98,12 @@ struct End<'a> {
     node: Node,
     raw: RawPort,
     link: &'a mut Link,
-    /// Whether many queue pairs are measured too.
+    /// Also measure many queue pairs.
     many: bool,
 }
 
 impl End<'_> {
-    /// The server: does its part of everything.
+    /// Runs the server's part of all tests.
     fn serve(&mut self, args: &NodeArgs) -> Result<(), BenchError> {
         self.raw.wait_for_link()?;
         for test in verifications() {
@@ -113,7 +113,7 @@ impl End<'_> {
             for test in measurements(setting(args).time, self.many) {
                 self.test(&test)?;
             }
-            // The lcore of the stack is taken over and rests meanwhile.
+            // Attached to this thread, the lcore of the stack is idle meanwhile.
             let _resting = self.node.drive()?;
             let result = limits::server(&mut self.raw, self.link, &setting(args));
             result.inspect_err(|error| self.link.send_failure(error))?;
@@ -121,7 +121,7 @@ impl End<'_> {
         Ok(())
     }
 
-    /// The client: the same, and tells the parent.
+    /// Runs the client's part of all tests, and sends notes to the parent.
     fn report(&mut self, args: &NodeArgs, vdev: &str) -> Result<(), BenchError> {
         self.raw.wait_for_link()?;
         for test in verifications() {
@@ -157,7 +157,7 @@ impl End<'_> {
     }
 }
 
-/// The median run of each test, by name.
+/// Returns the median run of each test, by name.
 fn figures(tests: &[Test], rows: &[Vec<Row>], limits: &[Limits], retransmissions: u64) -> Figures {
     let figure = |row: &Row| match row {
         Row::Bandwidth(row) => row.messages_per_second(),
@@ -187,7 +187,7 @@ fn figures(tests: &[Test], rows: &[Vec<Row>], limits: &[Limits], retransmissions
     figures
 }
 
-/// Each name once, in the order of the tests.
+/// Returns each name once, in the order of the tests.
 fn names(tests: &[Test]) -> Vec<&'static str> {
     let mut names = Vec::new();
     for test in tests {

@@ -1,4 +1,4 @@
-//! What the quickstart prints: perftest's rows, beside each its share of the limit; and JSON.
+//! Output of the quickstart: perftest's rows, each with its share of the limit, and JSON.
 
 use super::capacity::Capacity;
 use super::figures::{Figures, LARGE, MTU, WRITE, verifications};
@@ -9,7 +9,7 @@ use crate::report::{bandwidth_header, bandwidth_row, latency_header, latency_row
 use serde_json::{Value, json};
 use std::fmt;
 
-/// What will happen and where.
+/// Returns the introduction: machine, versions and tests.
 pub(super) fn greeting(machine: &Machine, args: &QuickstartArgs) -> String {
     let Machine { cpu, cpus, kernel, dpdk, commit, version, .. } = machine;
     format!(
@@ -22,7 +22,7 @@ pub(super) fn greeting(machine: &Machine, args: &QuickstartArgs) -> String {
     )
 }
 
-/// All that was found out.
+/// Results of all nodes.
 pub(super) struct Report {
     pub(super) verified_bytes: u64,
     pub(super) memif: Figures,
@@ -32,7 +32,7 @@ pub(super) struct Report {
     pub(super) runs: u32,
 }
 
-/// The payload bytes that both vdevs' verifications must have looked at.
+/// Returns the number of payload bytes to be verified by both vdevs together.
 fn bytes_to_verify() -> u64 {
     let of = |plan: &crate::plan::Plan| {
         let sizes: u64 = plan.sizes.iter().map(|&size| u64::from(size)).sum();
@@ -46,7 +46,7 @@ impl Report {
         self.verified_bytes == bytes_to_verify()
     }
 
-    /// The one JSON object.
+    /// Returns the results as one JSON object.
     pub(super) fn json(&self) -> Value {
         let (ring, memif) = (&self.ring, &self.memif);
         json!({
@@ -77,17 +77,17 @@ impl Report {
         })
     }
 
-    /// An error unless everything was verified.
+    /// Returns an error unless every byte was verified.
     pub(super) fn verdict(&self) -> Result<(), BenchError> {
         if self.verified() {
             return Ok(());
         }
         let (seen, all) = (self.verified_bytes, bytes_to_verify());
-        Err(BenchError::Corrupt(format!("only {seen} of {all} bytes were looked at")))
+        Err(BenchError::Corrupt(format!("only {seen} of {all} bytes were checked")))
     }
 }
 
-/// Every figure of one vdev.
+/// Returns all figures of one vdev.
 fn part(figures: &Figures) -> Value {
     let bandwidth: serde_json::Map<String, Value> = figures
         .bandwidth
@@ -140,7 +140,7 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
             true => (row.gbps(), limits.roofline_gbps, "Gb/s"),
             false => (row.messages_per_second() / 1e6, limits.small_frames_mpps, "M frames/s"),
         };
-        // Of WRITE the rounds' own.
+        // The share of WRITE is the median of the rounds' own shares.
         let share = if name == WRITE { figures.roofline_share } else { value / limit };
         let share = percent(share);
         writeln!(f, "{}     {name}: {share} of {limit:.1} {unit}", bandwidth_row(row, true))?;

@@ -1,5 +1,4 @@
-//! perftest's JSON, with what perftest loses: `results` holds the last size only, as there;
-//! `uroce.sweep` holds them all.
+//! perftest's JSON. As in perftest, `results` has the last size only; `uroce.sweep` has all sizes.
 
 use super::text::Title;
 use crate::error::BenchError;
@@ -12,9 +11,9 @@ use std::path::Path;
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Row {
-    /// Of a bandwidth test.
+    /// A row of a bandwidth test.
     Bandwidth(Bandwidth),
-    /// Of a latency test, with the size.
+    /// A row of a latency test, with the size in bytes.
     Latency(u32, Quantiles),
 }
 
@@ -47,26 +46,26 @@ impl Row {
     }
 }
 
-/// Everything that goes into the file.
+/// Contents of the file.
 pub(crate) struct Report<'a> {
-    /// The block at the top.
+    /// The block above the table.
     pub(crate) title: Title<'a>,
-    /// Unit of bandwidths.
+    /// Bandwidths are in Gb/s, else in MiB/s.
     pub(crate) gbits: bool,
-    /// One for each size.
+    /// Rows, one per size.
     pub(crate) rows: &'a [Row],
-    /// Whether every byte was checked and found right; `None` if it was not asked for.
+    /// Every byte was checked and correct; `None` if that was not requested.
     pub(crate) verified: Option<bool>,
-    /// Packets that were sent again, by both ends.
+    /// Packets retransmitted by both ends.
     pub(crate) retransmissions: u64,
-    /// Messages of an unreliable service that did not arrive, where that is known.
+    /// Messages of an unreliable service that did not arrive, as far as known.
     pub(crate) lost_messages: u64,
-    /// Packets that this end dropped because it was told to lose some.
+    /// Frames that this end dropped by `--loss-rx` and `--loss-tx`.
     pub(crate) lost: u64,
 }
 
 impl Report<'_> {
-    /// The JSON object.
+    /// Returns the JSON object.
     pub(crate) fn value(&self) -> Value {
         let sweep: Vec<Value> = self.rows.iter().map(|row| row.values(self.gbits)).collect();
         json!({

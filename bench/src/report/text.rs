@@ -5,28 +5,28 @@ use crate::stats::{Bandwidth, Quantiles};
 use std::fmt;
 use uroce::Gid;
 
-/// Below this bandwidth perftest prints six digits, of Gb/s only.
+/// Bandwidth in Gb/s below which perftest prints six digits (not for MiB/s).
 const SMALL_GBPS: f64 = 0.1;
 
-/// The dashes between blocks.
+/// Returns the line of dashes between blocks.
 pub(crate) fn line() -> String {
     "-".repeat(87)
 }
 
-/// The block at the top.
+/// The block above the table.
 pub(crate) struct Title<'a> {
-    /// The test.
+    /// Parameters of the test.
     pub(crate) plan: &'a Plan,
-    /// The device's name.
+    /// Name of the device.
     pub(crate) device: &'a str,
-    /// Path MTU, bytes.
+    /// Path MTU in bytes.
     pub(crate) mtu: u32,
-    /// Index of our address.
+    /// GID index of the local address.
     pub(crate) gid_index: u8,
 }
 
 impl Title<'_> {
-    /// perftest's name of the test.
+    /// Returns perftest's name of the test.
     pub(crate) fn test(&self) -> String {
         let measure = match self.plan.measure {
             Measure::Bandwidth => "BW",
@@ -63,7 +63,7 @@ impl fmt::Display for Title<'_> {
     }
 }
 
-/// perftest puts the direction between the operation and the rest.
+/// Inserts the direction before "BW", as perftest does.
 fn direction_of(test: String, direction: &str) -> String {
     match test.rfind(" BW ") {
         Some(place) if !direction.is_empty() => {
@@ -73,17 +73,17 @@ fn direction_of(test: String, direction: &str) -> String {
     }
 }
 
-/// One end of a connection as perftest lists it.
+/// Parameters of one end, in the form of perftest's list.
 pub(crate) struct Connection {
     /// `local` or `remote`.
     pub(crate) side: &'static str,
-    /// Number of the queue pair.
+    /// Queue pair number.
     pub(crate) qpn: u32,
-    /// First PSN sent.
+    /// PSN of the first packet that it sends.
     pub(crate) psn: u32,
-    /// Key and address of the memory offered, where the test offers any.
+    /// R_Key and virtual address of its memory, if the test uses them.
     pub(crate) memory: Option<(u32, u64)>,
-    /// The address.
+    /// GID.
     pub(crate) gid: Gid,
 }
 
@@ -99,13 +99,13 @@ impl fmt::Display for Connection {
     }
 }
 
-/// The header of a bandwidth table.
+/// Returns the header of a bandwidth table.
 pub(crate) fn bandwidth_header(gbits: bool) -> String {
     let unit = if gbits { "Gb/sec" } else { "MiB/sec" };
     format!(" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]")
 }
 
-/// A row of a bandwidth table.
+/// Returns a row of a bandwidth table.
 pub(crate) fn bandwidth_row(row: &Bandwidth, gbits: bool) -> String {
     let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
     let (peak, average) = (row.peak_bytes_per_second() / unit, row.bytes_per_second() / unit);
@@ -118,13 +118,13 @@ pub(crate) fn bandwidth_row(row: &Bandwidth, gbits: bool) -> String {
     )
 }
 
-/// The header of a latency table.
+/// Returns the header of a latency table.
 pub(crate) fn latency_header() -> &'static str {
     " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
      t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
 }
 
-/// A row of a latency table.
+/// Returns a row of a latency table.
 pub(crate) fn latency_row(size: u32, row: &Quantiles) -> String {
     let us = |ns: f64| ns / 1e3;
     format!(
@@ -141,18 +141,18 @@ pub(crate) fn latency_row(size: u32, row: &Quantiles) -> String {
     )
 }
 
-/// The header of a latency table of a run by time (`-D`).
+/// Returns the header of a latency table for a run by time (`-D`).
 pub(crate) fn latency_duration_header() -> &'static str {
     " #bytes        #iterations       t_avg[usec]    tps average"
 }
 
-/// A row of it; `seconds` is the run's length.
+/// Returns a row of a latency table for a run by time; `seconds` is the length of the run.
 pub(crate) fn latency_duration_row(size: u32, row: &Quantiles, seconds: f64) -> String {
     let rate = row.count as f64 / seconds.max(1e-9);
     format!(" {size:<7}       {:<10}        {:<7.2}        {rate:<7.2}", row.count, row.mean / 1e3)
 }
 
-/// The quantiles that perftest has no column for.
+/// Returns the quantiles that perftest has no column for.
 pub(crate) fn quantiles(row: &Quantiles) -> String {
     let us = |ns: f64| ns / 1e3;
     format!(

@@ -1,9 +1,9 @@
-//! Bandwidth: as many messages under way as the depth allows, from the first post to the last
+//! Bandwidth: as many messages in flight as the depth allows, from the first post to the last
 //! completion.
 //!
-//! One loop does all: post what there is room for, a turn of the lcore, take completions, give
-//! receive requests back. An end that only serves (WRITE, READ, atomics) turns its lcore until the
-//! other says that it has finished.
+//! One loop posts as many requests as possible, runs a turn of the lcore, polls completions and
+//! posts receive requests again. An end that only serves (WRITE, READ, atomics) runs turns until
+//! the other end reports that it has finished.
 
 use super::lane::{Bench, Layout, Operands, POLL_BATCH, Way, poll, remote_slot, work_request};
 use super::watch::Watch;
@@ -19,13 +19,13 @@ use uroce::{
 };
 use uroce_engine::clock::Clock;
 
-/// Receive requests given back at once.
+/// Receive requests posted again at once.
 const REPOST: u32 = 32;
 
-/// Polls in a round, for several times as many completions as a turn of the lcore makes.
+/// Most polls per turn. Together they take several times the completions that a turn makes.
 const POLLS: usize = 8;
 
-/// Measures one size; both ends get the client's figures (both directions' with `-b`).
+/// Measures one size. Both ends return the client's figures (with `-b`, those of both directions).
 pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     let plan = bench.plan;
     let flow = Flow::of(plan, bench.side);
@@ -34,23 +34,23 @@ pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, B
         bench.post_receives()?;
     }
     bench.start()?;
-    // The end that never sends (a server without -b) has a peer that says when it is done.
+    // An end that never sends (a server without -b) gets the number from its peer.
     let expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
     let done = transfer(bench, size, flow, expected)?;
     exchange_samples(bench, &done)
 }
 
-/// Which way messages that this end has work with go.
+/// Work requests that an end posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
-    /// It posts send requests.
+    /// The end posts send requests.
     pub(super) sends: bool,
-    /// It posts receive requests.
+    /// The end posts receive requests.
     pub(super) receives: bool,
 }
 
 impl Flow {
-    /// Of an end of a bandwidth test.
+    /// Returns the flow of an end of a bandwidth test.
     pub(super) fn of(plan: &Plan, side: Side) -> Self {
         let both = plan.bidirectional;
         Self {
@@ -60,16 +60,16 @@ impl Flow {
     }
 }
 
-/// What a transfer came to.
+/// Results of a transfer.
 pub(super) struct Transferred {
-    /// This end's messages, from the first post to the last completion.
+    /// Messages of this end, from the first post to the last completion.
     pub(super) sent: Bandwidth,
-    /// The other end's, from the first that was received to the last; only SENDs are.
+    /// Messages of the other end, from the first received to the last. Only SENDs are counted.
     pub(super) received: Bandwidth,
 }
 
-/// The loop. Ends when this end has sent all, and received as many as the other end has sent:
-/// `expected`, or what it says.
+/// Runs the transfer. It ends when this end has sent all its messages, and received as many as the
+/// other end has sent: `expected`, or the number that the other end reports.
 pub(super) fn transfer<P: Peer>(
     bench: &mut Bench<'_, P>,
     size: u32,
@@ -88,7 +88,7 @@ pub(super) fn transfer<P: Peer>(
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let mut told = !sends;
     let mut has_said = false;
-    // Since when nothing more is sent.
+    // Time at which both ends had sent all messages.
     let mut ended = None;
     loop {
         if !sender.is_done() && sends {
@@ -109,7 +109,7 @@ pub(super) fn transfer<P: Peer>(
         if receives {
             receiver.turn(&bench.recv_cq, &mut completions, &mut bench.qps)?;
         }
-        // What an end says after it has said how many it sent belongs after the transfer.
+        // A message after the number of sent ones belongs to the next step.
         let look = || if has_said { Ok(None) } else { link.sent() };
         if let Some(messages) = watch.turn(sender.completed + receiver.received, look)? {
             expected = Some(messages);
@@ -127,7 +127,7 @@ pub(super) fn transfer<P: Peer>(
     }
 }
 
-/// The client's figures are the report; with both directions the sum is.
+/// Exchanges the results. The report has the client's figures, or with `-b` the sum of both.
 fn exchange_samples(
     bench: &mut Bench<'_, Link>,
     done: &Transferred,
@@ -149,7 +149,7 @@ fn exchange_samples(
     })
 }
 
-/// The work request of each queue pair.
+/// Returns the work request of each queue pair.
 fn requests<'a>(
     plan: &Plan,
     layout: &Layout,
@@ -166,7 +166,7 @@ fn requests<'a>(
     lanes.map(request).collect()
 }
 
-/// One slice of each region.
+/// Returns one slice of each region.
 fn slices<'a, E: std::error::Error + Send + Sync + 'static>(
     regions: &'a [MemoryRegion],
     slice: impl Fn(&'a MemoryRegion) -> Result<MemorySlice<'a>, E>,
@@ -175,29 +175,29 @@ fn slices<'a, E: std::error::Error + Send + Sync + 'static>(
     regions.iter().map(one).collect()
 }
 
-/// A queue pair's count.
+/// Messages posted and completed on a queue pair.
 #[derive(Clone, Copy, Default)]
 struct Count {
     posted: u64,
     completed: u64,
 }
 
-/// The sending half of an end.
+/// The sending part of an end.
 struct Sender<'a> {
     plan: &'a Plan,
-    /// One of so many messages is signaled.
+    /// Number of messages per signaled one.
     moderation: u64,
     clock: Clock,
-    /// One for each queue pair.
+    /// Work requests, one per queue pair.
     requests: Vec<SendWr<'a>>,
     counts: Vec<Count>,
-    /// Queue pairs that may have room, perhaps more than once: with many of them, looking at all
-    /// of them in each round costs more than the messages of those that have.
+    /// Queue pairs that may have room, possibly repeated. With many queue pairs, checking all of
+    /// them in each round would cost more than the messages of those with room.
     open: Vec<u32>,
-    /// Messages on each queue pair; set when the time is over, where there is a time.
+    /// Messages on each queue pair. In a run by time it is set when the time is over.
     limit: u64,
     deadline: u64,
-    /// Whether the end of the time is the end, whatever is outstanding.
+    /// The run ends when its time is over, even with requests outstanding.
     leaves: bool,
     left: bool,
     timeline: Timeline,
@@ -238,7 +238,7 @@ impl<'a> Sender<'a> {
         self.left || self.completed == self.limit.saturating_mul(self.counts.len() as u64)
     }
 
-    /// Posts on each queue pair what its depth allows.
+    /// Posts as many lists on each queue pair as its depth allows.
     #[inline]
     fn post(&mut self, qps: &mut [QueuePair]) -> Result<(), BenchError> {
         let (depth, list) = (u64::from(self.plan.tx_depth), u64::from(self.plan.post_list));
@@ -276,8 +276,8 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// The lane's message `number`, counted from 1. Its completion tells that all before it are
-    /// done.
+    /// Returns the lane's message `number`, counted from 1. Its completion completes all messages
+    /// before it.
     #[inline]
     fn request(&self, lane: usize, number: u64) -> SendWr<'a> {
         let request = self.requests[lane].id(number << 16 | lane as u64);
@@ -285,7 +285,7 @@ impl<'a> Sender<'a> {
         if moderated || number == self.limit { request.signaled() } else { request }
     }
 
-    /// Takes completions; ends the run when its time is over.
+    /// Polls completions, and sets the end of the run when its time is over.
     #[inline]
     fn complete(
         &mut self,
@@ -311,16 +311,15 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Sets the limit to the next message that each queue pair will post, or has posted with a
-    /// completion.
+    /// Sets the limit to the next number at which each queue pair's message is signaled.
     fn finish(&mut self) {
         self.deadline = u64::MAX;
         self.left = self.leaves;
         let moderation = self.moderation;
         let most = self.counts.iter().map(|count| count.posted).max().unwrap_or(0);
-        // All queue pairs go on to the same number, which has a completion in any case.
+        // All queue pairs go on to the same number, which is signaled in any case.
         self.limit = most.next_multiple_of(moderation).max(moderation);
-        // What is left may be a shorter list, for which there is room.
+        // The last list may be shorter, so that queue pairs without room for a full one have room.
         self.open = all(self.counts.len());
     }
 
@@ -334,24 +333,24 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// The indices of so many queue pairs.
+/// Returns the indices of all queue pairs.
 fn all(lanes: usize) -> Vec<u32> {
     (0..lanes as u32).collect()
 }
 
-/// The receiving half of an end, for SEND.
+/// The receiving part of an end, for SEND.
 struct Receiver<'a> {
-    /// One for each queue pair.
+    /// Receive requests, one per queue pair.
     requests: Vec<RecvWr<'a>>,
     list: Vec<RecvWr<'a>>,
-    /// Receive requests that are posted, per queue pair.
+    /// Number of posted receive requests per queue pair.
     posted: &'a mut [u32],
     depth: u32,
     repost: u32,
     clock: Clock,
     received: u64,
     begin: u64,
-    /// When the first completions were taken, and how many; then when the last were.
+    /// Time and number of the first completions polled; `last` is the time of the last ones.
     first: Option<(u64, u64)>,
     last: u64,
 }
@@ -378,8 +377,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Counts messages received and gives their requests back. Of all that there are: the requests
-    /// would run out while their completions wait to be polled.
+    /// Counts received messages and posts their requests again. All completions are polled, because
+    /// the requests would run out while their completions wait.
     #[inline]
     fn turn(
         &mut self,
@@ -405,7 +404,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// A message has been received on a queue pair: posts again what is used up, some at a time.
+    /// Counts a message received on a queue pair, and posts used requests again, several at a time.
     #[inline]
     fn give_back(&mut self, lane: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
         self.posted[lane] -= 1;
@@ -419,8 +418,8 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// All that was received, at the rate of what came after the first; if all came at once, since
-    /// the beginning.
+    /// Returns all received messages, at the rate of those after the first; if all arrived at once,
+    /// at the rate since the beginning.
     fn sample(&self, size: u32) -> Bandwidth {
         let Some((first, at_first)) = self.first else { return Bandwidth::default() };
         let (begin, before) =

@@ -1,8 +1,8 @@
-//! What a session works with: queue pairs, their memory, and the other end's.
+//! Resources of a session: queue pairs, their memory, and the other end's.
 //!
-//! Each queue pair has a lane of memory: slots that its own work requests name (`local`), and slots
-//! that the peer's requests read, write or fill (`target`). One slot of each is enough to measure;
-//! verification has several, so that many messages can be under way.
+//! Each queue pair has a lane of memory. Its `local` slots are used by its own work requests, its
+//! `target` slots are read, written or filled by the peer's. Measurements use one slot of each
+//! kind, verification several, so that many messages can be in flight.
 
 use super::watch::Watch;
 use super::{Connected, PATIENCE, Peer, Word, out_of_step};
@@ -20,36 +20,36 @@ use uroce::{
 };
 use uroce_engine::clock::Clock;
 
-/// Slots of a verified lane, at most.
+/// Most slots of a verified lane.
 const SLOTS_MAX: u32 = 64;
-/// Bytes of a verified lane's local slots, at most (one slot is always there).
+/// Most bytes of a verified lane's local slots; there is at least one slot.
 const SLOT_BYTES_MAX: usize = 32 << 20;
-/// Bytes of all memory regions together.
+/// Most bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
-/// A slot is whole pages.
+/// Alignment of slots: whole pages.
 const SLOT_ALIGN: usize = 4096;
-/// Work requests that a latency test may have outstanding: those without a completion of their
-/// own still take places in the send queue.
+/// Most work requests outstanding in a latency test. Unsignaled ones take places in the send queue
+/// until a later one completes.
 pub(super) const LATENCY_DEPTH: u32 = 128;
-/// The Q_Key of datagrams, perftest's.
+/// Q_Key of datagrams, the same as perftest's.
 const QKEY: Qkey = Qkey(0x1111_1111);
-/// Completions taken at once.
+/// Completions polled at once.
 pub(super) const POLL_BATCH: usize = 64;
 
-/// One end of a queue pair's connection, and the memory it offers.
+/// One end of a queue pair's connection, with the memory for the peer's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
-    /// Its address.
+    /// GID.
     pub(crate) gid: [u8; 16],
-    /// Its number.
+    /// Queue pair number.
     pub(crate) qpn: u32,
-    /// The first PSN that it sends.
+    /// PSN of the first packet that it sends.
     pub(crate) psn: u32,
-    /// Address of the memory that it offers.
+    /// Virtual address of the memory.
     pub(crate) va: u64,
-    /// Key of it.
+    /// R_Key of the memory.
     pub(crate) rkey: u32,
-    /// Bytes of it.
+    /// Length of the memory in bytes.
     pub(crate) len: u64,
 }
 
@@ -82,23 +82,23 @@ impl End {
     }
 }
 
-/// Where a lane's slots lie.
+/// Places of a lane's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Slots of each kind.
+    /// Number of slots of each kind.
     pub(super) slots: u32,
     stride: usize,
-    /// Bytes in front of a message that is received: of a datagram the place for its GRH.
+    /// Bytes in front of a received message: for a datagram the place of its GRH.
     head: usize,
 }
 
 impl Layout {
-    /// Of slots of `least` bytes or more.
+    /// Creates a layout with slots of at least `least` bytes.
     fn new(plan: &Plan, least: u32) -> Self {
         let head = if plan.service == Service::Ud { GRH_LEN } else { 0 };
         let stride = (plan.size_max().max(least) as usize + head).next_multiple_of(SLOT_ALIGN);
         let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
-        // A round's SENDs have their receive requests posted before it.
+        // Receive requests for all SENDs of a round are posted before the round.
         let received = if plan.operation == Operation::Send { plan.rx_depth } else { u32::MAX };
         let wanted = plan.tx_depth.max(16).min(received);
         let slots = if plan.verify { fit.min(wanted).clamp(1, SLOTS_MAX) } else { 1 };
@@ -109,56 +109,56 @@ impl Layout {
         2 * self.slots as usize * self.stride
     }
 
-    /// Where the peer finds its target slots.
+    /// Returns the offset of the target slots.
     fn targets(&self) -> usize {
         self.slots as usize * self.stride
     }
 
-    /// Slot `index` of those that our work requests name.
+    /// Returns local slot `index`, for our work requests.
     pub(super) fn local(&self, index: u32, size: u32) -> Range<usize> {
         let start = (index % self.slots) as usize * self.stride;
         start..start + size as usize
     }
 
-    /// Slot `index` of those that the peer's requests touch.
+    /// Returns target slot `index`, for the peer's requests.
     pub(super) fn target(&self, index: u32, size: u32) -> Range<usize> {
         let start = self.targets() + (index % self.slots) as usize * self.stride + self.head;
         start..start + size as usize
     }
 
-    /// The same with what stands in front of a message that is received.
+    /// Returns target slot `index` with the bytes in front of a received message.
     pub(super) fn receive(&self, index: u32, size: u32) -> Range<usize> {
         let Range { start, end } = self.target(index, size);
         start - self.head..end
     }
 
-    /// What a receive completion says of a message of that size.
+    /// Returns the length in the completion of a received message with `size` bytes.
     pub(super) fn byte_len(&self, size: u32) -> u32 {
         size + self.head as u32
     }
 }
 
-/// A session's queue pairs and memory before they are connected.
+/// Queue pairs and memory of a session before they are connected.
 pub(super) struct Lanes {
     qps: Vec<QueuePair>,
     regions: Vec<MemoryRegion>,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     layout: Layout,
-    /// What the other end must know of them.
+    /// Parameters of the queue pairs and their memory, for the other end.
     pub(super) ends: Vec<End>,
     pd: ProtectionDomain,
     ways: Vec<Way>,
 }
 
-/// Where a lane's datagrams go.
+/// Destination of a lane's datagrams.
 pub(super) struct Way {
     handle: AddressHandle,
     qpn: Qpn,
 }
 
 impl Lanes {
-    /// Makes this end's queue pairs and memory, in slots of `least` bytes or more.
+    /// Creates this end's queue pairs and memory, with slots of at least `least` bytes.
     pub(super) fn create(node: &Node, plan: &Plan, least: u32) -> Result<Self, BenchError> {
         let context = &node.context;
         let layout = Layout::new(plan, least);
@@ -194,7 +194,7 @@ impl Lanes {
         Ok(Self { qps, regions, send_cq, recv_cq, layout, ends, pd, ways: Vec::new() })
     }
 
-    /// Connects them with the other end's.
+    /// Connects the queue pairs with the other end's.
     pub(super) fn connect(
         &mut self,
         node: &Node,
@@ -230,19 +230,19 @@ impl Lanes {
 
 /// A connected session.
 pub(super) struct Bench<'a, P> {
-    // Dropped first: the lcore's own thread then serves what the rest asks for on its way out.
+    // Dropped first, so that the lcore's own thread serves the requests of the other fields' drops.
     pub(super) drive: Drive,
     pub(super) qps: Vec<QueuePair>,
     pub(super) regions: Vec<MemoryRegion>,
     pub(super) remotes: Vec<RemoteBuffer>,
-    /// Of UD, one for each queue pair; else none.
+    /// Destinations of datagrams, one per queue pair; empty for other services.
     pub(super) ways: Vec<Way>,
     /// Messages of the last size that did not arrive.
     pub(super) messages_lost: u64,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
     pub(super) layout: Layout,
-    /// Receive requests that are posted, per queue pair.
+    /// Number of posted receive requests per queue pair.
     pub(super) receives_posted: Vec<u32>,
     pub(super) clock: Clock,
     pub(super) link: &'a mut P,
@@ -252,7 +252,7 @@ pub(super) struct Bench<'a, P> {
 }
 
 impl<'a> Bench<'a, Link> {
-    /// Makes this end's queue pairs and memory and connects them with the other's.
+    /// Creates this end's queue pairs and memory and connects them with the other end's.
     pub(super) fn connect(
         node: &Node,
         link: &'a mut Link,
@@ -264,7 +264,7 @@ impl<'a> Bench<'a, Link> {
         Self::new(node, link, plan, lanes, connected)
     }
 
-    /// Returns when both ends are here.
+    /// Waits until the other end has reached the same point.
     pub(super) fn barrier(&mut self) -> Result<(), BenchError> {
         self.link.send(&Word::Ready)?;
         match self.hear("waiting for the other end to get ready")? {
@@ -273,19 +273,20 @@ impl<'a> Bench<'a, Link> {
         }
     }
 
-    /// The same before a measurement.
+    /// Waits until the other end has reached the same point, and prepares the CPUs for a
+    /// measurement.
     pub(super) fn start(&mut self) -> Result<(), BenchError> {
         self.barrier()?;
         self.link.wake_each_other(self.side)
     }
 
-    /// What the other end says next; the lcore is driven meanwhile.
+    /// Waits for the other end's next message and drives the lcore meanwhile.
     pub(super) fn hear(&mut self, waiting: &'static str) -> Result<Word, BenchError> {
         let Self { link, drive, .. } = self;
         link.receive(waiting, || drive.wait())
     }
 
-    /// Exchanges the last words; what the other end has sent again.
+    /// Exchanges the last messages. Returns the number of packets that the other end retransmitted.
     pub(super) fn close(mut self, retransmissions: u64) -> Result<u64, BenchError> {
         self.link.send(&Word::Closing { retransmissions })?;
         match self.hear("waiting for the other end's report")? {
@@ -296,7 +297,7 @@ impl<'a> Bench<'a, Link> {
 }
 
 impl<'a, P: Peer> Bench<'a, P> {
-    /// A session over connected queue pairs. The caller's thread is the one that drives the lcore.
+    /// Creates a session over connected queue pairs. The calling thread drives the lcore.
     pub(super) fn new(
         node: &Node,
         peer: &'a mut P,
@@ -324,7 +325,7 @@ impl<'a, P: Peer> Bench<'a, P> {
         })
     }
 
-    /// Looks, every now and then, how many messages the other end has sent in all.
+    /// Checks at intervals for the number of messages that the other end has sent in all.
     #[inline]
     pub(super) fn look(
         &mut self,
@@ -334,7 +335,7 @@ impl<'a, P: Peer> Bench<'a, P> {
         watch.turn(progress, || self.link.sent())
     }
 
-    /// Fills all memory with something.
+    /// Fills all memory with an arbitrary value.
     pub(super) fn fill(&self) -> Result<(), BenchError> {
         for region in &self.regions {
             region.fill(.., 0xa5).step("filling memory")?;
@@ -342,7 +343,7 @@ impl<'a, P: Peer> Bench<'a, P> {
         Ok(())
     }
 
-    /// Posts receive requests for whole slots until each queue pair has its depth of them.
+    /// Posts receive requests for whole slots up to the depth of each queue pair.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         let range = self.layout.receive(0, self.plan.size_max());
         let lanes = self.qps.iter_mut().zip(&self.regions).zip(&mut self.receives_posted);
@@ -357,8 +358,8 @@ impl<'a, P: Peer> Bench<'a, P> {
         Ok(())
     }
 
-    /// Takes completions of the send queues until `count` have come, and no more: those that come
-    /// after are waited for later.
+    /// Polls completions of the send queues until there were `count`, and leaves later ones in the
+    /// queue.
     pub(super) fn await_sends(&mut self, count: u64) -> Result<(), BenchError> {
         let mut done = 0;
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
@@ -378,7 +379,7 @@ impl<'a, P: Peer> Bench<'a, P> {
     }
 }
 
-/// Tells the other end what we have, and learns what it has.
+/// Exchanges path MTU, queue pairs and memory with the other end.
 fn exchange(
     node: &Node,
     link: &mut Link,
@@ -396,7 +397,8 @@ fn exchange(
     }
 }
 
-/// The path MTU asked for if our port carries it, else the largest that it does.
+/// Returns the requested path MTU, or the port's largest if none is requested. An error if it does
+/// not fit.
 pub(super) fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, BenchError> {
     let port = node.context.ports().into_iter().next();
     let largest = port.and_then(|port| port.max_path_mtu).map_or(0, PathMtu::bytes);
@@ -408,17 +410,17 @@ pub(super) fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, Bench
     }
 }
 
-/// What an atomic operation works with.
+/// Operands of an atomic operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Operands {
-    /// CMP_SWAP swaps if this is there.
+    /// Value at which CMP_SWAP swaps.
     pub(super) compare: u64,
-    /// FETCH_ADD adds this, CMP_SWAP writes it.
+    /// Value that FETCH_ADD adds, or CMP_SWAP writes.
     pub(super) value: u64,
 }
 
-/// The work request of a plan's operation; only an atomic one looks at the operands, only a
-/// datagram at the way.
+/// Builds the work request of a plan's operation. Only atomic operations use `operands`, only
+/// datagrams `way`.
 #[inline]
 pub(super) fn work_request<'a>(
     plan: &Plan,
@@ -443,7 +445,7 @@ pub(super) fn work_request<'a>(
     }
 }
 
-/// The completions that are there; an error among them is ours.
+/// Polls completions. The first with an error is returned as the error.
 #[inline]
 pub(super) fn poll<'a>(
     cq: &CompletionQueue,
@@ -460,7 +462,7 @@ pub(super) fn poll<'a>(
     Ok(polled)
 }
 
-/// The part of the peer's memory that holds its target slot `index`.
+/// Returns the part of the peer's memory with its target slot `index`.
 pub(super) fn remote_slot(
     layout: &Layout,
     remote: &RemoteBuffer,

@@ -1,10 +1,11 @@
-//! Latency: one message under way.
+//! Latency: one message in flight.
 //!
-//! SEND and WRITE go to and fro: one end leads and measures round trips, the other follows; the
-//! receiver of a WRITE polls the last byte of its memory, which holds a count. READ and atomics are
-//! answered by the other end's stack; the end that asks measures from post to completion.
+//! SEND and WRITE go to and fro. One end leads and measures round trips, the other follows. The
+//! receiver of a WRITE polls the last byte of its memory, which has a count. READ and atomic
+//! operations are answered by the other end's stack; the requesting end measures from the post to
+//! the completion.
 //!
-//! Not here: two ends of perftest's exchange, which do the same in another order ([`super::stock`]).
+//! Not here: the order of steps with perftest's programs ([`super::stock`]).
 
 use super::lane::{Bench, LATENCY_DEPTH, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::verify::{Algebra, check_at};
@@ -19,10 +20,10 @@ use crate::stats::{Latency, Quantiles};
 use uroce::WorkCompletion;
 use uroce_engine::clock::Clock;
 
-/// One of so many posts has a completion, so that places in the send queue become free.
+/// Posts per completion, so that places in the send queue become free.
 const SIGNAL: u64 = 32;
 
-/// Measures one size; both ends get the client's figures.
+/// Measures one size. Both ends return the client's figures.
 pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Quantiles, BenchError> {
     for region in &bench.regions {
         region.fill(.., 0).step("clearing memory")?;
@@ -43,7 +44,7 @@ pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Quantiles, B
     }
 }
 
-/// Lays out what READs fetch: a message in each slot.
+/// Writes the messages for READs, one into each slot.
 fn lay_out_answers(bench: &Bench<'_, Link>, size: u32) -> Result<(), BenchError> {
     let [outgoing, _] = patterns(bench.side);
     let mut message = vec![0; size as usize];
@@ -55,7 +56,7 @@ fn lay_out_answers(bench: &Bench<'_, Link>, size: u32) -> Result<(), BenchError>
     Ok(())
 }
 
-/// Of what an end sends, and of what comes to it.
+/// Returns the patterns of an end's sent and received messages.
 fn patterns(side: Side) -> [Pattern; 2] {
     match side {
         Side::Client => [Pattern::new(1), Pattern::new(2)],
@@ -69,20 +70,20 @@ pub(super) struct PingPong<'b, 'a, P> {
     size: u32,
     watch: Watch,
     buffer: Vec<u8>,
-    /// Of what we send, and of what comes.
+    /// Patterns of sent and received messages.
     outgoing: Pattern,
     incoming: Pattern,
-    /// One of so many posts has a completion.
+    /// Posts per completion.
     signal: u64,
     posted: u64,
     completed: u64,
-    /// The end of the test, once the other end has said so: the number of messages each way.
+    /// Number of messages each way, once the other end has reported the end of the test.
     finished: Option<u64>,
     limit: Limit,
 }
 
 impl<'b, 'a> PingPong<'b, 'a, Link> {
-    /// The client of SEND and WRITE.
+    /// Runs the client of SEND and WRITE.
     fn lead_and_report(&mut self) -> Result<Quantiles, BenchError> {
         let (messages, latency) = self.lead()?;
         if self.finished.is_some() {
@@ -91,7 +92,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
         self.report(messages, latency.quantiles(2.0))
     }
 
-    /// The server of SEND and WRITE.
+    /// Runs the server of SEND and WRITE.
     fn follow_and_hear(&mut self) -> Result<Quantiles, BenchError> {
         let messages = self.follow(u64::MAX, || ())?;
         match self.finished {
@@ -100,7 +101,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
         }
     }
 
-    /// The client of READ and atomics.
+    /// Runs the client of READ and atomic operations.
     fn ask_and_report(&mut self) -> Result<Quantiles, BenchError> {
         let (messages, latency, word) = self.ask()?;
         let plan = self.bench.plan;
@@ -116,7 +117,8 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
         self.report(messages, latency.quantiles(1.0))
     }
 
-    /// The server of READ and atomics: its stack does it all, for as long as the client likes.
+    /// Runs the server of READ and atomic operations. Its stack answers until the client has
+    /// finished.
     fn serve(&mut self) -> Result<Quantiles, BenchError> {
         let mut watch = Watch::patient(self.bench.clock);
         loop {
@@ -136,7 +138,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
         }
     }
 
-    /// Tells the server that it is over, and the figures.
+    /// Sends the end of the test and the figures to the server.
     fn report(&mut self, messages: u64, figures: Quantiles) -> Result<Quantiles, BenchError> {
         self.bench.link.send(&Word::Finished { messages })?;
         self.bench.link.send(&Word::Latency(figures))?;
@@ -152,7 +154,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
 }
 
 impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
-    /// One size; the time, if there is one, begins now.
+    /// Creates the test of one size. The time of a run by time begins now.
     pub(super) fn new(bench: &'b mut Bench<'a, P>, size: u32) -> Self {
         let [outgoing, incoming] = patterns(bench.side);
         Self {
@@ -160,7 +162,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
             buffer: vec![0; size as usize],
             outgoing,
             incoming,
-            // As perftest's programs, which post, poll, and look at memory then.
+            // One, as in perftest's programs, which post, poll completions, and then poll memory.
             signal: if P::LEAVES || bench.drive.is_by_polling() { 1 } else { SIGNAL },
             posted: 0,
             completed: 0,
@@ -171,7 +173,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         }
     }
 
-    /// Sends first; the messages each way and the round trips.
+    /// Sends first. Returns the number of messages each way and the round trips.
     pub(super) fn lead(&mut self) -> Result<(u64, Latency), BenchError> {
         let (clock, mut latency, mut number) = (self.bench.clock, Latency::new(), 0);
         while self.limit.allows(number, clock.now()) {
@@ -191,8 +193,8 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok((number, latency))
     }
 
-    /// Answers `limit` messages, or until the other end has finished; the messages each way. Each
-    /// answer leaves after `answering`.
+    /// Answers `limit` messages, or until the other end has finished. Calls `answering` before each
+    /// answer. Returns the number of messages each way.
     pub(super) fn follow(
         &mut self,
         limit: u64,
@@ -203,7 +205,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
             if self.bench.plan.verify {
                 self.check_incoming(number)?;
             }
-            // Not before: the message that has come tells that our last one has left.
+            // Now our last message has left its slot, because the peer has answered it.
             self.lay_out(number)?;
             answering();
             self.post(number, 0, Operands::default())?;
@@ -213,8 +215,8 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok(number)
     }
 
-    /// Asks the other end's stack; the messages, their round trips, and the word that atomic
-    /// operations leave there.
+    /// Posts requests that the other end's stack answers. Returns their number, their round trips,
+    /// and the final word of atomic operations.
     pub(super) fn ask(&mut self) -> Result<(u64, Latency, u64), BenchError> {
         let (clock, plan) = (self.bench.clock, self.bench.plan);
         let (mut latency, mut algebra) = (Latency::new(), Algebra::new(plan, 0));
@@ -238,7 +240,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok((number, latency, algebra.word))
     }
 
-    /// Waits for what was posted to be completed.
+    /// Waits for the completions of all posted requests.
     pub(super) fn settle(&mut self) -> Result<(), BenchError> {
         while self.completed < self.posted {
             self.await_completion()?;
@@ -246,7 +248,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok(())
     }
 
-    /// Writes what is sent next: the whole message if it will be checked, else its last byte.
+    /// Writes the next message: all of it if it will be checked, else its last byte.
     fn lay_out(&mut self, number: u64) -> Result<(), BenchError> {
         let range = self.bench.layout.local(number as u32, self.size);
         let region = &self.bench.regions[0];
@@ -280,7 +282,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok(())
     }
 
-    /// Waits for a completion of our own posts.
+    /// Waits for a completion of our own requests.
     #[inline]
     fn await_completion(&mut self) -> Result<(), BenchError> {
         let before = self.completed;
@@ -299,8 +301,8 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         Ok(())
     }
 
-    /// Waits for the peer's message; false if instead the test is over: the peer says so or, where
-    /// `leaves`, this end's time is up.
+    /// Waits for the peer's message. Returns false if the test is over instead: the peer has
+    /// reported its end, or with `leaves` this end's time is up.
     #[inline]
     fn await_message(&mut self, number: u64, leaves: bool) -> Result<bool, BenchError> {
         let place = self.bench.layout.target(0, self.size).end - 1;
@@ -327,7 +329,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         }
     }
 
-    /// Gives a receive request back.
+    /// Counts a received message and posts receive requests again.
     fn repost(&mut self) -> Result<(), BenchError> {
         if self.bench.plan.operation == Operation::Send {
             self.bench.receives_posted[0] -= 1;
@@ -345,7 +347,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         check_at(concurrent, region, place, self.incoming, number, &mut self.buffer)
     }
 
-    /// What a READ or an atomic brought back.
+    /// Checks the result of a READ or an atomic operation.
     fn check_answer(&mut self, number: u64, original: u64) -> Result<(), BenchError> {
         let (layout, region) = (self.bench.layout, &self.bench.regions[0]);
         let place = layout.local(number as u32, self.size).start;
@@ -364,7 +366,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     }
 }
 
-/// When the end that leads stops.
+/// Limit of the test at the leading end.
 #[derive(Clone, Copy)]
 struct Limit {
     count: u64,
@@ -386,7 +388,7 @@ impl Limit {
         number < self.count && now < self.deadline
     }
 
-    /// Whether its time, if it has one, is over.
+    /// Tells whether the time of a run by time is over.
     #[inline]
     fn is_over(self, clock: Clock) -> bool {
         self.deadline != u64::MAX && clock.now() >= self.deadline

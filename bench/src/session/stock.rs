@@ -1,6 +1,8 @@
-//! A session with one of perftest's programs: the same transfers, perftest's order of words.
+//! A session with a perftest program: the transfers of our own sessions in perftest's order of
+//! steps.
 //!
-//! Every swap of keys is a barrier too. `K` is one of the first queue pair's, `K…` one for each.
+//! Every swap of keys is also a barrier. `K` is a swap of the first queue pair's key, `K…` one for
+//! each queue pair.
 //!
 //! ```text
 //!   bandwidth: K… connect K… K                (SEND: K… connect K K…)
@@ -14,8 +16,9 @@
 //!     at the end:    K "done", but after WRITE the programs just leave
 //! ```
 //!
-//! perftest tells neither its options nor why it fails. So both ends must have been given the same,
-//! bytes cannot be verified, and a failure over there is a closed connection here.
+//! perftest sends neither its options nor the reason of a failure. Therefore both ends must be
+//! started with the same options, bytes cannot be verified, and a failure of the other end is seen
+//! as a closed connection.
 
 use super::bandwidth::{Flow, Transferred, transfer};
 use super::lane::{Bench, End, Lanes, largest_mtu};
@@ -31,12 +34,12 @@ use crate::report::Row;
 use crate::stats::{Bandwidth, Latency};
 use std::time::{Duration, Instant};
 
-/// The other end is measuring, for as long as it likes; that it leaves is noticed.
+/// Timeout while the other end measures: none. A closed connection is noticed.
 const ANY_TIME: Duration = Duration::MAX;
-/// Messages that were under way when the other end said that it has sent all arrive within this.
+/// Time in which messages arrive that were in flight when the other end had sent all.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
-/// Runs the plan as this node's side. The caller's thread is the one that drives the lcore.
+/// Runs the plan as this node's side. The calling thread drives the lcore.
 pub(crate) fn run(
     node: &Node,
     talk: Talk,
@@ -46,16 +49,16 @@ pub(crate) fn run(
 ) -> Result<Outcome, BenchError> {
     if plan.verify {
         return Err(BenchError::usage(
-            "--verify needs uroce at the other end too: perftest has no words for it",
+            "--verify needs uroce at the other end too: perftest's exchange does not support it",
         ));
     }
     if plan.sizes.len() > 1 && plan.amount.iterations().is_none() {
-        return Err(BenchError::usage("perftest does not know -a together with -D"));
+        return Err(BenchError::usage("perftest does not support -a together with -D"));
     }
     let before = node.retransmissions()?;
     let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
     let (mtu, cycle) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
-    // With shorter messages its program goes round in so much of our memory.
+    // The program cycles through this much of our memory with shorter messages.
     let mut lanes = Lanes::create(node, plan, cycle)?;
     let connected = connect(node, &mut stock, plan, mtu, &mut lanes)?;
     event(Event::Connected(&connected));
@@ -71,20 +74,20 @@ pub(crate) fn run(
     Ok(Outcome { rows, mtu, verified_bytes: None, retransmissions, lost_messages: 0, lost })
 }
 
-/// perftest's program as a transfer sees it.
+/// A perftest program, as the other end of a transfer.
 struct Stock {
     talk: Talk,
-    /// Whether its leaving is how it ends the test.
+    /// The program ends the test by closing the connection.
     leaves_silently: bool,
-    /// The messages that it will send, where they are known and none is lost.
+    /// Number of messages that it will send, if that is known and none can be lost.
     expected: Option<u64>,
-    /// When its next record was first seen.
+    /// Time at which its next record was first seen.
     called: Option<Instant>,
 }
 
 impl Peer for Stock {
     const LEAVES: bool = true;
-    // It does not say that it has sent all, and may be slow.
+    // It does not report that it has sent all messages, and may be slow.
     const QUIET: Duration = Duration::from_secs(2);
 
     fn tell_sent(&mut self, _messages: u64) -> Result<(), BenchError> {
@@ -105,7 +108,7 @@ impl Peer for Stock {
     }
 }
 
-/// Swaps keys in the order of the program and connects.
+/// Swaps keys in the program's order and connects.
 fn connect(
     node: &Node,
     stock: &mut Stock,
@@ -141,7 +144,7 @@ fn connect(
     Ok(connected)
 }
 
-/// An end as perftest tells it.
+/// Returns the parameters of an end in perftest's form.
 fn key(plan: &Plan, end: &End) -> Key {
     let reads = if plan.operation.is_answered_by_stack() { plan.outstanding } else { 1 };
     let End { gid, qpn, psn, va, rkey, .. } = *end;
@@ -151,9 +154,9 @@ fn key(plan: &Plan, end: &End) -> Key {
 /// A test at one end.
 struct Test<'a, 'e> {
     bench: Bench<'a, Stock>,
-    /// Of the first queue pair.
+    /// Key of the first queue pair.
     key: Key,
-    /// The unit of bandwidths in reports.
+    /// Bandwidths in reports are in Gb/s, else in MiB/s.
     gbits: bool,
     rows: Vec<Row>,
     event: &'e mut dyn FnMut(Event<'_>),
@@ -182,7 +185,7 @@ impl Test<'_, '_> {
         self.close()
     }
 
-    /// One size.
+    /// Transfers the messages of one size.
     fn transfer(&mut self, size: u32, flow: Flow) -> Result<Row, BenchError> {
         let plan = self.bench.plan;
         let (send, both) = (plan.operation == Operation::Send, plan.bidirectional);
@@ -194,10 +197,11 @@ impl Test<'_, '_> {
             self.barrier()?;
         }
         let lanes = u64::from(plan.qps);
-        // One way, the next record says more reliably that all has been sent.
+        // With one direction, the other end's next record is the reliable sign that it has sent
+        // all.
         let count = plan.amount.iterations().filter(|_| both || !plan.is_lossy());
         self.bench.link.expected = count.map(|count| count * lanes);
-        // By time, the other end of both directions stops when we do.
+        // In a run by time with both directions, the other end stops at the same time.
         let known = !flow.receives || (timed && flow.sends);
         let done = transfer(&mut self.bench, size, flow, known.then_some(0))?;
         let Transferred { sent, received } = done;
@@ -218,7 +222,7 @@ impl Test<'_, '_> {
     fn latency(&mut self) -> Result<(), BenchError> {
         let plan = self.bench.plan;
         self.bench.link.leaves_silently = plan.operation == Operation::Write;
-        // Fresh memory is zero, and may not be cleared now: the other end may have begun.
+        // Fresh memory is zero. Clearing it now is too late, because the other end may have begun.
         let answered = plan.operation.is_answered_by_stack();
         if !(answered && self.bench.side == Side::Server) {
             for size in plan.sizes_on(self.bench.connected.mtu) {
@@ -229,7 +233,7 @@ impl Test<'_, '_> {
         if plan.operation != Operation::Write {
             return self.close();
         }
-        // The last acknowledgement must have left before we do.
+        // The last acknowledgement must have been sent before this end stops.
         if self.bench.side == Side::Server {
             let Bench { link, drive, .. } = &mut self.bench;
             link.talk.await_end(|| drive.turn());
@@ -237,7 +241,7 @@ impl Test<'_, '_> {
         Ok(())
     }
 
-    /// One size.
+    /// Measures the round trips of one size.
     fn round_trips(&mut self, size: u32) -> Result<Row, BenchError> {
         let plan = self.bench.plan;
         if plan.operation == Operation::Send {
@@ -265,7 +269,7 @@ impl Test<'_, '_> {
                 (latency, 2.0)
             }
         };
-        // By time, the other end may have left before it acknowledged.
+        // In a run by time, the other end may stop before it acknowledges.
         if plan.amount.iterations().is_some() {
             end.settle()?;
         }
@@ -277,14 +281,14 @@ impl Test<'_, '_> {
         self.rows.push(row);
     }
 
-    /// Returns when both ends are here.
+    /// Waits until the other end has reached the same point.
     fn barrier(&mut self) -> Result<(), BenchError> {
         let Bench { link, drive, .. } = &mut self.bench;
         link.called = None;
         link.talk.swap_key(&self.key, ANY_TIME, || drive.turn()).map(|_| ())
     }
 
-    /// Tells our figures, hears the other end's.
+    /// Swaps the figures with the other end.
     fn swap_reports(&mut self, ours: Option<Row>) -> Result<Bandwidth, BenchError> {
         let unit = if self.gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
         let ours = match ours {

@@ -1,12 +1,12 @@
-//! Verification: every byte of every message is looked at where it arrived.
+//! Verification: every byte of every message is checked where it arrived.
 //!
-//! Messages go in rounds of as many as there are slots, each its own pattern into its own slot.
-//! After a round the side that has received checks all slots before the next begins: WRITE and
-//! SEND at the server, READ at the client. Atomics must return what arithmetic says, one by one,
-//! and leave the word that it says.
+//! Messages are sent in rounds of as many as there are slots, each with its own pattern and slot.
+//! After a round the receiving side (WRITE and SEND: the server, READ: the client) checks all slots
+//! before the next round begins. Atomic operations must each return the computed value, and leave
+//! the computed word.
 //!
-//! Only the transfers are timed, yet each round starts from an empty pipe: the rates are lower than
-//! those of a run without verification.
+//! Only the transfers are timed. Each round starts without messages in flight, so that rates are
+//! lower than those of a run without verification.
 
 use super::lane::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::watch::Watch;
@@ -20,13 +20,13 @@ use crate::stats::Bandwidth;
 use std::time::{Duration, Instant};
 use uroce::{MemoryRegion, RecvWr, WorkCompletion};
 
-/// How long a byte that is not there yet is waited for where the lcore runs beside us.
+/// Longest wait for the last stores of an lcore that runs concurrently with this thread.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Turns of the lcore in which all that waits at its port is taken.
+/// Turns of the lcore after which all frames waiting at its port are handled.
 const ARRIVAL: u32 = 1000;
 
-/// Verifies one size; both ends get the client's figures.
+/// Verifies one size. Both ends return the client's figures.
 pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
     for region in &bench.regions {
         region.fill(0..region.len(), 0).step("clearing memory")?;
@@ -63,7 +63,7 @@ fn client(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
     Ok(sample)
 }
 
-/// Sends one round and, where the answer comes here, checks it; the time of the transfer.
+/// Sends one round and checks answers that arrive here. Returns the time of the transfer in ns.
 fn round(
     bench: &mut Bench<'_, Link>,
     size: u32,
@@ -78,7 +78,7 @@ fn round(
         for number in first..first + count {
             match plan.operation {
                 Operation::Write | Operation::Send => pattern.fill(number, &mut buffer),
-                // What is read must replace something else.
+                // The result of a READ or an atomic operation must replace different bytes.
                 _ => buffer.fill(!Pattern::last_byte(number)),
             }
             let place = bench.layout.local(number as u32, size).start;
@@ -116,7 +116,7 @@ fn post(
     let slot = number as u32;
     let range = bench.layout.local(slot, size);
     let local = [bench.regions[lane].slice(range).step("a slice of memory")?];
-    // Atomics meet in one word.
+    // All atomic operations use one word.
     let target = if bench.plan.operation.is_atomic() { 0 } else { slot };
     let remote = remote_slot(&bench.layout, &bench.remotes[lane], target, size)?;
     let way = bench.ways.get(lane);
@@ -124,7 +124,7 @@ fn post(
     bench.qps[lane].post_send(&request.id(number).signaled()).step("posting")
 }
 
-/// Checks what came back with the operation itself.
+/// Checks the results of READs and atomic operations.
 fn check_answer(
     bench: &Bench<'_, Link>,
     lane: usize,
@@ -153,7 +153,7 @@ fn check_answer(
     }
 }
 
-/// Waits for the server's verdict.
+/// Waits for the result of the server's check.
 fn checked(bench: &mut Bench<'_, Link>) -> Result<(), BenchError> {
     match bench.hear("waiting for the other end to check what it received")? {
         Word::Checked { fault: None } => Ok(()),
@@ -177,8 +177,8 @@ fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
                 check_range(bench.layout.slots, total, first, count)?;
                 receive_round(bench, size, count)?;
                 if bench.plan.is_lossy() {
-                    // An unreliable WRITE is done for its sender when it has left; it may still
-                    // wait at our port.
+                    // A WRITE of an unreliable service completes when it has been sent; it may
+                    // still wait at this port.
                     (0..ARRIVAL).for_each(|_| bench.drive.turn());
                 }
                 let fault = check_round(bench, size, first, count, &words)?;
@@ -194,16 +194,16 @@ fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
     }
 }
 
-/// Refuses messages that are no round of this test: whoever is at the other end says which.
+/// Checks that a round requested by the other end is one of this test.
 fn check_range(slots: u32, total: u64, first: u64, count: u64) -> Result<(), BenchError> {
     let end = first.checked_add(count).filter(|&end| end <= total);
     if end.is_some() && (1..=u64::from(slots)).contains(&count) {
         return Ok(());
     }
-    Err(BenchError::Peer(format!("it speaks of {count} messages from {first} on, of {total}")))
+    Err(BenchError::Peer(format!("it asked for {count} messages from {first} on, of {total}")))
 }
 
-/// Lays out messages for the client to read.
+/// Writes the messages for the client's READs.
 fn prepare(bench: &Bench<'_, Link>, size: u32, first: u64, count: u64) -> Result<(), BenchError> {
     let mut buffer = vec![0; size as usize];
     for (lane, region) in bench.regions.iter().enumerate() {
@@ -216,7 +216,7 @@ fn prepare(bench: &Bench<'_, Link>, size: u32, first: u64, count: u64) -> Result
     Ok(())
 }
 
-/// Posts the receive requests of the round that begins with message `first`, one to a slot.
+/// Posts the receive requests of the round that begins with message `first`, one per slot.
 fn post_round(
     bench: &mut Bench<'_, Link>,
     size: u32,
@@ -238,7 +238,7 @@ fn post_round(
     Ok(())
 }
 
-/// Takes the completions of a round of SENDs, whose lengths must be right.
+/// Polls the completions of a round of SENDs and checks their lengths.
 fn receive_round(bench: &mut Bench<'_, Link>, size: u32, count: u64) -> Result<(), BenchError> {
     if bench.plan.operation != Operation::Send {
         return Ok(());
@@ -264,7 +264,7 @@ fn receive_round(bench: &mut Bench<'_, Link>, size: u32, count: u64) -> Result<(
     Ok(())
 }
 
-/// What is wrong with a round at its target, if anything.
+/// Checks a round at its target. Returns the first fault.
 fn check_round(
     bench: &Bench<'_, Link>,
     size: u32,
@@ -302,8 +302,8 @@ fn check_round(
     Ok(None)
 }
 
-/// The fault that stays. Where the lcore works beside this thread, its last stores may be a moment
-/// behind what was seen of them.
+/// Returns a fault that persists. If the lcore runs concurrently, its last stores may become
+/// visible a moment later.
 fn settle(
     concurrent: bool,
     mut look: impl FnMut() -> Result<Option<String>, BenchError>,
@@ -317,7 +317,7 @@ fn settle(
     }
 }
 
-/// Compares a message with what was sent.
+/// Compares a message with its pattern.
 fn check(operation: Operation, lane: usize, number: u64, bytes: &[u8]) -> Result<(), String> {
     match pattern_of(operation, lane).mismatch(number, bytes) {
         None => Ok(()),
@@ -329,7 +329,7 @@ fn check(operation: Operation, lane: usize, number: u64, bytes: &[u8]) -> Result
     }
 }
 
-/// Reads a message of a latency test where it arrived and compares it.
+/// Reads a message of a latency test where it arrived, and compares it with its pattern.
 pub(super) fn check_at(
     concurrent: bool,
     region: &MemoryRegion,
@@ -347,28 +347,28 @@ pub(super) fn check_at(
     fault.map_or(Ok(()), |text| Err(BenchError::Corrupt(text)))
 }
 
-/// Different operations and queue pairs have different bytes.
+/// Returns the pattern of an operation and a queue pair, which differs from all others.
 fn pattern_of(operation: Operation, lane: usize) -> Pattern {
     Pattern::new((operation as u64) << 32 | lane as u64)
 }
 
-/// What a word must hold after each atomic operation on it.
+/// Expected value of a word under atomic operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Algebra {
     operation: Operation,
     pattern: Pattern,
-    /// The word now.
+    /// The present value.
     pub(super) word: u64,
 }
 
 impl Algebra {
-    /// A word of zero.
+    /// Creates the state of a word with value 0.
     pub(super) fn new(plan: &Plan, lane: usize) -> Self {
         Self { operation: plan.operation, pattern: pattern_of(plan.operation, lane), word: 0 }
     }
 
-    /// The operands of operation `number`, and what it must return. Every other CMP_SWAP compares
-    /// with something else than what is there, and must not swap.
+    /// Returns the operands of operation `number` and the value that it must return. Every second
+    /// CMP_SWAP compares with a different value and must not swap.
     pub(super) fn next(&mut self, number: u64) -> (Operands, u64) {
         let (original, value) = (self.word, self.pattern.number(number));
         let matches = number.is_multiple_of(2);

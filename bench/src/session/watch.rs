@@ -1,18 +1,18 @@
-//! Notices, from inside a busy loop, what the other end says and that nothing moves any more.
+//! Checks, from inside a busy loop, for messages of the other end and for a standstill.
 
 use super::PATIENCE;
 use crate::error::BenchError;
 use uroce_engine::clock::Clock;
 
-/// Turns between two looks at the clock.
+/// Turns between two readings of the clock.
 const TURNS: u32 = 256;
-/// Between two looks at the socket, nanoseconds.
+/// Time between two checks of the socket, in ns.
 const LOOK_NS: u64 = 2_000_000;
 
-/// The state of watching over one loop.
+/// State of the checks in one loop.
 pub(super) struct Watch {
     clock: Clock,
-    /// Whether a standstill is an error: it is not for an end that only answers.
+    /// A standstill is an error. It is not for an end that only answers.
     judges: bool,
     turns: u32,
     next_look: u64,
@@ -21,19 +21,19 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins now.
+    /// Creates the state; the time begins now.
     pub(super) fn new(clock: Clock) -> Self {
         let progress_at = clock.now();
         Self { clock, judges: true, turns: 0, next_look: 0, progress: u64::MAX, progress_at }
     }
 
-    /// Begins now, and takes no offence at a standstill.
+    /// Creates the state for a loop in which a standstill is not an error.
     pub(super) fn patient(clock: Clock) -> Self {
         Self { judges: false, ..Self::new(clock) }
     }
 
-    /// To be called once a turn with a number that grows while things move, and a way to look at
-    /// what the other end says. Gives what it says.
+    /// Called once a turn with a number that grows with progress, and a function that checks the
+    /// socket. Returns the result of that function when it was called.
     #[inline]
     pub(super) fn turn<T>(
         &mut self,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// perftest computes no peak beyond so many messages; its column then says 0.
+/// Most messages for which perftest computes a peak. For more it prints 0.
 const PEAK_MESSAGES_MAX: u64 = 20_000;
 
 /// Messages over time, in one direction.
@@ -10,37 +10,37 @@ const PEAK_MESSAGES_MAX: u64 = 20_000;
 pub(crate) struct Bandwidth {
     /// Messages completed.
     pub(crate) messages: u64,
-    /// Payload bytes of each.
+    /// Payload bytes of each message.
     pub(crate) size: u64,
-    /// From the first post to the last completion, nanoseconds.
+    /// Time from the first post to the last completion, in ns.
     pub(crate) elapsed_ns: u64,
     /// Messages per nanosecond in the best window; 0 if none was computed.
     pub(crate) peak_rate: f64,
 }
 
 impl Bandwidth {
-    /// Payload bytes per second on average.
+    /// Returns the average payload bytes per second.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         self.messages_per_second() * self.size as f64
     }
 
-    /// Payload bytes per second in the best window.
+    /// Returns the payload bytes per second in the best window.
     pub(crate) fn peak_bytes_per_second(&self) -> f64 {
         self.peak_rate * 1e9 * self.size as f64
     }
 
-    /// Messages per second on average.
+    /// Returns the average messages per second.
     pub(crate) fn messages_per_second(&self) -> f64 {
         self.messages as f64 / (self.elapsed_ns.max(1) as f64 / 1e9)
     }
 
-    /// Payload in Gb/s, 10⁹ bits.
+    /// Returns the payload rate in Gb/s of 10⁹ bits.
     pub(crate) fn gbps(&self) -> f64 {
         self.bytes_per_second() * 8.0 / 1e9
     }
 
-    /// Both directions together, as perftest reports them: our messages, and the sums of the rates
-    /// and peaks.
+    /// Adds the other direction in perftest's way: the sum has our messages, and the sums of the
+    /// rates and peaks.
     pub(crate) fn plus(&self, other: &Bandwidth) -> Bandwidth {
         let rate = self.messages_per_second() + other.messages_per_second();
         let elapsed = self.messages as f64 * 1e9 / rate.max(f64::MIN_POSITIVE);
@@ -53,18 +53,18 @@ impl Bandwidth {
     }
 }
 
-/// When messages were posted and completed, for the peak.
+/// Times at which messages were posted and completed, to compute the peak.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    /// Nanoseconds, one per message.
+    /// Time of each message's post, in ns.
     posted: Vec<u64>,
-    /// Messages completed by then, and when.
+    /// Total number of completed messages, and the time, in ns.
     completed: Vec<(u64, u64)>,
     wanted: bool,
 }
 
 impl Timeline {
-    /// Keeps times of `messages` messages if a peak is wanted and perftest would compute one.
+    /// Creates a timeline. It records only if a peak is wanted and perftest would compute one.
     pub(crate) fn new(messages: Option<u64>, wanted: bool) -> Self {
         let count = messages.filter(|&count| wanted && count <= PEAK_MESSAGES_MAX);
         let capacity = count.unwrap_or(0) as usize;
@@ -75,13 +75,13 @@ impl Timeline {
         }
     }
 
-    /// Whether times are to be noted.
+    /// Tells whether times are recorded.
     #[inline]
     pub(crate) fn wanted(&self) -> bool {
         self.wanted
     }
 
-    /// `count` messages were posted.
+    /// Records the post of `count` messages.
     #[inline]
     pub(crate) fn post(&mut self, count: u64, now: u64) {
         if self.wanted {
@@ -89,7 +89,7 @@ impl Timeline {
         }
     }
 
-    /// So many messages are completed in all.
+    /// Records that `total` messages are completed in all.
     #[inline]
     pub(crate) fn complete(&mut self, total: u64, now: u64) {
         if self.wanted {
@@ -97,11 +97,11 @@ impl Timeline {
         }
     }
 
-    /// Messages per nanosecond in the best window from a post to a completion.
+    /// Returns the messages per nanosecond in the best window from a post to a completion.
     ///
-    /// The window of the greatest ratio is found by Dinkelbach's iteration: for a rate `r` the
-    /// best window of "messages minus `r` times duration" is one pass, and its own rate is the
-    /// next `r`. perftest tries all pairs.
+    /// The window with the greatest ratio is found by Dinkelbach's iteration: for a rate `r`, one
+    /// pass finds the window with the largest "messages minus `r` times duration", and its rate is
+    /// the next `r`. perftest tries all pairs.
     pub(crate) fn peak(&self) -> f64 {
         let mut rate = 0.0;
         for _ in 0..64 {
@@ -114,7 +114,7 @@ impl Timeline {
         rate
     }
 
-    /// The rate of the window that gains most over `rate`.
+    /// Returns the rate of the window that gains most over `rate`.
     fn best_window(&self, rate: f64) -> f64 {
         let start = self.posted.first().copied().unwrap_or(0);
         let since = |time: u64| time.saturating_sub(start) as f64;

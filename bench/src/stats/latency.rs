@@ -3,10 +3,10 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency told apart from longer ones, nanoseconds.
+/// Longest latency that is distinguished from longer ones, in ns.
 const LONGEST: u64 = 60_000_000_000;
 
-/// The latencies that one thread measured.
+/// Latencies measured by one thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Latency {
     histogram: Histogram<u64>,
@@ -16,42 +16,42 @@ pub(crate) struct Latency {
     sum_of_squares: u128,
 }
 
-/// What is reported of them, nanoseconds.
+/// Statistics of latencies, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Quantiles {
-    /// Iterations measured.
+    /// Number of iterations.
     pub(crate) count: u64,
-    /// The shortest.
+    /// Shortest latency.
     pub(crate) min: f64,
-    /// The longest.
+    /// Longest latency.
     pub(crate) max: f64,
-    /// The mean.
+    /// Mean.
     pub(crate) mean: f64,
-    /// The sample's standard deviation.
+    /// Standard deviation of the sample.
     pub(crate) stdev: f64,
-    /// The median, perftest's `t_typical`.
+    /// Median, perftest's `t_typical`.
     pub(crate) p50: f64,
-    /// 90 %.
+    /// 90 % quantile.
     pub(crate) p90: f64,
-    /// 99 %.
+    /// 99 % quantile.
     pub(crate) p99: f64,
-    /// 99.9 %.
+    /// 99.9 % quantile.
     pub(crate) p99_9: f64,
-    /// 99.99 %.
+    /// 99.99 % quantile.
     pub(crate) p99_99: f64,
-    /// 99.999 %.
+    /// 99.999 % quantile.
     pub(crate) p99_999: f64,
 }
 
 impl Latency {
-    /// None yet.
+    /// Creates an empty record.
     pub(crate) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LONGEST, 3)
             .expect("1 ns to a minute with three digits are valid bounds");
         Self { histogram, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0 }
     }
 
-    /// Adds one, in nanoseconds.
+    /// Adds a latency in ns.
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
@@ -61,12 +61,13 @@ impl Latency {
         self.sum_of_squares += u128::from(ns) * u128::from(ns);
     }
 
-    /// How many there are.
+    /// Returns the number of latencies.
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The report, each time divided by `parts`: 2 where half a round trip is reported, else 1.
+    /// Returns the statistics, with each time divided by `parts`: 2 to report half a round trip,
+    /// else 1.
     pub(crate) fn quantiles(&self, parts: f64) -> Quantiles {
         let count = self.count();
         if count == 0 {
@@ -74,7 +75,7 @@ impl Latency {
         }
         let at = |quantile: f64| {
             let ns = self.histogram.value_at_quantile(quantile);
-            // A bucket's upper end may lie beyond the longest value.
+            // A bucket's upper end may lie beyond the longest latency.
             ns.clamp(self.min, self.max) as f64 / parts
         };
         let (n, sum) = (count as f64, self.sum as f64);

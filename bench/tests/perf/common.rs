@@ -1,4 +1,4 @@
-//! Runs `uroce-perf` as a person does: as a process, with a time limit.
+//! Runs `uroce-perf` as a user does: as a process, with a time limit.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run longer than this hangs.
+/// Time after which a run counts as hanging.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) code: Option<i32>,
@@ -18,13 +18,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The run must have been a success.
+    /// Checks that the run has succeeded.
     pub(crate) fn succeeded(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
 
-    /// The last line as JSON.
+    /// Returns the last line of standard output as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -34,7 +34,7 @@ impl Output {
 /// A running `uroce-perf`; killed when dropped.
 pub(crate) struct Run {
     child: Child,
-    /// What [`Run::until`] has read.
+    /// Text that [`Run::until`] has read.
     said: String,
 }
 
@@ -50,7 +50,7 @@ impl Run {
         Self { child, said: String::new() }
     }
 
-    /// Returns once it has written this.
+    /// Waits until the process has written `text`.
     pub(crate) fn until(&mut self, text: &str) {
         let pipe = self.child.stdout.as_mut().expect("it is piped");
         let mut byte = [0];
@@ -65,10 +65,10 @@ impl Run {
         self.child.kill().expect("it is ours");
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn finish(mut self) -> Output {
         let deadline = Instant::now() + LIMIT;
-        // Little is written, so the pipes hold it all.
+        // The output is short, so that the pipes can hold all of it.
         let code = loop {
             match self.child.try_wait().expect("it is ours") {
                 Some(status) => break status.code(),
@@ -102,7 +102,7 @@ impl Drop for Run {
     }
 }
 
-/// Runs to the end.
+/// Runs `uroce-perf` to its end.
 pub(crate) fn run(args: &[&str]) -> Output {
     Run::start(args).finish()
 }
@@ -117,7 +117,7 @@ impl Memif {
     pub(crate) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("uroce-{name}-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("a new folder");
-        // Free now, and nobody else is told this number for a while.
+        // The port is free, and the system does not hand it out again for a while.
         let probe = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = probe.local_addr().expect("it is bound").port().to_string();
         Self { folder, port }
@@ -127,7 +127,7 @@ impl Memif {
         &self.folder
     }
 
-    /// The TCP port of the exchange, as text.
+    /// Returns the TCP port of the exchange, as text.
     pub(crate) fn port(&self) -> &str {
         &self.port
     }
@@ -142,7 +142,7 @@ impl Memif {
         self.start_alone(role, &all)
     }
 
-    /// Starts one end of a test that needs no exchange beside.
+    /// Starts one end of a test that needs no exchange.
     pub(crate) fn start_alone(&self, role: &str, args: &[&str]) -> Run {
         let socket = self.folder.join("memif.sock");
         let vdev = format!(

@@ -1,13 +1,13 @@
-//! rping, ucmatose, udaddy and cmtime with themselves, as two processes joined by memif.
+//! rping, ucmatose, udaddy and cmtime at both ends, as two processes joined by memif.
 
 use super::common::{Memif, Output, Run};
 
 const SERVER: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 const CLIENT: [&str; 2] = ["192.0.2.2/24", "2001:db8::2/64"];
-/// Long options, which both ends are given.
+/// Long options for both ends.
 const BOTH: [&str; 1] = ["--json"];
 
-/// A server that listens.
+/// Starts a server and waits until it listens.
 fn server(memif: &Memif, words: &str) -> Run {
     let mut run = start(memif, "server", words, SERVER);
     run.until("listening on ");
@@ -27,7 +27,7 @@ fn start(memif: &Memif, role: &str, words: &str, addresses: [&str; 2]) -> Run {
     memif.start_alone(role, &args)
 }
 
-/// Both ends of a session, which must succeed: the client's report and the server's.
+/// Runs both ends of a session, which must succeed. Returns the client's and the server's report.
 fn session(name: &str, serving: &str, asking: &str) -> [serde_json::Value; 2] {
     let memif = Memif::new(name);
     let server = server(&memif, serving);

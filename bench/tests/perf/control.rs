@@ -1,4 +1,4 @@
-//! What the control plane does, measured.
+//! Measurements of the control plane.
 
 use super::common::{Run, run};
 
@@ -21,7 +21,7 @@ fn modify_qp_is_measured_beside_an_idle_and_a_busy_lcore() {
 fn nothing_is_sent_faster_than_the_rate_that_it_was_given() {
     for service in ["RC", "UC", "UD"] {
         let words = ["rate", "--json", "--rates", "2.5,5", "--runs", "2", "-c", service];
-        // Where others keep the CPUs busy it is slower than asked for, and the status says so.
+        // On a busy machine it is slower than requested, and the exit status is an error.
         let output = run(&words);
         let report = output.json();
         let rates = report["rates"].as_array().cloned().unwrap_or_default();
@@ -44,17 +44,18 @@ fn bandwidth_tests_have_perftests_rate_limit() {
     };
     let test = "write_bw --in-process -n 300 -t 8 -Q 1 --report_gbits";
     assert!(average(&format!("{test} --rate_limit 2.5 --rate_units g")) <= 2.5);
-    // In MiB/s, the next rate of the verbs: 2.5 Gb/s.
+    // 200 MiB/s is rounded up to the next rate of the verbs: 2.5 Gb/s.
     assert!(average(&format!("{test} --rate_limit 200")) <= 2.5);
 }
 
-/// A cut link under traffic: nothing lost or doubled, everybody migrated at both ends.
+/// Cuts a link under traffic and checks that no message is lost or doubled and that all queue pairs
+/// migrated.
 fn failover(words: &str) -> serde_json::Value {
     let plot = std::env::temp_dir().join(format!("uroce-failover-{}.svg", std::process::id()));
     let file = plot.to_string_lossy().into_owned();
     let mut args: Vec<&str> = words.split_whitespace().collect();
     args.extend(["--json", "--time-ms", "100", "--plot", &file]);
-    // How long it takes is not judged here, where others keep the CPUs busy.
+    // The duration is not checked here, because the machine may be busy.
     let output = run(&args);
     let report = output.json();
     let svg = std::fs::read_to_string(&plot).expect("the plot was written");
@@ -74,7 +75,7 @@ fn a_link_cut_silently_is_left_and_no_message_lost_or_doubled() {
     let report = failover("failover -u 10 --retry_count 2");
     assert_eq!((&report["path_mig_events"], &report["retry_cnt"]), (&2.into(), &2.into()));
     assert_eq!(report["ack_timeout_us"], 4194.304);
-    // Not before the retries are used up.
+    // The migration comes after all retries.
     assert!(report["failover_us"].as_f64().is_some_and(|us| us > 2.0 * 4194.304), "{report}");
     let many = failover("failover -u 12 -q 40");
     assert_eq!(many["path_mig_events"], 80);

@@ -2,7 +2,7 @@
 
 use super::common::run;
 
-/// Runs a test, verified; its output.
+/// Runs a test with verification and returns its output.
 fn verified(words: &str, bytes: u64) -> String {
     let mut args: Vec<&str> = words.split_whitespace().collect();
     args.extend(["--in-process", "--verify"]);
@@ -69,10 +69,10 @@ fn several_queue_pairs_and_posts_at_once() {
     let words = "write_bw --in-process -n 1000 -q 3 -l 4 -t 16 -Q 5 -s 64 --report_gbits";
     let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();
     assert!(output.stdout.contains("\n 64         3000 "), "{output:?}");
-    // A list that two of fill the send queue.
+    // Two lists fill the send queue.
     let output = run(&["write_bw", "--in-process", "-l", "64", "-n", "500"]).succeeded();
     assert!(output.stdout.contains(" CQ Moderation   : 64\n"), "{output:?}");
-    // No list ends with the request that is signaled.
+    // No list ends with a signaled request.
     run(&["write_bw", "--in-process", "-l", "64", "-Q", "100", "-n", "500"]).succeeded();
 }
 
@@ -88,7 +88,7 @@ fn both_directions_at_once() {
     for test in ["write_bw", "read_bw", "send_bw"] {
         let output = run(&[test, "--in-process", "-b", "-n", "500", "-s", "4096"]).succeeded();
         assert!(output.stdout.contains("Bidirectional BW Test"), "{output:?}");
-        // Each end's own messages, although the rates are sums.
+        // Each end reports its own messages, although the rates are sums.
         assert!(output.stdout.contains("\n 4096       500 "), "{output:?}");
     }
 }
@@ -99,7 +99,7 @@ fn a_sweep_prints_a_row_for_each_size() {
     let rows: Vec<u64> = output
         .stdout
         .lines()
-        // What is said below the table may begin with a number too.
+        // A line below the table may begin with a number, too.
         .filter(|line| line.split_whitespace().nth(1) == Some("5"))
         .filter_map(|line| line.split_whitespace().next()?.parse().ok())
         .collect();

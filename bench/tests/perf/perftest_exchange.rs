@@ -1,8 +1,8 @@
-//! Both ends talk as perftest's programs do, so that every test passes through that exchange.
+//! Every test with perftest's exchange at both ends.
 
 use super::common::run;
 
-/// Runs a test; its rows' first two columns: bytes and iterations.
+/// Runs a test. Returns the first two columns of its rows: bytes and iterations.
 fn rows(words: &str) -> Vec<(u64, u64)> {
     let mut args: Vec<&str> = words.split_whitespace().collect();
     args.extend(["--in-process", "--perftest-exchange"]);
@@ -45,7 +45,7 @@ fn all_sizes() {
 fn round_trips() {
     for test in ["write_lat", "send_lat", "read_lat", "atomic_lat"] {
         let rows = rows(&format!("{test} -n 600"));
-        // The end that follows sees one round trip less.
+        // The following end measures one round trip less.
         assert!(matches!(rows[..], [(2 | 8, 599..=600)]), "{test}: {rows:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Client and server as two processes joined by memif, and what happens when one of them fails.
+//! Client and server as two processes joined by memif, and failures of one of them.
 
 use super::common::{Memif, Output, run};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// Both ends of a test.
+/// Runs both ends of a test.
 fn pair(name: &str, server: &[&str], client: &[&str]) -> (Output, Output) {
     let memif = Memif::new(name);
     let server = memif.start("server", server);
@@ -103,7 +103,7 @@ fn a_killed_peer_ends_the_other_with_a_reason() {
         let memif = Memif::new(victim);
         let args = ["write_bw", "-D", "30"];
         let mut runs = [memif.start("server", &args), memif.start("client", &args)];
-        // Both are connected then; what follows lasts for half a minute.
+        // Both are connected then; the test runs for half a minute.
         runs.iter_mut().for_each(|run| run.until(" #bytes "));
         runs[usize::from(victim == "client")].kill();
         let [server, client] = runs;
@@ -113,7 +113,7 @@ fn a_killed_peer_ends_the_other_with_a_reason() {
     }
 }
 
-/// Says to a server all that it says, until both are ready; then this.
+/// Connects to a server and returns its messages until both are ready, then sends `word`.
 fn deceive(port: &str, word: &str) {
     let mut stream = TcpStream::connect(format!("localhost:{port}")).expect("it listens");
     stream.write_all(b"6.06\0uroce1\0\0\0\0\0").expect("writes");
@@ -140,7 +140,7 @@ fn a_peer_that_speaks_of_messages_beyond_the_test_is_refused() {
         deceive(memif.port(), word);
         let output = server.finish();
         assert_eq!(output.code, Some(1), "{output:?}");
-        assert!(output.stderr.contains("it speaks of "), "{output:?}");
+        assert!(output.stderr.contains("it asked for "), "{output:?}");
     }
 }
 

@@ -19,7 +19,7 @@ fn a_bandwidth_table() {
         bandwidth_header(false),
         bandwidth_row(&row, false),
     ];
-    // `\t` is kept visible here.
+    // Tabs are shown as `\t`.
     table.iter_mut().for_each(|line| *line = line.replace('\t', "\\t"));
     assert_eq!(
         table,
