@@ -1,7 +1,7 @@
-//! The one typed configuration: what EAL is started with, and the devices of the process.
+//! The configuration: EAL's parameters, and the devices of the process.
 //!
-//! A [`Config`] is built by code or read from a TOML file whose keys are the names of the fields.
-//! Unknown keys are errors. Each field says its unit, its default and its limits.
+//! A [`Config`] is built by code or read from a TOML file with the names of the fields as keys.
+//! Unknown keys are errors. The documentation of each field has its unit, default and limits.
 //!
 //! ```
 //! let config = uroce_controlplane::Config::from_toml(r#"
@@ -32,7 +32,8 @@
 //! ```
 //!
 //! Invariants
-//! - A configuration that [`Config::check`] accepts can fail to open for outside reasons only.
+//! - Opening a device with a configuration that [`Config::check`] accepts fails only for reasons
+//!   outside of the configuration.
 //!
 //! Not here: overrides by environment and flags, which are applied to the value before it is used.
 
@@ -52,11 +53,11 @@ use crate::path::route::StaticRoute;
 
 pub use uroce_engine::eal::LogLevel;
 
-/// Everything that is configured in a process.
+/// Configuration of a process.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// DPDK's environment, one per process: the same for all devices opened in it.
+    /// DPDK's environment, one per process and for all its devices.
     #[serde(default)]
     pub eal: EalConfig,
     /// The devices, at least one, with different names. In the file: `[[device]]`.
@@ -64,21 +65,21 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
 }
 
-/// How EAL is started.
+/// Parameters of EAL, DPDK's environment.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EalConfig {
     /// Use hugepages, which must have been set up. Default: false, ordinary pages.
     pub huge: bool,
     /// Memory for mbufs and rings, in megabytes, 64 to 1048576; default 512. Without hugepages it
-    /// is a hard limit; with them it is what is taken at the start.
+    /// is the limit, with hugepages the amount taken at the start.
     pub memory_mb: u32,
     /// Prefix of EAL's run-time files, unique among running processes; 1 to 64 characters, no
-    /// slash. Default: one is made up.
+    /// slash. Default: a generated one.
     pub file_prefix: Option<String>,
-    /// CPUs of EAL's own threads. Default: those that the opening thread may run on.
+    /// CPUs of EAL's own threads. Default: those on which the opening thread may run.
     pub control_cpus: Vec<usize>,
-    /// What of DPDK's log goes to stderr: `quiet` (default), `warning`, `info`, `debug`.
+    /// Part of DPDK's log that goes to stderr: `quiet` (default), `warning`, `info`, `debug`.
     #[serde(deserialize_with = "text::log_level")]
     pub log: LogLevel,
     /// Further EAL arguments, as on a DPDK command line before `--`. Default: none.
@@ -98,18 +99,18 @@ impl Default for EalConfig {
     }
 }
 
-/// The threads that do the data path's work.
+/// Number of lcores, which run the data path, or their CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a number of lcores or a list of CPUs")]
 pub enum Lcores {
-    /// So many, on whatever CPUs the process may use.
+    /// This number of lcores, on any CPUs of the process.
     Count(u16),
-    /// One on each of these CPUs.
+    /// One lcore on each of these CPUs.
     Cpus(Vec<usize>),
 }
 
 impl Lcores {
-    /// How many they are.
+    /// Returns the number of lcores.
     pub fn count(&self) -> usize {
         match self {
             Lcores::Count(count) => usize::from(*count),
@@ -118,11 +119,11 @@ impl Lcores {
     }
 }
 
-/// What an lcore does when it has found nothing to do for a while.
+/// Action of an lcore that has had no work for a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
-    /// Poll where each lcore of the device can have a CPU to itself, else yield.
+    /// Poll if each lcore of the device can have its own CPU, else yield.
     #[default]
     Auto,
     /// Go on polling: lowest latency, a CPU per lcore.
@@ -133,15 +134,15 @@ pub enum Idle {
     Sleep,
 }
 
-/// Who drives a device's lcores: receives, sends and completes.
+/// Threads that drive a device's lcores, that is receive, send and complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
-    /// A thread of each lcore's own.
+    /// A thread for each lcore.
     #[default]
     Lcore,
-    /// The threads that poll completion queues, as long as they do; else the lcore's own. For
-    /// programs that share CPUs with the lcores: a poll that finds nothing does their work.
+    /// The threads that poll completion queues, and the lcore's own thread while none polls. For
+    /// programs that share CPUs with the lcores: a poll of an empty queue runs a turn of the lcore.
     Poller,
 }
 
@@ -149,29 +150,30 @@ pub enum Driver {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceConfig {
-    /// Its name, 1 to 32 characters of `A-Z a-z 0-9 _ . -`.
+    /// Name of the device, 1 to 32 characters of `A-Z a-z 0-9 _ . -`.
     pub name: String,
-    /// A number of lcores or a list of CPUs (0 to 1023), 1 to 16; default 1. Each has a receive and a transmit
-    /// queue of each port.
+    /// A number of lcores or a list of CPUs (0 to 1023), 1 to 16; default 1. Each lcore has a
+    /// receive and a transmit queue of each port.
     #[serde(default = "text::one_lcore")]
     pub lcores: Lcores,
-    /// CPU of the control-plane thread. Default: the first that the process may use and no lcore
-    /// has, if the lcores' CPUs are listed; else any.
+    /// CPU of the control-plane thread. Default: if the lcores' CPUs are listed, the first CPU of
+    /// the process that no lcore uses; else any.
     #[serde(default)]
     pub control_cpu: Option<usize>,
-    /// What idle lcores do: `auto` (default), `poll`, `yield`, `sleep`.
+    /// Action of idle lcores: `auto` (default), `poll`, `yield`, `sleep`.
     #[serde(default)]
     pub idle: Idle,
-    /// Who drives the lcores: `lcore` (default), their own threads; `poller`, threads that poll.
+    /// Threads that drive the lcores: `lcore` (default), their own; `poller`, the threads that
+    /// poll.
     #[serde(default)]
     pub driver: Driver,
-    /// Queue pairs at a time, 1 to 2^20; default 2^20.
+    /// Most queue pairs at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_qps")]
     pub max_qps: u32,
-    /// Memory regions and windows at a time, 1 to 2^20; default 2^20.
+    /// Most memory regions and windows at a time, 1 to 2^20; default 2^20.
     #[serde(default = "text::default_max_mrs")]
     pub max_mrs: u32,
-    /// Address handles at a time, 1 to 2^20; default 2^20.
+    /// Most address handles at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_ahs")]
     pub max_ahs: u32,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
@@ -180,7 +182,7 @@ pub struct DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// A device with one lcore, the default limits and no port yet.
+    /// Creates a device with one lcore, the default limits and no port.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -195,46 +197,46 @@ impl DeviceConfig {
         }
     }
 
-    /// With a port more.
+    /// Adds a port.
     pub fn port(mut self, port: PortConfig) -> Self {
         self.ports.push(port);
         self
     }
 
-    /// With these lcores.
+    /// Sets the lcores.
     pub fn lcores(mut self, lcores: Lcores) -> Self {
         self.lcores = lcores;
         self
     }
 
-    /// With its lcores driven by these.
+    /// Sets the threads that drive the lcores.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = driver;
         self
     }
 
-    /// With this idle policy.
+    /// Sets the action of idle lcores.
     pub fn idle(mut self, idle: Idle) -> Self {
         self.idle = idle;
         self
     }
 }
 
-/// What a port stands on.
+/// DPDK device of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ethdev {
     /// A link inside the process: the two devices that name the same ring are its ends. 1 to 16
     /// characters.
     Ring(String),
-    /// A virtual device, by name and arguments as `--vdev` takes them; see
+    /// A virtual device, by name and arguments in the form of `--vdev`; see
     /// [`uroce_engine::port::vdev`] for strings that suit an MTU.
     Vdev(String),
     /// A NIC, by PCI address `0000:01:00.0`.
     Pci(String),
 }
 
-/// Frames to drop at random, to see what loss does.
+/// Random loss of frames, for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossConfig {
@@ -242,84 +244,84 @@ pub struct LossConfig {
     pub rx: f64,
     /// Share of RoCE packets sent that is dropped, 0.0 (default) to 1.0.
     pub tx: f64,
-    /// Seed of the choice; default 0.
+    /// Seed of the random numbers; default 0.
     pub seed: u64,
 }
 
-/// A port of a device. Its addresses, IPv4 and IPv6, are its GIDs, in the order given.
+/// A port of a device. Its IP addresses are its GIDs, in the given order.
 ///
-/// Ports of a device may be on one network or on several: a path leaves by the port and from the
-/// address that Modify QP names, whatever the destination.
+/// Ports of a device may be on one network or on several: a path uses the port and the source
+/// address that Modify QP names, for any destination.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
-    /// What it stands on: `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`.
+    /// DPDK device: `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`.
     pub ethdev: Ethdev,
-    /// Its addresses with the prefixes of their links, up to 32. Default: those of `netdev`, which
-    /// the port then follows; without one, none.
+    /// IP addresses with the prefix lengths of their links, up to 32. Default: those of `netdev`,
+    /// which the port then follows; without one, none.
     #[serde(default)]
     pub ip: Vec<IpPrefix>,
-    /// The kernel's network interface behind the port, 1 to 15 bytes. Its link state is the port's,
-    /// its Ethernet address and MTU count, and its addresses where none are configured. Default:
-    /// the `iface` of an af_packet or af_xdp device. Not that of a tap, which is the link's other
-    /// end.
+    /// Kernel's network interface (netdev) behind the port, 1 to 15 bytes. The port follows its
+    /// link state, its Ethernet address and its MTU, and its IP addresses if none are configured.
+    /// Default: the `iface` of an af_packet or af_xdp device. The interface of a tap is not meant:
+    /// it is the other end of the link.
     #[serde(default)]
     pub netdev: Option<String>,
-    /// Adds the IPv6 link-local address made of the Ethernet address, as the last GID. Default:
-    /// false; a port has the configured addresses only.
+    /// Adds the IPv6 link-local address derived from the Ethernet address, as the last GID.
+    /// Default: false.
     #[serde(default)]
     pub link_local: bool,
-    /// Largest Ethernet payload in bytes, 576 to 9000 and with IPv6 from 1280; default 1500. A path
-    /// MTU needs 96 bytes more: 1500 carries 1024, 4200 carries 4096.
+    /// Largest Ethernet payload in bytes, 576 to 9000, with IPv6 at least 1280; default 1500. A
+    /// path MTU needs 96 bytes more: 1500 carries 1024, 4200 carries 4096.
     #[serde(default = "text::default_mtu")]
     pub mtu: u16,
-    /// VLAN of all frames, 1 to 4094; default: none.
+    /// VLAN ID of all frames, 1 to 4094; default: untagged.
     #[serde(default)]
     pub vlan: Option<u16>,
-    /// Where packets for other links go, one per IP version, on the port's link; default: none.
+    /// Default routers on the port's link, at most one per IP version; default: none.
     #[serde(default)]
     pub gateway: Vec<IpAddr>,
     /// Static routes, up to 64, as `{ to = "198.51.100.0/24", via = "192.0.2.254" }`: packets for
-    /// `to` go to the router `via` on the port's link. The longest prefix wins, the link's own
-    /// among them; default: none.
+    /// `to` go to the router `via` on the port's link. The longest prefix wins, those of the link
+    /// included; default: none.
     #[serde(default)]
     pub routes: Vec<StaticRoute>,
-    /// When the port's link goes down, QPs that are armed and whose path leaves by it take their
-    /// alternate path at once instead of after their retries. Default: true.
+    /// When the port's link goes down, armed QPs with a path on it migrate to their alternate path
+    /// at once instead of after their retries. Default: true.
     #[serde(default = "text::yes")]
     pub migrate_on_link_down: bool,
-    /// The port is ACTIVE whether anything is at the other end of its link or not, as one at a
-    /// switch is: for a memif link between two processes that come and go. There is no PORT_ERR and
-    /// no PORT_ACTIVE; what is sent while nothing is there is lost; and when the process there ends,
-    /// connections to it do. Default: false; the link's state is the port's.
+    /// The port is ACTIVE regardless of the other end of its link, as a port at a switch is: for a
+    /// memif link between two processes that come and go. There is no PORT_ERR and no PORT_ACTIVE;
+    /// frames sent while the other end is absent are lost; and connections to the process at the
+    /// other end close when it ends. Default: false; the port's state is that of the link.
     #[serde(default)]
     pub always_active: bool,
-    /// Ethernet address, unicast; default: the device's.
+    /// Ethernet address, unicast; default: that of the DPDK device.
     #[serde(default, deserialize_with = "text::mac")]
     pub mac: Option<Mac>,
-    /// Ethernet address of another process's port on the link that has the same addresses. What is
-    /// for them goes there, not to this process: two processes are one host to each other and to
-    /// programs that know one address. Unicast; default: none.
+    /// Ethernet address of another process's port on the link that has the same IP addresses.
+    /// Packets for these addresses go there, not to this process: to programs that use one address,
+    /// the two processes are one host. Unicast; default: none.
     #[serde(default, deserialize_with = "text::mac")]
     pub twin: Option<Mac>,
-    /// Descriptors of each receive queue, 64 to 32768; default 1024. The driver's limits count.
+    /// Descriptors of each receive queue, 64 to 32768; default 1024. The driver may have other
+    /// limits.
     #[serde(default = "text::default_rx_descriptors")]
     pub rx_descriptors: u16,
     /// Descriptors of each transmit queue, and frames in a ring link, 64 to 32768; default 512.
     #[serde(default = "text::default_tx_descriptors")]
     pub tx_descriptors: u16,
-    /// Packet buffers, 1023 to 2^20 - 1; default: enough for all queues to be full, 2047 for one
-    /// lcore, 4095 for one of hardware, 1023 for one of a ring link. Each takes about 9.5 KB of
-    /// `eal.memory_mb`.
+    /// Packet buffers, 1023 to 2^20 - 1. Default: enough for all queues to be full, with one lcore
+    /// 2047, on hardware 4095, on a ring link 1023. Each takes about 9.5 KB of `eal.memory_mb`.
     #[serde(default)]
     pub mbufs: Option<u32>,
-    /// Frames to drop; default: none.
+    /// Random loss of frames; default: none.
     #[serde(default)]
     pub loss: LossConfig,
 }
 
 impl PortConfig {
-    /// A port with the defaults and no address.
+    /// Creates a port with the defaults and without addresses.
     pub fn new(ethdev: Ethdev) -> Self {
         Self {
             ethdev,
@@ -341,60 +343,61 @@ impl PortConfig {
         }
     }
 
-    /// An end of the in-process link of that name.
+    /// Creates an end of the in-process link `name`.
     pub fn ring(name: impl Into<String>) -> Self {
         Self::new(Ethdev::Ring(name.into()))
     }
 
-    /// A virtual device.
+    /// Creates a port on a virtual device.
     pub fn vdev(devargs: impl Into<String>) -> Self {
         Self::new(Ethdev::Vdev(devargs.into()))
     }
 
-    /// A NIC.
+    /// Creates a port on a NIC.
     pub fn pci(address: impl Into<String>) -> Self {
         Self::new(Ethdev::Pci(address.into()))
     }
 
-    /// With an address more, as `192.0.2.1/24`.
+    /// Adds an IP address with prefix length, as in `192.0.2.1/24`.
     ///
     /// # Errors
     ///
-    /// [`PrefixError`] if the text is none.
+    /// [`PrefixError`] if the text does not have this form.
     pub fn ip(mut self, text: &str) -> Result<Self, PrefixError> {
         self.ip.push(text.parse()?);
         Ok(self)
     }
 
-    /// With this netdev behind it.
+    /// Sets the netdev behind the port.
     pub fn netdev(mut self, name: impl Into<String>) -> Self {
         self.netdev = Some(name.into());
         self
     }
 
-    /// With a static route more, as `198.51.100.0/24` by way of a router on the port's link.
+    /// Adds a static route to a network such as `198.51.100.0/24`, by a router on the port's link.
     ///
     /// # Errors
     ///
-    /// [`PrefixError`] if the text is no network.
+    /// [`PrefixError`] if the text is not a network.
     pub fn route(mut self, to: &str, via: IpAddr) -> Result<Self, PrefixError> {
         self.routes.push(StaticRoute { to: to.parse()?, via });
         Ok(self)
     }
 
-    /// With this MTU.
+    /// Sets the MTU.
     pub fn mtu(mut self, mtu: u16) -> Self {
         self.mtu = mtu;
         self
     }
 
-    /// With these frames dropped.
+    /// Sets the random loss.
     pub fn loss(mut self, loss: LossConfig) -> Self {
         self.loss = loss;
         self
     }
 
-    /// The kernel's interface behind the port: the one named, or the device's own.
+    /// Returns the name of the netdev behind the port: the configured one, or that of its DPDK
+    /// device.
     pub fn netdev_name(&self) -> Option<&str> {
         let named = self.netdev.as_deref();
         named.or_else(|| match &self.ethdev {
@@ -403,40 +406,41 @@ impl PortConfig {
         })
     }
 
-    /// Whether the port has its netdev's addresses, for want of configured ones.
+    /// Tells whether the port follows its netdev's addresses, because none are configured.
     pub fn follows_addresses(&self) -> bool {
         self.ip.is_empty() && !self.link_local && self.netdev_name().is_some()
     }
 }
 
-/// Why a configuration cannot be used.
+/// Reason for which a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is no TOML, or a key is unknown, missing or of a wrong type. The text names the line.
+    /// The text is not TOML, or a key is unknown, missing or of the wrong type. The message has the
+    /// line.
     #[error("{0}")]
     Syntax(String),
-    /// A value is out of its limits.
+    /// A value is outside of its limits.
     #[error("{field}: {reason}")]
     Value {
-        /// The field, as `device.uroce0.port.1.mtu`; ports are numbered from 1.
+        /// The field, for example `device.uroce0.port.1.mtu`; ports are numbered from 1.
         field: String,
-        /// What is wrong with it.
+        /// The violated limit.
         reason: String,
     },
-    /// No device has this name.
+    /// No device of the configuration has this name.
     #[error("no device of the configuration is named {0:?}")]
     UnknownDevice(String),
 }
 
-/// Longest configuration file in bytes: what is longer is none.
+/// Longest configuration file in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 fn read(path: &Path) -> io::Result<String> {
@@ -446,12 +450,12 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 impl Config {
-    /// No device yet, EAL's defaults.
+    /// Creates a configuration without devices and with EAL's defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With a device more.
+    /// Adds a device.
     pub fn device(mut self, device: DeviceConfig) -> Self {
         self.devices.push(device);
         self
@@ -481,21 +485,21 @@ impl Config {
         }
     }
 
-    /// The device of that name.
+    /// Returns the device with this name.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::UnknownDevice`].
+    /// [`ConfigError::UnknownDevice`] if there is none.
     pub fn find(&self, name: &str) -> Result<&DeviceConfig, ConfigError> {
         let found = self.devices.iter().find(|device| device.name == name);
         found.ok_or_else(|| ConfigError::UnknownDevice(name.to_owned()))
     }
 
-    /// Checks all limits that the fields' descriptions give.
+    /// Checks the limits in the documentation of all fields.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Value`] for the first field that breaks one.
+    /// [`ConfigError::Value`] for the first value outside of its limits.
     pub fn check(&self) -> Result<(), ConfigError> {
         check::config(self)
     }

@@ -35,7 +35,7 @@ pub enum RequestError {
     #[error("a path is given as an address vector, not as packet headers")]
     RawPath,
     /// The system has no random number for the starting PSN.
-    #[error("no randomness: {0}")]
+    #[error("no random numbers: {0}")]
     NoRandomness(getrandom::Error),
     /// The device is closed, or its control-plane thread has ended.
     #[error("the device's control plane is not running")]

@@ -8,14 +8,15 @@
 //!   notices of QPs ─────────────────┘
 //! ```
 //!
-//! It sleeps until there is one of these, or a link changes, or a timer is due. It is a state machine that never waits for a peer: a request that needs a neighbour's address
-//! stands aside, and ARP, neighbour discovery and echo go on.
+//! The thread sleeps until there is one of these inputs, a link changes, or a timer is due. It is a
+//! state machine that never waits for a peer: a request that needs a neighbour's address is parked,
+//! and all other work goes on.
 //!
 //! Invariants
 //! - Every request is answered once, also when the thread ends.
-//! - It alone calls [`Control`].
+//! - Only this thread calls [`Control`].
 //!
-//! Not here: what the requests mean to a QP (the engine's and the transport's).
+//! Not here: effects of the requests on a QP (`uroce-engine` and `uroce-transport`).
 
 mod connections;
 mod counts;
@@ -47,11 +48,11 @@ use waiting::Waiting;
 
 /// Between two looks at adopted lcores and at mail that its port has not taken, while there are any.
 const QUIET: Duration = Duration::from_millis(1);
-/// A peer that polls takes what was sent within microseconds, where CPUs are few within a time slice
-/// or two.
+/// Time for peers to take the last frames. A polling peer needs microseconds, on a machine with few
+/// CPUs a time slice or two.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// What the thread begins with.
+/// Initial state of the thread.
 pub(crate) struct Parts {
     pub(crate) control: Control,
     pub(crate) ports: Ports,
@@ -59,11 +60,11 @@ pub(crate) struct Parts {
     pub(crate) driver: Driver,
 }
 
-/// Starts the thread.
+/// Starts the thread, on the given CPU if there is one.
 ///
 /// # Errors
 ///
-/// The process may not have another thread.
+/// If the process may not have another thread.
 pub(crate) fn start(
     parts: Parts,
     requests: Receiver<Request>,
@@ -72,7 +73,7 @@ pub(crate) fn start(
     let body = move || {
         block_signals();
         if let Some(id) = cpu {
-            // A CPU that went away meanwhile is no reason not to run elsewhere.
+            // If the CPU has become unavailable, the thread runs on another one.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
         let Parts { control, ports, gsi, driver } = parts;
@@ -95,8 +96,8 @@ pub(crate) fn start(
     std::thread::Builder::new().name("uroce-control".into()).spawn(body)
 }
 
-/// The CPU for the thread: the configured one, or, where the lcores' CPUs are listed, the first
-/// that none of the process's lcores has.
+/// Returns the CPU for the thread: the configured one, or if the lcores' CPUs are listed, the first
+/// that no lcore of the process uses.
 pub(crate) fn choose_cpu(config: &Config, device: &DeviceConfig) -> Option<usize> {
     if device.control_cpu.is_some() {
         return device.control_cpu;
@@ -122,10 +123,10 @@ struct Thread {
     members: Members,
     counts: Counts,
     epoch: std::time::Instant,
-    /// When the process's signal handlers are looked at next.
+    /// Time of the next check of the process's signal handlers.
     guard_due: Instant,
     ended: bool,
-    /// How long the end may take for what is still to be sent.
+    /// Longest time for sending posted work when the thread ends.
     patience: Duration,
 }
 
@@ -136,7 +137,8 @@ impl Thread {
         while !self.ended {
             let now = self.now();
             self.watch_links();
-            // Seldom, however much there is to do: each turn of ours is in an adopter's way.
+            // At most once per interval, because a turn of this thread takes the lcore from its
+            // driver.
             if now >= serve_due {
                 self.control.serve_adopted();
                 serve_due = now + QUIET;
@@ -154,8 +156,8 @@ impl Thread {
         self.control.shutdown();
     }
 
-    /// Sends what was posted and is due, and gives peers on this machine time to take it: a memif
-    /// link's memory goes with the link.
+    /// Sends work that is posted and due, and gives peers on this machine time to receive it: the
+    /// memory of a memif link disappears with the link.
     fn send_what_is_left(&mut self) {
         if !self.patience.is_zero() {
             self.control.drain(self.patience);
@@ -163,7 +165,7 @@ impl Thread {
         }
     }
 
-    /// Everything that comes without being asked for. Says whether anything did.
+    /// Handles all inputs but requests. Returns whether there were any.
     fn turn(&mut self, now: Instant) -> bool {
         let mut busy = self.take_frames(now);
         busy |= self.take_mads(now);
@@ -181,7 +183,7 @@ impl Thread {
         Instant::from_nanos(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until there is an input or a timer is due.
     fn sleep(&mut self, requests: &Receiver<Request>) {
         let now = self.now();
         let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());

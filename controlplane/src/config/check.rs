@@ -1,4 +1,4 @@
-//! The limits of all fields.
+//! Checks of the limits of all fields.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ const LCORES: RangeInclusive<usize> = 1..=16;
 const PORTS: RangeInclusive<usize> = 1..=16;
 const ADDRESSES_MAX: usize = 32;
 const ROUTES_MAX: usize = 64;
-/// What the system's CPU sets can name.
+/// CPU numbers that the system's CPU sets can contain.
 const CPUS: RangeInclusive<usize> = 0..=1023;
-/// IPv6 is not defined below (RFC 8200).
+/// Smallest MTU for IPv6 (RFC 8200).
 const MTU_IPV6_MIN: u16 = 1280;
 
 pub(super) fn config(config: &Config) -> Result<(), ConfigError> {
@@ -25,7 +25,7 @@ pub(super) fn config(config: &Config) -> Result<(), ConfigError> {
         require(fits, "eal.file_prefix", "is not 1 to 64 characters without a slash")?;
     }
     eal.control_cpus.iter().try_for_each(|cpu| within("eal.control_cpus", *cpu, CPUS))?;
-    require(!config.devices.is_empty(), "device", "there is none")?;
+    require(!config.devices.is_empty(), "device", "is missing")?;
     let mut names = BTreeSet::new();
     for device in &config.devices {
         let is_new = names.insert(&device.name);
@@ -116,7 +116,7 @@ fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
     }
 }
 
-/// Routers are on the link. Where that follows the netdev it shows only later.
+/// Checks that routers are on the link. On a port that follows its netdev this cannot be known yet.
 fn check_routes(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     let field = |key: &str| format!("{name}.{key}");
     require(port.routes.len() <= ROUTES_MAX, &field("routes"), "has more than 64 routes")?;
@@ -132,7 +132,7 @@ fn check_routes(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     }
     for StaticRoute { to, via } in &port.routes {
         check_router(&field("routes"), *via)?;
-        let reason = format!("{to} and {via} are not of one IP version");
+        let reason = format!("{to} and {via} have different IP versions");
         require(to.is_ipv4() == via.is_ipv4(), &field("routes"), &reason)?;
     }
     Ok(())

@@ -111,7 +111,7 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
             "",
             "",
             "ip = [\"192.0.2.1/24\"]\nroutes = [{ to = \"::/0\", via = \"192.0.2.2\" }]\n",
-            "device.a.port.1.routes: ::/0 and 192.0.2.2 are not of one IP version",
+            "device.a.port.1.routes: ::/0 and 192.0.2.2 have different IP versions",
         ),
         ("", "", "mac = \"01:00:00:00:00:00\"\n", "device.a.port.1.mac"),
         ("", "", "twin = \"00:00:00:00:00:00\"\n", "device.a.port.1.twin"),

@@ -1,4 +1,4 @@
-//! How values that TOML does not know are written, and the defaults.
+//! Text forms of values that TOML does not have, and the defaults.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for StaticRoute {
     }
 }
 
-/// The interface of a device that shares one with the kernel.
+/// Returns the interface of a DPDK device that shares one with the kernel.
 pub(super) fn iface_of(devargs: &str) -> Option<&str> {
     let shares = ["net_af_packet", "eth_af_packet", "net_af_xdp"];
     let shared = shares.iter().any(|driver| devargs.starts_with(driver));

@@ -1,4 +1,4 @@
-//! From a configuration to a running engine.
+//! Opening a device: from a configuration to a running engine.
 
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
@@ -16,78 +16,79 @@ use crate::path::route::{Routes, StaticRoute};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
 use crate::request::{Request, Requests};
 
-/// Packet buffers that a thread keeps for itself. What it frees it takes again first, as long as
-/// they are enough.
+/// Packet buffers in a thread's cache. While they suffice, a thread allocates the buffers that it
+/// has freed last.
 const POOL_CACHE: u32 = 256;
-/// The same with a ring link, where who sends a buffer does not free it. The pool hands out the one
-/// that has rested for longest, so all pass through the processor's caches: few are better.
+/// Packet buffers in a thread's cache on a ring link, on which the sender of a buffer does not free
+/// it. The pool hands out the buffer that was freed first, so that all of them pass through the
+/// processor's caches: few are better.
 const RING_POOL_CACHE: u32 = 64;
-/// Bytes of a packet buffer, also where the MTU is small: net_af_packet takes no buffer smaller
-/// than the frames of its own ring, which are 8 KiB for jumbo frames.
+/// Bytes of a packet buffer, also with a small MTU: net_af_packet accepts no buffer smaller than
+/// the frames of its own ring, which are 8 KiB for jumbo frames.
 const MBUF_ROOM: u16 = 9216;
-/// Packet buffers on their way through an lcore and the control plane.
+/// Packet buffers in use by an lcore and the control plane.
 const IN_FLIGHT: u32 = 256;
 
-/// Why a device was not opened. Nothing of it is left.
+/// Reason for which a device was not opened. A failed call leaves nothing open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The configuration is wrong, or has no such device.
+    /// The configuration is wrong or does not have the device.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// DPDK's environment did not start.
     #[error(transparent)]
     Eal(#[from] EalError),
-    /// No memory for a port's packet buffers.
+    /// There is no memory for a port's packet buffers.
     #[error("port {port}: {error}")]
     Pool {
-        /// The port, counted from 1.
+        /// Port, from 1.
         port: u8,
-        /// What is wrong.
+        /// The error.
         error: PoolError,
     },
-    /// A port did not open.
+    /// A port could not be opened.
     #[error("port {port}: {error}")]
     Port {
-        /// The port, counted from 1.
+        /// Port, from 1.
         port: u8,
-        /// What is wrong.
+        /// The error.
         error: PortError,
     },
-    /// A ring link's end could not be had.
+    /// The end of a ring link could not be claimed.
     #[error("port {port}: {error}")]
     Ring {
-        /// The port, counted from 1.
+        /// Port, from 1.
         port: u8,
-        /// What is wrong.
+        /// The error.
         error: RingError,
     },
-    /// There is no network interface of the name that `netdev` gives.
+    /// The interface that `netdev` names does not exist.
     #[error("port {port}: there is no network interface {name:?}")]
     NoNetdev {
-        /// The port, counted from 1.
+        /// Port, from 1.
         port: u8,
-        /// The name.
+        /// Name of the interface.
         name: String,
     },
-    /// The kernel does not tell of its network interfaces.
+    /// The kernel's network interfaces cannot be read.
     #[error("network interfaces cannot be followed: {0}")]
     Netdevs(std::io::Error),
     /// The lcores did not start.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The system has no randomness.
-    #[error("no randomness: {0}")]
+    /// The system has no random numbers.
+    #[error("no random numbers: {0}")]
     NoRandomness(getrandom::Error),
-    /// QP 1 did not come up.
+    /// QP 1 could not be created.
     #[error("no general services interface: {0}")]
     Gsi(uroce_transport::ModifyError),
-    /// The control-plane thread did not start.
+    /// The control-plane thread could not be started.
     #[error("no control-plane thread: {0}")]
     Thread(std::io::Error),
 }
 
-/// An engine that runs, and what belongs to it.
+/// A running engine with its ports.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) engine: Engine,
@@ -101,13 +102,13 @@ pub(super) struct Opened {
 #[derive(Debug)]
 pub(super) struct Netdevs {
     pub(super) watcher: Watcher,
-    /// The numbers of their ports.
+    /// Numbers of the ports with these netdevs.
     pub(super) ports: Vec<u8>,
 }
 
 pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
     let eal = Eal::init(&eal_config(config))?;
-    // First, and so dropped last: a lease outlives its port.
+    // Declared first, so that it is dropped last: a lease must outlive its port.
     let mut leases = Vec::new();
     let mut opened = Vec::new();
     for (port_config, number) in device.ports.iter().zip(1..) {
@@ -116,7 +117,7 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let port = open_port(eal, device, port_config, number, &pool, &mut leases)?;
         opened.push((port, pool));
     }
-    // After the ports: some devices make their own interface.
+    // After the ports, because some DPDK devices create their own interface.
     let netdevs = find_netdevs(device)?;
     let mut ports = Ports::default();
     let mut bindings = Vec::new();
@@ -157,11 +158,11 @@ fn find_netdevs(device: &DeviceConfig) -> Result<Option<Netdevs>, OpenError> {
 }
 
 impl Netdevs {
-    /// Tells the control-plane thread of every change.
+    /// Reports every change to the control-plane thread.
     pub(super) fn watch(self, requests: Requests) -> std::io::Result<Watch> {
         let Self { watcher, ports } = self;
         watcher.watch(move |at, state| {
-            // A thread that is gone needs no news.
+            // An error means that the thread has ended.
             let _ = requests.send(Request::Netdev { port: ports[at], state });
         })
     }
@@ -172,7 +173,7 @@ impl Netdevs {
     }
 }
 
-/// The same for all devices of a configuration, as there is one EAL.
+/// Returns EAL's parameters, which are the same for all devices of a configuration.
 fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
     let eal = &config.eal;
     let pci = config.devices.iter().flat_map(|device| &device.ports).filter_map(|port| match &port
@@ -224,15 +225,15 @@ fn create_pool(
     device: &DeviceConfig,
     port: &PortConfig,
 ) -> Result<Mempool, PoolError> {
-    // Only hardware has a buffer behind each receive descriptor, and net_tap, which has enough
-    // with what is here for caches. Rings hand mbufs from thread to thread only.
+    // Only hardware keeps a buffer for each receive descriptor. net_tap does, too, and has enough
+    // in the caches' share. On rings, mbufs are only handed from thread to thread.
     let (received, cache, apart) = match &port.ethdev {
         Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
         Ethdev::Vdev(device) => (0, POOL_CACHE, port::vdev::copies(device)),
         Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
-    // Those of two threads, each of which may hold half as many again.
+    // The caches of two threads, each of which may hold half as many buffers again.
     let caches = 3 * cache;
     let lcores = device.lcores.count() as u32;
     let enough = (lcores * (queues + caches + IN_FLIGHT)).next_power_of_two() - 1;
@@ -283,7 +284,7 @@ fn open_port(
     Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })
 }
 
-/// The addresses that a port begins with.
+/// Returns the IP addresses that a port has when it is opened.
 pub(super) fn addresses(
     config: &PortConfig,
     mac: Mac,
@@ -294,13 +295,13 @@ pub(super) fn addresses(
     }
     let mut addresses = config.ip.clone();
     if config.link_local {
-        // Always a host's address, whatever the Ethernet address is.
+        // A link-local address is always a host's, so that this succeeds.
         addresses.extend(IpPrefix::new(link_local(mac.0).into(), 64));
     }
     addresses
 }
 
-/// The static routes; a gateway is the default one of its version.
+/// Returns the static routes. A gateway is the default route of its IP version.
 fn routes(config: &PortConfig) -> Vec<StaticRoute> {
     let gateways = config.gateway.iter().copied().map(StaticRoute::default_via);
     config.routes.iter().copied().chain(gateways).collect()

@@ -1,7 +1,7 @@
 //! The consumer's calls that set up a connection.
-
 //!
 //! Read first: IBA 12.9; Annex A11.
+
 use uroce_transport::Instant;
 use uroce_wire::Qpn;
 use uroce_wire::cm::{

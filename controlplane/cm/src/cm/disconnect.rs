@@ -1,7 +1,7 @@
 //! The consumer's calls that end a connection.
-
 //!
 //! Read first: IBA 12.9.
+
 use uroce_transport::Instant;
 use uroce_wire::cm::{Drep, Dreq, Message, PrivateData, Rej, RejectReason, SidrStatus};
 

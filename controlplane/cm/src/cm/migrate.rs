@@ -1,8 +1,8 @@
 //! Alternate paths of an established connection: LAP, APR, and the address of MADs after a
 //! migration.
-
 //!
 //! Read first: IBA 12.8 for LAP and APR; IBA 17.2.8 for the migration of the queue pair.
+
 use uroce_transport::Instant;
 use uroce_wire::cm::{Apr, AprStatus, Lap, Message, PrivateData};
 

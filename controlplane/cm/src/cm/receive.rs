@@ -1,8 +1,8 @@
 //! Received messages: parsed, matched to their connection, checked against the state table, then
 //! applied or dropped.
-
 //!
 //! Read first: IBA 12.6 for the messages, IBA 12.9 for the states.
+
 mod established;
 mod request;
 mod setup;

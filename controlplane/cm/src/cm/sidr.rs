@@ -1,7 +1,7 @@
 //! The consumer's calls for service ID resolution (SIDR).
-
 //!
 //! Read first: IBA 12.11.
+
 use uroce_transport::Instant;
 use uroce_wire::cm::{Message, SidrRep, SidrReq};
 

@@ -1,7 +1,7 @@
 //! Active side: connects, or looks up a UD QP.
-
 //!
 //! Read first: IBA 12.9; Annex A11.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

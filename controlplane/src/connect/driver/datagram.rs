@@ -1,7 +1,7 @@
 //! Look-up of UD QPs by port: SIDR_REQ and SIDR_REP.
-
 //!
 //! Read first: IBA 12.11; Annex A11.
+
 use uroce_cm::{ConnId, SidrAnswer, SidrParams, SidrRequest};
 use uroce_transport::QpState;
 use uroce_wire::cm::{PrivateData, SidrRep, SidrStatus};

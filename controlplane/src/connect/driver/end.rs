@@ -1,7 +1,7 @@
 //! End of connections, and release of their QPNs.
-
 //!
 //! Read first: IBA 12.9.
+
 use uroce_cm::CloseReason;
 use uroce_transport::{QpChange, QpState};
 use uroce_wire::Qpn;

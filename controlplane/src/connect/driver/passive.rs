@@ -1,7 +1,7 @@
 //! Passive side: receives requests and accepts them.
-
 //!
 //! Read first: IBA 12.9; Annex A11.
+
 use std::net::SocketAddr;
 
 use uroce_cm::{AcceptParams, ConnId, Request};

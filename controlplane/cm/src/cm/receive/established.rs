@@ -145,8 +145,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Answers a LAP whose transaction was seen before as the first time. Returns [`None`] for a
-    /// new one.
+    /// Answers a LAP with a known transaction again, and drops one that arrives while another is
+    /// unanswered. Returns [`None`] for a LAP to be handled.
     fn on_copied_lap(&mut self, id: ConnId, transaction: u64) -> Option<MadDrop> {
         let conn = self.table.get(id)?;
         let (known, _) = conn.proposed?;
