@@ -88,7 +88,7 @@ pub(super) fn transfer<P: Peer>(
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let mut told = !sends;
     let mut has_said = false;
-    // Time at which both ends had sent all messages.
+    // Time at which this end had sent all its messages and had the number of the other's.
     let mut ended = None;
     loop {
         if !sender.is_done() && sends {

@@ -111,8 +111,8 @@ impl Cm {
         self.table.get(id).and_then(|conn| conn.remote_qpn)
     }
 
-    /// Tells whether a queue pair is part of a connection, or in TimeWait after one. Its number
-    /// must not be given to another queue pair until then.
+    /// Tells whether a QPN is held: its queue pair is part of a connection, or in TimeWait after
+    /// one. A held QPN must not be given to another queue pair.
     pub fn holds_qpn(&self, qpn: Qpn) -> bool {
         //= check J9 — a QPN is held until the TimeWait of its last connection is over.
         self.table.by_qpn(qpn).is_some()
