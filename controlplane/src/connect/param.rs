@@ -76,7 +76,7 @@ impl Default for ConnParam {
 /// Treatment of an alternate path that the peer proposes with a LAP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AlternatePolicy {
-    /// The path is loaded and armed if it can be resolved, and the application is told. It is
+    /// The path is loaded and armed if it can be resolved, and reported to the application. It is
     /// refused if the application modifies the QP.
     #[default]
     Accept,

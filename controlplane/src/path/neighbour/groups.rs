@@ -57,7 +57,7 @@ struct Group {
     /// Reports still to be sent.
     reports: u8,
     due: Instant,
-    /// No report has been sent since the group was joined or the link came up.
+    /// The reports due are those of a join or of a link that came up, not the answer to a query.
     is_news: bool,
 }
 
