@@ -152,7 +152,7 @@ fn values_of_a_wrong_form_name_the_line() {
 fn devices_and_ethdevs_are_checked() {
     let twice = format!("{DEVICE}{PORT}{DEVICE}{PORT}");
     assert_eq!(error(&twice), "device.name: \"a\" is used twice");
-    assert!(error("device = []\n").contains("device: there is none"));
+    assert!(error("device = []\n").contains("device: is missing"));
     for ethdev in ["ring = \"\"", "ring = \"longer than sixteen\"", "vdev = \"\"", "pci = \"x\""] {
         let text = format!("{DEVICE}[[device.port]]\nethdev = {{ {ethdev} }}\n");
         assert!(error(&text).starts_with("device.a.port.1.ethdev: "), "{}", error(&text));
