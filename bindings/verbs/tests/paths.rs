@@ -137,7 +137,7 @@ fn destinations_without_a_path_are_refused_at_once() {
     assert!(resolve("127.0.0.1").contains("not an address of a port"));
     assert!(resolve("198.51.100.1").contains("no gateway"));
     assert!(resolve("224.0.0.1").contains("not the address of one host"));
-    assert!(resolve("2001:db8::2").contains("not of one IP version"));
+    assert!(resolve("2001:db8::2").contains("different IP versions"));
     let peer = AddressVector::to(gid("192.0.2.2"));
     assert_eq!(left.resolve(9, &peer), Err(RequestError::Path(PathError::NoPort(9))));
 }
