@@ -1,23 +1,24 @@
-//! A memory barrier that only one of two threads pays for.
+//! A memory barrier whose cost is paid by one of two threads only.
 //!
-//! A thread that goes to sleep and one that has something for it each write one word and read the
-//! other's; without a barrier in between on both sides each may miss what the other has written. One of
-//! them sleeps rarely, the other looks for each message. So the rare one has the kernel run a barrier
-//! on all processors ([`heavy_fence`]), and the other keeps the compiler from reordering and no more
-//! ([`light_fence`]).
+//! A thread that goes to sleep and a thread that has work for it each write one word and read the
+//! word of the other. Without a barrier between the write and the read on both sides, both may miss
+//! what the other has written. The sleeper passes here rarely, the other thread for each message.
+//! So the sleeper has the kernel run a barrier on all processors ([`heavy_fence`]), and the other
+//! thread only keeps the compiler from reordering ([`light_fence`]).
 //!
 //! Invariants
-//! - A process that has [registered](register) is met by the heavy fences of each other process, too:
+//! - Heavy fences of other processes also reach the threads of a [registered](register) process:
 //!   lcores of several processes share the rings of a memif link.
 //!
-//! Not here: what is done where the kernel has no such call ([`crate::idle`]).
+//! Not here: what an lcore does where the kernel has no such call ([`crate::idle`]).
 
 use crate::sync::Ordering;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
 
-/// Lets heavy fences meet this process's threads, once per process. Says whether the kernel does that.
+/// Registers this process, once, so that heavy fences reach its threads. Returns whether the kernel
+/// supports that.
 pub(crate) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| {
@@ -26,16 +27,16 @@ pub(crate) fn register() -> bool {
     })
 }
 
-/// The half of the thread that passes often: orders its accesses against a [`heavy_fence`] of any other
-/// thread as a sequentially consistent fence would.
+/// The frequent thread's half: orders its accesses against a [`heavy_fence`] of any other thread as
+/// a sequentially consistent fence would.
 #[inline]
 pub(crate) fn light_fence() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The half of the thread that passes rarely; a system call.
+/// The rare thread's half: a system call.
 #[cold]
 pub(crate) fn heavy_fence() {
-    // It has succeeded at the registration, without which no thread sleeps.
+    // This cannot fail: [`register`] has made the same call, and no thread sleeps if that failed.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
 }

@@ -1,4 +1,4 @@
-//! Bell: wakes an lcore's thread that sleeps, and costs a load where it does not.
+//! Bell: wakes the sleeping thread of an lcore; ringing costs one load while the thread is awake.
 //!
 //! ```text
 //!   sleeper:  armed = true ── heavy fence ── looks for work ── sleeps on the eventfd
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Invariants
-//! - No wake-up is lost: of the two fences one comes first, so either the sleeper finds the work or the
-//!   ringer finds the bell armed.
-//! - The kernel is entered at most once for each arming.
-//! - A bell that is not [listened](Bell::listen) to is never armed and has no descriptor.
+//! - No wake-up is lost: one of the two fences comes first, so either the sleeper finds the work or
+//!   the ringer finds the bell armed.
+//! - A ringer enters the kernel at most once for each arming.
+//! - A bell that nothing [listens](Bell::listen) to is never armed and has no descriptor.
 //!
-//! Not here: sleeping ([`crate::bed`]); what there is to do.
+//! Not here: sleeping ([`crate::bed`]); the work that the thread is woken for.
 
 use crate::barrier::light_fence;
 use crate::queue::tokens::Tokens;
@@ -20,7 +20,7 @@ use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::OnceLock;
 
-/// What an lcore, or a receive queue of a ring port, is woken by.
+/// Wakes an lcore, or a receive queue of a ring port.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     /// The lcore's thread sleeps or is about to, and has not been woken since.
@@ -29,7 +29,8 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Rings if it is armed: to be called after work was put where the lcore's turn looks.
+    /// Wakes the thread if the bell is armed. Call it after work was put where the lcore's turn
+    /// looks.
     #[inline]
     pub(crate) fn ring(&self) {
         // Pairs with the heavy fence between `arm` and the sleeper's last look.
@@ -48,24 +49,24 @@ impl Bell {
         }
     }
 
-    /// From now on [`ring`](Bell::ring) enters the kernel, once. A heavy fence and a look for work come
-    /// between this and sleeping.
+    /// Makes the next [`ring`](Bell::ring) write to the descriptor. Before it sleeps, the thread
+    /// must pass a heavy fence and look for work once more.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
     }
 
-    /// The lcore does not sleep any more.
+    /// Called when the lcore does not sleep any more.
     pub(crate) fn disarm(&self) {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// The descriptor that a ring writes to, which is made at the first call.
+    /// Returns the descriptor that a ring writes to. The first call makes it.
     ///
     /// # Errors
     /// The process has no file descriptor left.
     pub(crate) fn listen(&self) -> io::Result<&Tokens> {
         if self.tokens.get().is_none() {
-            // Of two threads that get here one's is taken.
+            // If two threads get here, one of their descriptors is kept and the other is closed.
             let _ = self.tokens.set(Tokens::new()?);
         }
         self.tokens.get().ok_or_else(|| io::ErrorKind::NotFound.into())

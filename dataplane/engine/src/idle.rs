@@ -1,63 +1,68 @@
-//! What an lcore does when there was nothing to do, or nothing that could be done.
+//! Idle policy: what an lcore's thread does after turns without work.
 //!
-//! Polling is the fastest where an lcore has a core to itself. Where lcores, applications and the
-//! control plane share cores, a polling lcore starves the very thread it is waiting for.
+//! Polling is fastest where an lcore has a core to itself. Where lcores, applications and the
+//! control plane share cores, a polling lcore takes the core from the very thread that it waits
+//! for.
 
 use std::time::Duration;
 
-/// Empty turns in a row before an lcore becomes idle.
+/// Empty turns in a row before an lcore is idle.
 const EMPTY_TURNS: u32 = 256;
 
-/// Empty turns in a row before an lcore sleeps, some 50 µs: about what it costs to be woken. One that
-/// sleeps in every gap between two bursts has its peer wait for each acknowledgement.
+/// Empty turns in a row before an lcore sleeps: some 50 µs, about the cost of being woken. If it
+/// slept in every gap between two bursts, its peer would wait for each acknowledgement.
 const EMPTY_TURNS_BEFORE_SLEEP: u32 = 1024;
 
-/// First nap of an lcore that cannot sleep; the kernel adds its timer slack, 50 µs by default.
+/// First nap of an lcore that cannot sleep. The kernel adds its timer slack, 50 µs by default.
 const NAP: Duration = Duration::from_micros(50);
-/// Naps of one length; those after them are twice as long, 1.6 ms at most.
+/// Naps of one length. Each `NAPS` naps the length doubles, up to 1.6 ms.
 const NAPS: u32 = 128;
 const MAX_DOUBLINGS: u32 = 5;
 
-/// What an lcore does after 256 empty turns, 1024 before it sleeps, until there is work again.
+/// The policy for an lcore without work: what its thread does after 256 empty turns in a row (1024
+/// for `Sleep`), until there is work again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IdlePolicy {
-    /// Goes on polling; never enters the kernel.
+    /// The thread goes on polling and never enters the kernel.
     #[default]
     Poll,
-    /// Gives its core to another thread that wants it.
+    /// The thread yields its core to other runnable threads.
     Yield,
-    /// Sleeps until a port, a post or a deadline wakes it: least load, and the time of a wake-up more
-    /// latency. Where a port's driver has no interrupt it naps, for 50 µs at first and 1.6 ms later.
+    /// The thread sleeps until a port, a post or a deadline wakes it: least load, but the latency
+    /// of a wake-up. Where a port's driver has no interrupt it naps, for 50 µs at first and up to
+    /// 1.6 ms later.
     Sleep,
 }
 
 impl IdlePolicy {
-    /// Poll if this many lcores leave a core for others, yield if they do not.
+    /// Returns `Poll` if this many lcores leave a core for other threads, and `Yield` if they do
+    /// not.
     pub fn for_lcores(lcores: usize) -> IdlePolicy {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if lcores < cores { IdlePolicy::Poll } else { IdlePolicy::Yield }
     }
 }
 
-/// Whose the turns of an lcore are that nobody has adopted.
+/// The threads that run the turns of an lcore that is not adopted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Driver {
-    /// Its own thread's.
+    /// The lcore's own thread.
     #[default]
     Lcore,
-    /// Those threads' that poll the completion queues of its QPs, for as long as they come often
-    /// enough; its own thread's when they do not.
+    /// Threads that poll the completion queues of the lcore's QPs, while they poll often enough;
+    /// otherwise the lcore's own thread.
     Poller,
 }
 
-/// How long an lcore's thread leaves it to pollers at first: one that has come may not come again.
+/// First nap of an lcore's thread that leaves the lcore to pollers: a poller that has come once may
+/// not come again.
 const NAP_MIN: Duration = Duration::from_micros(50);
-/// How long at most: so long a peer waits for an answer if they stop.
+/// Longest such nap. If the pollers stop, a peer waits this long for an answer.
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// Pollers come often enough if on average no more than this passes between two.
+/// Pollers come often enough if on average at most this time passes between two polls.
 const PATIENCE: Duration = Duration::from_micros(125);
 
-/// How long an lcore's thread leaves it to pollers.
+/// The time for which an lcore's thread leaves the lcore to pollers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nap(Duration);
 
@@ -70,7 +75,8 @@ impl Nap {
         self.0
     }
 
-    /// Have pollers who made that many turns in it come often enough? Then the next is longer.
+    /// Doubles the nap, up to `NAP_MAX`. Returns whether pollers that made `turns` polls during it
+    /// have come often enough.
     pub(crate) fn lengthen(&mut self, turns: u64) -> bool {
         let wanted = self.0.as_nanos().div_ceil(PATIENCE.as_nanos());
         self.0 = NAP_MAX.min(self.0 * 2);
@@ -97,7 +103,8 @@ impl Idle {
         Idle { policy, empty: 0, enough, naps: 0 }
     }
 
-    /// Is it time to rest? To be called after each turn.
+    /// Returns whether it is time to rest. Called after each turn; `busy` is whether the turn did
+    /// anything.
     #[inline]
     pub(crate) fn is_due(&mut self, busy: bool) -> bool {
         if busy {
@@ -108,7 +115,7 @@ impl Idle {
         self.empty >= self.enough
     }
 
-    /// Rests for as long as another thread may do before the lcore has to look again by itself.
+    /// Rests as the policy says. A nap ends by itself, so that the lcore looks for work again.
     #[cold]
     pub(crate) fn rest(&mut self) {
         match self.policy {
@@ -121,7 +128,7 @@ impl Idle {
         }
     }
 
-    /// The lcore has slept and was woken: it polls as long as before until it sleeps again.
+    /// Called after a sleep: the lcore polls for the full time before it sleeps again.
     pub(crate) fn slept(&mut self) {
         (self.empty, self.naps) = (0, 0);
     }

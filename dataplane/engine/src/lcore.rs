@@ -1,17 +1,16 @@
-//! An lcore: one turn of it after the other moves everything.
+//! An lcore: each turn receives, runs timers, sends and completes for all its QPs.
 //!
 //! ```text
 //!   commands ─▶ receive ─▶ timers ─▶ doorbells ─▶ transmit ─▶ completions ─▶ quiescent
 //! ```
 //!
 //! Invariants
-//! - One thread has an lcore at a time, and a turn runs to its end.
-//! - A turn reads the clock once. It neither allocates, nor locks, nor logs, nor enters the kernel,
-//!   except to raise an event of a completion queue that was armed for it, and to wake the control
-//!   plane if that sleeps.
-//! - A turn that panics is the lcore's last, and the application is told.
+//! - One thread drives an lcore at a time, and a turn runs to its end.
+//! - A turn reads the clock once. It does not allocate, lock, log or enter the kernel, except to
+//!   raise an event of an armed completion queue and to wake the control plane if that sleeps.
+//! - A turn that panics is the lcore's last; a fatal device event is raised for the application.
 //!
-//! Not here: which thread it is, and what that does between two turns ([`crate::slot`]).
+//! Not here: which thread drives the lcore, and what it does between two turns ([`crate::slot`]).
 
 mod rest;
 
@@ -31,10 +30,10 @@ use rtrb::Consumer;
 use std::sync::Arc;
 use uroce_transport::{Instant, QpState};
 
-/// Doorbells answered in one turn: who rings as fast as it is answered waits for the next.
+/// Most doorbells that are answered in one turn; further ones wait for the next turn.
 const DOORBELLS: usize = 256;
 
-/// An lcore, with everything that is its own.
+/// An lcore and all the state that it owns.
 #[derive(Debug)]
 pub(crate) struct Lcore {
     regions: MrReader,
@@ -42,20 +41,20 @@ pub(crate) struct Lcore {
     fatal: Option<Fatal>,
 }
 
-/// Where it is told that an lcore has ended in the middle of a turn.
+/// What is notified when an lcore's turn has panicked.
 #[derive(Clone, Debug)]
 pub(crate) struct Fatal {
     device: Arc<EventGuard>,
     waker: Arc<Waker>,
 }
 
-/// A turn that is under way. If it is dropped before [`end`](Turning::end), it has panicked.
+/// A turn in progress. If it is dropped before [`end`](Turning::end), the turn has panicked.
 struct Turning<'l> {
     duties: &'l mut Duties,
     fatal: Option<&'l Fatal>,
 }
 
-/// What a turn does, in its order.
+/// The parts of an lcore that a turn runs, in the order of the turn.
 #[derive(Debug)]
 pub(crate) struct Duties {
     pub(crate) clock: Clock,
@@ -65,7 +64,7 @@ pub(crate) struct Duties {
     pub(crate) shard: Shard,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) tables: Tables,
-    /// Frames of the control plane for each port, on the lcore that they leave by.
+    /// For each port, the control plane's frames to be sent, on the lcore that sends for that port.
     pub(crate) injected: Vec<Consumer<Mbuf>>,
 }
 
@@ -74,7 +73,7 @@ impl Lcore {
         Lcore { regions, duties, fatal }
     }
 
-    /// One turn. Says whether there was anything to do, and whether any of it was done.
+    /// Runs one turn. Returns whether there was anything to do, and whether any of it was done.
     pub(crate) fn turn(&mut self) -> Work {
         let memory = self.regions.enter();
         let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
@@ -87,7 +86,7 @@ impl Lcore {
         let sent = duties.transmit(now, &memory);
         duties.shard.notify();
         turning.end();
-        // The end of `memory` is the quiescent point.
+        // Dropping `memory` is the quiescent point.
         sent.max(busy.into())
     }
 }
@@ -105,7 +104,8 @@ impl Turning<'_> {
 }
 
 impl Drop for Turning<'_> {
-    /// What the lcore's QPs had taken from shared queues nobody will complete.
+    /// The lcore's QPs will not complete the receives that they took from shared queues: those are
+    /// reported as lost.
     #[cold]
     fn drop(&mut self) {
         self.duties.shard.tell_lost_receives();
@@ -117,7 +117,7 @@ impl Drop for Turning<'_> {
 }
 
 impl Drop for Lcore {
-    /// Posts are refused from now on.
+    /// Removes all QPs: posts are refused from now on.
     fn drop(&mut self) {
         let shard = &mut self.duties.shard;
         for index in shard.indices().collect::<Vec<_>>() {
@@ -161,8 +161,8 @@ impl Duties {
         work
     }
 
-    /// Frames of the control plane go before those of QPs: there are few. Those that find their port
-    /// full stay in its ring, and no other port's wait for them.
+    /// Sends the control plane's frames, which are few, before those of QPs. Frames for a full port
+    /// stay in that port's ring and delay no other port. Returns whether any frame was sent.
     fn take_injected(&mut self) -> bool {
         let mut any = false;
         for (ring, lane) in self.injected.iter_mut().zip(&mut self.lanes) {
@@ -181,7 +181,8 @@ impl Duties {
         while let Ok(command) = self.commands.commands.pop() {
             let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
             let reply = obey(command, &mut self.shard, &mut around);
-            // As deep as the ring of commands, one of which is under way at a time.
+            // `push` cannot fail: the ring of replies is as deep as the ring of commands, and one
+            // command is under way at a time.
             let pushed = self.commands.replies.push(reply);
             debug_assert!(pushed.is_ok(), "a reply for each command");
             any = true;
@@ -270,7 +271,7 @@ mod tests {
         max_inline_data: 0,
     };
 
-    /// An lcore without a port, which no engine has: a QP's first input panics.
+    /// Makes an lcore without a port, which no engine has: the first input to a QP panics.
     pub(crate) fn without_ports(events: &Arc<EventChannel>) -> (Lcore, CommandSender) {
         let numbers = Numbers::random(1).unwrap();
         let regions = Arc::new(MrTable::new(1, 1, numbers.clone()));
@@ -333,7 +334,7 @@ mod tests {
         let expected =
             [(Subject::Srq(5), EventKind::SrqErr), (Subject::Device, EventKind::DeviceFatal)];
         assert_eq!(told, expected);
-        // Its lanes are gone from under it: nothing of it can be taken apart any more.
+        // The lanes were removed, so the lcore can no longer be taken apart.
         std::mem::forget(lcore);
     }
 }

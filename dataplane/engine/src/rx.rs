@@ -9,17 +9,19 @@
 //!                 └ not RoCEv2 ─▶ the control plane's queue
 //! ```
 //!
-//! What this lcore has sent to an address of the device's own comes first, and goes the same way
-//! ([`looped`]).
+//! Frames that this lcore has sent to one of the device's own addresses are received first, by the
+//! same steps ([`looped`]).
+//!
+//! Read first: IBA 9.6; Annex A17 for what RoCEv2 changes.
 //!
 //! Invariants
-//! - No byte of a packet is believed before its invariant CRC is verified: until then it is only
-//!   guessed from them what to fetch ([`ahead`]). A packet that was handed over has been verified by
-//!   who handed it over, and one that has not left has nothing to be verified.
-//! - An early exit has a [`DropReason`], which is counted. A frame is freed by who drops it, all of
-//!   a burst at once.
+//! - Nothing is decided from a packet's bytes before its invariant CRC is verified; before that
+//!   they only choose what to prefetch ([`ahead`]). A packet that another lcore handed over was
+//!   verified by that lcore. A looped packet never left the host and is not verified.
+//! - Each early exit has a [`DropReason`], which is counted. The lcore that drops a frame frees it;
+//!   all frames of a burst are freed at once.
 //!
-//! Not here: source address, state, P_Key of the QP (`Qp::handle_packet`).
+//! Not here: checks of the source address, the QP's state and its P_Key (`Qp::handle_packet`).
 
 mod ahead;
 mod deliver;
@@ -43,26 +45,28 @@ use std::sync::Arc;
 use uroce_transport::{DropReason, Inbound};
 use uroce_wire::{Bth, Datagram, Frame, OuterSums, Packet, ParseError, Qpn, Service};
 
-/// Bursts of one port in one turn; a port that has more waits for the next. Packets are acknowledged
-/// when a turn ends: a peer's window should be more than a turn takes in, or each waits for the other.
+/// Most bursts that are taken from one port in one turn; further frames wait for the next turn.
+/// Packets are acknowledged at the end of a turn, so a peer's window should be larger than what one
+/// turn takes, or the two sides wait for each other.
 const BURSTS: usize = 2;
-/// Packets that may wait for an lcore to which they were handed over.
+/// Capacity of an lcore's hand-over queue, in packets.
 const HAND_OVER: usize = 1024;
-/// How many frames ahead the headers of one are fetched, which the sender's core still has, and how
-/// many bytes those take at most.
+/// How many frames ahead of the current one a frame's headers are prefetched (the sender's core may
+/// still hold them), and how many bytes of headers at most.
 const HEADERS_AHEAD: usize = 12;
 const HEADERS: usize = 128;
-/// How many frames ahead the rest is, and the fewest bytes of a frame that takes long enough for it.
+/// How many frames ahead the rest of a frame is prefetched, and the fewest bytes of a frame whose
+/// checksum takes long enough to prefetch during it.
 const REST_AHEAD: usize = 2;
 const LARGE: usize = HEADERS + LEAST;
-/// Frames that may wait for the control plane, and as many to QP 1: neither kind is in the
-/// other's way.
+/// Capacity, in frames, of each of the two queues to the control plane. The queues are separate, so
+/// that neither kind of frame takes the other's room.
 const SLOW_PATH: usize = 256;
 
 /// A received frame that is not RoCEv2: ARP, neighbour discovery, ICMP …
 #[derive(Debug)]
 pub struct SlowFrame {
-    /// The port it came from, counted from 1.
+    /// The port that received the frame, counted from 1.
     pub port: u8,
     /// The frame.
     pub mbuf: Mbuf,
@@ -70,10 +74,10 @@ pub struct SlowFrame {
 
 /// A received packet to QP 1, the general services interface: a management datagram.
 ///
-/// It is RoCEv2 to an address of the port, its invariant CRC is verified, and it is of UD's service.
+/// It is RoCEv2 to an address of the port, its invariant CRC is verified, and its service is UD.
 #[derive(Debug)]
 pub struct GsiFrame {
-    /// The port it came from, counted from 1.
+    /// The port that received the packet, counted from 1.
     pub port: u8,
     /// The whole frame.
     pub mbuf: Mbuf,
@@ -82,22 +86,23 @@ pub struct GsiFrame {
 /// The queues through which packets leave the lcore that received them.
 #[derive(Debug)]
 pub(crate) struct Exits {
-    /// One per lcore: packets for its QPs, verified, and the port each came from, from 0.
+    /// One queue per lcore: verified packets for its QPs, each with the port that received it, from
+    /// 0.
     hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
-    /// One per lcore, to wake it for that.
+    /// One bell per lcore, rung after a packet was put into its queue.
     bells: Box<[Arc<Bell>]>,
     /// Frames for the control plane.
     pub(crate) slow_path: ArrayQueue<SlowFrame>,
     /// Packets to QP 1 for the control plane.
     pub(crate) gsi: ArrayQueue<GsiFrame>,
-    /// Wakes it for either.
+    /// Wakes the control plane for either queue.
     pub(crate) waker: Arc<Waker>,
 }
 
 impl Exits {
-    /// Of the lcores that have these bells.
+    /// Makes the queues of an engine that has one lcore per bell.
     pub(crate) fn new(bells: Box<[Arc<Bell>]>, waker: Arc<Waker>) -> Exits {
-        // One lcore has nobody to hand over to.
+        // A single lcore never hands over.
         let depth = if bells.len() > 1 { HAND_OVER } else { 1 };
         Exits {
             hand_over: (0..bells.len()).map(|_| ArrayQueue::new(depth)).collect(),
@@ -117,16 +122,16 @@ pub(crate) struct Receiver {
     ahead: Ahead,
     sums: OuterSums,
     exits: Arc<Exits>,
-    /// The frames that are being dealt with.
+    /// The frames that are being handled.
     burst: MbufBatch,
-    /// Of each port, those that come after them, taken already to look ahead into: their turn may
-    /// be the lcore's next one.
+    /// For each port, the frames that follow `burst`, taken early to look ahead into them. They may
+    /// be handled in the lcore's next turn.
     next: Box<[MbufBatch]>,
-    /// Frames that are dealt with, to be freed together.
+    /// Frames that are done with and are freed together.
     done: MbufBatch,
 }
 
-/// Frames in the order in which they came: a burst, and what has been taken of those after it.
+/// Frames in the order of arrival: a burst, and the frames taken after it.
 #[derive(Clone, Copy)]
 struct Frames<'a> {
     burst: &'a [Mbuf],
@@ -134,13 +139,13 @@ struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// The frame at a place counted from the burst's first.
+    /// Returns the frame at place `at`, counted from the burst's first frame.
     #[inline]
     fn get(self, at: usize) -> Option<&'a Mbuf> {
         self.burst.get(at).or_else(|| self.next.get(at - self.burst.len()))
     }
 
-    /// Fetches the headers of the frame at this place.
+    /// Prefetches the headers of the frame at place `at`.
     #[inline]
     fn prefetch_headers(self, at: usize) {
         if let Some(mbuf) = self.get(at) {
@@ -149,18 +154,19 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Where a frame goes.
+/// A frame's destination, as [`sort`] decides it.
 enum Way {
-    /// It is dealt with.
+    /// The frame has been handled.
     Done,
     Drop(DropReason),
-    /// To the lcore of this number, or to the control plane by one of its queues.
+    /// The frame leaves for the lcore of this number, or, with [`SLOW_PATH_WAY`] or [`GSI_WAY`],
+    /// for a queue of the control plane.
     Leave(u8),
-    /// To all QPs of a multicast group.
+    /// The frame goes to all QPs of a multicast group.
     Group,
 }
 
-/// Where a frame was received, and by whom it is sorted.
+/// The port that received a frame, and the lcore that sorts it.
 struct From<'a> {
     /// Counted from 0.
     port: usize,
@@ -168,20 +174,20 @@ struct From<'a> {
     finder: &'a QpFinder,
 }
 
-/// Above any lcore's number.
+/// Destination value for the control plane's slow-path queue; above any lcore number.
 const SLOW_PATH_WAY: u8 = u8::MAX;
-/// The same.
+/// Destination value for the control plane's GSI queue; above any lcore number.
 const GSI_WAY: u8 = u8::MAX - 1;
 const _: () = assert!(MAX_LCORES < GSI_WAY as usize && BATCH <= u64::BITS as usize);
 
 impl From<'_> {
-    /// The port's number, from 1.
+    /// Returns the port's number, counted from 1.
     fn number(&self) -> u8 {
         const _: () = assert!(crate::config::MAX_PORTS <= u8::MAX as usize);
         self.port as u8 + 1
     }
 
-    /// The slot of the QP of this number, if that is an own one.
+    /// Returns the slot of the QP of number `qpn` if this lcore owns that QP.
     fn find_own(&self, qpn: Qpn) -> Option<u32> {
         let place = self.finder.find(qpn).filter(|place| place.owner == self.lcore)?;
         Some(place.index)
@@ -189,7 +195,7 @@ impl From<'_> {
 }
 
 impl Receiver {
-    /// Of an lcore that has so many ports.
+    /// Makes the receiver of lcore number `lcore`, which has `ports` ports.
     pub(crate) fn new(
         lcore: usize,
         ports: usize,
@@ -202,7 +208,8 @@ impl Receiver {
         Receiver { lcore, finder, ahead, sums, exits, burst, next, done }
     }
 
-    /// Takes what has come in at port `port`. Says whether anything had.
+    /// Receives what has arrived at port `port` (counted from 0), looped frames first. Returns
+    /// whether there was anything.
     pub(crate) fn receive(
         &mut self,
         port: usize,
@@ -239,7 +246,7 @@ impl Receiver {
         any
     }
 
-    /// Takes what other lcores have handed over. Says whether there was anything.
+    /// Receives the packets that other lcores have handed over. Returns whether there were any.
     pub(crate) fn take_over(&mut self, shard: &mut Shard, around: &mut Around<'_>) -> bool {
         let queue = &self.exits.hand_over[self.lcore];
         if queue.is_empty() {
@@ -252,7 +259,7 @@ impl Receiver {
                 if let Err(reason) = deliver_verified(&mbuf, &from, shard, around) {
                     shard.counters.count_drop(reason);
                 }
-                // There is room.
+                // `push` cannot fail: the loop checks for room.
                 let _ = self.done.push(mbuf);
             }
             self.done.clear();
@@ -261,7 +268,7 @@ impl Receiver {
     }
 
     fn sort_burst(&mut self, port: usize, shard: &mut Shard, around: &mut Around<'_>) {
-        // Which frames leave for somebody else, and where to; most often none.
+        // Bit *n*: frame *n* of the burst leaves the lcore, to `ways[n]`. Most often no bit is set.
         let mut leaving = 0u64;
         let mut ways = [0; BATCH];
         let frames = Frames { burst: self.burst.as_slice(), next: self.next[port].as_slice() };
@@ -292,7 +299,7 @@ impl Receiver {
         self.burst.clear();
     }
 
-    /// Moves frames out of the burst, to another lcore or to the control plane.
+    /// Moves the frames that leave out of the burst, to another lcore or to the control plane.
     #[cold]
     fn send_off(&mut self, port: usize, leaving: u64, ways: &[u8; BATCH], shard: &Shard) {
         let mut staying = MbufBatch::new();
@@ -304,7 +311,7 @@ impl Receiver {
                 owner => hand_over(&self.exits, usize::from(owner), port, mbuf, shard),
             };
             if let Some(mbuf) = rest {
-                // Both batches have the same size.
+                // `push` cannot fail: both batches have the same capacity.
                 let _ = staying.push(mbuf);
             }
         }
@@ -324,7 +331,7 @@ fn take_burst(burst: &mut MbufBatch, lane: &mut Lane, shard: &Shard) {
     }
 }
 
-/// Injected loss thins a burst out; a link that is down has no frames.
+/// Applies injected loss to a burst; drops all of it if the link is set down.
 #[cold]
 fn lose(burst: &mut MbufBatch, lane: &mut Lane, shard: &Shard) {
     if lane.is_cut() {
@@ -343,13 +350,14 @@ fn lose(burst: &mut MbufBatch, lane: &mut Lane, shard: &Shard) {
     *burst = kept;
 }
 
-/// What follows a frame's headers.
+/// Returns the bytes of a frame after its headers.
 #[inline]
 fn rest_of(mbuf: &Mbuf) -> &[u8] {
     mbuf.as_slice().get(HEADERS..).unwrap_or_default()
 }
 
-/// What a frame is, and whom it is for. `ahead` is fetched while a large one is summed.
+/// Decides the destination of a frame, and delivers it if its QP is this lcore's. `ahead` is
+/// prefetched while the checksum of a large frame is computed.
 #[inline]
 fn sort(
     mbuf: &Mbuf,
@@ -404,7 +412,7 @@ fn sort(
     }
 }
 
-/// A packet to a number that no QP of the engine has: QP 1 is the control plane's.
+/// Decides about a packet whose QP number no QP of the engine has. QP 1 is the control plane's.
 #[cold]
 fn no_qp(packet: &Packet<'_>) -> Way {
     if packet.bth.dest_qpn != Qpn::GSI {
@@ -438,7 +446,7 @@ fn hand_over(exits: &Exits, owner: usize, port: usize, mbuf: Mbuf, shard: &Shard
 }
 
 fn to_slow_path(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
-    // At most 255 ports.
+    // A device has at most 255 ports.
     let port = (port + 1) as u8;
     match exits.slow_path.push(SlowFrame { port, mbuf }) {
         Ok(()) => {
@@ -454,7 +462,7 @@ fn to_slow_path(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option
 
 //= check J13 — what the control plane does not take in time is dropped, and nothing else
 fn to_gsi(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf> {
-    // At most 255 ports.
+    // A device has at most 255 ports.
     let port = (port + 1) as u8;
     match exits.gsi.push(GsiFrame { port, mbuf }) {
         Ok(()) => {
@@ -468,7 +476,8 @@ fn to_gsi(exits: &Exits, port: usize, mbuf: Mbuf, shard: &Shard) -> Option<Mbuf>
     }
 }
 
-/// The port drops these itself: it hands over single segments only.
+/// Counts the multi-segment frames that the port itself has dropped since the last call: the port
+/// hands over single segments only.
 #[cold]
 fn count_not_linear(lane: &mut Lane, counters: &CounterBlock) {
     let drops = lane.queue.multi_segment_drops();
@@ -478,7 +487,8 @@ fn count_not_linear(lane: &mut Lane, counters: &CounterBlock) {
     lane.not_linear = drops;
 }
 
-/// Is a RoCEv2 datagram addressed to this port? It may see others': it is promiscuous.
+/// Returns whether a RoCEv2 datagram is addressed to this port. The port is promiscuous, so it may
+/// also receive frames for others.
 #[inline]
 fn is_ours(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
     datagram.dst_mac == addresses.mac
@@ -493,7 +503,8 @@ fn is_in_vlan(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
     vlan == addresses.vlan
 }
 
-/// Is any other frame for this host: to its own Ethernet address or to many?
+/// Returns whether a non-RoCEv2 frame is for this host: sent to its Ethernet address or to a
+/// multicast or broadcast address.
 fn is_for_host(frame: &[u8], addresses: &PortAddresses) -> bool {
     let is_multicast = frame.first().is_some_and(|byte| byte & 1 == 1);
     is_multicast || frame.starts_with(&addresses.mac.0)

@@ -1,5 +1,5 @@
-//! Who drives an lcore: its own thread, one that polls, one that has adopted it, or the control
-//! plane.
+//! Slot: decides which thread drives an lcore. That is its own thread, a thread that polls, a
+//! thread that has adopted it, or the control plane.
 //!
 //! ```text
 //!            adopt                               LcoreGuard::turn
@@ -9,16 +9,16 @@
 //! ```
 //!
 //! Invariants
-//! - Whoever drives holds the lock. The lcore's thread takes it once and keeps it while it runs, so
-//!   there is no lock on its way. An adopter or poller takes it for a turn at a time, with one
-//!   uncontended exchange, and never waits for it.
+//! - The driving thread holds the lock. The lcore's own thread takes it once and keeps it while it
+//!   runs, so there is no lock on its way. An adopter or poller takes it for one turn at a time,
+//!   with one uncontended exchange, and never waits for it.
 //! - Between an adopter's turns the control plane may drive the lcore. So a thread that has adopted
-//!   an lcore may ask the control plane for something that needs this very lcore.
+//!   an lcore may call the control plane for something that needs this lcore.
 //! - A stopped lcore never runs again.
 //! - While the lcore's thread sleeps it does not hold the lock. Another thread that makes a turn
-//!   meanwhile wakes it ([`rest`]): there may be a new deadline.
+//!   meanwhile wakes it ([`rest`]), because the turn may have set a new deadline.
 //!
-//! Not here: a turn ([`crate::lcore`]); how pollers and the lcore's thread make room for each other
+//! Not here: a turn ([`crate::lcore`]); how pollers and the lcore's thread take turns
 //! ([`pollers`]).
 
 mod pollers;
@@ -38,7 +38,7 @@ const RUN: u8 = 0;
 const PARKED: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// An lcore and who may drive it.
+/// An lcore, and the state that decides which thread drives it.
 #[derive(Debug)]
 pub(crate) struct Slot {
     held: Mutex<Held>,
@@ -47,40 +47,41 @@ pub(crate) struct Slot {
     thread: OnceLock<Thread>,
     settled: AtomicBool,
     pollers: Pollers,
-    /// Wakes the thread where it sleeps.
+    /// Wakes the thread while it sleeps.
     bell: Arc<Bell>,
-    /// Where the thread sleeps, if it can.
+    /// The place where the thread sleeps; `None` if it cannot.
     bed: Option<Bed>,
 }
 
-/// What is whose who drives.
+/// State that the current driver owns while it holds the lock.
 #[derive(Debug)]
 struct Held {
-    /// None once it has been stopped and taken apart.
+    /// `None` after the lcore was stopped and taken out.
     lcore: Option<Lcore>,
-    /// The EAL number of the lcore's own thread, for pollers; valid until that ends.
+    /// The EAL number of the lcore's own thread, for pollers; valid until that thread ends.
     number: Option<ThreadNumber>,
-    /// The lcore's ports are armed and its thread sleeps, or is about to.
+    /// The lcore's ports are armed, and its thread sleeps or is about to.
     is_asleep: bool,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Turn {
     /// There was something to do, so there may be more.
     Busy,
     /// There was nothing to do.
     Idle,
-    /// The engine has been shut down; no turn will ever do anything.
+    /// The engine has been shut down; further turns do nothing.
     Stopped,
 }
 
-/// What there was to do in a turn, and whether any of it was done.
+/// The work that a turn found, and whether any of it was done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Work {
     /// There was nothing to do.
     Nothing,
-    /// All that there was found no room. Whoever makes room may need the core for it.
+    /// All work that there was found no room, for example in a full queue. The thread that makes
+    /// room may need this core.
     Blocked,
     /// Some of it was done.
     Done,
@@ -90,22 +91,22 @@ pub(crate) enum Work {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// The engine has fewer lcores.
+    /// The engine has no lcore of this number.
     #[error("no lcore {0}")]
     NoSuchLcore(usize),
-    /// Another [`LcoreGuard`] has it.
+    /// Another [`LcoreGuard`] has the lcore.
     #[error("lcore {0} is adopted already")]
     Adopted(usize),
     /// The engine has been shut down, or the lcore has panicked.
     #[error("lcore {0} does not run any more")]
     Stopped(usize),
-    /// EAL does not take the thread.
+    /// EAL does not accept the thread.
     #[error(transparent)]
     Eal(#[from] EalError),
 }
 
 impl From<bool> for Work {
-    /// Of a duty that is never refused.
+    /// Converts the result of a duty that is never refused.
     #[inline]
     fn from(any: bool) -> Work {
         if any { Work::Done } else { Work::Nothing }
@@ -113,20 +114,20 @@ impl From<bool> for Work {
 }
 
 impl Work {
-    /// Was anything done? If not, a thread that only turns may rest.
+    /// Returns whether anything was done. If not, a thread that only turns may rest.
     #[inline]
     fn is_done(work: impl Into<Work>) -> bool {
         work.into() == Work::Done
     }
 
-    /// Was there nothing to do?
+    /// Returns whether there was nothing to do.
     fn is_nothing(work: impl Into<Work>) -> bool {
         work.into() == Work::Nothing
     }
 }
 
 impl Turn {
-    /// What came of a turn with this work; without, there is no lcore.
+    /// Converts the work of a turn; `None` means that there is no lcore.
     fn of(work: Option<impl Into<Work>>) -> Turn {
         match work.map(Into::into) {
             Some(Work::Nothing) => Turn::Idle,
@@ -137,7 +138,7 @@ impl Turn {
 }
 
 impl Slot {
-    /// For an lcore that is woken by this bell, and sleeps if it has a bed.
+    /// Makes the slot of an lcore. `bell` wakes it; it sleeps if it has a bed.
     pub(crate) fn new(lcore: Lcore, bell: Arc<Bell>, bed: Option<Bed>) -> Slot {
         Slot {
             held: Mutex::new(Held { lcore: Some(lcore), number: None, is_asleep: false }),
@@ -151,24 +152,25 @@ impl Slot {
         }
     }
 
-    /// Says which thread it is that calls [`run`](Slot::run), before anybody can adopt the lcore.
+    /// Sets the thread that will call [`run`](Slot::run). Call it before the lcore can be adopted.
     pub(crate) fn set_thread(&self, thread: &Thread) {
-        // The first and only one: a slot has one thread.
+        // This cannot fail: a slot has one thread, which is set once.
         let _ = self.thread.set(thread.clone());
     }
 
-    /// The lcore's own thread is about to run it, and has this number.
+    /// Called by the lcore's own thread, with its EAL number, just before it runs the lcore.
     pub(crate) fn tell_settled(&self, number: ThreadNumber) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).number = Some(number);
         self.settled.store(true, Ordering::Release);
     }
 
-    /// Has the lcore's own thread done everything that comes before running it?
+    /// Returns whether the lcore's own thread has done everything that comes before running the
+    /// lcore.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Acquire)
     }
 
-    /// The body of the lcore's own thread: ends when the lcore is stopped.
+    /// The body of the lcore's own thread. Returns when the lcore is stopped.
     pub(crate) fn run(&self, idle: IdlePolicy, driver: Driver) {
         loop {
             match self.wanted.load(Ordering::Acquire) {
@@ -185,11 +187,12 @@ impl Slot {
                 _ => break,
             }
         }
-        // A poller's turn may be under way, by the number that this thread is about to give back.
+        // Waits for a poller's turn, which may use the number that this thread is about to give
+        // back.
         self.held.lock().unwrap_or_else(PoisonError::into_inner).number = None;
     }
 
-    /// Turns as long as they are wanted; false if there is no lcore to turn.
+    /// Runs turns while the state is `RUN`. Returns false if there is no lcore.
     fn run_turns(&self, mut idle: Idle) -> bool {
         let Ok(mut held) = self.held.lock() else { return false };
         while self.wanted.load(Ordering::Relaxed) == RUN {
@@ -212,7 +215,8 @@ impl Slot {
         true
     }
 
-    /// One turn by whoever calls, unless somebody else drives right now.
+    /// Runs one turn on the calling thread. Returns `Idle` at once if another thread drives right
+    /// now.
     pub(crate) fn try_turn(&self) -> Turn {
         match self.held.try_lock() {
             Ok(mut held) => {
@@ -223,24 +227,24 @@ impl Slot {
         }
     }
 
-    /// Runs something while nobody can turn the lcore.
+    /// Runs a closure while no thread can turn the lcore.
     #[cfg(test)]
     pub(crate) fn while_held(&self, run: impl FnOnce()) {
         let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         run();
     }
 
-    /// Does a guard drive it?
+    /// Returns whether an [`LcoreGuard`] has the lcore.
     pub(crate) fn is_adopted(&self) -> bool {
         self.adopted.load(Ordering::Acquire)
     }
 
-    /// Has it panicked in a turn, or been stopped?
+    /// Returns whether the lcore has panicked in a turn or was stopped.
     pub(crate) fn is_dead(&self) -> bool {
         self.held.is_poisoned() || self.wanted.load(Ordering::Acquire) == STOPPED
     }
 
-    /// It shall not turn any more. Its thread ends soon.
+    /// Stops the lcore for good. Its thread ends soon after.
     pub(crate) fn stop(&self) {
         self.wanted.store(STOPPED, Ordering::Release);
         self.wake();
@@ -260,7 +264,8 @@ impl Slot {
 
     fn park(&self) -> bool {
         let parked = self.wanted.compare_exchange(RUN, PARKED, Ordering::AcqRel, Ordering::Acquire);
-        // The thread lets go at the end of its turn; nobody else keeps the lock for longer.
+        // The lcore's thread unlocks at the end of its turn; no other thread holds the lock for
+        // longer.
         parked.is_ok() && self.held.lock().is_ok_and(|held| held.lcore.is_some())
     }
 
@@ -270,14 +275,15 @@ impl Slot {
     }
 }
 
-/// An lcore in the hands of the thread that made this; it turns when that thread says so.
+/// An adopted lcore: it turns only when the thread that holds this guard calls
+/// [`turn`](Self::turn).
 ///
 /// The lcore's own thread sleeps meanwhile, and continues when the guard is dropped. Made by
 /// [`Engine::adopt`](crate::Engine::adopt).
 #[derive(Debug)]
 pub struct LcoreGuard {
     slot: Arc<Slot>,
-    /// The thread has a mempool cache as long as it drives. Also keeps the guard on its thread.
+    /// Gives the thread a mempool cache while it drives, and keeps the guard on this thread.
     _thread: ThreadGuard,
 }
 
@@ -290,7 +296,7 @@ impl LcoreGuard {
             slot.adopted.store(false, Ordering::Release);
             error
         };
-        // The lcore's port proves that EAL runs.
+        // An lcore has a port, and a port exists only while EAL runs.
         let eal = Eal::running().ok_or_else(|| release(AdoptError::Stopped(number)))?;
         let thread = eal.register_thread().map_err(|error| release(error.into()))?;
         if !slot.park() {
@@ -300,7 +306,7 @@ impl LcoreGuard {
         Ok(LcoreGuard { slot: Arc::clone(slot), _thread: thread })
     }
 
-    /// Runs the lcore once: takes what was posted and received, sends, completes.
+    /// Runs one turn of the lcore: it takes what was posted and received, sends, and completes.
     #[inline]
     pub fn turn(&mut self) -> Turn {
         self.slot.try_turn()

@@ -1,16 +1,16 @@
-//! net_af_packet: what DPDK's driver does to the interface of the kernel's, and what it leaves undone.
+//! net_af_packet: what DPDK's driver changes at the kernel's interface, and what it leaves undone.
 //!
-//! A packet socket needs CAP_NET_RAW. When a port starts, the driver also writes the interface's own
-//! Ethernet address back and switches promiscuity off, for which the kernel asks CAP_NET_ADMIN, and
-//! gives up without it. Neither changes anything that uroce needs, and the second may undo what an
-//! administrator has set. So the driver starts on a thread where such calls succeed without effect, and
-//! frames to other addresses, those of multicast groups above all, are asked for by a socket that takes
-//! its wish along when it is closed.
+//! A packet socket needs CAP_NET_RAW. When a port starts, the driver also sets the interface's own
+//! Ethernet address again and switches promiscuous mode off. The kernel requires CAP_NET_ADMIN for
+//! both, and the driver fails without it. uroce needs neither, and the second may undo an
+//! administrator's setting. So the driver starts on a thread where these calls succeed without
+//! effect. Frames to other addresses, above all to multicast groups, are requested by a socket, and
+//! the request ends when that socket is closed.
 //!
-//! The driver's rings have frames of 2048 bytes unless its arguments say otherwise; what is longer it
-//! drops without a word. [`fit`] makes them fit the port.
+//! The driver's rings have frames of 2048 bytes unless its arguments set another size, and it drops
+//! longer frames silently. [`fit`] chooses a size that fits the port.
 //!
-//! Not here: the interface's own MTU, which is the limit of what it carries.
+//! Not here: the interface's own MTU, which limits what it carries.
 
 use super::PortError;
 use crate::eal::c_string;
@@ -21,37 +21,39 @@ use std::thread;
 /// DPDK's name of the driver.
 pub(super) const DRIVER: &str = "net_af_packet";
 
-/// What a frame's slot in a ring has beside the Ethernet payload: the kernel's header and address with
-/// their alignment (66 bytes), Ethernet header and VLAN tag.
+/// Bytes of a ring slot beside the Ethernet payload: the kernel's header and address with their
+/// alignment (66 bytes), Ethernet header and VLAN tag.
 const SLOT_OVERHEAD: u32 = 66 + 14 + 4;
-/// What slots of long frames are a multiple of, and how many a block has then: whole pages.
+/// The size of a long slot is a multiple of `SLOT_STEP` bytes, and a block has `SLOTS_A_BLOCK` such
+/// slots, so that a block is whole pages.
 const SLOT_STEP: u32 = 1024;
 const SLOTS_A_BLOCK: u32 = 4;
-/// Bytes of a slot, of a block and number of slots where the arguments do not tell.
+/// The driver's defaults: bytes of a slot, bytes of a block, number of slots.
 const DRIVER_SLOT: u32 = 2048;
 const DRIVER_BLOCK: u32 = 4096;
 const DRIVER_SLOTS: u32 = 512;
-/// Most bytes of a ring of long frames. The driver locks two into memory, of which a user may usually
-/// lock 8 MiB.
+/// Most bytes of a ring of long slots. The driver locks two rings into memory, and a user's limit
+/// is usually 8 MiB.
 const RING_MAX: u32 = 3 << 20;
 
-/// Whether the device string is one of this driver's.
+/// Returns whether a device string names this driver.
 pub(super) fn is_af_packet(device: &str) -> bool {
     device.starts_with(DRIVER)
 }
 
-/// A value of a device string.
+/// Returns the value of `key` in a device string.
 fn value<'d>(device: &'d str, key: &str) -> Option<&'d str> {
     device.split(',').skip(1).find_map(|argument| argument.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The device string with rings whose frames hold those of a port of this MTU. Other drivers' strings
-/// stay as they are, and so does what is no number, which the driver refuses.
+/// Returns the device string with arguments for rings whose slots hold the frames of a port of this
+/// MTU. Other drivers' strings are returned unchanged, and so are values that are not numbers,
+/// which the driver refuses.
 ///
 /// # Errors
 ///
-/// [`PortError::Slots`] if it asks for shorter ones, or for blocks that are not full of them: the driver
-/// looks for them one behind the other, the kernel begins anew in each block.
+/// [`PortError::Slots`] if the string asks for shorter slots, or for blocks that are not a multiple of the
+/// slot: the driver expects slots one after the other, but the kernel starts anew in each block.
 pub(super) fn fit(device: &str, mtu: u16) -> Result<String, PortError> {
     let mut fitted = device.to_owned();
     let number = |key: &str| value(device, key).map(str::parse::<u32>).transpose();
@@ -89,13 +91,13 @@ pub(super) fn fit(device: &str, mtu: u16) -> Result<String, PortError> {
     Ok(fitted)
 }
 
-/// Starts a configured port of this driver's.
+/// Starts a configured port of this driver. Returns 0 or a negative errno.
 pub(super) fn start(id: u16) -> c_int {
     let start = move || {
-        // Where the kernel has no filters for system calls, CAP_NET_ADMIN has to do.
-        // SAFETY: the thread is this function's, and ends with the next call.
+        // Where the kernel has no system-call filters, the process needs CAP_NET_ADMIN. SAFETY: the
+        // filter affects the calling thread only, which ends after the next call.
         unsafe { dpdk_sys::uroce_thread_spare_interfaces() };
-        // SAFETY: the port is the caller's, which waits, and configured.
+        // SAFETY: the port is configured, and the caller, which owns it, waits for this thread.
         unsafe { dpdk_sys::uroce_port_start(id) }
     };
     let thread = thread::Builder::new().name("uroce-af-packet".into()).spawn(start);
@@ -106,15 +108,15 @@ pub(super) fn start(id: u16) -> c_int {
     }
 }
 
-/// Has the interface behind the device receive what is addressed to others, as long as the result
-/// exists. `None` for other drivers' devices, and where the kernel refuses: then what is the
-/// interface's own arrives.
+/// Makes the interface behind the device receive frames for other addresses as long as the result
+/// is open. `None` for other drivers' devices, and where the kernel refuses: then only frames for
+/// the interface's own address arrive.
 pub(super) fn listen(device: &str) -> Option<OwnedFd> {
     let name = value(device, "iface").filter(|_| is_af_packet(device))?;
     let name = c_string(name);
-    // SAFETY: the name is terminated.
+    // SAFETY: `name` is a NUL-terminated string.
     let fd = unsafe { dpdk_sys::uroce_interface_listen(name.as_ptr()) };
-    // SAFETY: a descriptor that the call has just opened for this caller.
+    // SAFETY: the call has just opened `fd`, and nothing else owns it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -131,7 +133,8 @@ mod tests {
         assert_eq!(fitted(plain, 4200), long);
         let jumbo = "net_af_packet0,iface=eth0,framesz=9216,blocksz=36864,framecnt=344";
         assert_eq!(fitted(plain, 9000), jumbo);
-        // What is given and fits is left alone; a block that is missing holds it.
+        // Arguments that are given and fit are kept; a missing block size is a multiple of the
+        // slot.
         let given = "net_af_packet0,iface=e,blocksz=65536,framesz=8192,framecnt=504";
         assert_eq!(fitted(given, 4200), given);
         let block = "net_af_packet1,framesz=8192,blocksz=32768,framecnt=384";

@@ -1,4 +1,4 @@
-//! What a port is configured with, what it can do, and the way from one to the other.
+//! Configuration of a port, capabilities of a device, and starting a port by them.
 
 use super::{FRAME_OVERHEAD, PortError, af_packet, check, text};
 use crate::mbuf::Mempool;
@@ -8,25 +8,26 @@ use uroce_wire::Mac;
 /// The configuration of [`Port::open`](super::Port::open).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// DPDK's name of the device, with its arguments after a comma if it is to be created:
-    /// `0000:01:00.0`, `net_memif0,role=client,…` (see [`vdev`](super::vdev)).
+    /// DPDK's name of the device. If the device is to be created, its arguments follow after a
+    /// comma: `0000:01:00.0`, `net_memif0,role=client,…` (see [`vdev`](super::vdev)).
     pub device: String,
-    /// Pairs of a receive and a transmit queue, at least 1; a device that has fewer has what it has.
+    /// Pairs of a receive and a transmit queue, at least 1; reduced to what the device has.
     pub queue_pairs: u16,
     /// Largest Ethernet payload in bytes, 68 to 9000.
     pub mtu: u16,
-    /// Descriptors per receive queue; the driver's limits are kept.
+    /// Descriptors per receive queue; adjusted to the driver's limits.
     pub rx_descriptors: u16,
-    /// Descriptors per transmit queue; the driver's limits are kept.
+    /// Descriptors per transmit queue; adjusted to the driver's limits.
     pub tx_descriptors: u16,
-    /// Our address, if not the device's own.
+    /// The port's Ethernet address; `None` for the device's own.
     pub mac: Option<Mac>,
-    /// The driver's receive interrupts, if it has them, for lcores that sleep.
+    /// Whether to enable the driver's receive interrupts, if it has them, for lcores that sleep.
     pub rx_interrupts: bool,
 }
 
 impl PortConfig {
-    /// One queue pair, MTU 1500, 1024 descriptors each way, the device's own address.
+    /// Makes a configuration with one queue pair, MTU 1500, 1024 descriptors in each direction, and
+    /// the device's own address.
     pub fn new(device: impl Into<String>) -> Self {
         Self {
             device: device.into(),
@@ -42,33 +43,33 @@ impl PortConfig {
 
 /// Smallest MTU that IPv4 allows (RFC 791).
 const MTU_MIN: u16 = 68;
-/// Largest MTU that all parts of uroce are made for.
+/// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
 
 /// Drivers whose frame size is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
-/// netdev's MTU) and which report Ethernet's standard one whatever it is.
+/// interface's MTU) and which always report Ethernet's standard size.
 const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", af_packet::DRIVER];
 
-/// What a device can do.
+/// The capabilities of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// DPDK's name of the port.
     pub name: String,
-    /// Its driver.
+    /// Name of its driver.
     pub driver: String,
-    /// Most queue pairs.
+    /// Largest number of queue pairs.
     pub max_queue_pairs: u16,
-    /// Largest MTU; `None` where the driver does not know.
+    /// Largest MTU in bytes; `None` if the driver does not report it.
     pub max_mtu: Option<u16>,
-    /// Spreads received packets over the queues by IP addresses or UDP ports.
+    /// Whether the device spreads received packets over the queues by IP addresses or UDP ports.
     pub rss: bool,
-    /// Can verify IPv4 and UDP checksums on receive. Not used yet.
+    /// Whether the device can verify IPv4 and UDP checksums on receive. Not used yet.
     pub rx_checksum: bool,
-    /// Can compute the IPv4 checksum on transmit. Not used yet.
+    /// Whether the device can compute the IPv4 checksum on transmit. Not used yet.
     pub tx_checksum: bool,
-    /// Tells of its link's changes by itself. Not so a PCI function, whatever its driver says: where
-    /// its interrupt does not arrive, DPDK would go on telling the state of the link at the start.
-    /// Its driver is asked, which is up to date in any case.
+    /// Whether the driver reports changes of the link by an interrupt. False for a PCI function,
+    /// whatever its driver reports: if its interrupt did not arrive, DPDK would keep reporting the
+    /// link's first state. Its driver is queried instead, which always gives the current state.
     pub link_interrupt: bool,
     /// NUMA node, if known.
     pub numa_node: Option<u32>,
@@ -79,11 +80,11 @@ pub struct Capabilities {
 pub struct Link {
     /// Whether frames can pass.
     pub up: bool,
-    /// Rate in Mb/s, if known; a virtual device's is made up.
+    /// Rate in Mb/s, if known; that of a virtual device has no meaning.
     pub speed_mbps: Option<u32>,
 }
 
-/// Counters that every driver has. A driver that does not count something says 0.
+/// Counters that every driver has. A counter that the driver does not support is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames received.
@@ -100,7 +101,7 @@ pub struct PortStats {
     pub rx_errors: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
-    /// Times that the mempool had no mbuf for a frame.
+    /// Times that the mempool had no mbuf for a received frame.
     pub rx_no_mbuf: u64,
 }
 
@@ -119,16 +120,17 @@ impl From<dpdk_sys::uroce_port_stats> for PortStats {
     }
 }
 
-/// What [`start`] found out.
+/// The result of [`start`].
 pub(super) struct Started {
     pub(super) queue_pairs: u16,
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
-    /// Receive interrupts were asked for, and the driver does not refuse them.
+    /// Receive interrupts were requested, and the driver accepted them.
     pub(super) has_interrupts: bool,
 }
 
-/// Drivers whose receive queues tell of frames in another way ([`super::signal`]).
+/// Drivers whose receive queues signal frames by other means than DPDK's interrupts
+/// ([`super::signal`]).
 const OTHER_SIGNALS: &[&str] = &["net_memif", "net_af_packet", "net_ring"];
 
 /// One attempt at starting a port.
@@ -139,8 +141,8 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// The attempt after one that failed: first without receive interrupts, which some drivers refuse,
-    /// then with half the queues, of which some drivers have fewer than they say.
+    /// Returns the attempt after a failed one: first without receive interrupts, which some drivers
+    /// refuse, then with half the queues, because some drivers have fewer than they report.
     fn next(self, interrupts: bool) -> Option<Attempt> {
         let Attempt { queue_pairs, rx_interrupts } = self;
         match (rx_interrupts, queue_pairs) {
@@ -154,7 +156,7 @@ impl Attempt {
 /// Configures the port, sets up its queues and starts it.
 pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Started, PortError> {
     let mut info = uroce_port_info::default();
-    // SAFETY: the port exists and is the caller's; `info` is writable.
+    // SAFETY: the port exists and the caller owns it; `info` is writable.
     check(unsafe { dpdk_sys::uroce_port_info(id, &mut info) }, "asking for its limits")?;
     let capabilities = capabilities(&info);
     check_limits(config, &capabilities, &info, pool)?;
@@ -166,10 +168,10 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
         attempt = attempt.next(interrupts).ok_or(error)?;
     }
     if capabilities.driver != af_packet::DRIVER {
-        // A device that filters nothing may not know these; the frames come anyway.
-        // SAFETY: the port is ours and started.
+        // A device without filters may not support these calls; the frames arrive anyway. SAFETY:
+        // the caller owns the port, which is started.
         unsafe { dpdk_sys::uroce_port_promiscuous(id) };
-        // SAFETY: the port is ours and started.
+        // SAFETY: the caller owns the port, which is started.
         unsafe { dpdk_sys::uroce_port_all_multicast(id) };
     }
     let mac = choose_mac(id, config, &capabilities.name);
@@ -196,12 +198,12 @@ fn start_with(
         link_interrupt: u8::from(capabilities.link_interrupt),
         rx_interrupt: u8::from(rx_interrupts),
     };
-    // SAFETY: the port is ours and stopped; `conf` is only read.
+    // SAFETY: the caller owns the port, which is stopped; `conf` is only read.
     check(unsafe { dpdk_sys::uroce_port_configure(id, &conf) }, "configuring it")?;
     set_up_queues(id, queue_pairs, config, info.socket, pool)?;
     let code = match capabilities.driver == af_packet::DRIVER {
         true => af_packet::start(id),
-        // SAFETY: the port is ours and configured.
+        // SAFETY: the caller owns the port, which is configured.
         false => unsafe { dpdk_sys::uroce_port_start(id) },
     };
     check(code, "starting it")
@@ -224,12 +226,12 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
     }
 }
 
-/// Whether a port's name is that of a PCI function, as `0000:01:00.0`.
+/// Returns whether a port's name is that of a PCI function, such as `0000:01:00.0`.
 fn is_pci(name: &str) -> bool {
     let digits = |text: &str, len: usize| {
         text.len() == len && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    // A function with several ports adds to the name.
+    // A function with several ports adds a suffix to the name.
     let address = name.split(['_', ',']).next().unwrap_or_default();
     let parts: Vec<&str> = address.split([':', '.']).collect();
     match parts[..] {
@@ -273,31 +275,32 @@ fn set_up_queues(
     pool: &Mempool,
 ) -> Result<(), PortError> {
     let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
-    // SAFETY: the port is ours; both numbers are writable.
+    // SAFETY: the caller owns the port; both numbers are writable.
     let code = unsafe { dpdk_sys::uroce_port_descriptors(id, &mut rx, &mut tx) };
     check(code, "choosing numbers of descriptors")?;
     for queue in 0..queue_pairs {
-        // SAFETY: the port is ours, configured with this many queues and stopped; the mempool
-        // outlives the device, which holds a handle of it.
+        // SAFETY: the caller owns the port, which is stopped and configured with this many queues;
+        // the mempool outlives the device, which holds a handle of it.
         let code = unsafe { dpdk_sys::uroce_port_rx_queue(id, queue, rx, socket, pool.raw()) };
         check(code, "setting up a receive queue")?;
-        // SAFETY: as above.
+        // SAFETY: the caller owns the port, which is stopped and configured with this many queues.
         let code = unsafe { dpdk_sys::uroce_port_tx_queue(id, queue, tx, socket) };
         check(code, "setting up a transmit queue")?;
     }
     Ok(())
 }
 
-/// The address of our frames. A device that refuses it still carries them: it is promiscuous.
+/// Chooses the source address of the port's frames. A device that refuses the address still
+/// receives frames for it, because it is promiscuous.
 fn choose_mac(id: u16, config: &PortConfig, name: &str) -> Mac {
     let mut there = [0u8; 6];
-    // SAFETY: the port is ours; six bytes are writable.
+    // SAFETY: the caller owns the port; six bytes are writable.
     let code = unsafe { dpdk_sys::uroce_port_mac(id, there.as_mut_ptr()) };
     let there = Mac(there);
     match config.mac {
         Some(mac) if mac == there => mac,
         Some(mac) => {
-            // SAFETY: the port is ours; six bytes are readable.
+            // SAFETY: the caller owns the port; six bytes are readable.
             unsafe { dpdk_sys::uroce_port_set_mac(id, mac.0.as_ptr()) };
             mac
         }
@@ -306,7 +309,7 @@ fn choose_mac(id: u16, config: &PortConfig, name: &str) -> Mac {
     }
 }
 
-/// A locally administered unicast address; different names give different ones (FNV-1a).
+/// Makes a locally administered unicast address from a name by its FNV-1a hash.
 fn mac_from_name(name: &str) -> Mac {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

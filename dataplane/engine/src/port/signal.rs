@@ -1,4 +1,4 @@
-//! What tells an lcore that sleeps of frames that come in: one kind for each kind of driver.
+//! Signal: wakes a sleeping lcore when frames arrive. There is one kind for each kind of driver.
 //!
 //! | driver | what wakes |
 //! | --- | --- |
@@ -17,23 +17,23 @@ use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// How a receive queue tells of frames.
+/// How a receive queue signals the arrival of frames.
 #[derive(Debug)]
 pub(super) enum Signal {
-    /// Not at all.
+    /// The driver gives no signal.
     Silent,
-    /// The end of a ring rings the other's bell when it has sent.
+    /// One end of a ring port: after it has sent, it rings the other end's bell.
     Ring { own: Arc<Bell>, peer: Arc<Bell> },
-    /// A memif link's, and the number of the queue.
+    /// A memif link's interrupts, and the number of the queue.
     Memif(Arc<Interrupts>, u16),
-    /// A socket of the driver's, open as long as the device: it needs no arming.
+    /// A socket that the driver opened; it stays open as long as the device and needs no arming.
     Socket(RawFd),
-    /// DPDK's interrupts: port, queue and descriptor.
+    /// A receive interrupt of DPDK: port, queue and descriptor.
     Interrupt(u16, u16, RawFd),
 }
 
 impl Signal {
-    /// That of receive queue `index`.
+    /// Returns the signal of receive queue `index`.
     pub(super) fn of(device: &Device, index: u16) -> Signal {
         let at = usize::from(index);
         if let Some((rings, end)) = &device.under.rings {
@@ -49,30 +49,32 @@ impl Signal {
         if !device.has_interrupts {
             return Signal::Silent;
         }
-        // SAFETY: the port is started, as the caller holds the device, and has this queue.
+        // SAFETY: the caller holds the device, so the port is started; `index` is one of its
+        // queues.
         match unsafe { dpdk_sys::uroce_rx_interrupt_fd(device.id, index) } {
             fd if fd >= 0 => Signal::Interrupt(device.id, index, fd),
             _ => Signal::Silent,
         }
     }
 
-    /// Frames wake this bed from now on while the queue is armed.
+    /// Makes frames wake this bed from now on, whenever the queue is armed.
     ///
     /// # Errors
-    /// The driver has no interrupt, or the process no descriptor left.
+    /// The driver has no interrupt, or the process has no descriptor left.
     pub(super) fn listen(&self, bed: &Bed) -> io::Result<()> {
         match self {
             Signal::Silent => Err(io::ErrorKind::Unsupported.into()),
             Signal::Ring { own, .. } => bed.wakers().add(own.listen()?),
             Signal::Memif(interrupts, queue) => interrupts.listen(*queue, bed),
             Signal::Socket(fd) | Signal::Interrupt(.., fd) => {
-                // SAFETY: the driver closes it with the device, which the queue pair keeps open.
+                // SAFETY: the driver closes the descriptor with the device, and the queue pair
+                // keeps that open.
                 bed.wakers().add(unsafe { BorrowedFd::borrow_raw(*fd) })
             }
         }
     }
 
-    /// Frames wake from now on. Says whether they do.
+    /// Arms the queue: frames wake from now on. Returns false if they cannot.
     pub(super) fn arm(&self) -> bool {
         match self {
             Signal::Silent => false,
@@ -82,27 +84,30 @@ impl Signal {
             }
             Signal::Memif(interrupts, queue) => interrupts.arm(*queue),
             Signal::Socket(_) => true,
-            // SAFETY: the queue pair that has this keeps the port open; the queue is its own.
+            // SAFETY: the queue pair that owns this signal keeps the port open, and `queue` is its
+            // own queue.
             Signal::Interrupt(port, queue, _) => unsafe {
                 dpdk_sys::uroce_rx_interrupt(*port, *queue, 1) == 0
             },
         }
     }
 
-    /// Frames do not wake any more.
+    /// Disarms the queue: frames do not wake any more.
     pub(super) fn disarm(&self) {
         match self {
             Signal::Silent | Signal::Socket(_) => {}
             Signal::Ring { own, .. } => own.disarm(),
             Signal::Memif(interrupts, queue) => interrupts.disarm(*queue),
-            // SAFETY: as in `arm`. An interrupt that cannot be switched off wakes for nothing.
+            // SAFETY: the queue pair that owns this signal keeps the port open, and `queue` is its
+            // own queue. An interrupt that cannot be disabled only wakes for nothing.
             Signal::Interrupt(port, queue, _) => unsafe {
                 dpdk_sys::uroce_rx_interrupt(*port, *queue, 0);
             },
         }
     }
 
-    /// Frames have been sent: wakes the other end of a ring. All other drivers do it by themselves.
+    /// Called after frames were sent: wakes the other end of a ring. Other drivers do this by
+    /// themselves.
     #[inline]
     pub(super) fn sent(&self) {
         if let Signal::Ring { peer, .. } = self {

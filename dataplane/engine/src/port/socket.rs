@@ -1,12 +1,13 @@
-//! The packet sockets of this process, to find those that net_af_packet opens.
+//! Finds the packet sockets that net_af_packet opens, among the descriptors of this process.
 //!
-//! The driver keeps one socket a queue and tells of none; they are what a probe has added. Probes come
-//! one at a time, and descriptors are given lowest first, so theirs are in the queues' order.
+//! The driver opens one socket per queue and does not report them, so they are found as the
+//! descriptors that a probe has added. Probes run one at a time, and the kernel gives the lowest
+//! free descriptor first, so the sockets are in the order of the queues.
 
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// The descriptors of packet sockets, in order; none where /proc is not mounted.
+/// Returns the descriptors of packet sockets in ascending order; empty where /proc is not mounted.
 pub(super) fn packet_sockets() -> Vec<RawFd> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -16,12 +17,14 @@ pub(super) fn packet_sockets() -> Vec<RawFd> {
 }
 
 fn is_packet_socket(fd: RawFd) -> bool {
-    // SAFETY: the descriptor is only asked for its kind; if it has been closed since, that fails.
+    // SAFETY: `fd` is only used for one `getsockopt`, and not closed; if it was closed meanwhile,
+    // that call fails.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     socket_domain(fd) == Ok(AddressFamily::PACKET)
 }
 
-/// What a probe has opened, if that is one socket for each of `queues`.
+/// Returns the packet sockets that are not in `before`, if there is exactly one per queue;
+/// otherwise none.
 pub(super) fn opened_since(before: &[RawFd], queues: u16) -> Vec<RawFd> {
     let mut new = packet_sockets();
     new.retain(|fd| !before.contains(fd));

@@ -1,9 +1,9 @@
-//! What the QPs of the next frames will need, fetched while the frames before are dealt with.
+//! Prefetches what the QPs of the next frames will need while earlier frames are handled.
 //!
-//! As before a turn to send (`schedule::ahead`) each piece is found by way of the one before, so it
-//! is fetched some frames after that one. None are looked at where all are one QP's, and some only
-//! where a QP's stand together. The first of the next burst are looked at before its turn: a QP's turn
-//! to send often ends where a burst does.
+//! Each piece is found by way of the piece before, as in `schedule::ahead`, so it is fetched some
+//! frames later than that one. Nothing is looked up while all frames are for one QP; where the
+//! frames of a QP stand together, only some are. The first frames of the next burst are looked at
+//! before their turn, because a QP's turn to send often ends at the end of a burst.
 //!
 //! Not here: the frames themselves ([`super`]).
 
@@ -11,44 +11,45 @@ use super::{BATCH, Frame, Frames, From, Mbuf, Qpn, Shard};
 use crate::mr_table::Access;
 use crate::prefetch::prefetch_value;
 
-/// How many frames ahead a QP's context is fetched; the frame's own first line was before.
+/// How many frames ahead a QP's context is prefetched; the first line of the frame itself is
+/// prefetched earlier.
 const CONTEXT: usize = 6;
-/// How many frames after the context it is fetched where the QP's receives are.
+/// How many frames after the context the receive queue's ring is prefetched.
 const RING: usize = 2;
-/// The same of the receives.
+/// How many frames after the context the posted receives are prefetched.
 const POSTED: usize = 3;
-/// The same of the memory of the first.
+/// How many frames after the context the memory of the first receive is prefetched.
 const MEMORY: usize = 5;
 
-/// Of frames that stand together one in so many is looked at: to look at each costs as much as is
-/// saved.
+/// Of frames of one QP that stand together, one in `STRIDE` is looked at: looking at each costs as
+/// much as it saves.
 const STRIDE: usize = 4;
-/// How many frames are looked at: all of a burst, and as far ahead of its last as of any.
+/// Places of frames that are looked at: a whole burst, and `CONTEXT` frames after its last.
 const PLACES: usize = BATCH + CONTEXT;
 
-/// Which QPs the frames of a burst and the next are for.
+/// The QPs that the frames of this burst and of the next are for.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// Bit *n*: the burst *n* before the last one ended with a frame for another QP than the one
-    /// before it had.
+    /// Bit *n*: the last frame of the burst *n* before the last one was for another QP than the
+    /// last frame of the burst before it.
     changes: u32,
-    /// For which the last burst ended.
+    /// The QP of the last burst's last frame.
     end: Option<Qpn>,
-    /// For which the frame is that was looked at last.
+    /// The QP of the frame that was looked at last.
     last: Option<Qpn>,
-    /// The one looked at before that was for the same.
+    /// Whether the frame looked at last was for the same QP as the one looked at before it.
     in_run: bool,
-    /// The slot of each frame's QP, unless the frame looked at before is for the same.
+    /// The slot of each frame's QP; `None` if the frame looked at before it is for the same QP.
     fresh: [Option<u32>; PLACES],
-    /// Bit *n*: there is one for the frame that stands *n* before the last that was looked at.
+    /// Bit *n*: `fresh` has a slot for the frame *n* before the one looked at last.
     near: u32,
 }
 
-/// The bursts of which one has to have changed the QP: in a turn to send, a QP sends as many small
-/// packets as two bursts hold.
+/// Mask of the bursts in `changes` of which one must have changed the QP. In one turn to send, a QP
+/// sends as many small packets as two bursts hold.
 const LATELY: u32 = 0b1111;
 
-/// The distances at which there is something to fetch.
+/// Mask of the distances at which there is something to prefetch.
 const DISTANCES: u32 = 1 | 1 << RING | 1 << POSTED | 1 << MEMORY;
 
 impl Ahead {
@@ -56,14 +57,14 @@ impl Ahead {
         Ahead { changes: 0, end: None, last: None, in_run: false, fresh: [None; PLACES], near: 0 }
     }
 
-    /// Whether one of the last bursts was of several QPs.
+    /// Returns whether one of the last bursts had frames of several QPs.
     #[inline]
     pub(super) fn is_looking(&self) -> bool {
         self.changes & LATELY != 0
     }
 
-    /// The frame at a place of a burst is about to be dealt with. Fetches the first piece for the
-    /// one that is so far ahead, and the others for those between.
+    /// Called before the frame at place `at` of a burst is handled. Prefetches the QP's context for
+    /// the frame `CONTEXT` places ahead, and the later pieces for the frames in between.
     #[inline]
     pub(super) fn come_to(
         &mut self,
@@ -101,7 +102,7 @@ impl Ahead {
         }
     }
 
-    /// All of the burst is dealt with, of which this was the last frame.
+    /// Called after all frames of a burst are handled. `last` is its last frame.
     #[inline]
     pub(super) fn end(&mut self, last: Option<&[u8]>) {
         let end = last.and_then(Frame::likely_dest_qpn);
@@ -109,7 +110,7 @@ impl Ahead {
         (self.end, self.last) = (end, end);
     }
 
-    /// Looks whom the frame at this place is for.
+    /// Looks up the QP of the frame at place `at`.
     #[inline]
     fn find(&mut self, at: usize, frame: Option<&[u8]>, from: &From<'_>) {
         self.near <<= 1;
@@ -133,7 +134,7 @@ mod tests {
     use crate::qp_table::{Place, QpFinder, QpTable};
     use std::sync::Arc;
 
-    /// As much of a frame as tells whom it is for.
+    /// The part of a frame that names its QP.
     fn frame(qpn: Qpn) -> [u8; 54] {
         let mut frame = [0; 54];
         frame[12] = 0x08;
@@ -158,11 +159,12 @@ mod tests {
             ahead.fresh[..=frames.len()].to_vec()
         };
         let frames: [&[u8]; 9] = [&a, &a, &b, &b, &b, &elsewhere, &b, b"ARP", &b];
-        // After two of one QP the next two are not looked at.
+        // After two frames of one QP the next two are not looked at.
         let first = [Some(0), None, None, None, Some(1), None, Some(1), None, Some(1), None];
         assert_eq!(found(&mut ahead, &frames), first);
         ahead.end(Some(&b));
-        // Nothing is left of the longer burst before, whose last frame's QP is still near.
+        // Nothing is left of the longer burst before, although the QP of its last frame is still
+        // near.
         let next: [&[u8]; 5] = [&b, &b, &b, &b, &a];
         assert_eq!(found(&mut ahead, &next), [None, None, None, None, Some(0), None]);
     }
@@ -175,7 +177,7 @@ mod tests {
             ahead.end(Some(last));
             ahead.is_looking()
         });
-        // The first and the sixth are another's than the one before.
+        // The first burst and the sixth end with another QP than the burst before them.
         let four_each = [true, true, true, true, false, true, true, true, true, false];
         assert_eq!(looks, four_each);
     }

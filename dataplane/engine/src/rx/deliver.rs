@@ -1,7 +1,7 @@
-//! A verified packet on its way to the QP of its number.
+//! Delivers a verified packet to the QP that its QP number names.
 //!
 //! Invariants
-//! - A packet reaches a QP only by that QP's own number, at that QP's own port, on its owner lcore.
+//! - A packet reaches a QP only by the QP's own number, at the QP's own port, on its owner lcore.
 //!
 //! Not here: everything before the QPN is looked up ([`super`]), groups ([`super::group`]).
 
@@ -12,7 +12,8 @@ use super::{
 use uroce_transport::Qp;
 use uroce_wire::Operation;
 
-/// A packet whose opcode no service has: an RC QP answers it.
+/// Decides about a packet with a reserved opcode, and delivers it if this lcore owns the QP: an RC
+/// QP answers it.
 #[cold]
 pub(super) fn sort_reserved(
     datagram: &Datagram<'_>,
@@ -34,7 +35,7 @@ pub(super) fn sort_reserved(
     }
 }
 
-/// A packet whose invariant CRC the lcore that handed it over has verified.
+/// Delivers a packet that another lcore has verified and handed over.
 pub(super) fn deliver_verified(
     mbuf: &Mbuf,
     from: &From<'_>,
@@ -48,7 +49,7 @@ pub(super) fn deliver_verified(
     if bth.dest_qpn == Qpn::MULTICAST {
         return group::deliver(&datagram, from, shard, around);
     }
-    // The QP may be gone, or its number be another QP's, since.
+    // Since then the QP may have gone, and its number may belong to another QP.
     let place = from.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
     let packet = match Packet::parse(datagram.transport) {
         Err(ParseError::ReservedOpcode) => {
@@ -61,7 +62,7 @@ pub(super) fn deliver_verified(
     deliver(place, bth.dest_qpn, &inbound, shard, around)
 }
 
-/// The QP is of this lcore: the core takes the packet, and may want to answer.
+/// Delivers a packet to a QP of this lcore. The QP may have an answer to send, so it is scheduled.
 #[inline]
 pub(super) fn deliver(
     place: Place,
@@ -74,7 +75,7 @@ pub(super) fn deliver(
     let operation = inbound.packet.op.operation;
     let result = shard.input(place.index, around, |qp, feeds, env| {
         check_place(qp, qpn)?;
-        // A packet consumes one receive at most. The oldest may be in use by a message.
+        // A packet consumes at most one receive. The oldest may be in use by a message.
         let may_consume = matches!(operation, Operation::Send | Operation::Write);
         if may_consume && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.feed_rq(qp, env);
@@ -104,7 +105,7 @@ fn deliver_reserved(
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
-/// Is this the QP that the packet is for?
+/// Checks that the QP has the number that the packet is for: the slot may be another QP's by now.
 #[inline]
 fn check_place(qp: &Qp, qpn: Qpn) -> Result<(), DropReason> {
     if qp.qpn() == qpn { Ok(()) } else { Err(DropReason::UnknownQpn) }

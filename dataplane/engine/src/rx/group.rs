@@ -1,11 +1,14 @@
 //! Datagrams to multicast groups: one copy for each QP of the group.
 //!
 //! The lcore that received the datagram gives it to its own QPs in place, and hands one copied
-//! frame to each other lcore that has some, which does the same.
+//! frame to each other lcore that has QPs in the group, which does likewise.
+//!
+//! Read first: IBA 10.5 (multicast).
 //!
 //! Invariants
-//! - What one QP says to its copy is of no effect on the others, and is counted for itself.
-//! - The received frame stays its lcore's; a copy belongs to the queue it was put in, or is freed.
+//! - A QP that refuses its copy has no effect on the others; each refusal is counted.
+//! - The received frame stays with its lcore; a copy belongs to the queue it was put in, or is
+//!   freed.
 
 use super::{
     Around, Bth, Datagram, DropReason, Exits, Frame, From, Inbound, Mbuf, Packet, PortAddresses,
@@ -14,7 +17,7 @@ use super::{
 use crate::config::MAX_LCORES;
 use crate::mcast::multicast_mac;
 
-/// Is it addressed to a group that QPs of ours are in?
+/// Returns whether a datagram is addressed to a group that QPs of this device are in.
 //= check E10 — QPN 0xFFFFFF without a group is dropped
 #[cold]
 pub(super) fn is_ours(
@@ -29,7 +32,7 @@ pub(super) fn is_ours(
         && around.tables.groups.find(datagram.dst, around.memory.turn()).is_some()
 }
 
-/// Brings a received datagram, verified, to the QPs of its group.
+/// Delivers a verified datagram to the QPs of its group, on this lcore and on others.
 //= check L5 — the others get theirs though one QP refuses, and no copy is leaked
 #[cold]
 pub(super) fn spread(
@@ -39,11 +42,11 @@ pub(super) fn spread(
     shard: &mut Shard,
     around: &mut Around<'_>,
 ) {
-    // It has been parsed before.
+    // The caller has parsed the frame before.
     let Ok(Frame::Roce(datagram)) = Frame::parse(mbuf.as_slice()) else { return };
     for owner in others(&datagram, from.lcore, around) {
         match around.lanes[from.port].copy_of(mbuf) {
-            // What finds no room is freed here, and counted there.
+            // `hand_over` has counted a copy that found no room; it is freed here.
             Some(copy) => drop(hand_over(exits, owner, from.port, copy, shard)),
             None => shard.counters.count_drop(DropReason::NoBuffer),
         }
@@ -53,7 +56,7 @@ pub(super) fn spread(
     }
 }
 
-/// Gives a verified datagram to the QPs of its group that are this lcore's.
+/// Delivers a verified datagram to those QPs of its group that this lcore owns.
 pub(super) fn deliver(
     datagram: &Datagram<'_>,
     from: &From<'_>,
@@ -64,7 +67,7 @@ pub(super) fn deliver(
     let &Datagram { src, dst, l3, .. } = datagram;
     let inbound = Inbound { src, dst, port: from.number(), l3, packet };
     let (memory, tables) = (around.memory, around.tables);
-    // Nobody is in the group any more: nobody wants it.
+    // If the last QP has left the group since, there are no members.
     let members = tables.groups.find(dst, memory.turn()).unwrap_or(&[]);
     for member in members.iter().filter(|member| member.place.owner == from.lcore) {
         let result = super::deliver(member.place, member.qpn, &inbound, shard, around);
@@ -75,7 +78,7 @@ pub(super) fn deliver(
     Ok(())
 }
 
-/// The other lcores that have QPs of the datagram's group.
+/// Returns the numbers of the other lcores that have QPs in the datagram's group.
 fn others(
     datagram: &Datagram<'_>,
     own: usize,

@@ -1,14 +1,14 @@
-//! Loopback: what an lcore has sent to an address of the device's own, received as if it had come
-//! in at the port that has the address.
+//! Loopback: frames that an lcore has sent to one of the device's own addresses, received as if
+//! they had arrived at the port that has the address.
 //!
-//! Whether a packet goes this way its path says ([`HeaderTemplate::is_loopback`]), not its addresses:
-//! behind a tap or a vhost socket the kernel may have the same ones.
+//! A packet's path decides whether it is looped ([`HeaderTemplate::is_loopback`]), not its
+//! addresses: behind a tap or a vhost socket the kernel may have the same addresses.
 //!
 //! Invariants
-//! - The Ethernet header of a looped frame means nothing: ports of different VLANs of one device
-//!   hear each other.
-//! - Loss that is injected holds for it as for any frame. A link that is down does not: there is none
-//!   between.
+//! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
+//!   each other.
+//! - Injected loss applies to a looped frame as to any other. A link that is set down does not: a
+//!   looped frame passes no link.
 //!
 //! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
 
@@ -21,7 +21,7 @@ use crate::tx::Lane;
 use uroce_wire::Gid;
 
 impl Receiver {
-    /// Takes what was sent back by port `port`, counted from 0, since the last turn.
+    /// Receives the frames that port `port` (counted from 0) has looped back since the last turn.
     #[cold]
     pub(super) fn receive_looped(
         &mut self,
@@ -32,14 +32,14 @@ impl Receiver {
         let mut looped = std::mem::take(&mut around.lanes[port].looped);
         for mbuf in looped.drain() {
             if let Some(mbuf) = self.receive_one(port, mbuf, shard, around) {
-                // As many as the batch holds at most.
+                // `push` cannot fail: the lane loops back at most what one batch holds.
                 let _ = self.done.push(mbuf);
             }
         }
         self.done.clear();
     }
 
-    /// Gives the frame back if it is dealt with.
+    /// Handles one frame. Returns the frame unless it has left the lcore.
     fn receive_one(
         &self,
         sent_by: usize,
@@ -52,7 +52,7 @@ impl Receiver {
             return Some(mbuf);
         };
         let Some(port) = port_of(&datagram, sent_by, around.lanes) else {
-            // It has lost the address since.
+            // The device has lost the address since the frame was sent.
             shard.counters.count_drop(DropReason::NotForUs);
             return Some(mbuf);
         };
@@ -79,7 +79,8 @@ impl Receiver {
     }
 }
 
-/// The port that has the address, that of the sender first. A group is the sender's port's.
+/// Returns the port that has the destination address; the sending port is preferred. A group's
+/// frames stay at the sending port.
 fn port_of(datagram: &Datagram<'_>, sent_by: usize, lanes: &[Lane]) -> Option<usize> {
     let has = |lane: &Lane, gid: &Gid| lane.addresses.gids.contains(gid);
     if has(&lanes[sent_by], &datagram.dst) || multicast_mac(datagram.dst).is_some() {
@@ -88,7 +89,7 @@ fn port_of(datagram: &Datagram<'_>, sent_by: usize, lanes: &[Lane]) -> Option<us
     lanes.iter().position(|lane| has(lane, &datagram.dst))
 }
 
-/// Whom a frame is for.
+/// Decides the destination of a looped frame, and delivers it if its QP is this lcore's.
 fn sort(
     datagram: &Datagram<'_>,
     from: &From<'_>,

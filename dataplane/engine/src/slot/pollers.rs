@@ -1,27 +1,27 @@
-//! Application threads that poll drive the lcore; its own thread looks after it when they do not.
+//! Application threads that poll drive the lcore; its own thread takes over when they do not poll.
 //!
 //! ```text
-//!            somebody polls                     naps, ≤ 1 ms each, while they go on polling
+//!            a thread polls                     naps, ≤ 1 ms each, while they go on polling
 //!   drives ────────────────▶ steps back ──────────────────────────────────┐
 //!     ▲                          ▲────────────────────────────────────────┘
-//!     └───── too few polls in a nap, or a poller says that it goes to sleep
+//!     └───── too few polls in a nap, or a poller is about to sleep
 //! ```
 //!
-//! Where lcores and applications share cores, a thread of the lcore's own takes the core from the
-//! very thread that waits for it. A program that only posts and polls has no call to say that it
-//! would drive; its polls that find nothing say so.
+//! Where lcores and applications share cores, the lcore's own thread would take the core from the
+//! thread that waits for it. A program that only posts and polls makes no call that offers to
+//! drive; its polls that find nothing count as such an offer.
 //!
 //! Invariants
-//! - A poller never waits: if somebody else drives, its poll is just a poll. Nor does the lcore's
-//!   thread wait for a poller, so that a poller never finds that it has to wake somebody.
-//! - Nobody drives for longer than a nap's time only if nobody polls, and no longer than that.
-//! - A poller drives as the lcore's own thread: with its EAL number, which lies under the lock. So
-//!   threads may come and go as they like, without being known to EAL.
-//! - A thread in the middle of a turn is not cancelled before its end. A signal handler may poll:
-//!   it finds somebody driving. One that never returns leaves the lcore driven for ever, as it
-//!   would leave any lock that was held below it.
+//! - A poller never waits: if another thread drives, its poll only reads the queue. The lcore's
+//!   thread does not wait for a poller either, so no poller ever has to wake a thread.
+//! - If no application polls for one nap interval, the lcore's own thread takes over driving.
+//! - A poller drives with the EAL number of the lcore's own thread, which the lock guards. So
+//!   application threads may come and go without being registered with EAL.
+//! - A thread in the middle of a turn is not cancelled before the turn's end. A signal handler may
+//!   poll: it finds the lock taken. A handler that never returns keeps the lcore locked for ever,
+//!   as it would any other lock that its thread holds.
 //!
-//! Not here: which polls these are ([`crate::poller`]).
+//! Not here: which polls drive ([`crate::poller`]).
 
 use super::rest::Rest;
 use super::{Held, RUN, Slot, Turn, Work};
@@ -32,30 +32,31 @@ use crossbeam_utils::CachePadded;
 use std::sync::TryLockError;
 use std::time::Duration;
 
-/// What pollers tell the lcore's own thread.
+/// State that pollers share with the lcore's own thread.
 #[derive(Debug, Default)]
 pub(super) struct Pollers {
-    /// Moves while they come. It counts them only about.
+    /// Changes while pollers come. The count is approximate: increments may be lost.
     polls: CachePadded<AtomicU64>,
-    /// The lcore's thread has left it to them.
+    /// The lcore's thread has stepped back for pollers.
     is_away: AtomicBool,
 }
 
-/// Why the lcore's thread stopped turning.
+/// The reason why the lcore's thread stopped turning.
 enum Pause {
-    /// It is somebody else's turn.
+    /// Another thread drives.
     Yield,
-    /// There was nothing to do for a while, and the lcore cannot be woken by all that may come.
+    /// There was nothing to do for a while, and not everything that may arrive can wake the lcore.
     Idle,
-    /// There was nothing to do for a while: the thread sleeps, for this long at most.
+    /// There was nothing to do for a while: the thread sleeps, at most for this time.
     Sleep(Duration),
-    /// There is no lcore any more.
+    /// The lcore was taken out, or has panicked.
     Gone,
 }
 
 impl Slot {
-    /// A turn by a thread that has polled and found nothing; `None` if another thread drives right
-    /// now. If the poller `stays`, it will poll again soon, and the lcore's thread steps back for it.
+    /// Runs one turn on a thread that has polled and found nothing; `None` if another thread drives
+    /// right now. With `stays`, the thread will poll again soon, and the lcore's own thread steps
+    /// back.
     #[inline]
     pub(crate) fn turn_for_poller(&self, stays: bool) -> Option<Turn> {
         if stays {
@@ -71,7 +72,8 @@ impl Slot {
 
     #[inline]
     fn turn_as_lcore(&self, held: &mut Held) -> Turn {
-        // Under the lock: once its thread has ended, its number may be another's.
+        // Checked under the lock: after the lcore's thread has ended, its number may be another
+        // thread's.
         if self.wanted.load(Ordering::Relaxed) != RUN {
             return Turn::Idle;
         }
@@ -81,7 +83,8 @@ impl Slot {
         })
     }
 
-    /// A poller goes to sleep and may want to be woken: the lcore's thread goes on at once.
+    /// Called when a poller is about to sleep and may need to be woken: the lcore's thread
+    /// continues at once.
     pub(crate) fn leave_to_thread(&self) {
         let is_away = &self.pollers.is_away;
         if is_away.load(Ordering::Relaxed) && is_away.swap(false, Ordering::Relaxed) {
@@ -89,7 +92,7 @@ impl Slot {
         }
     }
 
-    /// Turns whenever no poller does; false if there is no lcore to turn.
+    /// Runs turns whenever no poller does. Returns false if there is no lcore.
     pub(super) fn run_beside_pollers(&self, policy: IdlePolicy) -> bool {
         let mut idle = Idle::new(policy);
         while self.wanted.load(Ordering::Relaxed) == RUN {
@@ -107,12 +110,12 @@ impl Slot {
         true
     }
 
-    /// Turns while there is something to do and nobody polls.
+    /// Runs turns while there is work and no poller comes.
     fn turn_until_polled(&self, idle: &mut Idle, before: u64) -> Pause {
         let mut held = match self.held.try_lock() {
             Ok(held) => held,
             Err(TryLockError::WouldBlock) => {
-                // A poller whose turn is as good as ours.
+                // A poller drives; its turn serves as well.
                 return if idle.is_due(false) { Pause::Idle } else { Pause::Yield };
             }
             Err(TryLockError::Poisoned(_)) => return Pause::Gone,

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! Invariants
-//! - What comes in after the ports and the bell are armed wakes the thread, and what came in before is
-//!   found by the turn in between: no wake-up is lost.
+//! - No wake-up is lost: what arrives after the ports and the bell are armed wakes the thread, and
+//!   what arrived before is found by the turn in between.
 //! - Ports are armed only while the thread sleeps or is about to: no peer enters the kernel for an
 //!   lcore that turns.
-//! - The thread sleeps no longer than until the earliest deadline that any turn has set: a turn by
-//!   another thread wakes it.
+//! - The thread sleeps at most until the earliest deadline that any turn has set: a turn by another
+//!   thread wakes it.
 //!
-//! Not here: what the thread sleeps on ([`crate::bed`]); how long it polls before ([`crate::idle`]).
+//! Not here: what the thread sleeps on ([`crate::bed`]); how long it polls before it sleeps
+//! ([`crate::idle`]).
 
 use super::{Held, RUN, Slot, Turn, Work};
 use crate::barrier::heavy_fence;
@@ -21,31 +22,31 @@ use crate::idle::Idle;
 use crate::sync::Ordering;
 use std::time::Duration;
 
-/// What the thread of an lcore without work does next.
+/// The next step of a thread whose lcore has no work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
-    /// There was something to do after all.
+    /// The last look found work, or another reason not to sleep: the thread continues.
     Work,
-    /// It naps: something it cannot be woken for is waiting, or may come.
+    /// The thread naps: work is waiting, or may arrive, that cannot wake it.
     Nap,
-    /// It sleeps, for this long at most; the bell and the ports are armed.
+    /// The thread sleeps, at most for this time; the bell and the ports are armed.
     Sleep(Duration),
 }
 
 impl Slot {
-    /// The last look of the lcore's own thread before it sleeps, which it is not to do if something
-    /// `has_come` for it beside the lcore's work.
+    /// The last look for work of the lcore's own thread before it sleeps. It does not sleep if
+    /// `has_come` returns true: then something else has come for the thread.
     #[cold]
     pub(super) fn lie_down(&self, held: &mut Held, has_come: impl Fn() -> bool) -> Rest {
         let (Some(bed), Some(lcore)) = (&self.bed, held.lcore.as_mut()) else { return Rest::Nap };
         if !lcore.is_at_rest() {
             return Rest::Nap;
         }
-        // In this order: who finds the ports armed finds the bell armed.
+        // The order matters: a thread that finds the ports armed must also find the bell armed.
         bed.arm();
         let can_wake = lcore.arm();
-        // Pairs with the light fences of those who ring, and of peers between a frame and its look at
-        // the port.
+        // Pairs with the light fence in `Bell::ring`, and with a peer's fence between adding a
+        // frame and looking whether the port is armed.
         heavy_fence();
         let found = lcore.turn();
         if can_wake
@@ -62,7 +63,8 @@ impl Slot {
         if Work::is_done(found) || can_wake { Rest::Work } else { Rest::Nap }
     }
 
-    /// Sleeps after [`lie_down`](Slot::lie_down), without the lock.
+    /// Sleeps after [`lie_down`](Slot::lie_down) has returned [`Rest::Sleep`]. The lock must not be
+    /// held.
     pub(super) fn sleep(&self, time: Duration, idle: &mut Idle) {
         match self.bed.as_ref().is_some_and(|bed| bed.sleep(time)) {
             true => idle.slept(),
@@ -70,7 +72,8 @@ impl Slot {
         }
     }
 
-    /// A `turn` by another thread than the lcore's own, which is woken if it sleeps.
+    /// Runs `turn` on another thread than the lcore's own, and wakes the lcore's thread if it
+    /// sleeps.
     #[inline]
     pub(super) fn beside_thread(
         &self,
@@ -87,7 +90,8 @@ impl Slot {
 }
 
 impl Held {
-    /// The ports of an lcore whose thread sleeps are polled again. Says whether it sleeps.
+    /// Disarms the ports if the lcore's thread sleeps: they are polled again. Returns whether it
+    /// sleeps.
     #[inline]
     pub(super) fn get_up(&mut self) -> bool {
         let was_asleep = std::mem::take(&mut self.is_asleep);
