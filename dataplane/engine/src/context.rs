@@ -1,9 +1,11 @@
-//! A QP as its lcore keeps it: the core's QP, its queues' lcore ends, and where its completions go.
+//! QP context: a QP on its lcore, with the lcore's ends of its queues and the route of its
+//! completions.
 //!
 //! Invariants
-//! - Everything is made by the control plane and given to the lcore whole; the lcore allocates and
-//!   frees none of it.
-//! - A state is published before completions. So who polls one finds the state at least as new.
+//! - The control plane makes all of it and gives it to the lcore whole; the lcore allocates and
+//!   frees nothing.
+//! - A state is published before the completions that follow it. So a thread that polls one of them
+//!   reads a state that is at least as new.
 
 use crate::events::EventRaiser;
 use crate::queue::cq::CompletionQueue;
@@ -15,8 +17,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
 
-/// The context of a QP in its box, and what it shares with the application behind the two counters
-/// of an `Arc`.
+/// Bytes of a QP's boxed context, and of the state that it shares with the application (with the
+/// two counters of its `Arc`).
 pub(crate) const STATE_BYTES: usize =
     size_of::<QpContext>() + size_of::<QpShared>() + 2 * size_of::<usize>();
 
@@ -26,11 +28,11 @@ pub(crate) struct QpContext {
     pub(crate) qp: Qp,
     pub(crate) queues: Queues,
     pub(crate) route: Route,
-    /// The port it sends on, counted from 0: `qp.attr().port − 1`.
+    /// The port that the QP sends on, counted from 0: `qp.attr().port − 1`.
     port: u8,
-    /// It stands in its port's active list.
+    /// Whether the QP is in its port's active list.
     pub(crate) active: bool,
-    /// Its path is to an address of the device's own.
+    /// Whether the QP's path is to one of the device's own addresses.
     looper: bool,
     published: QpState,
 }
@@ -39,11 +41,11 @@ pub(crate) struct QpContext {
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) sq: SendQueueFeed,
-    /// In a cell, since the core may ask in the middle of anything how much is in it.
+    /// In a cell, since the core may ask at any time how many receives it has.
     pub(crate) rq: RefCell<RecvQueueFeed>,
 }
 
-/// What a QP has in the place of its queues once it is resized.
+/// The new queues of a QP that is resized.
 #[derive(Debug)]
 pub(crate) struct Resized {
     pub(crate) core: WorkQueues,
@@ -51,26 +53,26 @@ pub(crate) struct Resized {
     pub(crate) shared: Arc<QpShared>,
 }
 
-/// The same while the QP has an input.
+/// The lcore's ends of the work queues while the QP handles an input.
 pub(crate) struct Feeds<'a> {
     pub(crate) sq: &'a mut SendQueueFeed,
     rq: &'a RefCell<RecvQueueFeed>,
 }
 
 impl Feeds<'_> {
-    /// Gives the core what was posted to the QP's own receive queue, as far as it fits.
+    /// Gives the core as many of the receives in the QP's own queue as it has room for.
     #[inline]
     pub(crate) fn feed_rq(&self, qp: &mut Qp, env: &mut QpEnv<'_>) {
         self.rq.borrow_mut().feed(qp, env);
     }
 
-    /// Has the core refused something that was posted?
+    /// Returns whether the core has refused a posted request.
     #[inline]
     fn has_refused(&self) -> bool {
         self.sq.ring.has_refused() || self.rq.borrow().ring.has_refused()
     }
 
-    /// Nothing is left of what was posted: all of it has its places back.
+    /// Frees the places of all posted requests. Called when none of them is left.
     #[cold]
     fn release(&mut self, route: &mut Route) {
         let rq = &mut self.rq.borrow_mut().ring;
@@ -79,40 +81,40 @@ impl Feeds<'_> {
         route.leads = [self.sq.ring.lead(), rq.lead()];
     }
 
-    /// Does nothing wait in the QP's own receive queue?
+    /// Returns whether the QP's own receive queue is empty.
     #[inline]
     pub(crate) fn is_rq_empty(&self) -> bool {
         self.rq.borrow().is_empty()
     }
 }
 
-/// Where a QP's completions go, and which have gone in this turn.
+/// The destinations of a QP's completions, and which of them got completions in this turn.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) events: EventRaiser,
-    /// Its slot.
+    /// The QP's slot.
     pub(crate) slot: u32,
-    /// The control plane is to learn what happens to it.
+    /// Whether the control plane gets notices of the QP's events.
     pub(crate) notices: bool,
-    /// How far positions of sends and of receives are ahead of the core's.
+    /// Difference between the positions of sends and receives and the core's own, by [`Side`].
     leads: [u32; 2],
-    /// Where its receives come from, if not from its own queue.
+    /// The shared receive queue, if the QP uses one.
     pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
-    /// Completions went to the send CQ in this turn; whether one of them was solicited.
+    /// `Some` if the send CQ got completions in this turn; true if one of them was solicited.
     sent: Option<bool>,
-    /// The same of the receive CQ.
+    /// `Some` if the receive CQ got completions in this turn; true if one of them was solicited.
     received: Option<bool>,
-    /// A completion found its CQ full.
+    /// Whether a completion found its CQ full.
     overrun: bool,
-    /// The QP has another path than before.
+    /// Whether the QP has migrated to its other path.
     pub(crate) migrated: bool,
-    /// When the oldest send work request's frame may leave by its address handle, if that has a rate
-    /// and the frame has asked.
+    /// The time at which the oldest send request's frame may leave by its address handle, if that
+    /// has a rate limit and the frame has reserved a time.
     pub(crate) departure: Option<Instant>,
-    /// The last packet that it wanted to send in its turn went by such a handle.
+    /// Whether the last packet of the QP's turn used an address handle with a rate limit.
     pub(crate) is_paced: bool,
 }
 
@@ -125,18 +127,18 @@ impl QpContext {
         context
     }
 
-    /// Its queues are new: what is posted to them has places.
+    /// Called with new queues: makes their places free.
     fn open(&mut self) {
         let Queues { sq, rq } = &mut self.queues;
         Feeds { sq, rq }.release(&mut self.route);
     }
 
-    /// The port it sends on, counted from 0.
+    /// Returns the port that the QP sends on, counted from 0.
     pub(crate) fn port(&self) -> usize {
         usize::from(self.port)
     }
 
-    /// After a modify: what was derived from the attributes is derived again.
+    /// Called after Modify QP: updates what is derived from the attributes.
     pub(crate) fn rebuild(&mut self, lanes: &mut [Lane]) {
         let attr = self.qp.attr();
         self.port = attr.port.saturating_sub(1);
@@ -148,19 +150,19 @@ impl QpContext {
         }
     }
 
-    /// Is it a connection that sends to an address of the device's own?
+    /// Returns whether the QP is a connection to one of the device's own addresses.
     pub(crate) fn is_looper(&self) -> bool {
         self.looper
     }
 
-    /// Work requests that were sent to it and have not left it.
+    /// Returns the number of send requests that were posted and have not left the QP.
     pub(crate) fn sends(&self) -> u32 {
         self.queues.sq.ring.waiting() + self.qp.send_wrs()
     }
 
-    /// Exchanges the queues for others if both are empty. Says whether it did.
+    /// Exchanges the queues for others if both are empty. Returns whether it did.
     ///
-    /// Whoever still has the ends of the old ones finds a QP in RESET, which takes no posts.
+    /// The application's old ends then show a QP in RESET, which takes no posts.
     pub(crate) fn resize(&mut self, fresh: &mut Resized) -> bool {
         let Queues { sq, rq } = &mut self.queues;
         let is_empty = sq.is_empty() && rq.get_mut().is_empty();
@@ -175,8 +177,8 @@ impl QpContext {
         true
     }
 
-    /// Gives the core one input and publishes what came of it. Says whether there are completions
-    /// to notify of.
+    /// Gives the core one input and publishes the results: state, completions and free places.
+    /// Returns the result of `work`.
     #[inline]
     pub(crate) fn input<R>(
         &mut self,
@@ -206,14 +208,14 @@ impl QpContext {
     }
 }
 
-/// Publishes a new state. What is still in the rings meets it too: flushed in ERR, gone in RESET.
+/// Publishes a new state. Requests still in the rings are flushed in ERR and discarded in RESET.
 #[cold]
 fn enter_state(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, published: &mut QpState) {
     *published = qp.state();
     env.route.shared.publish_state(qp.state());
     RecvQueueFeed::flush_fence();
     if matches!(qp.state(), QpState::Err | QpState::Reset | QpState::Sqe) {
-        // What had a time to leave has been flushed.
+        // The frame that had a time to leave has been flushed.
         env.route.departure = None;
         feeds.sq.feed(qp, env);
     }
@@ -226,7 +228,7 @@ fn enter_state(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, publishe
 }
 
 /// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
-/// more of them.
+/// further completions.
 //= check G6 — a QP whose completion does not fit goes to ERR
 fn deliver(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, published: &mut QpState) {
     env.route.deliver(env.pending, env.counters);
@@ -264,7 +266,7 @@ impl Route {
         }
     }
 
-    /// A completion of the core's, with what the core does not know.
+    /// Adds to the core's completion the time, the slot and the position.
     #[inline]
     pub(crate) fn finish(&self, side: Side, at: Instant, cqe: Cqe) -> Cqe {
         let position = cqe.position.wrapping_add(self.leads[side as usize]);
@@ -279,7 +281,8 @@ impl Route {
             };
             let mut solicited = cqe.solicited;
             if cq.push(cqe).is_err() {
-                // Whoever sleeps for a completion shall learn that none will come.
+                // Wake the sleeping thread, which would otherwise wait for a completion that never
+                // comes.
                 solicited = true;
                 self.overrun = true;
                 counters.count(crate::counters::EngineCounter::CqOverrun);
@@ -288,13 +291,13 @@ impl Route {
         }
     }
 
-    /// Have completions gone out since the last [`notify`](Route::notify)?
+    /// Returns whether completions have gone out since the last [`notify`](Route::notify).
     #[inline]
     pub(crate) fn has_delivered(&self) -> bool {
         self.sent.is_some() || self.received.is_some()
     }
 
-    /// Wakes who waits for what has gone out; [`CompletionQueue::notify_fence`] stands before it.
+    /// Notifies the CQs that got completions. Call [`CompletionQueue::notify_fence`] before it.
     pub(crate) fn notify(&mut self) {
         let sides = [(&self.send_cq, self.sent.take()), (&self.recv_cq, self.received.take())];
         for (cq, events) in sides {

@@ -1,4 +1,4 @@
-//! The surroundings of a QP on an lcore: what the core asks for, done by the engine's parts.
+//! QP environment: gives the core memory, packets and completions, by the parts of the engine.
 
 use crate::ah_table::Handle;
 use crate::context::Route;
@@ -14,7 +14,8 @@ use uroce_transport::{
 };
 use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
 
-/// Memory by the key table, packets by the QP's port, completions to a buffer of this turn.
+/// The environment of one input: memory by the key table, packets by the QP's port, completions
+/// into the shard's buffer.
 pub(crate) struct QpEnv<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a Access<'a>,
@@ -70,7 +71,7 @@ impl SharedReceives for QpEnv<'_> {
     }
 
     fn receives_waiting(&self) -> u32 {
-        // While the core is being fed it does not ask.
+        // The core does not ask while the queue is borrowed to feed it.
         self.rq.try_borrow().map_or(0, |rq| rq.waiting())
     }
 }
@@ -92,7 +93,7 @@ impl PacketSink for QpEnv<'_> {
 }
 
 impl QpEnv<'_> {
-    /// The control plane tells of memory that is gone.
+    /// Wakes the control plane, which reports memory that is gone.
     #[cold]
     fn tell(&self, fault: MemoryFault) {
         if fault == MemoryFault::Gone {
@@ -110,7 +111,8 @@ impl QpEnv<'_> {
         self.transmit_by(handle, packet)
     }
 
-    /// Each frame has a time of its own, which it keeps while it waits.
+    /// Sends a datagram of a rate-limited address handle. Each frame reserves a time and keeps it
+    /// while it waits.
     #[cold]
     fn transmit_paced(
         &mut self,
@@ -145,16 +147,16 @@ impl QpEnv<'_> {
         }
     }
 
-    /// Is the datagram for QPs of the group, and are some of them ours?
+    /// Returns whether the datagram is for a multicast group that QPs of this device are in.
     fn is_heard_here(&self, group: Gid, packet: &Outbound<'_>) -> bool {
         let members = self.tables.groups.find(group, self.memory.turn());
         packet.bth.dest_qpn == Qpn::MULTICAST && members.is_some()
     }
 }
 
-/// Bytes of a datagram's frame, from the destination MAC to the ICRC.
+/// Returns the bytes of a datagram's frame, from the destination MAC to the ICRC.
 fn frame_len(handle: &Handle, packet: &Outbound<'_>) -> u32 {
-    // What has no headers is refused.
+    // An opcode without headers is refused later.
     let headers = headers_len(packet.bth.opcode).unwrap_or(0) as u32;
     let (payload, pad) = (packet.payload.len(), u32::from(packet.bth.pad_count));
     u32::from(handle.template.len) + headers + payload + pad + ICRC_LEN as u32
@@ -164,7 +166,7 @@ impl Output for QpEnv<'_> {
     #[inline]
     fn complete(&mut self, side: Side, cqe: Cqe) {
         if self.pending.len() == self.pending.capacity() {
-            // All of them are of one QP that is being flushed.
+            // The buffer is full only when one QP flushes, so all of it belongs to this QP.
             self.route.deliver(self.pending, self.counters);
         }
         self.pending.push((side, self.route.finish(side, self.now, cqe)));

@@ -1,14 +1,15 @@
-//! Eventfds, which wake threads: ours, or at least never something of the program's.
+//! Eventfds that wake threads, protected from programs that close descriptors which are not theirs.
 //!
-//! Programs close descriptors that they do not own (`closefrom`, `daemon`), and open files of their
-//! own, which get the numbers. Eight bytes written there would be damage, and so would a `close`.
+//! A program may close descriptors that it does not own (`closefrom`, `daemon`) and open files of
+//! its own, which get the same numbers. Writing eight bytes to such a file, or closing it, would do
+//! damage.
 //!
 //! Invariants
-//! - Before each use of the number the file behind it is looked at: that is one system call that
-//!   waits for nothing. What the mark is on belongs to the open file, so it is the same in a forked
-//!   child and under any number.
-//! - Between the look and the use another thread may still close the number and open it again:
-//!   nothing keeps a program from closing a descriptor under a write.
+//! - Before each use of the number, the file behind it is checked, by one system call that does not
+//!   block. The mark belongs to the open file, so it is the same in a forked child and under any
+//!   number.
+//! - Between the check and the use another thread may still close the number and open it again: no
+//!   process can prevent that its descriptors are closed during a write.
 
 #![allow(unsafe_code)]
 
@@ -18,15 +19,15 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// What marks an eventfd: the signal that it would raise with `O_ASYNC`, which eventfds do not know.
-/// A file has none unless a program says so, and hardly this one.
+/// The mark of an eventfd: the signal number of `F_SETSIG`, which eventfds do not use. Other files
+/// have none unless a program sets one, and hardly this one.
 const MARK: i32 = 63;
 
-/// Of fcntl(2), the same on all of Linux's architectures; the `libc` crate has neither.
+/// Commands of fcntl(2), equal on all architectures of Linux; the `libc` crate lacks them.
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
 
-/// An eventfd that is known again.
+/// An eventfd that can be recognized.
 #[derive(Debug)]
 pub struct EventFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -36,19 +37,19 @@ pub struct EventFd {
 #[derive(Debug)]
 enum KnownBy {
     Mark,
-    /// By its file system and inode, which all files without a name share: where files cannot be
-    /// marked.
+    /// Recognized by file system and inode, which all anonymous files share: used where files
+    /// cannot be marked.
     Inode(u64, u64),
 }
 
 impl EventFd {
-    /// One whose value is 0.
+    /// Makes an eventfd whose value is 0.
     ///
     /// # Errors
     /// The process has no file descriptor left.
     pub fn new(flags: EventfdFlags) -> io::Result<EventFd> {
         let fd = eventfd(0, flags | EventfdFlags::CLOEXEC)?;
-        // SAFETY: a descriptor of ours; the call takes and gives numbers only.
+        // SAFETY: `fd` is open and ours; F_SETSIG takes and returns numbers only.
         let is_marked = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, MARK) } == 0;
         let known_by = match is_marked {
             true => KnownBy::Mark,
@@ -57,10 +58,11 @@ impl EventFd {
         Ok(EventFd { fd: ManuallyDrop::new(fd), known_by })
     }
 
-    /// Is its number still the eventfd's, and not a file of the program's?
+    /// Returns whether the number still is the eventfd, and not a file of the program.
     pub(crate) fn is_ours(&self) -> bool {
         match self.known_by {
-            // SAFETY: as in `new`, whatever file the number is now.
+            // SAFETY: F_GETSIG takes and returns numbers only, and changes nothing, whatever file
+            // the number is.
             KnownBy::Mark => unsafe { libc::fcntl(self.fd.as_raw_fd(), F_GETSIG) == MARK },
             KnownBy::Inode(device, inode_) => {
                 inode(&self.fd).is_ok_and(|found| found == (device, inode_))
@@ -68,17 +70,18 @@ impl EventFd {
         }
     }
 
-    /// Adds 1, which wakes who waits. False: the number is not the eventfd's any more.
+    /// Adds 1, which wakes waiting threads. Returns false if the number is not the eventfd any
+    /// more.
     pub fn signal(&self) -> bool {
-        // Fails only if 2^64 − 2 were added and not taken.
+        // The write fails only if 2^64 − 2 were added and not taken.
         self.is_ours() && {
             let _ = rustix::io::write(&*self.fd, &1u64.to_ne_bytes());
             true
         }
     }
 
-    /// Takes what `read` takes of it; false if that is nothing, or it is not ours any more. Of one
-    /// that blocks it waits for something.
+    /// Reads the eventfd once; waits for a value if it is blocking. Returns false if there was
+    /// nothing to read, or if the number is not the eventfd any more.
     pub fn drain(&self) -> bool {
         self.is_ours() && rustix::io::read(&*self.fd, &mut [0; 8]).is_ok()
     }
@@ -87,7 +90,7 @@ impl EventFd {
 impl Drop for EventFd {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: dropped here only, and not used after.
+            // SAFETY: this is the only place that drops it, and it is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.fd) };
         }
     }
@@ -111,10 +114,11 @@ mod tests {
     use std::io::{Read, Seek, Write};
     use std::os::fd::FromRawFd;
 
-    /// Has the program close the number and open a file of its own, which gets it.
+    /// Closes the number as a program might, and opens a file that gets the number.
     fn taken_over(event: &EventFd, by: &impl AsFd) {
         let mut number = ManuallyDrop::new({
-            // SAFETY: that this is not ours is what is tried; the wrapper does not close it.
+            // SAFETY: the test needs a handle of a number that it does not own; `ManuallyDrop` does
+            // not close it.
             unsafe { OwnedFd::from_raw_fd(event.fd.as_raw_fd()) }
         });
         rustix::io::dup2(by, &mut number).unwrap();
@@ -137,10 +141,10 @@ mod tests {
         let mut words = String::new();
         file.read_to_string(&mut words).unwrap();
         assert_eq!(words, "the program's own words");
-        // Nor is it closed.
+        // The program's file is not closed either.
         let number = event.fd.as_raw_fd();
         drop(event);
-        // SAFETY: a number of this test's, which is closed here.
+        // SAFETY: the number is open and owned by this test, which closes it here.
         let left = unsafe { OwnedFd::from_raw_fd(number) };
         assert!(fstat(&left).is_ok());
     }

@@ -1,13 +1,14 @@
-//! Loads and stores of registered memory, which may be gone: unmapped, protected, or cut off with
+//! Guarded accesses to registered memory, which may be gone: unmapped, protected, or truncated with
 //! the file behind it.
 //!
-//! A program may take memory away that it has registered, and the kernel answers the next access by
-//! SIGSEGV or SIGBUS. Each access here stands in a table with the place where it goes on then. The
-//! signal handler ([`crate::signals`]) looks the instruction up and lets it go on there; what was
-//! called returns [`Missing`]. An access that finds its memory pays nothing for this.
+//! A program may take away memory that it has registered; the kernel then answers an access with
+//! SIGSEGV or SIGBUS. Each access here has an entry in a table, with a landing: the instruction at
+//! which it continues after such a fault. The signal handler ([`crate::signals`]) looks the
+//! faulting instruction up and continues at its landing, and the function returns [`Missing`]. An
+//! access whose memory is there pays nothing for this.
 //!
-//! Elsewhere than on x86-64, and under Miri, these are plain accesses, and memory that is gone ends
-//! the process.
+//! On other processors than x86-64, and under Miri, these are plain accesses, and memory that is
+//! gone ends the process.
 //!
 //! Not here: whether the memory may be accessed at all ([`crate::memory`]).
 
@@ -25,64 +26,66 @@ pub(crate) use machine::{landing, prepare, prepare_for};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use machine::{load_xmm, load_ymm, load_zmm};
 
-/// Part of the memory is not there.
+/// The error of an access: part of the memory is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing;
 
-/// The unit by which the kernel gives and takes memory, or a part of it.
+/// The smallest unit in which the kernel gives and takes memory.
 const PAGE: usize = 4096;
 
-/// Copies `len` bytes, from the first to the last as far as others can tell.
+/// Copies `len` bytes. To other threads the bytes appear in order, the last byte last.
 ///
 /// # Errors
 /// [`Missing`]: some bytes may have been copied.
 ///
 /// # Safety
-/// What is mapped of the `len` bytes from `from` and `to` on may be read and written; they do not
-/// overlap.
+/// The mapped part of the `len` bytes at `from` may be read, and that at `to` written; the two do
+/// not overlap.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), Missing> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that what is mapped may be accessed and does not overlap.
     unsafe { machine::copy(from, to, len) }
 }
 
-/// Puts `new` in the place of a word that is `old`; gives what it was.
+/// Replaces a word by `new` if it is `old`. Returns the value before.
 ///
 /// # Errors
-/// [`Missing`]: the word is as it was.
+/// [`Missing`]: the word is unchanged.
 ///
 /// # Safety
-/// The word is aligned, and may be read and written, as others do by atomic accesses, if it is mapped.
+/// The word is aligned. If it is mapped, it may be read and written, and other threads access it by
+/// atomics only.
 pub(crate) unsafe fn compare_exchange(word: *mut u64, old: u64, new: u64) -> Result<u64, Missing> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees an aligned word that is accessed by atomics only.
     unsafe { machine::compare_exchange(word, old, new) }
 }
 
-/// Adds to a word; gives what it was.
+/// Adds to a word, wrapping around. Returns the value before.
 ///
 /// # Errors
-/// [`Missing`]: the word is as it was.
+/// [`Missing`]: the word is unchanged.
 ///
 /// # Safety
-/// As [`compare_exchange`].
+/// The word is aligned. If it is mapped, it may be read and written, and other threads access it by
+/// atomics only.
 pub(crate) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees an aligned word that is accessed by atomics only.
     unsafe { machine::fetch_add(word, add) }
 }
 
-/// Touches each page of `len` bytes from `start` on, so that the kernel gives it, and leaves it as it
-/// is, whoever else writes to it.
+/// Touches each page of the `len` bytes at `start`, so that the kernel provides it. No byte
+/// changes, even if other threads write to the memory.
 ///
 /// # Errors
-/// [`Missing`]: a page cannot be had, or not for writing if that was asked for.
+/// [`Missing`]: a page cannot be had, or not for writing if `writes` is set.
 ///
 /// # Safety
-/// What is mapped of them may be read, and written if `writes`.
+/// The mapped part of the `len` bytes may be read, and written if `writes` is set.
 pub(crate) unsafe fn touch(start: *mut u8, len: usize, writes: bool) -> Result<(), Missing> {
     let to_next = PAGE - start.addr() % PAGE;
     let pages = (to_next..len).step_by(PAGE);
     for at in std::iter::once(0).chain(pages).take_while(|_| len > 0) {
-        // SAFETY: below `len`, so the caller's promise is of it.
+        // SAFETY: `at < len`, so the byte is within the memory that the caller allows to access.
         unsafe { machine::touch(start.wrapping_add(at), writes) }?;
     }
     Ok(())

@@ -1,12 +1,12 @@
-//! The QPs of one lcore, and the way of each input to its QP.
+//! Shard: the QPs of one lcore. Each input passes through it to its QP.
 //!
 //! Invariants
 //! - A QP is in at most one port's active list, at most once; it is there if it may have something
 //!   to send.
-//! - The wheel's deadline of a QP is never later than the QP's own. It may be earlier: a deadline
-//!   that moves away with each ACK is set again only when the old one has come.
+//! - The timer wheel's deadline of a QP is never later than the QP's own. It may be earlier: each
+//!   ACK moves the QP's deadline, and the wheel is set again only when the old one has come.
 //!
-//! Not here: where inputs come from ([`crate::rx`], [`crate::lcore`]), who sends when
+//! Not here: the source of inputs ([`crate::rx`], [`crate::lcore`]); the order in which QPs send
 //! ([`crate::schedule`]).
 
 use crate::context::{Feeds, QpContext, Resized};
@@ -21,19 +21,20 @@ use crate::tx::Lane;
 use std::sync::Arc;
 use uroce_transport::{AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, Side};
 
-/// Completions kept until one input is dealt with. One ACK completes at most as many as there are
-/// packets in flight; only a flush makes more, see [`crate::context::Route::spill`].
+/// Completions that are kept until an input has been handled. One ACK completes at most the packets
+/// in flight; only a flush makes more, which go out early ([`QpEnv`]).
 const PENDING: usize = 512;
 
-/// Deadlines that are met in one turn: when many QPs' come at once, receiving does not wait for all.
+/// Most deadlines handled in one turn, so that many at once do not delay receiving.
 const DEADLINES: usize = 256;
 
-/// A pointer, a deadline, a place among those with completions, and one in a port's active list.
+/// Bytes per QP: a pointer, a deadline, and a place each in `completed` and in a port's active
+/// list.
 pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
     + crate::timer_wheel::BYTES_PER_INDEX
     + 2 * size_of::<u32>();
 
-/// What every input needs besides the QP.
+/// What every input needs besides its QP.
 pub(crate) struct Around<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a Access<'a>,
@@ -41,7 +42,7 @@ pub(crate) struct Around<'a> {
     pub(crate) lanes: &'a mut [Lane],
 }
 
-/// One lcore's QPs.
+/// The QPs of one lcore.
 #[derive(Debug)]
 pub(crate) struct Shard {
     lcore: usize,
@@ -49,13 +50,13 @@ pub(crate) struct Shard {
     table: Arc<QpTable>,
     timers: TimerWheel,
     pending: Vec<(Side, Cqe)>,
-    /// QPs with completions in this turn.
+    /// QPs that have completed something in this turn.
     completed: Vec<u32>,
     pub(crate) counters: Arc<CounterBlock>,
 }
 
 impl Shard {
-    /// Room for `max_qps` QPs, none there.
+    /// Makes a shard without QPs, with room for `max_qps`.
     pub(crate) fn new(
         lcore: usize,
         max_qps: u32,
@@ -73,7 +74,8 @@ impl Shard {
         }
     }
 
-    /// Takes a QP; from now on packets find it.
+    /// Takes a QP into slot `index`; from now on packets find it. Returns false if the slot is not
+    /// free.
     pub(crate) fn insert(&mut self, index: u32, context: Box<QpContext>) -> bool {
         let Some(slot @ None) = self.qps.get_mut(index as usize) else { return false };
         let qpn = context.qp.qpn();
@@ -82,7 +84,7 @@ impl Shard {
         true
     }
 
-    /// Gives a QP back; nothing here knows it any more.
+    /// Takes a QP out of its slot and returns it; nothing here refers to it any more.
     //= check G12 — its deadline and its places in lists go before it does
     pub(crate) fn remove(&mut self, index: u32, lanes: &mut [Lane]) -> Option<Box<QpContext>> {
         self.notify();
@@ -96,18 +98,19 @@ impl Shard {
         Some(context)
     }
 
-    /// The QP in a slot.
+    /// Returns the QP in a slot.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&QpContext> {
         self.qps.get(index as usize)?.as_deref()
     }
 
-    /// Slots that hold a QP.
+    /// Returns the slots that hold a QP.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.qps).filter_map(|(index, qp)| qp.is_some().then_some(index))
     }
 
-    /// The lcore ends: tells of each shared queue that receives of it may be lost.
+    /// Called when the lcore has ended: raises an event for each shared receive queue whose
+    /// receives may be lost.
     pub(crate) fn tell_lost_receives(&self) {
         for context in self.qps.iter().flatten() {
             if let Some(srq) = &context.route.srq {
@@ -116,7 +119,7 @@ impl Shard {
         }
     }
 
-    /// Modify QP. `None` if there is no QP in the slot.
+    /// Performs Modify QP. `None` if there is no QP in the slot.
     pub(crate) fn modify(
         &mut self,
         index: u32,
@@ -124,14 +127,14 @@ impl Shard {
         around: &mut Around<'_>,
     ) -> Option<Result<(), uroce_transport::ModifyError>> {
         let now = around.now;
-        // What was posted before the change is in the core before it, in every state that keeps it.
+        // Requests that were posted before the change are given to the core before it.
         let result = self.input(index, around, |qp, feeds, env| {
             feeds.sq.feed(qp, env);
             qp.modify(now, change, env)
         })?;
         let context = self.qps[index as usize].as_mut()?;
         if context.active {
-            // The port may be another one now.
+            // The port may have changed.
             context.active = false;
             around.lanes[context.port()].active.retain(|&active| active != index);
         }
@@ -140,7 +143,7 @@ impl Shard {
         Some(result)
     }
 
-    /// Gives the QP in a slot one input. `None` if there is none.
+    /// Gives the QP in a slot one input. `None` if there is no QP.
     #[inline]
     pub(crate) fn input<R>(
         &mut self,
@@ -166,7 +169,7 @@ impl Shard {
         Some(result)
     }
 
-    /// The QP's path, and with it perhaps its port, is another one than before its last input.
+    /// Called when the QP's last input has changed its path, and with it perhaps its port.
     #[cold]
     fn follow_path(&mut self, index: u32, lanes: &mut [Lane]) {
         let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
@@ -178,24 +181,24 @@ impl Shard {
         self.activate(index, lanes);
     }
 
-    /// The port that a QP sends by, counted from 0.
+    /// Returns the port, counted from 0, through which a QP sends.
     #[inline]
     pub(crate) fn port_of(&self, index: u32) -> Option<usize> {
         self.get(index).map(|context| context.port())
     }
 
-    /// Exchanges a QP's queues for others if both are empty, and says whether it did; `None` if
+    /// Exchanges a QP's queues for others if both are empty. Returns whether it did; `None` if
     /// there is no QP in the slot.
     pub(crate) fn resize(&mut self, index: u32, queues: &mut Resized) -> Option<bool> {
         let context = self.qps.get_mut(index as usize)?.as_deref_mut()?;
         Some(context.resize(queues))
     }
 
-    /// Migrates each armed QP that leaves by the port, counted from 0, unless its alternate path
-    /// leaves by the same. Says how many have migrated.
+    /// Migrates each armed QP that sends through `port`, counted from 0, unless its alternate path
+    /// uses the same port. Returns how many have migrated.
     pub(crate) fn migrate_port(&mut self, port: usize, around: &mut Around<'_>) -> u32 {
         let Some(lane) = around.lanes.get_mut(port) else { return 0 };
-        // All at once: each that leaves a full list by itself would have it searched.
+        // Cleared at once: removing QPs one by one would search the list for each.
         for index in lane.active.drain(..) {
             if let Some(Some(context)) = self.qps.get_mut(index as usize) {
                 context.active = false;
@@ -216,14 +219,14 @@ impl Shard {
         migrated
     }
 
-    /// Is the QP armed, with an alternate path by another port than this?
+    /// Returns whether the QP is armed and its alternate path uses another port than this.
     fn can_leave(&self, index: u32, port: usize) -> bool {
         let Some(attr) = self.get(index).map(|context| context.qp.attr()) else { return false };
         let other = |alt: AltPath| usize::from(alt.port) != port + 1;
         attr.path_mig_state == PathMigState::Armed && attr.alt_path.is_some_and(other)
     }
 
-    /// Something was posted to the QP's send queue.
+    /// Called when the doorbell of a QP's send queue was rung.
     #[inline]
     pub(crate) fn ring(&mut self, index: u32) {
         if let Some(Some(context)) = self.qps.get_mut(index as usize) {
@@ -231,7 +234,7 @@ impl Shard {
         }
     }
 
-    /// The QP may have something to send: it gets a turn.
+    /// Puts the QP into its port's active list: it may have something to send.
     #[inline]
     pub(crate) fn activate(&mut self, index: u32, lanes: &mut [Lane]) {
         let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
@@ -241,7 +244,7 @@ impl Shard {
         }
     }
 
-    /// The QP has been taken from its active list and has nothing more to send.
+    /// Called after the QP was taken from its active list with nothing more to send.
     #[inline]
     pub(crate) fn retire(&mut self, index: u32) {
         if let Some(Some(context)) = self.qps.get_mut(index as usize) {
@@ -249,7 +252,7 @@ impl Shard {
         }
     }
 
-    /// Tells the QPs whose time has come; where there are many, the next turn goes on. Says whether
+    /// Handles the QPs whose deadline has come, at most `DEADLINES` in a turn. Returns whether
     /// there were any.
     #[inline]
     pub(crate) fn expire(&mut self, around: &mut Around<'_>) -> bool {
@@ -260,7 +263,7 @@ impl Shard {
             any = true;
             let due = self.get(index).and_then(|context| context.qp.next_timeout());
             match due {
-                // It has moved since it was set.
+                // The QP's deadline has moved since the wheel was set.
                 Some(deadline) if deadline > now => self.timers.set(index, deadline),
                 Some(_) => self.time_out(index, around),
                 None => {}
@@ -276,12 +279,12 @@ impl Shard {
         self.activate(index, around.lanes);
     }
 
-    /// A time before which no QP's deadline is met; `None` if no QP has one.
+    /// Returns a time before which no QP's deadline comes; `None` if no QP has a deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Wakes who waits for the completions of this turn.
+    /// Notifies the completion queues that got completions in this turn.
     #[inline]
     pub(crate) fn notify(&mut self) {
         if self.completed.is_empty() {

@@ -1,26 +1,27 @@
-//! The handler of SIGSEGV and SIGBUS: lets an access to registered memory that is gone go on where it
-//! is to, and passes everything else on to the handler that was there before.
+//! The handler of SIGSEGV and SIGBUS: an access to registered memory that is gone continues at its
+//! landing; everything else is passed to the handler that was installed before.
 //!
 //! ```text
-//!   fault ─▶ ours[n] ─┬─ an access of ours ─▶ goes on at its landing
-//!                     └─ anything else ────▶ what stood there when ours[n] was put there
+//!   fault ─▶ ours[n] ─┬─ a guarded access ─▶ continues at its landing
+//!                     └─ anything else ────▶ the handler that ours[n] replaced
 //! ```
 //!
-//! A program, or the runtime of its language, may put its own handler over ours, which then may or may
-//! not pass on what it does not know. So it is looked now and then whether one of ours is in place
-//! ([`install`]), and if not another one is put there, whose predecessor is the program's. Each of ours
-//! has the predecessor of its own time: what the program has saved of ours leads to what it expects.
-//!
+//! A program, or the runtime of its language, may install its own handler over ours, and may or may
+//! not pass on faults that it does not handle. So [`install`] checks now and then whether one of
+//! ours is installed; if not, it installs another one, whose predecessor is the program's. Each of
+//! ours keeps its own predecessor: a program that has saved one of ours and calls it gets the
+//! behaviour that it expects.
 //! Invariants
 //! - A fault comes to each handler of ours once: where a program's passes it back, it goes on to an
-//!   older one, in the end to the system's.
-//! - The handler allocates nothing, takes no lock, and has no thread-local variable. It runs on the
-//!   thread's alternate stack, if the thread has one.
-//! - What a program asked for with its own handler holds when ours calls it: mask, SA_SIGINFO,
-//!   SA_NODEFER, SA_RESETHAND. SIG_DFL ends the process at the instruction that is at fault.
+//! - A fault reaches each handler of ours once. If a program's handler passes it back, it goes on
+//!   to an older one, and at last to the system's default.
+//! - The handler allocates nothing, takes no lock, and uses no thread-local variable. It runs on
+//!   the thread's alternate stack, if the thread has one.
+//! - The options of a program's handler apply when ours calls it: mask, SA_SIGINFO, SA_NODEFER,
+//!   SA_RESETHAND. SIG_DFL ends the process at the faulting instruction.
 //!
-//! A signal that is blocked when an access faults ends the process, so threads that turn lcores have
-//! both unblocked ([`unblock`]).
+//! A signal that is blocked when an access faults ends the process, so threads that turn lcores
+//! unblock both signals ([`unblock`]).
 
 #![allow(unsafe_code)]
 
@@ -32,14 +33,14 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::PoisonError;
 
-/// What is caught.
+/// The signals that are handled.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// So often a handler of ours can be put over another than before.
+/// How many times a handler of ours can be installed over a different handler.
 const TIMES: usize = 8;
 
 type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Those of ours, which do the same, each for its place.
+/// Our handlers: all behave alike, each with its own predecessor.
 const OURS: [Handler; TIMES] = [
     handle::<0>,
     handle::<1>,
@@ -51,22 +52,23 @@ const OURS: [Handler; TIMES] = [
     handle::<7>,
 ];
 
-/// What stood there before a handler of ours, for each signal.
+/// For each signal, the handlers that ours have replaced.
 static FORMER: [[Former; TIMES]; SIGNALS.len()] =
     [const { [const { Former::new() }; TIMES] }; SIGNALS.len()];
 
-/// How many of each row are in use. Who changes rows or the process's handlers holds the lock.
+/// How many entries of each row are in use. The lock is held to change a row or the process's
+/// handlers.
 static USED: Mutex<[usize; SIGNALS.len()]> = Mutex::new([0; SIGNALS.len()]);
 
-/// A handler that ours stands before.
+/// A handler that one of ours has replaced.
 struct Former {
     action: UnsafeCell<MaybeUninit<sigaction>>,
-    /// It was to be called once, and has been (SA_RESETHAND).
+    /// Whether a handler with SA_RESETHAND, which is called once, has been called.
     is_spent: AtomicBool,
 }
 
-// SAFETY: the action is written under the lock of `USED`, before the handler of ours that reads it is
-// put in its place; it is not written while that is in place.
+// SAFETY: the action is written under the lock of `USED`, before the handler of ours that reads it
+// is installed, and never while that handler is installed.
 unsafe impl Sync for Former {}
 
 impl Former {
@@ -74,47 +76,54 @@ impl Former {
         Former { action: UnsafeCell::new(MaybeUninit::uninit()), is_spent: AtomicBool::new(false) }
     }
 
+    /// Sets the replaced handler.
+    ///
     /// # Safety
-    /// The lock of `USED` is held, and the handler of this place is not in place.
+    /// The lock of `USED` is held, and the handler of ours that reads this entry is not installed.
     unsafe fn put(&self, action: sigaction) {
-        // SAFETY: by the promise nothing reads it now.
+        // SAFETY: the handler that reads this entry is not installed, so there is no reader.
         unsafe { (*self.action.get()).write(action) };
         self.is_spent.store(false, Ordering::Relaxed);
     }
 
+    /// Returns the replaced handler.
+    ///
     /// # Safety
-    /// `put` has been called.
+    /// [`put`](Former::put) has been called.
     unsafe fn action(&self) -> &sigaction {
-        // SAFETY: nothing writes it now, as the type says.
+        // SAFETY: an entry is written only while the handler that reads it is not installed, under
+        // the lock.
         let action = unsafe { &*self.action.get() };
-        // SAFETY: written before anything asks, the caller's promise.
+        // SAFETY: `put` has initialized it, as the caller guarantees.
         unsafe { action.assume_init_ref() }
     }
 }
 
 impl crate::Engine {
-    /// Whether each page of the memory can be had, for writing if `writes`: the kernel gives those that
-    /// it has not given yet. No byte is changed, whatever else writes to the memory.
+    /// Returns whether each page of the memory can be had, for writing if `writes`. The kernel
+    /// provides pages that are not there yet. No byte changes, even if other threads write to the
+    /// memory.
     ///
-    /// Elsewhere than on x86-64 all pages are taken to be there.
+    /// On other processors than x86-64 this always returns true.
     ///
     /// # Safety
-    /// What is mapped of the `len` bytes at `addr` may be read, and written if `writes`.
+    /// The mapped part of the `len` bytes at `addr` may be read, and written if `writes`.
     pub unsafe fn is_there(addr: *mut u8, len: usize, writes: bool) -> bool {
         install();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller allows to read the memory, and to write it if `writes`.
         unsafe { guarded::touch(addr, len, writes) }.is_ok()
     }
 
-    /// Puts the handler of SIGSEGV and SIGBUS that accesses to registered memory need before one that
-    /// the program has put over it since. Says whether it stands before all others.
+    /// Installs the handler of SIGSEGV and SIGBUS that accesses to registered memory need, also
+    /// over a handler that the program has installed since. Returns whether it is installed in
+    /// front of all others.
     pub fn guard_memory() -> bool {
         install()
     }
 }
 
-/// Sees to it that a handler of ours stands before all others, for each signal. Says whether one
-/// does: not if programs have put so many different ones over ours that there is none left.
+/// Installs a handler of ours in front of all others, for each signal. Returns false if that is not
+/// possible: the program has installed more than `TIMES` different handlers over ours.
 pub(crate) fn install() -> bool {
     guarded::prepare();
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,38 +134,38 @@ pub(crate) fn install() -> bool {
     stands
 }
 
-/// The same for one signal.
+/// Installs a handler of ours for one signal. Returns false if that is not possible.
 fn install_for(signal: c_int, row: &[Former; TIMES], used: &mut usize) -> bool {
     let Some(now) = exchange(signal, None) else { return false };
     if is_ours(&now) {
         return true;
     }
-    // One that has stood before the very same handler does so again.
-    // SAFETY: places below `used` have been put.
+    // If this handler was replaced before, its entry is used again.
+    // SAFETY: `put` was called for all entries below `used`.
     let knows = |former: &Former| unsafe { former.action() }.sa_sigaction == now.sa_sigaction;
     let known = row[..*used].iter().rposition(knows);
     let at = known.unwrap_or(*used);
     let Some(former) = row.get(at) else { return false };
-    // SAFETY: the lock is held; what is in place is none of ours, and what a program has saved of ours
-    // leads to a handler that is the same.
+    // SAFETY: the lock is held, and the installed handler is none of ours. If a program calls a
+    // saved handler of ours, the entry is either unused or keeps the same handler.
     unsafe { former.put(now) };
     *used = (*used).max(at + 1);
     let mut ours = now;
     ours.sa_sigaction = OURS[at] as usize;
-    // Interrupted calls go on or not as before.
+    // Keep whether interrupted system calls are restarted.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | now.sa_flags & libc::SA_RESTART;
     ours.sa_mask = set_of(&[]);
     exchange(signal, Some(&ours)).is_some()
 }
 
-/// Puts an action in its place, if one is given; gives what was there.
+/// Installs an action, if one is given, and returns the one before.
 fn exchange(signal: c_int, new: Option<&sigaction>) -> Option<sigaction> {
     let mut old = MaybeUninit::uninit();
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: an action whose handler lives as long as the program or library, which is never
-    // unloaded, or none; and room for one.
+    // SAFETY: `new` is null or an action whose handler lives as long as this program or library,
+    // which is never unloaded; `old` has room for one action.
     let result = unsafe { libc::sigaction(signal, new, old.as_mut_ptr()) };
-    // SAFETY: filled in by a call that succeeded.
+    // SAFETY: the call succeeded, so it has filled `old`.
     (result == 0).then(|| unsafe { old.assume_init() })
 }
 
@@ -164,33 +173,34 @@ fn is_ours(action: &sigaction) -> bool {
     OURS.iter().any(|ours| *ours as usize == action.sa_sigaction)
 }
 
-/// Lets the calling thread have both signals: what they are about cannot wait.
+/// Unblocks both signals for the calling thread: a fault cannot be delivered later.
 pub(crate) fn unblock() {
     mask(libc::SIG_UNBLOCK, &set_of(&SIGNALS));
 }
 
 fn set_of(signals: &[c_int]) -> sigset_t {
-    // SAFETY: zeros are the set of no signals.
+    // SAFETY: all zeros is the empty set of signals.
     let mut set = unsafe { std::mem::zeroed() };
     for &signal in signals {
-        // SAFETY: a set of this frame's, and a signal's number.
+        // SAFETY: `set` is an initialized set of this function, and `signal` a valid number.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
     set
 }
 
-/// Changes which signals the calling thread has blocked. A handler may; it lasts until its end.
+/// Changes the calling thread's signal mask. In a handler, the change lasts until the handler
+/// returns.
 fn mask(how: c_int, set: &sigset_t) {
-    // SAFETY: a set, and nothing that the former one is to be written to.
+    // SAFETY: `set` is an initialized set, and the old mask is not requested.
     unsafe { libc::pthread_sigmask(how, set, ptr::null_mut()) };
 }
 
-/// Ours, put there as number `N`.
+/// Our handler number `N`.
 extern "C" fn handle<const N: usize>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel's, or a handler's that calls this one in its place as the flags of the action
-    // demand, which are those of a handler with three arguments.
+    // SAFETY: the kernel, or a handler that passes the signal on with three arguments, gives a
+    // valid pointer.
     let info = unsafe { &mut *info };
-    // SAFETY: the same.
+    // SAFETY: with SA_SIGINFO the third argument is a pointer to the thread's `ucontext_t`.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let is_fault = is_fault(signal, info.si_code);
     if is_fault && land(context) {
@@ -199,15 +209,15 @@ extern "C" fn handle<const N: usize>(signal: c_int, info: *mut siginfo_t, contex
     pass_on(N, signal, info, context, is_fault);
 }
 
-/// Is it what an instruction of this thread has done? It does so again then.
+/// Returns whether an instruction of this thread has caused the signal; it would cause it again.
 fn is_fault(signal: c_int, code: c_int) -> bool {
-    /// `BUS_MCEERR_AO`: memory is broken, though nobody has touched it.
+    /// `BUS_MCEERR_AO`: memory has an error, but no access to it was made.
     const MEMORY_IS_BROKEN: c_int = 5;
-    // What processes and timers send has codes up to 0.
+    // Signals that processes and timers send have codes up to 0.
     code > 0 && !(signal == libc::SIGBUS && code == MEMORY_IS_BROKEN)
 }
 
-/// Lets an access to registered memory go on where it is to.
+/// Continues an access to registered memory at its landing. Returns false if it is no such access.
 #[cfg(target_arch = "x86_64")]
 fn land(context: &mut libc::ucontext_t) -> bool {
     let ip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
@@ -223,9 +233,9 @@ fn land(_: &mut libc::ucontext_t) -> bool {
     false
 }
 
-/// Has the handler that stood there before number `number` see to it. One that passes it on comes
-/// back to one of ours, which is told from the first time by `uc_link`: the kernel gives 0 there, and
-/// takes nothing from it.
+/// Calls the handler that number `number` of ours has replaced. If that passes the signal back, one
+/// of ours is called again; bits in `uc_link` tell which entries were already used. The kernel sets
+/// `uc_link` to 0 and does not read it.
 #[cold]
 fn pass_on(
     number: usize,
@@ -236,20 +246,20 @@ fn pass_on(
 ) {
     let row = &FORMER[SIGNALS.iter().position(|&one| one == signal).unwrap_or(0)];
     let before = context.uc_link.addr();
-    // Any other value is a program's, in a context of its own.
+    // Any other value comes from a program, in a context of its own.
     let seen = if before < 1 << TIMES { before } else { 0 };
-    // The number itself, or the next older one.
+    // The number itself, or the next older one that was not used.
     let Some(at) = (0..=number).rev().find(|at| seen & 1 << at == 0) else {
         return end(signal, is_fault);
     };
     context.uc_link = ptr::without_provenance_mut(seen | 1 << at);
-    // SAFETY: handlers of ours up to this number are in place or have been.
+    // SAFETY: `put` was called for all entries up to the number of an installed handler.
     let action = unsafe { row[at].action() };
     call(action, &row[at].is_spent, signal, info, context, is_fault);
     context.uc_link = ptr::without_provenance_mut(before);
 }
 
-/// Does what `action` says.
+/// Does what `action` asks for.
 fn call(
     action: &sigaction,
     is_spent: &AtomicBool,
@@ -262,36 +272,37 @@ fn call(
     let once = has(libc::SA_RESETHAND);
     match action.sa_sigaction {
         libc::SIG_IGN if !is_fault => return,
-        // What an instruction does cannot be ignored.
+        // A fault cannot be ignored.
         libc::SIG_DFL | libc::SIG_IGN => return end(signal, is_fault),
         _ if once && is_spent.swap(true, Ordering::Relaxed) => return end(signal, is_fault),
         _ => {}
     }
     mask(libc::SIG_BLOCK, &action.sa_mask);
-    // SAFETY: a set, and a signal's number.
+    // SAFETY: `sa_mask` is an initialized set, and `signal` a valid number.
     let is_masked = unsafe { libc::sigismember(&raw const action.sa_mask, signal) } == 1;
     if has(libc::SA_NODEFER) && !is_masked {
         mask(libc::SIG_UNBLOCK, &set_of(&[signal]));
     }
     if has(libc::SA_SIGINFO) {
-        // SAFETY: a handler of three arguments, as the flags say.
+        // SAFETY: SA_SIGINFO is set, so the handler takes three arguments.
         let handler: Handler = unsafe { std::mem::transmute(action.sa_sigaction) };
         handler(signal, info, ptr::from_mut(context).cast());
     } else {
-        // SAFETY: a handler of one argument, as the flags say.
+        // SAFETY: SA_SIGINFO is not set, so the handler takes one argument.
         let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(action.sa_sigaction) };
         handler(signal);
     }
 }
 
-/// The system's handler: the instruction is done again and ends the process, or the signal is sent
-/// again if it was no instruction's.
+/// Applies the system's default: the instruction is executed again and ends the process, or, if it
+/// was no fault, the signal is raised again.
 fn end(signal: c_int, is_fault: bool) {
-    // SAFETY: an action of zeros is the system's handler, without flags and mask.
+    // SAFETY: an action of all zeros is SIG_DFL without flags and mask.
     let system: sigaction = unsafe { std::mem::zeroed() };
     let _ = exchange(signal, Some(&system));
     if !is_fault {
-        // SAFETY: a signal's number; it comes when this handler returns, which unblocks it.
+        // SAFETY: `signal` is a valid number; it is delivered when this handler returns, which
+        // unblocks it.
         unsafe { libc::raise(signal) };
     }
 }

@@ -1,21 +1,25 @@
-//! Burst out: packets of QPs and frames of the control plane leave through a port, or come back.
+//! Burst out: packets of QPs and frames of the control plane leave through a port, or are looped
+//! back.
 //!
 //! ```text
 //!   Outbound ─▶ mbuf: template │ BTH … │ payload, gathered │ pad │ ICRC ─┬▶ batch ─▶ tx_burst
 //!                                                                        └▶ looped ─▶ rx
 //! ```
 //!
-//! What is addressed to the device itself never reaches the port: the same lcore receives it in its
-//! next turn. A datagram to a group goes both ways if QPs of ours are in the group.
+//! Frames to the device's own addresses do not go to the port: the same lcore receives them in its
+//! next turn. A datagram to a multicast group goes both ways if QPs of this device are in the
+//! group.
+//!
+//! Read first: IBA 9.2 and 9.3 (headers); Annex A17 for the RoCEv2 packet.
 //!
 //! Invariants
-//! - A packet that was taken is sent: what the port refuses stays at the front of the batch, and a
-//!   full batch, a full way back or an empty mempool is [`TransmitError::Full`], never a loss. Only
-//!   a port whose link is down loses what it is given, and one that has taken nothing for long; the
-//!   way back is no matter of the link's.
+//! - An accepted packet is sent: frames that the port does not take stay at the front of the batch.
+//!   A full batch, a full loop-back batch or an empty mempool is [`TransmitError::Full`], never a
+//!   loss. Frames are lost only at a port whose link is down, and at one that has taken nothing for
+//!   long. Looped frames do not depend on the link.
 //! - A frame longer than an mbuf is refused; Modify QP refuses a path MTU that could make one.
 //!
-//! Not here: whose turn it is to send ([`crate::schedule`]).
+//! Not here: the order in which QPs send ([`crate::schedule`]).
 
 mod patience;
 mod queue;
@@ -32,56 +36,57 @@ use std::collections::VecDeque;
 use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, OuterSums, PathMtu, emit_headers, headers_len};
 
-/// Why a packet has no place in an mbuf, or no invariant CRC.
+/// The error of a packet that does not fit into an mbuf, or whose headers cannot be written.
 const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
-/// Mbufs taken from the mempool at a time. An idle lcore keeps that many and [`AHEAD`] from others.
+/// Mbufs taken from the mempool at a time. An idle lcore holds up to this many and [`AHEAD`].
 const SPARE: usize = BATCH / 4;
-/// How many packets ahead an mbuf's header and first lines are fetched, which another core had:
-/// evenly, since many at once would keep every other line waiting.
+/// How many packets ahead an mbuf's header and first lines are prefetched, since another core used
+/// them last. One at a time: many at once would delay the other cache lines.
 const AHEAD: usize = 8;
-/// Batches of other lcores' frames in a turn.
+/// Most batches of other lcores' frames that are sent in one turn.
 const GUESTS: usize = 4;
-/// How many packets ahead the rest of a large packet's lines are.
+/// How many packets ahead the remaining lines of a large packet's mbuf are prefetched.
 const REST_AHEAD: usize = 2;
 
-/// A port as one lcore has it.
+/// One lcore's state of a port.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) queue: Queue,
     pub(crate) addresses: Box<PortAddresses>,
-    /// The largest that fits the port, which is that of datagrams.
+    /// The largest path MTU that fits the port, which datagrams use.
     pub(crate) path_mtu: Option<PathMtu>,
     pub(crate) rx_loss: Loss,
-    /// QPs with something to send, in the order of their turn.
+    /// QPs that may have something to send, in the order of their turns.
     pub(crate) active: VecDeque<u32>,
-    /// Frames that the port could not make linear, as far as they have been counted.
+    /// Number of multi-segment frames dropped by the port that have been counted.
     pub(crate) not_linear: u64,
-    /// Packets taken since the start, and bytes of their frames; the scheduler measures turns by them.
+    /// Packets taken since the start, and bytes of their frames; the scheduler measures turns by
+    /// them.
     pub(crate) taken: u64,
     pub(crate) taken_bytes: u64,
     pool: Mempool,
     tx_loss: Loss,
     sums: OuterSums,
-    /// The link is down.
+    /// Whether the link is down.
     cut: bool,
-    /// Frames on their way to the port.
+    /// Frames for the port.
     batch: MbufBatch,
-    /// With a port that takes nothing.
+    /// For a port that takes nothing.
     patience: Patience,
-    /// Frames on their way back, whole and sealed: this lcore's next turn receives them.
+    /// Looped frames, complete with ICRC: this lcore's next turn receives them.
     pub(crate) looped: MbufBatch,
-    /// Some connection on the port has, or had, its other end here.
+    /// Whether a connection of this port has, or had, its other end in this device.
     pub(crate) has_loopers: bool,
-    /// A packet was refused last since there was no room on the way back.
+    /// Whether the last packet was refused because `looped` was full.
     loop_full: bool,
     /// Empty mbufs.
     spare: MbufBatch,
-    /// The mempool was found empty in this turn.
+    /// Whether the mempool was found empty in this turn.
     starved: bool,
 }
 
 impl Lane {
-    /// What lcore `lcore` has of a port, for an engine of `max_qps` QPs.
+    /// Makes the state of a port for lcore number `lcore` of an engine with `max_qps` QPs.
     pub(crate) fn new(queue: Queue, lcore: usize, binding: &PortBinding, max_qps: u32) -> Lane {
         let (rx_loss, tx_loss) = binding.loss.at_queue(lcore);
         Lane {
@@ -107,10 +112,10 @@ impl Lane {
         }
     }
 
-    /// Builds a packet behind `template` and queues it. Gives the frame's length in bytes.
+    /// Builds a packet behind `template` and queues it. Returns the frame's length in bytes.
     ///
     /// # Errors
-    /// [`TransmitError`]; then nothing was queued.
+    /// [`TransmitError`]; nothing was queued.
     #[inline]
     pub(crate) fn transmit(
         &mut self,
@@ -133,7 +138,8 @@ impl Lane {
         Ok(len)
     }
 
-    /// The same for a packet to an address of the device's own.
+    /// Builds a packet to one of the device's own addresses and queues it to be looped back.
+    /// Returns the frame's length in bytes.
     #[inline(never)]
     fn transmit_looped(
         &mut self,
@@ -151,8 +157,8 @@ impl Lane {
         Ok(len)
     }
 
-    /// The same for a datagram to a group that QPs of ours are in: it leaves, and comes back to
-    /// them.
+    /// Builds a datagram to a group that QPs of this device are in; queues it for the port, and a
+    /// copy to be looped back to them. Returns the frame's length in bytes.
     //= check L5 — the members beside the sender hear it as those on other hosts do
     pub(crate) fn transmit_to_group(
         &mut self,
@@ -175,7 +181,7 @@ impl Lane {
                 return lost_or_refused.map(|(len, _)| len);
             }
         };
-        // Mbufs of one mempool are of one size.
+        // This cannot fail: mbufs of one mempool have one size.
         if copy.set_len(mbuf.len()).is_ok() {
             copy.as_mut_slice().copy_from_slice(mbuf.as_slice());
             counters.count(EngineCounter::Looped);
@@ -190,8 +196,8 @@ impl Lane {
         Ok(len)
     }
 
-    /// Builds a packet; `None` beside its length if it is lost here, because the link is `cut` or by
-    /// injected loss.
+    /// Builds a packet and returns its length. The mbuf is `None` if the packet is lost here,
+    /// because the link is `cut` or by injected loss.
     #[inline(always)]
     fn build(
         &mut self,
@@ -206,7 +212,7 @@ impl Lane {
         let built = build(&mut mbuf, template, packet, memory, &mut self.sums, next);
         let len = mbuf.len();
         if built.is_err() || cut || self.tx_loss.loses() {
-            // The batch had room for it before it was taken.
+            // `push` cannot fail: the mbuf was taken from this batch.
             let _ = self.spare.push(mbuf);
             built?;
             let cut = if cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
@@ -226,19 +232,19 @@ impl Lane {
         self.taken_bytes += len as u64;
     }
 
-    /// Is there room for one more frame on the way back?
+    /// Returns [`TransmitError::Full`] unless one more frame can be looped back.
     #[inline]
     fn check_loop_room(&mut self) -> Result<(), TransmitError> {
         self.loop_full = self.looped.room() == 0;
         if self.loop_full { Err(TransmitError::Full) } else { Ok(()) }
     }
 
-    /// Was it the way back that the last refused packet found full? Says so once.
+    /// Returns, once, whether the last refused packet was refused because `looped` was full.
     pub(crate) fn take_loop_full(&mut self) -> bool {
         std::mem::take(&mut self.loop_full)
     }
 
-    /// A frame like this one; `None` if the mempool is empty.
+    /// Returns a copy of the frame; `None` if the mempool is empty.
     pub(crate) fn copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
         let mut copy = self.pool.alloc().ok()?;
         copy.set_len(frame.len()).ok()?;
@@ -246,7 +252,7 @@ impl Lane {
         Some(copy)
     }
 
-    /// Is there room for a frame that is complete? The way back has its own.
+    /// Returns whether there is room for a complete frame, in the batch or in `looped`.
     pub(crate) fn can_inject(&mut self, frame: &Mbuf) -> bool {
         match is_looped(frame) {
             true => self.looped.room() > 0,
@@ -254,7 +260,7 @@ impl Lane {
         }
     }
 
-    /// Queues a frame that is complete, for which there is room.
+    /// Queues a complete frame. [`can_inject`](Lane::can_inject) must have returned true.
     pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) {
         if is_looped(&frame) {
             counters.count(EngineCounter::Looped);
@@ -267,12 +273,12 @@ impl Lane {
         }
     }
 
-    /// Other frames are lost from now on.
+    /// Sets the injected loss of received and sent frames.
     pub(crate) fn set_loss(&mut self, rx: Loss, tx: Loss) {
         (self.rx_loss, self.tx_loss) = (rx, tx);
     }
 
-    /// The link is up or down from now on. What waits for a link that is down is lost.
+    /// Sets the link up or down. Frames that wait for a link that goes down are lost.
     #[cold]
     pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
         self.cut = !up;
@@ -283,13 +289,13 @@ impl Lane {
         }
     }
 
-    /// Is the link down?
+    /// Returns whether the link is down.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// Is nothing on its way out or back?
+    /// Returns whether no frame waits to leave or to be looped back.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.active.is_empty()
             && self.batch.is_empty()
@@ -297,20 +303,21 @@ impl Lane {
             && self.queue.is_at_rest()
     }
 
-    /// Is there room for one more frame, perhaps after a burst?
+    /// Returns whether there is room for one more frame; sends a burst to make room.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         self.batch.room() > 0 || self.burst() > 0
     }
 
-    /// The end of a turn: everything leaves that the port takes. Says whether anything did.
+    /// Ends the turn: sends all frames that the port takes. Returns whether any were sent.
     #[inline]
     pub(crate) fn flush(&mut self, now: Instant, counters: &CounterBlock) -> bool {
         let mut sent = match self.batch.is_empty() {
             true => 0,
             false => self.burst(),
         };
-        // Those of lcores without a queue pair: what there is room for, and more while all leaves.
+        // Then the frames of lcores without a queue pair: as many as fit, and more while all of
+        // them leave.
         for _ in 0..GUESTS {
             if !self.queue.take_over(&mut self.batch) {
                 break;
@@ -339,7 +346,7 @@ impl Lane {
         sent
     }
 
-    /// As behind a link that is down, frames that a port does not take are lost in the end.
+    /// Drops frames that a port has not taken for long, as if the link were down.
     #[cold]
     fn lose_if_stuck(&mut self, now: Instant, counters: &CounterBlock) {
         if self.patience.is_over(now) {
@@ -362,8 +369,8 @@ impl Lane {
         Some(mbuf)
     }
 
-    /// Takes more mbufs. Those that are there already come first: they have been fetched.
-    /// Near its end a mempool may have one mbuf and not a batch of them.
+    /// Takes more mbufs. Those that are already there are used first, since they have been
+    /// prefetched. A nearly empty mempool may have one mbuf but not a batch of them.
     #[cold]
     fn refill(&mut self) -> bool {
         let had = self.spare.len();
@@ -374,7 +381,7 @@ impl Lane {
     }
 }
 
-/// Is a frame of the control plane addressed to the device itself?
+/// Returns whether a frame of the control plane is addressed to the device itself.
 fn is_looped(frame: &Mbuf) -> bool {
     frame.as_slice().starts_with(&Mac::LOOPBACK.0)
 }
@@ -411,7 +418,7 @@ fn build(
     } else {
         fill(&mut l3[payload..], packet, memory)?;
     }
-    // Most packets are as long as the one before. The mbuf was last in another core's hands.
+    // Most packets are as long as the one before. Another core used the mbuf last.
     if let Some(next) = next {
         next.prefetch_rest(end);
     }
@@ -436,7 +443,7 @@ fn fill(out: &mut [u8], packet: &Outbound<'_>, memory: &Access<'_>) -> Result<()
     Ok(())
 }
 
-/// The same at `payload` in `l3`, and the invariant CRC, all in one pass.
+/// Gathers and pads the payload at `payload` in `l3`, and appends the invariant CRC, in one pass.
 fn fill_summed(
     l3: &mut [u8],
     payload: usize,

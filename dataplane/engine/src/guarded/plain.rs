@@ -1,22 +1,22 @@
-//! Where no access can be continued elsewhere: plain ones.
+//! Plain accesses, for platforms where an access cannot continue at a landing.
 
 use super::Missing;
 use crate::sync::{AtomicU64, Ordering};
 
-/// No access goes on anywhere.
+/// Returns `None`: no access has a landing.
 pub(crate) fn landing(_: usize) -> Option<usize> {
     None
 }
 
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), Missing> {
-    // SAFETY: the caller's promise; all of it is mapped, or the process ends.
+    // SAFETY: the caller allows the access; if part of the memory is not mapped, the process ends.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     Ok(())
 }
 
 pub(super) unsafe fn compare_exchange(word: *mut u64, old: u64, new: u64) -> Result<u64, Missing> {
-    // SAFETY: the caller's promise: aligned, and changed by atomics only.
+    // SAFETY: the caller guarantees an aligned word that is accessed by atomics only.
     let word = unsafe { AtomicU64::from_ptr(word) };
     match word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(former) | Err(former) => Ok(former),
@@ -24,37 +24,38 @@ pub(super) unsafe fn compare_exchange(word: *mut u64, old: u64, new: u64) -> Res
 }
 
 pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing> {
-    // SAFETY: the caller's promise: aligned, and changed by atomics only.
+    // SAFETY: the caller guarantees an aligned word that is accessed by atomics only.
     let word = unsafe { AtomicU64::from_ptr(word) };
     Ok(word.fetch_add(add, Ordering::AcqRel))
 }
 
-/// Nothing: a page that cannot be had would end the process.
+/// Does nothing: touching a page that cannot be had would end the process.
 pub(super) unsafe fn touch(_: *mut u8, _writes: bool) -> Result<(), Missing> {
     Ok(())
 }
 
-/// Nothing has to be looked up.
+/// Does nothing: no processor feature is needed.
 pub(crate) fn prepare() {}
 
-/// The same, whatever registers there are.
+/// Does nothing: no copy depends on the width of registers.
 pub(crate) fn prepare_for(_is_wide: bool) {}
 
-/// A load of a register.
+/// Defines a function that loads a register.
 #[cfg(target_arch = "x86_64")]
 macro_rules! load {
     ($name:ident: $register:ident, $features:literal, $load:ident) => {
         /// Loads from any alignment.
         ///
         /// # Safety
-        /// The processor has the register. Its length may be read.
+        /// The processor has the register, and the register's length may be read at `from`.
         #[inline]
         #[target_feature(enable = $features)]
         pub(crate) unsafe fn $name(
             from: *const u8,
             _: &std::cell::Cell<u32>,
         ) -> std::arch::x86_64::$register {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the processor has the register and that its length
+            // may be read.
             unsafe { std::arch::x86_64::$load(from.cast()) }
         }
     };

@@ -1,10 +1,10 @@
-//! Accesses in assembler, whose instructions stand in the table.
+//! Guarded accesses in assembler; each of their instructions has an entry in the table.
 //!
 //! Invariants
-//! - None of them uses the stack or changes what the compiler is not told of, so it can go on from
-//!   any of its instructions at its landing.
-//! - [`copy`] stores the last byte last, as a NIC does that writes a message: who waits for it finds
-//!   the others.
+//! - None of them uses the stack or changes a register that the compiler is not told of, so it can
+//!   continue at its landing from any of its instructions.
+//! - [`copy`] stores the last byte last, as a NIC does that writes a message: a thread that polls
+//!   this byte finds the others in place.
 
 use super::Missing;
 use crate::sync::{AtomicU8, Ordering};
@@ -12,8 +12,7 @@ use std::arch::x86_64::{__m128i, __m256i, __m512i};
 use std::arch::{asm, naked_asm};
 use std::cell::Cell;
 
-/// Some instructions, and where they go on if their memory is not there; each as the distance from
-/// the number itself.
+/// A range of instructions and its landing, each as the distance from the field itself.
 #[repr(C)]
 struct Entry {
     start: i32,
@@ -21,8 +20,8 @@ struct Entry {
     landing: i32,
 }
 
-// The linker gives the bounds of a section whose name is an identifier. It keeps the entries ("R"),
-// and with them what they are about.
+// The linker defines the bounds of a section whose name is an identifier. The flag "R" makes it
+// keep the entries, and with them the instructions.
 unsafe extern "C" {
     #[link_name = "__start_uroce_guarded"]
     static FIRST: Entry;
@@ -42,7 +41,7 @@ macro_rules! entry {
     };
 }
 
-/// A landing at label 22 out of the way that does what is given and goes on behind label 21.
+/// A landing at label 22, outside the hot code: runs the given lines and continues at label 21.
 macro_rules! landing {
     ($($line:literal),*) => {
         concat!(
@@ -53,12 +52,12 @@ macro_rules! landing {
     };
 }
 
-/// Where the instruction at `ip` goes on, if it is one of these.
+/// Returns the landing of the instruction at `ip`, if it is a guarded access.
 pub(crate) fn landing(ip: usize) -> Option<usize> {
     let first = &raw const FIRST;
     let count = ((&raw const BEHIND).addr() - first.addr()) / size_of::<Entry>();
-    // SAFETY: the linker puts the entries of this program or library here, one after the other, in a
-    // section that nothing writes to.
+    // SAFETY: the linker places all entries of this program or library between the two symbols, one
+    // after the other, in a section that nothing writes to.
     let entries = unsafe { std::slice::from_raw_parts(first, count) };
     let at = |distance: &i32| {
         std::ptr::from_ref(distance).addr().wrapping_add_signed(*distance as isize)
@@ -67,28 +66,29 @@ pub(crate) fn landing(ip: usize) -> Option<usize> {
     found.map(|entry| at(&entry.landing))
 }
 
-/// Whether the processor has 32-byte registers: 1 if so, 0 before [`prepare`] has looked.
+/// 1 if copies use 32-byte registers; 0 before [`prepare`] was called.
 static IS_WIDE: AtomicU8 = AtomicU8::new(0);
 
-/// Looks what the processor has.
+/// Finds out whether the processor has 32-byte registers.
 pub(crate) fn prepare() {
     prepare_for(is_x86_feature_detected!("avx"));
 }
 
-/// Copies shall use registers of 32 bytes, or not.
+/// Sets whether copies use registers of 32 bytes.
 pub(crate) fn prepare_for(is_wide: bool) {
     IS_WIDE.store(u8::from(is_wide), Ordering::Relaxed);
 }
 
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), Missing> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the mapped part may be accessed and does not overlap.
     let missing = unsafe { copy_bytes(to, from, len) };
     if missing == 0 { Ok(()) } else { Err(Missing) }
 }
 
-/// Copies and gives 0, or 1 if it landed. What is short goes by loads of all of it and then stores,
-/// which overlap; what is long in steps of 128 bytes, of which the last overlaps.
+/// Copies, and returns 0, or 1 if it landed. Short lengths are loaded completely before they are
+/// stored, by accesses that overlap; long ones are copied in steps of 128 bytes, of which the last
+/// overlaps.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -> u32 {
     naked_asm!(
@@ -174,7 +174,8 @@ unsafe extern "sysv64" fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -
         "lea r9, [rdi + rdx - 128]",
         "cmp byte ptr [rip + {is_wide}], 0",
         "je 15f",
-        // Up to where stores do not straddle lines.
+        // One copy up to the first 32-byte boundary of `to`: then stores do not straddle cache
+        // lines.
         "vmovdqu ymm0, [rsi]",
         "mov ecx, edi",
         "and ecx, 31",
@@ -208,7 +209,7 @@ unsafe extern "sysv64" fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -
         "vmovdqu [r9 + 96], ymm3",
         "vzeroupper",
         "ret",
-        // The like in registers of 16 bytes.
+        // The same loop with 16-byte registers.
         "15:",
         "movups xmm0, [rsi]",
         "movups xmm1, [rsi + 16]",
@@ -248,7 +249,8 @@ unsafe extern "sysv64" fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -
 
 pub(super) unsafe fn compare_exchange(word: *mut u64, old: u64, new: u64) -> Result<u64, Missing> {
     let (mut former, mut missing) = (old, 0u32);
-    // SAFETY: the caller's promise; one instruction, which changes the word and what is told here.
+    // SAFETY: the caller guarantees an aligned word that may be accessed; the one instruction
+    // changes only that word and the operands named here.
     unsafe {
         asm!(
             "20:",
@@ -268,7 +270,8 @@ pub(super) unsafe fn compare_exchange(word: *mut u64, old: u64, new: u64) -> Res
 
 pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing> {
     let (mut former, mut missing) = (add, 0u32);
-    // SAFETY: the caller's promise; one instruction, which changes the word and what is told here.
+    // SAFETY: the caller guarantees an aligned word that may be accessed; the one instruction
+    // changes only that word and the operands named here.
     unsafe {
         asm!(
             "20:",
@@ -289,7 +292,8 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing>
 pub(super) unsafe fn touch(byte: *mut u8, writes: bool) -> Result<(), Missing> {
     let mut missing = 0u32;
     if writes {
-        // SAFETY: the caller's promise; the byte keeps its value, in one instruction.
+        // SAFETY: the caller allows to write the byte; the one instruction leaves its value as it
+        // is.
         unsafe {
             asm!(
                 "20:",
@@ -303,7 +307,7 @@ pub(super) unsafe fn touch(byte: *mut u8, writes: bool) -> Result<(), Missing> {
             );
         }
     } else {
-        // SAFETY: the caller's promise; what is loaded goes nowhere.
+        // SAFETY: the caller allows to read the byte; the loaded value is not used.
         unsafe {
             asm!(
                 "20:",
@@ -321,20 +325,23 @@ pub(super) unsafe fn touch(byte: *mut u8, writes: bool) -> Result<(), Missing> {
     if missing == 0 { Ok(()) } else { Err(Missing) }
 }
 
-/// A load of a register: zero, and noted in `missing`, if the memory is not there.
+/// Defines a function that loads a register. If the memory is not there, it gives zero and sets
+/// `missing`.
 macro_rules! load {
     ($name:ident: $register:ty, $class:ident, $features:literal, $load:literal, $clear:literal) => {
-        /// Loads from any alignment; zeros if the memory is not there, which `missing` notes by a
-        /// number other than 0.
+        /// Loads from any alignment. If the memory is not there, the result is zero and `missing`
+        /// is set to a number other than 0.
         ///
         /// # Safety
-        /// The processor has the register. What is mapped of its length may be read.
+        /// The processor has the register. The mapped part of the register's length at `from` may
+        /// be read.
         #[inline]
         #[target_feature(enable = $features)]
         pub(crate) unsafe fn $name(from: *const u8, missing: &Cell<u32>) -> $register {
             let (loaded, mut noted): ($register, u32);
             noted = missing.get();
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the processor has the register and that the mapped
+            // part of the memory may be read.
             unsafe {
                 asm!(
                     "20:",

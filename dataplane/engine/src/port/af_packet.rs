@@ -52,8 +52,9 @@ fn value<'d>(device: &'d str, key: &str) -> Option<&'d str> {
 ///
 /// # Errors
 ///
-/// [`PortError::Slots`] if the string asks for shorter slots, or for blocks that are not a multiple of the
-/// slot: the driver expects slots one after the other, but the kernel starts anew in each block.
+/// [`PortError::Slots`] if the string asks for shorter slots, or for blocks that are not a multiple
+/// of the slot: the driver expects slots one after the other, but the kernel starts anew in each
+/// block.
 pub(super) fn fit(device: &str, mtu: u16) -> Result<String, PortError> {
     let mut fitted = device.to_owned();
     let number = |key: &str| value(device, key).map(str::parse::<u32>).transpose();
@@ -94,8 +95,8 @@ pub(super) fn fit(device: &str, mtu: u16) -> Result<String, PortError> {
 /// Starts a configured port of this driver. Returns 0 or a negative errno.
 pub(super) fn start(id: u16) -> c_int {
     let start = move || {
-        // Where the kernel has no system-call filters, the process needs CAP_NET_ADMIN. SAFETY: the
-        // filter affects the calling thread only, which ends after the next call.
+        // Where the kernel has no system-call filters, the process needs CAP_NET_ADMIN.
+        // SAFETY: the filter affects the calling thread only, which ends after the next call.
         unsafe { dpdk_sys::uroce_thread_spare_interfaces() };
         // SAFETY: the port is configured, and the caller, which owns it, waits for this thread.
         unsafe { dpdk_sys::uroce_port_start(id) }

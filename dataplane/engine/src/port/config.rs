@@ -168,8 +168,8 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
         attempt = attempt.next(interrupts).ok_or(error)?;
     }
     if capabilities.driver != af_packet::DRIVER {
-        // A device without filters may not support these calls; the frames arrive anyway. SAFETY:
-        // the caller owns the port, which is started.
+        // A device without filters may not support these calls; the frames arrive anyway.
+        // SAFETY: the caller owns the port, which is started.
         unsafe { dpdk_sys::uroce_port_promiscuous(id) };
         // SAFETY: the caller owns the port, which is started.
         unsafe { dpdk_sys::uroce_port_all_multicast(id) };

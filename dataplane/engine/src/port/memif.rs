@@ -1,31 +1,34 @@
-//! memif links: what DPDK's driver lacks to survive its peer.
+//! memif links: keep a port working when its peer ends, which DPDK's driver alone does not.
 //!
-//! The driver talks to its peer over a Unix socket and unmaps the shared memory as soon as that
-//! socket closes, on EAL's interrupt thread, while a queue may be copying from it: a peer that is
-//! killed under load takes us along. A client fails to start without a server and never connects
-//! again; a server cannot bind a path that a dead process left. So we stand between the two:
+//! The driver talks to its peer over a Unix socket. When that socket closes, it unmaps the shared
+//! memory on EAL's interrupt thread, even while a queue copies from it: a peer that is killed under
+//! load crashes this process too. A client fails to start without a server and never connects
+//! again; a server cannot bind a path that a dead process left. So a thread stands between peer and
+//! driver:
 //!
 //! ```text
 //!   peer ──outer socket──► link thread ──inner socket──► driver
 //!                              └── gate ──► queue pairs
 //! ```
 //!
-//! The link thread passes the handshake's messages and file descriptors on. When the peer goes, it
-//! closes the [`Gate`], so that no queue is in the driver; then tells the driver; and opens the
-//! gate when the driver has closed its end, which it does after unmapping. (Where a child process
-//! of the application keeps that end open, the link's state and some patience have to do.) A client is then
-//! restarted, so that it connects again.
+//! The link thread forwards the messages and file descriptors of the handshake. When the peer
+//! leaves, it closes the [`Gate`], so that no queue is inside the driver; then it closes the
+//! driver's connection; and it opens the gate when the driver has closed its end, which it does
+//! after unmapping. (If a child process of the application keeps that end open, the link's state is
+//! used instead, after `GRACE`.) A client is then restarted, so that it connects again.
 //!
-//! A peer that has gone may come back: its process may have taken the link down. That the process
-//! itself has ended, or has left its place to another, is told once ([`Link::take_peer_ended`]).
+//! A peer that has left may come back: its process may have taken the link down. That the process
+//! itself has ended, or that another process has taken its place, is reported once
+//! ([`Link::take_peer_ended`]).
 //!
 //! Invariants
-//! - While a connection is up the driver hears nothing from the peer but acknowledgements, so it
-//!   disconnects only when we make it, behind the gate.
-//! - Nothing of this runs while the link is up: the cost is a store and a load per burst.
+//! - While a connection is up, the driver receives nothing from the peer but acknowledgements, so
+//!   it disconnects only when the link thread makes it, behind the gate.
+//! - The link thread does nothing while the link is up: the cost is one store and one load per
+//!   burst.
 //!
-//! Not here: the shared memory's contents. A memif peer is trusted as far as the driver trusts it.
-//! Ports made by `EalConfig::vdevs` have no link thread.
+//! Not here: the contents of the shared memory. A memif peer is trusted as far as the driver trusts
+//! it. Ports made by `EalConfig::vdevs` have no link thread.
 
 mod channel;
 mod device;
@@ -58,52 +61,53 @@ use std::time::{Duration, Instant};
 
 pub(super) use device::is_memif;
 
-/// How long a client may take for the handshake before the next one is heard.
+/// Longest time for the handshake with one client; after it the next client is served.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// How long the driver may take to close its end; it needs microseconds.
+/// Time within which the driver closes its end; it needs microseconds.
 const GRACE: Duration = Duration::from_millis(200);
-/// How often a client looks for its server.
+/// Interval at which a client tries to reach its server.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// A memif port's connection to its peer.
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
-    /// What the thread will own, until `attach`.
+    /// Owned by the thread after `attach`.
     listener: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// Sockets in the file system that go with the link.
+    /// Paths of the link's sockets in the file system.
     files: Vec<PathBuf>,
-    /// Where the driver's is.
+    /// The directory of the driver's socket.
     _place: Arc<Place>,
 }
 
 #[derive(Debug)]
 struct Shared {
     device: Device,
-    /// The driver's socket, or ours that it connects to.
+    /// Path of the driver's socket, or of ours to which the driver connects.
     inner: PathBuf,
-    /// The driver's socket, found when it was made: the path may be out of reach later.
+    /// The driver's socket, opened when it was made: the path may be out of reach later.
     found: OnceLock<OwnedFd>,
     gate: Arc<Gate>,
-    /// What wakes lcores that sleep.
+    /// Wakes sleeping lcores.
     interrupts: Arc<Interrupts>,
-    /// The handshake is done, and neither side has hung up.
+    /// The handshake is done, and neither side has closed the connection.
     connected: AtomicBool,
-    /// The link was taken down: whoever is connected is hung up on, and nobody is served.
+    /// The link was taken down: the connection is closed, and no peer is served.
     is_down: AtomicBool,
-    /// The process that was connected has ended, and nobody has been told yet.
+    /// The process that was connected has ended, and this has not been reported yet.
     peer_ended: AtomicBool,
-    /// The peer's socket while somebody is connected, to hang up on it.
+    /// The peer's socket while a peer is connected, for closing the connection from another thread.
     outer: Mutex<Option<OwnedFd>>,
-    /// The port while it may be stopped and started; held while a connection is torn down.
+    /// The port while it may be stopped and started; locked while a connection is torn down.
     port: Mutex<Option<u16>>,
     /// Readable when the thread is to end.
     end: EventFd,
 }
 
 impl Link {
-    /// Takes the place of the driver's socket; gives the arguments for the driver.
+    /// Listens in place of the driver. Returns the link and the device string to give to the
+    /// driver.
     pub(super) fn prepare(devargs: &str, queue_pairs: u16) -> Result<(Self, String), PortError> {
         let device = Device::parse(devargs).map_err(|reason| PortError::Memif {
             reason,
@@ -114,7 +118,7 @@ impl Link {
             error,
         })?;
         let inner = place.socket(&device.name);
-        // A port of that name that was closed has left it.
+        // A closed port of that name has left the socket.
         let _ = std::fs::remove_file(&inner);
         let mut files = vec![inner.clone()];
         let listener = if device.server {
@@ -148,7 +152,7 @@ impl Link {
         Ok((Self { shared, listener, thread: None, files, _place: place }, rewritten))
     }
 
-    /// Starts serving, once the port is started.
+    /// Starts the link thread. Called once the port is started.
     pub(super) fn attach(&mut self, port: u16) -> Result<(), PortError> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         *lock(&self.shared.port) = Some(port);
@@ -162,27 +166,27 @@ impl Link {
         Ok(())
     }
 
-    /// Leaves the driver alone from now on: the port is about to be closed.
+    /// Called before the port is closed: the link thread does not use the port any more.
     pub(super) fn detach(&self) {
         *lock(&self.shared.port) = None;
     }
 
-    /// Hangs up on the peer and serves nobody, or serves again.
+    /// Takes the link down, which closes the connection to the peer, or up again.
     pub(super) fn set(&self, up: bool) {
         self.shared.is_down.store(!up, Ordering::Release);
         if let (false, Some(outer)) = (up, &*lock(&self.shared.outer)) {
-            // A connection that is gone already is at its end as well.
+            // This fails if the connection is closed already, which is the same result.
             let _ = rustix::net::shutdown(outer, rustix::net::Shutdown::Both);
         }
     }
 
-    /// Is somebody connected?
+    /// Returns whether a peer is connected.
     pub(super) fn is_connected(&self) -> bool {
         self.shared.connected.load(Ordering::Acquire)
     }
 
-    /// Has the process at the other end come to its end since the last call, with all that it
-    /// sent received?
+    /// Returns whether the process at the other end has ended since the last call. All that it sent
+    /// has been received.
     pub(super) fn take_peer_ended(&self) -> bool {
         let peer_ended = &self.shared.peer_ended;
         peer_ended.load(Ordering::Relaxed) && peer_ended.swap(false, Ordering::AcqRel)
@@ -199,8 +203,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The driver has closed its end by now, so what the thread drops harms nobody.
-        // Where the program has closed the descriptor nothing tells the thread to end.
+        // The driver has closed its end by now, so it is safe to drop what the thread holds. If the
+        // program has closed the eventfd, nothing can end the thread, so it is not joined.
         if self.shared.end.signal()
             && let Some(thread) = self.thread.take()
         {
@@ -213,8 +217,9 @@ impl Drop for Link {
 }
 
 impl Shared {
-    /// Finds the socket that the driver listens on, and lets any user connect: the program may become
-    /// another one. Its directory, which is this user's alone, keeps others away from it.
+    /// Opens the socket on which the driver listens, and lets any user connect to it: the process
+    /// may change its user later. The socket's directory, which only this user can enter, keeps
+    /// other users out.
     fn find_driver(&self) {
         let found = match self.device.server {
             true => fs::open(&self.inner, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok(),
@@ -223,12 +228,12 @@ impl Shared {
         if let Some(found) = found
             && fs::chmod(&self.inner, Mode::from_raw_mode(0o777)).is_ok()
         {
-            // It is looked for once.
+            // This is called once, so the cell is empty.
             let _ = self.found.set(found);
         }
     }
 
-    /// A connection to the driver's socket.
+    /// Connects to the driver's socket.
     fn connect_driver(&self) -> Option<OwnedFd> {
         let path = self.found.get().map(|found| format!("/proc/self/fd/{}", found.as_raw_fd()));
         let by_descriptor = path.map(|path| channel::Address::File(path.into()));
@@ -237,11 +242,11 @@ impl Shared {
         ways.find_map(|address| channel::connect(&address).ok())
     }
 
-    /// The link thread: one connection after the other.
+    /// The body of the link thread: serves one connection after the other.
     fn serve(&self, listener: &OwnedFd) {
         crate::eal::block_signals();
-        // The program may change its root directory, and leave the sockets outside.
-        // SAFETY: nothing but this thread's own root and working directory is concerned.
+        // The program may change its root directory, which would put the sockets out of reach.
+        // SAFETY: the call only separates this thread's own root and working directory.
         let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) };
         let mut peer: Option<Peer> = None;
         loop {
@@ -259,7 +264,7 @@ impl Shared {
                 continue;
             }
             let Ok(accepted) = channel::accept(listener) else {
-                // Who connects waits on: the process may have no descriptor left.
+                // The connecting peer waits: the process may have no descriptor left.
                 channel::ended(&self.end, RETRY);
                 continue;
             };
@@ -268,11 +273,11 @@ impl Shared {
             } else {
                 self.find_server(&mut peer).map(|outer| Pair { outer, inner: accepted })
             };
-            // A client that cannot be served is hung up on, and tries again.
+            // If a client cannot be served, its connection is closed, and it tries again.
             let Some(pair) = pair else { continue };
             self.meet(&mut peer, Peer::of(&pair.outer));
             self.set_outer(pair.outer.try_clone().ok());
-            // Taken down meanwhile: whoever did found nobody to hang up on.
+            // If the link was taken down meanwhile, there was no connection to close yet.
             if !self.is_down.load(Ordering::Acquire) {
                 self.relay(&pair, peer.as_ref());
             }
@@ -280,7 +285,7 @@ impl Shared {
         }
     }
 
-    /// Tries until the server is there, or the link ends.
+    /// Tries to connect to the server until it is there or the link ends.
     fn find_server(&self, former: &mut Option<Peer>) -> Option<OwnedFd> {
         loop {
             if former.take_if(|former| former.has_ended()).is_some() {
@@ -297,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// A process is connected; `peer` is the last one that was.
+    /// Called when a process has connected. `peer` is the process that was connected before.
     fn meet(&self, peer: &mut Option<Peer>, new: Option<Peer>) {
         if let (Some(former), Some(new)) = (&*peer, &new)
             && former.is_replaced_by(new)
@@ -307,7 +312,7 @@ impl Shared {
         *peer = new;
     }
 
-    /// Passes messages until the peer or the driver ends the connection.
+    /// Forwards messages until the peer or the driver ends the connection.
     fn relay(&self, pair: &Pair, peer: Option<&Peer>) {
         let mut connected = false;
         let mut offer = Offer::default();
@@ -322,7 +327,7 @@ impl Shared {
                     {
                         return;
                     }
-                    // From here on the driver counts as connected.
+                    // From this message on the driver counts as connected.
                     if matches!(kind, Message::CONNECT | Message::CONNECTED) {
                         connected = true;
                         self.tell_connected(std::mem::take(&mut offer));
@@ -339,8 +344,8 @@ impl Shared {
         }
     }
 
-    /// The driver has been told that it is connected: tells of the link once the driver has
-    /// understood, which it does on a thread of its own.
+    /// Called after the driver has received the message that connects it. Reports the link as up
+    /// once the driver, which handles the message on another thread, has done so.
     fn tell_connected(&self, offer: Offer) {
         let deadline = Instant::now() + GRACE;
         while lock(&self.port).is_some_and(|id| !super::link(id).up) && Instant::now() < deadline {
@@ -352,8 +357,8 @@ impl Shared {
         self.tell();
     }
 
-    /// The process that was connected has ended: waits until somebody has taken note, so that its
-    /// connections are not taken for those of the next.
+    /// Reports that the connected process has ended, and waits until that was read, so that its
+    /// connections are not taken for those of the next process.
     fn tell_peer_ended(&self) {
         self.peer_ended.store(true, Ordering::Release);
         self.tell();
@@ -371,13 +376,13 @@ impl Shared {
         *lock(&self.outer) = outer;
     }
 
-    /// Ends the driver's connection with no queue inside the driver.
+    /// Ends the driver's connection while no queue is inside the driver.
     fn disconnect(&self, pair: Pair) {
         let Pair { outer, inner } = pair;
         self.set_outer(None);
         drop(outer);
         self.interrupts.disconnect();
-        // A peer that ends at once after its last message has left that in the rings.
+        // If the peer ended right after its last frames, these are still in the rings.
         if self.connected.load(Ordering::Acquire) {
             self.gate.wait_dry(GRACE);
         }
@@ -385,8 +390,8 @@ impl Shared {
         self.tell();
         let port = lock(&self.port);
         let Some(id) = *port else {
-            // The port is being closed, which disconnects: wait for the end with `inner` open, so
-            // that the driver's interrupt thread has nothing to do.
+            // The port is being closed, which disconnects. Wait for the link's end with `inner`
+            // open, so that the driver's interrupt thread has nothing to do.
             drop(port);
             while !channel::ended(&self.end, Duration::from_secs(1)) {}
             return;
@@ -394,7 +399,7 @@ impl Shared {
         self.gate.close();
         self.interrupts.end();
         if !channel::hang_up(&inner, &self.end, GRACE) {
-            // The driver marks the link down before it unmaps, and long before `GRACE` is over.
+            // The driver marks the link down before it unmaps, and much less than `GRACE` before.
             while super::link(id).up && !channel::ended(&self.end, RETRY) {}
         }
         drop(port);
@@ -403,15 +408,15 @@ impl Shared {
         }
     }
 
-    /// Has a client's driver connect again, which fails while the process has no descriptor left:
-    /// tries until it does. A port that is stopped has no queues, so the gate is closed meanwhile.
-    /// False if the port is closed before.
+    /// Restarts a client's port, so that its driver connects again. This fails while the process
+    /// has no descriptor left, and is tried until it works. A stopped port has no queues, so the
+    /// gate stays closed meanwhile. Returns false if the port is closed before.
     fn restart(&self) -> bool {
         loop {
             match *lock(&self.port) {
                 None => return false,
                 Some(id) if super::restart(id) => return true,
-                // Who closes the port waits for the lock, and not for the next try.
+                // The lock is released between tries, for a thread that closes the port.
                 Some(_) => {}
             }
             if channel::ended(&self.end, RETRY) {
@@ -451,7 +456,7 @@ mod tests {
         let server = port(0, MemifRole::Server, &socket, &pool);
         let client = port(1, MemifRole::Client, &socket, &pool);
         wait_up(&client);
-        // Without it the driver fails as it does without a descriptor.
+        // Without the socket the driver fails in the same way as without a descriptor.
         let inner = Place::shared().expect("ours").socket("net_memif1");
         let away = inner.with_extension("away");
         std::fs::rename(&inner, &away).expect("it is there");

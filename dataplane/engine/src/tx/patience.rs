@@ -1,21 +1,21 @@
-//! How long a port may take nothing until it loses what it is given.
+//! Patience: how long a port may take nothing until its frames are dropped.
 //!
-//! A QP whose packets never leave has no timer running: a peer that hangs while the link counts as up
-//! would keep its retries from ending, and its path from migrating.
+//! A QP whose packets never leave has no timer running. A peer that hangs while the link is up
+//! would keep the QP's retries from ending, and its path from migrating.
 
 use std::time::Duration;
 use uroce_transport::Instant;
 
-/// Until the link is first known: the peer may be a process that is just starting, as this one is, and
-/// a datagram that is lost for that is lost for ever.
+/// Time before the link is first known. The peer may be a process that is just starting, and a
+/// datagram that is dropped is lost for good.
 const STARTING: Duration = Duration::from_secs(1);
-/// From then on. Long for a peer that runs at all, short beside what retries take.
+/// Time after the link is known: long for a peer that runs, short beside the time of retries.
 const STUCK: Duration = Duration::from_millis(200);
 
-/// What a port has refused.
+/// The time since which a port has taken nothing.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// Since when everything.
+    /// The first refusal since the port last took a frame.
     since: Option<Instant>,
     ends_after: Duration,
 }
@@ -25,19 +25,19 @@ impl Patience {
         Patience { since: None, ends_after: STARTING }
     }
 
-    /// The port has taken something.
+    /// Called when the port has taken a frame.
     #[inline]
     pub(super) fn renew(&mut self) {
         self.since = None;
     }
 
-    /// The link has gone up or down.
+    /// Called when the link has gone up or down.
     pub(super) fn link_moved(&mut self) {
         *self = Patience { since: None, ends_after: STUCK };
     }
 
-    /// The port has something that it does not take. Says whether that is lost, now and each turn until
-    /// the port takes something.
+    /// Called when the port has frames that it does not take. Returns whether to drop them, now and
+    /// in each turn until the port takes a frame.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         now.since(since) >= self.ends_after

@@ -1,8 +1,8 @@
-//! How an lcore reaches a port: by a queue pair of its own, or by another lcore's.
+//! An lcore's access to a port: by its own queue pair, or by another lcore's.
 //!
-//! A device may have fewer queue pairs than there are lcores. The first lcores have one each then, and
-//! each of the others hands its frames to one of those, by a ring of their own. What such an lcore is to
-//! receive comes as any packet does that was received elsewhere ([`crate::rx`]).
+//! A device may have fewer queue pairs than there are lcores. Then the first lcores have one each,
+//! and each other lcore hands its frames to one of those, by a ring of its own. Packets for such an
+//! lcore are handed over by the lcore that received them ([`crate::rx`]).
 //!
 //! ```text
 //!   lcore 0 ── batch ──▶ queue pair 0        lcore 2 ── batch ──▶ ring ──▶ batch of lcore 0
@@ -18,26 +18,26 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use std::io;
 use std::sync::Arc;
 
-/// Frames on their way from an lcore without a queue pair to one that has one: as many as a port's
-/// descriptors.
+/// Capacity of the ring from an lcore without a queue pair to one that has one: the default number
+/// of a port's descriptors.
 const DEPTH: usize = 1024;
 
-/// What an lcore has of a port.
+/// An lcore's access to a port.
 #[derive(Debug)]
 pub(crate) enum Queue {
-    /// A queue pair, and the rings of the lcores that send by it.
+    /// A queue pair, and the rings of the lcores that send through it.
     Own(QueuePair, Vec<Consumer<Mbuf>>),
     /// The ring to an lcore that has a queue pair, and that lcore's bell.
     Shared(Producer<Mbuf>, Arc<Bell>),
 }
 
-/// The queues of a port, one for each of the lcores that these bells wake.
+/// Makes the queues of a port, one for each lcore; `bells` are the lcores' bells.
 ///
 /// # Errors
-/// [`QueueError`] if one of the port's queue pairs is taken, or there is none.
+/// [`QueueError`] if a queue pair of the port is taken, or the port has none.
 pub(crate) fn queues(binding: &PortBinding, bells: &[Arc<Bell>]) -> Result<Vec<Queue>, QueueError> {
     let lcores = bells.len();
-    // At most 64 lcores.
+    // There are at most 64 lcores.
     let own = (binding.port.queue_pairs() as usize).clamp(1, lcores) as u16;
     let pair = |index| Ok(Queue::Own(binding.port.queue_pair(index)?, Vec::new()));
     let mut queues = (0..own).map(pair).collect::<Result<Vec<_>, QueueError>>()?;
@@ -61,7 +61,7 @@ impl Queue {
         }
     }
 
-    /// Sends frames from the front of the batch, as many as there is room for; returns how many.
+    /// Sends as many frames from the front of the batch as there is room for; returns how many.
     #[inline]
     pub(crate) fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
         match self {
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Takes frames of other lcores until the batch is full. Says whether there were any.
+    /// Takes frames of other lcores until the batch is full. Returns whether there were any.
     #[inline]
     pub(crate) fn take_over(&mut self, batch: &mut MbufBatch) -> bool {
         match self {
@@ -85,7 +85,7 @@ impl Queue {
         }
     }
 
-    /// Whether no frame of another lcore waits to be sent.
+    /// Returns whether no frame of another lcore waits to be sent.
     pub(crate) fn is_at_rest(&self) -> bool {
         match self {
             Queue::Own(_, guests) => guests.iter().all(Consumer::is_empty),
@@ -93,11 +93,11 @@ impl Queue {
         }
     }
 
-    /// Lets received frames wake a bed while the queue is [armed](Queue::arm). An lcore without a
+    /// Makes received frames wake a bed while the queue is [armed](Queue::arm). An lcore without a
     /// queue pair is woken by its bell alone.
     ///
     /// # Errors
-    /// The driver has no interrupt, or the process no descriptor left.
+    /// The driver has no interrupt, or the process has no descriptor left.
     pub(crate) fn listen(&self, bed: &Bed) -> io::Result<()> {
         match self {
             Queue::Own(pair, _) => pair.listen(bed),
@@ -105,8 +105,8 @@ impl Queue {
         }
     }
 
-    /// Lets received frames wake the bed from now on. False if they cannot right now, so that the
-    /// queue has to be polled.
+    /// Arms the queue: received frames wake the bed from now on. Returns false if they cannot now,
+    /// so that the queue has to be polled.
     pub(crate) fn arm(&self) -> bool {
         match self {
             Queue::Own(pair, _) => pair.arm(),
@@ -114,14 +114,14 @@ impl Queue {
         }
     }
 
-    /// Received frames no longer wake the bed: the queue is polled again.
+    /// Disarms the queue: it is polled again.
     pub(crate) fn disarm(&self) {
         if let Queue::Own(pair, _) = self {
             pair.disarm();
         }
     }
 
-    /// Frames that were dropped for want of an mbuf that holds them whole, since the start.
+    /// Returns the number of frames dropped since the start because no mbuf could hold them whole.
     #[inline]
     pub(crate) fn multi_segment_drops(&self) -> u64 {
         match self {
@@ -136,7 +136,7 @@ fn hand_over(ring: &mut Producer<Mbuf>, batch: &mut MbufBatch) -> usize {
     let mut rest = MbufBatch::new();
     for (at, mbuf) in batch.drain().enumerate() {
         if at < count {
-            // There is room: this is the ring's only producer.
+            // `push` cannot fail: this is the ring's only producer, and there was room.
             let _ = ring.push(mbuf);
         } else {
             let _ = rest.push(mbuf);
@@ -154,7 +154,7 @@ fn take_over(guests: &mut [Consumer<Mbuf>], batch: &mut MbufBatch) -> bool {
             let _ = batch.push(mbuf);
         }
     }
-    // Each is the first in its turn.
+    // The next call begins with another lcore's ring.
     guests.rotate_left(1);
     batch.len() > before
 }

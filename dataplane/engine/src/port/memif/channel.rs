@@ -1,7 +1,8 @@
-//! memif's control channel: sockets, and the messages that pass through unread but for their type.
+//! memif's control channel: its sockets, and its messages, of which only the type and the
+//! descriptors matter here.
 //!
-//! A message is 128 bytes on a sequenced-packet socket, with at most one file descriptor: the
-//! shared memory's or a ring's.
+//! A message has 128 bytes, on a sequenced-packet socket, and at most one file descriptor: that of
+//! the shared memory or of a ring.
 
 use crate::eventfd::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +18,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the peer listens.
+/// The address at which the server listens.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Address {
     /// A path in the file system.
@@ -53,14 +54,14 @@ pub(super) fn connect(address: &Address) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Listens; a path that a dead process left is taken over.
+/// Listens at an address. A path that a dead process left is replaced.
 pub(super) fn listen(address: &Address) -> io::Result<OwnedFd> {
     let socket = socket()?;
     let resolved = address.resolve()?;
     let mut bound = rustix::net::bind(&socket, &resolved);
     if let (Err(Errno::ADDRINUSE), Some(path)) = (bound, address.file()) {
-        // Somebody alive accepts connections; what refuses them is a socket without a process, or
-        // something else that is not ours to remove.
+        // A living server accepts connections. The path is removed only if it is a socket that
+        // refuses them, which means that no process listens on it.
         let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
         if is_socket && connect(address).err() == Some(Errno::CONNREFUSED) {
             std::fs::remove_file(path)?;
@@ -76,10 +77,10 @@ pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
 }
 
-/// What a link thread without a connection has waited for.
+/// The event for which a link thread without a connection has waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
-    /// Something connects.
+    /// A peer connects.
     Connection,
     /// The process that was connected last has ended.
     PeerEnded,
@@ -87,10 +88,11 @@ pub(super) enum Call {
     End,
 }
 
-/// Waits for a connection to `listener`, the end of the process behind `peer` or that of the link.
+/// Waits for a connection to `listener`, for the end of the process behind `peer`, or for the end
+/// of the link.
 pub(super) fn wait(listener: &OwnedFd, end: &EventFd, peer: Option<&OwnedFd>) -> Call {
     loop {
-        // Without a process there is nothing in its place that comes first.
+        // Without a peer, `end` stands in its place as well; it is looked at first.
         let fds = [end.as_fd(), peer.map_or(end.as_fd(), AsFd::as_fd), listener.as_fd()];
         match readable(fds, None) {
             [true, ..] => return Call::End,
@@ -101,28 +103,29 @@ pub(super) fn wait(listener: &OwnedFd, end: &EventFd, peer: Option<&OwnedFd>) ->
     }
 }
 
-/// Waits `time` for the end of the link, or of a process.
+/// Waits at most `time` for the end of the link or of a process. Returns whether it has ended.
 pub(super) fn ended(end: &impl AsFd, time: Duration) -> bool {
     readable([end.as_fd()], Some(time))[0]
 }
 
-/// Ends the driver's connection and waits until the driver has closed it, the last thing it does.
+/// Ends the driver's connection and waits until the driver has closed its end, which is its last
+/// step.
 ///
-/// False after `grace`: a child process of the application may have inherited the driver's
-/// descriptor, which is not close-on-exec, and then its closing is not seen.
+/// Returns false after `grace`: a child process of the application may have inherited the driver's
+/// descriptor, which is not close-on-exec, and then the close is not seen.
 pub(super) fn hang_up(inner: &OwnedFd, end: &EventFd, grace: Duration) -> bool {
-    // A connection that is gone already is at its end as well.
+    // This fails if the connection is closed already, which is the same result.
     let _ = rustix::net::shutdown(inner, Shutdown::Write);
     loop {
         match readable([end.as_fd(), inner.as_fd()], Some(grace)) {
-            // What the driver had still to say comes first.
+            // The driver's remaining messages are read first.
             [false, true] if receive(inner).is_ok() => {}
             [ended, closed] => return ended || closed,
         }
     }
 }
 
-/// Which of the descriptors can be read or are closed; none after `time`.
+/// Returns which descriptors can be read or are closed; none after `time`.
 fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Option<Duration>) -> [bool; N] {
     let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let time = time.and_then(|time| Timespec::try_from(time).ok());
@@ -130,27 +133,27 @@ fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Option<Duration>) ->
     polled.map(|fd| !fd.revents().is_empty())
 }
 
-/// The two ends that the link thread joins.
+/// The two connections that the link thread joins.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// The peer's.
+    /// The connection to the peer.
     pub(super) outer: OwnedFd,
-    /// The driver's.
+    /// The connection to the driver.
     pub(super) inner: OwnedFd,
 }
 
-/// What happens next on a pair.
+/// The next event of a pair.
 #[derive(Debug)]
 pub(super) enum Event {
     FromPeer(Message),
     FromDriver(Message),
-    /// One end closed, patience ran out, or the link or the peer's process ends.
+    /// One connection was closed, patience ran out, or the link or the peer's process has ended.
     Over,
 }
 
 impl Pair {
-    /// The next message. `peer` is readable once the peer's process has ended, whose socket its
-    /// children may hold open.
+    /// Waits for the next message. `peer` becomes readable when the peer's process has ended; its
+    /// children may still hold its socket open.
     pub(super) fn next(
         &self,
         end: &EventFd,
@@ -181,7 +184,7 @@ impl Pair {
     }
 }
 
-/// One message.
+/// One message of the control channel.
 #[derive(Debug)]
 pub(super) struct Message {
     bytes: [u8; Self::LEN],
@@ -189,9 +192,9 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// memif's message types, as far as they matter here.
+    /// Message types of memif that matter here.
     pub(super) const ACK: u16 = 1;
-    /// These have a descriptor.
+    /// Message types that carry a descriptor.
     pub(super) const ADD_REGION: u16 = 4;
     pub(super) const ADD_RING: u16 = 5;
     pub(super) const CONNECT: u16 = 6;
@@ -200,17 +203,17 @@ impl Message {
 
     const LEN: usize = 128;
 
-    /// The descriptor that it carries.
+    /// Returns the descriptor that the message carries.
     pub(super) fn fd(&self) -> Option<&OwnedFd> {
         self.fd.as_ref()
     }
 
-    /// The number at a place of it, in host order.
+    /// Returns the `N` bytes of a number at offset `at`, in host order.
     pub(super) fn number<const N: usize>(&self, at: usize) -> [u8; N] {
         std::array::from_fn(|byte| self.bytes[at + byte])
     }
 
-    /// The message's type, in host order like all of memif.
+    /// Returns the message's type, in host order like all of memif.
     pub(super) fn kind(&self) -> u16 {
         u16::from_ne_bytes([self.bytes[0], self.bytes[1]])
     }
@@ -228,7 +231,7 @@ impl Message {
     }
 }
 
-/// The next message; an error at the end, or if it is not one of memif's.
+/// Receives the next message. Fails at the end, or if it is not a memif message.
 fn receive(socket: &OwnedFd) -> rustix::io::Result<Message> {
     let mut message = Message { bytes: [0; Message::LEN], fd: None };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -241,7 +244,7 @@ fn receive(socket: &OwnedFd) -> rustix::io::Result<Message> {
             message.fd = fds.last();
         }
     }
-    // The driver would leave it open.
+    // The driver would not close an unexpected descriptor.
     if ![Message::ADD_REGION, Message::ADD_RING].contains(&message.kind()) {
         message.fd = None;
     }

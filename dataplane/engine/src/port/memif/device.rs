@@ -3,23 +3,24 @@
 use super::channel::Address;
 use std::path::{Path, PathBuf};
 
-/// Whether a device string is for DPDK's memif driver.
+/// Returns whether a device string is for DPDK's memif driver.
 pub(in crate::port) fn is_memif(devargs: &str) -> bool {
     devargs.trim_start_matches("vdev:").starts_with("net_memif")
 }
 
-/// What a device string says.
+/// The parsed device string.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) name: String,
     pub(super) server: bool,
     pub(super) socket: Address,
-    /// All other arguments, as they were.
+    /// All other arguments, unchanged.
     rest: Vec<String>,
 }
 
 impl Device {
-    /// Reads the arguments with the driver's defaults: a server, on the abstract `/run/memif.sock`.
+    /// Parses the arguments with the driver's defaults: a server, on the abstract
+    /// `/run/memif.sock`.
     pub(super) fn parse(devargs: &str) -> Result<Self, &'static str> {
         let mut parts = devargs.trim_start_matches("vdev:").split(',');
         let name = parts.next().unwrap_or_default().to_owned();
@@ -44,7 +45,7 @@ impl Device {
         Ok(Self { name, server, socket, rest })
     }
 
-    /// The string for the driver, with `socket` in place of the peer's.
+    /// Returns the device string for the driver, with `socket` in place of the peer's.
     pub(super) fn with_socket(&self, socket: &Path) -> String {
         let role = if self.server { "server" } else { "client" };
         let mut devargs =

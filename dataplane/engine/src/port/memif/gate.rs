@@ -1,20 +1,20 @@
-//! The gate: queues outside the driver while it tears a connection down.
+//! The gate: keeps queues outside the driver while the driver tears a connection down.
 //!
 //! Invariants
 //! - What a peer put into the rings before it left is received: [`Gate::wait_dry`].
-//! - After [`Gate::close`] returns, no [`Gate::pass`] is running its function, nor begins to,
-//!   until [`Gate::open`].
+//! - After [`Gate::close`] returns, no [`Gate::pass`] runs its function, or begins to, until
+//!   [`Gate::open`].
 
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 use std::time::{Duration, Instant};
 
-/// One flag per queue pair, written by its owner, and one that keeps them all out.
+/// One flag per queue pair, written by its owner, and one flag that keeps all of them out.
 #[derive(Debug)]
 pub(in crate::port) struct Gate {
     closed: AtomicBool,
     inside: Box<[CachePadded<AtomicBool>]>,
-    /// Receptions of each queue pair that found nothing, counted by its owner.
+    /// For each queue pair, the number of receptions that found nothing, counted by its owner.
     dry: Box<[CachePadded<AtomicU32>]>,
 }
 
@@ -25,40 +25,41 @@ impl Gate {
         Self { closed: AtomicBool::new(false), inside: inside.collect(), dry: dry.collect() }
     }
 
-    /// Runs `burst` unless the gate is closed. For the one owner of the queue pair.
+    /// Runs `burst` unless the gate is closed. Called only by the owner of the queue pair.
     #[inline]
     pub(in crate::port) fn pass<R>(&self, queue: u16, burst: impl FnOnce() -> R) -> Option<R> {
         let inside = &self.inside[usize::from(queue)];
-        // This store and the load below, and the store and the loads of `close`, are in one total
-        // order: either we see the gate closed, or `close` sees us inside.
+        // This store, the load below, and the store and loads of `close` are in one total order:
+        // either this thread sees the gate closed, or `close` sees this thread inside.
         inside.store(true, Ordering::SeqCst);
         let result = (!self.closed.load(Ordering::SeqCst)).then(burst);
-        // Pairs with the load in `close`: what the burst read and wrote is done before it goes on.
+        // Pairs with the load in `close`: the burst's reads and writes come before `close` returns.
         inside.store(false, Ordering::Release);
         result
     }
 
-    /// A reception has found nothing. For the one owner of the queue pair.
+    /// Counts a reception that found nothing. Called only by the owner of the queue pair.
     #[inline]
     pub(in crate::port) fn count_dry(&self, queue: u16) {
         let dry = &self.dry[usize::from(queue)];
         dry.store(dry.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Waits until each queue pair has found nothing to receive, or the time is up: for a peer that
-    /// has left, which puts nothing into the rings any more.
+    /// Waits until each queue pair has found nothing to receive, or `patience` is over. Called
+    /// after the peer has left, so nothing is added to the rings any more.
     pub(super) fn wait_dry(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         for dry in &self.dry {
             let begin = dry.load(Ordering::Acquire);
-            // A reception under way may have looked before the peer's last frame.
+            // A reception under way may have looked before the peer's last frame arrived, so two
+            // are awaited.
             while dry.load(Ordering::Acquire).wrapping_sub(begin) < 2 && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_micros(20));
             }
         }
     }
 
-    /// Keeps new bursts out and waits for those inside: a burst's time.
+    /// Keeps new bursts out and waits for those inside: at most the time of a burst.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for inside in &self.inside {
@@ -70,7 +71,7 @@ impl Gate {
 
     /// Lets bursts in again.
     pub(super) fn open(&self) {
-        // A burst that sees this sees what was done behind the gate.
+        // A burst that reads this store also sees everything done behind the closed gate.
         self.closed.store(false, Ordering::SeqCst);
     }
 }

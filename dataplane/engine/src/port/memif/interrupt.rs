@@ -1,18 +1,19 @@
 //! Interrupts of a memif link's receive rings, which DPDK's driver leaves masked.
 //!
-//! A ring has a flag in the shared memory by which its receiver masks the interrupt, and an eventfd that
-//! the sender writes to after each burst while the interrupt is not masked. DPDK's driver always polls.
-//! The link thread sees memory and eventfds go by in the handshake, and maps the flags a second time:
+//! A ring has a flag in the shared memory by which its receiver masks the interrupt, and an eventfd
+//! that the sender writes to after each burst while the interrupt is not masked. DPDK's driver
+//! always polls. The link thread sees the memory and the eventfds in the handshake, and maps the
+//! flags a second time:
 //!
 //! ```text
 //!   Offer: regions and rings of the handshake ──connect──▶ Interrupts ◀──arm, disarm── queue pairs
 //! ```
 //!
 //! Invariants
-//! - A queue that is armed while nobody is connected is woken when somebody is.
-//! - Memory is mapped only if its owner has sealed it against shrinking: no access can fault.
+//! - A queue that is armed while no peer is connected is woken when one connects.
+//! - Memory is mapped only if its owner has sealed it against shrinking, so no access can fault.
 //!
-//! Not here: peers that do not keep to the protocol are trusted as far as the driver trusts them.
+//! Not here: protection from a peer that breaks the protocol; the driver has none either.
 
 use super::channel::Message;
 use crate::bed::{Bed, Wakers};
@@ -26,15 +27,15 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What the first word of a ring is.
+/// The first word of a memif ring.
 const COOKIE: u32 = 0x03e3_1f20;
-/// Where the flags of a ring are, and the one that masks its interrupt.
+/// Offset of a ring's flags, and the flag that masks its interrupt.
 const FLAGS_AT: usize = 4;
 const MASKED: u16 = 1;
 /// Bytes of a ring's head that are mapped.
 const HEAD_LEN: u64 = 8;
 
-/// What a handshake has offered: its regions and rings.
+/// The regions and rings that a handshake has offered.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
     regions: Vec<(u16, OwnedFd)>,
@@ -43,7 +44,7 @@ pub(super) struct Offer {
 
 #[derive(Debug)]
 struct RingOffer {
-    /// From the client to the server.
+    /// Whether frames go from the client to the server.
     is_to_server: bool,
     index: u16,
     region: u16,
@@ -58,22 +59,22 @@ pub(in crate::port) struct Interrupts(Mutex<State>);
 #[derive(Debug)]
 struct State {
     peer: Peer,
-    /// Of each queue, where its owner sleeps and what else wakes it.
+    /// For each queue, the bed of the owner's thread and the bell that also wakes it.
     beds: Vec<Option<(Arc<Wakers>, Arc<Bell>)>>,
 }
 
-/// What a queue that is armed is woken by.
+/// The source that wakes an armed queue.
 #[derive(Debug)]
 enum Peer {
-    /// Nobody is connected.
+    /// No peer is connected.
     None,
     /// The queues have to be polled: the peer is leaving, or has offered no interrupts.
     Polled,
-    /// The rings that are received from, by the queue's number; of queues that have no ring, none.
+    /// The receive rings by queue number; `None` for a queue without a ring.
     Rings(Vec<Option<Ring>>),
 }
 
-/// The head of a ring.
+/// The mapped head of a ring.
 #[derive(Debug)]
 struct Ring {
     map: NonNull<u8>,
@@ -82,12 +83,12 @@ struct Ring {
     event: OwnedFd,
 }
 
-// SAFETY: the memory is shared with another process in any case and accessed by atomics only; it stays
-// mapped until the value is dropped.
+// SAFETY: the pointers are to shared memory that is accessed by atomics only; it stays mapped until
+// the value is dropped, on any thread.
 unsafe impl Send for Ring {}
 
 impl Offer {
-    /// Notes a message of the handshake.
+    /// Records a message of the handshake.
     pub(super) fn note(&mut self, message: &Message) {
         let Some(Ok(fd)) = message.fd().map(OwnedFd::try_clone) else { return };
         let short = |at| u16::from_ne_bytes(message.number(at));
@@ -104,7 +105,7 @@ impl Offer {
         }
     }
 
-    /// The rings that an end receives from, `None` if one cannot be woken by.
+    /// Returns the rings that this end receives from; `None` if one of them cannot wake a thread.
     fn into_rings(self, is_server: bool, queues: usize) -> Option<Vec<Option<Ring>>> {
         let mut rings: Vec<_> = (0..queues).map(|_| None).collect();
         let mut any = false;
@@ -132,25 +133,25 @@ impl Ring {
         let begin = offset / page * page;
         let (within, len) = ((offset - begin) as usize, (offset - begin + HEAD_LEN) as usize);
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: the kernel chooses the address, so the mapping overlaps no other.
         let map =
             unsafe { mmap(std::ptr::null_mut(), len, rights, MapFlags::SHARED, memory, begin) };
         let map = NonNull::new(map.ok()?.cast::<u8>())?;
-        // SAFETY: `within` is inside of the mapping.
+        // SAFETY: `within` is less than `len`, the length of the mapping.
         let head = unsafe { map.add(within) };
-        // SAFETY: `within + FLAGS_AT` is inside the `len` bytes of the mapping, and even, as a mapping
-        // begins at a page and the offset is a multiple of 4.
+        // SAFETY: `within + FLAGS_AT` is inside the `len` bytes of the mapping, and even: a mapping
+        // begins at a page, and the offset is a multiple of 4.
         let flags = unsafe { head.add(FLAGS_AT) }.cast::<AtomicU16>();
         let ring = Ring { map, len, flags, event };
-        // SAFETY: the first four of those bytes, aligned to 4.
+        // SAFETY: the `HEAD_LEN` bytes at `head` are mapped, and `head` is aligned to 4.
         let cookie = unsafe { head.cast::<u32>().read_volatile() };
         (cookie == COOKIE).then_some(ring)
     }
 
-    /// Has the sender write to the eventfd after each burst, or not.
+    /// Masks the interrupt, or lets the sender write to the eventfd after each burst.
     fn set_masked(&self, is_masked: bool) {
-        // SAFETY: mapped as long as `self`; only this end writes the flags of a ring that it receives
-        // from, and the file behind is sealed against shrinking.
+        // SAFETY: the flags are mapped as long as `self`, and the file behind them is sealed
+        // against shrinking. Only this end writes the flags of a ring that it receives from.
         let flags = unsafe { self.flags.as_ref() };
         flags.store(if is_masked { MASKED } else { 0 }, Ordering::Relaxed);
     }
@@ -158,19 +159,19 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and nothing refers to it any more.
+        // SAFETY: `map` made the mapping with this length, and nothing refers to it any more.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.len) };
     }
 }
 
 impl Interrupts {
-    /// Of a port with nobody connected.
+    /// Makes the interrupts of a port to which no peer is connected.
     pub(super) fn new(queues: u16) -> Interrupts {
         let beds = (0..queues).map(|_| None).collect();
         Interrupts(Mutex::new(State { peer: Peer::None, beds }))
     }
 
-    /// The queue's owner sleeps in this bed from now on.
+    /// Called when the queue's owner will sleep in this bed from now on.
     ///
     /// # Errors
     /// The system is out of memory.
@@ -184,7 +185,8 @@ impl Interrupts {
         Ok(())
     }
 
-    /// What comes in wakes from now on. Says whether it does; if not, the queue has to be polled.
+    /// Arms the queue: frames wake its owner from now on. Returns false if the queue has to be
+    /// polled.
     pub(in crate::port) fn arm(&self, queue: u16) -> bool {
         let state = lock(&self.0);
         if let Some(ring) = state.ring(usize::from(queue)) {
@@ -193,14 +195,14 @@ impl Interrupts {
         !matches!(state.peer, Peer::Polled)
     }
 
-    /// The queue is polled again.
+    /// Disarms the queue: it is polled again.
     pub(in crate::port) fn disarm(&self, queue: u16) {
         if let Some(ring) = lock(&self.0).ring(usize::from(queue)) {
             ring.set_masked(true);
         }
     }
 
-    /// The driver is connected by this handshake.
+    /// Called after a handshake has connected the driver; takes over the rings that it offered.
     pub(super) fn connect(&self, offer: Offer, is_server: bool) {
         let mut state = lock(&self.0);
         let rings = offer.into_rings(is_server, state.beds.len());
@@ -215,12 +217,12 @@ impl Interrupts {
         state.turn_to(peer);
     }
 
-    /// The peer has left: what it has put into the rings is to be received.
+    /// Called when the peer has left: the frames in the rings have to be polled.
     pub(super) fn disconnect(&self) {
         lock(&self.0).turn_to(Peer::Polled);
     }
 
-    /// Nothing comes in until somebody is connected again.
+    /// Called when nothing more can arrive until a peer connects again.
     pub(super) fn end(&self) {
         lock(&self.0).turn_to(Peer::None);
     }
@@ -234,7 +236,8 @@ impl State {
         }
     }
 
-    /// Goes over to another peer, or none. Wakes who was armed for the one before.
+    /// Changes to another peer, or none, and wakes all owners, whose queues may be armed for the
+    /// peer before.
     fn turn_to(&mut self, peer: Peer) {
         let before = std::mem::replace(&mut self.peer, peer);
         if let Peer::Rings(rings) = before {

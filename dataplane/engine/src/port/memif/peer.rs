@@ -1,10 +1,10 @@
-//! The process at the other end of a memif link, as the kernel tells of it.
+//! The process at the other end of a memif link.
 //!
-//! The socket alone does not tell whether it has ended: a process that takes its link down closes
-//! the socket and lives on, and a child that a process has forked keeps its socket open. A process
-//! descriptor becomes readable when the process has ended, and not before.
+//! The socket alone does not show whether that process has ended: a process that takes its link
+//! down closes the socket and continues, and a forked child keeps its parent's socket open. A
+//! process descriptor becomes readable when the process has ended, and not before.
 //!
-//! Not here: what that means to connections.
+//! Not here: the consequences for connections.
 
 use super::channel;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -12,51 +12,53 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// `SO_PEERPIDFD` of Linux 6.5: the peer's process descriptor, whatever PID namespace it is in. The
-/// C library's headers may be older.
+/// `SO_PEERPIDFD` of Linux 6.5: gives the peer's process descriptor, in whatever PID namespace the
+/// peer is. Older headers of the C library lack it.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// A process that a socket was connected to.
+/// A process that is or was at the other end of a socket.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// Its number as this process sees it; 0 where it does not.
+    /// Its process number in this process's PID namespace; 0 if it has none there.
     pid: libc::pid_t,
     descriptor: OwnedFd,
 }
 
 impl Peer {
-    /// The process that made the other end of a connected Unix socket; `None` where the kernel does
-    /// not give a descriptor of it: one older than 5.3, or of another PID namespace before 6.5.
+    /// Returns the process that made the other end of a connected Unix socket. `None` if the kernel
+    /// gives no descriptor of it: before Linux 5.3, or before 6.5 for another PID namespace.
     pub(super) fn of(socket: &OwnedFd) -> Option<Peer> {
-        // SAFETY: `ucred` is three numbers, which the kernel writes.
+        // SAFETY: `SO_PEERCRED` is a `ucred`.
         let pid = unsafe { option::<libc::ucred>(socket, libc::SO_PEERCRED) }?.pid;
-        // SAFETY: the option is a number.
+        // SAFETY: `SO_PEERPIDFD` is a C int.
         let given = unsafe { option::<libc::c_int>(socket, SO_PEERPIDFD) };
         let descriptor = match given {
-            // SAFETY: a descriptor that the kernel has just made for this call.
+            // SAFETY: the kernel has just made this descriptor for this call, and nothing else owns
+            // it.
             Some(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
             None => pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?,
         };
         Some(Peer { pid, descriptor })
     }
 
-    /// Readable from when the process has ended.
+    /// Returns the process descriptor, which is readable once the process has ended.
     pub(super) fn descriptor(&self) -> &OwnedFd {
         &self.descriptor
     }
 
-    /// Whether the process has ended.
+    /// Returns whether the process has ended.
     pub(super) fn has_ended(&self) -> bool {
         channel::ended(&self.descriptor, Duration::ZERO)
     }
 
-    /// Whether `other`, which has taken its place on the link, is known to be another process.
+    /// Returns whether `other`, which is now connected in its place, is known to be another
+    /// process.
     pub(super) fn is_replaced_by(&self, other: &Peer) -> bool {
         self.has_ended() || (self.pid != 0 && other.pid != 0 && self.pid != other.pid)
     }
 }
 
-/// A socket option of the socket's own level, if the kernel has it.
+/// Returns a socket option of level `SOL_SOCKET`, if the kernel has it.
 ///
 /// # Safety
 ///
@@ -77,7 +79,7 @@ unsafe fn option<T>(socket: &OwnedFd, name: libc::c_int) -> Option<T> {
     if code != 0 || len as usize != size_of::<T>() {
         return None;
     }
-    // SAFETY: by the caller's promise, and `len` bytes are all.
+    // SAFETY: the kernel has written all `len` bytes of a `T`, as the caller guarantees.
     Some(unsafe { value.assume_init() })
 }
 

@@ -1,10 +1,10 @@
-//! Where link threads and their drivers meet: a directory of this process's own.
+//! The directory of this process in which link threads and drivers meet.
 //!
-//! One for all its links, locked as long as there are any, and removed with the last. What a killed
-//! process leaves, the next one removes: a directory of this kind that is a minute old (a younger one
-//! may not be locked yet), is not locked, and has nothing but sockets.
+//! A process has one for all its links. It is locked while there is a link, and removed with the
+//! last. The directory of a killed process is removed by a later process, if it is a minute old (a
+//! younger one may not be locked yet), is not locked, and has only sockets in it.
 //!
-//! Only names lie in it, which need no room of the file system.
+//! The directory has only names in it, which take no space in the file system.
 
 use crate::eal::lock;
 use rustix::fs::{FlockOperation, flock};
@@ -15,27 +15,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the directories' names begin with.
+/// Prefix of the directories' names.
 const PREFIX: &str = "uroce-memif-";
-/// Age at which a directory is locked or dead.
+/// Age from which a directory without a lock is known to be dead.
 const MIN_AGE: Duration = Duration::from_secs(60);
-/// Longest path of a directory: a socket in it has less than 108 bytes.
+/// Longest path of a directory: the path of a socket in it must be shorter than 108 bytes.
 const LEN_MAX: usize = 80;
 
-/// The directory; it goes with the last of these.
+/// A shared handle of the directory, which is removed with the last handle.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    /// Locked.
+    /// Holds the lock.
     _directory: File,
 }
 
 impl Place {
-    /// The directory of this process; it is made if there is none.
+    /// Returns the directory of this process; makes it if there is none.
     ///
     /// # Errors
     ///
-    /// The system's, of the last of the places that were tried.
+    /// The system's error for the last place that was tried.
     pub(super) fn shared() -> io::Result<Arc<Place>> {
         static SHARED: Mutex<Weak<Place>> = Mutex::new(Weak::new());
         let mut shared = lock(&SHARED);
@@ -56,7 +56,7 @@ impl Place {
     }
 
     fn make(base: &Path) -> io::Result<Place> {
-        // The process may share its number with one in another PID namespace.
+        // A process in another PID namespace may have the same number, so the time is added.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = now.map_or(0, |time| time.as_nanos() as u64);
         let path = base.join(format!("{PREFIX}{}-{nanos:x}", std::process::id()));
@@ -69,7 +69,7 @@ impl Place {
         Ok(Place { path, _directory: directory })
     }
 
-    /// The path of a socket of that name.
+    /// Returns the path of a socket named `name`.
     pub(super) fn socket(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}.sock"))
     }
@@ -77,37 +77,37 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What is left is for the next process to remove.
+        // If this fails, a later process removes the directory.
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// Where a directory may be made, the best first: where nothing outlives the session or the machine's
-/// run, and `/tmp`, which every user has.
+/// Returns the directories in which one may be made, best first: those that the system clears at
+/// the end of a session or at boot, then `/tmp`, which exists for every user.
 fn bases() -> impl Iterator<Item = PathBuf> {
     let user = rustix::process::geteuid();
     let is_own = |path: &PathBuf| {
         path.is_absolute() && path.metadata().is_ok_and(|of| of.uid() == user.as_raw())
     };
-    // A variable may be another user's, after `su`.
+    // After `su` the variable may be another user's.
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(is_own);
     let system = user.is_root().then(|| PathBuf::from("/run"));
     session.into_iter().chain(system).chain([PathBuf::from("/tmp")])
 }
 
-/// Removes what dead processes left. What cannot be looked at is left alone.
+/// Removes directories that dead processes left. A directory that cannot be read is left alone.
 fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
         if is_ours && let Some(_lock) = take_dead(&entry.path()) {
-            // Two processes may sweep at once: the loser finds nothing.
+            // If two processes sweep at once, the second finds nothing.
             remove(&entry.path());
         }
     }
 }
 
-/// The lock of a directory that is not in use.
+/// Returns the lock of a directory that is not in use.
 fn take_dead(path: &Path) -> Option<File> {
     let metadata = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
     let is_old = metadata.modified().ok()?.elapsed().is_ok_and(|age| age > MIN_AGE);
