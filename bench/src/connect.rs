@@ -15,6 +15,7 @@ use crate::error::{BenchError, Step};
 use crate::machine::Machine;
 use crate::node::Node;
 use crate::pin::Side;
+use crate::qp_maker::QpMaker;
 use crate::stats::{Latency, Quantiles, median};
 use crate::under_way::{is_established, take_done};
 use serde_json::json;
@@ -22,8 +23,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use uroce::Context;
 use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
-use uroce::{CompletionQueue, Context, ProtectionDomain, QpCaps, QpInit, QueuePair};
 
 /// Longest wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,35 +73,11 @@ fn listen(args: &ConnectArgs, context: &Context) -> Result<Listener, BenchError>
     Listener::bind(context, address, BACKLOG).step("listening")
 }
 
-fn address_of(context: &Context) -> Result<IpAddr, BenchError> {
+/// The first address of a device's first port.
+pub(crate) fn address_of(context: &Context) -> Result<IpAddr, BenchError> {
     let port = context.ports().into_iter().next();
     let gid = port.and_then(|port| port.gids.first().copied());
     gid.map(|gid| gid.to_ip()).ok_or_else(|| BenchError::usage("the port has no address"))
-}
-
-/// Creates queue pairs.
-struct Maker {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-}
-
-impl Maker {
-    fn new(context: &Context) -> Result<Self, BenchError> {
-        let (pd, cq) = (context.allocate_pd(), context.create_cq(16));
-        Ok(Self { pd, cq: cq.step("creating a CQ")? })
-    }
-
-    fn create(&self) -> Result<QueuePair, BenchError> {
-        let caps = QpCaps {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
-        let init = QpInit { caps, ..QpInit::new(&self.cq) };
-        self.pd.create_qp(&init).step("creating a QP")
-    }
 }
 
 /// Accepts all requests until `ended`, and drops connections that have ended.
@@ -109,7 +86,7 @@ fn serve(
     context: &Context,
     ended: impl Fn() -> bool,
 ) -> Result<(), BenchError> {
-    let maker = Maker::new(context)?;
+    let maker = QpMaker::new(context)?;
     let mut connections: Vec<Connection> = Vec::new();
     let mut swept = Instant::now();
     while !ended() {
@@ -150,7 +127,7 @@ fn client(
     context: &Context,
     server: SocketAddr,
 ) -> Result<Measured, BenchError> {
-    let (maker, mut latency) = (Maker::new(context)?, Latency::new());
+    let (maker, mut latency) = (QpMaker::new(context)?, Latency::new());
     let (mut rates, mut ends) = (Vec::new(), Vec::new());
     // This resolves the server's Ethernet address before the measurement.
     round(args, &maker, server, 1, &mut Latency::new())?;
@@ -172,7 +149,7 @@ fn client(
 /// Makes `count` connections, with up to `-j` in progress at a time.
 fn round(
     args: &ConnectArgs,
-    maker: &Maker,
+    maker: &QpMaker,
     server: SocketAddr,
     count: u32,
     latency: &mut Latency,

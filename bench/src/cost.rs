@@ -2,8 +2,8 @@
 //!
 //! `deploy/cost` runs this under callgrind, which counts instructions and simulates caches. Both ends
 //! are in this process, joined by rings. A message case is driven by one thread: it posts a round of
-//! messages, makes turns of both lcores until all of them are complete, and repeats. A control case
-//! (Modify QP, connections) needs the threads of both devices.
+//! messages, makes turns of both lcores until all of them are complete, and repeats. In a control case
+//! (Modify QP, connections) one thread calls and the control-plane thread of each device works.
 //!
 //! Each case runs [`measured`] twice, with two numbers of messages: callgrind writes its counts
 //! whenever that function returns, and the difference of the two is the cost of the messages alone.
@@ -67,8 +67,16 @@ fn measured(
     Ok(())
 }
 
-/// Both ends, joined by rings. Lcores that no test thread takes over sleep while they are idle.
-fn nodes(lcore_thread: bool) -> Result<[Node; 2], BenchError> {
-    let device = DeviceArgs { idle: Some(Idle::Sleep), lcore_thread, ..DeviceArgs::default() };
+/// Opens both ends, joined by rings. The threads of lcores that are not taken over sleep when idle.
+fn nodes() -> Result<[Node; 2], BenchError> {
+    let device = DeviceArgs { idle: Some(Idle::Sleep), ..DeviceArgs::default() };
     Node::open_both(&device, None, 0)
+}
+
+/// Does `work` on a thread of its own, while the calling thread, which has taken the lcores over,
+/// makes no turns. The control plane makes a turn for each of its commands to an lcore, and one each
+/// millisecond unless a guard is exclusive. No thread polls for a time that differs from run to run,
+/// and few turns are needed, which matters where the processor is simulated.
+fn while_parked<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| crate::joined(scope.spawn(work)))
 }

@@ -42,6 +42,7 @@ mod perf;
 mod pin;
 mod pingpong;
 mod plan;
+mod qp_maker;
 mod quickstart;
 mod rate;
 mod report;

@@ -209,6 +209,13 @@ impl Drive {
         }
     }
 
+    /// Keeps the control plane from turning an adopted lcore that has not turned for a while.
+    pub(crate) fn set_exclusive(&self) {
+        if let Some(guard) = &self.guard {
+            guard.set_exclusive(true);
+        }
+    }
+
     /// Runs one turn for an end that has nothing to poll. If polls drive the lcore, it sleeps like
     /// other programs, and the lcore's own thread takes over.
     #[inline]

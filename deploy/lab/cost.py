@@ -1,17 +1,25 @@
-"""What a message costs, in instructions and cache misses: counts that do not move with the machine.
+"""Counts what a message costs, in instructions and cache misses: figures that a loaded machine does not move.
 
-`uroce-perf cost` does a fixed number of messages twice, once with three times as many, both ends in one
-process. callgrind counts both; their difference is the messages' alone, without start-up. A message
-case counts the one thread that drives both ends; a control case counts every thread.
+Each row is one fixed amount of work, done once, and then once more three times as large, with both ends
+in one process under callgrind. The figures are the difference of the two counts, divided by the messages,
+packets or calls that the larger one had more. So neither start-up nor turns without work are in them.
 
-The caches are simulated and always of the same sizes, and callgrind shows programs a processor without
-AVX-512 and VPCLMULQDQ, so that the same binary gives the same counts on any machine. How far the timer
-wheel walks depends on the time that passes, and valgrind makes everything some fifty times slower: what
-that walk costs is left out.
+The caches are simulated, with the same sizes on any machine: 32 KiB of first level for instructions and
+32 KiB for data, 1 MiB of last level. callgrind shows the program a processor without AVX-512 and
+VPCLMULQDQ, so the code paths for those are not what is counted.
+
+A message row counts the one thread that posts, drives both lcores and polls. "Modify QP" counts the
+calling thread and what the control-plane thread does for its requests, the lcore's part included.
+"Connection" counts both programs' threads and what both control-plane threads do for requests, messages
+of the connection manager and events. What depends on the time that passes is left out: waiting, and how
+far the timer wheel walks.
+
+Run from anywhere; what is missing of Debian's packages (valgrind) and the release build come first.
 """
 
 import argparse
 import concurrent.futures
+import datetime
 import json
 import os
 import re
@@ -25,8 +33,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # Seconds that one row may take.
 PATIENCE = 600
 MEASURED = "uroce_bench::cost::measured"
-# Its cost is that of the time that passes.
-LEFT_OUT = re.compile(r"TimerWheel::walk$")
+# What the control-plane thread does when it is called for, not what it does each millisecond.
+REQUESTS = ("*Thread>::serve",)
+MESSAGES = ("*Thread>::take_mads", "*Thread>::take_notices")
+# The cost of these is that of the time that passes: the timer wheel's walk, and waiting for a thread.
+LEFT_OUT = re.compile(
+    r"TimerWheel::walk$|^std::sync::(mpmc|mpsc|poison|sys)::|^std::thread::.*park|futex|^syscall$"
+)
 # 32 KiB of first level; of last level 1 MiB, what a core has for itself.
 CACHES = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64"]
 FIRST_LEVEL = ("I1mr", "D1mr", "D1mw")
@@ -41,8 +54,8 @@ class Row:
     what: str
     case: str
     qps: int = 1
-    # Modify QP and connections are the work of several threads.
-    every_thread: bool = False
+    # Functions that count on whatever thread runs them, as callgrind's patterns.
+    beside: tuple = ()
 
 
 def message_rows():
@@ -60,8 +73,8 @@ def message_rows():
 ROWS = [
     *message_rows(),
     Row("ud64", "UD SEND 64 B, message", "ud64"),
-    Row("modify", "Modify QP, call", "modify", every_thread=True),
-    Row("connect", "connection set up and ended", "connect", every_thread=True),
+    Row("modify", "Modify QP, call", "modify", beside=REQUESTS),
+    Row("connect", "connection set up and ended", "connect", beside=REQUESTS + MESSAGES),
 ]
 
 
@@ -106,20 +119,22 @@ def per_unit(profiles, units):
 def profile(row, perf, folder):
     """Runs a row under callgrind; what one unit of it costs."""
     out = folder / row.name
-    toggles = [f"--dump-before={MEASURED}"] if row.every_thread else [f"--toggle-collect={MEASURED}"]
+    out.mkdir()
     command = [
         "valgrind", "--tool=callgrind", "--instr-atstart=no", "--cache-sim=yes",
-        *CACHES, "--fair-sched=try",
-        f"--callgrind-out-file={out}", *toggles, f"--dump-after={MEASURED}",
-        perf, "cost", row.case, "-q", str(row.qps),
+        *CACHES, "--fair-sched=try", f"--callgrind-out-file={out / 'profile'}",
+        *(f"--toggle-collect={function}" for function in (MEASURED, *row.beside)),
+        f"--dump-after={MEASURED}", perf, "cost", row.case, "-q", str(row.qps),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    # The same environment always: it lies on the stack, so it shifts addresses.
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "XDG_RUNTIME_DIR": str(out)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, env=environment
+    )
     if done.returncode:
         raise RuntimeError(f"{row.name}: exit status {done.returncode}\n{done.stderr[-2000:]}")
     units = [int(line.split()[2]) for line in done.stdout.splitlines() if line.startswith(row.case)]
-    # With a profile before each call too, those of the calls are every second one.
-    numbers = (2, 4) if row.every_thread else (1, 2)
-    profiles = [counts(Path(f"{out}.{number}").read_text()) for number in numbers]
+    profiles = [counts((out / f"profile.{number}").read_text()) for number in (1, 2)]
     return per_unit(profiles, units)
 
 
@@ -134,11 +149,37 @@ def result(row, cost):
     }
 
 
+def provenance():
+    """What the figures depend on: the commit, and the machine as far as it matters."""
+    return {
+        "commit": said_by("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu_model(Path("/proc/cpuinfo").read_text()),
+        "valgrind": said_by("valgrind", "--version"),
+        "rustc": said_by("rustc", "--version"),
+    }
+
+
+def said_by(*command):
+    """A command's output in one line, or "unknown" where it cannot be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def cpu_model(cpuinfo):
+    """The processor's name."""
+    found = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
 def table(results):
     """The table for people, which is also Markdown."""
     lines = [
         "| work | instructions | first-level misses | last-level misses |",
-        "| --- | --- | --- | --- |",
+        "| --- | ---: | ---: | ---: |",
     ]
     for row in results:
         misses = f"{row['first_level_misses']:.1f} | {row['last_level_misses']:.1f}"
@@ -146,18 +187,27 @@ def table(results):
     return "\n".join(lines)
 
 
-def main():
-    """The command."""
+def arguments(words):
+    """The command line; ends the program where it is wrong."""
     parser = argparse.ArgumentParser(prog="deploy/cost", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     names = [row.name for row in ROWS]
     parser.add_argument("case", nargs="*", metavar="CASE",
                         help=f"rows to measure (default: all): {', '.join(names)}")  # fmt: skip
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     for case in options.case:
         if case not in names:
             parser.error(f"no case {case!r}; there are {', '.join(names)}")
+    return options
+
+
+def main():
+    """The command."""
+    options = arguments(sys.argv[1:])
+    if options.check:
+        return
     rows = [row for row in ROWS if not options.case or row.name in options.case]
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     perf = str(target / "release" / "uroce-perf")
@@ -165,7 +215,12 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             costs = list(pool.map(lambda row: profile(row, perf, Path(folder)), rows))
     results = [result(row, cost) for row, cost in zip(rows, costs)]
-    print(json.dumps({"rows": results}, indent=2) if options.json else table(results))
+    origin = provenance()
+    if options.json:
+        print(json.dumps({**origin, "rows": results}, indent=2))
+    else:
+        print(", ".join(f"{key} {value}" for key, value in origin.items()), end="\n\n")
+        print(table(results))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ use super::{SETUP, destination, ends_within, init, linger, open, param, place, r
 use crate::cli::CmtimeArgs;
 use crate::error::{BenchError, Step};
 use crate::pin::Side;
+use crate::qp_maker::QpMaker;
 use crate::under_way::{is_established, take_done};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use uroce::QueuePair;
 use uroce::cm::{Connection, ConnectionEvent, Listener};
-use uroce::{CompletionQueue, ProtectionDomain, QpCaps, QpInit, QueuePair};
 
 /// Wait for the next request while there are connections.
 const LOOK: Duration = Duration::from_millis(1);
@@ -66,12 +67,11 @@ impl Row {
 
 fn client(args: &CmtimeArgs, server: IpAddr) -> Result<(), BenchError> {
     let node = open(&args.device, Side::Client)?;
-    let pd = node.context.allocate_pd();
-    let cq = node.context.create_cq(1).step("creating a CQ")?;
+    let maker = QpMaker::new(&node.context)?;
     let mut rows = ["create qp", "connect", "disconnect", "destroy"].map(Row::new);
     let at_once = if args.one_by_one { 1 } else { args.connections };
     for _ in 0..args.connections / at_once {
-        steps(&pd, &cq, args, server, at_once, &mut rows)?;
+        steps(&maker, args, server, at_once, &mut rows)?;
     }
     println!("step              total ms     max ms     min us  us / conn");
     rows.iter().for_each(|row| row.print(args.connections));
@@ -89,8 +89,7 @@ fn client(args: &CmtimeArgs, server: IpAddr) -> Result<(), BenchError> {
 
 /// Takes `count` connections through all steps.
 fn steps(
-    pd: &ProtectionDomain,
-    cq: &CompletionQueue,
+    maker: &QpMaker,
     args: &CmtimeArgs,
     server: IpAddr,
     count: u32,
@@ -99,7 +98,7 @@ fn steps(
     let to = destination(server, args.port, args.bind);
     let mut qps = Vec::new();
     for_each(create, 0..count, |_| {
-        qps.push(queue_pair(pd, cq)?);
+        qps.push(queue_pair(maker)?);
         Ok(())
     })?;
     let begin = Instant::now();
@@ -159,8 +158,7 @@ fn for_each<T>(
 
 fn serve(args: &CmtimeArgs) -> Result<(), BenchError> {
     let node = open(&args.device, Side::Server)?;
-    let pd = node.context.allocate_pd();
-    let cq = node.context.create_cq(1).step("creating a CQ")?;
+    let maker = QpMaker::new(&node.context)?;
     let address = place(args.bind, args.port);
     let listener = Listener::bind(&node.context, address, BACKLOG).step("listening")?;
     println!("listening on {}", listener.local_addr());
@@ -168,7 +166,7 @@ fn serve(args: &CmtimeArgs) -> Result<(), BenchError> {
     while over < args.connections {
         for _ in 0..BATCH {
             let Some(request) = listener.next(LOOK) else { break };
-            let qp = queue_pair(&pd, &cq)?;
+            let qp = queue_pair(&maker)?;
             let connection = request.accept(&qp, &param()).step("accepting")?;
             connections.push((connection, qp));
         }
@@ -195,16 +193,8 @@ fn has_ended(connection: &Connection) -> bool {
 }
 
 /// Creates a queue pair in INIT with the smallest queues.
-fn queue_pair(pd: &ProtectionDomain, cq: &CompletionQueue) -> Result<QueuePair, BenchError> {
-    let caps = QpCaps {
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 0,
-    };
-    let create = QpInit { caps, ..QpInit::new(cq) };
-    let mut qp = pd.create_qp(&create).step("creating a QP")?;
+fn queue_pair(maker: &QpMaker) -> Result<QueuePair, BenchError> {
+    let mut qp = maker.create()?;
     qp.init(&init()).step("taking the QP to INIT")?;
     Ok(qp)
 }

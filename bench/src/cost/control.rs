@@ -1,16 +1,15 @@
 //! What the control plane does: Modify QP, and connections by the connection manager.
 
 use super::valgrind::start_instrumentation;
-use super::{CostCase, measured, nodes};
+use super::{CostCase, measured, nodes, while_parked};
+use crate::connect::address_of;
 use crate::error::{BenchError, Step};
-use crate::node::{Node, PORT};
+use crate::node::{Drive, Node, PORT};
+use crate::qp_maker::QpMaker;
 use std::net::SocketAddr;
 use std::time::Duration;
 use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
-use uroce::{
-    CompletionQueue, ConnectOptions, ProtectionDomain, QpCaps, QpChange, QpControl, QpInit,
-    QueuePair,
-};
+use uroce::{ConnectOptions, QpChange, QpControl, QueuePair};
 
 /// How long a step of a connection may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,44 +19,30 @@ const RDMA_PORT: u16 = 18515;
 const MODIFIES: u64 = 100;
 const CONNECTIONS: u64 = 20;
 
-/// A protection domain and a completion queue to create queue pairs with.
-struct Maker {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-}
-
-impl Maker {
-    fn new(node: &Node) -> Result<Self, BenchError> {
-        let cq = node.context.create_cq(16).step("creating a CQ")?;
-        Ok(Self { pd: node.context.allocate_pd(), cq })
-    }
-
-    fn create(&self) -> Result<QueuePair, BenchError> {
-        let caps = QpCaps {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
-        let init = QpInit { caps, ..QpInit::new(&self.cq) };
-        self.pd.create_qp(&init).step("creating a QP")
-    }
-}
-
 /// Modify QP: the minimum RNR timer of a connected queue pair, another value each time.
 pub(super) fn modify() -> Result<(), BenchError> {
-    let [server, client] = nodes(true)?;
-    let (ours, theirs) = (Maker::new(&client)?.create()?, Maker::new(&server)?.create()?);
-    let options = ConnectOptions::default();
+    let [server, client] = nodes()?;
+    let drives = [client.drive()?, server.drive()?];
+    let (ours, _theirs) = while_parked(|| connected(&server, &client))?;
+    drives.iter().for_each(Drive::set_exclusive);
+    let control = ours.control();
+    while_parked(|| {
+        start_instrumentation();
+        changes(control, MODIFIES)?;
+        for count in [MODIFIES, 3 * MODIFIES] {
+            measured(CostCase::Modify, 1, count, &mut || changes(control, count))?;
+        }
+        Ok(())
+    })
+}
+
+/// A queue pair of the client, connected to one of the server.
+fn connected(server: &Node, client: &Node) -> Result<(QueuePair, QueuePair), BenchError> {
+    let (ours, theirs) = (QpMaker::new(&client.context)?, QpMaker::new(&server.context)?);
+    let (ours, theirs) = (ours.create()?, theirs.create()?);
     let there = theirs.endpoint(PORT, 0).step("the other end's address")?;
-    ours.control().connect(&there, &options).step("connecting")?;
-    start_instrumentation();
-    changes(ours.control(), MODIFIES)?;
-    for count in [MODIFIES, 3 * MODIFIES] {
-        measured(CostCase::Modify, 1, count, &mut || changes(ours.control(), count))?;
-    }
-    Ok(())
+    ours.control().connect(&there, &ConnectOptions::default()).step("connecting")?;
+    Ok((ours, theirs))
 }
 
 fn changes(control: &QpControl, count: u64) -> Result<(), BenchError> {
@@ -71,27 +56,27 @@ fn changes(control: &QpControl, count: u64) -> Result<(), BenchError> {
 
 /// Connections one after the other, each created and destroyed at both ends.
 pub(super) fn connect() -> Result<(), BenchError> {
-    let [server, client] = nodes(true)?;
-    let port = server.context.ports().into_iter().next();
-    let gid = port.and_then(|port| port.gids.first().copied());
-    let gid = gid.ok_or_else(|| BenchError::usage("the port has no address"))?;
-    let address = SocketAddr::new(gid.to_ip(), RDMA_PORT);
-    let listener = Listener::bind(&server.context, address, 16).step("listening")?;
-    let (ours, theirs) = (Maker::new(&client)?, Maker::new(&server)?);
-    let cycles =
-        |count: u64| (0..count).try_for_each(|_| cycle(&ours, &theirs, &listener, address));
-    start_instrumentation();
-    cycles(CONNECTIONS)?;
-    for count in [CONNECTIONS, 3 * CONNECTIONS] {
-        measured(CostCase::Connect, 1, count, &mut || cycles(count))?;
-    }
-    Ok(())
+    let [server, client] = nodes()?;
+    let _drives = [client.drive()?, server.drive()?];
+    while_parked(|| {
+        let address = SocketAddr::new(address_of(&server.context)?, RDMA_PORT);
+        let listener = Listener::bind(&server.context, address, 16).step("listening")?;
+        let (ours, theirs) = (QpMaker::new(&client.context)?, QpMaker::new(&server.context)?);
+        let cycles =
+            |count: u64| (0..count).try_for_each(|_| cycle(&ours, &theirs, &listener, address));
+        start_instrumentation();
+        cycles(CONNECTIONS)?;
+        for count in [CONNECTIONS, 3 * CONNECTIONS] {
+            measured(CostCase::Connect, 1, count, &mut || cycles(count))?;
+        }
+        Ok(())
+    })
 }
 
 /// One connection from its queue pairs' creation to their destruction.
 fn cycle(
-    ours: &Maker,
-    theirs: &Maker,
+    ours: &QpMaker,
+    theirs: &QpMaker,
     listener: &Listener,
     address: SocketAddr,
 ) -> Result<(), BenchError> {

@@ -1,7 +1,7 @@
 //! Messages of one kind over one or many queue pairs, driven by one thread.
 
 use super::valgrind::start_instrumentation;
-use super::{CostCase, measured, nodes};
+use super::{CostCase, measured, nodes, while_parked};
 use crate::error::{BenchError, Step};
 use crate::node::{Drive, Node, PORT};
 use uroce::{
@@ -29,15 +29,17 @@ pub(super) fn run(case: CostCase, qps: u32) -> Result<(), BenchError> {
         return Err(BenchError::usage("-q must be 1 to 4096"));
     }
     let shape = Shape::of(case, qps);
-    let [server, client] = nodes(false)?;
-    let mut drives = [client.drive()?, server.drive()?];
-    let made = turning(&mut drives, || {
+    let [server, client] = nodes()?;
+    let drives = [client.drive()?, server.drive()?];
+    let made = while_parked(|| {
         let target = End::create(&server, shape, qps)?;
         let source = End::create(&client, shape, qps)?;
         let ways = connect(&source, &target, shape)?;
         Ok((source, target, ways))
     });
     let (source, target, ways) = made?;
+    // From here on this thread alone does all the work that is counted.
+    drives.iter().for_each(Drive::set_exclusive);
     let mut ends = Ends { drives, source, target, ways };
     let fewest = if qps == 1 { 8 } else { 1 };
     start_instrumentation();
@@ -48,19 +50,6 @@ pub(super) fn run(case: CostCase, qps: u32) -> Result<(), BenchError> {
         measured(case, qps, units, &mut || ends.rounds(shape, rounds))?;
     }
     Ok(())
-}
-
-/// Calls `set_up` on a thread of its own; the calling thread makes turns meanwhile, since the control
-/// plane waits for the lcores.
-fn turning<T: Send>(drives: &mut [Drive; 2], set_up: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(set_up);
-        while !thread.is_finished() {
-            drives.iter_mut().for_each(Drive::turn);
-            std::thread::yield_now();
-        }
-        crate::joined(thread)
-    })
 }
 
 /// What a message is.

@@ -240,7 +240,7 @@ impl Context {
 ///
 /// An adopted lcore makes progress only in [`turn`](LcoreGuard::turn), except that the control
 /// plane also turns it about once a millisecond, so that peers are answered and requests are
-/// served.
+/// served ([`set_exclusive`](LcoreGuard::set_exclusive) changes that).
 ///
 /// The guard cannot move to another thread:
 ///
@@ -262,5 +262,13 @@ impl LcoreGuard {
     #[inline]
     pub fn turn(&mut self) -> Turn {
         self.guard.turn()
+    }
+
+    /// Sets whether the control plane stops turning the lcore about once a millisecond. At first it
+    /// does not. With `true` the lcore makes progress only in [`turn`](LcoreGuard::turn) and in
+    /// requests to the control plane. What the lcore does is then repeatable, but peers get no answer
+    /// while the thread is busy with something else.
+    pub fn set_exclusive(&self, exclusive: bool) {
+        self.guard.set_exclusive(exclusive);
     }
 }

@@ -396,8 +396,8 @@ impl Control {
         Ok(())
     }
 
-    /// Turns each lcore once that is adopted and that its adopter does not turn right now. Says
-    /// whether there was anything to do.
+    /// Turns each lcore once that is adopted, not exclusively, and that its adopter does not turn right
+    /// now. Says whether there was anything to do.
     ///
     /// To be called now and then, about once per millisecond: it is what keeps answering peers when
     /// an adopter is busy with something else. An lcore that has turned since the last call is left
@@ -406,7 +406,7 @@ impl Control {
         let mut any = false;
         for (number, slot) in self.shared.slots.iter().enumerate() {
             let heartbeat = self.shared.regions.heartbeat(number);
-            if slot.is_adopted() && heartbeat == self.heartbeats[number] {
+            if slot.is_served() && heartbeat == self.heartbeats[number] {
                 any |= slot.try_turn() == Turn::Busy;
             }
             self.heartbeats[number] = self.shared.regions.heartbeat(number);

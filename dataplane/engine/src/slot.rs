@@ -44,6 +44,8 @@ pub(crate) struct Slot {
     held: Mutex<Held>,
     wanted: AtomicU8,
     adopted: AtomicBool,
+    /// Whether the control plane leaves an adopted lcore alone.
+    exclusive: AtomicBool,
     thread: OnceLock<Thread>,
     settled: AtomicBool,
     pollers: Pollers,
@@ -144,6 +146,7 @@ impl Slot {
             held: Mutex::new(Held { lcore: Some(lcore), number: None, is_asleep: false }),
             wanted: AtomicU8::new(RUN),
             adopted: AtomicBool::new(false),
+            exclusive: AtomicBool::new(false),
             thread: OnceLock::new(),
             settled: AtomicBool::new(false),
             pollers: Pollers::default(),
@@ -239,6 +242,11 @@ impl Slot {
         self.adopted.load(Ordering::Acquire)
     }
 
+    /// Returns whether the control plane turns the lcore while its adopter does not.
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_adopted() && !self.exclusive.load(Ordering::Acquire)
+    }
+
     /// Returns whether the lcore has panicked in a turn or was stopped.
     pub(crate) fn is_dead(&self) -> bool {
         self.held.is_poisoned() || self.wanted.load(Ordering::Acquire) == STOPPED
@@ -311,10 +319,17 @@ impl LcoreGuard {
     pub fn turn(&mut self) -> Turn {
         self.slot.try_turn()
     }
+
+    /// Sets whether the control plane leaves the lcore alone between the guard's turns. If it does,
+    /// peers are answered in those turns only, and the lcore does the same in each run of a program.
+    pub fn set_exclusive(&self, exclusive: bool) {
+        self.slot.exclusive.store(exclusive, Ordering::Release);
+    }
 }
 
 impl Drop for LcoreGuard {
     fn drop(&mut self) {
+        self.set_exclusive(false);
         self.slot.unpark();
         self.slot.adopted.store(false, Ordering::Release);
     }
