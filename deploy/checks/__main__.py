@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 
 import citations
+import features
 import results
 from results import CheckFailure
 
 CHECKS = Path(__file__).resolve().parent
 REPOSITORY = CHECKS.parent.parent
+FEATURES = CHECKS / "FEATURES.md"
 PASS, FAIL, NOT_YET = "pass", "FAIL", "not yet"
 
 
@@ -25,8 +27,14 @@ def main():
         return 2
     wanted = [row for row in rows if not asked.rows or row in asked.rows]
     found = citations.collect(REPOSITORY)
+    if asked.features:
+        text = features.updated(FEATURES.read_text(), rows, found)
+        FEATURES.write_text(text)
+        return 0
     flaws = one_sided(found, rows)
     if asked.citations:
+        if features.stale(FEATURES, rows, found):
+            flaws.append(f"{FEATURES.name} is not up to date: run deploy/test checks --features")
         tell(flaws)
         return 1 if flaws else 0
     try:
@@ -56,6 +64,8 @@ def parse():
                              "taken from the repository's root")
     parser.add_argument("--citations", action="store_true",
                         help="run nothing; tell which rows lack a citation at a test or at code")
+    parser.add_argument("--features", action="store_true",
+                        help="run nothing; write deploy/checks/FEATURES.md anew")
     return parser.parse_args()
 
 

@@ -116,6 +116,11 @@
 
 #![deny(unsafe_code)]
 
+/// The project's README, for `cargo test --doc`: its Rust example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 mod ah;
 mod channel;
 pub mod cm;

@@ -196,3 +196,14 @@ fn routers_of_a_port_that_follows_need_not_be_on_its_link_yet() {
     assert!(Config::from_toml(&text).is_ok());
     assert!(error(&format!("{text}ip = [\"10.0.0.1/8\"]\n")).contains("192.0.2.254 is not"));
 }
+
+#[test]
+fn the_configuration_in_readme_is_accepted() {
+    let readme = include_str!("../../../README.md");
+    let example = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let config = Config::from_toml(example.expect("README has one")).unwrap();
+    config.check().unwrap();
+    let device = &config.devices[0];
+    assert_eq!((device.idle, device.ports[0].mtu), (Idle::Sleep, 4200));
+    assert_eq!(device.lcores, Lcores::Cpus(vec![2, 3]));
+}
