@@ -1,11 +1,11 @@
 //! The out-of-band exchange between the two ends, beside the RDMA connection.
 //!
-//! The exchange uses a TCP connection, or a socket pair inside one process. A thread that drives an lcore
-//! must not block, so that waiting functions call the caller's function repeatedly. perftest's
-//! programs exchange fixed records ([`perftest`]). Two ends of uroce exchange lines of JSON
-//! ([`Link`]), which also carry what perftest has no record for: different options, verification,
-//! the cause of a failure. perftest's first record shows which of the two the other end is, see
-//! [`perftest::greet`].
+//! The exchange uses a TCP connection, or a socket pair inside one process. A thread that drives an
+//! lcore must not block, so that waiting functions call the caller's function repeatedly.
+//! perftest's programs exchange fixed records ([`perftest`]). Two ends of uroce exchange lines of
+//! JSON ([`Link`]), which also carry what perftest has no record for: different options,
+//! verification, the cause of a failure. perftest's first record shows which of the two the other
+//! end is, see [`perftest::greet`].
 //!
 //! Invariants
 //! - A closed connection or a silent peer ends in an error with the reason, never in a hang.

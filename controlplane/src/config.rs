@@ -130,7 +130,8 @@ pub enum Idle {
     Poll,
     /// Let other threads run between polls.
     Yield,
-    /// Sleep until a port, a post or a deadline wakes it; nap where a port's driver has no interrupt.
+    /// Sleep until a frame, a post or a deadline; in naps of 50 µs to 1.6 ms if a port's driver has
+    /// no interrupts.
     Sleep,
 }
 

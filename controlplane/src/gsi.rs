@@ -42,7 +42,7 @@ uroce_transport::counted! {
         Length "gsi_bad_length" "A management datagram that is not 256 bytes long."
         BaseVersion "gsi_bad_version" "A management datagram of an unknown base version."
         Class "gsi_unknown_class" "A management datagram of a class that is not supported."
-        Method "gsi_unknown_method" "A management datagram of a method that its class does not have."
+        Method "gsi_unknown_method" "A management datagram of a method that its class lacks."
     }
 }
 

@@ -16,8 +16,8 @@
 //!   afterwards. If the neighbour moves to another Ethernet address later, a Modify QP from SQD to
 //!   SQD with the same vector resolves it again, or the connection migrates to its alternate path.
 //!
-//! Not here: the decision to migrate a connection (`uroce-transport`, and `port_watch` for links that
-//! go down).
+//! Not here: the decision to migrate a connection (`uroce-transport`, and `port_watch` for links
+//! that go down).
 
 pub mod gid_table;
 pub mod neighbour;

@@ -46,7 +46,8 @@ use groups::Members;
 use last_words::LastWord;
 use waiting::Waiting;
 
-/// Between two looks at adopted lcores and at mail that its port has not taken, while there are any.
+/// Longest sleep while lcores are adopted or MADs wait to be sent, and interval at which adopted
+/// lcores are served.
 const QUIET: Duration = Duration::from_millis(1);
 /// Time for peers to take the last frames. A polling peer needs microseconds, on a machine with few
 /// CPUs a time slice or two.

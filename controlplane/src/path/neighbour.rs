@@ -48,7 +48,7 @@ uroce_transport::counted! {
         WrongVlan "slow_wrong_vlan" "The frame's VLAN is not the port's."
         NotForUs "slow_not_for_us" "The frame or its packet is for another host."
         AddressConflict "slow_address_conflict" "Another host claims an address of the port."
-        Unsolicited "slow_unsolicited" "An advertisement of an unknown neighbour without an address."
+        Unsolicited "slow_unsolicited" "An advertisement without an address of an unknown host."
         Unsupported "slow_unsupported" "A protocol or message that is not supported."
     }
 }
