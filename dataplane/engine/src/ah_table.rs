@@ -1,16 +1,16 @@
-//! Address handles: number → the headers in front of a datagram, so that each UD packet costs one
-//! look-up.
+//! Address handles: maps a handle's number to the headers of its datagrams, so that each UD packet
+//! costs one look-up.
 //!
 //! Invariants
-//! - A handle's headers and rate never change. A number finds its own handle or nothing: the
-//!   generation of a place is part of the number.
-//! - A destroyed handle still serves what was posted before, as the provider of a NIC that copies
-//!   addresses into its work requests would: it leaves the table when its place, the last in the
-//!   queue of free ones, is taken again. That is so after [`GRACE`] others, or where no place is left
-//!   that was never taken.
+//! - A handle's headers and rate never change. A number finds its own handle or nothing, because it
+//!   includes the generation of its place.
+//! - A destroyed handle still serves datagrams posted before, as with a NIC whose provider copies
+//!   addresses into its work requests. It leaves the table when its place, the last in the queue of
+//!   free ones, is taken again: after [`GRACE`] other handles, or earlier if all places have been
+//!   taken before.
 //! - Only QPs of the handle's own protection domain and port may use it.
 //!
-//! Not here: how an address resolves to headers (the control plane's).
+//! Not here: resolving an address to headers (the control plane does that).
 
 use crate::mcast::multicast_mac;
 use crate::pace::Pace;
@@ -25,14 +25,14 @@ use uroce_wire::{Encap, Gid, HeaderTemplate};
 /// Most address handles of an engine; leaves 256 generations of each place.
 pub const MAX_AHS: u32 = 1 << 24;
 
-/// Handles that are made before a destroyed one's place is taken again, while there are others.
+/// Number of freed places from which a freed place is taken again although there are new ones.
 const GRACE: usize = 4096;
 
-/// Why there is no such address handle.
+/// Errors of address handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AhError {
-    /// As many exist as the engine was started for.
+    /// The engine has as many address handles as it was started for.
     #[error("no address handle is left")]
     TableFull,
     /// No address handle has this number (any more).
@@ -40,16 +40,16 @@ pub enum AhError {
     Unknown,
 }
 
-/// What a number stands for.
+/// An address handle.
 #[derive(Debug)]
 pub(crate) struct Handle {
     number: u32,
     pd: Pd,
-    /// Counted from 0.
+    /// The port, counted from 0.
     port: usize,
     pub(crate) template: HeaderTemplate,
     pub(crate) pace: Pace,
-    /// The multicast group that it leads to.
+    /// The multicast group that it sends to; `None` for a unicast address.
     pub(crate) group: Option<Gid>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct AhTable {
     places: Mutex<Places>,
 }
 
-/// Which places are free that were taken once, and the number that each had last.
+/// The places that were taken once and are free, and the last number of each place.
 #[derive(Debug)]
 struct Places {
     most: usize,
@@ -71,13 +71,14 @@ struct Places {
 }
 
 impl Places {
-    /// The place that has been free for longest: a new one, unless many wait to be taken again.
+    /// Takes a place: a new one, or, if many are free or none is new, the one that has been free
+    /// for longest.
     fn take(&mut self) -> Option<u32> {
         let fresh = self.numbers.len();
         if fresh == self.most || self.free.len() >= GRACE {
             return self.free.pop_front();
         }
-        // At most `MAX_AHS`.
+        // The number of places is at most `MAX_AHS`.
         self.numbers.push(fresh as u32);
         self.taken.push(false);
         Some(fresh as u32)
@@ -85,7 +86,7 @@ impl Places {
 }
 
 impl AhTable {
-    /// Room for `handles` of them, read by the lcores whose turns these are.
+    /// Makes a table with room for `handles` handles, read in these turns.
     pub(crate) fn new(handles: u32, turns: Arc<Turns>) -> AhTable {
         let index_bits = handles.next_power_of_two().trailing_zeros();
         let most = handles as usize;
@@ -94,7 +95,7 @@ impl AhTable {
         AhTable { handles, index_bits, places: Mutex::new(places) }
     }
 
-    /// Publishes a handle of a port counted from 0.
+    /// Publishes a handle of a port, counted from 0.
     ///
     /// # Errors
     /// [`AhError::TableFull`].
@@ -107,20 +108,20 @@ impl AhTable {
     ) -> Result<Ah, AhError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let index = places.take().ok_or(AhError::TableFull)?;
-        // The next generation; the first is 1, so that number 0 is nobody's for long.
+        // The next generation. The first is 1, so that number 0 is not used for long.
         let number = places.numbers[index as usize].wrapping_add(1 << self.index_bits);
         places.numbers[index as usize] = number;
         places.taken[index as usize] = true;
         let (template, pace) = (encap.template(), Pace::new(rate));
         let group = multicast_mac(encap.dst).map(|_| encap.dst);
         let handle = Handle { number, pd, port, template, pace, group };
-        // Waits for the lcores' turns if a destroyed handle was still there.
+        // Waits for the lcores' turns if a destroyed handle was still in the place.
         self.handles.replace(index as usize, Some(Box::new(handle)));
         Ok(Ah(number))
     }
 
-    /// Ends a handle. Datagrams already posted are still sent by it, unless so many handles are
-    /// created before that its place is needed: then they complete with an error.
+    /// Destroys a handle. Datagrams already posted are still sent with it, unless its place is
+    /// needed for a new handle before: then they complete with an error.
     ///
     /// # Errors
     /// [`AhError::Unknown`].
@@ -136,7 +137,7 @@ impl AhTable {
         Ok(())
     }
 
-    /// A handle that a QP of this domain at this port, counted from 0, may use.
+    /// Returns a handle if a QP of this domain at this port, counted from 0, may use it.
     #[inline]
     pub(crate) fn find<'t>(
         &'t self,

@@ -1,4 +1,4 @@
-//! The parts of an engine, made and connected before anything runs.
+//! Assembly: makes and connects the parts of an engine before anything runs.
 
 use crate::ah_table::AhTable;
 use crate::bell::Bell;
@@ -24,14 +24,14 @@ use crate::waker::Waker;
 use rtrb::RingBuffer;
 use std::sync::Arc;
 
-/// Frames of the control plane that may wait for a port.
+/// Most frames of the control plane that wait for a port.
 const INJECTED: usize = 64;
-/// Sources of asynchronous events besides QPs and queues of their own.
+/// Sources of asynchronous events besides those of QPs and their queues.
 const SPARE_SOURCES: usize = 1024;
 
-/// Everything but the threads.
+/// All parts of an engine except its threads.
 pub(crate) struct Parts {
-    /// Each with what wakes it.
+    /// The lcores, each with its bell.
     pub(crate) lcores: Vec<(Lcore, Arc<Bell>)>,
     pub(crate) regions: Arc<MrTable>,
     pub(crate) tables: Tables,
@@ -40,10 +40,10 @@ pub(crate) struct Parts {
     pub(crate) control: ControlParts,
 }
 
-/// Makes them. The configuration has been checked.
+/// Makes the parts. The configuration has been checked.
 ///
 /// # Errors
-/// See [`EngineError`].
+/// [`EngineError`].
 pub(crate) fn assemble(
     config: &EngineConfig,
     ports: Vec<PortBinding>,
@@ -64,7 +64,7 @@ pub(crate) fn assemble(
     // Each QP may have two CQs and an SRQ of its own.
     let sources = 4 * max_qps as usize + SPARE_SOURCES + 1 + ports.len();
     let events = EventChannel::new(sources).map_err(EngineError::Events)?;
-    // At most 255 ports, and there is room for them.
+    // There are at most 255 ports, and the channel has room for them.
     let port_events = (1..=ports.len() as u8).filter_map(|port| events.admit(Subject::Port(port)));
     let port_events = port_events.collect();
     let fatal = events.admit(Subject::Device).map(|guard| Fatal::new(guard, &waker));
@@ -88,7 +88,7 @@ pub(crate) fn assemble(
             shard: Shard::new(number, max_qps, Arc::clone(&table), Arc::clone(&block)),
             lanes: lanes.next().unwrap_or_default(),
             tables: tables.clone(),
-            // The control plane's frames leave by lcore 0.
+            // Lcore 0 sends the control plane's frames.
             injected: std::mem::take(&mut injected),
         };
         let reader = MrReader::new(Arc::clone(&regions), number);
@@ -102,7 +102,7 @@ pub(crate) fn assemble(
     Ok(Parts { lcores, regions, tables, events, counters, control })
 }
 
-/// The lanes of each of the lcores that these bells wake, one lane for each port.
+/// Makes the lanes of each lcore, one for each port; `bells` are the lcores' bells.
 fn lanes(
     bells: &[Arc<Bell>],
     ports: &[PortBinding],

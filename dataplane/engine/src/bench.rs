@@ -1,4 +1,4 @@
-//! What micro-benchmarks reach of the engine's insides. No part of its face.
+//! Internals of the engine for micro-benchmarks; not part of its public interface.
 
 use crate::key::{Numbers, Slots};
 use crate::qp_table::{Place, QpFinder, QpTable};
@@ -6,23 +6,23 @@ use crate::sum;
 use std::sync::Arc;
 use uroce_wire::{Icrc, Qpn};
 
-/// What the engine does to a large payload that it sends: copies it to `out`, which has its length,
-/// and gives the sum of what `sum` is of, followed by it.
+/// Copies a large payload to `out`, as the engine does for a packet that it sends. Returns `sum`
+/// continued over the payload.
 ///
 /// # Panics
-/// If `out` has another length.
+/// If `out` has another length than `payload`.
 #[inline]
 pub fn copy_summed(payload: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
     sum::copy_summed(payload, out, sum)
 }
 
-/// What it does to one that it receives, if no other follows.
+/// Returns `sum` continued over a payload, as for a received packet that no other follows.
 #[inline]
 pub fn summed(payload: &[u8], sum: Icrc) -> Icrc {
     sum::summed(payload, sum, &[])
 }
 
-/// A QP table that is full, and one lcore's way to look numbers up in it.
+/// A full QP table, and one lcore's finder for it.
 #[derive(Debug)]
 pub struct QpLookUp {
     finder: QpFinder,
@@ -30,7 +30,7 @@ pub struct QpLookUp {
 }
 
 impl QpLookUp {
-    /// With so many QPs, of lcore 0.
+    /// Makes a table with `qps` QPs of lcore 0.
     ///
     /// # Panics
     /// If `qps` is 0 or the system gives no randomness.
@@ -48,7 +48,7 @@ impl QpLookUp {
         QpLookUp { finder: QpFinder::new(Arc::clone(&table)), numbers }
     }
 
-    /// Looks the QP up that was opened as number `nth`; whether it is there.
+    /// Looks up the QP that was added as number `nth`. Returns whether it is there.
     #[inline]
     pub fn find(&self, nth: u32) -> bool {
         self.numbers.get(nth as usize).is_some_and(|&qpn| self.finder.find(qpn).is_some())

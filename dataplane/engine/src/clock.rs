@@ -1,4 +1,4 @@
-//! Clock: the cycle counter as nanoseconds since an epoch, which is the process's first use of it.
+//! Clock: the cycle counter as nanoseconds since an epoch, which is the first use in the process.
 //!
 //! An lcore reads the time once per turn, so a read is one `rdtsc` and one multiplication: no
 //! system call, no division. The rate is measured once per process against the kernel's monotonic
@@ -17,7 +17,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long the rate is measured, once per process.
+/// Time for which the rate is measured, once per process.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 /// Nanoseconds since the process's epoch, from the cycle counter.
@@ -29,7 +29,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The process's clock. The first time takes 20 ms to measure the rate, and is the epoch.
+    /// Returns the process's clock. The first call measures the rate for 20 ms and sets the epoch.
     pub fn new() -> Self {
         static CLOCK: OnceLock<Clock> = OnceLock::new();
         *CLOCK.get_or_init(|| {
@@ -38,7 +38,8 @@ impl Clock {
         })
     }
 
-    /// Nanoseconds since the epoch; never less than an earlier reading of the same core.
+    /// Returns the nanoseconds since the epoch; never less than an earlier reading on the same
+    /// core.
     #[inline]
     pub fn now(&self) -> u64 {
         scale(cycles().saturating_sub(self.epoch_cycles), self.ns_per_cycle)
@@ -51,7 +52,7 @@ impl Default for Clock {
     }
 }
 
-/// Wraps after 584 years of nanoseconds, so the cut is not reached.
+/// Converts cycles to nanoseconds. The cast would wrap only after 584 years.
 #[inline]
 fn scale(cycles: u64, ns_per_cycle: u64) -> u64 {
     ((u128::from(cycles) * u128::from(ns_per_cycle)) >> 32) as u64
@@ -63,11 +64,11 @@ fn measure() -> u64 {
     let (to_cycles, to) = pair();
     let ns = to.duration_since(from).as_nanos();
     let cycles = u128::from(to_cycles.saturating_sub(from_cycles)).max(1);
-    // 20 ms of nanoseconds times 2^32 has 57 bits.
+    // 20 ms in nanoseconds, times 2^32, has 57 bits.
     ((ns << 32) / cycles) as u64
 }
 
-/// Both clocks at one moment: of several tries, the one that was interrupted least.
+/// Returns both clocks at one moment: the one of several tries that was interrupted least.
 fn pair() -> (u64, Instant) {
     let mut best = (u64::MAX, 0, Instant::now());
     for _ in 0..16 {

@@ -1,11 +1,11 @@
-//! Control plane → lcore: commands and their replies, each through a ring.
+//! Commands of the control plane to an lcore, and their replies, each through a ring.
 //!
 //! Invariants
-//! - One command is under way at a time, so a ring never fills and a reply is that of the last
+//! - One command is under way at a time, so a ring never fills, and a reply belongs to the last
 //!   command.
-//! - What an lcore has to let go of travels back in the reply, to be freed by the control plane.
+//! - What an lcore gives up travels back in the reply, and the control plane frees it.
 //!
-//! Not here: who waits for a reply, and how ([`crate::control`]).
+//! Not here: waiting for a reply ([`crate::control`]).
 
 use crate::config::PortAddresses;
 use crate::context::{QpContext, Resized};
@@ -13,66 +13,67 @@ use crate::fault::Loss;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange};
 
-/// What an lcore is asked to do. QPs are named by their slot.
+/// A command to an lcore. QPs are named by their slots.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Take this QP; the slot is free.
+    /// Takes this QP; the slot is free.
     CreateQp { index: u32, context: Box<QpContext> },
     /// Modify QP.
     ModifyQp { index: u32, change: QpChange },
     /// Query QP.
     QueryQp { index: u32 },
-    /// Exchange the QP's queues for these if both are empty.
+    /// Exchanges the QP's queues for these if both are empty.
     ResizeQp { index: u32, queues: Box<Resized> },
-    /// Migrate each armed QP that leaves by the port (counted from 0) and would not on its
-    /// alternate path.
+    /// Migrates each armed QP that sends through the port (counted from 0), unless its alternate
+    /// path uses the same port.
     MigratePort { port: usize },
-    /// Give the QP back.
+    /// Gives the QP back.
     DestroyQp { index: u32 },
-    /// Frames to these addresses are the port's (counted from 0) from now on.
+    /// Sets the addresses of the port (counted from 0).
     SetAddresses { port: usize, addresses: Box<PortAddresses> },
-    /// The port (counted from 0) loses such frames from now on.
+    /// Sets the injected loss of the port (counted from 0).
     SetLoss { port: usize, rx: Loss, tx: Loss },
-    /// The link of a port (counted from 0) is up or down.
+    /// Sets the link of the port (counted from 0) up or down.
     SetLink { port: usize, up: bool },
 }
 
-/// What came of it.
+/// The reply to a command.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Done.
+    /// The command was carried out.
     Done,
-    /// Modify QP's answer.
+    /// The result of Modify QP.
     Modified(Result<(), ModifyError>),
-    /// Query QP's answer; `draining` is true in SQD until the send queue is drained.
+    /// The result of Query QP; `draining` is true in SQD until the send queue is drained.
     Queried { attr: QpAttr, migration: MigrationStats, draining: bool, sends: u32 },
-    /// The queues that the QP had and whether it has others now; the given ones if it has not.
+    /// If true, the QP's old queues, which were replaced; if false, the new ones, which were not
+    /// taken.
     Resized(Box<Resized>, bool),
-    /// QPs that have migrated.
+    /// The number of QPs that have migrated.
     Migrated(u32),
-    /// The QP, which the lcore does not know any more.
+    /// The QP, which the lcore has removed.
     Destroyed(Box<QpContext>),
-    /// The addresses that the new ones have replaced.
+    /// The addresses that were replaced.
     Addresses(Box<PortAddresses>),
     /// The lcore has no QP in that slot, or no such port.
     Unknown,
 }
 
-/// The control plane's ends.
+/// The control plane's ends of the rings.
 #[derive(Debug)]
 pub(crate) struct CommandSender {
     pub(crate) commands: Producer<Command>,
     pub(crate) replies: Consumer<Reply>,
 }
 
-/// The lcore's ends.
+/// The lcore's ends of the rings.
 #[derive(Debug)]
 pub(crate) struct CommandReceiver {
     pub(crate) commands: Consumer<Command>,
     pub(crate) replies: Producer<Reply>,
 }
 
-/// A pair of rings.
+/// Makes a pair of rings.
 pub(crate) fn command_rings() -> (CommandSender, CommandReceiver) {
     const DEPTH: usize = 4;
     let (command_producer, command_consumer) = RingBuffer::new(DEPTH);

@@ -1,4 +1,4 @@
-//! What an engine is started with.
+//! Configuration of an engine and of its ports.
 
 use crate::fault::LossConfig;
 use crate::idle::{Driver, IdlePolicy};
@@ -17,11 +17,11 @@ pub const MAX_MRS: u32 = 1 << 20;
 /// Most addresses of a port.
 pub const MAX_GIDS: usize = 64;
 
-/// Bytes that IPv6, UDP, the transport headers and the invariant CRC may take of an Ethernet
-/// payload. The sum is the one by which Linux derives a path MTU from a netdev's.
+/// Bytes of an Ethernet payload that IPv6, UDP, the transport headers and the invariant CRC may
+/// take. Linux uses the same sum to derive a path MTU from an interface's MTU.
 pub const ROCE_OVERHEAD: u16 = 40 + 8 + 12 + 4 + 28 + 4;
 
-/// The largest path MTU whose packets fit into an Ethernet payload of `mtu` bytes.
+/// Returns the largest path MTU whose packets fit into an Ethernet payload of `mtu` bytes.
 pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
     let room = u32::from(mtu.saturating_sub(ROCE_OVERHEAD));
     let sizes = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512, PathMtu::B256];
@@ -33,23 +33,24 @@ pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
 pub struct EngineConfig {
     /// One lcore per entry, 1 to [`MAX_LCORES`]: the CPU its thread is pinned to, if any.
     pub lcores: Vec<Option<usize>>,
-    /// QPs at once, 1 to [`MAX_QPS`]. Each costs about 40 bytes of address space per lcore, and 60
-    /// in all, even if never created.
+    /// Most QPs at a time, 1 to [`MAX_QPS`]. Each costs about 40 bytes of address space per lcore,
+    /// and 60 in all, even if it is never created.
     pub max_qps: u32,
-    /// Memory regions and windows at once, 1 to [`MAX_MRS`]. Each costs 8 bytes even if never
-    /// registered.
+    /// Most memory regions and windows at a time, 1 to [`MAX_MRS`]. Each costs 8 bytes even if it
+    /// is never registered.
     pub max_mrs: u32,
-    /// Address handles at once, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 8 bytes even if never
-    /// created.
+    /// Most address handles at a time, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 8 bytes even if
+    /// it is never created.
     pub max_ahs: u32,
-    /// What an lcore does when there is nothing to do.
+    /// The policy of an lcore without work.
     pub idle: IdlePolicy,
-    /// Whose lcores' turns are.
+    /// The threads that run the lcores' turns.
     pub driver: Driver,
 }
 
 impl Default for EngineConfig {
-    /// One lcore, not pinned, which polls; 4096 QPs, 2^20 memory regions, 4096 address handles.
+    /// Makes a configuration with one unpinned lcore that polls, 4096 QPs, 2^20 memory regions and
+    /// 4096 address handles.
     fn default() -> EngineConfig {
         EngineConfig {
             lcores: vec![None],
@@ -62,33 +63,33 @@ impl Default for EngineConfig {
     }
 }
 
-/// Who a port is on its network.
+/// The addresses of a port on its network.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortAddresses {
     /// Its Ethernet address.
     pub mac: Mac,
-    /// Its 802.1Q VLAN, 1 to 4094, if it is in one. Without, only untagged frames are its own.
+    /// Its 802.1Q VLAN, 1 to 4094; `None` if only untagged frames are for the port.
     pub vlan: Option<u16>,
     /// Its IP addresses, at most [`MAX_GIDS`].
     pub gids: Vec<Gid>,
 }
 
 impl PortAddresses {
-    /// Can a port have these?
+    /// Returns whether a port can have these addresses.
     pub(crate) fn is_valid(&self) -> bool {
         let vlan = self.vlan.is_none_or(|vlan| (1..=4094).contains(&vlan));
         vlan && self.gids.len() <= MAX_GIDS
     }
 }
 
-/// A port that the engine is to use, and what belongs to it.
+/// A port for the engine to use, and its parameters.
 #[derive(Debug)]
 pub struct PortBinding {
     /// The port; lcore *i* takes queue pair *i*.
     pub port: Port,
-    /// Where the frames that it sends come from.
+    /// The mempool of the frames that it sends.
     pub pool: Mempool,
-    /// Which frames are for it.
+    /// The addresses of frames for the port.
     pub addresses: PortAddresses,
     /// Loss to be injected, for tests.
     pub loss: LossConfig,

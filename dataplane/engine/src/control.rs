@@ -1,14 +1,14 @@
-//! The control plane's face of the engine: QPs, addresses, frames that are not RoCEv2.
+//! Control: the control plane's interface to the engine, for QPs, addresses and non-RoCEv2 frames.
 //!
-//! A call that concerns a QP becomes a command to its lcore, and waits for the reply. The control
-//! plane never touches a QP that an lcore has.
+//! A call that concerns a QP sends a command to its lcore and waits for the reply. The control
+//! plane never touches a QP that an lcore owns.
 //!
 //! Invariants
-//! - One owner: `Control` is neither `Clone` nor `Sync`, and every call takes it mutably.
-//! - A call ends. An lcore answers within a turn; one that is adopted and idle is turned by the
-//!   caller; one that has panicked is an error.
+//! - There is one owner: `Control` is neither `Clone` nor `Sync`, and each call takes it mutably.
+//! - A call ends. An lcore answers within a turn; the caller turns an lcore that is adopted and
+//!   idle; an lcore that has panicked gives an error.
 //!
-//! Not here: what a GID resolves to, who connects to whom.
+//! Not here: resolving GIDs; connections.
 
 use crate::command::{Command, CommandSender, Reply};
 use crate::config::{PortAddresses, PortBinding, path_mtu_of};
@@ -46,25 +46,25 @@ mod wait;
 
 pub use frames::SendFrameError;
 
-/// What a QP is created with.
+/// The parameters of a new QP.
 #[derive(Clone, Debug)]
 pub struct QpSpec {
     /// Transport service.
     pub qp_type: QpType,
-    /// The protection domain whose keys it may use.
+    /// The protection domain of the keys that the QP may use.
     pub pd: Pd,
-    /// How large its queues are.
+    /// Sizes of its queues.
     pub caps: QpCaps,
-    /// Where completions of its send queue go.
+    /// Gets the completions of its send queue.
     pub send_cq: Arc<CompletionQueue>,
-    /// Where completions of its receive queue go; may be the same.
+    /// Gets the completions of its receive queue; may be the same as `send_cq`.
     pub recv_cq: Arc<CompletionQueue>,
-    /// Where its receives come from; a queue of its own if `None`. With one `caps.max_recv_wr` and
-    /// `max_recv_sge` are of no meaning.
+    /// The source of its receives; `None` for a queue of its own. With a shared queue,
+    /// `caps.max_recv_wr` and `caps.max_recv_sge` are ignored.
     pub srq: Option<Arc<SharedReceiveQueue>>,
-    /// The lcore that is to own it; the one with the fewest QPs if none is named.
+    /// The lcore that will own it; `None` for the one with the fewest QPs.
     pub lcore: Option<usize>,
-    /// The control plane is to learn what happens to it ([`Control::next_notice`]), besides the
+    /// Whether the control plane gets notices of its events ([`Control::next_notice`]), besides the
     /// application.
     pub notices: bool,
 }
@@ -72,60 +72,61 @@ pub struct QpSpec {
 /// A new QP, in RESET.
 #[derive(Debug)]
 pub struct QpHandle {
-    /// Its number, by which all other calls name it.
+    /// The QP's number, which all other calls use.
     pub qpn: Qpn,
-    /// Its owner.
+    /// The lcore that owns it.
     pub lcore: usize,
-    /// Where sends are posted.
+    /// The end for posting sends.
     pub sq: SendQueueEnd,
-    /// Where receives are posted.
+    /// The end for posting receives.
     pub rq: RecvQueueEnd,
-    /// Its events are given as long as this exists.
+    /// The source of its asynchronous events, which are given as long as this exists.
     pub events: EventGuard,
 }
 
-/// Query QP's answer.
+/// The result of Query QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInfo {
     /// All attributes.
     pub attr: QpAttr,
-    /// How large its queues are.
+    /// Sizes of its queues.
     pub caps: QpCaps,
     /// Transport service.
     pub qp_type: QpType,
-    /// Its receives come from a shared receive queue.
+    /// Whether it uses a shared receive queue.
     pub has_srq: bool,
-    /// The QP is in SQD and messages that were begun are not all acknowledged.
+    /// Whether the QP is in SQD and messages that were begun are not all acknowledged.
     pub sq_draining: bool,
-    /// Sends that were posted and have neither completed nor been discarded, polled or not.
+    /// Sends that were posted and have neither completed nor been discarded, whether or not their
+    /// completions were polled.
     pub sends: u32,
-    /// What its migrations have come to.
+    /// Counts of its path migrations.
     pub migration: MigrationStats,
-    /// Its owner.
+    /// The lcore that owns it.
     pub lcore: usize,
 }
 
-/// Why a call was refused. It changed nothing then.
+/// The reason why a call was refused. A refused call has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// As many QPs exist as the engine was started for.
+    /// The engine has as many QPs as it was started for.
     #[error("no QP is left")]
     NoQpLeft,
     /// A number of work requests, SGEs or inline bytes that a queue cannot have.
     #[error("no queue can have {0:?}")]
     Caps(QpCaps),
-    /// A QP of a type that the engine does not run: QP 1 is the control plane's own, which gets its
+    /// The engine runs no QP of this type. QP 1 belongs to the control plane, which gets its
     /// packets by [`Control::recv_mad`].
     #[error("the engine runs no QP of type {0}")]
     QpType(QpType),
-    /// Work requests are in a queue that is to be resized.
+    /// The queue that is to be resized has work requests.
     #[error("work requests are outstanding")]
     Outstanding,
-    /// As many objects that give asynchronous events exist as the engine can have.
+    /// The engine has as many objects with asynchronous events as it can have.
     #[error("no source of asynchronous events is left")]
     NoEventsLeft,
-    /// A multicast group cannot have the QP, or does not have it.
+    /// The multicast group cannot take the QP, or does not have it.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// The engine has fewer lcores.
@@ -140,18 +141,18 @@ pub enum ControlError {
     /// The port's MTU is too small for packets of this path MTU.
     #[error("path MTU {} does not fit the port's MTU {mtu}", .path_mtu.bytes())]
     PathMtu {
-        /// What was asked for.
+        /// The requested path MTU.
         path_mtu: PathMtu,
-        /// The port's largest Ethernet payload, bytes.
+        /// The port's largest Ethernet payload in bytes.
         mtu: u16,
     },
-    /// More addresses than a port can have, or no such VLAN.
+    /// More addresses than a port can have, or an invalid VLAN.
     #[error("too many addresses, or no such VLAN")]
     Addresses,
-    /// A port is to lose less than nothing or more than everything.
+    /// A probability of loss outside 0 to 1.
     #[error("a share of loss is not in 0.0..=1.0")]
     Loss,
-    /// Modify QP's rules forbid it.
+    /// The rules of Modify QP forbid the change.
     #[error(transparent)]
     Modify(#[from] ModifyError),
     /// The lcore has panicked; its QPs are lost.
@@ -162,19 +163,19 @@ pub enum ControlError {
     LcoreStalled(usize),
 }
 
-/// The way to one lcore.
+/// The connection to one lcore.
 #[derive(Debug)]
 pub(crate) struct LcoreLink {
     pub(crate) rings: CommandSender,
     pub(crate) doorbell: Arc<Doorbell>,
-    /// QPs that it owns.
+    /// The number of QPs that it owns.
     pub(crate) qps: u32,
-    /// It has not answered the last command in time. Until it has, a reply would be taken for that
-    /// of a later command.
+    /// Whether the lcore has not answered the last command in time. Until it has, its reply would
+    /// be taken for that of a later command.
     pub(crate) owes_reply: bool,
 }
 
-/// What the control plane gets of a new engine.
+/// The parts of a new engine that the control plane owns.
 #[derive(Debug)]
 pub(crate) struct ControlParts {
     pub(crate) ports: Vec<PortBinding>,
@@ -187,7 +188,7 @@ pub(crate) struct ControlParts {
     pub(crate) port_events: Vec<EventGuard>,
 }
 
-/// What each QP takes of it.
+/// Bytes of the control plane per QP.
 pub(crate) const BYTES_PER_QP: usize = records::BYTES_PER_QP;
 
 /// The single owner of the lcores' command rings. Dropping it shuts the engine down.
@@ -198,20 +199,20 @@ pub struct Control {
     lcores: Vec<LcoreLink>,
     slots: Slots,
     qps: Records,
-    /// Numbers that no new QP gets.
+    /// QPNs that no new QP gets.
     held: HashSet<Qpn>,
     groups: GroupBook,
     exits: Arc<Exits>,
-    /// Notices taken from the lcores and not yet given.
+    /// Notices that were taken from the lcores and not yet returned.
     noticed: VecDeque<(Qpn, EventKind)>,
-    /// Of each port, where its events come from.
+    /// For each port, the source of its events.
     port_events: Vec<EventGuard>,
     links: Links,
-    /// Of each port, where its frames wait for the lcore.
+    /// For each port, the ring of its frames to the lcore.
     inject: Vec<Producer<Mbuf>>,
-    /// The heartbeats that [`serve_adopted`](Control::serve_adopted) saw last.
+    /// The lcores' heartbeats at the last call of [`serve_adopted`](Control::serve_adopted).
     heartbeats: Vec<u64>,
-    /// Last: the lcores' queue pairs go before their ports.
+    /// Last: the lcores' queue pairs must be dropped before their ports.
     ports: Vec<PortBinding>,
 }
 
@@ -238,12 +239,13 @@ impl Control {
         }
     }
 
-    /// Modify QP.
+    /// Modifies a QP.
     ///
-    /// When it returns the QP's lcore behaves accordingly, and who posts sees the new state.
+    /// When this returns, the QP's lcore behaves accordingly, and posting threads read the new
+    /// state.
     ///
     /// # Errors
-    /// See [`ControlError`]; nothing has changed.
+    /// [`ControlError`]; nothing has changed.
     pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
         let record = self.change_record(qpn, change)?;
         let command = Command::ModifyQp { index: record.index, change: *change };
@@ -255,13 +257,13 @@ impl Control {
         Ok(())
     }
 
-    /// The record of a QP as it is after a change, if its ports can carry it.
+    /// Returns the QP's record after a change, if its ports can carry it.
     fn change_record(&self, qpn: Qpn, change: &QpChange) -> Result<Record, ControlError> {
         let record = self.record(qpn)?;
         if change.state == Some(QpState::Reset) {
             return Ok(record.reset());
         }
-        // Datagrams have the port's own, which is some one at least.
+        // Datagrams use the port's own path MTU, so the port must fit the smallest.
         let is_datagram = record.qp_type.is_datagram();
         let least = if is_datagram { PathMtu::B256 } else { record.path_mtu };
         let path_mtu = change.path_mtu.unwrap_or(least);
@@ -271,7 +273,7 @@ impl Control {
         }
         let alt_port = change.alt_path.map(|alt| alt.port).or(record.alt_port);
         if change.alt_path.is_some() || change.path_mtu.is_some() {
-            // Whichever of the two paths the QP is on, it may go over to the other.
+            // The QP may change to its other path, so both must fit.
             alt_port.map_or(Ok(()), |port| self.check_mtu(port, path_mtu))?;
         }
         let migrates = match change.path_mig_state {
@@ -289,10 +291,10 @@ impl Control {
         if fits { Ok(()) } else { Err(ControlError::PathMtu { path_mtu, mtu }) }
     }
 
-    /// Query QP.
+    /// Queries a QP.
     ///
     /// # Errors
-    /// See [`ControlError`].
+    /// [`ControlError`].
     pub fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
         let record = self.record(qpn)?;
         let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
@@ -311,11 +313,12 @@ impl Control {
         }
     }
 
-    /// Has each armed QP that leaves by that port, counted from 1, migrate at once, unless its
-    /// alternate path leaves by the same port: one command for each lcore. Says how many did.
+    /// Migrates, at once, each armed QP that sends through that port, counted from 1, unless its
+    /// alternate path uses the same port. Sends one command to each lcore. Returns how many have
+    /// migrated.
     ///
     /// # Errors
-    /// [`ControlError::NoSuchPort`], and that of an lcore that does not answer.
+    /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer.
     pub fn migrate_port(&mut self, port: u8) -> Result<u32, ControlError> {
         self.binding(port)?;
         let mut all = 0;
@@ -328,12 +331,12 @@ impl Control {
         Ok(all)
     }
 
-    /// Destroy QP. Nothing of it runs afterwards; posts to its queues are refused.
+    /// Destroys a QP. Nothing of it runs afterwards, and posts to its queues are refused.
     ///
-    /// Completions that are in the queues already stay there.
+    /// Completions that are already in completion queues stay there.
     ///
     /// # Errors
-    /// See [`ControlError`].
+    /// [`ControlError`].
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ControlError> {
         let Record { index, lcore, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
@@ -341,7 +344,7 @@ impl Control {
         if let Reply::Destroyed(context) = self.call(lcore, Command::DestroyQp { index })? {
             drop(context);
         }
-        // Otherwise it was in a reply that came too late.
+        // If the reply comes too late, the context is freed with that reply.
         self.drop_notices(qpn);
         self.qps.forget(index);
         self.shared.places.end(index);
@@ -350,30 +353,31 @@ impl Control {
         Ok(())
     }
 
-    /// QPs that exist.
+    /// Returns the numbers of all QPs.
     pub fn qps(&self) -> impl Iterator<Item = Qpn> + '_ {
         self.qps.iter().map(|record| record.qpn)
     }
 
-    /// Number of ports.
+    /// Returns the number of ports.
     pub fn ports(&self) -> usize {
         self.ports.len()
     }
 
-    /// A port, counted from 1.
+    /// Returns a port, counted from 1.
     pub fn port(&self, port: u8) -> Option<&Port> {
         self.binding(port).ok().map(|binding| &binding.port)
     }
 
-    /// A port's addresses, counted from 1.
+    /// Returns the addresses of a port, counted from 1.
     pub fn addresses(&self, port: u8) -> Option<&PortAddresses> {
         self.binding(port).ok().map(|binding| &binding.addresses)
     }
 
-    /// Gives a port, counted from 1, other addresses. Packets to those it loses are not for us any
-    /// more.
+    /// Sets the addresses of a port, counted from 1. Packets to addresses that it loses are dropped
+    /// from then on.
     ///
     /// # Errors
+    /// [`ControlError`].
     /// See [`ControlError`].
     pub fn set_addresses(
         &mut self,
@@ -396,12 +400,12 @@ impl Control {
         Ok(())
     }
 
-    /// Turns each lcore once that is adopted, not exclusively, and that its adopter does not turn right
-    /// now. Says whether there was anything to do.
+    /// Turns each adopted lcore once, unless its adopter is turning it or has taken it exclusively.
+    /// Returns whether there was anything to do.
     ///
-    /// To be called now and then, about once per millisecond: it is what keeps answering peers when
-    /// an adopter is busy with something else. An lcore that has turned since the last call is left
-    /// alone: this thread, preempted in a turn, would keep a busy adopter from its next one.
+    /// To be called about once per millisecond, so that peers are answered while an adopter is busy
+    /// with something else. An lcore that has turned since the last call is left alone: if this
+    /// thread were preempted in a turn, a busy adopter could not make its next one.
     pub fn serve_adopted(&mut self) -> bool {
         let mut any = false;
         for (number, slot) in self.shared.slots.iter().enumerate() {
@@ -414,13 +418,13 @@ impl Control {
         any
     }
 
-    /// Is any lcore adopted, so that [`serve_adopted`](Control::serve_adopted) has something to look at?
-    /// An adoption wakes the thread that sleeps in [`sleep`](Control::sleep).
+    /// Returns whether any lcore is adopted, so that [`serve_adopted`](Control::serve_adopted) is
+    /// needed. An adoption wakes the thread that sleeps in [`sleep`](Control::sleep).
     pub fn has_adopted(&self) -> bool {
         self.shared.slots.iter().any(|slot| slot.is_adopted())
     }
 
-    /// Stops the lcores and frees everything they hold. The same as dropping it.
+    /// Stops the lcores and frees everything that they hold, as dropping `Control` does.
     pub fn shutdown(self) {}
 
     fn record(&self, qpn: Qpn) -> Result<Record, ControlError> {

@@ -1,4 +1,4 @@
-//! Counters: one block per lcore, written by its owner only, read by anybody at any time.
+//! Counters: one block per lcore, written by its owner only; any thread may read it at any time.
 //!
 //! Invariants
 //! - An lcore counts with a plain load and store: no locked instruction, no shared cache line.
@@ -48,31 +48,31 @@ impl CounterBlock {
         CounterBlock { values: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Only the owner calls this.
+    /// Adds 1 to a counter of the engine. Called by the owner only.
     #[inline]
     pub(crate) fn count(&self, counter: EngineCounter) {
         self.add(counter, 1);
     }
 
-    /// Only the owner calls this.
+    /// Adds `amount` to a counter of the engine. Called by the owner only.
     #[inline]
     pub(crate) fn add(&self, counter: EngineCounter, amount: u64) {
         self.add_at(counter as usize, amount);
     }
 
-    /// Only the owner calls this.
+    /// Adds 1 to a counter of the transport. Called by the owner only.
     #[inline]
     pub(crate) fn count_transport(&self, counter: Counter) {
         self.add_at(ENGINE + counter as usize, 1);
     }
 
-    /// Only the owner calls this.
+    /// Counts a drop. Called by the owner only.
     #[inline]
     pub(crate) fn count_drop(&self, reason: DropReason) {
         self.add_at(ENGINE + TRANSPORT + reason as usize, 1);
     }
 
-    /// One of the transport's, as it is now.
+    /// Returns the present value of a counter of the transport.
     #[inline]
     pub(crate) fn transport(&self, counter: Counter) -> u64 {
         self.values[ENGINE + counter as usize].load(Ordering::Relaxed)
@@ -102,27 +102,27 @@ impl Counters {
         Counters { values }
     }
 
-    /// One of the engine's own.
+    /// Returns a counter of the engine.
     pub fn engine(&self, counter: EngineCounter) -> u64 {
         self.values[counter as usize]
     }
 
-    /// One of the transport's.
+    /// Returns a counter of the transport.
     pub fn transport(&self, counter: Counter) -> u64 {
         self.values[ENGINE + counter as usize]
     }
 
-    /// Frames dropped for this reason.
+    /// Returns the number of frames dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.values[ENGINE + TRANSPORT + reason as usize]
     }
 
-    /// Frames dropped for any reason.
+    /// Returns the number of frames dropped for any reason.
     pub fn dropped_in_all(&self) -> u64 {
         self.values[ENGINE + TRANSPORT..].iter().sum()
     }
 
-    /// What has been counted since `earlier`, a reading of the same engine.
+    /// Returns the differences to `earlier`, a reading of the same engine.
     pub fn since(&self, earlier: &Counters) -> Counters {
         let mut values = self.values;
         for (value, before) in values.iter_mut().zip(&earlier.values) {
@@ -131,7 +131,7 @@ impl Counters {
         Counters { values }
     }
 
-    /// Name, description and value of each.
+    /// Returns name, description and value of each counter.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         let engine = EngineCounter::ALL.iter().map(|c| (c.name(), c.description()));
         let transport = Counter::ALL.iter().map(|c| (c.name(), c.description()));

@@ -1,7 +1,7 @@
-//! Crowd: how many threads poll and find nothing, against the processors they have.
+//! Crowd: compares the number of threads that poll and find nothing with the number of processors.
 //!
-//! Where more threads poll than there are processors, one that goes on polling keeps its processor
-//! from a thread that has something to do, until the kernel takes it away milliseconds later.
+//! If more threads poll than there are processors, a thread that goes on polling keeps its
+//! processor from a thread with work, until the kernel preempts it milliseconds later.
 //!
 //! ```text
 //!   time │ window 6: 128 threads │ window 7: 3 threads so far │
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Invariants
-//! - A process with no more polling threads than processors never enters the kernel from here.
-//! - A thread is counted by itself, in the windows in which it polls; it need not say that it stops.
+//! - A process with no more polling threads than processors never enters the kernel here.
+//! - A thread counts itself, in the windows in which it polls; it does not have to say when it
+//!   stops.
 //!
 //! Not here: polls that lose the lock of an lcore to another thread ([`crate::poller`]).
 
@@ -18,29 +19,29 @@ use crate::clock::Clock;
 use crate::sync::{AtomicU64, Ordering};
 use std::cell::Cell;
 
-/// A window is 2^24 ns, 17 ms: some time slices of the kernel's scheduler, so that threads which take
-/// turns on one processor are seen together.
+/// A window is 2^24 ns, 17 ms: several time slices of the kernel's scheduler, so that threads that
+/// take turns on one processor are counted together.
 const WINDOW_SHIFT: u32 = 24;
 /// Bits of a number of threads.
 const COUNT_BITS: u32 = 12;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// The threads of this process: its processors are shared by all its devices.
+/// The polling threads of this process, whose processors all its devices share.
 static CROWD: Crowd = Crowd::new();
 
 thread_local! {
-    /// The last window in which the thread counted itself.
+    /// The last window in which this thread counted itself.
     static COUNTED: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// The threads of the present window and of the one before.
+/// The numbers of polling threads in the present window and in the one before.
 #[derive(Debug)]
 struct Crowd {
-    /// From the top: the window's number, the threads of the window before, those of this one.
+    /// From the top: number of the window, threads of the window before, threads of this window.
     word: AtomicU64,
 }
 
-/// What [`Crowd::word`] says.
+/// The fields of [`Crowd::word`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Count {
     window: u64,
@@ -48,16 +49,16 @@ struct Count {
     now: u64,
 }
 
-/// Processors that the process may use, by the affinity of its main thread: another thread may be
-/// pinned to one of them. At least 1.
+/// Returns the number of processors that the process may use, by the affinity of its main thread,
+/// since another thread may be pinned to one of them. At least 1.
 pub(crate) fn processors() -> u32 {
     let set = rustix::thread::sched_getaffinity(Some(rustix::process::getpid()));
     // The kernel has more processors than the set has bits.
     set.map_or(u32::MAX, |set| set.count().max(1))
 }
 
-/// Gives the processor to another thread if more threads of the process poll than it has `processors`.
-/// For a poll that has found nothing.
+/// Yields the processor to another thread if more threads of the process poll than it has
+/// `processors`. Called after a poll that has found nothing.
 #[inline]
 pub(crate) fn make_room(clock: &Clock, processors: u32) {
     if is_crowded(clock, processors) {
@@ -65,7 +66,7 @@ pub(crate) fn make_room(clock: &Clock, processors: u32) {
     }
 }
 
-/// Counts the calling thread. Do more threads poll than there are `processors`?
+/// Counts the calling thread. Returns whether more threads poll than there are `processors`.
 #[inline]
 pub(crate) fn is_crowded(clock: &Clock, processors: u32) -> bool {
     let window = clock.now() >> WINDOW_SHIFT;
@@ -82,8 +83,8 @@ impl Crowd {
         Crowd { word: AtomicU64::new(0) }
     }
 
-    /// Counts one thread more in a window, which is the present one or, where a thread was
-    /// interrupted between two steps, an earlier one.
+    /// Counts one more thread in a window. It is the present one, or an earlier one if the thread
+    /// was preempted in between.
     #[cold]
     fn count(&self, window: u64) {
         let add = |word| Count::from_word(word).add(window).map(Count::into_word);
@@ -91,7 +92,7 @@ impl Crowd {
         let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Threads of the present window or of the one before, whichever has more.
+    /// Returns the threads of the present window or of the one before, whichever are more.
     #[inline]
     fn threads(&self, window: u64) -> u64 {
         let count = Count::from_word(self.word.load(Ordering::Relaxed));
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn threads_that_poll_are_counted_once_in_a_window() {
         let clock = Clock::new();
-        // Each stays until the other has been seen.
+        // Each thread stays until it has seen the other.
         let seen = || while !is_crowded(&clock, 1) {};
         std::thread::scope(|scope| {
             scope.spawn(seen);

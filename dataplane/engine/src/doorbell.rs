@@ -1,33 +1,34 @@
-//! How a post wakes an lcore: the lcore looks at one list of QP indices, not at all its QPs.
+//! Doorbell: tells an lcore which QPs have new posts, so that it does not look at all its QPs.
 //!
 //! ```text
 //!   ring:  newest ─▶ QP ─▶ QP ─▶ QP        each QP has its place, so nothing is allocated
-//!   next:  takes the list as it is, turns it round, and gives the oldest first
+//!   next:  takes the whole list, reverses it, and gives the oldest first
 //! ```
 //!
 //! Invariants
 //! - A QP is in a list at most once, by its flag.
-//! - An lcore that sleeps is woken for it ([`crate::bell`]).
-//! - A list is whole at any time, and the lcore takes all of it at once: it never waits for a thread
-//!   that was stopped in the middle of a ring, and nobody's ring behind that is kept waiting.
-//! - What was posted before a ring is seen by the lcore when it takes the QP from the list after
-//!   it: either the ring put the QP there, or it found the flag up, and then the QP is still to be
+//! - An lcore that sleeps is woken by a ring ([`crate::bell`]).
+//! - A list is complete at any time, and the lcore takes all of it at once. So it never waits for a
+//!   thread that was stopped in the middle of a ring, and such a thread delays no other ring.
+//! - The lcore sees everything posted before a ring when it takes the QP from the list after it:
+//!   either the ring added the QP, or it found the flag set, and then the QP is still to be taken.
+//!   The flag's read-modify-writes order the two.
 //!   taken. The flag's read-modify-writes order the two.
 
 use crate::bell::Bell;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
-/// What each QP takes.
+/// Bytes per QP: its place.
 pub(crate) const BYTES_PER_QP: usize = size_of::<Place>();
 
-/// No QP: there are fewer.
+/// No QP: an index above all.
 const NOBODY: u32 = u32::MAX;
 
 /// The QPs of one lcore that have something new in their queues.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    /// The QP that was rung for last, of those that the lcore has not taken.
+    /// The QP that was rung last, of those that the lcore has not taken.
     newest: AtomicU32,
     places: Box<[Place]>,
     /// Wakes the lcore.
@@ -38,7 +39,7 @@ pub(crate) struct Doorbell {
 #[derive(Debug)]
 struct Place {
     is_rung: AtomicBool,
-    /// The next in the list, which is written by who is in a ring of this QP, then by the lcore.
+    /// The next in the list. Written by the thread that adds this QP, then by the lcore.
     next: AtomicU32,
 }
 
@@ -46,25 +47,25 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct DoorbellReader {
     doorbell: Arc<Doorbell>,
-    /// The first of those that were taken and not yet given.
+    /// The first of the QPs that were taken and not yet returned.
     oldest: u32,
 }
 
 impl Doorbell {
-    /// For QP indices 0 to `qps − 1`.
+    /// Makes a doorbell for QP indices 0 to `qps − 1`.
     pub(crate) fn new(qps: u32, bell: Arc<Bell>) -> Doorbell {
         let place = |_| Place { is_rung: AtomicBool::new(false), next: AtomicU32::new(NOBODY) };
         Doorbell { newest: AtomicU32::new(NOBODY), places: (0..qps).map(place).collect(), bell }
     }
 
-    /// Tells the lcore to look at QP `index`. Any thread may.
+    /// Adds QP `index` to the list and wakes the lcore. Any thread may call this.
     #[inline]
     pub(crate) fn ring(&self, index: u32) {
         let place = &self.places[index as usize];
         if place.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Pairs with `take`: who takes the list finds where it goes on.
+        // Pairs with `take`: a thread that takes the list sees the links between its places.
         let _ = self.newest.fetch_update(Ordering::Release, Ordering::Relaxed, |newest| {
             place.next.store(newest, Ordering::Relaxed);
             Some(index)
@@ -72,19 +73,19 @@ impl Doorbell {
         self.bell.ring();
     }
 
-    /// Wakes the lcore for something that it finds elsewhere.
+    /// Wakes the lcore for work that it finds elsewhere.
     pub(crate) fn wake(&self) {
         self.bell.ring();
     }
 }
 
 impl DoorbellReader {
-    /// The only one of that doorbell.
+    /// Makes the reader. A doorbell has only one.
     pub(crate) fn new(doorbell: Arc<Doorbell>) -> DoorbellReader {
         DoorbellReader { doorbell, oldest: NOBODY }
     }
 
-    /// The next QP to look at.
+    /// Returns the next QP with new posts.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u32> {
         if self.oldest == NOBODY {
@@ -97,7 +98,7 @@ impl DoorbellReader {
         Some(index)
     }
 
-    /// Takes the list and turns it round.
+    /// Takes the list and reverses it.
     fn take(&mut self) {
         let Doorbell { newest, places, .. } = &*self.doorbell;
         if newest.load(Ordering::Relaxed) == NOBODY {
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(given, [0, 1, 2, 3, 0, 0], "in the order of their rings");
     }
 
-    /// The flag is up, and the QP in no list yet: there the ringing thread was stopped.
+    /// The flag is set and the QP in no list yet: the ringing thread was stopped there.
     #[test]
     fn a_ring_that_stopped_in_the_middle_keeps_nobody_waiting() {
         let doorbell = Arc::new(Doorbell::new(3, Arc::default()));

@@ -1,14 +1,14 @@
-//! The engine: lcores over ports, and what any thread may do with them.
+//! The engine: lcores over ports, and the calls that any thread may make.
 //!
-//! Starting gives two faces. [`Engine`] is for everybody: memory regions, completion queues,
-//! counters, adoption; cheap to clone, usable from any thread. [`Control`] is for one thread, the
-//! control plane's: QPs, addresses, frames that are not RoCEv2.
+//! Starting returns two handles. [`Engine`] is for all threads: memory regions, completion queues,
+//! counters, adoption; it is cheap to clone. [`Control`] is for one thread, the control plane's:
+//! QPs, addresses, frames that are not RoCEv2.
 //!
 //! Invariants
-//! - [`Control`] owns the lcores' lives: when it is dropped they stop and everything they hold is
-//!   freed. Engines that are left say [`EngineError::Stopped`] or its like, and nothing hangs.
+//! - [`Control`] owns the lcores: when it is dropped they stop, and everything they hold is freed.
+//!   Calls of remaining engines then fail with an error, and none hangs.
 //!
-//! Not here: verbs objects and who may still use them.
+//! Not here: verbs objects, and their lifetimes.
 
 use crate::ah_table::{AhError, MAX_AHS};
 use crate::bed::Bed;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use uroce_transport::{Ah, Pd, StaticRate};
 use uroce_wire::Encap;
 
-/// Why an engine did not start.
+/// The reason why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -55,24 +55,24 @@ pub enum EngineError {
     /// `max_mrs` is 0 or above [`MAX_MRS`].
     #[error("{0} memory regions are not in 1..={MAX_MRS}")]
     Mrs(u32),
-    /// A port, counted from 1, has fewer queue pairs than the engine has lcores, or they are taken.
+    /// A queue pair of a port, counted from 1, is taken, or the port has none.
     #[error("port {port}: {error}")]
     Queue {
         /// The port.
         port: usize,
-        /// What is wrong.
+        /// The reason.
         error: QueueError,
     },
     /// A port, counted from 1, has too many addresses or a VLAN that does not exist.
     #[error("port {0}: more than {MAX_GIDS} addresses, or no such VLAN")]
     Addresses(usize),
-    /// A port, counted from 1, is to lose less than nothing or more than everything.
+    /// A port, counted from 1, has a probability of loss outside 0 to 1.
     #[error("port {0}: a share of loss is not in 0.0..=1.0")]
     Loss(usize),
     /// EAL does not run.
     #[error("EAL does not run")]
     NoEal,
-    /// The system has no randomness for keys.
+    /// The system gives no random numbers for keys.
     #[error("no randomness: {0}")]
     Random(getrandom::Error),
     /// An lcore's thread did not start.
@@ -80,12 +80,12 @@ pub enum EngineError {
     Thread {
         /// The lcore.
         lcore: usize,
-        /// What is wrong.
+        /// The reason.
         error: ThreadError,
     },
 }
 
-/// What all clones of an engine share.
+/// State that all clones of an engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) slots: Vec<Arc<Slot>>,
@@ -95,24 +95,25 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<EventChannel>,
     pub(crate) places: Arc<Places>,
     pub(crate) next_pd: AtomicU32,
-    /// Of CQs and SRQs, for their events.
+    /// The next number of a CQ or SRQ, for its events.
     next_queue: AtomicU32,
     pub(crate) driver: Driver,
-    /// Processors that the process had at the engine's start.
+    /// Number of processors that the process had when the engine started.
     pub(crate) processors: u32,
 }
 
-/// A running engine. Clones are handles of the same one.
+/// A running engine. Clones are handles of the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Engine {
-    /// Starts lcores over ports. All memory that the data path needs is taken here or with each QP.
+    /// Starts lcores over ports. All memory that the data path needs is allocated here or with each
+    /// QP.
     ///
     /// # Errors
-    /// See [`EngineError`]; nothing runs then, and the ports are closed.
+    /// [`EngineError`]; nothing runs then, and the ports are closed.
     pub fn start(
         config: EngineConfig,
         ports: Vec<PortBinding>,
@@ -134,7 +135,7 @@ impl Engine {
             processors: crate::crowd::processors(),
         });
         let mut control = Control::new(Arc::clone(&shared), parts.control);
-        // From here on dropping `control` stops what runs.
+        // From here on dropping `control` stops the threads.
         for (lcore, (slot, &cpu)) in shared.slots.iter().zip(&config.lcores).enumerate() {
             let thread = crate::thread::start(lcore, cpu, eal, slot, (config.idle, config.driver));
             control.threads.push(thread.map_err(|error| EngineError::Thread { lcore, error })?);
@@ -142,20 +143,20 @@ impl Engine {
         Ok((Engine { shared }, control))
     }
 
-    /// Number of lcores.
+    /// Returns the number of lcores.
     pub fn lcores(&self) -> usize {
         self.shared.slots.len()
     }
 
-    /// A protection domain of its own. Keys of one domain are refused in every other.
+    /// Makes a protection domain. Keys of one domain are refused in every other.
     pub fn alloc_pd(&self) -> Pd {
         Pd(self.shared.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A completion queue for `depth` entries whose events, if it is armed, go to `channel`.
+    /// Makes a completion queue for `depth` entries. Its events, if it is armed, go to `channel`.
     ///
     /// # Errors
-    /// See [`CqError`].
+    /// [`CqError`].
     pub fn create_cq(
         &self,
         depth: u32,
@@ -168,10 +169,10 @@ impl Engine {
         CompletionQueue::within(around, depth, channel)
     }
 
-    /// A shared receive queue for `depth` receives of `max_sge` scatter elements.
+    /// Makes a shared receive queue for `depth` receives of `max_sge` scatter elements.
     ///
     /// # Errors
-    /// See [`SrqError`].
+    /// [`SrqError`].
     pub fn create_srq(
         &self,
         pd: Pd,
@@ -182,8 +183,9 @@ impl Engine {
         SharedReceiveQueue::new(pd, depth, max_sge, events).map(Arc::new)
     }
 
-    /// An address handle: datagrams of UD QPs of that domain at `port`, counted from 1, go out
-    /// behind these headers, all that go by it together no faster than `rate`.
+    /// Makes an address handle: datagrams of UD QPs of that domain at `port`, counted from 1, are
+    /// sent with these headers. All datagrams of the handle together are sent no faster than
+    /// `rate`.
     ///
     /// # Errors
     /// [`AhError::TableFull`].
@@ -197,8 +199,8 @@ impl Engine {
         self.shared.tables.handles.create(pd, usize::from(port).wrapping_sub(1), encap, rate)
     }
 
-    /// Ends an address handle. Datagrams already posted are still sent by it, unless as many handles
-    /// are created before as the engine has free places for: then they complete with an error.
+    /// Destroys an address handle. Datagrams already posted are still sent with it, unless as many
+    /// handles as the engine has free places are created before; then they complete with an error.
     ///
     /// # Errors
     /// [`AhError::Unknown`].
@@ -206,7 +208,7 @@ impl Engine {
         self.shared.tables.handles.destroy(ah)
     }
 
-    /// Asynchronous events of QPs, CQs, SRQs, ports and the device.
+    /// Returns the channel of asynchronous events of QPs, CQs, SRQs, ports and the device.
     pub fn events(&self) -> &Arc<EventChannel> {
         &self.shared.events
     }
@@ -216,40 +218,41 @@ impl Engine {
         self.shared.events.admit(subject(number))
     }
 
-    /// All counters, summed over the lcores.
+    /// Returns all counters, summed over the lcores.
     pub fn counters(&self) -> Counters {
         Counters::read(self.shared.counters.iter().map(|block| &**block))
     }
 
-    /// The counters of one lcore.
+    /// Returns the counters of one lcore.
     pub fn lcore_counters(&self, lcore: usize) -> Option<Counters> {
         self.shared.counters.get(lcore).map(|block| Counters::read([&**block]))
     }
 
-    /// A number that moves while the lcore runs: two per turn.
+    /// Returns a number that grows while the lcore runs, by two per turn.
     pub fn heartbeat(&self, lcore: usize) -> Option<u64> {
         (lcore < self.lcores()).then(|| self.shared.regions.heartbeat(lcore))
     }
 
-    /// Hands an lcore to the calling thread, which turns it from now on: run to completion, for
-    /// applications that would otherwise share a core with the lcore they wait for.
+    /// Gives an lcore to the calling thread, which has to turn it from now on: run to completion,
+    /// for applications that would otherwise share a core with the lcore they wait for.
     ///
     /// # Errors
-    /// See [`AdoptError`].
+    /// [`AdoptError`].
     pub fn adopt(&self, lcore: usize) -> Result<LcoreGuard, AdoptError> {
         let slot = self.shared.slots.get(lcore).ok_or(AdoptError::NoSuchLcore(lcore))?;
         crate::signals::unblock();
         let guard = LcoreGuard::adopt(slot, lcore)?;
-        // The control plane looks after it from now on.
+        // Wakes the control plane, which serves the lcore from now on when its adopter does not.
         self.shared.tables.notices.wake();
         Ok(guard)
     }
 
-    /// Bytes that an idle QP takes besides its queues: its state on its lcore and what that tells
-    /// the application, and its place in every table of an engine with one lcore and one port.
+    /// Returns the bytes that an idle QP takes without its queues: its state on its lcore, the
+    /// state shared with the application, and its place in each table of an engine with one lcore
+    /// and one port.
     ///
-    /// Queues are those of send and receive work requests on their way to the lcore and in the QP,
-    /// and that of the READ and ATOMIC requests it has accepted.
+    /// The queues are those of send and receive work requests, on their way to the lcore and in the
+    /// QP, and that of the READ and ATOMIC requests that the QP has accepted.
     pub const fn qp_state_bytes() -> usize {
         crate::context::STATE_BYTES
             + crate::shard::BYTES_PER_QP
@@ -260,13 +263,13 @@ impl Engine {
             + crate::queue::places::BYTES_PER_QP
     }
 
-    /// Do all lcores run? False after a shutdown, or if one has panicked.
+    /// Returns whether all lcores run: false after a shutdown, or if one has panicked.
     pub fn is_running(&self) -> bool {
         self.shared.slots.iter().all(|slot| !slot.is_dead())
     }
 }
 
-/// An lcore in its slot. One that is to sleep naps instead where it cannot be woken by everything.
+/// Makes an lcore's slot. An lcore that is to sleep naps instead if something cannot wake it.
 fn slot((mut lcore, bell): (Lcore, Arc<Bell>), idle: IdlePolicy) -> Arc<Slot> {
     let bed = (idle == IdlePolicy::Sleep).then(|| Bed::new(&bell).ok()).flatten();
     let bed = bed.filter(|bed| lcore.listen(bed).is_ok());
@@ -301,5 +304,5 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
     Ok(())
 }
 
-// What a million QPs take must fit into a common machine's memory.
+// The state of a million QPs must fit into a common machine's memory.
 const _: () = assert!(Engine::qp_state_bytes() <= 1024);

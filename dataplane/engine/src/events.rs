@@ -1,27 +1,27 @@
-//! Asynchronous events: what happened to a QP, CQ, SRQ, port or to all and belongs to no work
-//! request.
+//! Asynchronous events: they concern a QP, CQ, SRQ, a port or the device, and no work request.
+//!
+//! Read first: IBA 11.6.3 (asynchronous events).
 //!
 //! ```text
 //!   lcore ── raise ──▶ bits of the source ──▶ ready queue + token ──▶ try_next ──▶ Event
 //! ```
 //!
-//! A source has one bit per kind of event, so an event that has not been taken yet and comes again
-//! is the same event: nothing is lost and nothing grows. A source with a bit set stands in the
-//! ready queue once; an eventfd in semaphore mode has a token for each entry, as completion
-//! channels do.
+//! A source has one bit per kind of event, so an event that comes again before it was taken is the
+//! same event: nothing is lost and nothing grows. A source with a bit set is in the ready queue
+//! once. An eventfd in semaphore mode has a token for each entry, as with completion channels.
 //!
-//! The ready queue is made of stretches ([`ready`]), each when the sources before have filled the
-//! others, so a device that may have many objects takes no memory for those that it has not. Sources of
-//! one stretch are served in the order in which they became ready, stretches in turn.
+//! The ready queue consists of stretches ([`ready`]). A stretch is allocated when the sources fill
+//! the others, so a device that may have many objects uses no memory for objects that do not exist.
+//! Sources of one stretch are served in the order in which they became ready; stretches take turns.
 //!
 //! Invariants
-//! - The ready queue is as long as there are sources, living ones and those that are gone but
-//!   still stand in it: raising an event neither allocates, nor locks, nor fails. It enters the
-//!   kernel once for each entry.
-//! - An event of a source that has been closed is never given, and [`EventGuard::close`] waits for
-//!   those that were given and not yet acknowledged.
+//! - The ready queue has a place for each source, including closed ones that are still in it. So
+//!   raising an event neither allocates, nor locks, nor fails. It enters the kernel once for each
+//!   entry.
+//! - An event of a closed source is never given, and [`EventGuard::close`] waits until the events
+//!   that were given have been acknowledged.
 //!
-//! Not here: which of the core's happenings are events (the core's own choice).
+//! Not here: which conditions are events (the core decides).
 
 mod ready;
 
@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, PoisonError};
 use uroce_wire::Qpn;
 
-/// Whom an event is about.
+/// The object that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Subject {
     /// The QP of this number.
@@ -44,13 +44,13 @@ pub enum Subject {
     Srq(u32),
     /// The port of this number, counted from 1.
     Port(u8),
-    /// All of it.
+    /// The whole device.
     Device,
 }
 
 macro_rules! event_kinds {
     ($($kind:ident $text:literal)*) => {
-        /// What happened. Names are the verbs' `IBV_EVENT_*`.
+        /// The kind of an event. The names are those of the verbs' `IBV_EVENT_*`.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum EventKind {
@@ -58,7 +58,7 @@ macro_rules! event_kinds {
         }
 
         impl EventKind {
-            /// All of them, in the order of their number.
+            /// All kinds, in the order of their numbers.
             pub const ALL: &'static [EventKind] = &[$(EventKind::$kind,)*];
         }
 
@@ -117,30 +117,31 @@ impl From<uroce_transport::AsyncEvent> for EventKind {
 /// An event. It is acknowledged when it is dropped.
 #[derive(Debug)]
 pub struct Event {
-    /// Whom it is about.
+    /// The object that it is about.
     pub subject: Subject,
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
     source: Arc<Source>,
     channel: Arc<EventChannel>,
 }
 
-/// One source of events, as its users share it.
+/// A source of events, shared by its users.
 #[derive(Debug)]
 struct Source {
     subject: Subject,
-    /// Where it has its place in the ready queue.
+    /// The stretch of the ready queue in which it has its place.
     stretch: usize,
-    /// Kinds that happened and were not taken yet.
+    /// Bits of the kinds that happened and were not taken yet.
     happened: AtomicU32,
-    /// It stands in the ready queue.
+    /// Whether it is in the ready queue.
     is_ready: AtomicBool,
-    /// Written under the channel's lock: it is closed, and how many of its events are out.
+    /// Written under the channel's lock: whether it is closed, and how many of its events were
+    /// given and not acknowledged.
     closed: AtomicBool,
     out: AtomicU32,
 }
 
-/// All events of an engine. Its file descriptor is readable while one waits.
+/// The events of an engine. Its file descriptor is readable while one waits.
 #[derive(Debug)]
 pub struct EventChannel {
     tokens: Tokens,
@@ -149,31 +150,31 @@ pub struct EventChannel {
     acknowledged: Condvar,
 }
 
-/// Who may stand in the ready queue.
+/// Counts the places of the ready queue.
 #[derive(Debug, Default)]
 struct Book {
-    /// By the stretches that there are.
+    /// One entry for each allocated stretch.
     stretches: Vec<Places>,
     /// The stretch to be looked at first.
     next: usize,
 }
 
-/// Those of a stretch.
+/// The places of a stretch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Places {
     sources: usize,
-    /// Closed ones that still stand there.
+    /// Closed sources that are still in it.
     ghosts: usize,
 }
 
-/// The owner's handle of a source: dropping it closes the source.
+/// The owner's handle of a source. Dropping it closes the source.
 #[derive(Debug)]
 pub struct EventGuard {
     source: Arc<Source>,
     channel: Arc<EventChannel>,
 }
 
-/// What lets an lcore raise events of a source that somebody else owns.
+/// Lets an lcore raise events of a source that another object owns.
 #[derive(Clone, Debug)]
 pub(crate) struct EventRaiser {
     source: Arc<Source>,
@@ -181,7 +182,7 @@ pub(crate) struct EventRaiser {
 }
 
 impl EventChannel {
-    /// For up to `sources` sources at a time.
+    /// Makes a channel for up to `sources` sources at a time.
     ///
     /// # Errors
     /// The process has no file descriptor left.
@@ -194,7 +195,7 @@ impl EventChannel {
         }))
     }
 
-    /// A new source; `None` if there are as many as there may be.
+    /// Makes a new source; `None` if there are as many as there may be.
     pub(crate) fn admit(self: &Arc<EventChannel>, subject: Subject) -> Option<EventGuard> {
         let mut book = self.lock();
         let stretch = self.find_place(&mut book)?;
@@ -210,7 +211,7 @@ impl EventChannel {
         Some(EventGuard { source, channel: Arc::clone(self) })
     }
 
-    /// A stretch that has room for one more source; made if there is none.
+    /// Returns a stretch that has room for one more source; allocates one if there is none.
     fn find_place(&self, book: &mut Book) -> Option<usize> {
         let has_room = |book: &Book| {
             let mut all = book.stretches.iter().enumerate();
@@ -231,20 +232,20 @@ impl EventChannel {
             })
     }
 
-    /// The oldest event, if there is one.
+    /// Takes the oldest event, if there is one.
     ///
     /// # Errors
     /// The system fails.
     pub fn try_next(self: &Arc<EventChannel>) -> io::Result<Option<Event>> {
         while self.tokens.take()? {
             let mut book = self.lock();
-            // A token without an entry wakes a sleeper for nothing.
+            // A token without an entry only wakes a sleeper for nothing.
             let Some(source) = self.ready.pop(&mut book.next) else { continue };
             if source.closed.load(Ordering::Relaxed) {
                 book.stretches[source.stretch].ghosts -= 1;
                 continue;
             }
-            // Acquires the bits of whoever put it there, or found it there.
+            // Acquires the bits of the thread that added the source, or found it in the queue.
             source.is_ready.swap(false, Ordering::AcqRel);
             let bits = source.happened.load(Ordering::Acquire);
             let Some(kind) = EventKind::lowest_of(bits) else { continue };
@@ -279,8 +280,8 @@ impl EventChannel {
         debug_assert!(pushed, "each source stands there at most once");
     }
 
-    /// One round through the stretches that have any, in which the closed sources fall out of them.
-    /// Their tokens stay and wake somebody for nothing.
+    /// Goes once through the stretches that have closed sources, and removes these. Their tokens
+    /// stay and wake a sleeper for nothing.
     #[cold]
     fn lay_ghosts(&self, book: &mut Book) {
         for at in 0..book.stretches.len() {
@@ -306,8 +307,8 @@ impl EventChannel {
         }
         let places = &mut book.stretches[source.stretch];
         places.sources -= 1;
-        // From now on it looks as if it stood in the queue, so nobody puts it there; if it did
-        // already, or is being put there, it stays as a ghost.
+        // From now on the source looks as if it were in the queue, so no thread adds it. If it is
+        // already in the queue, or is being added, it stays there as a ghost.
         if source.is_ready.swap(true, Ordering::AcqRel) {
             places.ghosts += 1;
         }
@@ -319,7 +320,7 @@ impl EventChannel {
 }
 
 impl AsFd for EventChannel {
-    /// Readable while an event waits.
+    /// The descriptor that is readable while an event waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tokens.as_fd()
     }
@@ -327,7 +328,7 @@ impl AsFd for EventChannel {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // Under the lock, so that who waits in `close` does not miss it.
+        // Under the lock, so that a thread that waits in `close` does not miss it.
         let _book = self.channel.lock();
         self.source.out.fetch_sub(1, Ordering::Relaxed);
         self.channel.acknowledged.notify_all();
@@ -335,7 +336,7 @@ impl Drop for Event {
 }
 
 impl EventGuard {
-    /// The number in the source's [`Subject`]; the device has 0.
+    /// Returns the number in the source's [`Subject`]; 0 for the device.
     pub fn number(&self) -> u32 {
         match self.source.subject {
             Subject::Qp(qpn) => qpn.value(),
@@ -345,12 +346,12 @@ impl EventGuard {
         }
     }
 
-    /// The channel by which its events are given.
+    /// Returns the channel of the source's events.
     pub fn channel(&self) -> &Arc<EventChannel> {
         &self.channel
     }
 
-    /// Closes the source: no event of it is given any more. Returns once those that were given
+    /// Closes the source: no event of it is given any more. Returns once the events that were given
     /// have been acknowledged.
     //= check G10 — destroying waits for acknowledgements, and nothing is delivered after it
     pub fn close(self) {

@@ -1,54 +1,55 @@
 //! Seeded loss of frames at a port, for tests and the interop laboratory.
 //!
-//! A lost frame is lost silently and counted, as on a bad link. Only RoCEv2 frames are: address
-//! resolution has a handful of attempts, and its failure says nothing about the transport. With the
-//! same seed and the same traffic the same frames are lost. When off it costs one branch per burst.
+//! A lost frame is dropped silently and counted, as on a bad link. Only RoCEv2 frames are lost:
+//! address resolution makes a few attempts only, and its failure would say nothing about the
+//! transport. With the same seed and the same traffic the same frames are lost. When off it costs
+//! one branch per burst.
 
-/// Which share of a port's RoCEv2 frames gets lost.
+/// Probability with which a port's RoCEv2 frames are lost.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LossConfig {
-    /// Of the received frames, 0.0 (none) to 1.0 (all).
+    /// Probability for received frames, 0.0 to 1.0.
     pub rx: f64,
-    /// Of the sent frames, 0.0 to 1.0.
+    /// Probability for sent frames, 0.0 to 1.0.
     pub tx: f64,
-    /// Decides which.
+    /// Seed of the random choice.
     pub seed: u64,
 }
 
 impl LossConfig {
-    /// Are both shares within 0 to 1?
+    /// Returns whether both probabilities are within 0 to 1.
     pub fn is_valid(&self) -> bool {
         [self.rx, self.tx].iter().all(|share| (0.0..=1.0).contains(share))
     }
 
-    /// The loss of received and of sent frames at queue pair `queue`.
+    /// Returns the loss of received and of sent frames at queue pair `queue`.
     pub(crate) fn at_queue(&self, queue: usize) -> (Loss, Loss) {
         let seed = self.seed.wrapping_add((queue as u64) << 32);
         (Loss::new(self.rx, seed), Loss::new(self.tx, seed.wrapping_add(1)))
     }
 }
 
-/// Decides frame by frame.
+/// Decides for each frame whether it is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
-    /// A frame is lost if the next 32 random bits are below it: 0 to 2^32.
+    /// A frame is lost if the next 32 random bits are below this: 0 to 2^32.
     threshold: u64,
     state: u64,
 }
 
 impl Loss {
     fn new(share: f64, seed: u64) -> Loss {
-        // Between 0 and 2^32 for a valid share.
+        // The product is between 0 and 2^32 for a valid probability.
         Loss { threshold: (share * 4_294_967_296.0) as u64, state: seed }
     }
 
-    /// Can a frame be lost at all?
+    /// Returns whether a frame can be lost at all.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.threshold > 0
     }
 
-    /// Is the next frame lost?
+    /// Returns whether the next frame is lost.
     #[inline]
     pub(crate) fn loses(&mut self) -> bool {
         if self.threshold == 0 {
@@ -57,7 +58,7 @@ impl Loss {
         self.next() >> 32 < self.threshold
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    /// Returns the next random number: SplitMix64 (Steele, Lea and Flood, 2014).
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(count(lost(0.0, 1)), 0);
         assert_eq!(count(lost(1.0, 1)), 100_000);
         let one_percent = count(lost(0.01, 1));
-        // Six standard deviations.
+        // The bounds are six standard deviations.
         assert!((811..=1189).contains(&one_percent), "{one_percent} of 100000");
     }
 

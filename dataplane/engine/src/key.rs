@@ -1,38 +1,39 @@
-//! Numbers that strangers see: QPNs, L_Keys and R_Keys.
+//! Numbers that peers see: QPNs, L_Keys and R_Keys.
 //!
-//! A QPN is a keyed permutation of (slot index, generation) in 24 bits. A key is the same in its
-//! upper 24 bits; its lower 8, which the verbs leave to the consumer of a type-2 memory window, say
-//! nothing about the slot. Whoever sees some numbers learns nothing useful about the others, while
-//! an lcore gets from a number to its slot with arithmetic alone: no hash table, no search.
+//! A QPN is a keyed permutation of (slot index, generation) in 24 bits. The upper 24 bits of a key
+//! are such a number too. Its lower 8 bits, which the verbs leave to the consumer of a type-2
+//! memory window, do not depend on the slot's index alone. A peer that sees some numbers can not
+//! derive others, while an lcore computes the slot of a number by arithmetic alone: without a hash
+//! table or a search.
 //!
 //! Invariants
-//! - A permutation is a bijection, so two live slots never have one number, and two live keys
+//! - A permutation is a bijection, so two live slots never have the same number, and two live keys
 //!   differ in their upper 24 bits.
-//! - A slot's generation changes each time it is given back, so a number of its former life is not
-//!   its number now; slots are taken in the order in which they became free, so it takes
-//!   `slots · generations` creations until a number comes again. A key's lower 8 bits count
-//!   generations too, from where the upper ones end.
+//! - A slot's generation changes each time it is given back, so a former number of the slot is not
+//!   its present one. Slots are taken in the order in which they became free, so a number comes
+//!   again only after `slots · generations` creations. A key's lower 8 bits continue the count of
+//!   generations.
 //!
-//! Not here: a cipher. The permutation withstands guessing by a peer who was told some numbers; it
+//! Not here: a cipher. The permutation withstands guessing by a peer that has seen some numbers; it
 //! does not protect a secret.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// Rounds of the Feistel network. Four make a permutation pseudo-random if the round function is
-/// (Luby and Rackoff); the rest is for the round function's sake.
+/// (Luby and Rackoff); the other two make up for a weak round function.
 const ROUNDS: usize = 6;
 /// Bits of half a number.
 const HALF: u32 = 12;
 const HALF_MASK: u32 = (1 << HALF) - 1;
-/// All bits of a number.
+/// Mask of all bits of a number.
 const ALL: u32 = (1 << (2 * HALF)) - 1;
-/// Bytes that a permutation and the lower bits of keys are made from.
+/// Bytes of the random key of a permutation and of the lower bits of keys.
 const KEY_LEN: usize = (ROUNDS + 1) * 16;
-/// Bits of a key that are its consumer's.
+/// The low bits of a key, which belong to its consumer.
 const CONSUMER_BITS: u32 = 8;
 
-/// One round's key.
+/// The key of one round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     xor: u64,
@@ -40,7 +41,7 @@ struct Round {
 }
 
 impl Round {
-    /// A keyed hash of a number, to be masked: both halves of the product, folded.
+    /// Returns a keyed hash of a number, to be masked: both halves of the product, folded.
     #[inline]
     fn mix(self, number: u32) -> u32 {
         let product = u128::from(u64::from(number) ^ self.xor) * u128::from(self.multiply);
@@ -74,20 +75,20 @@ impl Permutation {
     }
 }
 
-/// The numbers for up to so many slots.
+/// The numbers of a fixed set of slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers {
     permutation: Permutation,
-    /// Where the lower bits of keys begin to count.
+    /// Gives the start of the count in a key's lower bits.
     lower: Round,
     index_bits: u32,
 }
 
 impl Numbers {
-    /// Numbers under a fresh random key, for 1 to 2^20 slots: at least 16 generations.
+    /// Makes numbers with a new random key, for 1 to 2^20 slots: at least 16 generations.
     ///
     /// # Errors
-    /// The system has no randomness to give.
+    /// The system gives no random numbers.
     pub(crate) fn random(slots: u32) -> Result<Numbers, getrandom::Error> {
         let mut key = [0; KEY_LEN];
         getrandom::fill(&mut key)?;
@@ -107,12 +108,12 @@ impl Numbers {
         Numbers { permutation, lower: round(ROUNDS), index_bits }
     }
 
-    /// The QPN of a slot in a generation; the generation counts modulo what fits.
+    /// Returns the QPN of a slot in a generation, which counts modulo what fits.
     pub(crate) fn qpn(&self, index: u32, generation: u32) -> u32 {
         self.permutation.apply((generation << self.index_bits | index) & ALL)
     }
 
-    /// The key of a slot in a generation; the generation counts modulo what fits.
+    /// Returns the key of a slot in a generation, which counts modulo what fits.
     pub(crate) fn key(&self, index: u32, generation: u32) -> u32 {
         let upper = self.qpn(index, generation);
         let counted = generation >> (2 * HALF - self.index_bits);
@@ -120,24 +121,25 @@ impl Numbers {
         upper << CONSUMER_BITS | lower & ((1 << CONSUMER_BITS) - 1)
     }
 
-    /// The slot that a QPN would belong to; whether it does, the slot must say.
+    /// Returns the slot that a QPN belongs to if it is in use; the caller compares it with the
+    /// slot's number.
     #[inline]
     pub(crate) fn index_of_qpn(&self, qpn: u32) -> usize {
         (self.permutation.invert(qpn) & ((1 << self.index_bits) - 1)) as usize
     }
 
-    /// The slot that a key would belong to, whatever its lower bits; whether it does, the slot must
-    /// say.
+    /// Returns the slot that a key belongs to if it is in use, whatever its lower bits; the caller
+    /// compares it with the slot's key.
     pub(crate) fn index_of_key(&self, key: u32) -> usize {
         self.index_of_qpn(key >> CONSUMER_BITS)
     }
 }
 
-/// Numbers that were looked up last, and their slots: packets and work requests come in runs, and
-/// an inverse costs as much as a copy of a small payload.
+/// A cache of numbers that were looked up last, and their slots. Packets and work requests come in
+/// runs, and an inverse costs as much as a copy of a small payload.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// (number, slot), each at the place that its number's last bits name.
+    /// Pairs (number, slot), each at the place given by its number's last bits.
     known: [Cell<(u32, u32)>; Recent::PLACES],
 }
 
@@ -149,7 +151,7 @@ impl Recent {
         Recent { known: std::array::from_fn(entry) }
     }
 
-    /// The same as [`Numbers::index_of_qpn`] of the same numbers.
+    /// Returns what [`Numbers::index_of_qpn`] returns. `numbers` must always be the same.
     #[inline]
     pub(crate) fn index_of_qpn(&self, numbers: &Numbers, qpn: u32) -> usize {
         let place = &self.known[qpn as usize % Recent::PLACES];
@@ -162,30 +164,30 @@ impl Recent {
         index
     }
 
-    /// The same as [`Numbers::index_of_key`] of the same numbers.
+    /// Returns what [`Numbers::index_of_key`] returns. `numbers` must always be the same.
     #[inline]
     pub(crate) fn index_of_key(&self, numbers: &Numbers, key: u32) -> usize {
         self.index_of_qpn(numbers, key >> CONSUMER_BITS)
     }
 }
 
-/// Free slots and the generation of each. Memory is taken as slots are.
+/// The free slots and the generation of each slot. Memory is allocated as slots are taken.
 #[derive(Debug)]
 pub(crate) struct Slots {
     count: u32,
-    /// Those that were given back.
+    /// Slots that were given back.
     free: VecDeque<u32>,
-    /// Of each slot that has ever been taken: the first ones.
+    /// The generation of each slot that was ever taken; these are the first ones.
     generations: Vec<u32>,
 }
 
 impl Slots {
-    /// All of `count` slots free.
+    /// Makes `count` free slots.
     pub(crate) fn new(count: u32) -> Slots {
         Slots { count, free: VecDeque::new(), generations: Vec::new() }
     }
 
-    /// The slot that has been free for longest: one that was never taken, if there is one.
+    /// Takes a slot that was never taken; if there is none, the one that has been free for longest.
     fn oldest(&mut self) -> Option<u32> {
         let fresh = self.generations.len() as u32;
         if fresh == self.count {
@@ -195,10 +197,10 @@ impl Slots {
         Some(fresh)
     }
 
-    /// Takes the slot that has been free for longest and names it by its index and generation;
-    /// `None` if none is free.
+    /// Takes a free slot, and returns it with the name that `name` gives it for its index and
+    /// generation; `None` if no slot is free.
     ///
-    /// Names in `never` are skipped; they are fewer than the generations of a slot.
+    /// Names in `never` are skipped; they must be fewer than the generations of a slot.
     pub(crate) fn take(
         &mut self,
         name: impl Fn(u32, u32) -> u32,
@@ -214,8 +216,8 @@ impl Slots {
         Some((index, number))
     }
 
-    /// The same, but for names that are held: up to `held` of them are passed over, each with its
-    /// slot. `None` also where no slot has another name.
+    /// Takes a free slot whose name is not held: slots with a held name, up to `held` of them, are
+    /// passed over. `None` also if all free slots have held names.
     pub(crate) fn take_unless(
         &mut self,
         name: impl Fn(u32, u32) -> u32,
@@ -233,7 +235,7 @@ impl Slots {
         None
     }
 
-    /// Gives a slot back; its number is void from now on.
+    /// Gives a slot back; its name is void from now on.
     pub(crate) fn give_back(&mut self, index: u32) {
         let generation = &mut self.generations[index as usize];
         *generation = generation.wrapping_add(1);

@@ -12,18 +12,19 @@
 //! ```
 //!
 //! An lcore owns queue pair *i* of each port, a shard of the QPs with their timers, and its
-//! counters, and touches nothing that another thread writes but through rings. A QP lives on one
-//! lcore; others send it messages: the application work requests, the control plane commands,
-//! another lcore the packets that it received. What lcores read together are two tables, QPN →
-//! owner and key → memory region, by plain acquire loads; what is removed from the second is freed
-//! once every lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
+//! counters. It touches nothing that another thread writes except through rings. A QP lives on one
+//! lcore; others send it messages: the application sends work requests, the control plane commands,
+//! and another lcore the packets that it received. All lcores read two tables, QPN → owner and key
+//! → memory region, by plain acquire loads. What is removed from the second is freed once each
+//! lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
 //!
-//! [`Engine`] is the face for any thread, [`Control`] that of the one control-plane thread.
+//! [`Engine`] is the interface for any thread, [`Control`] that for the one control-plane thread.
 //!
-//! What holds
-//! - After start an lcore neither allocates, nor locks, nor logs, nor enters the kernel, except to
+//! Invariants
+//! - After start an lcore does not allocate, lock, log or enter the kernel, except to raise the
+//!   event of an armed completion queue, or to rest when idle if its policy asks for that.
 //!   raise the event of an armed completion queue, or to rest when idle if it is told to.
-//! - Unsafe code stands in the files that lift the denial below by name, and nowhere else.
+//! - Unsafe code is in the files that lift the denial below by name, and nowhere else.
 //!
 //! Not here: the protocol ([`uroce_transport`]), packet formats ([`uroce_wire`]), verbs objects,
 //! address resolution.

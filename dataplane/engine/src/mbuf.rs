@@ -1,15 +1,15 @@
 //! Mempools, mbufs and batches of them.
 //!
-//! An [`Mbuf`] is one packet buffer with one owner: not `Clone`, freed when dropped, moved into a
-//! [`MbufBatch`] to be sent. A batch is what `rx_burst` fills and `tx_burst` empties.
+//! An [`Mbuf`] is one packet buffer with one owner: not `Clone`, freed when dropped, and moved into
+//! an [`MbufBatch`] to be sent. `rx_burst` fills a batch, and `tx_burst` empties it.
 //!
 //! Invariants
 //! - The mbufs that Rust holds are direct, have one segment and reference count 1, and
 //!   `data_off + data_len ≤ buf_len`, `pkt_len == data_len`.
-//! - A mempool's memory is never unmapped: an mbuf on another thread may outlive every handle. A
-//!   pool without handles is kept and given to the next [`Mempool::create`] of its geometry.
+//! - A mempool's memory is never unmapped: an mbuf on another thread may outlive all handles. A
+//!   pool without handles is kept and given to the next [`Mempool::create`] with the same geometry.
 //!
-//! Not here: the memory that an application registers. It never enters an mbuf but by copying.
+//! Not here: memory that an application registers, which enters an mbuf only by copying.
 
 #![allow(unsafe_code)]
 
@@ -23,22 +23,22 @@ pub use pool::{Mempool, PoolConfig, PoolEmpty, PoolError};
 use crate::prefetch::{self, prefetch_write};
 use std::ptr::NonNull;
 
-/// One packet buffer and its only owner. Dropping it returns it to its mempool.
+/// A packet buffer, and its only owner. Dropping it returns it to its mempool.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Mbuf(NonNull<dpdk_sys::Mbuf>);
 
-// SAFETY: an mbuf is plain memory with one owner, and returning it to its mempool is thread-safe:
-// pools are made without the single-producer flag.
+// SAFETY: an mbuf is plain memory with one owner, and returning it to its mempool is thread-safe,
+// since pools are made without the single-producer flag.
 unsafe impl Send for Mbuf {}
 
 /// The length does not fit between the headroom and the end of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} bytes do not fit into an mbuf of {capacity}")]
 pub struct MbufTooSmall {
-    /// The length asked for.
+    /// The requested length.
     pub len: usize,
-    /// What fits.
+    /// The largest length that fits.
     pub capacity: usize,
 }
 
@@ -47,13 +47,14 @@ impl Mbuf {
     ///
     /// # Safety
     ///
-    /// `raw` is a live mbuf that nobody else will touch or free, with this module's invariants.
+    /// `raw` is a live mbuf that satisfies this module's invariants and that no other code uses or
+    /// frees.
     #[inline]
     pub unsafe fn from_raw(raw: NonNull<dpdk_sys::Mbuf>) -> Self {
         Self(raw)
     }
 
-    /// Hands the mbuf over: it is not freed here any more.
+    /// Gives up the mbuf: it is not freed here any more.
     #[inline]
     pub fn into_raw(self) -> NonNull<dpdk_sys::Mbuf> {
         let raw = self.0;
@@ -63,73 +64,76 @@ impl Mbuf {
 
     #[inline]
     fn header(&self) -> &dpdk_sys::Mbuf {
-        // SAFETY: the pointer is to a live mbuf (from_raw's contract) whose layout is the overlay's
-        // (asserted in dpdk-sys); we own it alone, so nobody writes it while `self` is borrowed.
+        // SAFETY: the pointer is to a live mbuf (`from_raw`) with the layout of the overlay
+        // (asserted in dpdk-sys). `self` is its only owner, so nothing writes it while `self` is
+        // borrowed.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
     fn header_mut(&mut self) -> &mut dpdk_sys::Mbuf {
-        // SAFETY: as in `header`, and `self` is borrowed mutably.
+        // SAFETY: the pointer is to a live mbuf whose only owner is `self`, which is borrowed
+        // mutably.
         unsafe { self.0.as_mut() }
     }
 
-    /// Bytes of the packet.
+    /// Returns the bytes of the packet.
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.header().data_len)
     }
 
-    /// Whether the packet has no bytes, as a fresh mbuf.
+    /// Returns whether the packet has no bytes, as in a new mbuf.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Free bytes before the packet.
+    /// Returns the free bytes before the packet.
     #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.header().data_off)
     }
 
-    /// The most that [`set_len`](Self::set_len) takes.
+    /// Returns the largest length that [`set_len`](Self::set_len) accepts.
     #[inline]
     pub fn capacity(&self) -> usize {
         let header = self.header();
         usize::from(header.buf_len).saturating_sub(usize::from(header.data_off))
     }
 
-    /// The port it was received on; meaningless in a fresh mbuf.
+    /// Returns the port that received the packet; without meaning in a new mbuf.
     #[inline]
     pub fn port(&self) -> u16 {
         self.header().port
     }
 
-    /// The packet.
+    /// Returns the packet.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `start` points at `len` bytes inside the buffer, which lives as long as the mbuf;
-        // we own both, so nobody writes them while `self` is borrowed. Pool memory is zeroed by the
-        // kernel or written since: initialized.
+        // SAFETY: `start` points to `len` bytes inside the buffer, which lives as long as the mbuf.
+        // `self` owns both, so nothing writes them while it is borrowed. The kernel has zeroed the
+        // pool's memory, so it is initialized.
         unsafe { std::slice::from_raw_parts(self.start(), self.len()) }
     }
 
-    /// The packet, to be written.
+    /// Returns the packet, for writing.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and `self` is borrowed mutably.
+        // SAFETY: `start` points to `len` initialized bytes inside the buffer, whose only owner is
+        // `self`, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len()) }
     }
 
     #[inline]
     fn start(&self) -> *mut u8 {
         let header = self.header();
-        // SAFETY: `data_off ≤ buf_len` by the module's invariant, so the place is in the buffer or
+        // SAFETY: `data_off ≤ buf_len` by the module's invariant, so the result is in the buffer or
         // one past its end.
         unsafe { header.buf_addr.cast::<u8>().add(usize::from(header.data_off)) }
     }
 
-    /// Makes a packet of former use an empty one, behind the usual headroom.
+    /// Makes the packet empty, behind the usual headroom, whatever an earlier use has left.
     #[inline]
     pub(crate) fn reset(&mut self) {
         let header = self.header_mut();
@@ -139,8 +143,8 @@ impl Mbuf {
         header.pkt_len = 0;
     }
 
-    /// Hints that the header will be written soon, and the beginning of a packet where a mempool
-    /// has it. Reads nothing of the header, which may be in another core's cache.
+    /// Hints that the header, and the beginning of a packet at the mempool's usual place, will be
+    /// written soon. Does not read the header, which may be in another core's cache.
     #[inline]
     pub(crate) fn prefetch_start(&self) {
         let header = self.0.as_ptr().cast::<u8>();
@@ -149,8 +153,9 @@ impl Mbuf {
         prefetch_write(packet, 2 * prefetch::LINE);
     }
 
-    /// Hints that the buffer's bytes up to `end` will be written soon. A packet's first two lines,
-    /// behind the usual headroom, were hinted at before.
+    /// Hints that the buffer's bytes up to `end` will be written soon. The first two lines of a
+    /// packet, behind the usual headroom, are left out: [`prefetch_start`](Self::prefetch_start)
+    /// has hinted at them.
     #[inline]
     pub(crate) fn prefetch_rest(&self, end: usize) {
         let start = self.header().buf_addr.cast::<u8>();
@@ -158,12 +163,13 @@ impl Mbuf {
         prefetch_write(start.wrapping_add(hinted), end.saturating_sub(hinted));
     }
 
-    /// Makes the mbuf a packet of `len` bytes of any value, where what follows the first `headers` of
-    /// them begins a cache line, if it has room for that: it is copied and summed a line at a time.
+    /// Makes the packet `len` bytes long. The bytes after the first `headers` of them begin at a
+    /// cache line if there is room for that, since they are copied and summed line by line. The
+    /// content is undefined.
     ///
     /// # Errors
     ///
-    /// [`MbufTooSmall`] if `len` does not fit behind the usual headroom; the packet is then empty.
+    /// [`MbufTooSmall`] if `len` does not fit behind the usual headroom; the packet is empty then.
     #[inline]
     pub fn set_len_aligned(&mut self, headers: usize, len: usize) -> Result<(), MbufTooSmall> {
         self.reset();
@@ -175,8 +181,8 @@ impl Mbuf {
         self.set_len(len)
     }
 
-    /// Sets the length of the packet, which starts where it did. Bytes that are new to it have
-    /// any value.
+    /// Sets the length of the packet; its start does not move. The content of added bytes is
+    /// undefined.
     ///
     /// # Errors
     ///
@@ -200,7 +206,7 @@ impl Drop for Mbuf {
     #[inline]
     fn drop(&mut self) {
         let mut raw = self.0.as_ptr();
-        // SAFETY: one live mbuf that we own and nobody uses after this.
+        // SAFETY: a live mbuf whose only owner is `self`, which is not used after this.
         unsafe { dpdk_sys::uroce_mbuf_free(&mut raw, 1) }
     }
 }

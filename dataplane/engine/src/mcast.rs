@@ -1,14 +1,16 @@
-//! Multicast groups: which UD QPs want a copy of a datagram to a group's address.
+//! Multicast groups: the UD QPs that get a copy of a datagram to a group's address.
+//!
+//! Read first: IBA 10.5; RFC 1112 and RFC 2464 for the Ethernet addresses.
 //!
 //! The control plane keeps the groups and publishes all of them anew with each change; lcores look
 //! a group up by its address.
 //!
 //! Invariants
-//! - What lcores see is one whole state of all groups; it never changes while they look at it.
-//! - A QP stands in a group at most once, and in none when it is gone.
+//! - Lcores see one whole state of all groups; it never changes while they read it.
+//! - A QP is in a group at most once, and in none after it is destroyed.
 //!
-//! Not here: copying datagrams ([`crate::rx`]); telling routers and switches of membership by IGMP
-//! and MLD (the control plane's).
+//! Not here: copying datagrams ([`crate::rx`]); announcing membership to routers and switches by
+//! IGMP and MLD (the control plane does that).
 
 use crate::published::Published;
 use crate::qp_table::Place;
@@ -18,16 +20,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use uroce_wire::{Gid, Mac, Qpn};
 
-/// QPs that one group can have.
+/// Most QPs of one group.
 pub const MAX_GROUP_QPS: usize = 256;
-/// Groups that an engine can have.
+/// Most groups of an engine.
 pub const MAX_GROUPS: usize = 1024;
 
-/// Why a QP was not attached to a group, or not detached.
+/// The reason why a QP was not attached to a group, or not detached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The address is not a group's.
+    /// The address is not a multicast address.
     #[error("{0} is not a multicast address")]
     NotMulticast(Gid),
     /// Only UD QPs can be in a group.
@@ -48,7 +50,8 @@ pub(crate) struct Member {
     pub(crate) place: Place,
 }
 
-/// The Ethernet address of a group: RFC 1112 for IPv4, RFC 2464 for IPv6. `None`: no group's.
+/// Returns the Ethernet address of a group: RFC 1112 for IPv4, RFC 2464 for IPv6. `None` if the
+/// address is not multicast.
 pub fn multicast_mac(group: Gid) -> Option<Mac> {
     match group.to_ip() {
         IpAddr::V4(ip) if ip.is_multicast() => {
@@ -68,17 +71,17 @@ type Groups = Vec<(Gid, Vec<Member>)>;
 /// The groups as lcores see them.
 #[derive(Debug)]
 pub(crate) struct GroupTable {
-    /// One place: all groups, in the order of their addresses.
+    /// One place with all groups, in the order of their addresses.
     groups: Published<Groups>,
 }
 
 impl GroupTable {
-    /// No group, seen by the lcores whose turns these are.
+    /// Makes a table without groups, read in these turns.
     pub(crate) fn new(turns: Arc<Turns>) -> GroupTable {
         GroupTable { groups: Published::new(1, turns) }
     }
 
-    /// The QPs of a group, those of one lcore next to each other.
+    /// Returns the QPs of a group; those of one lcore are next to each other.
     #[inline]
     pub(crate) fn find<'t>(&'t self, group: Gid, turn: &'t InTurn<'_>) -> Option<&'t [Member]> {
         let groups = self.groups.get(0, turn)?;
@@ -99,7 +102,7 @@ impl GroupBook {
         GroupBook { table, groups: BTreeMap::new() }
     }
 
-    /// Puts a QP into a group; without effect if it is in it.
+    /// Attaches a QP to a group; has no effect if it is attached already.
     pub(crate) fn attach(&mut self, group: Gid, member: Member) -> Result<(), GroupError> {
         if multicast_mac(group).is_none() {
             return Err(GroupError::NotMulticast(group));
@@ -120,7 +123,7 @@ impl GroupBook {
         Ok(())
     }
 
-    /// Takes a QP out of a group.
+    /// Detaches a QP from a group.
     pub(crate) fn detach(&mut self, group: Gid, qpn: Qpn) -> Result<(), GroupError> {
         let members = self.groups.get_mut(&group).ok_or(GroupError::NotAttached)?;
         let at = members.iter().position(|member| member.qpn == qpn);
@@ -132,7 +135,7 @@ impl GroupBook {
         Ok(())
     }
 
-    /// Takes a QP out of every group.
+    /// Detaches a QP from all groups.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         let all =
             |groups: &BTreeMap<Gid, Vec<Member>>| groups.values().map(Vec::len).sum::<usize>();
@@ -167,7 +170,7 @@ mod tests {
     #[test]
     fn groups_have_the_ethernet_addresses_of_their_version() {
         let mac = |text| multicast_mac(gid(text)).map(|mac| mac.to_string());
-        // The upper bit of the second byte is cut off.
+        // The upper bit of the second byte is not used.
         assert_eq!(mac("239.129.2.3").as_deref(), Some("01:00:5e:01:02:03"));
         assert_eq!(mac("ff0e::1:0203:0405").as_deref(), Some("33:33:02:03:04:05"));
         assert_eq!(mac("192.0.2.1"), None);

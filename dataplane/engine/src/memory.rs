@@ -1,14 +1,15 @@
-//! The only copies into and out of registered memory; those with a sum are done by [`crate::sum`].
+//! The copies into and out of registered memory; [`crate::sum`] does those that are also summed.
 //!
 //! Registered memory belongs to the application, which may read and write it at any moment, and
-//! through the wire to strangers. So it is never seen as a slice: bytes are copied from and to raw
-//! pointers, and the words of ATOMIC operations are changed by 8-byte atomics, which also holds
-//! against the application's own (`IBV_ATOMIC_GLOB` within this process). Memory that the program
-//! has taken away meanwhile is found by [`crate::guarded`]; its region opens nothing any more then.
+//! peers may access it through the wire. So it is never seen as a slice: bytes are copied from and
+//! to raw pointers, and the words of ATOMIC operations are changed by 8-byte atomics, which are
+//! atomic against the application's own, too (`IBV_ATOMIC_GLOB` within this process).
+//! [`crate::guarded`] detects memory that the program has taken away; its region grants nothing
+//! after that.
 //!
 //! Invariants
-//! - A byte is touched only if key, protection domain, range and right have been checked in the
-//!   same turn, in this order; the region then stays registered until the turn's end.
+//! - A byte is accessed only after key, protection domain, range and right have been checked in the
+//!   same turn, in this order; the region stays registered until the turn's end.
 //!
 //! Not here: the table of regions ([`crate::mr_table`]).
 
@@ -20,17 +21,17 @@ use crate::sum::copy_summed_from;
 use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
 use uroce_wire::Icrc;
 
-/// A range of memory that may be touched, for what it was asked for, in this turn.
+/// A range of memory that may be accessed in this turn, as requested.
 #[derive(Clone, Copy, Debug)]
 struct Granted<'t> {
-    /// Null in a region without memory.
+    /// Address of the first byte; null in a region without memory.
     place: *mut u8,
-    /// The region that it is of.
+    /// The region of the range.
     region: &'t MrEntry,
 }
 
 impl Access<'_> {
-    /// Would this access be granted?
+    /// Checks whether this access would be granted.
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
@@ -44,10 +45,10 @@ impl Access<'_> {
         self.grant(by, region, access).map(|_| ())
     }
 
-    /// Copies the region's bytes to `out`, which has its length.
+    /// Copies the region's bytes to `out`, which has the same length.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then `out` has any bytes.
+    /// A [`MemoryFault`]; the bytes of `out` are undefined then.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -56,20 +57,20 @@ impl Access<'_> {
         out: &mut [u8],
     ) -> Result<(), MemoryFault> {
         let Some(source) = self.open_source(by, region, out)? else { return Ok(()) };
-        // SAFETY: `grant` found `region.len` bytes from `place` on inside a region that is
-        // registered until after this turn, so what is mapped of it may be read
-        // (`MrTable::register`'s contract); `out` has that length and is mbuf memory that only we
-        // hold, so the two do not overlap. The application may write the source meanwhile; the
-        // bytes are then any mixture, as with a NIC, and no reference to them exists.
+        // SAFETY: `grant` found `region.len` bytes at `place` inside a region that stays registered
+        // until after this turn, so its mapped part may be read (`MrTable::register`). `out` has
+        // that length and is mbuf memory that only this thread holds, so the two do not overlap.
+        // The application may write the source meanwhile; the bytes are then any mixture, as with a
+        // NIC, and no reference to them exists.
         let copied = unsafe { guarded::copy(source.place, out.as_mut_ptr(), out.len()) };
         copied.map_err(|Missing| self.lose(source))
     }
 
-    /// Copies the region's bytes to `out`, and gives the invariant CRC of what `sum` is of, followed
-    /// by the region's bytes as they were copied.
+    /// Copies the region's bytes to `out`, which has the same length. Returns `sum` continued over
+    /// the copied bytes.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then `out` has any bytes.
+    /// A [`MemoryFault`]; the bytes of `out` are undefined then.
     #[inline]
     pub(crate) fn read_summed(
         &self,
@@ -79,13 +80,15 @@ impl Access<'_> {
         sum: Icrc,
     ) -> Result<Icrc, MemoryFault> {
         let Some(source) = self.open_source(by, region, out)? else { return Ok(sum.and(out)) };
-        // SAFETY: as in `read`.
+        // SAFETY: `grant` found `region.len` bytes at `place` inside a region that stays registered
+        // until after this turn; `out` has that length and is mbuf memory that only this thread
+        // holds, so they do not overlap.
         let copied = unsafe { copy_summed_from(source.place, out, sum) };
         copied.map_err(|Missing| self.lose(source))
     }
 
-    /// Where the region's bytes are, to be copied to `out`. `None` if there are none: `out` is then
-    /// what it is to be.
+    /// Returns the address of the region's bytes, to be copied to `out`. `None` if there is nothing
+    /// to copy: `out` has its result already.
     #[inline]
     fn open_source(
         &self,
@@ -105,11 +108,11 @@ impl Access<'_> {
         Ok(Some(granted))
     }
 
-    /// Copies `bytes` to the region, which has their length.
+    /// Copies `bytes` to the region, which has the same length.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then no byte was written, but for [`MemoryFault::Gone`], where some may
-    /// have been.
+    /// A [`MemoryFault`]; no byte was written, except that with [`MemoryFault::Gone`] some may have
+    /// been.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -125,15 +128,17 @@ impl Access<'_> {
         if granted.place.is_null() {
             return Ok(());
         }
-        // SAFETY: as in `read`, with the roles exchanged; `grant` saw the right to write.
+        // SAFETY: `grant` found `region.len` bytes at `place` inside a region with write access
+        // that stays registered until after this turn; `bytes` has that length and is not part of
+        // registered memory.
         let copied = unsafe { guarded::copy(bytes.as_ptr(), granted.place, bytes.len()) };
         copied.map_err(|Missing| self.lose(granted))
     }
 
-    /// Performs `op` on the word at `va` and gives its former value.
+    /// Performs `op` on the word at `va` and returns its former value.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then the word is unchanged.
+    /// A [`MemoryFault`]; the word is unchanged then.
     pub(crate) fn atomic(
         &self,
         by: Accessor,
@@ -144,27 +149,27 @@ impl Access<'_> {
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
         let granted = self.grant(by, region, uroce_transport::Access::Atomic)?;
         let word = granted.place.cast::<u64>();
-        // Null: no peer has a key of a region without memory.
+        // Null is only a precaution: no peer has a key of a region without memory.
         if word.is_null() || !word.is_aligned() {
             return Err(MemoryFault::OutOfRange);
         }
         //= check D8 — one atomic instruction, so lcores may share the word
         //= check D9 — and so may the program, with atomics of its own
         let former = match op {
-            // SAFETY: eight aligned bytes inside a registered region, which may be accessed where they
-            // are mapped until after this turn. Whatever else in this process changes them
-            // concurrently does so by the engine's atomics, its raw copies, or atomics of its own, as
-            // `MrTable::register`'s contract demands.
+            // SAFETY: eight aligned bytes inside a region that stays registered until after this
+            // turn. Any other code in this process that changes them meanwhile uses the engine's
+            // atomics, its raw copies, or atomics of its own, as `MrTable::register` requires.
             AtomicOp::CompareSwap { compare, swap } => unsafe {
                 guarded::compare_exchange(word, compare, swap)
             },
-            // SAFETY: the same.
+            // SAFETY: eight aligned bytes inside a registered region, which other code changes by
+            // atomics or the engine's raw copies only.
             AtomicOp::FetchAdd { add } => unsafe { guarded::fetch_add(word, add) },
         };
         former.map_err(|Missing| self.lose(granted))
     }
 
-    /// The memory of a region is gone, or a part of it: nothing opens it any more.
+    /// Closes the region of memory that was found to be gone.
     #[cold]
     fn lose(&self, granted: Granted<'_>) -> MemoryFault {
         self.report_gone(granted.region);
@@ -199,7 +204,7 @@ impl Access<'_> {
     }
 }
 
-/// The key is no region's. Only peers reach memory through windows.
+/// Grants access with a key that is not a region's. Only peers may use windows.
 #[inline(never)]
 fn grant_by_window<'t>(
     entry: &'t MrEntry,
@@ -220,7 +225,7 @@ fn grant_by_window<'t>(
     Ok(Granted { place, region: of })
 }
 
-/// Reading one's own memory needs no right, everything else does.
+/// Returns whether the rights allow an access. Local reads need no right, all other accesses do.
 #[inline]
 fn grants(rights: AccessFlags, key: Key, access: uroce_transport::Access) -> bool {
     use uroce_transport::Access::{Atomic, Read, Write};

@@ -1,24 +1,27 @@
-//! Memory windows: keys that open a part of a region, bound and invalidated on the data path.
+//! Memory windows: keys that grant a part of a region, bound and invalidated on the data path.
 //!
-//! A window stands in the key table as a region does, in a place taken by `alloc_mw`; binding and
-//! invalidating change it there, without allocation and without a lock.
+//! Read first: IBA 10.6.7 (memory windows).
+//!
+//! A window has an entry in the key table, as a region has, made by `alloc_mw`. Binding and
+//! invalidating change the entry in place, without allocation and without a lock.
 //!
 //! ```text
 //!   writer:  read ── check ── seq even → odd (compare and exchange) ── write ── seq + 2
 //!   reader:  seq, fields, seq: equal and even?  then the fields are of one moment
 //! ```
 //!
-//! A writer's exchange succeeds only if nothing has changed since it read, so what it checked holds
-//! when it writes. Nobody waits: a reader or writer that meets a change under way finds the key
-//! unknown. That is an answer as good as any, since the key's meaning is changing at that moment,
-//! and whoever may rightly rely on the new meaning has seen the change complete.
+//! A writer's exchange succeeds only if nothing has changed since it read, so its checks still hold
+//! when it writes. No thread waits: a reader or writer that meets a change in progress finds the
+//! key unknown. That is a valid answer, since the key's meaning is changing at that moment, and a
+//! peer that may rely on the new meaning has seen the change complete.
 //!
 //! Invariants
-//! - A bound window counts in its region ([`Bindings`]), which cannot be deregistered then. So the
-//!   window's pointer to the region is valid as long as it is bound.
-//! - Who found a window bound uses the region's memory in the same turn only; after an unbinding
-//!   the region's deregistration waits for that turn.
-//! - A type-2 window is bound only while it is not, and for one QP; type 1 is for its domain.
+//! - A bound window counts in its region ([`Bindings`]), which then cannot be deregistered. So the
+//!   window's pointer to the region is valid while it is bound.
+//! - A thread that found a window bound uses the region's memory in the same turn only; after an
+//!   unbinding, the region's deregistration waits for that turn.
+//! - A type-2 window can be bound only while it is unbound, and for one QP; a type-1 window is for
+//!   its domain.
 //!
 //! Not here: the table ([`crate::mr_table`]), the copies ([`crate::memory`]).
 
@@ -30,31 +33,31 @@ use std::ptr;
 use uroce_transport::{AccessFlags, Accessor, BindMw, MemoryFault, Pd};
 use uroce_wire::{Qpn, Rkey};
 
-/// What kind of memory window it is.
+/// The type of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MwType {
-    /// Open to every QP of its protection domain; bound again at will.
+    /// Open to each QP of its protection domain; can be bound again at any time.
     Type1,
-    /// Open to the QP that bound it (2B: and of its protection domain). It is invalidated before it
-    /// is bound again; the low 8 bits of its key are the consumer's.
+    /// Open to the QP that bound it (type 2B: of its protection domain, too). It must be
+    /// invalidated before it is bound again; the low 8 bits of its key are the consumer's.
     Type2,
 }
 
 /// The low bits of a key, which a binding may change.
 const CONSUMER_BITS: u32 = 8;
 
-/// Rights that a window can give.
+/// The access rights that a window can grant.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
-/// How many windows are bound to a region; or that it takes none any more.
+/// The number of windows bound to a region, or `CLOSED`.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings(AtomicU32);
 
 impl Bindings {
     const CLOSED: u32 = u32::MAX;
 
-    /// One more, unless the region is being deregistered.
+    /// Counts one more window, unless the region is being deregistered.
     fn add(&self) -> bool {
         let more = |count: u32| (count < Bindings::CLOSED - 1).then(|| count + 1);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
@@ -65,7 +68,7 @@ impl Bindings {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// No window will ever be bound again, if none is now.
+    /// Closes the region, if no window is bound to it; none can be bound after that.
     pub(crate) fn close(&self) -> bool {
         self.0.compare_exchange(0, Bindings::CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -76,7 +79,7 @@ impl Bindings {
 pub(crate) struct Window {
     pd: Pd,
     kind: MwType,
-    /// Even at rest, odd while it is changed; counts the changes.
+    /// Even at rest, odd during a change; counts the changes.
     sequence: AtomicU32,
     key: AtomicU32,
     qpn: AtomicU32,
@@ -84,7 +87,7 @@ pub(crate) struct Window {
     va: AtomicU64,
     len: AtomicU64,
     base: AtomicPtr<u8>,
-    /// Null: not bound.
+    /// Null if the window is not bound.
     region: AtomicPtr<MrEntry>,
 }
 
@@ -106,7 +109,7 @@ impl Snapshot {
         !self.region.is_null()
     }
 
-    /// The same window, open to nothing under `key`.
+    /// Returns the same window unbound, with key `key`.
     fn unbound(self, key: u32) -> Snapshot {
         let (base, region) = (ptr::null_mut(), ptr::null_mut());
         Snapshot { key, qpn: 0, access: AccessFlags::empty(), va: 0, len: 0, base, region, ..self }
@@ -114,7 +117,7 @@ impl Snapshot {
 }
 
 impl Window {
-    /// Not bound.
+    /// Makes an unbound window.
     pub(crate) fn new(pd: Pd, kind: MwType, key: u32) -> Window {
         Window {
             pd,
@@ -130,14 +133,14 @@ impl Window {
         }
     }
 
-    /// Does `key` name this window, whatever its low bits?
+    /// Returns whether `key` names this window, whatever its low bits are.
     pub(crate) fn is_named(&self, key: u32) -> bool {
         // The upper bits never change.
         self.key.load(Ordering::Relaxed) >> CONSUMER_BITS == key >> CONSUMER_BITS
     }
 
-    /// The place of `[va, va + len)`, the rights there, and the region that it is in, if `by` may use
-    /// the window under `rkey`.
+    /// Returns the address of `[va, va + len)`, the rights there, and its region, if `by` may use
+    /// the window with `rkey`.
     //= check F8 — a type-2 window opens to its own QP only, and not under a former key
     #[inline]
     pub(crate) fn open(
@@ -150,14 +153,14 @@ impl Window {
         let window = self.named(rkey).filter(Snapshot::is_bound).ok_or(MemoryFault::UnknownKey)?;
         self.check_accessor(by, &window)?;
         let offset = offset_in(window.va, window.len, va, len).ok_or(MemoryFault::OutOfRange)?;
-        // SAFETY: the window was bound when it was read, in this turn (`Access` gave it), so the region
-        // was in its table then (`Bindings::close`): it is freed only after the turn.
+        // SAFETY: the window was bound when it was read, in this turn (`Access` gave it), so the
+        // region was in the table then (`Bindings::close`) and is freed only after the turn.
         let region = unsafe { &*window.region };
-        // At most the length of the region, which is a `usize`.
+        // The offset is at most the region's length, which is a `usize`.
         Ok((window.base.wrapping_add(offset as usize), window.access, region))
     }
 
-    /// Binds, or unbinds, as `bind` says. `region` is the one that `bind.lkey` names.
+    /// Binds or unbinds the window as `bind` asks. `region` is the region of `bind.lkey`.
     fn bind(
         &self,
         by: Accessor,
@@ -174,7 +177,7 @@ impl Window {
         }
         match self.kind {
             MwType::Type2 if now.is_bound() => return Err(MemoryFault::WindowBound),
-            // Unbinding a type-2 window is to invalidate it.
+            // A type-2 window is unbound only by invalidating it.
             MwType::Type2 if bind.len == 0 => return Err(MemoryFault::OutOfRange),
             MwType::Type1 if bind.len == 0 => {
                 return self.replace(&now, &now.unbound(bind.new_rkey.0));
@@ -199,14 +202,14 @@ impl Window {
         self.replace(&now, &new).inspect_err(|_| region.bindings.remove())
     }
 
-    /// Does a binding name the window, as it is? The low bits of a type-2 window that is not bound
-    /// are its consumer's, who need not know what they were.
+    /// Returns whether `rkey` names the window for a binding. The low bits of the key of an unbound
+    /// type-2 window belong to the consumer, which need not give the former ones.
     fn may_rebind(&self, now: &Snapshot, rkey: Rkey) -> bool {
         let is_free = self.kind == MwType::Type2 && !now.is_bound();
         now.key == rkey.0 || is_free && self.is_named(rkey.0)
     }
 
-    /// Unbinds a type-2 window until it is bound again.
+    /// Unbinds a type-2 window: its key grants nothing until the window is bound again.
     fn invalidate(&self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
         if self.kind != MwType::Type2 {
             return Err(MemoryFault::NotAWindow);
@@ -216,7 +219,7 @@ impl Window {
         self.replace(&now, &now.unbound(rkey.0))
     }
 
-    /// The last act of a window that nobody can find any more.
+    /// Called last, when no thread can find the window any more: releases its region.
     pub(crate) fn dissolve(&mut self) {
         release(*self.region.get_mut());
     }
@@ -231,16 +234,16 @@ impl Window {
         }
     }
 
-    /// The fields, if the window's key is this one.
+    /// Returns the fields, if the window has this key.
     #[inline]
     fn named(&self, rkey: Rkey) -> Option<Snapshot> {
         self.read().filter(|window| window.key == rkey.0)
     }
 
-    /// The fields of one moment; `None` while they are being changed.
+    /// Returns the fields at one moment; `None` during a change.
     #[inline]
     fn read(&self) -> Option<Snapshot> {
-        // Acquires what the last writer has written.
+        // Acquires the stores of the last writer.
         let sequence = self.sequence.load(Ordering::Acquire);
         let snapshot = Snapshot {
             sequence,
@@ -252,14 +255,14 @@ impl Window {
             base: self.base.load(Ordering::Relaxed),
             region: self.region.load(Ordering::Relaxed),
         };
-        // Pairs with the fence in `replace`: who has read a field of a later writer sees that
-        // writer's odd number now.
+        // Pairs with the fence in `replace`: a thread that has read a field of a later writer now
+        // reads that writer's odd number.
         fence(Ordering::Acquire);
         let unchanged = self.sequence.load(Ordering::Relaxed) == sequence;
         (sequence.is_multiple_of(2) && unchanged).then_some(snapshot)
     }
 
-    /// Goes from `now` to `new`, unless somebody else has changed the window since.
+    /// Changes the fields from `now` to `new`, unless another thread has changed the window since.
     fn replace(&self, now: &Snapshot, new: &Snapshot) -> Result<(), MemoryFault> {
         let (even, odd) = (now.sequence, now.sequence.wrapping_add(1));
         let ours = self.sequence.compare_exchange(even, odd, Ordering::Acquire, Ordering::Relaxed);
@@ -281,19 +284,19 @@ impl Window {
     }
 }
 
-/// A window is not bound to this region any more; null: it was not bound.
+/// Counts one window less at a region; null means that the window was not bound.
 fn release(region: *mut MrEntry) {
     if region.is_null() {
         return;
     }
-    // SAFETY: the window counted among the region's bindings until now, by which the region could
-    // not be deregistered (`Bindings::close`): the entry has not been freed. The exchange in
-    // `replace`, or the sole ownership in `dissolve`, makes us the only one to release it.
+    // SAFETY: the window has counted among the region's bindings until now, so the region could not
+    // be deregistered (`Bindings::close`) and was not freed. The exchange in `replace`, or the sole
+    // ownership in `dissolve`, makes this thread the only one to release it.
     let region = unsafe { &*region };
     region.bindings.remove();
 }
 
-/// May a window be bound so? The place of its first byte.
+/// Checks that a window may be bound as `bind` asks. Returns the address of its first byte.
 fn check_region(by: Accessor, bind: &BindMw, region: &MrEntry) -> Result<*mut u8, MemoryFault> {
     if region.pd != by.pd {
         return Err(MemoryFault::WrongPd);
@@ -311,17 +314,17 @@ impl Access<'_> {
     /// Binds a window to a region, or unbinds it.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then the window is as it was.
+    /// A [`MemoryFault`]; the window is unchanged.
     pub(crate) fn bind(&self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
         let entry = self.at(bind.rkey.0).ok_or(MemoryFault::UnknownKey)?;
         let window = entry.window.as_deref().ok_or(MemoryFault::NotAWindow)?;
         window.bind(by, bind, self.find(bind.lkey.0))
     }
 
-    /// Takes a window's key its meaning until it is bound again.
+    /// Invalidates a window's key until the window is bound again.
     ///
     /// # Errors
-    /// A [`MemoryFault`]; then the key opens what it did.
+    /// A [`MemoryFault`]; the key is unchanged.
     //= check F9 — a key that is unknown, foreign, or no type-2 window's is not invalidated
     pub(crate) fn invalidate(&self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
         let entry = self.at(rkey.0).ok_or(MemoryFault::UnknownKey)?;

@@ -1,5 +1,5 @@
-//! What the control plane itself must learn of QPs: one word of kinds per QP, and a mark where to
-//! look.
+//! Notices: events of QPs for the control plane itself; one word of kinds per QP, and marks of the
+//! words to look at.
 //!
 //! ```text
 //!   lcore ── raise ──▶ kinds[QP] ──▶ marks (a bit per QP) ──▶ any ──▶ waker
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! - Each kind of a QP that was raised is taken, once for all its raises before: kinds are written
-//!   before their mark, marks before `any`; they are read in the other order, and each is taken
-//!   away by the exchange that reads it.
-//! - Raising neither allocates nor waits, and cannot fail for want of room.
+//! - Each kind of a QP that was raised is taken, once for all raises before. Kinds are written
+//!   before their mark, and marks before `any`; they are read in the other order, each by an
+//!   exchange that clears it.
+//! - Raising neither allocates nor waits, and always has room.
 //!
-//! Not here: which QPs it concerns ([`crate::QpSpec::notices`]); the application's own events
+//! Not here: the choice of QPs ([`crate::QpSpec::notices`]); the application's own events
 //! ([`crate::events`]).
 
 use crate::events::EventKind;
@@ -20,7 +20,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::waker::Waker;
 use std::sync::Arc;
 
-/// What each QP takes; its mark is an eighth of a byte.
+/// Bytes per QP: its word of kinds, and at most one for its mark, which is one bit.
 pub(crate) const BYTES_PER_QP: usize = size_of::<AtomicU32>() + 1;
 
 /// The notices of all QPs of an engine.
@@ -33,7 +33,7 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    /// For QPs in slots 0 to `qps − 1`.
+    /// Makes notices for QPs in slots 0 to `qps − 1`.
     pub(crate) fn new(qps: u32, waker: Arc<Waker>) -> Notices {
         Notices {
             kinds: (0..qps).map(|_| AtomicU32::new(0)).collect(),
@@ -43,30 +43,30 @@ impl Notices {
         }
     }
 
-    /// The QP in that slot has something to tell. Any thread may.
+    /// Adds a notice of the QP in slot `index`. Any thread may call this.
     #[cold]
     pub(crate) fn raise(&self, index: u32, kind: EventKind) {
         self.kinds[index as usize].fetch_or(kind.bit(), Ordering::AcqRel);
         let mark = 1 << (index % u64::BITS);
         self.marks[(index / u64::BITS) as usize].fetch_or(mark, Ordering::AcqRel);
-        // Not a store: the exchange in `take` acquires the marks of all who were here before it.
+        // Not a plain store: the exchange in `take` must acquire the marks of all earlier raises.
         self.any.swap(true, Ordering::AcqRel);
         self.waker.wake();
     }
 
-    /// Wakes the control plane though there may be nothing to take here.
+    /// Wakes the control plane even though there may be no notice.
     #[cold]
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Is there anything to take?
+    /// Returns whether there is no notice.
     pub(crate) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Takes all there is: slots and what they have to tell. Only one thread does. Says how many
-    /// slots were marked.
+    /// Gives all notices to `give`, with the slots of their QPs. Only one thread may call this.
+    /// Returns how many slots were marked.
     pub(crate) fn take(&self, mut give: impl FnMut(u32, EventKind)) -> u32 {
         if !self.any.swap(false, Ordering::AcqRel) {
             return 0;
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(taken(&notices), [(64, EventKind::CommEst)]);
     }
 
-    /// Two lcores raise while the control plane takes: the last of each is not lost.
+    /// Two lcores raise while the control plane takes: the last notice of each is not lost.
     #[test]
     fn no_notice_is_lost() {
         const ROUNDS: u32 = 20_000;
@@ -138,7 +138,8 @@ mod tests {
                     for round in 1..=ROUNDS {
                         raised[index].store(round, Ordering::Release);
                         notices.raise(index as u32, EventKind::CommEst);
-                        // Every now and then the other must have noticed before it goes on.
+                        // From time to time the taker must have seen the last notice before the
+                        // next is raised.
                         while round % 1000 == 0 && seen[index].load(Ordering::Acquire) < round {
                             std::thread::yield_now();
                         }

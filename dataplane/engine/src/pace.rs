@@ -1,30 +1,32 @@
-//! The rate of an address handle: how fast datagrams may leave by it, whoever sends them.
+//! Pace: the rate limit of an address handle, shared by all QPs that send with it.
 //!
-//! After a frame of n bytes at rate r the next one waits n/r. Whoever comes late, since lcores have
-//! turns and threads lose their CPU, may make up for up to [`MOST_LATE`].
+//! After a frame of n bytes at rate r the next frame waits n/r. A frame that comes late, because of
+//! an lcore's turns or a preempted thread, may make up for at most [`MOST_LATE`].
 //!
 //! Invariants
-//! - One word is all there is to share: each frame takes its time from it, in the order of asking.
-//! - Who has to wait keeps its frame's time, and asks for the next when it has sent. So those who
-//!   always have something to send have their turns one after the other.
-//! - A handle without limit is never written.
+//! - One shared word holds the whole state: each frame reserves its time in it, in the order of the
+//!   calls.
+//! - A QP that has to wait keeps its frame's time and reserves the next after it has sent. So QPs
+//!   that always have something to send take turns.
+//! - A handle without a limit is never written.
 //!
-//! Not here: a QP's own rate (the core's).
+//! Not here: a QP's own rate limit (in `uroce_transport`).
 
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 use uroce_transport::{Instant, StaticRate};
 
-/// How much lateness is made up for. Over 100 ms it is half a percent.
+/// Most lateness that is made up for: half a percent of 100 ms.
 const MOST_LATE: Duration = Duration::from_micros(500);
-/// Parts of a nanosecond that are counted: a small frame at a high rate takes few.
+/// Fractions of a nanosecond that are counted, since a small frame at a high rate takes few
+/// nanoseconds.
 const PARTS: u64 = 16;
 
-/// The rate, and when the next frame may leave.
+/// The rate, and the time of the next frame.
 #[derive(Debug)]
 pub(crate) struct Pace {
     mbps: Option<u32>,
-    /// In parts of a nanosecond.
+    /// The time of the next frame, in `PARTS` of a nanosecond.
     next: AtomicU64,
 }
 
@@ -33,21 +35,22 @@ impl Pace {
         Pace { mbps: rate.mbps(), next: AtomicU64::new(0) }
     }
 
-    /// Is there a limit?
+    /// Returns whether there is a limit.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.mbps.is_some()
     }
 
-    /// When the next frame may leave. The time is that frame's, of so many bytes, whether it does or
-    /// not.
+    /// Reserves and returns the time at which a frame of `bytes` bytes may leave. The time stays
+    /// reserved even if the frame is not sent.
     pub(crate) fn reserve(&self, bytes: u32, now: Instant) -> Instant {
         let Some(mbps) = self.mbps else { return now };
-        // Bits by Mb/s are microseconds. Rounded, not cut: errors of many frames even out.
+        // Bits divided by Mb/s are microseconds. Rounded to nearest, so that errors of many frames
+        // cancel out.
         let gap = (u64::from(bytes) * 8 * 1000 * PARTS + u64::from(mbps) / 2) / u64::from(mbps);
         let earliest = now.as_nanos().saturating_sub(MOST_LATE.as_nanos() as u64) * PARTS;
         let after = |next: u64| Some(next.max(earliest) + gap);
-        // Never refused.
+        // The update never fails, since `after` always returns a value.
         let (Ok(next) | Err(next)) =
             self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
         Instant::from_nanos(next.max(earliest).div_ceil(PARTS))
@@ -58,10 +61,10 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Bytes that leave in 100 ms if somebody looks every `every` nanoseconds.
+    /// Returns the bytes sent in 100 ms if a sender tries every `every` nanoseconds.
     fn sent(rate: StaticRate, frame: u32, every: u64) -> u64 {
         let pace = Pace::new(rate);
-        // Not at the beginning of time, where nothing is late.
+        // Time 0 would count nothing as late.
         let begin = 1_000_000_000;
         let (mut bytes, mut departure) = (0, None);
         for now in (begin..begin + 100_000_000).step_by(every as usize) {
@@ -89,9 +92,9 @@ mod tests {
     fn each_frame_is_told_its_time_to_the_nanosecond() {
         let pace = Pace::new(StaticRate::from_mbps(10_000).unwrap());
         let at = Instant::from_nanos;
-        // What the time before has earned is used up first.
+        // First the credit of the time before is used up.
         while pace.reserve(1250, at(1_000_000)) < at(1_000_000) {}
-        // A thousand bits more at ten a nanosecond, whoever asks and whenever.
+        // Each thousand bits take 100 ns, at any time and for any caller.
         assert_eq!(pace.reserve(1250, at(1_000_000)), at(1_001_000));
         assert_eq!(pace.reserve(125, at(1_000_500)), at(1_002_000));
         assert_eq!(pace.reserve(1250, at(1_000_500)), at(1_002_100));

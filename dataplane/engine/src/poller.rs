@@ -1,19 +1,19 @@
-//! What a thread does beside polling where pollers drive: turns the lcores it waits for.
+//! Poller: lets a thread that polls a completion queue drive the lcores that fill it.
 //!
-//! A poll that finds nothing makes a turn of each lcore whose QPs complete to its queue. One that
-//! finds completions needs none: what the lcores brought last is not used up yet.
+//! A poll that finds nothing runs a turn of each lcore whose QPs complete to its queue. A poll that
+//! finds completions needs no turn: the completions of the last turn are not used up yet.
 //!
-//! One kind of program waits without polling: it WRITEs, polls until that is completed, and looks
-//! at its memory until the peer's WRITE has come. Nobody would drive while it looks. Its answer is
-//! a fraction of the round trip away when its own WRITE completes, so the poll that takes the
-//! completion stays for some turns, until a WRITE comes in. Programs that wait for no such answer
-//! are told apart by its never coming, and then pay for it rarely.
+//! One kind of program waits without polling: it posts a WRITE, polls until that has completed, and
+//! then reads its memory until the peer's WRITE has arrived. No thread would drive while it reads.
+//! The answer usually arrives a fraction of the round trip after the completion, so the poll that
+//! takes the completion runs some further turns, until a WRITE arrives. For programs that get no
+//! such answers this is done rarely, since it was in vain before.
 //!
-//! A poll that finds nothing gives the processor away where that brings its completion nearer: another
-//! thread has the lcore and may have been interrupted in its turn, or more threads poll than there are
-//! processors ([`crate::crowd`]).
+//! A poll that finds nothing yields the processor where that brings its completion nearer: if
+//! another thread drives the lcore, which may have been preempted in its turn, or if more threads
+//! poll than there are processors ([`crate::crowd`]).
 //!
-//! Not here: how pollers and the lcore's thread make room for each other ([`crate::slot`]).
+//! Not here: how pollers and the lcore's thread take turns ([`crate::slot`]).
 
 use crate::clock::Clock;
 use crate::config::MAX_LCORES;
@@ -29,24 +29,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uroce_transport::Counter;
 
-/// Turns that a poll with a completion of a WRITE waits for an answer: some microseconds.
+/// Turns for which a poll that took a WRITE's completion waits for an answer: some microseconds.
 const LINGER_TURNS: u32 = 64;
-/// Answers in a row after which it waits no longer than it does: a tenth of a millisecond, so that
-/// a peer that was held up for a moment does not cost the nap of the lcore's thread.
+/// The waiting time doubles with each answer in a row, up to this many times: a tenth of a
+/// millisecond, so that a peer that was delayed for a moment does not cost a nap of the lcore's
+/// thread.
 const MAX_HITS: u32 = 5;
-/// Where no WRITEs come, one of two to this power waits.
+/// If no WRITEs arrive, one completion in 2 to the power of this number waits.
 const MAX_MISSES: u32 = 6;
 
-// A completion queue has a bit for each.
+// A completion queue has one bit for each lcore.
 const _: () = assert!(MAX_LCORES <= u64::BITS as usize);
 
 thread_local! {
-    /// The thread has unblocked what a turn may bring. A program that blocks it again later does
-    /// without: memory that is gone ends the process then.
+    /// Whether the thread has unblocked the signals of memory faults. If the program blocks them
+    /// again, memory that is gone ends the process.
     static IS_READY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Drives the lcores that a completion queue is filled by. Any thread may, several may at once.
+/// Drives the lcores that fill a completion queue. Any thread may use it, several at the same time.
 #[derive(Debug)]
 pub struct Poller {
     engine: Engine,
@@ -55,34 +56,35 @@ pub struct Poller {
     clock: Clock,
 }
 
-/// What came of a turn of each lcore of a queue.
+/// The result of a turn of each lcore of a queue.
 struct Turns {
     /// Busy if one of them had something to do.
     turn: Turn,
-    /// Another thread drives one of them.
+    /// Whether another thread drives one of them.
     has_met_another: bool,
 }
 
-/// Whether the program waits for WRITEs after its own. Threads that poll the same queue spoil each
-/// other's guesses, nothing more.
+/// The guess whether the program waits for WRITEs after its own. Threads that poll the same queue
+/// disturb each other's guesses, but nothing else.
 #[derive(Debug, Default)]
 struct Answer {
-    /// A poll has found nothing since the last completion was taken: the next WRITE is posted.
+    /// Whether a poll has found nothing since the last completion was taken: then the next WRITE is
+    /// posted.
     is_awaited: AtomicBool,
-    /// WRITEs that had come by then.
+    /// Number of received WRITEs at that time.
     before: AtomicU64,
-    /// WRITEs that had come when the last completion was taken.
+    /// Number of received WRITEs when the last completion was taken.
     last: AtomicU64,
-    /// Completions in a row after which a WRITE has come at once.
+    /// Completions in a row after which a WRITE has arrived at once.
     hits: AtomicU32,
-    /// Completions in a row after which none has come.
+    /// Completions in a row after which none has arrived.
     misses: AtomicU32,
     /// Completions that will not wait.
     skip: AtomicU32,
 }
 
 impl Engine {
-    /// What drives the lcores of a queue of this engine, if pollers do.
+    /// Returns the poller of a queue of this engine; `None` unless pollers drive.
     pub fn poller(&self, cq: &Arc<CompletionQueue>) -> Option<Poller> {
         (self.shared.driver == Driver::Poller).then(|| Poller {
             engine: self.clone(),
@@ -94,11 +96,11 @@ impl Engine {
 }
 
 impl Poller {
-    /// For a poll that has found nothing: a turn of each lcore of the queue that nobody else
-    /// drives. Another poll afterwards may find something.
+    /// Called after a poll that has found nothing: runs a turn of each lcore of the queue that no
+    /// other thread drives. Another poll afterwards may find something.
     ///
-    /// Neither allocates nor waits. Enters the kernel to raise an event that is asked for, and to let
-    /// another thread go on that drives one of the lcores.
+    /// Neither allocates nor waits. Enters the kernel to raise a requested event, and to yield to
+    /// another thread that drives one of the lcores.
     #[inline]
     pub fn turn(&self) -> Turn {
         let lcores = self.cq.lcores();
@@ -113,15 +115,15 @@ impl Poller {
         turn
     }
 
-    /// For a poll that has found nothing, after its turn either: gives the processor to another thread
-    /// where more threads poll than the process has processors, and is nothing elsewhere.
+    /// Called after a poll that has found nothing even after a turn: yields the processor if more
+    /// threads poll than the process has processors, and does nothing otherwise.
     #[inline]
     pub fn rest(&self) {
         crowd::make_room(&self.clock, self.engine.shared.processors);
     }
 
-    /// For a poll that has taken a completion of a WRITE: waits a moment for an answer by the same
-    /// means, if there ever was one.
+    /// Called after a poll that has taken a WRITE's completion: runs turns for a moment until an
+    /// answer arrives, if answers have arrived before.
     #[inline]
     pub fn linger(&self) {
         let lcores = self.cq.lcores();
@@ -131,7 +133,8 @@ impl Poller {
         if turns > 0 && crowd::is_crowded(&self.clock, self.engine.shared.processors) {
             turns = 0;
         }
-        // Who had no answers lately may have other work; else it may be an answer's first packets.
+        // After misses the turns may be other work; after hits they may be an answer's first
+        // packets.
         let mut busy = if turns > LINGER_TURNS { LINGER_TURNS } else { 1 };
         for _ in 0..turns {
             busy -= u32::from(self.turn_all(lcores).turn == Turn::Busy);
@@ -143,7 +146,8 @@ impl Poller {
         answer.learn(turns > 0, writes);
     }
 
-    /// For who has asked for an event and is going to sleep: the lcores' threads go on.
+    /// Called when the program has requested an event and is about to sleep: the lcores' threads
+    /// take over.
     pub fn leave(&self) {
         for lcore in bits(self.cq.lcores()) {
             self.engine.shared.slots[lcore].leave_to_thread();
@@ -157,12 +161,12 @@ impl Poller {
                 signals::unblock();
             }
         });
-        // Who has asked for an event goes to sleep after this poll.
+        // A program that has requested an event sleeps after this poll.
         let stays = !self.cq.is_armed();
         let mut turns = Turns { turn: Turn::Idle, has_met_another: false };
         for lcore in bits(lcores) {
             let slot = &self.engine.shared.slots[lcore];
-            // A panic is the lcore's last, and told as such; the application's poll is a poll.
+            // After a panic the lcore ends and reports that itself; the poll goes on without it.
             let turn = catch_unwind(AssertUnwindSafe(|| slot.turn_for_poller(stays)));
             match turn {
                 Ok(Some(Turn::Busy)) => turns.turn = Turn::Busy,
@@ -173,7 +177,7 @@ impl Poller {
         turns
     }
 
-    /// WRITEs that those lcores have received.
+    /// Returns the number of WRITEs that those lcores have received.
     #[inline]
     fn writes(&self, lcores: u64) -> u64 {
         let of =
@@ -183,15 +187,15 @@ impl Poller {
 }
 
 impl Answer {
-    /// How many turns are worth waiting, that many WRITEs having come?
+    /// Returns for how many turns to wait, if `writes` WRITEs have arrived so far.
     #[inline]
     fn turns(&self, writes: u64) -> u32 {
         if writes != self.before.load(Ordering::Relaxed) {
-            // It came together with the completion.
+            // The answer has arrived together with the completion.
             return 0;
         }
         let skip = self.skip.load(Ordering::Relaxed);
-        // The last came late, perhaps because nobody waited.
+        // The last answer came late, perhaps because no thread drove.
         let is_late = writes != self.last.load(Ordering::Relaxed);
         if skip > 0 && !is_late {
             self.skip.store(skip - 1, Ordering::Relaxed);
@@ -200,7 +204,7 @@ impl Answer {
         LINGER_TURNS << self.hits.load(Ordering::Relaxed)
     }
 
-    /// Whether one has come is what the next is expected to do.
+    /// Adapts the guess to whether a WRITE has arrived.
     #[inline]
     fn learn(&self, waited: bool, writes: u64) {
         let has_come = writes != self.before.load(Ordering::Relaxed);
@@ -221,7 +225,7 @@ impl Answer {
     }
 }
 
-/// The numbers of the bits that are set.
+/// Returns the numbers of the bits that are set.
 #[inline]
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -241,8 +245,8 @@ mod tests {
         assert_eq!(bits(1 << 63 | 0b101).collect::<Vec<_>>(), [0, 2, 63]);
     }
 
-    /// How many of `rounds` completions waited, `late` WRITEs having come before each was posted,
-    /// and how many turns in all.
+    /// Returns how many of `rounds` completions waited, if `late` WRITEs arrive before each is
+    /// posted, and their turns in all.
     fn waits(answer: &Answer, rounds: u64, late: u64) -> (u64, u64) {
         let mut writes = answer.last.load(Ordering::Relaxed);
         let mut waited = (0, 0);

@@ -1,4 +1,4 @@
-//! Ports: any DPDK ethdev behind one face.
+//! Ports: one interface for any DPDK ethdev.
 //!
 //! A [`Port`] is a configured, started device. Its data path is in [`QueuePair`]s, receive queue
 //! *i* with transmit queue *i*, each taken by the one thread that polls it.
@@ -11,9 +11,10 @@
 //! Invariants
 //! - A queue pair has one owner at a time (`QueuePair` is not `Clone` and not `Sync`).
 //! - The device runs until the `Port` and all its queue pairs are dropped, then stops and closes.
-//! - Offloads are off: RoCEv2's own check is the ICRC, which no NIC computes for us.
+//! - Offloads are off: RoCEv2's own check is the ICRC, which no NIC computes for uroce.
 //!
-//! Not here: packets' meaning; kernel netdevs behind a port; which lcore takes which queue.
+//! Not here: the content of packets; the kernel's interface behind a port; the assignment of queues
+//! to lcores.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +43,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 use uroce_wire::Mac;
 
-/// Bytes that an Ethernet frame has beside its payload: header, one VLAN tag, CRC.
+/// Bytes of an Ethernet frame besides its payload: header, one VLAN tag, CRC.
 pub const FRAME_OVERHEAD: u16 = 14 + 4 + 4;
 
 /// A started port.
@@ -51,48 +52,48 @@ pub struct Port {
     device: Arc<Device>,
 }
 
-/// The device and what it needs to live; closes when the last user is gone.
+/// The device and everything that it needs; closed when the last user is gone.
 #[derive(Debug)]
 struct Device {
     eal: &'static Eal,
     id: u16,
-    /// Whether `open` made the device, which then also goes.
+    /// Whether `open` created the device; then it is also removed.
     probed_here: bool,
     mac: Mac,
     mtu: u16,
     capabilities: Capabilities,
-    /// Per queue pair, whether somebody has it. The lock also serializes control calls, which
-    /// DPDK wants from one thread at a time.
+    /// For each queue pair, whether it is taken. The lock also serializes control calls, which DPDK
+    /// allows from one thread at a time only.
     taken: Mutex<Vec<bool>>,
-    /// Its receive queues have interrupts of DPDK's kind.
+    /// Whether its receive queues have interrupts of DPDK's kind.
     has_interrupts: bool,
-    /// Receive queues draw from it.
+    /// The mempool of its receive queues.
     _pool: Mempool,
     under: Under,
     watch: Arc<Watch>,
-    /// An administrator has taken the link down; of a ring the cable is cut instead.
+    /// Whether the link was taken down by an administrator. For a ring the cable is cut instead.
     is_down: AtomicBool,
 }
 
-/// What lies under a device and must outlive it.
+/// Parts below a device that must outlive it.
 #[derive(Debug, Default)]
 struct Under {
-    /// Joins a memif port to its peer.
+    /// The connection of a memif port to its peer.
     link: Option<memif::Link>,
-    /// Has an interface of the kernel's receive what is addressed to others.
+    /// Makes the kernel's interface receive frames for other addresses while it is open.
     _listening: Option<OwnedFd>,
-    /// The rings of a ring port, and which of the two it is.
+    /// The rings of a ring port, and which of the two ends the port is.
     rings: Option<(Arc<ring::Rings>, usize)>,
-    /// The sockets of a port of net_af_packet, one a queue.
+    /// The sockets of a port of net_af_packet, one per queue.
     sockets: Vec<RawFd>,
 }
 
 impl Port {
-    /// Opens the device that `config.device` names, creating it if it does not exist.
+    /// Opens the device that `config.device` names, and creates it if it does not exist.
     ///
     /// # Errors
     ///
-    /// See [`PortError`]; a device that was created here is removed again.
+    /// [`PortError`]; a device that was created here is removed again.
     pub fn open(eal: &'static Eal, config: &PortConfig, pool: &Mempool) -> Result<Self, PortError> {
         let mut open_ports = lock(&eal.open_ports);
         let name = config.device.split(',').next().unwrap_or_default();
@@ -122,7 +123,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Configures and starts a device that nobody else uses; removes it on failure.
+    /// Configures and starts a device that nothing else uses; removes it on failure.
     fn start(
         eal: &'static Eal,
         claimed: Claimed,
@@ -166,7 +167,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// [`QueueError`] if there is no such pair or somebody has it.
+    /// [`QueueError`] if there is no such pair or it is taken.
     pub fn queue_pair(&self, index: u16) -> Result<QueuePair, QueueError> {
         let mut taken = lock(&self.device.taken);
         let pairs = taken.len();
@@ -180,33 +181,33 @@ impl Port {
         }
     }
 
-    /// Number of queue pairs.
+    /// Returns the number of queue pairs.
     pub fn queue_pairs(&self) -> u16 {
         lock(&self.device.taken).len() as u16
     }
 
-    /// DPDK's number of the port.
+    /// Returns DPDK's number of the port.
     pub fn id(&self) -> u16 {
         self.device.id
     }
 
-    /// Source address of our frames: the configured one, else the device's, else one derived from
-    /// the device's name.
+    /// Returns the source address of the port's frames: the configured one, else the device's, else
+    /// one derived from the device's name.
     pub fn mac(&self) -> Mac {
         self.device.mac
     }
 
-    /// Largest Ethernet payload, bytes.
+    /// Returns the largest Ethernet payload in bytes.
     pub fn mtu(&self) -> u16 {
         self.device.mtu
     }
 
-    /// What the device can do.
+    /// Returns the device's capabilities.
     pub fn capabilities(&self) -> &Capabilities {
         &self.device.capabilities
     }
 
-    /// The link's present state. For memif and vhost it is up while the peer is connected, for a
+    /// Returns the link's present state. A memif or vhost link is up while its peer is connected, a
     /// ring while neither end was taken down.
     pub fn link(&self) -> Link {
         let _control = lock(&self.device.taken);
@@ -214,8 +215,8 @@ impl Port {
         Link { up: up && self.device.is_let_up(), speed_mbps }
     }
 
-    /// Takes the link down or lets it up again. The driver goes on; what passes nevertheless is for
-    /// the lcores to drop.
+    /// Takes the link down or up again. The driver goes on; lcores drop the frames that still
+    /// arrive.
     pub(crate) fn set_link(&self, up: bool) {
         let Device { id, under, is_down, .. } = &*self.device;
         if let Some((rings, end)) = &under.rings {
@@ -228,18 +229,19 @@ impl Port {
         link::tell(*id);
     }
 
-    /// Does the link tell of itself, so that nobody need look at it all the time?
+    /// Returns whether the link reports its changes, so that it need not be looked at often.
     pub(crate) fn tells_of_link(&self) -> bool {
         let Under { link, rings, .. } = &self.device.under;
         self.device.capabilities.link_interrupt || link.is_some() || rings.is_some()
     }
 
-    /// This thread is woken when the link may have moved.
+    /// Sets the waker that is used when the link may have changed.
     pub(crate) fn set_waker(&self, waker: Option<Arc<Waker>>) {
         self.device.watch.set_waker(waker);
     }
 
-    /// May the link have moved since [`take_link_moved`](Port::take_link_moved) said so last?
+    /// Returns whether the link may have changed since the last
+    /// [`take_link_moved`](Port::take_link_moved) that returned true.
     pub(crate) fn has_link_moved(&self) -> bool {
         self.device.watch.has_moved()
     }
@@ -248,13 +250,13 @@ impl Port {
         self.device.watch.take_moved()
     }
 
-    /// Has the process at the other end of the link ended, or left its place to another, since the
-    /// last call? Only memif links know.
+    /// Returns whether the process at the other end of the link has ended, or was replaced by
+    /// another, since the last call. Only memif links detect this.
     pub(crate) fn take_peer_ended(&self) -> bool {
         self.device.under.link.as_ref().is_some_and(memif::Link::take_peer_ended)
     }
 
-    /// Counters that every driver has, since the device was started.
+    /// Returns the counters that every driver has, since the device was started.
     pub fn stats(&self) -> PortStats {
         let mut stats = dpdk_sys::uroce_port_stats::default();
         let _control = lock(&self.device.taken);
@@ -264,7 +266,7 @@ impl Port {
         stats.into()
     }
 
-    /// The driver's own counters by name.
+    /// Returns the driver's own counters by name.
     pub fn xstats(&self) -> Vec<(String, u64)> {
         let _control = lock(&self.device.taken);
         // SAFETY: the port is open; with capacity 0 nothing is written.
@@ -279,16 +281,16 @@ impl Port {
 }
 
 impl Device {
-    /// Has the driver call us when the link moves, if it can.
+    /// Makes the driver call us when the link changes, if it can.
     fn listen(&self) {
         if self.capabilities.link_interrupt {
-            // SAFETY: the port is open, and the function is there as long as the process. A port
-            // that refuses is looked at now and then anyway.
+            // SAFETY: the port is open, and the function exists as long as the process. The link of
+            // a port that refuses is looked at now and then.
             unsafe { dpdk_sys::uroce_port_watch(self.id, Some(link::on_interrupt)) };
         }
     }
 
-    /// Has nobody taken the link down?
+    /// Returns whether the link was not taken down, and the peer is connected.
     fn is_let_up(&self) -> bool {
         let Under { link, rings, .. } = &self.under;
         !self.is_down.load(Ordering::Acquire)
@@ -312,26 +314,26 @@ impl Drop for Device {
     }
 }
 
-/// An ethdev that is ours to configure and to close.
+/// An ethdev that this process may configure and has to close.
 struct Claimed {
     id: u16,
     probed_here: bool,
 }
 
 impl Claimed {
-    /// Closes it. What fails then has no one to tell: the port is gone in any case.
+    /// Closes the device. An error is ignored: the port is gone in any case.
     fn release(self) {
         let close = match self.probed_here {
             true => dpdk_sys::uroce_port_remove,
             false => dpdk_sys::uroce_port_close,
         };
-        // SAFETY: the port exists and nobody polls it: queue pairs keep the `Device` alive. The
-        // caller holds the lock of `open_ports`.
+        // SAFETY: the port exists, and no thread polls it, since queue pairs keep the `Device`
+        // alive. The caller holds the lock of `open_ports`.
         unsafe { close(self.id) };
     }
 }
 
-/// The link's state, of an open port.
+/// Returns the link's state of an open port.
 fn link(id: u16) -> Link {
     let mut link = dpdk_sys::uroce_link::default();
     // SAFETY: `link` is writable, and the callers keep the port open.
@@ -340,28 +342,28 @@ fn link(id: u16) -> Link {
     Link { up: code == 0 && link.up != 0, speed_mbps }
 }
 
-/// Stops and starts a port whose queues nobody uses meanwhile. Did it? If not, the port is stopped,
-/// and may be restarted again.
+/// Stops and starts a port whose queues are not used meanwhile. Returns false if that failed: then
+/// the port is stopped, and may be restarted again.
 fn restart(id: u16) -> bool {
-    // SAFETY: the port is open: the caller holds the lock that closing it takes first.
+    // SAFETY: the port is open: the caller holds a lock that closing it takes first.
     let code = unsafe { dpdk_sys::uroce_port_restart(id) };
     code == 0
 }
 
-/// The number of the port of that name.
+/// Returns the number of the port of that name.
 fn find(name: &str) -> Option<u16> {
     let name = c_string(name);
-    // SAFETY: EAL runs, as the callers hold an `Eal`; the name is terminated and only read.
+    // SAFETY: EAL runs, as the callers hold an `Eal`; the name is NUL-terminated and only read.
     let id = unsafe { dpdk_sys::uroce_port_find(name.as_ptr()) };
     u16::try_from(id).ok()
 }
 
-/// Creates the device; its port's number.
+/// Creates the device and returns its port's number.
 fn probe(devargs: &str, name: &str) -> Result<u16, PortError> {
     take_log();
     let arguments = c_string(devargs);
-    // SAFETY: EAL runs; the string is terminated and copied; the caller holds the lock of
-    // `open_ports`, so devices come one at a time.
+    // SAFETY: EAL runs; the string is NUL-terminated and copied; the caller holds the lock of
+    // `open_ports`, so devices are created one at a time.
     let code = unsafe { dpdk_sys::uroce_device_probe(arguments.as_ptr()) };
     match find(name) {
         Some(id) if code == 0 => Ok(id),
@@ -369,7 +371,7 @@ fn probe(devargs: &str, name: &str) -> Result<u16, PortError> {
     }
 }
 
-/// The text of a C array, up to its terminator.
+/// Returns the text of a C array, up to its terminator.
 fn text(array: &[c_char]) -> String {
     // SAFETY: `c_char` and `u8` have one layout, and the slice's length is kept.
     let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
@@ -378,7 +380,7 @@ fn text(array: &[c_char]) -> String {
         .unwrap_or_default()
 }
 
-/// Turns a shim's result into an error that names the step.
+/// Turns a negative result of the shim into an error that names the step.
 fn check(code: c_int, step: &'static str) -> Result<(), PortError> {
     if code >= 0 { Ok(()) } else { Err(PortError::step(step, -code, take_log())) }
 }

@@ -1,12 +1,12 @@
-//! A table that lcores read with one load and any thread may change: each place holds nothing or
-//! one immutable value.
+//! Published values: a table that lcores read with one load and any thread may change. Each place
+//! is empty or holds one immutable value.
 //!
 //! Invariants
-//! - A value never changes while it stands in the table.
-//! - A reader is in a turn and keeps what it found no longer; what was taken out is given back once
-//!   every turn that could have found it has ended ([`crate::qsbr`]).
+//! - A value never changes while it is in the table.
+//! - A reader is in a turn, and keeps nothing that it found beyond the turn. A value that was taken
+//!   out is returned once each turn that could have found it has ended ([`crate::qsbr`]).
 //!
-//! Not here: who may change a place. Callers see to it that a place has one writer at a time.
+//! Not here: locks between writers. Callers see to it that a place has one writer at a time.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use crate::sync::{AtomicPtr, Ordering};
 use std::ptr;
 use std::sync::Arc;
 
-/// `len` places, each for one `T`.
+/// A table of places, each for one `T`.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     places: Box<[AtomicPtr<T>]>,
@@ -23,13 +23,13 @@ pub(crate) struct Published<T> {
 }
 
 impl<T: Send + Sync> Published<T> {
-    /// Empty places, read by the lcores whose turns these are.
+    /// Makes `len` empty places, read in these turns.
     pub(crate) fn new(len: usize, turns: Arc<Turns>) -> Published<T> {
         Published { places: (0..len).map(|_| AtomicPtr::default()).collect(), turns }
     }
 
-    /// Puts `value` into a place, or empties it, and gives back what was there once nobody looks
-    /// at it any more.
+    /// Puts `value` into a place, or empties it, and returns the value before, once no lcore reads
+    /// it any more.
     ///
     /// # Panics
     /// If there is no such place.
@@ -41,12 +41,13 @@ impl<T: Send + Sync> Published<T> {
             return None;
         }
         self.turns.wait();
-        // SAFETY: it came from a box, here. The swap gave it to us alone, and each turn that could
-        // have loaded it before has ended; `get` bounds its use by the turn.
+        // SAFETY: this function made the pointer from a box. The swap gave it to this thread alone,
+        // and each turn that could have loaded it before has ended; `get` bounds its use by the
+        // turn.
         Some(unsafe { Box::from_raw(former) })
     }
 
-    /// What stands in a place; it cannot be kept beyond the turn.
+    /// Returns the value in a place; it cannot be kept beyond the turn.
     ///
     /// # Panics
     /// If the turn is that of another engine's lcore.
@@ -55,8 +56,9 @@ impl<T: Send + Sync> Published<T> {
         assert!(turn.is_of(&self.turns), "a turn of this table's lcores");
         // Pairs with the swap in `replace`.
         let value = self.places.get(at)?.load(Ordering::Acquire);
-        // SAFETY: null, or of a box that `replace` put there; it frees what it takes out after all
-        // turns under way have ended, and this one lasts as long as the reference.
+        // SAFETY: the pointer is null or of a box that `replace` put there. `replace` frees what it
+        // takes out only after all turns under way have ended, and this turn lasts as long as the
+        // reference.
         unsafe { value.as_ref() }
     }
 }
@@ -66,8 +68,8 @@ impl<T> Drop for Published<T> {
         for place in &mut self.places {
             let value = *place.get_mut();
             if !value.is_null() {
-                // SAFETY: it came from a box and is still in, so nobody has freed it; readers
-                // borrow the table, and none is left.
+                // SAFETY: the pointer came from a box and is still in the table, so it was not
+                // freed; readers borrow the table, and none is left.
                 drop(unsafe { Box::from_raw(value) });
             }
         }
@@ -103,7 +105,7 @@ mod tests {
         table.get(0, &others.enter(0));
     }
 
-    /// A value says "freed" when it is dropped; no reader may ever see that.
+    /// A value notes its drop as "freed"; no reader may ever see that.
     #[test]
     fn nothing_is_read_after_it_was_given_back() {
         struct Guarded(Arc<AtomicBool>);

@@ -1,9 +1,9 @@
-//! Which lcore owns the QP of a number: one atomic word per slot, read by all lcores.
+//! QP table: gives the lcore that owns a QPN, by one atomic word per slot that all lcores read.
 //!
 //! Invariants
-//! - Only a QP's owner writes its word, so the owner finds in its own shard what the word says.
-//! - The table holds numbers, not pointers: a reader that is late hands a packet to an lcore that
-//!   has no such QP any more, which drops and counts it. Nothing needs reclaiming.
+//! - Only a QP's owner writes its word, so the owner finds in its own shard what the word names.
+//! - The table holds numbers, not pointers. A late reader hands a packet to an lcore that no longer
+//!   has the QP, and that lcore drops and counts it. So nothing needs to be reclaimed.
 //!
 //! Not here: the QP, which never leaves its owner ([`crate::lcore`]).
 
@@ -12,13 +12,13 @@ use crate::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 use uroce_wire::Qpn;
 
-/// No QP has this word: QPN 0 is never given out.
+/// The word of a slot without a QP: QPN 0 is never given out.
 const ABSENT: u64 = 0;
 
-/// A word.
+/// Bytes per QP: its word.
 pub(crate) const BYTES_PER_QP: usize = size_of::<AtomicU64>();
 
-/// Where a QP is.
+/// The place of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// Its slot, in the table and in the owner's shard.
@@ -36,34 +36,34 @@ pub(crate) struct QpTable {
 }
 
 impl QpTable {
-    /// Room for `slots` QPs, none present.
+    /// Makes a table with room for `slots` QPs.
     pub(crate) fn new(slots: u32, numbers: Numbers) -> QpTable {
         let slots = slots.next_power_of_two();
         QpTable { numbers, words: (0..slots).map(|_| AtomicU64::new(ABSENT)).collect() }
     }
 
-    /// Where the QP of this number is, if it is in slot `index`.
+    /// Returns the place of the QP of this number, if it is in slot `index`.
     #[inline]
     fn find_at(&self, index: usize, qpn: Qpn) -> Option<Place> {
-        // Pairs with `publish`. The mask of `index` keeps it inside of the table.
+        // Pairs with `publish`. The caller has masked `index` to the table's size.
         let word = self.words.get(index)?.load(Ordering::Acquire);
         let present = word as u32 == qpn.value() && word != ABSENT;
         present.then_some(Place { index: index as u32, owner: (word >> 32) as usize })
     }
 
-    /// The owner has the QP in its shard: packets may come.
+    /// Called when the owner has the QP in its shard: packets may arrive.
     pub(crate) fn publish(&self, qpn: Qpn, place: Place) {
         let word = (place.owner as u64) << 32 | u64::from(qpn.value());
         self.words[place.index as usize].store(word, Ordering::Release);
     }
 
-    /// The owner has taken the QP out of its shard.
+    /// Called when the owner has taken the QP out of its shard.
     pub(crate) fn withdraw(&self, index: u32) {
         self.words[index as usize].store(ABSENT, Ordering::Release);
     }
 }
 
-/// The table as one lcore asks it.
+/// One lcore's view of the table.
 #[derive(Debug)]
 pub(crate) struct QpFinder {
     table: Arc<QpTable>,
@@ -76,7 +76,7 @@ impl QpFinder {
         QpFinder { table, recent }
     }
 
-    /// Where the QP of this number is.
+    /// Returns the place of the QP of this number.
     #[inline]
     pub(crate) fn find(&self, qpn: Qpn) -> Option<Place> {
         let index = self.recent.index_of_qpn(&self.table.numbers, qpn.value());

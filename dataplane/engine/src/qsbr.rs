@@ -1,7 +1,8 @@
-//! Quiescent-state reclamation: when may something that lcores read without a lock be freed?
+//! Quiescent-state reclamation: decides when memory that lcores read without a lock may be freed.
 //!
-//! An lcore holds what it found in a shared table until the end of its turn and no longer. So what
-//! was unpublished is nobody's once each lcore that was in a turn at that moment has ended it.
+//! An lcore keeps what it found in a shared table until the end of its turn and no longer. So an
+//! unpublished value is unused once each lcore that was in a turn at that moment has ended the
+//! turn.
 //!
 //! ```text
 //!   lcore:  counter odd ── fence ── loads, uses ── counter even
@@ -9,13 +10,13 @@
 //! ```
 //!
 //! Invariants
-//! - Both fences are sequentially consistent, so one comes first. If the lcore's does, the freer
-//!   sees the odd counter and waits for the end of that turn, which it acquires. If the freer's
-//!   does, the lcore's loads find the table without the entry.
+//! - Both fences are sequentially consistent, so one comes first. If it is the lcore's, the freer
+//!   reads the odd counter and waits for the end of that turn, which it acquires. If it is the
+//!   freer's, the lcore finds the table without the entry.
 //! - Outside of a turn a counter is even: an lcore that is parked, stopped or between two turns
-//!   holds nothing and nobody waits for it.
+//!   holds nothing, and is not waited for.
 //!
-//! Not here: what is freed.
+//! Not here: the memory that is freed.
 
 use crate::sync::{AtomicU64, Backoff, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -26,7 +27,7 @@ pub(crate) struct Turns {
     counters: Box<[CachePadded<AtomicU64>]>,
 }
 
-/// The lcore that made it is in a turn until it is dropped, also by a panic.
+/// A turn of an lcore: lasts until it is dropped, also by a panic.
 #[derive(Debug)]
 pub(crate) struct InTurn<'t> {
     counter: &'t AtomicU64,
@@ -34,7 +35,7 @@ pub(crate) struct InTurn<'t> {
 }
 
 impl InTurn<'_> {
-    /// Is it a turn that [`Turns::wait`] of `turns` waits for?
+    /// Returns whether [`Turns::wait`] of `turns` waits for this turn.
     #[inline]
     pub(crate) fn is_of(&self, turns: &Turns) -> bool {
         std::ptr::eq(self.turns, turns)
@@ -42,42 +43,43 @@ impl InTurn<'_> {
 }
 
 impl Turns {
-    /// All of `lcores` outside of a turn.
+    /// Makes the counters of `lcores` lcores, none of which is in a turn.
     pub(crate) fn new(lcores: usize) -> Turns {
         Turns { counters: (0..lcores).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
-    /// Begins a turn of `lcore`, which is not in one: one thread has an lcore at a time.
+    /// Begins a turn of `lcore`, which must not be in one: one thread drives an lcore at a time.
     #[inline]
     pub(crate) fn enter(&self, lcore: usize) -> InTurn<'_> {
         let counter = &*self.counters[lcore];
         let even = counter.load(Ordering::Relaxed);
         debug_assert!(even.is_multiple_of(2), "lcore {lcore} is in a turn");
-        // Releasing: who waits for the turn before may see this store and not the one that ended it.
+        // Release: a thread that waits for the turn before may read this store instead of the one
+        // that ended it.
         counter.store(even.wrapping_add(1), Ordering::Release);
-        // Pairs with the fence in `wait`: see the module.
+        // Pairs with the fence in `wait`.
         fence(Ordering::SeqCst);
         InTurn { counter, turns: self }
     }
 
     /// Returns when each turn that was under way has ended.
     ///
-    /// What was unpublished before this call is not used by any lcore after it. A turn is short
-    /// and ends even if it panics, so the wait does.
+    /// No lcore uses after this call what was unpublished before it. A turn is short and ends even
+    /// if it panics, so the wait ends.
     pub(crate) fn wait(&self) {
-        // Pairs with the fence in `enter`: see the module.
+        // Pairs with the fence in `enter`.
         fence(Ordering::SeqCst);
         for counter in &self.counters {
             let seen = counter.load(Ordering::Acquire);
             let backoff = Backoff::new();
             while seen % 2 == 1 && counter.load(Ordering::Acquire) == seen {
-                // Yields once spinning has not helped: the lcore may want this very CPU.
+                // Yields when spinning has not helped: the lcore may need this CPU.
                 backoff.snooze();
             }
         }
     }
 
-    /// How often `lcore` has begun or ended a turn. An lcore that runs moves it.
+    /// Returns how often `lcore` has begun or ended a turn; it grows while the lcore runs.
     pub(crate) fn heartbeat(&self, lcore: usize) -> u64 {
         self.counters[lcore].load(Ordering::Relaxed)
     }
@@ -87,7 +89,7 @@ impl Drop for InTurn<'_> {
     #[inline]
     fn drop(&mut self) {
         let odd = self.counter.load(Ordering::Relaxed);
-        // Pairs with the acquiring loads in `wait`: what the turn read and wrote is before it.
+        // Pairs with the acquiring loads in `wait`: the turn's reads and writes come before it.
         self.counter.store(odd.wrapping_add(1), Ordering::Release);
     }
 }
@@ -138,13 +140,13 @@ mod tests {
         turns.wait();
     }
 
-    /// Readers hold what they found to the end of their turn; the freer marks it as freed after a
-    /// wait. No reader may ever see a freed one.
+    /// Readers keep what they found to the end of their turn; the freer marks it as freed after a
+    /// wait. No reader may ever see a freed word.
     #[test]
     fn nothing_is_used_after_the_wait() {
         const READERS: usize = 2;
         let turns = Arc::new(Turns::new(READERS));
-        // Published: the place of the live word, or NONE. Words are 1 (live) or 0 (freed).
+        // `published` is the place of the live word, or NONE. Words are 1 (live) or 0 (freed).
         const NONE: u64 = u64::MAX;
         let words: Arc<Vec<AtomicU64>> = Arc::new((0..4).map(|_| AtomicU64::new(0)).collect());
         let published = Arc::new(AtomicU64::new(NONE));

@@ -1,4 +1,4 @@
-//! The queues that an application sees: where it posts, where it polls.
+//! Work queues and completion queues: the application posts to them and polls them.
 //!
 //! ```text
 //!   application                                 lcore
@@ -10,10 +10,11 @@
 //! ```
 //!
 //! Invariants
-//! - The rings have one producer and one consumer each; they carry requests the core has not seen.
-//! - A place of a queue is taken from the post until the request's completion, or a later one's of
-//!   the same queue, has been polled: longer than the core has the request, so what is in a ring
-//!   always fits into the core's queue.
+//! - Each ring has one producer and one consumer; it carries requests that the core has not yet
+//!   taken.
+//! - A request takes a place of its queue from its post until its completion, or a later one of the
+//!   same queue, has been polled. The core has the request for a shorter time, so all requests in a
+//!   ring fit into the core's queue.
 
 mod channel;
 pub(crate) mod cq;

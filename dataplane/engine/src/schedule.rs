@@ -1,14 +1,14 @@
-//! Whose turn it is to send: round robin over the QPs of a port that have something.
+//! Schedule: the QPs of a port that have something to send take turns, round robin.
 //!
 //! Invariants
-//! - A QP sends at most [`QUANTUM`] packets before the next one's turn, of small ones [`QUANTA`] times
-//!   as many; by an address handle with a rate, one: whoever shares the handle is to have as much of
-//!   it.
-//! - Who finds the port full keeps its place at the front, so a busy port serves all in order; only
-//!   connections to the device itself pass it by. Who finds the way back full, which the next turn
-//!   empties, goes behind those who send elsewhere.
-//! - A turn of the lcore takes at most about [`TURN`] packets for a port, so receiving never waits
-//!   long.
+//! - A QP sends at most [`QUANTUM`] packets before the next one's turn, and up to [`QUANTA`] times
+//!   as many small ones. With a rate-limited address handle it sends one, so that QPs that share
+//!   the handle get equal shares.
+//! - A QP that finds the port full keeps its place at the front, so a busy port serves all in
+//!   order; only connections to the device itself overtake it. A QP that finds the loop-back batch
+//!   full goes to the back, behind QPs that send elsewhere; the next turn empties that batch.
+//! - A turn of the lcore sends at most about [`TURN`] packets through a port, so that receiving
+//!   does not wait long.
 
 mod ahead;
 
@@ -19,17 +19,17 @@ use uroce_transport::{Progress, QpState, QpType};
 
 /// Packets of one QP at a time.
 const QUANTUM: u32 = 32;
-/// A QP that has sent fewer bytes than this may go on, so often in all. What a QP needs is in no near
-/// cache when it is one of many, and fetching it is paid once a turn by either end; the others wait
-/// for the bytes, of which this is no more than two large packets have.
+/// A QP that has sent fewer bytes than this in its turn may continue, up to `QUANTA` quanta in all.
+/// With many QPs, a QP's state is in no near cache and is fetched once per turn at either end. The
+/// other QPs wait only for the bytes, which are at most those of two large packets.
 const SMALL_TURN: u64 = 8192;
 const QUANTA: u32 = 4;
 /// Packets of one port in one turn of the lcore.
 const TURN: u64 = 256;
 
 impl Shard {
-    /// Lets the active QPs of port `port` send. Says whether any had a turn, and whether any of them
-    /// got on.
+    /// Lets the active QPs of port `port` send. Returns whether any had a turn, and whether any
+    /// made progress.
     pub(crate) fn transmit(&mut self, port: usize, around: &mut Around<'_>) -> Work {
         let mut turns = around.lanes[port].active.len();
         let begin = around.lanes[port].taken;
@@ -44,7 +44,8 @@ impl Shard {
             match progress {
                 Some(Progress::More) => {
                     around.lanes[port].active.push_back(index);
-                    // After those it shares the rate with; its next packet may be due, too.
+                    // The QP goes behind those that share its rate; its next packet may be due in
+                    // this turn.
                     turns += usize::from(self.is_paced(index));
                 }
                 Some(Progress::Blocked) if around.lanes[port].take_loop_full() => {
@@ -60,20 +61,20 @@ impl Shard {
                 Some(Progress::Idle) | None => self.retire(index),
             }
         }
-        // Who is refused may have sent something before.
+        // A QP that is blocked now may have sent something before.
         work.max((around.lanes[port].taken > begin).into())
     }
 
-    /// Sends what was posted and needs no answer, of a QP that is about to go: a program that wants no
-    /// completion of its datagrams may destroy the QP as soon as it has posted them. A turn's packets
-    /// at most, and what the port has room for.
+    /// Sends the posted packets of a QP that is about to be destroyed, unless it is RC: a program
+    /// that requests no completions of its datagrams may destroy the QP right after posting them.
+    /// Sends at most a turn's packets, and what the port has room for.
     #[cold]
     pub(crate) fn send_rest(&mut self, index: u32, around: &mut Around<'_>) {
         let is_answered = |context: &QpContext| context.qp.qp_type() == QpType::Rc;
         if self.get(index).is_none_or(is_answered) {
             return;
         }
-        // What was posted just before may not have been answered.
+        // The doorbell of the last posts may not have been answered.
         self.ring(index);
         let Some(port) = self.port_of(index) else { return };
         let end = around.lanes[port].taken + TURN;
@@ -85,13 +86,13 @@ impl Shard {
         }
     }
 
-    /// Did the last packet of the QP's turn go by an address handle that has a rate?
+    /// Returns whether the last packet of the QP's turn used a rate-limited address handle.
     fn is_paced(&self, index: u32) -> bool {
         self.get(index).is_some_and(|context| context.route.is_paced)
     }
 
-    /// The port is full: connections whose packets never reach it go on, the others keep their
-    /// places.
+    /// Called when the port is full: connections to the device itself continue, since their packets
+    /// do not go to the port. All QPs keep their order.
     #[cold]
     fn transmit_loopers(&mut self, port: usize, around: &mut Around<'_>) {
         for _ in 0..around.lanes[port].active.len() {
@@ -111,10 +112,10 @@ impl Shard {
         around.lanes[port].take_loop_full();
     }
 
-    /// One QP's turn: takes what was posted, then sends.
+    /// Gives one QP its turn: takes what was posted, then sends.
     ///
-    /// No QP migrates in its own turn: posts and packets sent are no reason to. So it goes back to
-    /// the list it was taken from.
+    /// A QP never migrates in its own turn: neither posts nor sent packets cause that. So it
+    /// returns to the list that it was taken from.
     fn visit(&mut self, index: u32, around: &mut Around<'_>) -> Option<Progress> {
         let now = around.now;
         let port = if cfg!(debug_assertions) { self.port_of(index) } else { None };

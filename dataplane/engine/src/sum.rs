@@ -1,16 +1,18 @@
-//! Invariant CRCs of payloads, on the way: what is summed is copied into a packet in the same pass,
-//! or the payload of a packet that comes later is fetched meanwhile.
+//! Invariant CRCs of payloads, computed while the payload is copied into a packet, or while the
+//! payload of a later packet is prefetched.
 //!
-//! A CRC is the remainder of the bytes, seen as a polynomial, by a generator. *Folding* replaces 16
-//! bytes by others some distance later that leave the same remainder, with two carry-less
-//! multiplications by powers of x. Some lines of such lanes are folded side by side ([`fold`]), then
-//! into one; the 16 bytes that are left are summed like any others. (Gopal et al., "Fast CRC
+//! A CRC is the remainder of the bytes, taken as a polynomial, by a generator. *Folding* replaces
+//! 16 bytes by others some distance later that leave the same remainder, with two carry-less
+//! multiplications by powers of x. Several lines of such lanes are folded side by side ([`fold`]),
+//! then into one; the 16 bytes that are left are summed like any others. (Gopal et al., "Fast CRC
 //! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
 //!
-//! How many lanes are multiplied at once is the processor's ([`line`]). One that multiplies none does
-//! one thing after the other, and so does any with a short payload.
+//! The processor decides how many lanes are multiplied at once ([`line`]). A processor without the
+//! instruction copies and sums one after the other, and so does any processor with a short payload.
 //!
-//! Not here: the headers, and what does not count ([`Icrc::of`]).
+//! Not here: the headers, and the fields that the ICRC leaves out ([`Icrc::of`]).
+//!
+//! Read first: IBA 7.8.1.
 
 #![allow(unsafe_code)]
 
@@ -23,27 +25,27 @@ use crate::guarded::{self, Missing};
 use crate::prefetch::{LINE, prefetch_read};
 use uroce_wire::Icrc;
 
-/// The fewest bytes that are summed in one pass with something else: four lines.
+/// The fewest bytes that are summed in one pass with a copy or a prefetch: four lines.
 pub(crate) const LEAST: usize = 4 * LINE;
 
-/// Copies `bytes` to `out`, which has their length; gives the sum of what `sum` is of, followed by
-/// them.
+/// Copies `bytes` to `out`, which has the same length. Returns `sum` continued over them.
 #[inline]
 pub(crate) fn copy_summed(bytes: &[u8], out: &mut [u8], sum: Icrc) -> Icrc {
     assert_eq!(bytes.len(), out.len(), "as long as what is copied");
-    // SAFETY: a slice of `out`'s length may be read, and one that is borrowed mutably has none of it.
+    // SAFETY: `bytes` may be read and has `out`'s length; `out` is borrowed mutably, so they do not
+    // overlap.
     let summed = unsafe { copy_summed_from(bytes.as_ptr(), out, sum) };
     summed.expect("memory that is borrowed is there")
 }
 
-/// Copies from registered memory, which may change meanwhile or be gone, to `out`; gives the sum of
-/// what `sum` is of, followed by what was copied.
+/// Copies from registered memory, which may change meanwhile or be gone, to `out`. Returns `sum`
+/// continued over the copied bytes.
 ///
 /// # Errors
-/// [`Missing`]: `out` has any bytes.
+/// [`Missing`]: the bytes of `out` are undefined.
 ///
 /// # Safety
-/// From `from` on as many bytes may be read as `out` has, where they are mapped; none of them is
+/// The mapped part of the `out.len()` bytes at `from` may be read, and does not overlap `out`.
 /// `out`'s.
 #[inline]
 pub(crate) unsafe fn copy_summed_from(
@@ -53,21 +55,24 @@ pub(crate) unsafe fn copy_summed_from(
 ) -> Result<Icrc, Missing> {
     #[cfg(target_arch = "x86_64")]
     if let Some(width) = line::Width::for_bytes(out.len()) {
-        // SAFETY: the processor can, and `out` has enough; the rest is the caller's promise.
+        // SAFETY: the processor has this width, and `out` is long enough for it; the caller
+        // guarantees that the mapped part of the bytes at `from` may be read and does not overlap
+        // `out`.
         return unsafe { width.copy_summed_from(from, out, sum) };
     }
-    // SAFETY: the caller's promise: as many bytes as `out` has, none of them `out`'s.
+    // SAFETY: the caller guarantees that the mapped part of the `out.len()` bytes at `from` may be
+    // read, and does not overlap `out`.
     unsafe { guarded::copy(from, out.as_mut_ptr(), out.len()) }?;
     Ok(sum.and(out))
 }
 
-/// The sum of what `sum` is of, followed by `bytes`. Meanwhile `ahead`, which will be read soon, is
-/// fetched: evenly, since many lines at once would keep the bytes themselves waiting.
+/// Returns `sum` continued over `bytes`. Meanwhile prefetches `ahead`, which will be read soon:
+/// evenly, since many lines at once would delay the bytes themselves.
 #[inline]
 pub(crate) fn summed(bytes: &[u8], sum: Icrc, ahead: &[u8]) -> Icrc {
     #[cfg(target_arch = "x86_64")]
     if let Some(width) = line::Width::for_bytes(bytes.len()) {
-        // SAFETY: the processor can, and there are enough bytes.
+        // SAFETY: the processor has this width, and `bytes` is long enough for it.
         return unsafe { width.summed(bytes, sum, ahead) };
     }
     prefetch_read(ahead.as_ptr(), ahead.len());
@@ -83,7 +88,7 @@ mod tests {
         (0..5000).map(byte).collect()
     }
 
-    /// Copies and sums by `copy`, sums by `sum`, and holds both against the library.
+    /// Compares `copy` (copies and sums) and `sum` with the library.
     fn check(
         lengths: impl Iterator<Item = usize>,
         copy: impl Fn(&[u8], &mut [u8], Icrc) -> Icrc,
@@ -121,7 +126,7 @@ mod tests {
             let copy = |from: &[u8], out: &mut [u8], sum| unsafe {
                 width.copy_summed_from(from.as_ptr(), out, sum).unwrap()
             };
-            // SAFETY: the same.
+            // SAFETY: the width is available, and the lengths are `LEAST` or more.
             let summed = |from: &[u8], sum, ahead: &[u8]| unsafe { width.summed(from, sum, ahead) };
             check((LEAST..700).chain(4090..4110), copy, summed);
         }

@@ -1,8 +1,8 @@
-//! What threads share, in one place: atomics, locks, and the queues between them.
+//! Types shared between threads: atomics, locks, and the queues between them.
 //!
-//! Everything shared between lcores, the control plane and applications goes through these names,
-//! so that a model checker can be put under them (`dataplane/verify`) and so that a reader finds
-//! all of it by one word.
+//! Everything that lcores, the control plane and applications share uses these names, so that a
+//! model checker can replace them (`dataplane/verify`), and so that a search for this module finds
+//! all of it.
 
 pub(crate) use crossbeam_queue::ArrayQueue;
 pub(crate) use crossbeam_utils::Backoff;
@@ -13,15 +13,15 @@ pub(crate) use std::sync::atomic::{
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{Thread, park, park_timeout};
 
-/// So many null pointers, in memory that is taken as they are written.
+/// Returns `count` null pointers; the kernel provides the memory when it is written.
 #[allow(unsafe_code)]
 pub(crate) fn null_pointers<T>(count: usize) -> Box<[AtomicPtr<T>]> {
-    // SAFETY: an `AtomicPtr` is a pointer in memory, and zeros are a null pointer.
+    // SAFETY: an `AtomicPtr` has the layout of a pointer, and all zeros are a null pointer.
     unsafe { Box::new_zeroed_slice(count).assume_init() }
 }
 
-/// How often one thread of a test has met what another shows it. A race is tested only if the threads
-/// meet, and on a busy machine one of them may be done before the other has begun.
+/// Counts how often one thread of a test has seen a value of another. A race is tested only if the
+/// threads overlap; on a busy machine one may end before the other begins.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Meetings(AtomicU64);
@@ -32,7 +32,7 @@ impl Meetings {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for one more, a minute at most.
+    /// Waits for one more, at most for a minute.
     pub(crate) fn wait(&self) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let before = self.0.load(Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! What lcores read together besides keys and QP numbers.
+//! Tables that all lcores read, besides those of keys and QPNs.
 
 use crate::ah_table::AhTable;
 use crate::mcast::GroupTable;
 use crate::notices::Notices;
 use std::sync::Arc;
 
-/// Tables of one engine; the same for all its lcores.
+/// The tables of one engine, shared by all its lcores.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub(crate) handles: Arc<AhTable>,

@@ -1,6 +1,6 @@
-//! The thread of an lcore: pinned, deaf to signals, known to EAL.
+//! The thread of an lcore: pinned to a CPU, with signals blocked, and registered with EAL.
 //!
-//! Not here: what it runs ([`crate::slot`]).
+//! Not here: the turns that it runs ([`crate::slot`]).
 
 use crate::eal::{Eal, EalError, ThreadGuard, block_signals};
 use crate::idle::{Driver, IdlePolicy};
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Why an lcore has no thread.
+/// The reason why an lcore has no thread.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThreadError {
-    /// The process may not have another thread.
+    /// The process may not start another thread.
     #[error("no thread: {0}")]
     Spawn(io::Error),
-    /// The CPU does not exist or is not the process's.
+    /// The CPU does not exist, or the process may not use it.
     #[error("cannot run on CPU {0}")]
     Cpu(usize),
-    /// EAL does not take the thread.
+    /// EAL does not accept the thread.
     #[error(transparent)]
     Eal(#[from] EalError),
-    /// It ended before it said anything.
+    /// The thread ended without a result.
     #[error("the thread ended at once")]
     Ended,
 }
@@ -35,7 +35,7 @@ pub(crate) type LcoreThread = JoinHandle<Result<(), ThreadError>>;
 /// Starts the thread of lcore `number` and returns once it runs.
 ///
 /// # Errors
-/// See [`ThreadError`]; then there is no thread.
+/// [`ThreadError`]; no thread is left then.
 pub(crate) fn start(
     number: usize,
     cpu: Option<usize>,
@@ -46,7 +46,7 @@ pub(crate) fn start(
     let own = Arc::clone(slot);
     let body = move || {
         let registered = settle(cpu, eal)?;
-        // From here on the thread is an lcore: it allocates and frees nothing more.
+        // From here on the thread is an lcore: it neither allocates nor frees.
         own.tell_settled(registered.number());
         own.run(idle, driver);
         Ok(())
@@ -65,10 +65,10 @@ pub(crate) fn start(
     Ok(thread)
 }
 
-/// Makes the calling thread an lcore's.
+/// Prepares the calling thread to be an lcore's.
 fn settle(cpu: Option<usize>, eal: &'static Eal) -> Result<ThreadGuard, ThreadError> {
     if let Some(id) = cpu {
-        // A CPU beyond what the kernel's mask can name would be written beyond it.
+        // The kernel's mask has no bit for a CPU beyond `MAX_CPU`.
         let is_set =
             id < CpuSet::MAX_CPU && core_affinity::set_for_current(core_affinity::CoreId { id });
         if !is_set {

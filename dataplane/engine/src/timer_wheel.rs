@@ -5,22 +5,24 @@
 //! ```
 //!
 //! A hashed wheel: each slot is a list, linked through arrays by QP index, of the deadlines whose
-//! tick falls on it in this round or in a later one. Those of a later round are met and left.
+//! tick falls on it in this round or in a later one. Deadlines of a later round are visited and
+//! left.
 //!
 //! Invariants
-//! - An index with a deadline is in the list of its slot, one without is in none.
-//! - A list is in the order of setting, so nobody who sets again passes those who wait.
-//! - No deadline is reported before its time, and none that is past is left unreported.
+//! - An index with a deadline is in the list of its slot; one without is in no list.
+//! - A list is in the order of setting, so an index that is set again does not overtake others.
+//! - No deadline is reported early, and each one that has passed is reported.
 //!
-//! Not here: what a deadline is about. Its owner may set one too early and set it again then.
+//! Not here: the meaning of a deadline. Its owner may set it too early, and set it again when it is
+//! reported.
 
 use uroce_transport::Instant;
 
-/// 8.192 µs, twice the unit of the local ACK timeout, as a shift.
+/// A tick is 8.192 µs, twice the unit of the local ACK timeout; this is its shift.
 const TICK_SHIFT: u32 = 13;
-/// Slots: one round is 33.6 ms.
+/// Number of slots: one round is 33.6 ms.
 const SLOTS: usize = 4096;
-/// Deadlines of later rounds that [`TimerWheel::next`] meets until it gives up.
+/// Most deadlines that [`TimerWheel::next`] visits.
 const LOOKS: u32 = 4096;
 /// No index.
 const NIL: u32 = u32::MAX;
@@ -28,17 +30,17 @@ const NIL: u32 = u32::MAX;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// What each index takes.
+/// Bytes per index: its entry.
 pub(crate) const BYTES_PER_INDEX: usize = size_of::<Entry>();
 
-/// Deadlines of the indices 0 to n − 1.
+/// The deadlines of the indices 0 to n − 1.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     heads: Box<[u32]>,
     entries: Box<[Entry]>,
-    /// First tick whose slot may still hold something past.
+    /// The first tick whose slot may still hold a deadline that has passed.
     tick: u64,
-    /// How many deadlines are set.
+    /// Number of deadlines that are set.
     len: u32,
 }
 
@@ -46,14 +48,15 @@ pub(crate) struct TimerWheel {
 struct Entry {
     deadline: u64,
     next: u32,
-    /// That of a list's first is its last.
+    /// The entry before it; for a list's first entry, the list's last.
     previous: u32,
-    /// The list it is in. Not always its deadline's: one that was past when set is further on.
+    /// The list that the entry is in. A deadline that had passed when it was set is in a later
+    /// slot.
     slot: u32,
 }
 
 impl TimerWheel {
-    /// A wheel without deadlines whose time is `now`.
+    /// Makes a wheel without deadlines whose time is `now`.
     pub(crate) fn new(indices: u32, now: Instant) -> TimerWheel {
         let entry = Entry { deadline: NEVER, next: NIL, previous: NIL, slot: 0 };
         TimerWheel {
@@ -64,19 +67,19 @@ impl TimerWheel {
         }
     }
 
-    /// The deadline of an index.
+    /// Returns the deadline of an index.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<Instant> {
         let deadline = self.entries[index as usize].deadline;
         (deadline != NEVER).then(|| Instant::from_nanos(deadline))
     }
 
-    /// Sets the deadline of an index in place of any that it has.
+    /// Sets the deadline of an index, in place of an earlier one.
     pub(crate) fn set(&mut self, index: u32, deadline: Instant) {
         self.clear(index);
-        // The last nanosecond of 584 years means never.
+        // The last nanosecond of 584 years stands for no deadline.
         let deadline = deadline.as_nanos().min(NEVER - 1);
-        // What is past already goes where the next look begins.
+        // A deadline that has passed goes into the slot at which the next call begins.
         let slot = slot((deadline >> TICK_SHIFT).max(self.tick));
         let first = self.heads[slot];
         let previous = match first {
@@ -92,7 +95,7 @@ impl TimerWheel {
         self.len += 1;
     }
 
-    /// Takes away the deadline of an index, if it has one.
+    /// Clears the deadline of an index, if it has one.
     pub(crate) fn clear(&mut self, index: u32) {
         let Entry { deadline, next, previous, slot } = self.entries[index as usize];
         if deadline == NEVER {
@@ -113,7 +116,7 @@ impl TimerWheel {
         self.len -= 1;
     }
 
-    /// Removes one deadline that is not after `now` and gives its index; `None` when there is none
+    /// Clears one deadline that is not after `now` and returns its index; `None` if there is none
     /// left.
     #[inline]
     pub(crate) fn expire(&mut self, now: Instant) -> Option<u32> {
@@ -122,15 +125,15 @@ impl TimerWheel {
             self.tick = self.tick.max(end);
             return None;
         }
-        // A round visits each slot once, however long ago the last look was.
+        // One round visits each slot, however much time has passed.
         self.tick = self.tick.max(end.saturating_sub(SLOTS as u64 - 1));
         self.walk(now, end)
     }
 
     /// Visits the slots from the last one visited up to `end`, until a deadline has passed.
     ///
-    /// Its cost is that of the time that has passed, not of the work done, so `deploy/cost` has to
-    /// tell it from the rest: it is a function of its own.
+    /// Its cost grows with the time that has passed, not with the work done. It is a function of
+    /// its own so that `deploy/cost` can count it separately.
     #[inline(never)]
     fn walk(&mut self, now: Instant, end: u64) -> Option<u32> {
         loop {
@@ -150,8 +153,9 @@ impl TimerWheel {
         }
     }
 
-    /// A time before which no deadline is met: the earliest one where that is within a round, else the
-    /// end of the round or what a look at [`LOOKS`] deadlines has ruled out. `None` if none is set.
+    /// Returns a time before which no deadline comes: the earliest deadline if it is within a
+    /// round, else the end of the round or of the part that [`LOOKS`] deadlines cover. `None` if
+    /// none is set.
     #[cold]
     pub(crate) fn next(&self) -> Option<Instant> {
         if self.len == 0 {
@@ -163,7 +167,8 @@ impl TimerWheel {
             let mut index = self.heads[slot(tick)];
             while index != NIL {
                 let entry = self.entries[index as usize];
-                // That of a later round is for later; one that was past when set is due.
+                // A deadline of a later round is not due; one that had passed when it was set is
+                // due.
                 if entry.deadline >> TICK_SHIFT <= tick {
                     earliest = earliest.min(entry.deadline);
                 }
@@ -191,7 +196,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// SplitMix64, as in [`crate::fault`].
+    /// The generator SplitMix64, as in [`crate::fault`].
     struct Random(u64);
 
     impl Random {
@@ -211,7 +216,7 @@ mod tests {
         all
     }
 
-    /// The wheel against a sorted set of (deadline, index), under random operations.
+    /// Compares the wheel with a sorted set of (deadline, index), under random operations.
     fn agrees_with_a_sorted_list(seed: u64) {
         const INDICES: u32 = 50;
         let mut random = Random(seed);
@@ -270,7 +275,7 @@ mod tests {
         let mut wheel = TimerWheel::new(6, Instant::ZERO);
         let at = Instant::from_nanos;
         (0..6).for_each(|index| wheel.set(index, at(100 - u64::from(index))));
-        // The last goes, the first, one between, and one comes again.
+        // Clears the last one, the first, and one in between; sets one again.
         [5, 0, 3].into_iter().for_each(|index| wheel.clear(index));
         wheel.set(0, at(1));
         wheel.set(1, at(1));
@@ -292,7 +297,7 @@ mod tests {
         let at = Instant::from_nanos;
         let round = (SLOTS as u64) << TICK_SHIFT;
         assert_eq!(wheel.next(), None);
-        // In the slot of tick 3, a round later.
+        // A deadline in the slot of tick 3, one round later.
         wheel.set(0, at(round + (3 << TICK_SHIFT)));
         assert_eq!(wheel.next(), Some(at(round)), "nothing before the round ends");
         wheel.set(1, at((3 << TICK_SHIFT) + 17));
@@ -301,7 +306,7 @@ mod tests {
         assert_eq!(wheel.expire(at(4 << TICK_SHIFT)), Some(1));
         assert_eq!(wheel.expire(at(4 << TICK_SHIFT)), Some(2));
         assert_eq!(wheel.expire(at(4 << TICK_SHIFT)), None);
-        // Past already: due at once.
+        // The deadline has passed already: it is due at once.
         wheel.set(3, at(1));
         assert_eq!(wheel.next(), Some(at(1)));
     }

@@ -1,12 +1,12 @@
-//! How the control-plane thread sleeps until there is something for it.
+//! Waker: lets the control-plane thread sleep until there is work for it.
 //!
 //! Invariants
-//! - No wake-up is lost. Who has put something before the thread looks whether it sleeps; the
-//!   thread says that it sleeps and then looks once more whether there is something. A
-//!   sequentially consistent fence on either side makes one of them see the other.
+//! - No wake-up is lost. A thread adds work and then looks whether the control-plane thread sleeps;
+//!   that thread notes that it sleeps and then looks for work once more. A sequentially consistent
+//!   fence on either side makes one of them see the other.
 //! - The kernel is entered at most once for each sleep.
 //!
-//! Not here: what there is to do.
+//! Not here: the work itself.
 
 use crate::queue::tokens::Tokens;
 use crate::sync::{AtomicBool, Ordering, fence};
@@ -18,19 +18,20 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Waker {
     tokens: Tokens,
-    /// The thread sleeps, or has done so since it was woken last.
+    /// Whether the thread sleeps, or has slept and was not woken since.
     asleep: AtomicBool,
 }
 
 impl Waker {
+    /// Makes a waker.
+    ///
     /// # Errors
     /// The process has no file descriptor left.
     pub(crate) fn new() -> io::Result<Arc<Waker>> {
         Ok(Arc::new(Waker { tokens: Tokens::new()?, asleep: AtomicBool::new(false) }))
     }
 
-    /// There is something for the thread: to be called after it was put where the thread looks.
-    /// Any thread may.
+    /// Wakes the thread. Call it after work was put where the thread looks; any thread may.
     pub fn wake(&self) {
         // Pairs with the fence in `sleep`.
         fence(Ordering::SeqCst);
@@ -39,14 +40,14 @@ impl Waker {
         }
     }
 
-    /// Sleeps until it is woken, at most for `timeout`, and not at all if `is_ready` says so. May
-    /// wake for nothing. One thread sleeps at a time.
+    /// Sleeps until woken, at most for `timeout`, and not at all if `is_ready` returns true. May
+    /// wake without a reason. One thread sleeps at a time.
     pub(crate) fn sleep(&self, timeout: Duration, is_ready: impl FnOnce() -> bool) {
         self.asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence in `wake`.
         fence(Ordering::SeqCst);
         if !is_ready() {
-            // What can fail here is an interruption, which is a reason to look as well.
+            // A failure here is an interruption, after which the thread looks for work as well.
             let _ = self.tokens.wait_for(timeout);
         }
         while self.tokens.take().unwrap_or(false) {}
@@ -78,8 +79,8 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(30));
     }
 
-    /// Somebody puts and wakes, at any moment; the sleeper takes and sleeps. A lost wake-up would
-    /// let it sleep for a minute.
+    /// A thread adds work and wakes, at any moment; the sleeper takes the work and sleeps. A lost
+    /// wake-up would let it sleep for a minute.
     #[test]
     fn no_wake_up_is_lost() {
         const COUNT: u64 = 20_000;

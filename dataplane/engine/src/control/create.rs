@@ -1,4 +1,4 @@
-//! Create QP: everything that a QP will ever need is made here and given to its lcore.
+//! Create QP: makes everything that a QP will ever need and gives it to its lcore.
 
 use super::{Command, Control, ControlError, QpHandle, QpSpec, Record, Reply};
 use crate::context::{QpContext, Queues, Route};
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit, QpType};
 use uroce_wire::Qpn;
 
-/// QPNs with a meaning of their own: none, the general services interface, multicast.
+/// QPNs that no new QP gets: 0, the general services interface, and multicast.
 const NEVER: [u32; 3] = [0, 1, 0xff_ffff];
 
-/// Where a new QP is to be.
+/// The place of a new QP.
 struct Site {
     qpn: Qpn,
     index: u32,
@@ -27,10 +27,10 @@ struct Site {
 }
 
 impl Control {
-    /// Create QP: all its memory is taken here, none later.
+    /// Creates a QP. All its memory is allocated here, none later.
     ///
     /// # Errors
-    /// See [`ControlError`].
+    /// [`ControlError`].
     pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
         if spec.qp_type == QpType::Gsi {
             return Err(ControlError::QpType(spec.qp_type));
@@ -50,7 +50,7 @@ impl Control {
         let (context, sq, rq) = self.build_qp(spec, &caps, site);
         match self.call(lcore, Command::CreateQp { index, context }) {
             Ok(Reply::Done) => {}
-            // The lcore may still take it one day: the slot is lost.
+            // The lcore may still accept the QP later, so the slot is not used again.
             result => {
                 return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
             }
@@ -61,8 +61,8 @@ impl Control {
         Ok(QpHandle { qpn, lcore, sq, rq, events })
     }
 
-    /// Keeps a number from being given to a new QP until it is [released](Control::release_qpn),
-    /// also when the QP that has it is destroyed: packets to it may still be under way.
+    /// Keeps a QPN from being given to a new QP until it is [released](Control::release_qpn), even
+    /// after its QP was destroyed: packets to it may still be under way.
     //= check J9 — not another QP's before it is released
     pub fn hold_qpn(&mut self, qpn: Qpn) {
         self.held.insert(qpn);
@@ -73,7 +73,7 @@ impl Control {
         self.held.remove(&qpn);
     }
 
-    /// A free slot and the number that it makes, which nobody holds.
+    /// Takes a free slot and makes its QPN, which must not be held.
     fn take_number(&mut self) -> Option<(u32, Qpn)> {
         let (numbers, held) = (self.qps.numbers(), &self.held);
         let is_held = |number| held.contains(&Qpn::new(number));
@@ -116,7 +116,7 @@ impl Control {
         (Box::new(QpContext::new(qp, queues, route)), sq, rq)
     }
 
-    /// Both ends of a QP's queues, and what they share.
+    /// Makes both ends of a QP's queues, and the state that they share.
     pub(super) fn build_queues(
         &self,
         Place { index, owner }: Place,
@@ -141,17 +141,17 @@ impl Control {
     }
 }
 
-/// The sizes of the QP's queues, if it can have them.
+/// Returns the sizes of the QP's queues, if they are possible.
 fn caps_of(spec: &QpSpec) -> Result<QpCaps, ControlError> {
     let caps = match &spec.srq {
-        // Of the shared queue it has one receive at a time.
+        // The core holds one receive of the shared queue at a time.
         Some(srq) => QpCaps { max_recv_wr: 1, max_recv_sge: srq.max_sge(), ..spec.caps },
         None => spec.caps,
     };
     check_caps(caps)
 }
 
-/// The sizes, if queues can have them.
+/// Returns the sizes if queues can have them.
 pub(super) fn check_caps(caps: QpCaps) -> Result<QpCaps, ControlError> {
     let sends = (1..=MAX_WR).contains(&caps.max_send_wr);
     let receives = caps.max_recv_wr <= MAX_WR;

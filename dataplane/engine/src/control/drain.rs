@@ -1,19 +1,20 @@
-//! Before the end: what an engine has to send is sent.
+//! Drain: before an engine ends, what it has to send is sent.
 
 use super::{Control, Duration, Instant, Turn};
 use crate::slot::LcoreGuard;
 
-/// Turns without anything to do after which there is nothing left.
+/// Idle turns in a row after which an lcore has nothing left to send.
 const EMPTY_TURNS: u32 = 4;
 
 impl Control {
-    /// Turns each lcore until it finds nothing to do: datagrams that were posted and acknowledgements
-    /// that are due have been handed to their ports then. What peers have not acknowledged is not
-    /// waited for. Gives up after `patience`, as peers may go on sending.
+    /// Turns each lcore until it finds nothing to do: then posted datagrams and due
+    /// acknowledgements have been handed to their ports. Acknowledgements of peers are not awaited.
+    /// Stops after `patience`, since peers may go on sending.
     pub fn drain(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         for (number, slot) in self.shared.slots.iter().enumerate() {
-            // Its own thread lets go of it. One that is adopted is turned between its turns.
+            // The lcore's own thread parks. If another thread has adopted the lcore, this thread
+            // turns it between that thread's turns.
             let _guard = LcoreGuard::adopt(slot, number);
             let mut empty = 0;
             while empty < EMPTY_TURNS && Instant::now() < deadline {

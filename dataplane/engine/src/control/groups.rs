@@ -1,4 +1,4 @@
-//! Multicast: which QPs are in which group.
+//! Multicast: attaches QPs to groups and detaches them.
 
 use super::{Control, ControlError};
 use crate::mcast::{GroupError, Member};
@@ -7,8 +7,9 @@ use uroce_transport::QpType;
 use uroce_wire::{Gid, Qpn};
 
 impl Control {
-    /// Has a UD QP get a copy of each datagram to a group's address that its port receives; without
-    /// effect if it does already. It leaves its groups when it is destroyed.
+    /// Attaches a UD QP to a group: it gets a copy of each datagram to the group's address that its
+    /// port receives. Has no effect if the QP is attached already. A destroyed QP leaves its
+    /// groups.
     ///
     /// # Errors
     /// [`ControlError::UnknownQp`], [`ControlError::Group`].
@@ -21,7 +22,8 @@ impl Control {
         Ok(self.groups.attach(group, Member { qpn, place })?)
     }
 
-    /// Takes a QP out of a group. It gets nothing to that address any more when this returns.
+    /// Detaches a QP from a group. When this returns, the QP gets no more datagrams to that
+    /// address.
     ///
     /// # Errors
     /// [`ControlError::UnknownQp`], [`ControlError::Group`].

@@ -1,22 +1,22 @@
-//! Links: which went up or down, and by what frames are lost.
+//! Links: reports when one goes up or down, and sets links and injected loss.
 
 use super::{Command, Control, ControlError, Reply};
 use crate::fault::LossConfig;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a link that does not tell of itself, while a QP would migrate if it knew.
+/// Interval of looking at a link that does not report changes, while some QP could migrate.
 const EAGER: Duration = Duration::from_micros(500);
-/// Between two looks at any link otherwise.
+/// Interval of looking at links otherwise.
 const CALM: Duration = Duration::from_millis(250);
 
-/// What the control plane knows of the links.
+/// The control plane's view of the links.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// Of each port, whether it was up when last seen; not yet seen is down.
+    /// For each port, whether its link was up when last seen; false at first.
     up: Vec<bool>,
-    /// Of each port, whether some lcore is yet to be told of the last change.
+    /// For each port, whether some lcore was not reached by the command of the last change.
     untold: Vec<bool>,
-    /// When they are looked at though none has told of itself.
+    /// When all links are looked at next, even if none has reported a change.
     due: Option<Instant>,
 }
 
@@ -27,15 +27,15 @@ impl Links {
 }
 
 impl Control {
-    /// A port, counted from 1, whose link has gone up or down since the last call, and whether it
-    /// is up. A link that is up from the start goes up at the first call. `None` when there is
-    /// no other.
+    /// Returns a port, counted from 1, whose link has gone up or down since the last call, and
+    /// whether it is up. A link that is up from the start goes up at the first call. `None` when
+    /// there is no other change.
     ///
-    /// From then on lcores drop what would leave by a link that is down, as a NIC does, and count
-    /// it; a QP finds its packets lost and not its port full for ever. A link that has not come up yet
-    /// has a second from the first frame that its port refuses.
+    /// From then on lcores drop frames for a link that is down, as a NIC does, and count them. So a
+    /// QP finds its packets lost, not its port full for ever. A link that has not come up yet has
+    /// one second from the first frame that its port refuses.
     ///
-    /// To be called whenever the control plane is awake, and at least once in
+    /// To be called whenever the control plane is awake, and at least once in each
     /// [`link_poll_period`](Control::link_poll_period).
     pub fn next_link_change(&mut self) -> Option<(u8, bool)> {
         let now = Instant::now();
@@ -51,7 +51,7 @@ impl Control {
                 self.links.untold[at] = !self.tell_lcores(at, up);
             }
             if up != was_up {
-                // At most 255 ports.
+                // A device has at most 255 ports.
                 return Some((at as u8 + 1, up));
             }
         }
@@ -61,26 +61,26 @@ impl Control {
         None
     }
 
-    /// A port, counted from 1, whose peer's process has ended since the last call, or has left its
-    /// place to another; `None` when there is no other. Only memif links know of their peer's
-    /// process. What the process has sent is received.
+    /// Returns a port, counted from 1, whose peer's process has ended since the last call, or was
+    /// replaced by another process; `None` when there is no other. Only memif links detect this.
+    /// Everything that the process has sent has been received.
     ///
-    /// To be called when [`next_link_change`](Control::next_link_change) is.
+    /// To be called together with [`next_link_change`](Control::next_link_change).
     pub fn next_ended_peer(&mut self) -> Option<u8> {
         let at = self.ports.iter().position(|port| port.port.take_peer_ended())?;
-        // At most 255 ports.
+        // A device has at most 255 ports.
         Some(at as u8 + 1)
     }
 
-    /// How long links may go without being looked at: 250 ms, and half a millisecond while a QP
-    /// would migrate and some port's driver does not tell of its link by itself.
+    /// Returns the longest time between two looks at the links: 250 ms, or 500 µs while some QP
+    /// could migrate and some port's driver does not report changes of its link.
     pub fn link_poll_period(&self) -> Duration {
         let is_silent = self.ports.iter().any(|port| !port.port.tells_of_link());
         if is_silent && self.qps.migrating() > 0 { EAGER } else { CALM }
     }
 
-    /// Takes a port's link, counted from 1, down or lets it up again, as an administrator does. The
-    /// other end of a ring or memif link sees it too; other peers see silence.
+    /// Sets the link of a port, counted from 1, down or up again, as an administrator does. The
+    /// other end of a ring or memif link sees the change; other peers only receive nothing.
     ///
     /// # Errors
     /// [`ControlError::NoSuchPort`].
@@ -89,10 +89,10 @@ impl Control {
         Ok(())
     }
 
-    /// Has a port, counted from 1, lose another share of its RoCEv2 frames from now on.
+    /// Sets the injected loss of RoCEv2 frames of a port, counted from 1.
     ///
     /// # Errors
-    /// [`ControlError::NoSuchPort`], [`ControlError::Loss`], and that of an lcore that does not
+    /// [`ControlError::NoSuchPort`], [`ControlError::Loss`], or the error of an lcore that does not
     /// answer.
     pub fn set_loss(&mut self, port: u8, loss: LossConfig) -> Result<(), ControlError> {
         self.binding(port)?;
@@ -111,7 +111,8 @@ impl Control {
         Ok(())
     }
 
-    /// Do all lcores know? One that is dead has nothing to send; one that is late is told again.
+    /// Sends the link's state to all lcores. Returns false if one was late, so that it is sent
+    /// again; a dead lcore has nothing to send and does not count.
     fn tell_lcores(&mut self, port: usize, up: bool) -> bool {
         let mut all = true;
         for lcore in 0..self.lcores.len() {

@@ -1,5 +1,5 @@
-//! What happens without being asked for: management datagrams, notices, events of ports, and how
-//! the control plane sleeps until one of them.
+//! Notifications: management datagrams, notices of QPs, events of ports, and the sleep of the
+//! control plane until one of them comes.
 
 use super::{Control, ControlError, Record};
 use crate::engine::Shared;
@@ -12,15 +12,15 @@ use std::time::Duration;
 use uroce_wire::Qpn;
 
 impl Control {
-    /// A received packet to QP 1, if there is one. To be polled: up to 256 wait, further ones are
-    /// dropped and counted.
+    /// Returns a received packet to QP 1, if there is one. To be polled: up to 256 wait; further
+    /// ones are dropped and counted.
     pub fn recv_mad(&mut self) -> Option<GsiFrame> {
         self.exits.gsi.pop()
     }
 
-    /// Something that has happened to a QP created with [`QpSpec::notices`](super::QpSpec), if
-    /// there is any. None is lost; a kind that happens again before it was taken is one notice.
-    /// None of a QP is given after it was destroyed.
+    /// Returns an event of a QP that was created with [`QpSpec::notices`](super::QpSpec), if there
+    /// is one. None is lost; an event of the same kind before the first was taken gives one notice.
+    /// A destroyed QP gives none.
     pub fn next_notice(&mut self) -> Option<(Qpn, EventKind)> {
         if self.noticed.is_empty() {
             self.take_notices();
@@ -28,7 +28,8 @@ impl Control {
         self.noticed.pop_front()
     }
 
-    /// A region whose memory was found to be gone, if there is another. Each is given once.
+    /// Returns a region whose memory was found to be gone, if there is another. Each is returned
+    /// once.
     pub fn next_gone(&mut self) -> Option<GoneRegion> {
         self.shared.regions.gone().pop()
     }
@@ -46,15 +47,16 @@ impl Control {
         Ok(())
     }
 
-    /// What wakes this thread from [`sleep`](Control::sleep), for others that have something for
-    /// it. Lcores and links do by themselves.
+    /// Returns the waker that ends a [`sleep`](Control::sleep), for other threads that have work
+    /// for this thread. Lcores and links use it by themselves.
     pub fn waker(&self) -> &Arc<Waker> {
         &self.exits.waker
     }
 
-    /// Sleeps for at most `timeout`, and no longer once there is a frame, a packet to QP 1, a
-    /// notice, an adoption of an lcore or a change of a link, or somebody calls the [`waker`](Control::waker). Does not
-    /// sleep if `is_ready` says that there is something else already. May wake for nothing.
+    /// Sleeps for at most `timeout`. Wakes when there is a frame, a packet to QP 1, a notice, an
+    /// adoption of an lcore or a change of a link, or when another thread uses the
+    /// [`waker`](Control::waker). Does not sleep if `is_ready` returns true. May wake without a
+    /// reason.
     pub fn sleep(&self, timeout: Duration, is_ready: impl FnOnce() -> bool) {
         let waits = || !self.exits.slow_path.is_empty() || !self.exits.gsi.is_empty();
         let tells = || {
@@ -76,7 +78,7 @@ impl Control {
         });
     }
 
-    /// Forgets what a QP that is gone had to tell. Its slot is still nobody else's.
+    /// Discards the notices of a QP that is gone. Its slot is not given to another QP yet.
     pub(super) fn drop_notices(&mut self, gone: Qpn) {
         self.take_notices();
         self.noticed.retain(|&(qpn, _)| qpn != gone);

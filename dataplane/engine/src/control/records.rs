@@ -1,29 +1,29 @@
-//! What the control plane knows of each QP, by its slot.
+//! Records: the control plane's data of each QP, by slot.
 
 use crate::key::Numbers;
 use uroce_transport::{QpAttr, QpCaps, QpType};
 use uroce_wire::{PathMtu, Qpn};
 
-/// What the control plane knows of a QP.
+/// The control plane's data of a QP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) qpn: Qpn,
     pub(super) index: u32,
-    /// Its owner, of at most 64.
+    /// The lcore that owns it; below 64.
     pub(super) lcore: u8,
     pub(super) qp_type: QpType,
     pub(super) has_srq: bool,
-    /// Automatic path migration has been asked for and not been taken back.
+    /// Whether automatic path migration was requested and not cancelled.
     pub(super) migrates: bool,
     pub(super) caps: QpCaps,
-    /// The largest packets that it was told to send, and the ports of its two paths as they were
-    /// given: whichever it has migrated to.
+    /// The path MTU, and the ports of its two paths as they were set. The QP may have migrated to
+    /// either path.
     pub(super) path_mtu: PathMtu,
     pub(super) port: u8,
     pub(super) alt_port: Option<u8>,
 }
 
-/// A record, which is there for each slot, and a slot's generation and place.
+/// Bytes per QP: its record, and a slot's generation and place in the list of free ones.
 pub(super) const BYTES_PER_QP: usize = size_of::<Option<Record>>() + 2 * size_of::<u32>();
 
 /// The records of all QPs that exist.
@@ -31,12 +31,12 @@ pub(super) const BYTES_PER_QP: usize = size_of::<Option<Record>>() + 2 * size_of
 pub(super) struct Records {
     slots: Vec<Option<Record>>,
     numbers: Numbers,
-    /// Those of them that migrate.
+    /// Number of QPs with `migrates` set.
     migrating: u32,
 }
 
 impl Record {
-    /// Of a new QP.
+    /// Makes the record of a new QP.
     pub(super) fn new(
         qpn: Qpn,
         index: u32,
@@ -60,7 +60,8 @@ impl Record {
         }
     }
 
-    /// The same QP after a reset, which takes its attributes back to their defaults.
+    /// Returns the record of the same QP after a reset, which sets its attributes to their
+    /// defaults.
     pub(super) fn reset(&self) -> Record {
         let Record { qpn, index, lcore, qp_type, has_srq, caps, .. } = *self;
         Record::new(qpn, index, usize::from(lcore), qp_type, has_srq, caps)
@@ -68,7 +69,7 @@ impl Record {
 }
 
 impl Records {
-    /// For QPs in slots 0 to `max_qps − 1` with these numbers.
+    /// Makes records for QPs in slots 0 to `max_qps − 1`; `numbers` gives their QPNs.
     pub(super) fn new(max_qps: u32, numbers: Numbers) -> Records {
         Records { slots: Vec::with_capacity(max_qps as usize), numbers, migrating: 0 }
     }
@@ -82,12 +83,12 @@ impl Records {
         (record.qpn == qpn).then_some(record)
     }
 
-    /// The QP in a slot.
+    /// Returns the record of the QP in a slot.
     pub(super) fn at(&self, index: u32) -> Option<&Record> {
         self.slots.get(index as usize)?.as_ref()
     }
 
-    /// Writes the record of a QP over what was in its slot.
+    /// Sets the record of a QP, in place of the one in its slot.
     pub(super) fn put(&mut self, record: Record) {
         let at = record.index as usize;
         if self.slots.len() <= at {
@@ -107,7 +108,7 @@ impl Records {
         self.slots.iter().flatten()
     }
 
-    /// QPs that may migrate.
+    /// Returns the number of QPs that may migrate.
     pub(super) fn migrating(&self) -> u32 {
         self.migrating
     }

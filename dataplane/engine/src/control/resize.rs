@@ -1,4 +1,4 @@
-//! Queues of other sizes for a QP that has nothing in its own.
+//! Resize: gives a QP with empty queues queues of other sizes.
 
 use super::create::check_caps;
 use super::{Command, Control, ControlError, Record, Reply};
@@ -9,16 +9,16 @@ use uroce_transport::{QpCaps, WorkQueues};
 use uroce_wire::Qpn;
 
 impl Control {
-    /// Gives a QP queues of other sizes, in any state, where both are empty. The new ends take the
-    /// place of those that the QP was created with, which refuse all posts from then on.
+    /// Gives a QP queues of other sizes, in any state, if both are empty. The new ends replace the
+    /// former ones, which refuse all posts from then on.
     ///
-    /// Nobody may be posting meanwhile: what is posted to the old ends while they are replaced may
-    /// be lost without a completion. Of a QP with a shared receive queue only the send queue
+    /// No thread may post meanwhile: a request that is posted to an old end during the call may be
+    /// lost without a completion. If the QP uses a shared receive queue, only the send queue
     /// changes.
     ///
     /// # Errors
     /// [`ControlError::Outstanding`], [`ControlError::Caps`], [`ControlError::UnknownQp`]; the QP
-    /// has its old queues then.
+    /// keeps its old queues then.
     pub fn resize_qp(
         &mut self,
         qpn: Qpn,

@@ -1,11 +1,12 @@
-//! One command to one lcore, and its reply.
+//! Call: sends one command to one lcore and waits for its reply.
 
 use super::{Command, Control, ControlError, Duration, Instant, LcoreLink, Reply};
 use crate::slot::Slot;
 
-/// Far beyond any turn. Reached only if an lcore's thread gets no CPU at all.
+/// Longest wait for a reply: far beyond any turn, and reached only if an lcore's thread gets no
+/// CPU.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Looks at the reply ring before the caller gives its CPU away: the lcore may need it.
+/// Checks of the reply ring before the caller yields its CPU, which the lcore may need.
 const SPINS: u32 = 200;
 /// Yields before the caller sleeps.
 const YIELDS: u32 = 2000;
@@ -15,8 +16,8 @@ impl Control {
     //= check H10 — a change takes effect once, between its call and its return
     ///
     /// # Errors
-    /// The lcore is dead or stalled. What the command carried is freed with the rings, or when the
-    /// lcore has answered late.
+    /// The lcore is dead or stalled. The content of the command is freed with the rings, or when
+    /// the lcore has answered late.
     pub(super) fn call(&mut self, lcore: usize, command: Command) -> Result<Reply, ControlError> {
         let (slot, link) = (&self.shared.slots[lcore], &mut self.lcores[lcore]);
         match call(slot, link, command, PATIENCE) {
@@ -27,12 +28,13 @@ impl Control {
     }
 }
 
-/// The reply to a command, if the lcore is alive and in time, and owes no other.
+/// Returns the reply to a command, if the lcore is alive, answers in time, and owes no earlier
+/// reply.
 fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration) -> Option<Reply> {
     if slot.is_dead() || !is_settled(slot, link) {
         return None;
     }
-    // One command at a time, so there is room.
+    // This cannot fail: one command at a time is under way, so there is room.
     link.rings.commands.push(command).ok()?;
     let mut since = None;
     for round in 0u32.. {
@@ -42,7 +44,7 @@ fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration)
         if slot.is_dead() {
             return None;
         }
-        // An adopter may be waiting for this very call.
+        // An adopter may itself be waiting for this call, so this thread turns the lcore.
         slot.try_turn();
         match round {
             0..SPINS => std::hint::spin_loop(),
@@ -58,8 +60,8 @@ fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration)
     None
 }
 
-/// Has the lcore answered everything? Replies come in order, so what is there now is the one that
-/// came too late; what it carries nobody waits for, and is freed here.
+/// Returns whether the lcore has answered all commands. Replies come in order, so a reply that is
+/// there now is the late one; no call waits for it, and its content is freed here.
 fn is_settled(slot: &Slot, link: &mut LcoreLink) -> bool {
     if link.owes_reply {
         slot.try_turn();
@@ -85,7 +87,7 @@ mod tests {
         let mut link = LcoreLink { rings, doorbell, qps: 0, owes_reply: false };
         let patience = Duration::from_millis(20);
         slot.while_held(|| {
-            // The second is not even asked: its reply would be behind the first's.
+            // The second command is not sent: its reply would follow the first one's.
             for port in [1, 2] {
                 assert!(call(&slot, &mut link, Command::MigratePort { port }, patience).is_none());
             }

@@ -1,65 +1,66 @@
-//! What EAL is started with, and the argument vector it becomes.
+//! The configuration of EAL, and the argument vector made from it.
 //!
 //! The defaults are those of a library inside an application: no hugepages, no PCI scan, no
-//! telemetry socket, no files, silence. EAL's files are for DPDK's secondary processes: it maps them,
-//! and dies of a full file system. A file prefix asks for them.
+//! telemetry socket, no files, no output. EAL's files are for DPDK's secondary processes. EAL maps
+//! them, and a full file system then ends the process. They are made only if a file prefix is
+//! given.
 //!
 //! Invariants
-//! - An argument of the caller's wins: a default of the same family is left out.
+//! - An argument of the caller has precedence: a default of the same family is left out.
 //!
-//! Not here: checking values. EAL does, and says what it dislikes.
+//! Not here: checks of values. EAL makes them and logs what it refuses.
 
 use std::io;
 
-/// Where mbufs and DPDK's own structures live.
+/// The memory of mbufs and of DPDK's own structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Ordinary pages, all reserved (not yet touched) at start: no privilege, no set-up. The limit
-    /// is hard.
+    /// Ordinary pages, all reserved (not yet touched) at the start. Needs no privilege and no
+    /// set-up. The limit is hard.
     NoHuge {
         /// Megabytes.
         mb: u32,
     },
-    /// Hugepages, taken as needed and given back.
+    /// Hugepages, allocated as needed and given back.
     Huge {
-        /// Megabytes to take at the start; 0 takes all on demand.
+        /// Megabytes to allocate at the start; 0 allocates all on demand.
         mb: u32,
     },
 }
 
-/// How much of DPDK's log reaches stderr. What an error needs is kept in any case.
+/// The part of DPDK's log that is printed to stderr. What explains an error is kept in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Nothing.
+    /// Prints nothing.
     #[default]
     Quiet,
-    /// Errors and warnings.
+    /// Prints errors and warnings.
     Warning,
-    /// Notices and information too.
+    /// Prints notices and information too.
     Info,
-    /// Everything that all libraries and drivers can say.
+    /// Prints everything that all libraries and drivers log.
     Debug,
 }
 
 /// The configuration of [`Eal::init`](super::Eal::init).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EalConfig {
-    /// Default: 512 MB without hugepages.
+    /// Memory; by default 512 MB without hugepages.
     pub memory: Memory,
-    /// Virtual devices to create at the start, as `--vdev` takes them. Ports can as well be
-    /// created later, by [`Port::open`](crate::port::Port::open).
+    /// Virtual devices to create at the start, in the form of `--vdev`. Ports can also be created
+    /// later, by [`Port::open`](crate::port::Port::open).
     pub vdevs: Vec<String>,
-    /// PCI addresses that EAL may take. Without one PCI is not scanned at all.
+    /// PCI addresses that EAL may use. If empty, PCI is not scanned.
     pub pci_allow: Vec<String>,
-    /// CPUs for EAL's own threads (interrupts, multi-process channel), away from the data path.
-    /// Empty: those that the calling thread may run on.
+    /// CPUs for EAL's own threads (interrupts, multi-process channel), away from the data path. If
+    /// empty, those that the calling thread may run on.
     pub control_cpus: Vec<usize>,
     /// Prefix of run-time files, by which DPDK's own tools attach to the process; must be unique
-    /// among running processes. `None`: there are none.
+    /// among running processes. `None` for no files.
     pub file_prefix: Option<String>,
-    /// What of DPDK's log to print.
+    /// The part of DPDK's log to print.
     pub log: LogLevel,
-    /// Further EAL arguments, e.g. from a command line before `--`.
+    /// Further EAL arguments, for example from a command line before `--`.
     pub args: Vec<String>,
 }
 
@@ -78,7 +79,7 @@ impl Default for EalConfig {
 }
 
 impl EalConfig {
-    /// The configured control CPUs, or those that the calling thread may run on.
+    /// Returns the configured control CPUs, or those that the calling thread may run on.
     pub(super) fn allowed_cpus(&self) -> io::Result<Vec<usize>> {
         if !self.control_cpus.is_empty() {
             return Ok(self.control_cpus.clone());
@@ -87,7 +88,7 @@ impl EalConfig {
         Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
     }
 
-    /// The argument vector of `rte_eal_init`, program name first.
+    /// Returns the argument vector of `rte_eal_init`, program name first.
     pub(super) fn arguments(&self, cpus: &[usize]) -> Vec<String> {
         let mut args = vec!["uroce".to_owned()];
         let mut default = |family: &[&str], values: &[String]| {
@@ -95,7 +96,7 @@ impl EalConfig {
                 args.extend_from_slice(values);
             }
         };
-        // One EAL lcore that may run on all these CPUs; a bare number would pin it to one.
+        // One EAL lcore that may run on all these CPUs; a number alone would pin it to one.
         let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
         let lcore = format!("0@({})", list.join(","));
         default(&["-l", "-c", "-s", "-S", "--lcores", "--main-lcore"], &["--lcores".into(), lcore]);
@@ -123,7 +124,7 @@ impl EalConfig {
 
     fn memory_arguments(&self) -> Vec<String> {
         match self.memory {
-            // Without hugepages there are no physical addresses to use.
+            // Without hugepages there are no usable physical addresses.
             Memory::NoHuge { mb } => {
                 vec!["--no-huge".into(), "-m".into(), mb.to_string(), "--iova-mode=va".into()]
             }
@@ -135,11 +136,11 @@ impl EalConfig {
     fn file_arguments(&self) -> Vec<String> {
         match (&self.file_prefix, self.memory) {
             (Some(prefix), _) => vec!["--file-prefix".into(), prefix.clone()],
-            // EAL makes a directory of that name, where it can, and leaves it empty.
+            // EAL makes a directory of that name, if it can, and leaves it empty.
             (None, Memory::NoHuge { .. }) => {
                 vec!["--no-shconf".into(), "--file-prefix".into(), "uroce".into()]
             }
-            // Hugepages without a mount of hugetlbfs, too.
+            // Also uses hugepages without a mounted hugetlbfs.
             (None, Memory::Huge { .. }) => vec!["--in-memory".into()],
         }
     }
@@ -154,7 +155,8 @@ impl EalConfig {
     }
 }
 
-/// Whether `arg` is one of the options, alone, with `=value`, or a short one with its value.
+/// Returns whether `arg` is one of the options: alone, with `=value`, or a short one with its
+/// value.
 fn belongs(arg: &str, options: &[&str]) -> bool {
     options.iter().any(|&option| match arg.strip_prefix(option) {
         Some("") => true,

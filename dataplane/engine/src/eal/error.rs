@@ -1,25 +1,25 @@
-//! Why EAL did not start, by name, with DPDK's own words.
+//! Errors of starting EAL, with DPDK's log.
 
 use super::EalConfig;
 use std::io;
 
-/// Why [`Eal::init`](super::Eal::init) or a thread's registration failed.
+/// The reason why [`Eal::init`](super::Eal::init) or a thread's registration failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EalError {
     /// EAL runs in this process with another configuration, and cannot be restarted.
     #[error("EAL already runs in this process with another configuration")]
     OtherConfig,
-    /// An earlier start failed in this process, which DPDK does not recover from.
+    /// An earlier start has failed in this process; DPDK cannot start again.
     #[error("EAL cannot be started again in this process, where {reason}")]
     Spent {
         /// The first failure.
         reason: String,
     },
-    /// The memory asked for is not there.
+    /// The requested memory is not available.
     #[error("EAL found too little memory: {log}")]
     NoMemory {
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
     /// Another running process uses the file prefix.
@@ -27,56 +27,57 @@ pub enum EalError {
     PrefixBusy {
         /// The prefix.
         prefix: String,
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
     /// A device of the configuration does not exist or its arguments are wrong.
     #[error("EAL could not make a configured device: {log}")]
     Device {
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
-    /// EAL does not take the arguments.
+    /// EAL refuses the arguments.
     #[error("EAL refused its arguments: {log}")]
     Arguments {
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
     /// Files, hugepages or devices are not accessible to this user.
     #[error("EAL lacks a permission: {log}")]
     Permission {
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
-    /// The control CPUs are not available to this process, or no thread could be made on them.
+    /// The control CPUs are not available to this process, or no thread could be started on them.
     #[error("no thread on the control CPUs: {0}")]
     Affinity(io::Error),
     /// All of DPDK's lcore numbers are taken.
     #[error("no lcore number is left for this thread")]
     NoLcoreLeft,
-    /// The program has tried to start DPDK itself before, and failed.
+    /// The program has tried to start DPDK itself, and failed.
     #[error("DPDK was started in this process by the program, without success")]
     Program,
-    /// A NIC of the configuration cannot be had as things are.
+    /// A NIC of the configuration cannot be used as it is.
     #[error("NIC {address} {reason}")]
     Nic {
-        /// Its PCI address.
+        /// The NIC's PCI address.
         address: String,
-        /// What is in the way, and what to do about it.
+        /// The obstacle, and the remedy.
         reason: String,
     },
-    /// Anything else.
+    /// Another error.
     #[error("EAL failed: {error}: {log}")]
     Other {
         /// DPDK's errno.
         error: io::Error,
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
 }
 
 impl EalError {
-    /// DPDK gives one errno for several causes; its words tell them apart.
+    /// Makes the error of a failed start. DPDK has one errno for several causes, which its log
+    /// tells apart.
     pub(super) fn explain(errno: i32, log: String, config: &EalConfig) -> Self {
         let says = |words: &[&str]| words.iter().any(|word| log.contains(word));
         if says(&["Cannot create lock", "is another primary"]) {

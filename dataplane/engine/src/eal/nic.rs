@@ -1,31 +1,31 @@
-//! Whether the NICs of a configuration can be had, by what the system says of them.
+//! Checks whether the NICs of a configuration can be used, from what the system shows of them.
 //!
-//! DPDK passes over a NIC that is bound to a driver of the kernel's, hardly says so, and does not start
-//! again in the process. So each is looked at before.
+//! DPDK skips a NIC that is bound to a driver of the kernel, hardly reports it, and cannot start
+//! again in the process. So each NIC is checked before.
 //!
-//! Not here: what only DPDK finds out ([`remedy`](super::remedy())).
+//! Not here: obstacles that only DPDK detects ([`remedy`](super::remedy())).
 
 use super::{EalConfig, EalError, Memory};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The kernel's drivers that share their NICs with DPDK.
+/// Kernel drivers that share their NICs with DPDK.
 const SHARING: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
-/// Those that give a NIC away without an IOMMU, for which it must use physical addresses.
+/// Drivers that give a NIC to DPDK without an IOMMU; it must then use physical addresses.
 const WITHOUT_IOMMU: &[&str] = &["uio_pci_generic", "igb_uio"];
 
-/// Where the system tells of its devices.
+/// The directories in which the system shows its devices.
 struct Tree {
     sys: PathBuf,
     dev: PathBuf,
 }
 
-/// Looks at each NIC of the configuration.
+/// Checks each NIC of the configuration.
 ///
 /// # Errors
 ///
-/// [`EalError::Nic`] for the first that cannot be had.
+/// [`EalError::Nic`] for the first that cannot be used.
 pub(super) fn check(config: &EalConfig) -> Result<(), EalError> {
     let tree = Tree { sys: "/sys/bus/pci/devices".into(), dev: "/dev/vfio".into() };
     for nic in &config.pci_allow {
@@ -35,17 +35,17 @@ pub(super) fn check(config: &EalConfig) -> Result<(), EalError> {
     Ok(())
 }
 
-/// The address with its domain, as the system has it.
+/// Returns the address with its domain, as the system shows it.
 fn full(address: &str) -> String {
     let has_domain = address.matches(':').count() > 1;
     if has_domain { address.to_lowercase() } else { format!("0000:{}", address.to_lowercase()) }
 }
 
 impl Tree {
-    /// What is in the way of this NIC.
+    /// Returns the obstacle to using this NIC as an error.
     fn check(&self, address: &str, memory: Memory) -> Result<(), String> {
         if !self.sys.is_dir() {
-            // DPDK says what it finds without.
+            // Without the directory DPDK reports what it finds.
             return Ok(());
         }
         let nic = self.sys.join(address);
@@ -98,13 +98,13 @@ impl Tree {
     }
 }
 
-/// The last part of what a link leads to.
+/// Returns the last part of a link's target.
 fn target(link: &Path) -> Option<String> {
     let target = fs::read_link(link).ok()?;
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
-/// How else to use a NIC that the kernel has.
+/// Returns another way to use a NIC that the kernel has.
 fn beside(nic: &Path) -> String {
     let interface = fs::read_dir(nic.join("net")).ok().and_then(|mut all| all.next()?.ok());
     interface.map_or_else(String::new, |entry| {

@@ -1,9 +1,9 @@
-//! What DPDK's words mean, and what helps.
+//! Explains messages of DPDK, with remedies.
 //!
-//! DPDK logs what it was about to do when it failed. The table below names the cause of what users meet,
-//! by words that DPDK 21.11 to 25.11 say.
+//! DPDK logs the step that failed. The table below gives the causes that users meet, by words in
+//! the logs of DPDK 21.11 to 25.11.
 
-/// Words that are all in the text, and the cause with its remedy.
+/// Words that must all be in the text, and the cause with its remedy.
 type Row = (&'static [&'static str], &'static str);
 
 const HUGEPAGES: &str = "It needs hugepages: reserve some (echo 512 > /proc/sys/vm/nr_hugepages) and \
@@ -23,7 +23,7 @@ const VFIO_PERMISSION: &str = "This user may not use the NIC: give /dev/vfio/GRO
 const INTERFACE: &str = "A packet socket needs CAP_NET_RAW, which this process does not have: run it as \
     root, or grant it (setpriv, a container's capabilities).";
 
-/// The first row that fits counts.
+/// The first row that matches is used.
 const TABLE: &[Row] = &[
     (&["Expecting 'PA' IOVA mode"], HUGEPAGES),
     (&["physical addresses are not available"], HUGEPAGES),
@@ -43,7 +43,7 @@ const TABLE: &[Row] = &[
     (&["not enough memory", "hugepage"], NO_HUGEPAGES),
 ];
 
-/// What helps against an error of this text, DPDK's words included, if that is known.
+/// Returns the remedy for an error with this text, which includes DPDK's log, if one is known.
 pub fn remedy(text: &str) -> Option<&'static str> {
     let fits = |(words, _): &&Row| words.iter().all(|word| text.contains(word));
     TABLE.iter().find(fits).map(|(_, remedy)| *remedy)

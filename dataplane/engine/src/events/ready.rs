@@ -1,11 +1,12 @@
-//! A queue in stretches: as long as it may ever be, but in memory only as far as it was made.
+//! A queue in stretches: its greatest length is fixed, but memory is allocated stretch by stretch.
 //!
-//! Pushing neither allocates nor locks. Making a stretch does both, and is whose places it is for.
+//! Pushing neither allocates nor locks. Making a stretch does both; the caller does it for new
+//! places.
 
 use crate::sync::ArrayQueue;
 use std::sync::OnceLock;
 
-/// The first stretch's length. Each further one is as long as all before it.
+/// Length of the first stretch. Each further one is as long as all before it together.
 const FIRST: usize = 1024;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ struct Stretch<T> {
 }
 
 impl<T> Ready<T> {
-    /// For `len` entries, of which none has a place yet.
+    /// Makes a queue for `len` entries, without any stretch yet.
     pub(super) fn new(len: usize) -> Ready<T> {
         let mut made = 0;
         let lengths = std::iter::from_fn(|| {
@@ -32,29 +33,30 @@ impl<T> Ready<T> {
         Ready { stretches: stretches.collect() }
     }
 
-    /// The places that a stretch has.
+    /// Returns the number of places of a stretch.
     pub(super) fn len_of(&self, at: usize) -> usize {
         self.stretches.get(at).map_or(0, |stretch| stretch.len)
     }
 
-    /// Makes a stretch. False: there are not so many.
+    /// Allocates a stretch. Returns false if there is no such stretch.
     pub(super) fn make(&self, at: usize) -> bool {
         let Some(stretch) = self.stretches.get(at) else { return false };
         stretch.queue.get_or_init(|| ArrayQueue::new(stretch.len));
         true
     }
 
-    /// Puts an entry into a stretch that is made. False: it has no room.
+    /// Adds an entry to an allocated stretch. Returns false if there is no room.
     pub(super) fn push(&self, at: usize, entry: T) -> bool {
         self.queue(at).is_some_and(|queue| queue.push(entry).is_ok())
     }
 
-    /// The oldest entry of a stretch.
+    /// Takes the oldest entry of a stretch.
     pub(super) fn pop_of(&self, at: usize) -> Option<T> {
         self.queue(at)?.pop()
     }
 
-    /// An entry of the first stretch from `next` on that has any; the one behind it is next.
+    /// Takes an entry of the first stretch, from `next` on, that has one. Sets `next` to the
+    /// stretch after it.
     pub(super) fn pop(&self, next: &mut usize) -> Option<T> {
         let count = self.stretches.len();
         for offset in 0..count {
@@ -67,7 +69,7 @@ impl<T> Ready<T> {
         None
     }
 
-    /// Entries that wait in a stretch.
+    /// Returns the number of entries in a stretch.
     pub(super) fn waiting(&self, at: usize) -> usize {
         self.queue(at).map_or(0, ArrayQueue::len)
     }

@@ -49,7 +49,7 @@ fn a_closed_source_gives_no_event_and_makes_room() {
     assert_eq!(next(&channel), None);
 }
 
-/// As many as fill some stretches of the ready queue, each with an event, while others come and go.
+/// Sources fill several stretches of the ready queue, each with an event, while others come and go.
 #[test]
 fn many_sources_have_as_many_places_as_they_may_be() {
     const MANY: u32 = 5000;
@@ -58,7 +58,7 @@ fn many_sources_have_as_many_places_as_they_may_be() {
     let mut sources: Vec<_> = (0..MANY).map(|number| (number, admit(number).unwrap())).collect();
     assert!(admit(MANY).is_none());
     sources.iter().for_each(|(_, source)| source.raise(EventKind::CqErr));
-    // Of every third nothing is left but its place, which is another's then.
+    // Every third source leaves only its place, which another source then gets.
     sources.retain(|(number, _)| number % 3 != 0);
     let gone = MANY - sources.len() as u32;
     sources.extend((MANY..MANY + gone).map(|number| (number, admit(number).unwrap())));
@@ -107,7 +107,8 @@ fn no_event_is_lost() {
     const ROUNDS: u32 = 20_000;
     const KINDS: [EventKind; 2] = [EventKind::CommEst, EventKind::CqErr];
     let channel = channel(3);
-    // What each lcore has told so far by kind; what the taker had seen told when it took.
+    // The last raise of each lcore by kind, and the last raise that the taker had seen when it
+    // took.
     let told: [[AtomicU32; 2]; 3] = Default::default();
     let mut seen = [[0; 2]; 3];
     std::thread::scope(|scope| {

@@ -18,8 +18,9 @@ fn every_24_bit_number_has_exactly_one_preimage() {
     }
 }
 
-/// Each bit of the XOR of two successive numbers is set about half of the time, no difference of
-/// two successive numbers comes often, and the numbers fill 256 equal bins evenly.
+/// Checks that each bit of the XOR of two successive numbers is set about half of the time, that no
+/// difference of two successive numbers is frequent, and that the numbers fill 256 equal bins
+/// evenly.
 fn assert_random(numbers: &[u32], bits: u32) {
     let count = numbers.len() as f64;
     let mut steps = HashSet::new();
@@ -40,8 +41,8 @@ fn assert_random(numbers: &[u32], bits: u32) {
     let expected = count / 256.0;
     let chi_square: f64 =
         bins.iter().map(|&bin| (f64::from(bin) - expected).powi(2) / expected).sum();
-    // 255 degrees of freedom: six standard deviations of √510. A permutation is a little more
-    // even than chance, hence no bound below but that of a mere counter.
+    // With 255 degrees of freedom, six standard deviations of √510. A permutation is a little more
+    // even than chance, hence the lower bound only excludes a mere counter.
     assert!(chi_square > 255.0 / 4.0, "too even to be random: {chi_square}");
     assert!(chi_square < 255.0 + 6.0 * 510f64.sqrt(), "uneven: {chi_square}");
 }
@@ -77,7 +78,7 @@ fn two_engines_give_different_numbers() {
 #[test]
 //= check J9 test
 fn a_held_number_is_nobodys_until_it_is_released() {
-    // One slot and sixteen generations: the number would come again soon.
+    // With one slot and sixteen generations the number would come again soon.
     let numbers = Numbers::with_key(1 << 20, &bytes(5));
     let mut slots = Slots::new(1);
     let name = |at, life| numbers.qpn(at, life);
@@ -103,7 +104,7 @@ fn forbidden_numbers_are_never_given_out() {
     let numbers = Numbers::with_key(16, &bytes(3));
     let mut slots = Slots::new(16);
     let mut given = HashSet::new();
-    // All numbers there are, once round.
+    // One round through all numbers.
     for _ in 0..(1u32 << 24) - 3 {
         let (index, number) = slots.take(|at, life| numbers.qpn(at, life), &never).unwrap();
         assert!(!never.contains(&number));
@@ -117,7 +118,7 @@ fn forbidden_numbers_are_never_given_out() {
 
 #[test]
 fn a_slot_has_all_its_keys_once_before_one_comes_again() {
-    // The most slots there may be, so the fewest generations: 16 in the upper bits, 256 below.
+    // The most slots, and so the fewest generations: 16 in the upper bits, 256 in the lower ones.
     let numbers = Numbers::with_key(1 << 20, &bytes(5));
     for index in [0, 1, 0xf_ffff] {
         let keys: Vec<_> = (0..4096).map(|generation| numbers.key(index, generation)).collect();
@@ -143,7 +144,7 @@ fn the_slot_of_a_key_does_not_depend_on_its_lower_bits() {
 fn recent_numbers_are_those_of_the_permutation() {
     let numbers = Numbers::with_key(1 << 16, &bytes(7));
     let recent = Recent::new(&numbers);
-    // Each number twice in a row, numbers that share a place, and those that it begins with.
+    // Each number twice in a row, numbers that share a place, and the initial ones.
     for step in 0..100_000u32 {
         let number = step.wrapping_mul(0x9e37_79b9) >> 8 & if step % 3 == 0 { 0x3ff } else { ALL };
         for _ in 0..2 {

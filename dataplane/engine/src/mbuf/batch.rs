@@ -1,13 +1,13 @@
-//! A fixed-capacity list of mbufs: what one burst moves.
+//! A list of mbufs with a fixed capacity: the unit that one burst moves.
 
 use super::Mbuf;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// Mbufs in a full batch: DPDK drivers gain little from longer bursts.
+/// Capacity of a batch: DPDK drivers gain little from longer bursts.
 pub const BATCH: usize = 64;
 
-/// Up to [`BATCH`] mbufs in order. Those left at its end of life are freed in one call.
+/// Up to [`BATCH`] mbufs in order. Dropping it frees its mbufs in one call.
 pub struct MbufBatch {
     /// The first `len` are initialized.
     mbufs: [MaybeUninit<Mbuf>; BATCH],
@@ -15,24 +15,24 @@ pub struct MbufBatch {
 }
 
 impl MbufBatch {
-    /// An empty batch.
+    /// Makes an empty batch.
     pub const fn new() -> Self {
         Self { mbufs: [const { MaybeUninit::uninit() }; BATCH], len: 0 }
     }
 
-    /// How many mbufs it holds.
+    /// Returns how many mbufs it holds.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Returns whether it holds none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many more it takes.
+    /// Returns how many more it can take.
     #[inline]
     pub fn room(&self) -> usize {
         BATCH - self.len
@@ -42,7 +42,7 @@ impl MbufBatch {
     ///
     /// # Errors
     ///
-    /// A full batch gives it back.
+    /// Returns the mbuf if the batch is full.
     #[inline]
     pub fn push(&mut self, mbuf: Mbuf) -> Result<(), Mbuf> {
         match self.mbufs.get_mut(self.len) {
@@ -59,12 +59,12 @@ impl MbufBatch {
     #[inline]
     pub fn pop(&mut self) -> Option<Mbuf> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: the place was initialized, being below the old `len`, and is not any more part
-        // of the batch: it is read once.
+        // SAFETY: the place was below the old `len`, so it is initialized; it is not part of the
+        // batch any more, so it is read once.
         Some(unsafe { self.mbufs[self.len].assume_init_read() })
     }
 
-    /// The mbufs, first to last.
+    /// Returns the mbufs, first to last.
     #[inline]
     pub fn as_slice(&self) -> &[Mbuf] {
         // SAFETY: the first `len ≤ BATCH` elements are initialized; `MaybeUninit<Mbuf>` has the
@@ -72,14 +72,15 @@ impl MbufBatch {
         unsafe { std::slice::from_raw_parts(self.mbufs.as_ptr().cast(), self.len) }
     }
 
-    /// The mbufs, first to last, to be written.
+    /// Returns the mbufs, first to last, for writing.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Mbuf] {
-        // SAFETY: as in `as_slice`, and `self` is borrowed mutably.
+        // SAFETY: the first `len ≤ BATCH` elements are initialized, `MaybeUninit<Mbuf>` has the
+        // layout of `Mbuf`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.mbufs.as_mut_ptr().cast(), self.len) }
     }
 
-    /// Takes all mbufs out, first to last. Those not taken are freed.
+    /// Takes all mbufs out, first to last. Those that the iterator has not returned are freed.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_> {
         let len = std::mem::take(&mut self.len);
@@ -93,23 +94,25 @@ impl MbufBatch {
         self.free(0, len);
     }
 
-    /// The place behind the last mbuf, for a C function that fills at most `room()` pointers.
+    /// Returns the place behind the last mbuf, for a C function that fills at most `room()`
+    /// pointers.
     #[inline]
     pub(crate) fn spare(&mut self) -> *mut *mut dpdk_sys::Mbuf {
         self.mbufs[self.len..].as_mut_ptr().cast()
     }
 
-    /// The first of `len()` pointers, for a C function that takes some of them.
+    /// Returns the first of `len()` pointers, for a C function that takes some of them.
     #[inline]
     pub(crate) fn pointers(&mut self) -> *mut *mut dpdk_sys::Mbuf {
         self.mbufs.as_mut_ptr().cast()
     }
 
-    /// Adds what was written to [`spare`](Self::spare).
+    /// Adds the mbufs that were written to [`spare`](Self::spare).
     ///
     /// # Safety
     ///
-    /// `count ≤ room()`, and so many mbufs of ours are there, with the invariants of the module.
+    /// `count ≤ room()`, and that many owned mbufs are there, which satisfy the module's
+    /// invariants.
     #[inline]
     pub(crate) unsafe fn grow(&mut self, count: usize) {
         debug_assert!(count <= self.room());
@@ -120,16 +123,16 @@ impl MbufBatch {
     ///
     /// # Safety
     ///
-    /// `count ≤ len()`, and somebody else owns those mbufs now.
+    /// `count ≤ len()`, and other code owns those mbufs now.
     #[inline]
     pub(crate) unsafe fn forget_front(&mut self, count: usize) {
         debug_assert!(count <= self.len);
         if count < self.len {
             let first = self.mbufs.as_mut_ptr();
-            // SAFETY: `count < len`, so the place is inside the array.
+            // SAFETY: `count < len`, so the result is inside the array.
             let kept = unsafe { first.add(count) };
-            // SAFETY: `len - count` elements from `kept` on are inside the array; the copy may
-            // overlap. What it leaves behind at the end is beyond the new `len`.
+            // SAFETY: the `len - count` elements at `kept` are inside the array; `copy` allows
+            // overlap. The elements left at the end are beyond the new `len`.
             unsafe { std::ptr::copy(kept, first, self.len - count) };
         }
         self.len -= count;
@@ -141,8 +144,8 @@ impl MbufBatch {
         if mbufs.is_empty() {
             return;
         }
-        // SAFETY: the callers pass places that were initialized and whose mbufs nobody else took;
-        // `Mbuf` is a transparent pointer. `to - from ≤ 64` fits.
+        // SAFETY: callers pass places that are initialized and whose mbufs were not taken; `Mbuf`
+        // is a transparent pointer. `to - from ≤ 64` fits in 16 bits.
         unsafe { dpdk_sys::uroce_mbuf_free(mbufs.as_mut_ptr().cast(), mbufs.len() as u16) }
     }
 }
@@ -165,7 +168,7 @@ impl fmt::Debug for MbufBatch {
     }
 }
 
-/// The mbufs that are being taken out of a batch.
+/// Iterator that takes the mbufs out of a batch.
 #[derive(Debug)]
 pub struct Drain<'a> {
     batch: &'a mut MbufBatch,
@@ -183,8 +186,8 @@ impl Iterator for Drain<'_> {
         }
         let place = self.next;
         self.next += 1;
-        // SAFETY: `place < len`, so it was initialized when the batch was emptied, and `next` has
-        // passed it: it is read once.
+        // SAFETY: `place < len`, so it was initialized when the batch was emptied; `next` has
+        // passed it, so it is read once.
         Some(unsafe { self.batch.mbufs[place].assume_init_read() })
     }
 

@@ -9,7 +9,7 @@ use uroce_wire::{Lkey, Qpn, Rkey, Va};
 const PD: Pd = Pd(7);
 const BY: Accessor = Accessor { pd: PD, qpn: Qpn::new(9) };
 
-/// 64 bytes of memory, registered as such, in 192 that must never be touched outside.
+/// 64 registered bytes within 192 bytes; the others must never be accessed.
 struct Fixture {
     table: Arc<MrTable>,
     reader: MrReader,
@@ -43,7 +43,7 @@ impl Fixture {
         Region { key: Key::Local(self.keys.lkey), ..self.remote(offset, len) }
     }
 
-    /// Bytes outside of the region, before and after.
+    /// Returns whether the bytes before and after the region are unchanged.
     fn is_canary_intact(&self) -> bool {
         let outside = self.memory[..8].iter().chain(&self.memory[16..]);
         outside.copied().all(|word| word == 0x5555_5555_5555_5555)
@@ -189,7 +189,7 @@ fn a_million_adds_of_each_of_16_qps_on_four_lcores_add_up() {
     let addr = word.as_ptr().cast::<u8>();
     let access = AccessFlags::all();
     let spec = MrSpec { addr, len: 8, va: Va(addr as u64), pd: PD, access };
-    // SAFETY: the word outlives the table's use, and nobody else touches it meanwhile.
+    // SAFETY: the word outlives the table's use, and nothing else accesses it meanwhile.
     let keys = unsafe { table.register(&spec) }.unwrap();
     std::thread::scope(|scope| {
         for lcore in 0..4 {
@@ -220,7 +220,7 @@ fn a_region_without_memory_reads_as_zeros_and_discards_what_is_written() {
         assert_eq!(access.read(BY, region, &mut out), Ok(()));
         assert_eq!(out, [0; 7]);
     }
-    // A peer that guesses the key finds nothing it could do.
+    // A peer that guesses the key can do nothing with it.
     let remote = Region { key: Key::Remote(Rkey(lkey.0)), va: Va(4096), len: 8 };
     for wish in [Wish::Read, Wish::Write, Wish::Atomic] {
         assert_eq!(access.check(BY, remote, wish), Err(MemoryFault::NotGranted));

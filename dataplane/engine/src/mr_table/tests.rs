@@ -22,7 +22,7 @@ fn register(table: &MrTable, spec: &MrSpec) -> Result<MrKeys, MrError> {
     unsafe { table.register(spec) }
 }
 
-/// What the specification of a range says, in 128 bits, where nothing wraps.
+/// The definition of a range's offset, in 128 bits, where nothing wraps.
 fn oracle(region_va: u64, region_len: u64, va: u64, len: u64) -> Option<u64> {
     let [region, region_len, from, len] = [region_va, region_len, va, len].map(u128::from);
     let inside = from >= region && from + len <= region + region_len && region_len > 0;
@@ -138,7 +138,7 @@ fn keys_are_found_from_registration_to_deregistration() {
     assert!(reader(&table).enter().find(reused.rkey.0).is_some());
 }
 
-/// Lcores look regions up while others are registered and deregistered: what was deregistered is
+/// Lcores look up regions while others are registered and deregistered: a deregistered region is
 /// never in use afterwards.
 #[test] //= check F6 test
 fn no_lcore_uses_a_region_after_its_deregistration() {
@@ -203,11 +203,11 @@ fn a_region_that_is_registered_anew_keeps_its_keys_and_loses_all_else() {
     assert_eq!(entry.place(old.va.0, 8), None);
     drop(access);
     let wraps = MrSpec { va: Va(u64::MAX), ..new };
-    // SAFETY: as above.
+    // SAFETY: no copy is made from or to the memory.
     assert_eq!(unsafe { table.reregister(keys.lkey, &wraps) }, Err(MrError::Wraps));
     assert!(reader.enter().find(keys.rkey.0).is_some(), "as it was");
     assert_eq!(table.deregister(keys.lkey), Ok(()));
-    // SAFETY: as above.
+    // SAFETY: no copy is made from or to the memory.
     assert_eq!(unsafe { table.reregister(keys.lkey, &new) }, Err(MrError::UnknownKey));
 }
 

@@ -12,7 +12,7 @@ const OTHER_QP: Accessor = Accessor { pd: PD, qpn: Qpn::new(6) };
 const OTHER_PD: Accessor = Accessor { pd: Pd(8), qpn: Qpn::new(5) };
 const LEN: u64 = 64;
 
-/// A region of 64 bytes that windows may be bound to, and its table.
+/// A region of 64 bytes to which windows may be bound, and its table.
 struct Fixture {
     table: Arc<MrTable>,
     reader: MrReader,
@@ -37,7 +37,7 @@ impl Fixture {
         self.memory.as_ptr() as u64
     }
 
-    /// Bytes 16 to 48 under the window's next key.
+    /// A binding to bytes 16 to 48 with the window's next key.
     fn bind(&self, rkey: Rkey) -> BindMw {
         BindMw {
             rkey,
@@ -59,7 +59,7 @@ impl Fixture {
     }
 }
 
-/// The low 8 bits count on.
+/// The key with its low 8 bits counted on.
 fn next(rkey: Rkey) -> Rkey {
     Rkey(rkey.0 & !0xff | rkey.0.wrapping_add(1) & 0xff)
 }
@@ -149,7 +149,7 @@ fn a_window_opens_its_own_bytes_and_rights_and_no_more() {
     }
     assert_eq!(check(16, 8, Wish::Read), Err(MemoryFault::NotGranted));
     assert_eq!(check(16, 8, Wish::Atomic), Err(MemoryFault::NotGranted));
-    // Windows are for peers.
+    // Windows are for peers only.
     let local = Region {
         key: Key::Local(uroce_wire::Lkey(bind.new_rkey.0)),
         ..fixture.region(first, 16, 8)
@@ -172,7 +172,7 @@ fn a_binding_that_breaks_a_rule_is_refused_and_changes_nothing() {
         let refused = |bind: BindMw, by| fixture.reader.enter().bind(by, &bind).unwrap_err();
         assert_eq!(refused(good, OTHER_PD), MemoryFault::WrongPd);
         if kind == MwType::Type1 {
-            // Of a free type-2 window's key the low bits are its consumer's.
+            // The low bits of the key of an unbound type-2 window are its consumer's.
             assert_eq!(refused(BindMw { rkey: next(rkey), ..good }, BY), MemoryFault::UnknownKey);
         }
         let foreign = Rkey(rkey.0 ^ 0x100);
@@ -214,9 +214,9 @@ fn a_region_must_allow_windows_and_for_writing_ones_be_writable() {
     }
 }
 
-/// One lcore binds and invalidates a window to one half of a region and then the other, another
-/// uses the window, a third thread tries to deregister the region. Whoever finds the window open
-/// sees one whole binding.
+/// One lcore binds and invalidates a window, to one half of a region and then the other; another
+/// uses the window; a third thread tries to deregister the region. A thread that finds the window
+/// bound sees one whole binding.
 #[test] //= check F8 test
 fn lcores_never_see_half_a_binding() {
     const ROUNDS: u32 = 50_000;
@@ -226,7 +226,8 @@ fn lcores_never_see_half_a_binding() {
     let addr = fixture.memory.as_mut_ptr().cast::<u8>();
     let va = Va(addr as u64);
     let spec = MrSpec { addr, len: LEN as usize, va, pd: PD, access: AccessFlags::all() };
-    // SAFETY: as in `Fixture::new`.
+    // SAFETY: the vector is not reallocated and outlives the table's use; the test reads it only
+    // between the engine's copies.
     fixture.keys = unsafe { table.register(&spec) }.unwrap();
     let lkey = fixture.keys.lkey;
     let first = table.alloc_mw(PD, MwType::Type2).unwrap();
@@ -271,7 +272,8 @@ fn lcores_never_see_half_a_binding() {
     assert_eq!(table.deregister(lkey), Ok(()));
 }
 
-/// Two lcores bind the same type-1 window: each binding counts once in the region, whoever wins.
+/// Two lcores bind the same type-1 window: each binding counts once in the region, whichever
+/// succeeds.
 #[test]
 fn racing_bindings_leave_the_region_with_as_many_as_there_are() {
     let mut fixture = Fixture::new(AccessFlags::all());
@@ -280,7 +282,8 @@ fn racing_bindings_leave_the_region_with_as_many_as_there_are() {
     let addr = fixture.memory.as_mut_ptr().cast::<u8>();
     let (va, access) = (Va(addr as u64), AccessFlags::all());
     let spec = MrSpec { addr, len: LEN as usize, va, pd: PD, access };
-    // SAFETY: as in `Fixture::new`.
+    // SAFETY: the vector is not reallocated and outlives the table's use; the test reads it only
+    // between the engine's copies.
     let keys = unsafe { table.register(&spec) }.unwrap();
     let rkey = table.alloc_mw(PD, MwType::Type1).unwrap();
     std::thread::scope(|scope| {

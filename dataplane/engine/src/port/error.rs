@@ -1,8 +1,8 @@
-//! Why a port or a queue pair cannot be had, by name, with DPDK's own words.
+//! Errors of ports and queue pairs, with the name of the device and DPDK's log.
 
 use std::io;
 
-/// Why a port was not opened.
+/// The reason why a port was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
@@ -13,7 +13,7 @@ pub enum PortError {
         device: String,
         /// DPDK's errno.
         error: io::Error,
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
     /// This process has the port open already.
@@ -22,18 +22,18 @@ pub enum PortError {
         /// The name, without arguments.
         device: String,
     },
-    /// The device has no queue pair, or none were asked for.
+    /// The device has no queue pair, or none was requested.
     #[error("{asked} queue pairs asked for, the device has {max}")]
     QueuePairs {
-        /// Pairs asked for.
+        /// Requested pairs.
         asked: u16,
-        /// Pairs the device has.
+        /// Pairs of the device.
         max: u16,
     },
-    /// The device does not carry frames of that size.
+    /// The device does not carry frames of this size.
     #[error("MTU {asked} asked for, the device takes {min} to {max}")]
     Mtu {
-        /// Bytes asked for.
+        /// Requested bytes.
         asked: u16,
         /// Least bytes.
         min: u16,
@@ -55,13 +55,13 @@ pub enum PortError {
         device: String,
         /// Largest Ethernet payload of the port, bytes.
         mtu: u16,
-        /// What to give instead.
+        /// Arguments that would work.
         remedy: String,
     },
     /// A memif link cannot be made.
     #[error("no such memif link can be: {reason}: {error}")]
     Memif {
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
         /// The system's error.
         error: io::Error,
@@ -69,17 +69,17 @@ pub enum PortError {
     /// A ring's name or size is not possible.
     #[error("no such ring pair can be: {reason}")]
     Ring {
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// DPDK or the driver failed at a step.
     #[error("{step} failed: {error}: {log}")]
     Step {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
         /// DPDK's errno.
         error: io::Error,
-        /// What DPDK logged.
+        /// DPDK's log of the attempt.
         log: String,
     },
 }
@@ -87,7 +87,7 @@ pub enum PortError {
 impl PortError {
     pub(super) fn probe(device: &str, errno: i32, log: String) -> Self {
         let error = match errno {
-            // The bus took the device and no driver made a port of it.
+            // The bus accepted the device, but no driver made a port of it.
             0 => io::Error::from(io::ErrorKind::NotFound),
             errno => io::Error::from_raw_os_error(errno),
         };
@@ -99,21 +99,21 @@ impl PortError {
     }
 }
 
-/// Why a queue pair cannot be had.
+/// The reason why a queue pair was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The port has fewer.
+    /// The port has fewer queue pairs.
     #[error("no queue pair {index}: the port has {pairs}")]
     OutOfRange {
-        /// The pair asked for.
+        /// The requested pair.
         index: u16,
         /// Pairs of the port.
         pairs: usize,
     },
-    /// Somebody has it.
+    /// The queue pair is taken.
     #[error("queue pair {index} is taken")]
     Taken {
-        /// The pair asked for.
+        /// The requested pair.
         index: u16,
     },
 }

@@ -1,4 +1,4 @@
-//! Links that tell of themselves: who is woken when a port's link may have gone up or down.
+//! Reports of links: wake the control plane when a port's link may have gone up or down.
 //!
 //! ```text
 //!   driver's interrupt ─┐
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! - A port that is told of is looked up under a lock that closing it takes, so nobody is told of
-//!   a port that is gone.
+//! - A port is looked up under a lock that closing it also takes, so no report reaches a port that
+//!   is gone.
 //!
-//! Not here: what the control plane does about it.
+//! Not here: the control plane's reaction.
 
 use crate::eal::lock;
 use crate::sync::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::waker::Waker;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Whom a port tells.
+/// The state of a port's reports: whether one has come, and the waker to use.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     moved: AtomicBool,
@@ -26,14 +26,14 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// From now on this thread is woken.
+    /// Sets the waker for later reports.
     pub(super) fn set_waker(&self, waker: Option<Arc<Waker>>) {
         *lock(&self.waker) = waker;
     }
 
-    /// The link may have moved.
+    /// Reports that the link may have changed.
     fn tell(&self) {
-        // Acquired by `take_moved`.
+        // Pairs with `take_moved`.
         self.moved.store(true, Ordering::Release);
         if let Some(waker) = &*lock(&self.waker) {
             waker.wake();
@@ -49,22 +49,22 @@ impl Watch {
     }
 }
 
-/// The open ports by DPDK's number: a driver's interrupt says no more.
+/// The open ports by DPDK's number, which is all that a driver's interrupt gives.
 static WATCHES: Mutex<BTreeMap<u16, Arc<Watch>>> = Mutex::new(BTreeMap::new());
 
-/// A port is open from now on.
+/// Called when a port was opened: makes its watch.
 pub(super) fn watch(id: u16) -> Arc<Watch> {
     let watch = Arc::new(Watch::default());
     lock(&WATCHES).insert(id, Arc::clone(&watch));
     watch
 }
 
-/// A port is about to be closed.
+/// Called before a port is closed.
 pub(super) fn unwatch(id: u16) {
     lock(&WATCHES).remove(&id);
 }
 
-/// The link of a port may have moved.
+/// Reports that the link of a port may have changed.
 pub(super) fn tell(id: u16) {
     let watch = lock(&WATCHES).get(&id).cloned();
     if let Some(watch) = watch {
@@ -72,7 +72,7 @@ pub(super) fn tell(id: u16) {
     }
 }
 
-/// What the shim calls on EAL's interrupt thread.
+/// Called by the shim on EAL's interrupt thread.
 pub(super) extern "C" fn on_interrupt(id: u16) {
     tell(id);
 }
@@ -85,17 +85,17 @@ pub(super) struct Cable {
 }
 
 impl Cable {
-    /// The port of that number is end 0 or 1.
+    /// Called when the port of that number becomes end 0 or 1.
     pub(super) fn join(&self, end: usize, id: u16) {
         lock(&self.ends)[end] = Some(id);
     }
 
-    /// That end is no port any more.
+    /// Called when that end is no port any more.
     pub(super) fn leave(&self, end: usize) {
         lock(&self.ends)[end] = None;
     }
 
-    /// Cuts it at one end, or mends that.
+    /// Takes one end down, or up again.
     pub(super) fn set(&self, end: usize, up: bool) {
         self.cut[end].store(!up, Ordering::Release);
         let ends = *lock(&self.ends);

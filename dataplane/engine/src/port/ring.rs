@@ -1,15 +1,15 @@
-//! Two ports crossed back to back inside one process.
+//! Ring ports: two ports of one process connected back to back.
 //!
-//! What one sends the other receives, mbuf by mbuf, without a copy: the fastest port there is, and
-//! the one that needs nothing from the machine.
+//! Frames that one port sends the other receives, mbuf by mbuf, without a copy. They are the
+//! fastest ports, and need nothing from the machine.
 //!
 //! Invariants
 //! - Ring *i* from a port has one producer, the owner of its queue pair *i*, and one consumer, the
-//!   owner of the other's: the rings are made for that.
+//!   owner of the other port's queue pair *i*, as the rings require.
 //! - The rings outlive both ports; frames left in them are freed with them.
-//! - Who takes one end's link down takes the other's down.
+//! - Taking the link of one end down takes that of the other end down.
 //!
-//! Not here: a limit on rate, delay, loss. A full ring refuses frames, nothing else happens.
+//! Not here: limits of rate, delay, loss. A full ring refuses frames; that is all.
 
 use super::link::Cable;
 use super::{Claimed, Port, PortConfig, PortError, Under};
@@ -19,39 +19,42 @@ use crate::mbuf::Mempool;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Most queue pairs: what the driver's tables hold (`RTE_PMD_RING_MAX_RX_RINGS`).
+/// Most queue pairs: the size of the driver's tables (`RTE_PMD_RING_MAX_RX_RINGS`).
 const QUEUES_MAX: u16 = 16;
-/// Longest name, so that DPDK's names of ports and rings are not cut.
+/// Longest name, so that DPDK does not truncate the names of ports and rings.
 const NAME_MAX: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Rings {
     rings: Vec<NonNull<dpdk_sys::rte_ring>>,
     pub(super) cable: Cable,
-    /// Of each end and each of its receive queues, what wakes its owner.
+    /// For each end and each of its receive queues, the bell that wakes its owner.
     pub(super) bells: [Box<[Arc<Bell>]>; 2],
 }
 
-// SAFETY: the rings are touched through the ports' queues, one thread at each end, and by `drop`
-// when no port is left.
+// SAFETY: the rings are used only through the ports' queues, by one thread at each end, and by
+// `drop` when no port is left.
 unsafe impl Send for Rings {}
-// SAFETY: as above; `&Rings` offers nothing.
+// SAFETY: `&Rings` gives no access to the rings; they are used only through the ports' queues.
 unsafe impl Sync for Rings {}
 
 impl Drop for Rings {
     fn drop(&mut self) {
         for ring in &self.rings {
-            // SAFETY: the ring is live and no port uses it any more: each holds this value. Its
-            // entries are mbufs that were sent and not received, which nobody else owns.
+            // SAFETY: the ring exists, and no port uses it any more, since each port holds this
+            // value. Its entries are mbufs that were sent and not received, so the ring is their
+            // only owner.
             unsafe { dpdk_sys::uroce_ring_free(ring.as_ptr()) };
         }
     }
 }
 
 /// Makes two ports, `<name>0` and `<name>1`, joined by rings of `size − 1` frames per queue and
-/// direction. `pool` is theirs to receive from; each frame keeps the mempool it was sent from.
+/// direction. They receive into mbufs of `pool`; each frame keeps the mempool from which it was
+/// sent.
 ///
-/// `size` is a power of two up to 32768, `queues` 1 to 16, `name` at most 16 bytes and new.
+/// `size` is a power of two from 2 to 32768, `queues` 1 to 16, `name` new and at most 16 bytes
+/// long.
 ///
 /// # Errors
 ///
@@ -97,7 +100,8 @@ pub fn ring_pair(
 fn make_ring(name: &str, size: u32) -> Result<NonNull<dpdk_sys::rte_ring>, PortError> {
     take_log();
     let (name, mut error) = (c_string(name), 0);
-    // SAFETY: EAL runs, as `ring_pair`'s caller has an `Eal`; the name is terminated and copied.
+    // SAFETY: EAL runs, as the caller of `ring_pair` has an `Eal`; the name is NUL-terminated and
+    // copied.
     let ring = unsafe { dpdk_sys::uroce_ring_create(name.as_ptr(), size, -1, &mut error) };
     NonNull::new(ring).ok_or_else(|| PortError::step("making a ring", -error, take_log()))
 }

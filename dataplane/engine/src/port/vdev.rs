@@ -1,33 +1,34 @@
-//! Device strings of the virtual drivers, so that sizes fit an MTU.
+//! Device strings of the virtual drivers, with sizes that fit an MTU.
 //!
-//! Each function gives the `device` of a [`PortConfig`](super::PortConfig). The numbers that a
-//! driver wants in its own terms (powers of two, pages, whole frames) are computed from the MTU and
-//! the number of frames.
+//! Each function returns the `device` of a [`PortConfig`](super::PortConfig). Numbers that a driver
+//! needs in its own units (powers of two, pages, whole frames) are computed from the MTU and the
+//! number of frames.
 //!
-//! Not here: creating anything.
+//! Not here: creating devices.
 
 use super::FRAME_OVERHEAD;
 use std::path::Path;
 use uroce_wire::Mac;
 
-/// The end of a memif link. The server listens on the socket; the client owns the shared memory.
+/// The role of a memif port. The server listens on the socket; the client owns the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemifRole {
-    /// Listens; must be able to create the socket.
+    /// Listens; must be allowed to create the socket.
     Server,
-    /// Connects, and retries until it can; chooses the number and sizes of the rings.
+    /// Connects, and retries until it can; chooses the number and the sizes of the rings.
     Client,
 }
 
-/// Bytes of a buffer that holds a frame of this MTU, in steps of 256 as the shared memory of a
-/// link is laid out best.
+/// Returns the bytes of a buffer for a frame of this MTU, rounded up to 256 for the layout of the
+/// shared memory.
 fn buffer(mtu: u16) -> u32 {
     (u32::from(mtu) + u32::from(FRAME_OVERHEAD)).next_multiple_of(256)
 }
 
-/// A memif port on a socket in the file system, with rings of at least `frames` buffers.
+/// Returns a memif port on a socket in the file system, with rings of at least `frames` buffers.
 ///
-/// The client's sizes count. A whole frame fits one buffer, which is the driver's fast path.
+/// The client's sizes are used. A whole frame fits into one buffer, which is the driver's fast
+/// path.
 pub fn memif(index: u16, role: MemifRole, socket: &Path, mtu: u16, frames: u32) -> String {
     let role = match role {
         MemifRole::Server => "server",
@@ -42,9 +43,9 @@ pub fn memif(index: u16, role: MemifRole, socket: &Path, mtu: u16, frames: u32) 
     )
 }
 
-/// An af_packet port on a kernel netdev, whose own MTU must be `mtu` or more.
+/// Returns an af_packet port on a kernel interface, whose own MTU must be at least `mtu`.
 pub fn af_packet(index: u16, netdev: &str, mtu: u16, queue_pairs: u16, frames: u32) -> String {
-    // A frame slot also holds the kernel's header; a block holds whole slots and is of 2^n pages.
+    // A slot also holds the kernel's header; a block holds whole slots and has 2^n pages.
     let slot = (buffer(mtu) + 256).next_power_of_two();
     let block = slot.max(1 << 16);
     let count = frames.max(1).next_multiple_of(block / slot);
@@ -54,18 +55,18 @@ pub fn af_packet(index: u16, netdev: &str, mtu: u16, queue_pairs: u16, frames: u
     )
 }
 
-/// A tap port: creates the kernel netdev `netdev`. The driver stays at Ethernet's standard MTU; for
-/// a longer one make the tap netdev first and use [`af_packet`] on it.
+/// Returns a tap port, which creates the kernel interface `netdev`. The driver keeps Ethernet's
+/// standard MTU; for a longer one create the tap interface first and use [`af_packet`] on it.
 pub fn tap(index: u16, netdev: &str) -> String {
     format!("net_tap{index},iface={netdev}")
 }
 
-/// The switch's side of a vhost-user link: listens on the socket.
+/// Returns the switch's side of a vhost-user link, which listens on the socket.
 pub fn vhost(index: u16, socket: &Path, queue_pairs: u16) -> String {
     format!("net_vhost{index},iface={},queues={queue_pairs}", socket.display())
 }
 
-/// The guest's side of a vhost-user link: connects to the switch's socket.
+/// Returns the guest's side of a vhost-user link, which connects to the switch's socket.
 pub fn virtio_user(
     index: u16,
     socket: &Path,
@@ -83,8 +84,8 @@ pub fn virtio_user(
     device
 }
 
-/// Does a device copy frames into and out of mbufs, so that these may lie
-/// [apart](crate::mbuf::PoolConfig::apart) from EAL's memory? net_memif does, unless it is told not to.
+/// Returns whether a device copies frames into and out of mbufs, so that these may be
+/// [apart](crate::mbuf::PoolConfig::apart) from EAL's memory. net_memif does, without `zero-copy`.
 pub fn copies(device: &str) -> bool {
     device.starts_with("net_memif") && !device.contains("zero-copy")
 }

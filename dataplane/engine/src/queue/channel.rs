@@ -1,15 +1,15 @@
-//! Completion channel: how an application sleeps until a completion queue has something.
+//! Completion channel: lets an application sleep until a completion queue has a completion.
 //!
-//! Events are counted by an eventfd in semaphore mode, so a thread may sleep on it with `read`,
-//! `poll` or `epoll`; which queue an event is about stands in a queue beside it.
+//! An eventfd in semaphore mode counts the events, so a thread may sleep on it with `read`, `poll`
+//! or `epoll`. A queue beside it names the completion queue of each event.
 //!
 //! Invariants
-//! - A queue stands in `ready` at most once, by its flag: an event about a queue whose last event
-//!   has not been taken is the same event. So `ready`, as long as the channel has queues, never
-//!   overflows, and raising an event neither allocates nor waits.
-//! - Each entry of `ready` is followed by a token in the eventfd, and who takes an entry takes a
-//!   token first. So an entry without a token is one whose token is about to come: no sleeper
-//!   misses it. A token without an entry wakes a sleeper once for nothing.
+//! - A completion queue is in `ready` at most once, by its flag: an event about a queue whose last
+//!   event has not been taken is the same event. So `ready` has room for each queue of the channel,
+//!   and raising an event neither allocates nor waits.
+//! - Each entry of `ready` is followed by a token in the eventfd, and a thread takes a token before
+//!   it takes an entry. So the token of an entry without one is about to come, and no sleeper
+//!   misses it. A token without an entry only wakes a sleeper for nothing.
 
 use super::tokens::Tokens;
 use super::{CompletionQueue, CqError};
@@ -18,17 +18,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// Events of some completion queues.
+/// The channel through which completion queues signal their events.
 #[derive(Debug)]
 pub struct CompletionChannel {
     tokens: Tokens,
     ready: ArrayQueue<Arc<CompletionQueue>>,
-    /// Queues that may still be made for it.
+    /// How many more queues can be made for the channel.
     free: AtomicU32,
 }
 
 impl CompletionChannel {
-    /// A channel for up to `max_cqs` completion queues.
+    /// Makes a channel for up to `max_cqs` completion queues.
     ///
     /// # Errors
     /// The process has no file descriptor left.
@@ -40,11 +40,11 @@ impl CompletionChannel {
         }))
     }
 
-    /// Waits for an event and says which queue it is about. That queue has to be armed again before
-    /// it gives another.
+    /// Waits for an event and returns the completion queue that it is about. That queue must be
+    /// armed again before it gives another event.
     ///
     /// # Errors
-    /// Waiting was interrupted by a signal, or the system fails.
+    /// A signal interrupted the wait, or the system fails.
     pub fn wait(&self) -> io::Result<Arc<CompletionQueue>> {
         loop {
             if let Some(cq) = self.try_next()? {
@@ -54,11 +54,12 @@ impl CompletionChannel {
         }
     }
 
-    /// The same as a `read` of the descriptor does it: if that was made `O_NONBLOCK` it does not
-    /// wait.
+    /// Takes an event as a `read` of the descriptor does: waits for it unless the descriptor was
+    /// made `O_NONBLOCK`. Returns the completion queue that the event is about.
     ///
     /// # Errors
-    /// As [`wait`](CompletionChannel::wait), or there is no event and the descriptor is `O_NONBLOCK`.
+    /// There is no event and the descriptor is `O_NONBLOCK`, a signal interrupted the wait, or the
+    /// system fails.
     pub fn read(&self) -> io::Result<Arc<CompletionQueue>> {
         loop {
             self.tokens.read()?;
@@ -68,7 +69,7 @@ impl CompletionChannel {
         }
     }
 
-    /// The next event, if there is one.
+    /// Returns the completion queue of the next event, if there is an event.
     ///
     /// # Errors
     /// The system fails.
@@ -81,21 +82,22 @@ impl CompletionChannel {
         Ok(None)
     }
 
-    /// The event of a token that the caller has taken by a `read` of the descriptor. `None` if it
-    /// was one for nothing.
+    /// Returns the completion queue of the event whose token the caller has taken by a `read` of
+    /// the descriptor. `None` if the token has no event.
     pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
         let cq = self.ready.pop()?;
         cq.has_event.store(false, Ordering::Release);
         Some(cq)
     }
 
-    /// Forgets the event of a queue that is about to be destroyed, and no other's.
+    /// Discards the event of a queue that is about to be destroyed, and of no other queue.
     pub fn discard(&self, cq: &Arc<CompletionQueue>) {
-        // One round: each queue stands there at most once.
+        // One round is enough: each queue is there at most once.
         for _ in 0..self.ready.len() {
-            // As everybody does who takes an entry. Without one, the entries that are left are of
-            // those who have their tokens in hand. Where the program has closed the descriptor, no
-            // token is taken any more, and the entry would keep queue and channel alive for ever.
+            // A token is taken before an entry, as everywhere. If there is none, the entries that
+            // are left belong to threads that have taken their tokens. If the program has closed
+            // the descriptor, no token is ever taken, and the entry would keep queue and channel
+            // alive for ever.
             if !matches!(self.tokens.take(), Ok(true)) && !self.tokens.are_gone() {
                 return;
             }
@@ -113,19 +115,19 @@ impl CompletionChannel {
         }
     }
 
-    /// Counts a new queue.
+    /// Counts a new completion queue. Fails if the channel has as many as it was made for.
     pub(super) fn admit(&self) -> Result<(), CqError> {
         let take = |free: u32| free.checked_sub(1);
         let taken = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
         taken.map(|_| ()).map_err(|_| CqError::ChannelFull)
     }
 
-    /// A queue is gone.
+    /// Called when a completion queue of the channel is gone.
     pub(super) fn leave(&self) {
         self.free.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Adds an event about `cq`.
+    /// Adds an event about `cq`, unless one waits already.
     pub(super) fn raise(&self, cq: &Arc<CompletionQueue>) {
         if cq.has_event.swap(true, Ordering::AcqRel) {
             return;
@@ -141,7 +143,7 @@ impl CompletionChannel {
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while an event waits.
+    /// The descriptor that is readable while an event waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tokens.as_fd()
     }

@@ -1,16 +1,19 @@
-//! Completion queue: filled by lcores, polled by the application.
+//! Completion queue: lcores fill it, the application polls it.
+//!
+//! Read first: IBA 11.4.2 (completion queue operations).
 //!
 //! Invariants
-//! - An entry is in the queue whole or not at all, and leaves it once.
-//! - Entries of one QP come in the order in which its core made them, without a gap: after the
-//!   first that found no room ([`CqError::Overrun`]) no other is taken.
-//! - An armed queue notifies once. The lcore puts an entry in and then looks whether the queue is
-//!   armed; the application arms and then polls again. A sequentially consistent fence on either
-//!   side makes one of them see the other, so no wake-up is lost.
-//! - A queue that grows while it is used loses no entry, keeps each QP's order, and wakes who
-//!   waits.
+//! - An entry is in the queue whole or not at all, and is taken once.
+//! - Entries of one QP are in the order in which its core made them, without a gap: after the first
+//!   entry that found no room ([`CqError::Overrun`]) no other is taken in.
+//! - An armed queue notifies once. The lcore adds an entry and then looks whether the queue is
+//!   armed; the application arms the queue and then polls again. A sequentially consistent fence on
+//!   either side makes one of them see the other, so no wake-up is lost.
+//! - A queue that grows during use loses no entry, keeps each QP's order, and wakes sleeping
+//!   threads.
 //!
-//! Not here: how it grows ([`rings`]), what an event looks like to the application ([`super::channel`]).
+//! Not here: how a queue grows ([`rings`]); the form of events for the application
+//! ([`super::channel`]).
 
 mod rings;
 
@@ -30,7 +33,7 @@ pub const MAX_CQ_DEPTH: u32 = 1 << 22;
 // An entry and the queue's stamp for it fill one cache line.
 const _: () = assert!(size_of::<Cqe>() <= 56);
 
-/// What the next event is to be about.
+/// The completions for which the next event is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Arm {
@@ -43,68 +46,68 @@ pub enum Arm {
 /// Not armed; below both values of [`Arm`].
 const UNARMED: u8 = 0;
 
-/// What can be wrong with a completion queue.
+/// Errors of a completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CqError {
-    /// A completion found no room. What came before it has been polled; it and all later ones are
-    /// lost, and their QPs are in ERR.
+    /// A completion found no room. All completions before it have been polled; it and all later
+    /// ones are lost, and their QPs are in ERR.
     #[error("completion queue overrun")]
     Overrun,
     /// A depth of 0 or above [`MAX_CQ_DEPTH`].
     #[error("completion queue depth {0} is not in 1..={MAX_CQ_DEPTH}")]
     Depth(u32),
-    /// More completions wait in the queue than it was to hold.
+    /// More completions wait in the queue than the requested depth.
     #[error("{waiting} completions wait in a queue that was to be resized to {depth}")]
     TooSmall {
-        /// What was asked for.
+        /// The requested depth.
         depth: u32,
         /// Completions in the queue.
         waiting: u32,
     },
-    /// As many objects that give asynchronous events exist as the engine can have.
+    /// The engine has as many objects with asynchronous events as it can have.
     #[error("no completion queue is left")]
     NoneLeft,
-    /// The channel was made for fewer queues.
+    /// The channel has as many queues as it was made for.
     #[error("completion channel has as many queues as it was made for")]
     ChannelFull,
 }
 
-/// A completion queue. Any thread may poll; each completion goes to one of them.
+/// A completion queue. Any thread may poll; each completion is given to one of them.
 #[derive(Debug)]
 pub struct CompletionQueue {
     entries: Ring,
-    /// Entries that were asked for.
+    /// The requested number of entries.
     depth: AtomicU32,
-    /// Held by who resizes it.
+    /// Held during a resize.
     resizing: Mutex<()>,
     around: Around,
     overrun: AtomicBool,
     armed: CachePadded<AtomicU8>,
     channel: Option<Arc<CompletionChannel>>,
-    /// Whether it stands in the channel; see [`CompletionChannel`].
+    /// Whether the queue is in its channel's `ready`; see [`CompletionChannel`].
     pub(super) has_event: AtomicBool,
-    /// Bit *i*: QPs of lcore *i* complete here, or did.
+    /// Bit *i*: QPs of lcore *i* complete here, or did so before.
     lcores: AtomicU64,
 }
 
-/// What a completion queue of an engine has to do with.
+/// The parts of an engine that its completion queues use.
 #[derive(Debug, Default)]
 pub(crate) struct Around {
-    /// Its overrun is an asynchronous event.
+    /// Raises the asynchronous event of an overrun.
     pub(crate) events: Option<EventGuard>,
-    /// Turns in which lcores put entries in; without, nobody does in turns.
+    /// The turns in which lcores add entries; `None` if no lcore adds any.
     pub(crate) turns: Option<Arc<Turns>>,
-    /// Whose places are free when completions are polled.
+    /// Freed when completions are polled.
     pub(crate) places: Option<Arc<Places>>,
 }
 
-/// The queue has overrun: the QP that completed has to go to ERR.
+/// The queue has overrun: the QP that completed must go to ERR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Overrun;
 
 impl CompletionQueue {
-    /// An empty queue for `depth` entries whose events, if it is ever armed, go to `channel`.
+    /// Makes an empty queue for `depth` entries. Its events, if it is ever armed, go to `channel`.
     ///
     /// # Errors
     /// See [`CqError`].
@@ -115,7 +118,7 @@ impl CompletionQueue {
         CompletionQueue::within(Around::default(), depth, channel)
     }
 
-    /// An empty queue of an engine.
+    /// Makes an empty queue of an engine.
     pub(crate) fn within(
         around: Around,
         depth: u32,
@@ -140,11 +143,11 @@ impl CompletionQueue {
         }))
     }
 
-    /// Takes the oldest completion, if there is one. The places of its work request and of those
-    /// before it in the same queue are free then.
+    /// Takes the oldest completion, if there is one. This frees the places of its work request and
+    /// of the earlier ones in the same queue.
     ///
     /// # Errors
-    /// [`CqError::Overrun`] once everything from before the overrun has been taken.
+    /// [`CqError::Overrun`] once all completions before the overrun have been taken.
     #[inline]
     pub fn poll(&self) -> Result<Option<Cqe>, CqError> {
         if let Some(cqe) = self.pop() {
@@ -153,7 +156,7 @@ impl CompletionQueue {
         if !self.is_overrun() {
             return Ok(None);
         }
-        // The last good entry may have come between the two looks.
+        // The last good entry may have been added between the two checks.
         self.pop().map(Some).ok_or(CqError::Overrun)
     }
 
@@ -169,7 +172,7 @@ impl CompletionQueue {
     /// Appends up to `max` completions to `out` and returns how many.
     ///
     /// # Errors
-    /// [`CqError::Overrun`] as [`poll`](CompletionQueue::poll), if there was none to append.
+    /// [`CqError::Overrun`] if the queue has overrun and there is none to append.
     #[inline]
     pub fn poll_into(&self, out: &mut Vec<Cqe>, max: usize) -> Result<usize, CqError> {
         for count in 0..max {
@@ -183,10 +186,10 @@ impl CompletionQueue {
         Ok(max)
     }
 
-    /// Asks for one event, for a completion that is put in from now on.
+    /// Requests one event, for a completion that is added from now on.
     ///
-    /// Completions that are already there give none: poll after arming. Arming for any completion
-    /// takes precedence over arming for a solicited one.
+    /// Completions that are already in the queue give no event: poll after arming. Arming for any
+    /// completion takes precedence over arming for a solicited one.
     //= check G9 — arm and poll again loses no wake-up
     pub fn arm(&self, kind: Arm) {
         self.armed.fetch_max(kind as u8, Ordering::SeqCst);
@@ -194,35 +197,35 @@ impl CompletionQueue {
         fence(Ordering::SeqCst);
     }
 
-    /// How many entries it was asked to hold. One that was larger before may hold more.
+    /// Returns the requested number of entries. A queue that was larger before may hold more.
     pub fn depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
     }
 
-    /// Has the queue hold at least `depth` entries from now on. Completions may come and be polled
-    /// meanwhile: each is polled once, those of a QP in their order. Returns when completions that
-    /// came first into what was added can be polled, after a turn of each lcore.
+    /// Makes the queue hold at least `depth` entries. Completions may be added and polled
+    /// meanwhile: each is polled once, those of a QP in order. Returns after a turn of each lcore,
+    /// when completions in the added part can be polled.
     ///
-    /// A queue does not give memory back: asked for less, it keeps what it has.
+    /// A queue does not give memory back: for a smaller depth it keeps its memory.
     ///
     /// # Errors
-    /// [`CqError::Depth`]; [`CqError::TooSmall`] if more completions wait to be polled. The queue
-    /// is as it was then.
+    /// [`CqError::Depth`]; [`CqError::TooSmall`] if more completions wait than `depth`. The queue
+    /// is unchanged then.
     //= check G11 — resized during traffic: each completion once, the order of a QP kept
     pub fn resize(self: &Arc<CompletionQueue>, depth: u32) -> Result<(), CqError> {
         if depth == 0 || depth > MAX_CQ_DEPTH {
             return Err(CqError::Depth(depth));
         }
         let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        // At most 2 · `MAX_CQ_DEPTH`.
+        // The length is at most 2 · `MAX_CQ_DEPTH`.
         let waiting = self.entries.len() as u32;
         if waiting > depth {
             return Err(CqError::TooSmall { depth, waiting });
         }
         if depth as usize > self.entries.capacity() {
             self.entries.grow(depth.next_power_of_two(), self.around.turns.as_deref());
-            // Pairs with the fence in `arm`: whoever armed and found nothing, since it could not be
-            // taken yet, is woken here.
+            // Pairs with the fence in `arm`: a thread that armed the queue and found nothing,
+            // because the entries could not be taken yet, is woken here.
             fence(Ordering::SeqCst);
             if self.entries.len() > 0 && self.wants_event(true) {
                 self.notify();
@@ -232,39 +235,40 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Has a completion been lost for want of room?
+    /// Returns whether a completion has been lost because there was no room.
     pub fn is_overrun(&self) -> bool {
-        // Pairs with `push`: who sees it sees all entries from before.
+        // Pairs with `mark_overrun`: a thread that reads true also sees all earlier entries.
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// How asynchronous events are told of it: by which channel and number. `None` if it gives none.
+    /// Returns the source of the queue's asynchronous events, with its channel and number. `None`
+    /// if it gives none.
     pub fn events(&self) -> Option<&EventGuard> {
         self.around.events.as_ref()
     }
 
-    /// Is an event asked for that has not come yet?
+    /// Returns whether an event was requested that has not been given yet.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != UNARMED
     }
 
-    /// A QP of that lcore completes here from now on.
+    /// Records that a QP of that lcore completes here from now on.
     pub(crate) fn add_lcore(&self, lcore: usize) {
         self.lcores.fetch_or(1 << lcore, Ordering::Relaxed);
     }
 
-    /// The lcores whose QPs complete here, one bit each.
+    /// Returns the lcores whose QPs complete here, one bit each.
     #[inline]
     pub(crate) fn lcores(&self) -> u64 {
         self.lcores.load(Ordering::Relaxed)
     }
 
-    /// Where its events go.
+    /// Returns the channel of the queue's events.
     pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref()
     }
 
-    /// Puts an entry in.
+    /// Adds an entry. Fails if there is no room, and always after that.
     //= check G6 — what does not fit marks the queue, and nothing follows it
     #[inline]
     pub(crate) fn push(&self, cqe: Cqe) -> Result<(), Overrun> {
@@ -283,14 +287,15 @@ impl CompletionQueue {
         }
     }
 
-    /// To stand between the pushes of a turn and the [`notify`](CompletionQueue::notify)s.
+    /// A fence that must come between the pushes of a turn and its calls of
+    /// [`notify`](CompletionQueue::notify).
     #[inline]
     pub(crate) fn notify_fence() {
         // Pairs with the fence in `arm`.
         fence(Ordering::SeqCst);
     }
 
-    /// Is this queue to be notified of such an entry?
+    /// Returns whether an added entry, solicited or not, needs a notification.
     #[inline]
     pub(crate) fn wants_event(&self, solicited: bool) -> bool {
         match self.armed.load(Ordering::Relaxed) {
@@ -299,7 +304,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Gives the event, once for each arming: the only way from an lcore into the kernel.
+    /// Gives the event, once for each arming. A turn enters the kernel only here, or to wake the
+    /// control plane.
     #[cold]
     pub(crate) fn notify(self: &Arc<CompletionQueue>) {
         if self.armed.swap(UNARMED, Ordering::AcqRel) == UNARMED {

@@ -1,4 +1,4 @@
-//! Places of work queues: how many of its work requests a program has back.
+//! Places of work queues: tells posting threads how many places polled completions have freed.
 //!
 //! ```text
 //!   end ── posts, at positions ──▶ lcore ── completion up to a position ──▶ poll
@@ -6,17 +6,18 @@
 //!    └────────────────────────────── Cell: freed ◀───────────────────────────┘
 //! ```
 //!
-//! A work request's place is free when its completion has been polled, or that of a later one of
-//! its queue, as with the NICs: a program that posts until there is no room never has more
-//! completions under way than its queues have places.
+//! As with NICs, a work request's place is free when its completion, or a later one of its queue,
+//! has been polled: a program that posts until there is no room never has more completions under
+//! way than its queues have places.
 //!
 //! Invariants
 //! - Positions count modulo 2^32 and only grow, over all queue pairs that a slot ever has: each
-//!   begins behind what the one before can have reached ([`QpPlaces::fresh`]). So a completion that
-//!   is polled late, twice or by several threads frees nothing that is not free.
+//!   queue pair begins after all positions that the one before can have reached
+//!   ([`QpPlaces::fresh`]). So a completion that is polled late, or by several threads, frees no
+//!   place that is in use.
 //! - A completion of a queue pair that is gone frees nothing: the cell names its queue pair.
-//! - A place that is seen free was taken out of its ring before. The poll that freed it had seen the
-//!   lcore's entry in the completion queue.
+//! - A place that is read as free was taken out of its ring before: the poll that freed it had read
+//!   the lcore's entry in the completion queue.
 
 use super::MAX_WR;
 use super::ring::Which;
@@ -25,14 +26,14 @@ use std::sync::{Arc, OnceLock};
 use uroce_transport::{Cqe, WcOpcode};
 use uroce_wire::Qpn;
 
-/// Cells of one allocation.
+/// Cells that are allocated together.
 const CHUNK: usize = 64;
 
-/// A cell.
+/// Bytes per QP: its cell.
 pub(crate) const BYTES_PER_QP: usize = size_of::<Cell>();
 
-/// What pollers tell posters of one queue pair: a cache line, which no lcore writes while it sends
-/// or receives.
+/// Shared by the pollers and posters of one queue pair: one cache line, which no lcore writes while
+/// it sends or receives.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Cell {
@@ -51,7 +52,7 @@ impl Cell {
         }
     }
 
-    /// Frees the places up to a position, unless they are free.
+    /// Frees the places up to a position, unless they are already free.
     #[inline]
     fn free(&self, which: Which, position: u32) {
         let freed = self.freed(which);
@@ -67,13 +68,13 @@ impl Cell {
     }
 }
 
-/// Of two positions that are less than 2^31 apart, is the first the later one?
+/// Returns whether the first of two positions, less than 2^31 apart, is the later one.
 #[inline]
 pub(super) const fn is_ahead(position: u32, other: u32) -> bool {
     position.wrapping_sub(other).cast_signed() > 0
 }
 
-/// The cells of an engine's queue pairs, by their slots. What was once made stays.
+/// The cells of an engine's queue pairs, by slot. A cell that was made stays.
 #[derive(Debug)]
 pub(crate) struct Places {
     chunks: Box<[OnceLock<Arc<[Cell]>>]>,
@@ -81,13 +82,13 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Room for so many queue pairs, none of which is there.
+    /// Makes room for `slots` queue pairs.
     pub(crate) fn new(slots: u32) -> Places {
         let chunks = (slots as usize).div_ceil(CHUNK);
         Places { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), slots: slots as usize }
     }
 
-    /// The places of a new queue pair in a slot. `None`: there is no such slot.
+    /// Gives the cell of a slot to a new queue pair. `None` if there is no such slot.
     pub(crate) fn begin(&self, slot: u32, qpn: Qpn) -> Option<QpPlaces> {
         let (slot, at) = (slot as usize, slot as usize % CHUNK);
         let of_chunk = self.slots.checked_sub(slot - at)?.min(CHUNK);
@@ -97,14 +98,14 @@ impl Places {
         Some(QpPlaces { chunk: Arc::clone(chunk), at })
     }
 
-    /// The queue pair in a slot is gone.
+    /// Called when the queue pair in a slot is gone.
     pub(crate) fn end(&self, slot: u32) {
         if let Some(cell) = self.cell(slot) {
             cell.qpn.store(0, Ordering::Relaxed);
         }
     }
 
-    /// A completion was polled.
+    /// Called when a completion was polled: frees the places up to its position.
     #[inline]
     pub(crate) fn polled(&self, cqe: &Cqe) {
         let Some(cell) = self.cell(cqe.slot) else { return };
@@ -129,22 +130,22 @@ pub(crate) struct QpPlaces {
 }
 
 impl QpPlaces {
-    /// Position up to which the places of a queue are free.
+    /// Returns the position up to which the places of a queue are free.
     #[inline]
     pub(super) fn freed(&self, which: Which) -> u32 {
-        // Pairs with `free`: who sees a place free finds its slot in the ring empty.
+        // Pairs with `free`: a thread that reads a place as free finds its slot in the ring empty.
         self.cell().freed(which).load(Ordering::Acquire)
     }
 
-    /// Frees the places up to a position, unless they are free.
+    /// Frees the places up to a position, unless they are already free.
     pub(crate) fn free(&self, which: Which, position: u32) {
         self.cell().free(which, position);
     }
 
-    /// A position that no work request of the slot has had: a queue's first request comes behind it.
-    /// Nobody posts meanwhile.
+    /// Returns a position that no work request of the slot has had: a queue's first request comes
+    /// after it. No thread may post meanwhile.
     pub(crate) fn fresh(&self, which: Which) -> u32 {
-        // No queue is deeper.
+        // No queue is deeper than `MAX_WR`.
         self.freed(which).wrapping_add(MAX_WR)
     }
 
@@ -207,7 +208,7 @@ mod tests {
         its.free(Which::Send, 7);
         let fresh = its.fresh(Which::Send);
         its.free(Which::Send, fresh);
-        // The deepest queue, full, all polled late.
+        // The deepest queue, full, with all its completions polled late.
         polled(&places, WcOpcode::Send, QPN, 7 + MAX_WR);
         assert_eq!(its.freed(Which::Send), fresh);
     }

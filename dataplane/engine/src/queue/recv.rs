@@ -1,9 +1,10 @@
-//! Receive queue: from the application's post to the core's queue.
+//! Receive queue: receives pass from the application's post to the core's queue.
 //!
-//! A receive waits in the ring until the core needs it, so posting one wakes nobody: the lcore
-//! looks when a packet comes. Only in ERR it must be woken, to complete the request flushed.
+//! A receive waits in the ring until the core needs it, so a post wakes no thread: the lcore looks
+//! into the ring when a packet arrives. Only in ERR the lcore must be woken, to flush the request.
 //!
-//! The core has a few at a time: with many QPs each byte that a message passes through is one more
+//! The core holds few receives at a time: with many QPs, each byte that a message touches is likely
+//! not in a cache.
 //! that is in no cache when its turn comes.
 
 use super::ring::{RingEnd, RingFeed, RingSpec, Which, ring};
@@ -11,31 +12,31 @@ use crate::mr_table::Access;
 use crate::sync::{Ordering, fence};
 use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
 
-/// Receives of a QP that its core has at most; the others wait in the ring.
+/// Most receives of a QP that its core holds; further ones wait in the ring.
 const IN_CORE: u32 = 8;
 
-/// The queues that a QP's core needs for those of the application.
+/// Returns the sizes of the core's queues for an application's queues.
 pub(crate) fn core_caps(caps: &QpCaps) -> QpCaps {
     QpCaps { max_recv_wr: caps.max_recv_wr.min(IN_CORE), ..*caps }
 }
 
-/// The application's end of a receive queue. One thread posts at a time.
+/// The application's end of a receive queue. One thread may post at a time.
 #[derive(Debug)]
 pub struct RecvQueueEnd {
     ring: RingEnd<RecvWr>,
-    /// The QP takes its receives from a shared queue; this one is of no use.
+    /// Whether the QP uses a shared receive queue; posts to this end are then refused.
     has_srq: bool,
 }
 
-/// The lcore's end.
+/// The lcore's end of a receive queue.
 #[derive(Debug)]
 pub(crate) struct RecvQueueFeed {
     pub(crate) ring: RingFeed<RecvWr>,
-    /// Receives that the core has room for.
+    /// Capacity of the core's receive queue.
     in_core: u32,
 }
 
-/// Both ends of a receive queue.
+/// Makes both ends of a receive queue.
 pub(crate) fn recv_queue(spec: RingSpec, has_srq: bool) -> (RecvQueueEnd, RecvQueueFeed) {
     let in_core = spec.depth.min(IN_CORE);
     let (end, feed) = ring(spec, Which::Recv);
@@ -55,7 +56,7 @@ impl RecvQueueEnd {
     /// Posts work requests in order, up to the first that is refused.
     ///
     /// # Errors
-    /// How many were posted, and why the next was not.
+    /// The number of requests posted, and the reason why the next one was refused.
     #[inline]
     pub fn post_recv_list<'a>(
         &mut self,
@@ -84,13 +85,13 @@ impl RecvQueueEnd {
         Ok(RecvBatch { end: self, room })
     }
 
-    /// Work requests that can be posted now. A place is free again when the request's completion has
-    /// been polled.
+    /// Returns how many work requests can be posted now. A place is free again when its request's
+    /// completion has been polled.
     pub fn room(&self) -> u32 {
         self.ring.room()
     }
 
-    /// The QP's state as its lcore last published it.
+    /// Returns the QP's state as its lcore last published it.
     pub fn state(&self) -> QpState {
         self.ring.state()
     }
@@ -104,10 +105,10 @@ pub struct RecvBatch<'q> {
 }
 
 impl RecvBatch<'_> {
-    /// Posts one more.
+    /// Posts one more work request.
     ///
     /// # Errors
-    /// [`PostError`]; it was not posted.
+    /// [`PostError`]; the request was not posted.
     #[inline]
     pub fn push(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
         self.end.ring.check(sges)?;
@@ -119,9 +120,9 @@ impl Drop for RecvBatch<'_> {
     //= check G3 — a receive that races with the way to ERR is flushed, not lost
     #[inline]
     fn drop(&mut self) {
-        // The lcore publishes ERR, then takes what is in the ring; we put into the ring, then read
-        // the state. The fences (the lcore's is in `RecvQueueFeed::flush_fence`) make one of the
-        // two see the other.
+        // The lcore publishes ERR and then takes what is in the ring; this thread puts into the
+        // ring and then reads the state. The fences (the lcore's is in
+        // `RecvQueueFeed::flush_fence`) make one of the two see the other.
         fence(Ordering::SeqCst);
         if self.end.ring.state() == QpState::Err {
             self.end.ring.ring();
@@ -130,37 +131,37 @@ impl Drop for RecvBatch<'_> {
 }
 
 impl RecvQueueFeed {
-    /// Fetches where its ring has what.
+    /// Prefetches the ring's positions.
     #[inline]
     pub(crate) fn prefetch_ring(&self) {
         self.ring.prefetch();
     }
 
-    /// Fetches what was posted, and where the QP will have it.
+    /// Prefetches the posted receives, and the slots where the QP will keep them.
     #[inline]
     pub(crate) fn prefetch_posted(&self, qp: &Qp) {
         self.ring.prefetch_posted(qp.next_recv_slots(IN_CORE as usize));
     }
 
-    /// Fetches the memory that the next receive names, and what is known of it.
+    /// Prefetches the memory that the next receive names, and its entry in the key table.
     #[inline]
     pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
         self.ring.prefetch_memory(memory);
     }
 
-    /// Is nothing waiting?
+    /// Returns whether no receive is waiting.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Receives posted that the core has not seen.
+    /// Returns the number of posted receives that the core has not taken.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.ring.waiting()
     }
 
-    /// Gives the core what was posted, as far as it fits. In ERR and RESET that is all.
+    /// Gives the core as many posted receives as fit. In ERR and RESET it takes all of them.
     #[inline]
     pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) {
         if self.feed_some(IN_CORE, qp, env) > 0 && qp.recv_wrs() == 0 {
@@ -168,8 +169,9 @@ impl RecvQueueFeed {
         }
     }
 
-    /// The state keeps none. Who posts one for each that completes would keep the lcore for ever:
-    /// what comes from now on rings for itself.
+    /// Called in a state in which the core keeps no receives. The number is limited: an application
+    /// that posts a receive for each that completes would keep the lcore for ever. Later posts ring
+    /// the doorbell.
     #[cold]
     fn feed_rest(&mut self, qp: &mut Qp, env: &mut impl Env) {
         let mut left = self.ring.waiting();
@@ -192,7 +194,7 @@ impl RecvQueueFeed {
         })
     }
 
-    /// To stand between publishing ERR and [`feed`](RecvQueueFeed::feed).
+    /// A fence that must come between publishing ERR and [`feed`](RecvQueueFeed::feed).
     pub(crate) fn flush_fence() {
         // Pairs with the fence in `RecvBatch`.
         fence(Ordering::SeqCst);
@@ -213,7 +215,7 @@ mod tests {
     };
     use uroce_wire::{Qpn, Rkey, Va};
 
-    /// An application that posts a receive for each that completes, until it has done so often.
+    /// An application that posts a receive for each one that completes, `OFTEN` times.
     struct Reposter {
         end: RecvQueueEnd,
         shared: Arc<QpShared>,
@@ -226,10 +228,10 @@ mod tests {
     impl Output for Reposter {
         fn complete(&mut self, _: Side, cqe: Cqe) {
             self.completed += 1;
-            // As if it had been polled.
+            // The completion counts as polled.
             self.shared.places.free(Which::Recv, cqe.position.wrapping_add(self.lead));
             if self.completed < OFTEN {
-                // The first finds the ring full: its own request is still in its slot.
+                // The first post finds the ring full: its own request is still in its slot.
                 let _ = self.end.post_recv(&RecvWr { wr_id: 0 }, &[]);
             }
         }
@@ -311,7 +313,7 @@ mod tests {
         let completed = env.completed;
         assert!((DEPTH..=DEPTH + IN_CORE).contains(&completed), "{completed} at once");
         assert!(!feed.is_empty(), "what was posted meanwhile waits for its doorbell");
-        // None is lost: one doorbell after the other, all come.
+        // No receive is lost: with one doorbell after the other, all complete.
         for _ in 0..OFTEN / DEPTH {
             feed.feed(&mut qp, &mut env);
         }

@@ -1,11 +1,12 @@
-//! What send and receive queue have in common: a ring of work requests, one of their further SGEs,
-//! the QP's state as the lcore tells it, and which places are free.
+//! Common part of send and receive queues: a ring of work requests, a ring of their further SGEs,
+//! the QP's published state, and the free places.
 //!
 //! Invariants
-//! - The further SGEs of a work request are in their ring before the request is in its own, so the
-//!   consumer of a request finds them.
+//! - The further SGEs of a work request are put into their ring before the request is put into its
+//!   own, so the consumer of a request finds them.
 //! - `posted − freed` is at most the queue's depth; both count modulo 2^32.
-//! - What is free has left its ring ([`super::places`]), so a free place is an empty slot.
+//! - A request whose place is free has left its ring ([`super::places`]), so a free place is an
+//!   empty slot.
 
 use super::MAX_SGE;
 use super::places::QpPlaces;
@@ -18,14 +19,14 @@ use std::{iter, ptr, slice};
 use uroce_transport::{MAX_MESSAGE_LEN, PostError, QpState, Sge};
 use uroce_wire::{Lkey, Va};
 
-/// What an lcore tells the application about a QP, and where pollers tell what is free.
+/// State of a QP that its lcore and pollers share with the application.
 #[derive(Debug)]
 pub(crate) struct QpShared {
     state: AtomicU8,
     pub(crate) places: QpPlaces,
 }
 
-/// Which of a QP's two queues.
+/// One of a QP's two work queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Which {
     Send,
@@ -33,14 +34,16 @@ pub(crate) enum Which {
 }
 
 impl QpShared {
-    /// A QP in RESET with empty queues.
+    /// Makes the state of a QP in RESET with empty queues.
     pub(crate) fn new(places: QpPlaces) -> QpShared {
         QpShared { state: AtomicU8::new(QpState::Reset as u8), places }
     }
 
-    /// Pairs with `state`: who reads the new state finds what the lcore did to reach it.
+    /// Publishes a new state. Pairs with `state`: a thread that reads it sees what the lcore did
+    /// before.
     pub(crate) fn publish_state(&self, state: QpState) {
-        // Sequentially consistent against `RecvBatch`'s drop, see there.
+        // Sequentially consistent: `RecvBatch::drop` depends on one order of this store and its own
+        // push.
         self.state.store(state as u8, Ordering::SeqCst);
     }
 
@@ -50,8 +53,8 @@ impl QpShared {
     }
 }
 
-/// A work request in a ring. Most have one SGE, which is with it; the others of its `num_sge` are
-/// the next in the other ring.
+/// A work request in a ring. Its first SGE is stored with it; the other `num_sge − 1` are the next
+/// in the other ring.
 #[derive(Clone, Copy, Debug)]
 struct Queued<W> {
     wr: W,
@@ -59,13 +62,13 @@ struct Queued<W> {
     first: Sge,
 }
 
-/// How many posted requests are fetched ahead of a QP's turn: the processor sees by itself that it
-/// goes on so.
+/// How many posted requests are prefetched before a QP's turn; the processor's own prefetcher
+/// continues from there.
 pub(crate) const POSTED_AHEAD: usize = 16;
 
 const NO_SGE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };
 
-/// The application's end.
+/// The application's end of a ring.
 #[derive(Debug)]
 pub(crate) struct RingEnd<W> {
     wrs: Producer<Queued<W>>,
@@ -76,39 +79,39 @@ pub(crate) struct RingEnd<W> {
     which: Which,
     depth: u32,
     max_sge: u32,
-    /// Position of the youngest request.
+    /// Position of the request that was posted last.
     posted: u32,
 }
 
-/// The lcore's end.
+/// The lcore's end of a ring.
 #[derive(Debug)]
 pub(crate) struct RingFeed<W> {
     wrs: Consumer<Queued<W>>,
     sges: Consumer<Sge>,
     which: Which,
-    /// Position of the youngest request that was taken.
+    /// Position of the request that was taken last.
     taken: u32,
-    /// How far positions are ahead of the core's, which begins at 0 and does not know what it has
-    /// refused.
+    /// Difference between positions and the core's count, which begins at 0 and leaves refused
+    /// requests out.
     lead: u32,
-    /// What was taken and refused, and is not yet in `lead`.
+    /// Requests that were taken and refused, and are not yet in `lead`.
     refused: u32,
 }
 
-/// Where a queue belongs to and how large it is.
+/// The owner and the size of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct RingSpec {
     pub(crate) shared: Arc<QpShared>,
     pub(crate) doorbell: Arc<Doorbell>,
     /// The QP's slot.
     pub(crate) index: u32,
-    /// Work requests.
+    /// Number of work requests.
     pub(crate) depth: u32,
-    /// SGEs of one work request.
+    /// Most SGEs of one work request.
     pub(crate) max_sge: u32,
 }
 
-/// Both ends of a ring.
+/// Makes both ends of a ring.
 pub(crate) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFeed<W>) {
     let RingSpec { shared, doorbell, index, depth, max_sge } = spec;
     let further = max_sge.saturating_sub(1);
@@ -131,19 +134,19 @@ pub(crate) fn ring<W: Copy>(spec: RingSpec, which: Which) -> (RingEnd<W>, RingFe
 }
 
 impl<W: Copy> RingEnd<W> {
-    /// Work requests that can be posted now.
+    /// Returns how many work requests can be posted now.
     pub(crate) fn room(&self) -> u32 {
         let taken = self.posted.wrapping_sub(self.shared.places.freed(self.which));
         self.depth.saturating_sub(taken)
     }
 
-    /// The QP's state as last published.
+    /// Returns the QP's state as last published.
     pub(crate) fn state(&self) -> QpState {
         self.shared.state()
     }
 
-    /// The rules that need nothing but the request: they are the core's own, so that what is in
-    /// the ring is refused there for its state only.
+    /// Checks what can be checked from the request alone. The rules are the core's, so the core
+    /// refuses a request from the ring only for the QP's state. Returns the length in bytes.
     #[inline]
     pub(crate) fn check(&self, sges: &[Sge]) -> Result<u64, PostError> {
         if sges.len() > self.max_sge as usize {
@@ -153,7 +156,7 @@ impl<W: Copy> RingEnd<W> {
         if len > u64::from(MAX_MESSAGE_LEN) { Err(PostError::TooLong) } else { Ok(len) }
     }
 
-    /// Puts a checked request into the ring. `room` says how many more fit.
+    /// Puts a checked request into the ring. `room` is how many more fit.
     #[inline]
     pub(crate) fn push(&mut self, wr: W, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
         if *room == 0 {
@@ -165,7 +168,8 @@ impl<W: Copy> RingEnd<W> {
             chunk.map_err(|_| PostError::QueueFull)?.fill_from_iter(further.iter().copied());
         }
         let queued = Queued { wr, num_sge: sges.len() as u32, first: *first };
-        // There is room: as many slots as the queue is deep, and `room` of them free.
+        // This cannot fail: the ring has as many slots as the queue is deep, and `room` of them are
+        // free.
         let slot = self.wrs.write_chunk_uninit(1).map_err(|_| PostError::QueueFull)?;
         slot.fill_from_iter(iter::once(queued));
         self.posted = self.posted.wrapping_add(1);
@@ -173,7 +177,7 @@ impl<W: Copy> RingEnd<W> {
         Ok(())
     }
 
-    /// Tells the lcore that there is something in the ring.
+    /// Rings the doorbell: there is something in the ring.
     #[inline]
     pub(crate) fn ring(&self) {
         self.doorbell.ring(self.index);
@@ -181,26 +185,26 @@ impl<W: Copy> RingEnd<W> {
 }
 
 impl<W: Copy> RingFeed<W> {
-    /// Is nothing there?
+    /// Returns whether the ring is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.wrs.is_empty()
     }
 
-    /// Requests in the ring.
+    /// Returns the number of requests in the ring.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
-        // At most the queue's depth.
+        // The number is at most the queue's depth.
         self.wrs.slots() as u32
     }
 
-    /// Fetches the ring's positions and the place of its requests.
+    /// Prefetches the ring's positions and the address of its requests.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_value(self.wrs.buffer());
     }
 
-    /// Fetches the oldest requests, and where the core will have them.
+    /// Prefetches the oldest requests, and the slots where the core will keep them.
     #[inline]
     pub(crate) fn prefetch_posted(&self, (wqes, sges): (&[impl Sized], &[Sge])) {
         prefetch_slots(wqes);
@@ -210,7 +214,7 @@ impl<W: Copy> RingFeed<W> {
         }
     }
 
-    /// Fetches the first memory that the oldest request names, and what is known of it.
+    /// Prefetches the first memory that the oldest request names, and its entry in the key table.
     #[inline]
     pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
         if let Ok(Queued { num_sge: 1.., first, .. }) = self.wrs.peek() {
@@ -218,8 +222,9 @@ impl<W: Copy> RingFeed<W> {
         }
     }
 
-    /// Gives up to `limit` requests in the order of their posting to `take`, which says whether the
-    /// core has it now. What it has not is gone.
+    /// Gives up to `limit` requests, in the order of their posts, to `take`, which returns whether
+    /// the core has accepted the request. A request that is not accepted is discarded. Returns how
+    /// many were taken.
     #[inline]
     pub(crate) fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge]) -> bool) -> u32 {
         let mut taken = 0;
@@ -232,8 +237,8 @@ impl<W: Copy> RingFeed<W> {
                 count => take(&queued.wr, &list(queued.first, &mut self.sges, count)[..count]),
             };
             self.refused += u32::from(!is_accepted);
-            // One by one: where the core flushes, the application may be told of this request
-            // while the next one is used, and then finds its slot free.
+            // One by one: when the core flushes, the application may poll this request while the
+            // next one is handled, and must then find its slot free.
             chunk.commit_all();
             taken += 1;
         }
@@ -241,20 +246,20 @@ impl<W: Copy> RingFeed<W> {
         taken
     }
 
-    /// How far positions are ahead of the core's.
+    /// Returns the difference between positions and the core's count.
     #[inline]
     pub(crate) fn lead(&self) -> u32 {
         self.lead
     }
 
-    /// Was something refused since the last [`release`](RingFeed::release)?
+    /// Returns whether a request was refused since the last [`release`](RingFeed::release).
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         self.refused > 0
     }
 
-    /// The core has nothing any more, and nothing is to be polled of what it had: all places of
-    /// what was taken are free.
+    /// Frees all places of taken requests. Called when the core has no request left and none of
+    /// them has a completion to poll.
     #[cold]
     pub(crate) fn release(&mut self, shared: &QpShared) {
         self.lead = self.lead.wrapping_add(std::mem::take(&mut self.refused));
@@ -262,12 +267,12 @@ impl<W: Copy> RingFeed<W> {
     }
 }
 
-/// A request's `count` SGEs: the first, and the next of those in the other ring.
+/// Returns a request's `count` SGEs: the first, and the next ones of the other ring.
 fn list(first: Sge, further: &mut Consumer<Sge>, count: usize) -> [Sge; MAX_SGE as usize] {
     let mut list = [NO_SGE; MAX_SGE as usize];
     list[0] = first;
     for sge in &mut list[1..count] {
-        // They were put there before the request.
+        // The producer put them there before the request.
         *sge = further.pop().unwrap_or(NO_SGE);
     }
     list
@@ -290,7 +295,7 @@ mod tests {
         let mut room = 2;
         (0..2).for_each(|wr| end.push(wr, &sges, &mut room).unwrap());
         let mut used = Vec::new();
-        // The core may have told the application in the middle that the one before has left.
+        // The core may have reported in between that the request before has completed.
         let taken = feed.take(2, |&wr: &i32, sges| {
             used.push((wr, sges.len()));
             let pushed = end.push(wr + 2, sges, &mut 1);

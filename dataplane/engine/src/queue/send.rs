@@ -1,42 +1,42 @@
-//! Send queue: from the application's post to the core's queue.
+//! Send queue: work requests pass from the application's post to the core's queue.
 //!
 //! Invariants
 //! - A refused post changes nothing.
-//! - The rules checked here are the core's; the state is checked again there, where it is exact.
+//! - The rules checked here are the core's. The state is checked again there, where it is exact.
 
 use super::ring::{POSTED_AHEAD, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
 
-/// The application's end of a send queue. One thread posts at a time.
+/// The application's end of a send queue. One thread may post at a time.
 #[derive(Debug)]
 pub struct SendQueueEnd {
     ring: RingEnd<Posted>,
-    /// If the QP takes any.
+    /// The ring of inline data, if the QP takes inline data.
     inline: Option<Producer<u8>>,
     qp_type: QpType,
     max_inline: u32,
 }
 
-/// The lcore's end.
+/// The lcore's end of a send queue.
 #[derive(Debug)]
 pub(crate) struct SendQueueFeed {
     pub(crate) ring: RingFeed<Posted>,
     inline: Option<Consumer<u8>>,
     depth: u32,
-    /// There may be something in the ring.
+    /// Whether there may be something in the ring.
     rung: bool,
 }
 
-/// A work request in the ring; its inline data are the next bytes in the other.
+/// A work request in the ring. Its inline data are the next `inline_len` bytes in the other ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     wr: SendWr,
     inline_len: u32,
 }
 
-/// What a send work request carries.
+/// The data of a send work request.
 #[derive(Clone, Copy, Debug)]
 pub enum SendData<'a> {
     /// The memory of a scatter/gather list, until the request completes.
@@ -45,20 +45,20 @@ pub enum SendData<'a> {
     Inline(&'a [u8]),
 }
 
-/// What a send queue is for.
+/// Type of QP and inline size of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendSpec {
     pub(crate) qp_type: QpType,
-    /// Bytes of inline data of one work request.
+    /// Most bytes of inline data of one work request.
     pub(crate) max_inline: u32,
 }
 
-/// Both ends of a send queue.
+/// Makes both ends of a send queue.
 pub(crate) fn send_queue(spec: RingSpec, send: SendSpec) -> (SendQueueEnd, SendQueueFeed) {
     let SendSpec { qp_type, max_inline } = send;
     let depth = spec.depth;
     let (end, feed) = ring(spec, Which::Send);
-    // As much as all work requests of the queue can have, so there is always room.
+    // Room for the inline data of all work requests of the queue, so it is never full.
     let bytes = depth as usize * max_inline as usize;
     let (producer, consumer) = (bytes > 0).then(|| RingBuffer::new(bytes)).unzip();
     (
@@ -89,7 +89,7 @@ impl SendQueueEnd {
     /// Posts work requests in order, up to the first that is refused, and wakes the lcore once.
     ///
     /// # Errors
-    /// How many were posted, and why the next was not.
+    /// The number of requests posted, and the reason why the next one was refused.
     #[inline]
     pub fn post_send_list<'a>(
         &mut self,
@@ -102,7 +102,7 @@ impl SendQueueEnd {
         Ok(())
     }
 
-    /// Begins a list of work requests, for which the lcore is woken once, when it ends.
+    /// Begins a list of work requests. The lcore is woken once, when the list is dropped.
     ///
     /// # Errors
     /// [`PostError::InvalidState`].
@@ -116,18 +116,18 @@ impl SendQueueEnd {
         Ok(SendBatch { end: self, room, any: false })
     }
 
-    /// Work requests that can be posted now. A place is free again when the request's completion, or
-    /// that of a later one, has been polled.
+    /// Returns how many work requests can be posted now. A place is free again when its request's
+    /// completion, or a later one, has been polled.
     pub fn room(&self) -> u32 {
         self.ring.room()
     }
 
-    /// The QP's state as its lcore last published it.
+    /// Returns the QP's state as its lcore last published it.
     pub fn state(&self) -> QpState {
         self.ring.state()
     }
 
-    /// Bytes of inline data that a work request may have.
+    /// Returns the most bytes of inline data of a work request.
     pub fn max_inline_data(&self) -> u32 {
         self.max_inline
     }
@@ -153,7 +153,7 @@ impl SendQueueEnd {
             let chunk = inline.write_chunk_uninit(data.len());
             chunk.map_err(|_| PostError::QueueFull)?.fill_from_iter(data.iter().copied());
         }
-        // At most 1024 bytes.
+        // The length is at most 1024 bytes.
         self.ring.push(Posted { wr: *wr, inline_len: data.len() as u32 }, &[], room)
     }
 }
@@ -167,10 +167,10 @@ pub struct SendBatch<'q> {
 }
 
 impl SendBatch<'_> {
-    /// Posts one more.
+    /// Posts one more work request.
     ///
     /// # Errors
-    /// [`PostError`]; it was not posted.
+    /// [`PostError`]; the request was not posted.
     #[inline]
     pub fn push(&mut self, wr: &SendWr, data: SendData<'_>) -> Result<(), PostError> {
         match data {
@@ -192,37 +192,37 @@ impl Drop for SendBatch<'_> {
 }
 
 impl SendQueueFeed {
-    /// Is nothing waiting?
+    /// Returns whether no request is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Fetches where its ring has what.
+    /// Prefetches the ring's positions.
     #[inline]
     pub(crate) fn prefetch_ring(&self) {
         self.ring.prefetch();
     }
 
-    /// Fetches what was posted, and where the QP will have it.
+    /// Prefetches the posted requests, and the slots where the QP will keep them.
     #[inline]
     pub(crate) fn prefetch_posted(&self, qp: &Qp) {
         self.ring.prefetch_posted(qp.next_send_slots(POSTED_AHEAD));
     }
 
-    /// Fetches the memory that the next request names, and what is known of it.
+    /// Prefetches the memory that the next request names, and its entry in the key table.
     #[inline]
     pub(crate) fn prefetch_memory(&self, memory: &Access<'_>) {
         self.ring.prefetch_memory(memory);
     }
 
-    /// The doorbell was rung for it.
+    /// Called when the doorbell of this queue was rung.
     #[inline]
     pub(crate) fn ring(&mut self) {
         self.rung = true;
     }
 
-    /// Gives the core what was posted, if the doorbell was rung: many QPs have their turn only for
-    /// an acknowledgement, and where they keep their posts is in no cache.
+    /// Gives the core what was posted, if the doorbell was rung. Many QPs get a turn only for an
+    /// acknowledgement, and looking into their rings would miss the cache.
     #[inline]
     pub(crate) fn answer(&mut self, qp: &mut Qp, env: &mut impl Env) {
         if self.rung {
@@ -230,8 +230,8 @@ impl SendQueueFeed {
         }
     }
 
-    /// Gives the core what was posted, as far as it fits. What the state refuses is gone, as a
-    /// queue's content is after a reset.
+    /// Gives the core as many posted requests as fit. Requests that its state refuses are
+    /// discarded, as the content of a queue is by a reset.
     #[inline]
     pub(crate) fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) {
         let SendQueueFeed { ring, inline, depth, rung } = self;
@@ -248,7 +248,7 @@ impl SendQueueFeed {
             );
             result.is_ok()
         });
-        // There may be more than what there was room for.
+        // If there was no more room, the ring may not be empty.
         *rung = taken == room;
     }
 }

@@ -1,23 +1,25 @@
-//! Shared receive queue: receives for many QPs, posted by the application, taken by their lcores.
+//! Shared receive queue: the application posts receives for many QPs, and their lcores take them.
+//!
+//! Read first: IBA 10.2.9 (shared receive queues).
 //!
 //! ```text
 //!   post ──▶ │ slot │ slot │ slot │ ──▶ take (any lcore)
 //!            head ─▶              ◀─ tail
 //! ```
 //!
-//! A ring of slots, filled at `tail` under a lock among posters and emptied at `head` without one:
-//! an lcore copies the oldest slot and then moves `head` by one compare and exchange. If that
-//! succeeds nobody else has taken the slot, and no poster has written to it, since posters write
-//! behind `head + depth` only; if it fails the copy is thrown away.
+//! A ring of slots, filled at `tail` under a lock among posters and emptied at `head` without one.
+//! An lcore copies the oldest slot and then moves `head` by one compare and exchange. If that
+//! succeeds, no other lcore has taken the slot, and no poster has written to it, since posters
+//! write only to slots before `head + depth` that are free. If it fails, the copy is discarded.
 //!
 //! Invariants
-//! - What is taken is one snapshot of what was posted: the application holds no reference to a
-//!   slot, and a slot is not written between its post and its taking.
+//! - A taken receive is one snapshot of a post: the application has no reference to a slot, and a
+//!   slot is not written between its post and its taking.
 //! - Each receive is taken once, the oldest first. Positions are 64 bits wide and never wrap.
-//! - An armed limit gives one event: whoever sees fewer receives than the limit takes the limit
-//!   away, and only one can.
+//! - An armed limit gives one event: the thread that finds fewer receives than the limit disarms
+//!   it, by an exchange that succeeds for one thread only.
 //!
-//! Not here: what becomes of a receive that was taken (it is the QP's until it completes).
+//! Not here: a receive after it was taken, which belongs to its QP until it completes.
 
 use super::MAX_SGE;
 use crate::events::{EventGuard, EventKind};
@@ -30,7 +32,7 @@ use uroce_wire::{Lkey, Va};
 /// Most receives of a shared receive queue.
 pub const MAX_SRQ_DEPTH: u32 = 1 << 20;
 
-/// Why there is no such shared receive queue, or its limit was not set.
+/// The reason why a shared receive queue was not made, or its limit not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SrqError {
@@ -43,37 +45,37 @@ pub enum SrqError {
     /// The limit is above the depth.
     #[error("a limit of {limit} receives in a queue of {depth}")]
     Limit {
-        /// What was asked for.
+        /// The requested limit.
         limit: u32,
-        /// What the queue can hold.
+        /// The queue's depth.
         depth: u32,
     },
-    /// As many objects that give asynchronous events exist as the engine can have.
+    /// The engine has as many objects with asynchronous events as it can have.
     #[error("no shared receive queue is left")]
     NoneLeft,
 }
 
-/// Receives for any QP that was created with it. Any thread may post.
+/// A queue of receives for any QP that was created with it. Any thread may post.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     pd: Pd,
     depth: u32,
     max_sge: u32,
-    /// Per slot: `wr_id`, number of SGEs, then address and length with key of each SGE. A power of
-    /// two of slots, `depth` or more.
+    /// For each slot: `wr_id`, number of SGEs, then address and length with key of each SGE. The
+    /// number of slots is a power of two and at least `depth`.
     words: Box<[AtomicU64]>,
-    /// Receives ever posted.
+    /// Number of receives ever posted.
     tail: CachePadded<AtomicU64>,
-    /// Receives ever taken.
+    /// Number of receives ever taken.
     head: CachePadded<AtomicU64>,
-    /// Fewer receives than this give an event; 0: none is armed.
+    /// If fewer receives than this wait, an event is raised; 0 if no limit is armed.
     limit: AtomicU32,
     posting: Mutex<()>,
     events: EventGuard,
 }
 
 impl SharedReceiveQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     ///
     /// # Errors
     /// See [`SrqError`].
@@ -103,35 +105,35 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// The protection domain of the memory that its receives name.
+    /// Returns the protection domain of the memory that the queue's receives name.
     pub fn pd(&self) -> Pd {
         self.pd
     }
 
-    /// Receives that it can hold.
+    /// Returns how many receives the queue can hold.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Scatter elements of a receive.
+    /// Returns the most scatter elements of a receive.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// The number by which asynchronous events name it.
+    /// Returns the number by which asynchronous events name the queue.
     pub fn number(&self) -> u32 {
         self.events.number()
     }
 
-    /// Receives that wait to be taken.
+    /// Returns how many receives wait to be taken.
     pub fn len(&self) -> u32 {
-        // The head first: it never overtakes the tail.
+        // The head is read first: then it is not beyond the tail.
         let head = self.head.load(Ordering::Acquire);
-        // At most `depth`.
+        // The difference is at most `depth`.
         self.tail.load(Ordering::Acquire).saturating_sub(head) as u32
     }
 
-    /// Does no receive wait?
+    /// Returns whether no receive waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,7 +149,7 @@ impl SharedReceiveQueue {
     /// Posts receives in order, up to the first that is refused.
     ///
     /// # Errors
-    /// How many were posted, and why the next was not.
+    /// The number of receives posted, and the reason why the next one was refused.
     pub fn post_recv_list<'a>(
         &self,
         list: impl IntoIterator<Item = (&'a RecvWr, &'a [Sge])>,
@@ -159,14 +161,14 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// Begins a list of receives; other posters wait until it ends.
+    /// Begins a list of receives. Other posters wait until it is dropped.
     pub fn batch(&self) -> SrqBatch<'_> {
         let posting = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
         SrqBatch { srq: self, tail: self.tail.load(Ordering::Relaxed), _posting: posting }
     }
 
-    /// Asks for one event ([`EventKind::SrqLimitReached`]) when fewer than `limit` receives wait,
-    /// now or later; 0 takes the wish back.
+    /// Requests one event ([`EventKind::SrqLimitReached`]) when fewer than `limit` receives wait,
+    /// now or later; 0 cancels the request.
     ///
     /// # Errors
     /// [`SrqError::Limit`].
@@ -175,19 +177,19 @@ impl SharedReceiveQueue {
         if limit > self.depth {
             return Err(SrqError::Limit { limit, depth: self.depth });
         }
-        // Sequentially consistent, as the head's exchange and the limit's load in `take`: one of
-        // the two sees the other, so no crossing of the limit goes unnoticed.
+        // Sequentially consistent, like the head's exchange and the limit's load in `take`: one of
+        // the two sees the other, so no crossing of the limit is missed.
         self.limit.store(limit, Ordering::SeqCst);
         self.watch_limit(self.head.load(Ordering::SeqCst));
         Ok(())
     }
 
-    /// The limit that is armed; 0 if none is.
+    /// Returns the armed limit; 0 if none is armed.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes the oldest receive and hands it to `place`, if it holds `room` bytes or more.
+    /// Takes the oldest receive and gives it to `place`, if it holds at least `room` bytes.
     //= check F15 — a receive is taken as one snapshot, which nobody can change any more
     #[inline]
     pub(crate) fn take(&self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
@@ -195,16 +197,16 @@ impl SharedReceiveQueue {
         let mut sges = [NONE; MAX_SGE as usize];
         let mut head = self.head.load(Ordering::Relaxed);
         let (wr, num_sge) = loop {
-            // Acquires the slot from `SrqBatch`.
+            // Pairs with `SrqBatch`'s release of the slot.
             if self.tail.load(Ordering::Acquire) <= head {
                 return Found::Nothing;
             }
             let (wr, num_sge) = self.copy(head, &mut sges);
-            // What is too small stays. The exchange, which then changes nothing, tells that the copy
-            // is one of a slot that nobody had taken.
+            // A receive that is too small stays. The exchange then changes nothing, but its success
+            // proves that the slot had not been taken while it was copied.
             let is_taken = room == 0 || len_of(&sges[..num_sge]) >= u64::from(room);
             let (old, new) = (head, head + u64::from(is_taken));
-            // Releases the slot to posters: they acquire the head before they write.
+            // Releases the slot to posters, which acquire the head before they write.
             match self.head.compare_exchange(old, new, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) if !is_taken => return Found::TooSmall,
                 Ok(_) => break (wr, num_sge),
@@ -216,13 +218,13 @@ impl SharedReceiveQueue {
         Found::Receive
     }
 
-    /// Receives that were taken are lost.
+    /// Raises the event for receives that were taken and are lost.
     #[cold]
     pub(crate) fn lose(&self) {
         self.events.raise(EventKind::SrqErr);
     }
 
-    /// Gives the event if the limit is armed and fewer receives wait than it says.
+    /// Raises the event if a limit is armed and fewer receives wait.
     #[inline]
     fn watch_limit(&self, head: u64) {
         let limit = self.limit.load(Ordering::SeqCst);
@@ -249,12 +251,12 @@ impl SharedReceiveQueue {
         if len_of(sges) > u64::from(MAX_MESSAGE_LEN) {
             return Err(PostError::TooLong);
         }
-        // Acquires the slot from `take`: its copy is done.
+        // Pairs with `take`'s release of the slot: its copy is complete.
         let waiting = tail - self.head.load(Ordering::Acquire);
         if waiting < u64::from(self.depth) { Ok(()) } else { Err(PostError::QueueFull) }
     }
 
-    /// Writes a slot that is free.
+    /// Writes a free slot.
     fn fill(&self, at: u64, wr: &RecvWr, sges: &[Sge]) {
         let slot = self.slot(at);
         slot[0].store(wr.wr_id, Ordering::Relaxed);
@@ -266,7 +268,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Reads a slot, which may be taken and written meanwhile: then what is read has no meaning.
+    /// Reads a slot. It may be taken and written meanwhile: then the result has no meaning.
     #[inline]
     fn copy(&self, at: u64, sges: &mut [Sge; MAX_SGE as usize]) -> (RecvWr, usize) {
         let slot = self.slot(at);
@@ -292,7 +294,7 @@ impl SharedReceiveQueue {
     }
 }
 
-/// A list of receives that is being posted; it is there when this is dropped.
+/// A list of receives that is being posted; they can be taken when this is dropped.
 #[derive(Debug)]
 pub struct SrqBatch<'q> {
     srq: &'q SharedReceiveQueue,
@@ -301,10 +303,10 @@ pub struct SrqBatch<'q> {
 }
 
 impl SrqBatch<'_> {
-    /// Posts one more.
+    /// Posts one more receive.
     ///
     /// # Errors
-    /// [`PostError`]; it was not posted.
+    /// [`PostError`]; the receive was not posted.
     pub fn push(&mut self, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
         self.srq.check(self.tail, sges)?;
         self.srq.fill(self.tail, wr, sges);
@@ -320,7 +322,7 @@ impl Drop for SrqBatch<'_> {
     }
 }
 
-/// Bytes that a scatter list holds.
+/// Returns the bytes that a scatter list holds.
 fn len_of(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.len)).sum()
 }

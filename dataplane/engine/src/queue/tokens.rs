@@ -1,11 +1,12 @@
-//! Tokens that a thread can sleep for: an eventfd in semaphore mode.
+//! Tokens for which a thread can sleep: an eventfd in semaphore mode.
 //!
 //! Invariants
 //! - Each token that is added is taken once.
-//! - Whoever waits is woken while there is a token; the token stays until it is taken.
-//! - The descriptor is blocking until a program that it is given to says otherwise (`O_NONBLOCK`),
-//!   which changes [`Tokens::read`] and nothing else.
-//! - Where a program has closed the descriptor there are no tokens any more, and its own file of
+//! - Waiting threads are woken while there is a token; the token stays until it is taken.
+//! - The descriptor blocks until a program that has it sets `O_NONBLOCK`, which changes
+//!   [`Tokens::read`] and nothing else.
+//! - If a program has closed the descriptor there are no tokens any more, and the program's own
+//!   file of that number is not touched ([`EventFd`]).
 //!   that number is left alone ([`EventFd`]).
 
 use crate::eventfd::EventFd;
@@ -16,15 +17,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
 
-/// How long a thread sleeps that nothing can wake.
+/// Sleep of a thread that has no descriptor to wake it.
 const NAP: Duration = Duration::from_millis(10);
 
-/// A number of tokens, none at first.
+/// A number of tokens.
 #[derive(Debug)]
 pub struct Tokens(EventFd);
 
 impl Tokens {
-    /// None.
+    /// Makes tokens without any at first.
     ///
     /// # Errors
     /// The process has no file descriptor left.
@@ -32,17 +33,17 @@ impl Tokens {
         Ok(Tokens(EventFd::new(EventfdFlags::SEMAPHORE)?))
     }
 
-    /// Adds one.
+    /// Adds a token.
     pub fn add(&self) {
         self.0.signal();
     }
 
-    /// Takes one, if there is one.
+    /// Takes a token, if there is one. Returns whether there was.
     ///
     /// # Errors
     /// The system fails.
     pub fn take(&self) -> io::Result<bool> {
-        // No position: the descriptor has none.
+        // An offset of −1: the descriptor has no position.
         const HERE: u64 = u64::MAX;
         if !self.0.is_ours() {
             return Ok(false);
@@ -52,13 +53,13 @@ impl Tokens {
         match preadv2(&self.0, count, HERE, ReadWriteFlags::NOWAIT) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
-            // Linux before 5.8 cannot do it at once.
+            // Linux before 5.8 has no non-blocking read here.
             Err(Errno::OPNOTSUPP) => self.take_seen(),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes one that is seen first. Who sees the same one at the same time may wait for the next.
+    /// Takes a token after it was seen. If another thread takes it first, this waits for the next.
     #[cold]
     fn take_seen(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -68,12 +69,12 @@ impl Tokens {
         self.read().map(|()| true)
     }
 
-    /// Whether the program has closed the descriptor, and all tokens with it.
+    /// Returns whether the program has closed the descriptor, and with it all tokens.
     pub fn are_gone(&self) -> bool {
         !self.0.is_ours()
     }
 
-    /// Takes one as `read` does it: waits for it, unless the descriptor was made `O_NONBLOCK`.
+    /// Takes a token as `read` does: waits for it, unless the descriptor was made `O_NONBLOCK`.
     ///
     /// # Errors
     /// There is none and the descriptor is `O_NONBLOCK`, a signal interrupted the wait, the program
@@ -84,7 +85,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Sleeps until there is one.
+    /// Sleeps until there is a token.
     ///
     /// # Errors
     /// A signal interrupted the wait, the program has closed the descriptor (EBADF), or the system
@@ -96,8 +97,8 @@ impl Tokens {
         Ok(())
     }
 
-    /// Sleeps until there is one, at most for `timeout`. Without the descriptor that is a nap: the
-    /// caller looks by itself then whether there is something.
+    /// Sleeps until there is a token, at most for `timeout`. Without the descriptor it only naps:
+    /// the caller has to check for work itself.
     ///
     /// # Errors
     /// A signal interrupted the wait, or the system fails.
@@ -107,13 +108,13 @@ impl Tokens {
             return Ok(());
         }
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        // Beyond what the kernel's type can say is for ever.
+        // A timeout that the kernel's type cannot hold means for ever.
         let timeout = Timespec::try_from(timeout).ok();
         poll(&mut fds, timeout.as_ref())?;
         Ok(())
     }
 
-    /// Looks whether the descriptor is there.
+    /// Checks that the descriptor is still there.
     ///
     /// # Errors
     /// EBADF: the program has closed it.

@@ -1,10 +1,10 @@
-//! What the next QPs' turns will need, fetched while one has its own.
+//! Prefetches what the next QPs' turns to send will need while another QP has its turn.
 //!
-//! Of many QPs nothing is in a near cache when their turn comes, and each piece is found by way of
-//! the one before: the context, the ring of what was posted, the requests in it, their memory. So
-//! each is fetched a turn after the one that it is found by.
+//! With many QPs none of it is in a near cache, and each piece is found by way of the one before:
+//! the context, the ring of posts, the requests in it, their memory. So each piece is fetched one
+//! turn after the piece that leads to it.
 //!
-//! Not here: what QPs need for the packets that come (`rx::ahead`).
+//! Not here: prefetching for received packets (`rx::ahead`).
 
 use crate::mr_table::Access;
 use crate::prefetch::prefetch_value;
@@ -12,7 +12,7 @@ use crate::shard::Shard;
 use std::collections::VecDeque;
 
 impl Shard {
-    /// A QP has its turn, and after it those of `active`.
+    /// Called before a QP's turn; `active` are the QPs whose turns come after it.
     #[inline]
     pub(super) fn look_ahead(&self, active: &VecDeque<u32>, memory: &Access<'_>) {
         let ahead = |turns: usize| active.get(turns - 1).and_then(|&index| self.get(index));

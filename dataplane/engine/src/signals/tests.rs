@@ -30,7 +30,7 @@ fn what_others_send_is_no_fault() {
     }
 }
 
-/// Pages, of which some can be taken away.
+/// Mapped pages, some of which can be made inaccessible.
 struct Pages(*mut u8, usize);
 
 impl Pages {
@@ -38,7 +38,7 @@ impl Pages {
         assert!(install());
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping.
+        // SAFETY: the kernel chooses the address of the new mapping.
         let place = unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE, rights, kind, -1, 0) };
         assert_ne!(place, libc::MAP_FAILED);
         Pages(place.cast(), count)
@@ -49,24 +49,24 @@ impl Pages {
     }
 
     fn protect(&self, page: usize, rights: i32) {
-        // SAFETY: a page of the mapping.
+        // SAFETY: the page is part of the mapping, and no reference to it exists.
         assert_eq!(unsafe { libc::mprotect(self.at(page * PAGE).cast(), PAGE, rights) }, 0);
     }
 
     fn fill(&self, offset: usize, bytes: &[u8]) {
-        // SAFETY: callers write to pages that are there.
+        // SAFETY: callers write only to accessible pages, within the mapping.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
     }
 
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
-        // SAFETY: callers read pages that are there, which nothing else writes.
+        // SAFETY: callers read only accessible pages, which nothing else writes.
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }.to_vec()
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`.
+        // SAFETY: `new` made the mapping with this length, and no reference to it exists.
         unsafe { libc::munmap(self.0.cast(), self.1 * PAGE) };
     }
 }
@@ -85,7 +85,7 @@ fn bytes_of_any_number_are_copied_and_no_others() {
                 let from = pattern(len + 64, len);
                 let mut to = vec![0xee; len + 128];
                 let (source, place) = (&from[shift..shift + len], 64 - shift);
-                // SAFETY: within two vectors.
+                // SAFETY: both ranges are within their vectors.
                 let copied = unsafe { copy(source.as_ptr(), to[place..].as_mut_ptr(), len) };
                 assert_eq!(copied, Ok(()));
                 assert_eq!(to[place..place + len], *source, "{len} bytes, shift {shift}");
@@ -103,21 +103,21 @@ fn a_copy_that_meets_a_page_that_is_gone_says_so_wherever_it_is() {
     let pages = Pages::new(3);
     pages.protect(1, libc::PROT_NONE);
     for len in [1, 2, 3, 4, 7, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 160, 1000, 4096, 5000] {
-        // Its last byte, and its first, in the page that is gone.
+        // The access has its last byte, or its first, in the page that is gone.
         for first in [PAGE - len.min(PAGE) + 1, 2 * PAGE - 1] {
             let mut own = vec![1; len];
-            // SAFETY: within the pages, or within the vector.
+            // SAFETY: the ranges are within the mapping and within the vector.
             let out = unsafe { copy(pages.at(first), own.as_mut_ptr(), len.min(3 * PAGE - first)) };
             assert_eq!(out, Err(Missing), "{len} bytes from {first}");
-            // SAFETY: the same.
+            // SAFETY: the ranges are within the vector and within the mapping.
             let back = unsafe { copy(own.as_ptr(), pages.at(first), len.min(3 * PAGE - first)) };
             assert_eq!(back, Err(Missing), "{len} bytes to {first}");
         }
     }
-    // What is there is copied as ever.
+    // Memory that is there is copied as before.
     pages.fill(0, &pattern(PAGE, 1));
     let mut own = vec![0; PAGE];
-    // SAFETY: a page that is there.
+    // SAFETY: the page is accessible, and the vector is as long.
     assert_eq!(unsafe { copy(pages.at(0), own.as_mut_ptr(), PAGE) }, Ok(()));
     assert_eq!(own, pattern(PAGE, 1));
 }
@@ -128,9 +128,9 @@ fn a_copy_to_what_is_read_only_says_so() {
     pages.fill(0, &pattern(PAGE, 3));
     pages.protect(0, libc::PROT_READ);
     let mut own = vec![0; 100];
-    // SAFETY: a page that may be read.
+    // SAFETY: the page may be read, and the vector has 100 bytes.
     assert_eq!(unsafe { copy(pages.at(5), own.as_mut_ptr(), 100) }, Ok(()));
-    // SAFETY: one that may not be written, which is found.
+    // SAFETY: the range is within the mapping; the page may not be written, which the copy reports.
     assert_eq!(unsafe { copy(own.as_ptr(), pages.at(5), 100) }, Err(Missing));
     assert_eq!(pages.bytes(0, PAGE), pattern(PAGE, 3));
 }
@@ -140,9 +140,9 @@ fn words_that_are_gone_are_not_changed_and_others_are() {
     let pages = Pages::new(2);
     let word = pages.at(PAGE + 16).cast::<u64>();
     pages.fill(PAGE + 16, &5u64.to_ne_bytes());
-    // SAFETY: an aligned word of ours, here and below.
+    // SAFETY: the test owns the word, which is aligned.
     let add = |number| unsafe { fetch_add(word, number) };
-    // SAFETY: the same.
+    // SAFETY: the test owns the word, which is aligned.
     let exchange = |old, new| unsafe { compare_exchange(word, old, new) };
     let (added, exchanged, kept) = (add(2), exchange(7, 1), exchange(9, 3));
     assert_eq!((added, exchanged, kept), (Ok(5), Ok(7), Ok(1)));
@@ -157,7 +157,7 @@ fn pages_are_touched_without_being_changed() {
     let pages = Pages::new(4);
     pages.fill(0, &pattern(4 * PAGE, 2));
     let touch = |offset, len, writes| {
-        // SAFETY: within the mapping.
+        // SAFETY: the range is within the mapping.
         unsafe { touch(pages.at(offset), len, writes) }
     };
     assert_eq!(touch(0, 4 * PAGE, true), Ok(()));
@@ -174,26 +174,27 @@ fn pages_are_touched_without_being_changed() {
     assert_eq!(pages.bytes(0, 4 * PAGE), pattern(4 * PAGE, 2));
 }
 
-/// The choice of registers is one for the process.
+/// Serializes the tests that choose registers, since that choice is the process's.
 static LOCK: Mutex<()> = Mutex::new(());
 
-/// So many bytes of memory of their own, and their keys.
+/// Registers `bytes` bytes of new memory; returns their keys and address.
 fn registered(table: &MrTable, bytes: usize) -> (MrKeys, *mut u8) {
     assert!(install());
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh mapping, which stays as it is or is protected until the test ends.
+    // SAFETY: the kernel chooses the address of the new mapping, which stays until the process
+    // ends.
     let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, kind, -1, 0) };
     assert_ne!(place, libc::MAP_FAILED);
     let addr = place.cast::<u8>();
     let va = Va(addr.expose_provenance() as u64);
     let spec = MrSpec { addr, len: bytes, va, pd: PD, access: AccessFlags::all() };
-    // SAFETY: nothing but the engine's copies touches the mapping.
+    // SAFETY: nothing but the engine's copies accesses the mapping.
     (unsafe { table.register(&spec) }.unwrap(), addr)
 }
 
 fn protect(place: *mut u8, len: usize) {
-    // SAFETY: pages of a mapping of the test's own.
+    // SAFETY: the pages are of a mapping of the test, and no reference to them exists.
     assert_eq!(unsafe { libc::mprotect(place.cast(), len, libc::PROT_NONE) }, 0);
 }
 
@@ -224,7 +225,7 @@ fn each_access_finds_memory_that_is_gone_and_closes_its_region_for_good() {
             }
         };
         assert_eq!(result, Err(MemoryFault::Gone), "turn {turn}");
-        // Also where something is there.
+        // An access of which a part is there fails in the same turn with another error.
         assert_eq!(access.write(BY, at(0, 8), &[1; 8]), Err(MemoryFault::OutOfRange));
         assert_eq!(access.check(BY, at(0, 8), Access::Read), Err(MemoryFault::OutOfRange));
         let told = GoneRegion { lkey: keys.lkey, addr: addr.addr(), len: 2 * PAGE as u64 };

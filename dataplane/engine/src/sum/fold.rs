@@ -1,4 +1,4 @@
-//! Lines of a payload, folded into sixteen bytes.
+//! Folding: reduces the lines of a payload to sixteen bytes with the same remainder.
 
 use super::line::{Keys, Line};
 use crate::guarded::Missing;
@@ -9,7 +9,7 @@ use uroce_wire::Icrc;
 const LINE_BITS: u32 = 8 * LINE as u32;
 const LANE_BITS: u32 = LINE_BITS / 4;
 
-/// To fold a line by so many lines.
+/// The keys that fold a line over *n* lines, by *n*.
 const LINES: [Keys; 5] = [
     [[0; 2]; 4],
     [keys(LINE_BITS); 4],
@@ -17,16 +17,17 @@ const LINES: [Keys; 5] = [
     [keys(3 * LINE_BITS); 4],
     [keys(4 * LINE_BITS); 4],
 ];
-/// Each lane to the place of the last, which stays out of it.
+/// The keys that fold each lane onto the last, which is left out.
 const LANES: Keys = [keys(3 * LANE_BITS), keys(2 * LANE_BITS), keys(LANE_BITS), [0; 2]];
 
-/// To fold a lane by so many bits. Bits are in reflected order: the first half stands for powers
-/// higher by 64 than the second; each half's product is 32 bits off its place, and one bit short.
+/// Returns the keys that fold a lane over `bits` bits. Bits are in reflected order: the first half
+/// stands for powers higher by 64 than the second; each half's product is 32 bits off its place and
+/// one bit short.
 const fn keys(bits: u32) -> [u64; 2] {
     [power(bits + 32) << 1, power(bits - 32) << 1]
 }
 
-/// x^exponent modulo the generator; x^0 is the highest of 32 bits.
+/// Returns x^exponent modulo the generator; x^0 is the highest of 32 bits.
 const fn power(exponent: u32) -> u64 {
     let (mut power, mut at) = (0x8000_0000u32, 0);
     while at < exponent {
@@ -36,10 +37,12 @@ const fn power(exponent: u32) -> u64 {
     power as u64
 }
 
-/// As [there](super::copy_summed_from), with `WIDTH` lines side by side.
+/// Copies from registered memory to `out` and returns `sum` continued over the bytes, with `WIDTH`
+/// lines side by side.
 ///
 /// # Safety
-/// The same; the processor has `L`, and `out` has `WIDTH` lines or more.
+/// The processor has `L`, and `out` has `WIDTH` lines or more. The mapped part of the `out.len()`
+/// bytes at `from` may be read, and does not overlap `out`.
 #[inline(always)]
 pub(super) unsafe fn copy_summed_from<L: Line, const WIDTH: usize>(
     from: *const u8,
@@ -50,23 +53,25 @@ pub(super) unsafe fn copy_summed_from<L: Line, const WIDTH: usize>(
     let (count, to) = (lines.len(), lines.as_mut_ptr());
     let missing = Cell::new(0);
     let load = |line| {
-        // SAFETY: `line` is below `count`, since `out` has at least `WIDTH` lines, and so many may be
-        // read. Each is loaded once, so that what is stored is what counts, even if it changes.
+        // SAFETY: `line < count`, since `out` has at least `WIDTH` lines, so it may be read where
+        // it is mapped. Each line is loaded once, so the stored bytes are the summed ones even if
+        // the memory changes.
         let bytes = unsafe { L::load_guarded(from.wrapping_add(line * LINE), &missing) };
-        // SAFETY: `line` is below `count`, as many as there are, which are borrowed mutably.
+        // SAFETY: `line < count`, the number of lines of `out`, which is borrowed mutably.
         unsafe { bytes.store(to.wrapping_add(line).cast()) };
         bytes
     };
-    // SAFETY: the processor has `L`, and there are `WIDTH` lines.
+    // SAFETY: the processor has `L`, and there are at least `WIDTH` lines.
     let sum = unsafe { fold_lines::<L, WIDTH>(count, sum, load) };
     if missing.get() != 0 {
         return Err(Missing);
     }
-    // SAFETY: behind `count` lines as many bytes may be read as `rest` has, by the same promise.
+    // SAFETY: the caller guarantees `out.len()` bytes at `from`: after `count` lines, `rest.len()`
+    // are left.
     unsafe { super::copy_summed_from(from.wrapping_add(count * LINE), rest, sum) }
 }
 
-/// As [there](super::summed), with `WIDTH` lines side by side.
+/// Returns `sum` continued over `bytes`, with `WIDTH` lines side by side, and prefetches `ahead`.
 ///
 /// # Safety
 /// The processor has `L`, and `bytes` has `WIDTH` lines or more.
@@ -81,10 +86,10 @@ pub(super) unsafe fn summed<L: Line, const WIDTH: usize>(
         if let Some(ahead) = ahead.get(line * LINE..) {
             prefetch_read(ahead.as_ptr(), 1);
         }
-        // SAFETY: an array of 64 bytes.
+        // SAFETY: a line is an array of 64 bytes.
         unsafe { L::load(lines[line].as_ptr()) }
     };
-    // SAFETY: the processor has `L`, and there are `WIDTH` lines.
+    // SAFETY: the processor has `L`, and there are at least `WIDTH` lines.
     let sum = unsafe { fold_lines::<L, WIDTH>(lines.len(), sum, load) };
     if let Some(ahead) = ahead.get(lines.len() * LINE..) {
         prefetch_read(ahead.as_ptr(), ahead.len());
@@ -92,8 +97,7 @@ pub(super) unsafe fn summed<L: Line, const WIDTH: usize>(
     sum.and(rest)
 }
 
-/// The sum of what `sum` is of, followed by `lines` lines. `load` is asked once for each, in their
-/// order.
+/// Returns `sum` continued over `lines` lines. Calls `load` once for each, in order.
 ///
 /// # Safety
 /// The processor has `L`. There are `WIDTH` lines or more.
@@ -103,13 +107,13 @@ unsafe fn fold_lines<L: Line, const WIDTH: usize>(
     sum: Icrc,
     load: impl Fn(usize) -> L,
 ) -> Icrc {
-    // SAFETY: the processor has `L`.
+    // SAFETY: the caller guarantees that the processor has `L`.
     let plus = |one: L, other: L| unsafe { one.plus(other) };
-    // SAFETY: the same.
+    // SAFETY: the caller guarantees that the processor has `L`.
     let times = |line: L, keys: &Keys| unsafe { line.times(keys) };
     let later = |line: L, count: usize, there: L| plus(times(line, &LINES[count]), there);
     let mut folded: [L; WIDTH] = std::array::from_fn(&load);
-    // The sum so far is added to the first four bytes.
+    // The sum before is added to the first four bytes.
     let before = [u128::from(!sum.0), 0, 0, 0];
     folded[0] = plus(folded[0], L::of(&before));
     let mut at = WIDTH;
@@ -129,6 +133,6 @@ unsafe fn fold_lines<L: Line, const WIDTH: usize>(
     }
     let (kept, moved) = (last.lanes(), times(last, &LANES).lanes());
     let rest = moved[0] ^ moved[1] ^ moved[2] ^ kept[3];
-    // The register begins empty: what would be in it is in the bytes.
+    // The register begins empty: its content has been added to the bytes.
     Icrc(!0).and(&rest.to_le_bytes())
 }

@@ -1,4 +1,4 @@
-//! A line of 64 bytes in registers, as wide as the processor has them, and the choice among those.
+//! A line of 64 bytes in registers of 16, 32 or 64 bytes, and the choice of the width.
 
 use super::fold;
 use crate::guarded::{self, Missing};
@@ -12,50 +12,50 @@ use std::arch::x86_64::{
 use std::cell::Cell;
 use uroce_wire::Icrc;
 
-/// What the two halves of each of a line's lanes are multiplied with.
+/// The factors of the two halves of each lane of a line.
 pub(super) type Keys = [[u64; 2]; 4];
 
 /// A line in registers.
 pub(super) trait Line: Copy {
-    /// From memory of any alignment.
+    /// Loads a line from memory of any alignment.
     ///
     /// # Safety
     /// The processor has the registers. 64 bytes may be read.
     unsafe fn load(from: *const u8) -> Self;
 
-    /// From memory of any alignment that may be gone: then zeros, and a number other than 0 in
-    /// `missing`.
+    /// Loads a line from memory of any alignment that may be gone: then the result is zeros, and
+    /// `missing` is set to a number other than 0.
     ///
     /// # Safety
-    /// The processor has the registers. What is mapped of 64 bytes may be read.
+    /// The processor has the registers. The mapped part of the 64 bytes at `from` may be read.
     unsafe fn load_guarded(from: *const u8, missing: &Cell<u32>) -> Self;
 
-    /// To memory of any alignment.
+    /// Stores a line to memory of any alignment.
     ///
     /// # Safety
     /// The processor has the registers. 64 bytes may be written.
     unsafe fn store(self, to: *mut u8);
 
-    /// The sum, as polynomials.
+    /// Returns the sum of two lines as polynomials.
     ///
     /// # Safety
     /// The processor has the instructions.
     unsafe fn plus(self, other: Self) -> Self;
 
-    /// The sum of the products of each lane's halves.
+    /// Returns, for each lane, the sum of the products of its halves.
     ///
     /// # Safety
     /// The processor has the instructions.
     unsafe fn times(self, keys: &Keys) -> Self;
 
-    /// From the lanes.
+    /// Makes a line from its lanes.
     fn of(lanes: &[u128; 4]) -> Self;
 
-    /// The lanes.
+    /// Returns the lanes.
     fn lanes(self) -> [u128; 4];
 }
 
-/// How a payload is summed: in registers of 16, 32 or 64 bytes.
+/// The width of the registers in which a payload is summed: 16, 32 or 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Width {
     Xmm,
@@ -64,10 +64,11 @@ pub(super) enum Width {
 }
 
 impl Width {
-    /// All, the widest first.
+    /// All widths, the widest first.
     pub(super) const ALL: [Width; 3] = [Width::Zmm, Width::Ymm, Width::Xmm];
 
-    /// The widest that the processor has, if so many bytes are worth it.
+    /// Returns the widest that the processor has; `None` if `count` bytes are too few for it to
+    /// pay.
     #[inline]
     pub(super) fn for_bytes(count: usize) -> Option<Width> {
         if count < super::LEAST {
@@ -76,7 +77,7 @@ impl Width {
         Width::ALL.into_iter().find(|width| width.is_available())
     }
 
-    /// Can this processor do it?
+    /// Returns whether this processor has the registers and instructions.
     #[inline]
     pub(super) fn is_available(self) -> bool {
         match self {
@@ -90,10 +91,11 @@ impl Width {
         }
     }
 
-    /// As [there](super::copy_summed_from).
+    /// Copies from registered memory to `out` and returns `sum` continued over the bytes.
     ///
     /// # Safety
-    /// The same; this width is available, and `out` has [`LEAST`](super::LEAST) bytes or more.
+    /// This width is available, and `out` has [`LEAST`](super::LEAST) bytes or more. The mapped
+    /// part of the `out.len()` bytes at `from` may be read, and does not overlap `out`.
     #[inline]
     pub(super) unsafe fn copy_summed_from(
         self,
@@ -106,11 +108,12 @@ impl Width {
             Width::Ymm => Ymm::copy_summed_from,
             Width::Zmm => Zmm::copy_summed_from,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the width is available, so the processor has the instructions; the caller
+        // guarantees the memory at `from` and the length of `out`.
         unsafe { copy_summed_from(from, out, sum) }
     }
 
-    /// As [there](super::summed).
+    /// Returns `sum` continued over `bytes`, and prefetches `ahead`.
     ///
     /// # Safety
     /// This width is available, and there are [`LEAST`](super::LEAST) bytes or more.
@@ -121,13 +124,14 @@ impl Width {
             Width::Ymm => Ymm::summed,
             Width::Zmm => Zmm::summed,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the width is available, so the processor has the instructions; the caller
+        // guarantees the length.
         unsafe { summed(bytes, sum, ahead) }
     }
 }
 
-/// A width: so many registers of a kind, the instructions, and how many lines are folded side by
-/// side: as many as keep the multiplier busy and have registers.
+/// Defines a width: kind and number of its registers, its instructions, and how many lines are
+/// folded side by side: as many as keep the multiplier busy and fit into registers.
 macro_rules! width {
     ($name:ident: [$register:ty; $count:literal], $features:literal, $side_by_side:literal,
      $guarded:path, $load:ident, $store:ident, $xor:ident, $multiply:ident) => {
@@ -135,33 +139,37 @@ macro_rules! width {
         struct $name([$register; $count]);
 
         impl $name {
+            /// Copies and sums with these registers.
+            ///
             /// # Safety
-            /// As [there](fold::copy_summed_from).
+            /// See [`fold::copy_summed_from`]; the processor has the registers.
             #[target_feature(enable = $features)]
             unsafe fn copy_summed_from(
                 from: *const u8,
                 out: &mut [u8],
                 sum: Icrc,
             ) -> Result<Icrc, Missing> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the memory and the processor's features.
                 unsafe { fold::copy_summed_from::<$name, $side_by_side>(from, out, sum) }
             }
 
+            /// Sums with these registers.
+            ///
             /// # Safety
-            /// As [there](fold::summed).
+            /// See [`fold::summed`]; the processor has the registers.
             #[target_feature(enable = $features)]
             unsafe fn summed(bytes: &[u8], sum: Icrc, ahead: &[u8]) -> Icrc {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees the length and the processor's features.
                 unsafe { fold::summed::<$name, $side_by_side>(bytes, sum, ahead) }
             }
         }
 
-        // Inlined into the two above, so that their features are its, too.
+        // Inlined into the two functions above, so that their target features apply.
         impl Line for $name {
             #[inline(always)]
             unsafe fn load(from: *const u8) -> $name {
                 let from = from.cast::<$register>();
-                // SAFETY: the caller's promise: all of the line may be read.
+                // SAFETY: the caller guarantees that the whole line may be read.
                 let load = |at| unsafe { $load(from.wrapping_add(at).cast()) };
                 $name(std::array::from_fn(load))
             }
@@ -169,8 +177,8 @@ macro_rules! width {
             #[inline(always)]
             unsafe fn load_guarded(from: *const u8, missing: &Cell<u32>) -> $name {
                 let bytes = size_of::<$register>();
-                // SAFETY: the caller's promise: the processor has the register, and all of the line
-                // may be read that is mapped.
+                // SAFETY: the caller guarantees that the processor has the register, and that the
+                // mapped part of the line may be read.
                 let load = |at| unsafe { $guarded(from.wrapping_add(at * bytes), missing) };
                 $name(std::array::from_fn(load))
             }
@@ -179,39 +187,39 @@ macro_rules! width {
             unsafe fn store(self, to: *mut u8) {
                 let to = to.cast::<$register>();
                 for (at, register) in self.0.into_iter().enumerate() {
-                    // SAFETY: the caller's promise: all of the line may be written.
+                    // SAFETY: the caller guarantees that the whole line may be written.
                     unsafe { $store(to.wrapping_add(at).cast(), register) };
                 }
             }
 
             #[inline(always)]
             unsafe fn plus(self, other: $name) -> $name {
-                // SAFETY: the processor has the instruction, the caller's promise.
+                // SAFETY: the caller guarantees that the processor has the instruction.
                 $name(std::array::from_fn(|at| unsafe { $xor(self.0[at], other.0[at]) }))
             }
 
             #[inline(always)]
             unsafe fn times(self, keys: &Keys) -> $name {
-                // SAFETY: an array of 64 bytes.
+                // SAFETY: `Keys` is an array of 64 bytes.
                 let keys = unsafe { $name::load(keys.as_ptr().cast()) };
-                // SAFETY: the processor has the instruction, the caller's promise.
+                // SAFETY: the caller guarantees that the processor has the instruction.
                 let first = |at| unsafe { $multiply::<0x00>(self.0[at], keys.0[at]) };
-                // SAFETY: the same.
+                // SAFETY: the caller guarantees that the processor has the instruction.
                 let second = |at| unsafe { $multiply::<0x11>(self.0[at], keys.0[at]) };
                 let (first, second) = (std::array::from_fn(first), std::array::from_fn(second));
-                // SAFETY: the same.
+                // SAFETY: the caller guarantees that the processor has the instruction.
                 unsafe { $name(first).plus($name(second)) }
             }
 
             #[inline(always)]
             fn of(lanes: &[u128; 4]) -> $name {
-                // SAFETY: 64 bytes each, and registers have any bits.
+                // SAFETY: both types have 64 bytes, and registers may hold any bits.
                 unsafe { std::mem::transmute(*lanes) }
             }
 
             #[inline(always)]
             fn lanes(self) -> [u128; 4] {
-                // SAFETY: 64 bytes each, and any 16 bytes are a number.
+                // SAFETY: both types have 64 bytes, and any 16 bytes are a valid `u128`.
                 unsafe { std::mem::transmute(self) }
             }
         }

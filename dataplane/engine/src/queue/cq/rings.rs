@@ -5,15 +5,17 @@
 //!   pollers take  ◀── the first that has any     sealed        alone
 //! ```
 //!
-//! A ring is *alone*; once there is a larger one it has *grown*: lcores put into the larger one,
-//! but one that is in the middle of a turn may not know yet. When each has ended its turn the ring
-//! is *sealed*: nothing comes into it any more, so whoever finds it empty goes on to the next.
+//! A ring is *alone* until there is a larger one; then it has *grown*. Lcores add entries to the
+//! larger ring, except that an lcore in the middle of a turn may still use the old one. When each
+//! lcore has ended its turn the ring is *sealed*: no entry is added to it any more, so a poller
+//! that finds it empty goes on to the next ring.
 //!
 //! Invariants
-//! - Entries of one lcore are taken in the order in which it put them in: those behind a ring that
-//!   is not sealed wait, for a turn at most.
-//! - A ring stays until the queue goes, since a poller may be looking into it. Each is at least
-//!   twice as large as the one before, so all together are less than twice the last.
+//! - Entries of one lcore are taken in the order in which it added them: entries behind a ring that
+//!   is not sealed wait, at most for a turn.
+//! - A ring stays until the queue is dropped, since a poller may be looking into it. Each is at
+//!   least twice as large as the one before, so all together are less than twice as large as the
+//!   last.
 
 use crate::qsbr::Turns;
 use crate::sync::{ArrayQueue, AtomicU8, Ordering};
@@ -24,7 +26,7 @@ const ALONE: u8 = 0;
 const GROWN: u8 = 1;
 const SEALED: u8 = 2;
 
-/// A ring and what came after it.
+/// A ring, and the larger one behind it.
 #[derive(Debug)]
 pub(super) struct Ring {
     entries: ArrayQueue<Cqe>,
@@ -41,23 +43,23 @@ impl Ring {
         }
     }
 
-    /// Puts an entry in, in a turn of an lcore. False: there is no room.
+    /// Adds an entry, in a turn of an lcore. Returns false if there is no room.
     #[inline]
     pub(super) fn push(&self, cqe: Cqe) -> bool {
-        // Turns order it: one that begins after `grow` has begun to wait sees that there is more.
+        // The wait in `grow` orders this: a turn that begins after that wait has begun reads `GROWN`.
         match self.state.load(Ordering::Relaxed) {
             ALONE => self.entries.push(cqe).is_ok(),
             _ => self.last().entries.push(cqe).is_ok(),
         }
     }
 
-    /// Takes the oldest entry. `None`: there is none, or none that can be taken yet.
+    /// Takes the oldest entry. `None` if there is none, or none that can be taken yet.
     #[inline]
     pub(super) fn pop(&self) -> Option<Cqe> {
         let mut ring = self;
         loop {
-            // Before the look at the entries: what is empty and was sealed stays empty. Pairs with
-            // `grow`: who sees it sealed sees all that was put in.
+            // Read before the entries: a ring that is sealed and then found empty stays empty. Pairs
+            // with `grow`: a thread that reads `SEALED` sees all entries.
             let state = ring.state.load(Ordering::Acquire);
             // Popping an empty ring costs a fence, which a polling loop would pay each time.
             if !ring.entries.is_empty()
@@ -72,18 +74,18 @@ impl Ring {
         }
     }
 
-    /// Entries that can be taken now or soon.
+    /// Returns the number of entries that can be taken now or soon.
     pub(super) fn len(&self) -> usize {
         self.all().map(|ring| ring.entries.len()).sum()
     }
 
-    /// Entries that fit into the last ring.
+    /// Returns the number of entries that fit into the last ring.
     pub(super) fn capacity(&self) -> usize {
         self.last().entries.capacity()
     }
 
-    /// Puts a larger ring behind the last one, and returns when pollers go on to it. One thread at
-    /// a time.
+    /// Adds a larger ring behind the last one; returns when pollers go on to it. One thread at a
+    /// time may call this.
     pub(super) fn grow(&self, depth: u32, turns: Option<&Turns>) {
         let last = self.last();
         if last.next.set(Box::new(Ring::new(depth))).is_err() {
@@ -99,7 +101,7 @@ impl Ring {
 
     fn last(&self) -> &Ring {
         let mut ring = self;
-        // Pairs with `grow`: who sees that it has grown sees the next ring whole.
+        // Pairs with `grow`: a thread that reads `GROWN` sees the next ring initialized.
         while let (true, Some(next)) =
             (ring.state.load(Ordering::Acquire) != ALONE, ring.next.get())
         {

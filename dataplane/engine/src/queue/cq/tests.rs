@@ -13,7 +13,7 @@ fn in_turns(turns: &Arc<Turns>) -> Around {
     Around { turns: Some(Arc::clone(turns)), ..Around::default() }
 }
 
-/// What an lcore does at the end of a turn.
+/// Does what an lcore does at the end of a turn.
 fn end_turn(cq: &Arc<CompletionQueue>, solicited: bool) {
     CompletionQueue::notify_fence();
     if cq.wants_event(solicited) {
@@ -193,7 +193,7 @@ fn wait_before(channel: &CompletionChannel, deadline: Instant) {
     }
 }
 
-/// Lcores put in, in turns; two pollers take; the queue grows again and again under them.
+/// Lcores add entries, in turns; two pollers take them; the queue grows several times meanwhile.
 #[test] //= check G11 test
 fn a_queue_that_grows_under_traffic_gives_each_completion_once_and_in_order() {
     const COUNT: u64 = 60_000;
@@ -209,7 +209,8 @@ fn a_queue_that_grows_under_traffic_gives_each_completion_once_and_in_order() {
             scope.spawn(move || {
                 let mut ids = 1..=COUNT;
                 while !ids.is_empty() {
-                    // Room for a turn of each lcore: no overrun. An lcore does not wait in a turn.
+                    // There is room for a turn of each lcore, so no overrun. An lcore does not wait
+                    // within a turn.
                     while cq.entries.len() + LCORES * A_TURN > cq.entries.capacity() {
                         std::thread::yield_now();
                     }
@@ -235,7 +236,7 @@ fn a_queue_that_grows_under_traffic_gives_each_completion_once_and_in_order() {
         };
         let pollers = [scope.spawn(poller), scope.spawn(poller)];
         for depth in [9, 17, 40, 100, 1000] {
-            // A while each of them is used.
+            // Each ring is used for a while.
             let seen = taken.load(Ordering::Relaxed);
             while taken.load(Ordering::Relaxed) < (seen + 1000).min(all) {
                 std::thread::yield_now();
@@ -272,7 +273,8 @@ fn a_queue_is_resized_to_what_it_can_have_and_never_below_what_waits() {
     assert_eq!(polled(&cq), [4]);
 }
 
-/// Somebody arms and finds nothing, since what came is behind a ring that is not sealed yet.
+/// A thread arms the queue and finds nothing, since the entry is behind a ring that is not sealed
+/// yet.
 #[test] //= check G9 test
 fn who_waits_while_a_queue_grows_is_woken() {
     let channel = CompletionChannel::new(1).unwrap();

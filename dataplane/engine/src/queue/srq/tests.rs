@@ -8,7 +8,7 @@ fn queue(depth: u32, max_sge: u32) -> (SharedReceiveQueue, Arc<EventChannel>) {
     (SharedReceiveQueue::new(Pd(1), depth, max_sge, events).unwrap(), channel)
 }
 
-/// The list of receive `id`: its values follow from `id`, so that a mixture of two is seen.
+/// The list of receive `id`. Its values follow from `id`, so that a mixture of two would be seen.
 fn sges(id: u64) -> Vec<Sge> {
     let sge =
         |at: u64| Sge { va: Va(id * 1000 + at), len: id as u32 % 1000, lkey: Lkey(id as u32) };
@@ -23,7 +23,7 @@ fn take(queue: &SharedReceiveQueue) -> Option<u64> {
     take_for(queue, 0).ok()
 }
 
-/// Takes a receive for a message of `room` bytes, or says why there is none.
+/// Takes a receive for a message of `room` bytes, or returns the reason why there is none.
 fn take_for(queue: &SharedReceiveQueue, room: u32) -> Result<u64, Found> {
     let mut taken = None;
     let found = queue.take(room, |wr, list| {
@@ -37,7 +37,7 @@ fn take_for(queue: &SharedReceiveQueue, room: u32) -> Result<u64, Found> {
 #[test] //= check L4 test
 fn a_receive_that_is_too_small_stays_the_oldest() {
     let (queue, channel) = queue(4, 4);
-    // Three elements of 7 bytes each, and of 11.
+    // Three elements of 7 bytes each, and three of 11.
     post(&queue, 7).unwrap();
     post(&queue, 11).unwrap();
     queue.arm_limit(2).unwrap();
@@ -117,7 +117,7 @@ fn the_limit_gives_one_event_for_each_arming() {
     take(&queue);
     take(&queue);
     assert_eq!(events(&channel), 0, "it is not armed any more");
-    // Armed while too few wait already.
+    // The limit is armed while too few receives wait already.
     queue.arm_limit(1).unwrap();
     assert_eq!((events(&channel), queue.limit()), (1, 0));
     post(&queue, 0).unwrap();
@@ -127,8 +127,8 @@ fn the_limit_gives_one_event_for_each_arming() {
     assert_eq!(events(&channel), 0, "taken back");
 }
 
-/// Several lcores take while one thread posts: every receive is taken once and whole, and each
-/// lcore sees them in order.
+/// Several lcores take while one thread posts: each receive is taken once and whole, and each lcore
+/// sees them in order.
 #[test] //= check F15 test
 fn lcores_share_the_receives_and_none_is_torn() {
     const COUNT: u64 = 100_000;
@@ -161,8 +161,8 @@ fn lcores_share_the_receives_and_none_is_torn() {
     assert!(all.into_iter().eq(0..COUNT), "each once");
 }
 
-/// A limit is armed while the receive is taken that goes below it: exactly one event, whoever
-/// comes first.
+/// A limit is armed while the receive that crosses it is taken: there is exactly one event, in
+/// either order.
 #[test] //= check G8 test
 fn no_crossing_of_the_limit_is_missed() {
     const ROUNDS: u64 = 20_000;
@@ -185,7 +185,7 @@ fn no_crossing_of_the_limit_is_missed() {
             while !queue.is_empty() || queue.limit() != 0 {
                 std::thread::yield_now();
             }
-            // Whoever took the limit away raises the event right after.
+            // The thread that disarmed the limit raises the event right after.
             let mut count = 0;
             while count == 0 {
                 count = events(&channel);
