@@ -2,9 +2,9 @@
 //!
 //! A QPN is a keyed permutation of (slot index, generation) in 24 bits. The upper 24 bits of a key
 //! are such a number too. Its lower 8 bits, which the verbs leave to the consumer of a type-2
-//! memory window, do not depend on the slot's index alone. A peer that sees some numbers can not
-//! derive others, while an lcore computes the slot of a number by arithmetic alone: without a hash
-//! table or a search.
+//! memory window, are not used to find the slot. A peer that sees some numbers cannot derive
+//! others, while an lcore computes the slot of a number by arithmetic alone: without a hash table
+//! or a search.
 //!
 //! Invariants
 //! - A permutation is a bijection, so two live slots never have the same number, and two live keys

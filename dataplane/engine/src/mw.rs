@@ -1,6 +1,6 @@
 //! Memory windows: keys that grant a part of a region, bound and invalidated on the data path.
 //!
-//! Read first: IBA 10.6.7 (memory windows).
+//! Read first: IBA 10.6 (memory management).
 //!
 //! A window has an entry in the key table, as a region has, made by `alloc_mw`. Binding and
 //! invalidating change the entry in place, without allocation and without a lock.

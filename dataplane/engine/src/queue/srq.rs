@@ -1,7 +1,5 @@
 //! Shared receive queue: the application posts receives for many QPs, and their lcores take them.
 //!
-//! Read first: IBA 10.2.9 (shared receive queues).
-//!
 //! ```text
 //!   post ──▶ │ slot │ slot │ slot │ ──▶ take (any lcore)
 //!            head ─▶              ◀─ tail
