@@ -6,14 +6,14 @@ use crate::error::BenchError;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Largest message of a sweep (`-a`), as in perftest.
+/// Binary logarithm of the largest message of a sweep (`-a`), as in perftest.
 const SWEEP_MAX_LOG2: u32 = 23;
-/// Longest message of RC.
+/// Longest message of RC in bytes.
 pub(crate) const MESSAGE_MAX: u32 = 1 << 31;
 
-/// Largest size for which perftest signals one of many requests, instead of each.
+/// Largest message in bytes for which perftest signals one of many requests instead of each.
 const MODERATED_MAX: u32 = 8192;
-/// Requests per completion up to that size, as in perftest.
+/// Send requests per completion for messages of up to [`MODERATED_MAX`] bytes, as in perftest.
 const MODERATION: u32 = 100;
 
 /// Most bytes of inline data in a work request.

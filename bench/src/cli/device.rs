@@ -16,7 +16,7 @@ pub(crate) struct DeviceArgs {
     /// Take memory from reserved hugepages, which a NIC without an IOMMU needs
     #[arg(long)]
     pub(crate) huge: bool,
-    /// Local address and prefix length, e.g. 192.0.2.1/24; may be repeated. The nth has GID index n
+    /// Local address and prefix length, e.g. 192.0.2.1/24; may be repeated, with GID indexes from 0
     #[arg(long, value_name = "ADDR/LEN")]
     pub(crate) ip: Vec<String>,
     /// Ethernet MTU of the port; a path MTU of 4096 bytes needs 4200
