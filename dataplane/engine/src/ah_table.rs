@@ -4,10 +4,10 @@
 //! Invariants
 //! - A handle's headers and rate never change. A number finds its own handle or nothing, because it
 //!   includes the generation of its place.
-//! - A destroyed handle still serves datagrams posted before, as with a NIC whose provider copies
-//!   addresses into its work requests. It leaves the table when its place, the last in the queue of
-//!   free ones, is taken again: after [`GRACE`] other handles, or earlier if all places have been
-//!   taken before.
+//! - A destroyed handle still serves datagrams posted before, as with a NIC that copies addresses
+//!   into its work requests. It leaves the table when its place, the last in the queue of free
+//!   ones, is taken again: after [`GRACE`] other handles, or earlier if all places have been taken
+//!   before.
 //! - Only QPs of the handle's own protection domain and port may use it.
 //!
 //! Not here: resolving an address to headers (the control plane does that).

@@ -1,4 +1,4 @@
-//! A memory barrier whose cost is paid by one of two threads only.
+//! A memory barrier that costs only one of two threads.
 //!
 //! A thread that goes to sleep and a thread that has work for it each write one word and read the
 //! word of the other. Without a barrier between the write and the read on both sides, both may miss

@@ -21,7 +21,7 @@ pub const MAX_GIDS: usize = 64;
 /// take. Linux uses the same sum to derive a path MTU from an interface's MTU.
 pub const ROCE_OVERHEAD: u16 = 40 + 8 + 12 + 4 + 28 + 4;
 
-/// Returns the largest path MTU whose packets fit into an Ethernet payload of `mtu` bytes.
+/// Returns the largest path MTU with packets that fit into an Ethernet payload of `mtu` bytes.
 pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
     let room = u32::from(mtu.saturating_sub(ROCE_OVERHEAD));
     let sizes = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512, PathMtu::B256];

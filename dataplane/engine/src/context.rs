@@ -229,7 +229,7 @@ fn enter_state(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, publishe
 
 /// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
 /// further completions.
-//= check G6 — a QP whose completion does not fit goes to ERR
+//= check G6 — a QP with a completion that does not fit goes to ERR
 fn deliver(qp: &mut Qp, feeds: &mut Feeds<'_>, env: &mut QpEnv<'_>, published: &mut QpState) {
     env.route.deliver(env.pending, env.counters);
     if env.route.overrun && qp.state() != QpState::Err {

@@ -378,7 +378,6 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    /// See [`ControlError`].
     pub fn set_addresses(
         &mut self,
         port: u8,

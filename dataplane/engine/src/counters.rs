@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, Ordering};
 use uroce_transport::{Counter, DropReason};
 
 uroce_transport::counted! {
-    /// What the engine itself counts.
+    /// The counters of the engine itself.
     pub enum EngineCounter {
         RxPackets "rdma_rx_packets" "A RoCEv2 packet received whose invariant CRC is right."
         RxBytes "rdma_rx_bytes" "Bytes of these, Ethernet header included."

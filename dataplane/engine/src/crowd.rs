@@ -26,7 +26,7 @@ const WINDOW_SHIFT: u32 = 24;
 const COUNT_BITS: u32 = 12;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// The polling threads of this process, whose processors all its devices share.
+/// The polling threads of this process: all its devices share its processors.
 static CROWD: Crowd = Crowd::new();
 
 thread_local! {

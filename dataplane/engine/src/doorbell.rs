@@ -13,7 +13,6 @@
 //! - The lcore sees everything posted before a ring when it takes the QP from the list after it:
 //!   either the ring added the QP, or it found the flag set, and then the QP is still to be taken.
 //!   The flag's read-modify-writes order the two.
-//!   taken. The flag's read-modify-writes order the two.
 
 use crate::bell::Bell;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};

@@ -177,8 +177,8 @@ impl ThreadNumber {
 impl Drop for Bearing<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this is not `Send`, so it is dropped on the thread that made it, whose own number
-        // is restored.
+        // SAFETY: this is not `Send`, so it is dropped on the thread that made it, and its own
+        // number is restored.
         unsafe { dpdk_sys::uroce_thread_restore(&self.before) };
     }
 }
@@ -211,7 +211,7 @@ pub fn block_signals() {
     unsafe { dpdk_sys::uroce_block_signals() };
 }
 
-/// Locks a mutex whose data stay valid if a holder panicked: each critical section is a plain
+/// Locks a mutex with data that stay valid if a holder panicked: each critical section is a plain
 /// update.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -43,7 +43,7 @@ enum KnownBy {
 }
 
 impl EventFd {
-    /// Makes an eventfd whose value is 0.
+    /// Makes an eventfd with value 0.
     ///
     /// # Errors
     /// The process has no file descriptor left.

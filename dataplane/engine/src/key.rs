@@ -216,8 +216,8 @@ impl Slots {
         Some((index, number))
     }
 
-    /// Takes a free slot whose name is not held: slots with a held name, up to `held` of them, are
-    /// passed over. `None` also if all free slots have held names.
+    /// Takes a free slot with a name that is not held: slots with held names, up to `held` of them,
+    /// are passed over. `None` also if all free slots have held names.
     pub(crate) fn take_unless(
         &mut self,
         name: impl Fn(u32, u32) -> u32,

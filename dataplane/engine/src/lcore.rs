@@ -41,7 +41,7 @@ pub(crate) struct Lcore {
     fatal: Option<Fatal>,
 }
 
-/// What is notified when an lcore's turn has panicked.
+/// The parts that are notified when an lcore's turn has panicked.
 #[derive(Clone, Debug)]
 pub(crate) struct Fatal {
     device: Arc<EventGuard>,

@@ -72,8 +72,7 @@ impl Mbuf {
 
     #[inline]
     fn header_mut(&mut self) -> &mut dpdk_sys::Mbuf {
-        // SAFETY: the pointer is to a live mbuf whose only owner is `self`, which is borrowed
-        // mutably.
+        // SAFETY: the pointer is to a live mbuf; `self` is its only owner and is borrowed mutably.
         unsafe { self.0.as_mut() }
     }
 
@@ -120,7 +119,7 @@ impl Mbuf {
     /// Returns the packet, for writing.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: `start` points to `len` initialized bytes inside the buffer, whose only owner is
+        // SAFETY: `start` points to `len` initialized bytes inside the buffer; its only owner is
         // `self`, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len()) }
     }
@@ -206,7 +205,7 @@ impl Drop for Mbuf {
     #[inline]
     fn drop(&mut self) {
         let mut raw = self.0.as_ptr();
-        // SAFETY: a live mbuf whose only owner is `self`, which is not used after this.
+        // SAFETY: a live mbuf; its only owner is `self`, which is not used after this.
         unsafe { dpdk_sys::uroce_mbuf_free(&mut raw, 1) }
     }
 }

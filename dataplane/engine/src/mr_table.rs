@@ -81,7 +81,7 @@ pub enum MrError {
     Busy,
 }
 
-/// A region whose memory, or a part of it, was taken away by the program while it was registered.
+/// A registered region that has lost memory, all or a part, because the program took it away.
 /// Its key grants nothing any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoneRegion {
@@ -494,7 +494,7 @@ impl Access<'_> {
         prefetch_read(va.0 as *const u8, 1);
     }
 
-    /// Closes a region whose memory is gone, and reports it.
+    /// Closes a region that has lost memory, and reports it.
     pub(crate) fn report_gone(&self, region: &MrEntry) {
         let len = region.len.swap(0, Ordering::Relaxed);
         if len > 0 {

@@ -1,6 +1,6 @@
 //! Poller: lets a thread that polls a completion queue drive the lcores that fill it.
 //!
-//! A poll that finds nothing runs a turn of each lcore whose QPs complete to its queue. A poll that
+//! A poll that finds nothing runs a turn of each lcore with QPs that use its queue. A poll that
 //! finds completions needs no turn: the completions of the last turn are not used up yet.
 //!
 //! One kind of program waits without polling: it posts a WRITE, polls until that has completed, and

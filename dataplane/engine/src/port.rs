@@ -342,8 +342,8 @@ fn link(id: u16) -> Link {
     Link { up: code == 0 && link.up != 0, speed_mbps }
 }
 
-/// Stops and starts a port whose queues are not used meanwhile. Returns false if that failed: then
-/// the port is stopped, and may be restarted again.
+/// Stops and starts a port; its queues must not be used meanwhile. Returns false if that failed:
+/// then the port is stopped, and may be restarted again.
 fn restart(id: u16) -> bool {
     // SAFETY: the port is open: the caller holds a lock that closing it takes first.
     let code = unsafe { dpdk_sys::uroce_port_restart(id) };

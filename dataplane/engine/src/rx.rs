@@ -55,8 +55,8 @@ const HAND_OVER: usize = 1024;
 /// still hold them), and how many bytes of headers at most.
 const HEADERS_AHEAD: usize = 12;
 const HEADERS: usize = 128;
-/// How many frames ahead the rest of a frame is prefetched, and the fewest bytes of a frame whose
-/// checksum takes long enough to prefetch during it.
+/// How many frames ahead the rest of a frame is prefetched, and the fewest bytes of a frame for
+/// which summing takes long enough to prefetch meanwhile.
 const REST_AHEAD: usize = 2;
 const LARGE: usize = HEADERS + LEAST;
 /// Capacity, in frames, of each of the two queues to the control plane. The queues are separate, so
@@ -379,7 +379,7 @@ fn sort(
     if !is_ours && !group::is_ours(&datagram, addresses, around) {
         return Way::Drop(DropReason::NotForUs);
     }
-    //= check E14 — a packet whose invariant CRC is wrong goes no further, and gets no answer
+    //= check E14 — a packet with a wrong invariant CRC goes no further, and gets no answer
     let sum = |covered: &_| sums.of_with(covered, |sum, bytes| summed(bytes, sum, ahead));
     if !datagram.icrc_ok_by(sum) {
         return Way::Drop(ParseError::Icrc.into());
@@ -412,7 +412,7 @@ fn sort(
     }
 }
 
-/// Decides about a packet whose QP number no QP of the engine has. QP 1 is the control plane's.
+/// Decides about a packet to a QPN that no QP of the engine has. QP 1 is the control plane's.
 #[cold]
 fn no_qp(packet: &Packet<'_>) -> Way {
     if packet.bth.dest_qpn != Qpn::GSI {

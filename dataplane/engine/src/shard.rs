@@ -34,7 +34,7 @@ pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
     + crate::timer_wheel::BYTES_PER_INDEX
     + 2 * size_of::<u32>();
 
-/// What every input needs besides its QP.
+/// The surroundings that every input needs besides its QP.
 pub(crate) struct Around<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a Access<'a>,
@@ -109,8 +109,8 @@ impl Shard {
         (0..).zip(&self.qps).filter_map(|(index, qp)| qp.is_some().then_some(index))
     }
 
-    /// Called when the lcore has ended: raises an event for each shared receive queue whose
-    /// receives may be lost.
+    /// Called when the lcore has ended: raises an event for each shared receive queue that
+    /// may have lost receives.
     pub(crate) fn tell_lost_receives(&self) {
         for context in self.qps.iter().flatten() {
             if let Some(srq) = &context.route.srq {
@@ -252,8 +252,8 @@ impl Shard {
         }
     }
 
-    /// Handles the QPs whose deadline has come, at most `DEADLINES` in a turn. Returns whether
-    /// there were any.
+    /// Handles the QPs with a deadline that has come, at most `DEADLINES` in a turn. Returns
+    /// whether there were any.
     #[inline]
     pub(crate) fn expire(&mut self, around: &mut Around<'_>) -> bool {
         let now = around.now;

@@ -8,9 +8,10 @@
 //!
 //! A program, or the runtime of its language, may install its own handler over ours, and may or may
 //! not pass on faults that it does not handle. So [`install`] checks now and then whether one of
-//! ours is installed; if not, it installs another one, whose predecessor is the program's. Each of
-//! ours keeps its own predecessor: a program that has saved one of ours and calls it gets the
+//! ours is installed; if not, it installs another one, and the program's is its predecessor. Each
+//! of ours keeps its own predecessor: a program that has saved one of ours and calls it gets the
 //! behaviour that it expects.
+//!
 //! Invariants
 //! - A fault comes to each handler of ours once: where a program's passes it back, it goes on to an
 //! - A fault reaches each handler of ours once. If a program's handler passes it back, it goes on
@@ -162,8 +163,8 @@ fn install_for(signal: c_int, row: &[Former; TIMES], used: &mut usize) -> bool {
 fn exchange(signal: c_int, new: Option<&sigaction>) -> Option<sigaction> {
     let mut old = MaybeUninit::uninit();
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `new` is null or an action whose handler lives as long as this program or library,
-    // which is never unloaded; `old` has room for one action.
+    // SAFETY: `new` is null or an action with a handler that lives as long as this program or
+    // library, which is never unloaded; `old` has room for one action.
     let result = unsafe { libc::sigaction(signal, new, old.as_mut_ptr()) };
     // SAFETY: the call succeeded, so it has filled `old`.
     (result == 0).then(|| unsafe { old.assume_init() })

@@ -89,7 +89,7 @@ pub(crate) enum Work {
     Done,
 }
 
-/// Why an lcore could not be adopted.
+/// The reason why an lcore could not be adopted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdoptError {
@@ -321,7 +321,7 @@ impl LcoreGuard {
     }
 
     /// Sets whether the control plane leaves the lcore alone between the guard's turns. If it does,
-    /// peers are answered in those turns only, and the lcore does the same in each run of a program.
+    /// peers are answered in those turns only, and each run of a program is alike.
     pub fn set_exclusive(&self, exclusive: bool) {
         self.slot.exclusive.store(exclusive, Ordering::Release);
     }

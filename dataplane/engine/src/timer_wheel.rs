@@ -4,9 +4,9 @@
 //!   slot = deadline / TICK mod SLOTS          slots[slot] ──▶ 17 ◀──▶ 4 ◀──▶ 230
 //! ```
 //!
-//! A hashed wheel: each slot is a list, linked through arrays by QP index, of the deadlines whose
-//! tick falls on it in this round or in a later one. Deadlines of a later round are visited and
-//! left.
+//! A hashed wheel: each slot is a list, linked through arrays by QP index, of the deadlines with a
+//! tick that falls on it in this round or in a later one. Deadlines of a later round are visited
+//! and left.
 //!
 //! Invariants
 //! - An index with a deadline is in the list of its slot; one without is in no list.
@@ -38,7 +38,7 @@ pub(crate) const BYTES_PER_INDEX: usize = size_of::<Entry>();
 pub(crate) struct TimerWheel {
     heads: Box<[u32]>,
     entries: Box<[Entry]>,
-    /// The first tick whose slot may still hold a deadline that has passed.
+    /// The first tick with a slot that may still hold a deadline that has passed.
     tick: u64,
     /// Number of deadlines that are set.
     len: u32,
@@ -56,7 +56,7 @@ struct Entry {
 }
 
 impl TimerWheel {
-    /// Makes a wheel without deadlines whose time is `now`.
+    /// Makes a wheel without deadlines at time `now`.
     pub(crate) fn new(indices: u32, now: Instant) -> TimerWheel {
         let entry = Entry { deadline: NEVER, next: NIL, previous: NIL, slot: 0 };
         TimerWheel {

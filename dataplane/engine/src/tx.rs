@@ -15,7 +15,7 @@
 //! Invariants
 //! - An accepted packet is sent: frames that the port does not take stay at the front of the batch.
 //!   A full batch, a full loop-back batch or an empty mempool is [`TransmitError::Full`], never a
-//!   loss. Frames are lost only at a port whose link is down, and at one that has taken nothing for
+//!   loss. Frames are lost only at a port with its link down, and at one that has taken nothing for
 //!   long. Looped frames do not depend on the link.
 //! - A frame longer than an mbuf is refused; Modify QP refuses a path MTU that could make one.
 //!
@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, OuterSums, PathMtu, emit_headers, headers_len};
 
-/// The error of a packet that does not fit into an mbuf, or whose headers cannot be written.
+/// The error of a packet that does not fit into an mbuf, or has headers that cannot be written.
 const TOO_LONG: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
 /// Mbufs taken from the mempool at a time. An idle lcore holds up to this many and [`AHEAD`].
 const SPARE: usize = BATCH / 4;

@@ -1,4 +1,4 @@
-//! Lcores in the hands of the application's thread. One process per test.
+//! Lcores that the application's thread has adopted. One process per test.
 
 mod lab;
 
@@ -51,11 +51,11 @@ fn qps_take_turns_of_so_many_packets_or_of_more_if_they_are_small() {
     let [(mut first, far), (mut second, other)] = [(); 2].map(|()| lab.connect(&wish));
     let locals = [&first, &second].map(|qp| lab.a.register(qp.pd, 4096, ALL));
     let remotes = [&far, &other].map(|qp| lab.b.register(qp.pd, 4096, ALL));
-    // Only this thread turns, so that nothing is sent before both have posted.
+    // Only this thread turns the lcore, so nothing is sent before both QPs have posted.
     let mut guard = lab.a.engine.adopt(0).expect("free");
     let completed =
         |qp: &lab::TestQp| std::iter::from_fn(|| qp.cq.poll().expect("no overrun")).count() as u64;
-    // Frames of 82, 174 and 4170 bytes, of which a turn is to have 8 KiB.
+    // Frames of 82, 174 and 4170 bytes; a turn sends up to 8 KiB of them.
     for (len, turn) in [(8, 128), (100, 64), (4096, 32)] {
         for (qp, (local, remote)) in
             [&mut first, &mut second].into_iter().zip(locals.iter().zip(&remotes))
@@ -78,8 +78,8 @@ fn qps_take_turns_of_so_many_packets_or_of_more_if_they_are_small() {
 
 const WAITING: u64 = 256;
 
-/// Two UC connections from `a` to `b`, adopted both, and [`WAITING`] packets of each that `b` has not
-/// taken from its port yet: bursts of one QP, then of the other.
+/// Makes two UC connections from `a` to `b`, both lcores adopted, and [`WAITING`] packets of each
+/// that `b` has not taken from its port yet: bursts of one QP, then of the other.
 fn with_packets_waiting(lab: &mut Lab) -> ([lab::TestQp; 2], LcoreGuard) {
     let wish = QpWish { qp_type: QpType::Uc, cq_depth: WAITING as u32, ..QpWish::default() };
     let caps = QpCaps { max_send_wr: WAITING as u32, max_recv_wr: WAITING as u32, ..wish.caps };
@@ -99,7 +99,7 @@ fn with_packets_waiting(lab: &mut Lab) -> ([lab::TestQp; 2], LcoreGuard) {
 #[test]
 fn what_a_turn_takes_in_beyond_its_bursts_is_dealt_with_in_the_next() {
     let mut lab = Lab::new(&LabConfig::default());
-    // From the second burst on the next is taken before its turn.
+    // From the second burst on, the next burst is taken before its turn.
     let (receivers, mut guard) = with_packets_waiting(&mut lab);
     let mut received = [Vec::new(), Vec::new()];
     for turn in 1..=4 {
@@ -127,7 +127,7 @@ fn what_a_turn_took_in_is_lost_if_the_link_goes_down_before_the_next() {
     control.set_link(1, false).expect("a port");
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| control.next_link_change());
-        // Told later than this, the lcore has nothing left to lose.
+        // If the change came later than this, the lcore would have nothing left to lose.
         std::thread::sleep(Duration::from_millis(50));
         eventually("the lcore knows", || {
             guard.turn();
@@ -171,7 +171,8 @@ fn control_calls_of_the_adopting_thread_do_not_wait_for_its_turns() {
     let mut lab = Lab::new(&LabConfig::default());
     let guards = [lab.a.engine.adopt(0).expect("free"), lab.b.engine.adopt(0).expect("free")];
     let begin = Instant::now();
-    // Create, modify, query and destroy, registering and deregistering: nobody turns meanwhile.
+    // Create, modify, query and destroy, registering and deregistering: no thread turns the lcores
+    // meanwhile.
     let (a, b) = lab.connect(&QpWish::default());
     let mut region = lab.a.register(a.pd, 64, ALL);
     region.deregister();
@@ -192,7 +193,7 @@ fn the_control_plane_serves_an_adopted_lcore_whose_adopter_is_busy() {
     let local = lab.a.register(a.pd, 1 << 16, ALL);
     let remote = lab.b.register(b.pd, 1 << 16, ALL);
     remote.fill(5);
-    // B's adopter computes; A reads from B all the same.
+    // B's adopter is busy with other work; A still reads from B.
     let guard = lab.b.engine.adopt(0).expect("free");
     let op = SendOp::Read { va: remote.va(), rkey: remote.keys.rkey };
     a.send(1, op, &[local.sge(0, 1 << 16)]);

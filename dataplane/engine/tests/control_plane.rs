@@ -1,5 +1,5 @@
-//! What reaches the control plane without being asked for, and what it does to ports. One process
-//! per test.
+//! Frames, notices and events that reach the control plane, and its calls that change ports. One
+//! process per test.
 
 mod lab;
 
@@ -107,7 +107,7 @@ fn a_flood_of_packets_to_qp_1_is_bounded_and_leaves_address_resolution_alone() {
     assert_eq!(counters.dropped(DropReason::GsiFull), FLOOD - 256);
     assert_eq!(counters.dropped(DropReason::SlowPathFull), 0);
     assert!(b.control.recv_frame().is_some());
-    // And what was left lying there is freed with the engine.
+    // The frames that were not taken are freed with the engine.
     Lab { a, b, pool }.finish();
 }
 
@@ -123,7 +123,7 @@ fn the_control_plane_sleeps_until_there_is_something() {
             while control.recv_mad().is_none() {
                 control.sleep(Duration::from_secs(60), || false);
             }
-            // Nothing is left: only the waker ends this one.
+            // Nothing waits: only the waker ends this sleep.
             control.sleep(Duration::from_secs(60), || false);
         });
         std::thread::sleep(Duration::from_millis(20));
@@ -138,7 +138,7 @@ fn the_control_plane_sleeps_until_there_is_something() {
     Lab { a, b, pool }.finish();
 }
 
-/// The next change of a link, as a control plane learns it.
+/// Returns the next change of a link.
 fn next_change(node: &mut Node) -> (u8, bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -168,7 +168,7 @@ fn a_ring_taken_down_at_one_end_is_down_at_both_and_loses_everything_until_it_is
     let before = lab.a.engine.counters();
     let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
     a.send(1, op, &[local.sge(0, 64)]);
-    // Lost, retried, and lost again: the port is never full.
+    // The frame is lost, sent again, and lost again: the port is never full.
     let lost = |lab: &Lab| lab.a.engine.counters().since(&before).engine(EngineCounter::TxLinkDown);
     eventually("a retry", || lost(&lab) >= 2);
     assert_eq!(a.cq.poll(), Ok(None));
@@ -187,7 +187,7 @@ fn addresses_of(host: u8) -> PortAddresses {
     PortAddresses { mac: Mac([2, 0, 0, 0, 0, host]), vlan: None, gids }
 }
 
-/// An engine over a port.
+/// Makes an engine over a port.
 fn node(host: u8, port: Port, pool: &Mempool) -> Node {
     let (addresses, loss) = (addresses_of(host), LossConfig::default());
     let binding = PortBinding { port, pool: pool.clone(), addresses: addresses.clone(), loss };
@@ -196,7 +196,7 @@ fn node(host: u8, port: Port, pool: &Mempool) -> Node {
     Node { engine, control, addresses }
 }
 
-/// An engine over memif: the first host is the server.
+/// Makes an engine over memif; host 1 is the server.
 fn memif_node(host: u8, pool: &Mempool) -> Node {
     let socket = std::env::temp_dir().join(format!("uroce-links-{}.sock", std::process::id()));
     let role = if host == 1 { MemifRole::Server } else { MemifRole::Client };
@@ -206,7 +206,7 @@ fn memif_node(host: u8, pool: &Mempool) -> Node {
     node(host, port, pool)
 }
 
-/// A QP that is connected to one of another host, which need not exist.
+/// Makes a QP that is connected to a QP of another host, which need not exist.
 fn connected(node: &mut Node, peer: u8, dest: Qpn, wish: &QpWish) -> TestQp {
     let mut qp = node.create_qp(wish);
     node.bring_up(&mut qp, &addresses_of(peer), dest, wish);
@@ -258,7 +258,7 @@ fn a_memif_link_tells_both_ends_when_it_is_taken_down_and_let_up_again() {
 fn a_link_that_does_not_come_up_loses_what_it_is_given_until_it_does() {
     let geometry = PoolConfig { count: 8191, cache: 64, room: 9216, ..PoolConfig::default() };
     let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
-    // 16 ms, four times; and half a second, eight times.
+    // Timeouts of 16 ms, four times; and of half a second, eight times.
     let hasty = QpWish { timeout: 12, retry_cnt: 3, ..QpWish::default() };
     let patient = QpWish::default();
     let mut client = memif_node(2, &pool);
@@ -317,7 +317,7 @@ fn what_is_sent_while_a_link_comes_up_is_not_lost() {
     let begun = Instant::now();
     let mut server = memif_node(1, &pool);
     assert_eq!(next_change(&mut client), (1, true));
-    // Where the server takes longer than that the frame may be lost.
+    // If the server takes longer than that, the frame may be lost.
     if begun.elapsed() < Duration::from_millis(500) {
         eventually("the frame", || server.control.recv_frame().is_some());
     }
@@ -335,7 +335,7 @@ fn a_peer_that_hangs_while_the_link_is_up_does_not_keep_retries_from_ending() {
     let wish = QpWish { timeout: 12, retry_cnt: 3, ..QpWish::default() };
     let mut qp = connected(&mut node, 2, Qpn::new(77), &wish);
     let local = node.register(qp.pd, 40_000, AccessFlags::all());
-    // More than the port and what waits for it can hold.
+    // More than the port and its batch can hold.
     for id in 0..20 {
         let op = SendOp::Write { va: Va(0), rkey: Rkey(0), imm: None };
         qp.send(id, op, &[local.sge(0, 40_000)]);
@@ -343,7 +343,7 @@ fn a_peer_that_hangs_while_the_link_is_up_does_not_keep_retries_from_ending() {
     assert_eq!(qp.completion().status, WcStatus::RetryExcErr);
     assert!(node.engine.counters().engine(EngineCounter::TxStuck) > 0);
 
-    // What it held is taken in the end, and what comes then is no more lost.
+    // The frames that it held are taken at last, and later frames are not lost any more.
     let lost = || node.engine.counters().engine(EngineCounter::TxStuck);
     let (before, mut batch) = (lost(), MbufBatch::new());
     let mut queue = hung.queue_pair(0).expect("free");

@@ -1,4 +1,4 @@
-//! Deregistration under traffic: once it has returned, not a byte changes. One process per test.
+//! Deregistration under traffic: after it has returned, no byte changes. One process per test.
 
 mod lab;
 
@@ -8,7 +8,7 @@ use uroce_transport::{AccessFlags, QpChange, QpState, SendOp, WcStatus};
 const ALL: AccessFlags = AccessFlags::all();
 const LEN: usize = 1 << 16;
 
-/// Puts both QPs back to work after an error took them to ERR.
+/// Takes both QPs back to RTS after an error took them to ERR.
 fn reconnect(lab: &mut Lab, a: &mut lab::TestQp, b: &mut lab::TestQp) {
     let reset = QpChange::to(QpState::Reset);
     lab.a.control.modify_qp(a.qpn, &reset).expect("RESET");
@@ -21,7 +21,7 @@ fn reconnect(lab: &mut Lab, a: &mut lab::TestQp, b: &mut lab::TestQp) {
     lab.b.bring_up(b, &lab.a.addresses, qpn_a, &wish);
 }
 
-/// Polls until everything posted has come back; says whether all of it succeeded.
+/// Polls until everything posted has completed. Returns whether all of it succeeded.
 fn drain(qp: &lab::TestQp, mut left: usize) -> bool {
     let mut good = true;
     eventually("all completions", || {
@@ -53,7 +53,7 @@ fn the_target_of_writes_is_untouched_after_its_deregistration() {
         let mut target = lab.b.register(b.pd, LEN, ALL);
         let op = SendOp::Write { va: target.va(), rkey: target.keys.rkey, imm: None };
         (0..POSTS as u64).for_each(|id| a.send(id, op, &[local.sge(0, LEN as u32)]));
-        // Somewhere in the middle: 2 MiB take about a millisecond.
+        // In the middle of the transfer: 2 MiB take about a millisecond.
         std::thread::sleep(std::time::Duration::from_micros(round * 20));
         target.deregister();
         target.fill(round + 1000);
@@ -84,7 +84,7 @@ fn the_source_of_reads_and_writes_is_not_read_after_its_deregistration() {
         (0..POSTS as u64).for_each(|id| a.send(id, op, &[sink.sge(0, LEN as u32)]));
         std::thread::sleep(std::time::Duration::from_micros(round * 20));
         source.deregister();
-        // A secret that must not leave any more.
+        // Values that must not be sent any more.
         source.set_word(0, u64::MAX);
         (0..LEN / 8).for_each(|at| source.set_word(at, u64::MAX));
         let good = drain(&a, POSTS);

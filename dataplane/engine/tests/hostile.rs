@@ -1,4 +1,4 @@
-//! An engine against a peer that sends whatever it likes. One process per test.
+//! An engine against a peer that sends arbitrary packets. One process per test.
 
 mod lab;
 
@@ -55,7 +55,7 @@ impl Target {
         Target { node, peer, peer_addresses: addresses(2), pool }
     }
 
-    /// A QP in RTS whose peer is QP 2 at `peer_addresses`.
+    /// Makes a QP in RTS that has QP 2 at `peer_addresses` as its peer.
     fn qp(&mut self) -> lab::TestQp {
         let wish = QpWish::default();
         let mut qp = self.node.create_qp(&wish);
@@ -63,8 +63,8 @@ impl Target {
         qp
     }
 
-    /// Sends frames and waits until each has been counted somewhere, and the turn is over in which
-    /// that was.
+    /// Sends frames, and waits until each has been counted somewhere and the turn in which that was
+    /// has ended.
     fn send(&mut self, frames: &[Vec<u8>]) {
         let seen = |node: &Node| {
             let counters = node.engine.counters();
@@ -102,7 +102,7 @@ impl Target {
         }
     }
 
-    /// Frames that have come back.
+    /// Returns the frames that have come back.
     fn answers(&mut self) -> Vec<Vec<u8>> {
         let mut batch = MbufBatch::new();
         let mut all = Vec::new();
@@ -150,7 +150,7 @@ fn write_only(qpn: Qpn) -> (Bth, ExtHeaders) {
     (bth, ExtHeaders::default())
 }
 
-/// A whole frame. Of an opcode that does not exist only the BTH is written.
+/// Returns a whole frame. For an opcode that does not exist only the BTH is written.
 fn frame(path: &Encap, bth: &Bth, ext: &ExtHeaders, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0; 4300];
     let template = path.template();
@@ -241,7 +241,7 @@ fn each_wrong_thing_has_its_counter_and_gets_no_answer() {
 
 #[test] //= check E7 test
 fn a_reserved_opcode_of_rc_is_answered_as_an_invalid_request_on_whatever_lcore() {
-    // Everything comes in at lcore 0.
+    // All packets arrive at lcore 0.
     let mut target = Target::with_lcores(2);
     for lcore in [0, 1] {
         let wish = QpWish { lcores: [Some(lcore); 2], ..QpWish::default() };
@@ -284,7 +284,7 @@ fn a_group_member_whose_copy_finds_no_buffer_keeps_no_other_from_its_own() {
     let ext = ExtHeaders { deth, ..ExtHeaders::default() };
     let datagram = frame(&path, &bth, &ext, &[0xab; 64]);
 
-    // All buffers but the frame's own are taken.
+    // All other buffers of the mempool are taken.
     let mut mbuf = target.pool.alloc().expect("enough mbufs");
     mbuf.set_len(datagram.len()).expect("fits");
     mbuf.as_mut_slice().copy_from_slice(&datagram);
@@ -297,7 +297,7 @@ fn a_group_member_whose_copy_finds_no_buffer_keeps_no_other_from_its_own() {
     assert_eq!(qps[1].cq.poll(), Ok(None));
     drop(hoard);
 
-    // With buffers both get theirs.
+    // With free buffers both QPs get the datagram.
     qps[0].recv(8, &[region.sge(0, 128)]);
     target.send(&[datagram]);
     assert_eq!((qps[0].completion().wr_id, qps[1].completion().wr_id), (8, 7));
@@ -354,12 +354,12 @@ fn a_hundred_thousand_random_frames_do_no_harm() {
         let frames: Vec<Vec<u8>> = (0..500)
             .map(|at| {
                 if at % 4 == 0 {
-                    // Nothing but noise.
+                    // Random bytes.
                     let len = 1 + usize::from(next()) * 5;
                     return (0..len).map(|_| next()).collect();
                 }
-                // A good packet of some opcode, a few bytes spoilt, half of them sealed again, so
-                // that the transport sees them.
+                // A valid packet of some opcode with a few bytes changed. Half of them get a valid
+                // ICRC again, so that the transport sees them.
                 let psn = Psn::new(0xff_fff0).plus(u32::from(next() % 8));
                 let bth = Bth { opcode: OpCode(next() % 32), psn, ..write_only(qp.qpn).0 };
                 let ext = ExtHeaders { reth, ..ExtHeaders::default() };
@@ -377,7 +377,7 @@ fn a_hundred_thousand_random_frames_do_no_harm() {
             .collect();
         target.send(&frames);
         if qp.sq.state() != QpState::Rts {
-            // Something has killed the connection, as may be. On with another.
+            // A packet may have ended the connection: continue with another QP.
             target.node.control.destroy_qp(qp.qpn).expect("destroys");
             qp = target.qp();
             lives += 1;
@@ -414,7 +414,7 @@ fn frames_that_are_not_roce_reach_the_control_plane_and_those_of_others_do_not()
     eventually("the third", || target.dropped(DropReason::NotForUs) == 1);
     assert!(target.node.control.recv_frame().is_none());
 
-    // And the other way.
+    // The other direction.
     target.node.control.send_frame(1, &frames[0]).expect("sends");
     assert!(target.node.control.send_frame(2, &frames[0]).is_err(), "no such port");
     assert!(target.node.control.send_frame(1, &[0; 5000]).is_err(), "too long");
@@ -475,7 +475,7 @@ fn an_lcore_that_does_not_turn_loses_what_is_handed_over_and_nothing_else() {
     let mut target = Target::with_lcores(2);
     let wish = QpWish { lcores: [Some(1), None], ..QpWish::default() };
     let qp = target.node.create_qp(&wish);
-    // RESET: each packet is dropped by the QP's own lcore, for that reason.
+    // In RESET the QP's own lcore drops each packet, for that reason.
     let guard = target.node.engine.adopt(1).expect("free");
     let (bth, ext) = write_only(qp.qpn);
     let bytes = frame(&target.path(), &bth, &ext, &[]);

@@ -1,4 +1,4 @@
-//! Two threads change one QP: whatever they see, some order of their calls explains it.
+//! Two threads change one QP: some order of their calls always explains the results.
 
 mod lab;
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uroce_transport::{QpChange, QpState};
 use uroce_wire::Qpn;
 
-/// A call; each change has exactly the attributes of the transition that it is named by.
+/// A call. Each change has exactly the attributes of the transition in its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     ToInit,
@@ -18,7 +18,7 @@ enum Call {
     ToSqd,
     ToErr,
     ToReset,
-    /// Looks at the state, which the lcore has published, without asking anybody.
+    /// Reads the state that the lcore has published, without a call to the control plane.
     Look,
 }
 
@@ -32,7 +32,7 @@ const CHANGES: [Call; 7] = [
     Call::ToReset,
 ];
 
-/// What came of it.
+/// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Changed,
@@ -48,7 +48,7 @@ struct Record {
     end: u64,
 }
 
-/// The state model, written down once more: what a call does to a QP without work requests.
+/// The state model, independently of the core: the effect of a call on a QP without work requests.
 fn model(state: QpState, call: Call) -> (QpState, Outcome) {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
     let to = match (call, state) {
@@ -58,7 +58,7 @@ fn model(state: QpState, call: Call) -> (QpState, Outcome) {
         (Call::ToInit, Reset | Init) => Init,
         (Call::InitToRtr, Init) => Rtr,
         (Call::RtrToRts, Rtr) => Rts,
-        // Without attributes it is a change of nothing in RTS, and in SQD.
+        // Without attributes this change is allowed in RTS and in SQD.
         (Call::SqdToRts, Sqd | Rts) => Rts,
         (Call::ToSqd, Rts | Sqd) => Sqd,
         _ => return (state, Outcome::Refused),
@@ -66,10 +66,10 @@ fn model(state: QpState, call: Call) -> (QpState, Outcome) {
     (to, Outcome::Changed)
 }
 
-/// Is there an order of the calls, each somewhere between its begin and its end, in which the model
-/// has the same outcomes?
+/// Returns whether there is an order of the calls, each somewhere between its begin and its end, in
+/// which the model gives the same results.
 fn is_linearizable([a, b]: [&[Record]; 2]) -> bool {
-    // How many calls of each thread have been placed, and the state that follows.
+    // How many calls of each thread have been placed, and the resulting state.
     let mut front = vec![(0, 0, QpState::Reset)];
     for _ in 0..a.len() + b.len() {
         let mut next = Vec::with_capacity(front.len() * 2);
@@ -123,13 +123,13 @@ impl Shared {
         }
     }
 
-    /// Makes `count` calls and writes down what came of them.
+    /// Makes `count` calls and records their results.
     fn run(&self, count: usize, mut seed: u64, look: impl Fn() -> QpState) -> Vec<Record> {
         let mut state = QpState::Reset;
         let mut records = Vec::with_capacity(count);
         for _ in 0..count {
             let choice = random(&mut seed) as usize;
-            // Most are legal unless the other thread has been quicker.
+            // Most calls are legal unless the other thread was quicker.
             let legal = |call: &&Call| model(state, **call).1 == Outcome::Changed;
             let legal: Vec<_> = CHANGES.iter().filter(legal).copied().collect();
             let call = match choice % 16 {
@@ -161,7 +161,7 @@ impl Shared {
     }
 }
 
-/// Two threads of `count` calls each to a fresh QP of one lcore.
+/// Two threads make `count` calls each for a new QP of one lcore.
 fn two_threads(lab: Lab, count: usize, seed: u64) -> Lab {
     let Lab { mut a, b, pool } = lab;
     let wish = QpWish::default();
@@ -186,7 +186,7 @@ fn two_threads(lab: Lab, count: usize, seed: u64) -> Lab {
 #[test] //= check H10 test
 fn some_order_explains_a_million_changes_by_two_threads() {
     let mut lab = Lab::new(&LabConfig::default());
-    // The lcore by itself; then turned by whoever waits for it, which is quicker here.
+    // First the lcore's own thread turns; then the thread that waits turns, which is quicker here.
     for seed in 0..4 {
         lab = two_threads(lab, 5_000, seed);
     }
@@ -204,7 +204,8 @@ fn a_history_that_no_order_explains_is_noticed() {
     let at = |call, outcome, begin, end| Record { call, outcome, begin, end };
     let init = at(Call::ToInit, Outcome::Changed, 0, 3);
     let saw = |state, begin, end| at(Call::Look, Outcome::Saw(state), begin, end);
-    // While it is under way both states may be seen, afterwards one, and never back.
+    // While a change is under way both states may be seen, afterwards one, and never the former
+    // again.
     let fine = [saw(QpState::Reset, 1, 2), saw(QpState::Init, 4, 5)];
     assert!(is_linearizable([&[init], &fine]));
     assert!(!is_linearizable([&[init], &[saw(QpState::Reset, 4, 5)]]));

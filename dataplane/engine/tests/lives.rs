@@ -1,4 +1,4 @@
-//! The end of QPs and of their queues while something is under way. One process per test.
+//! Destroying and resizing QPs while work is under way. One process per test.
 
 mod lab;
 
@@ -8,13 +8,13 @@ use uroce_transport::{
     AccessFlags, PostError, QpCaps, QpChange, QpState, RecvWr, SendOp, WcStatus,
 };
 
-/// Each QP has a retry timer of some microseconds running, on an lcore of its own thread, when it
-/// is destroyed; its slot is the next one's.
+/// Each QP is destroyed while its retry timer of some microseconds runs, on an lcore with its own
+/// thread; the next QP gets its slot.
 #[test] //= check G12 test
 fn a_qp_destroyed_with_its_timers_running_leaves_nothing_to_its_successor() {
     const ROUNDS: u64 = 2_000;
     let all = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
-    // Two slots: each second QP has the slot of a former one.
+    // With two slots each second QP has the slot of a former one.
     let mut lab = Lab::new(&LabConfig { loss: all, max_qps: 2, ..LabConfig::default() });
     let wish = QpWish { timeout: 1, retry_cnt: 7, ..QpWish::default() };
     let dest = lab.b.create_qp(&wish).qpn;
@@ -33,7 +33,7 @@ fn a_qp_destroyed_with_its_timers_running_leaves_nothing_to_its_successor() {
         lab.a.control.destroy_qp(qp.qpn).expect("destroys");
         assert_eq!(qp.sq.state(), QpState::Reset);
         assert_eq!(lab.a.control.query_qp(qp.qpn), Err(ControlError::UnknownQp(qp.qpn)));
-        // What it had to say it said before: the error, or nothing.
+        // Its only completion, if any, came before: the error.
         let said = qp.cq.poll().expect("no overrun");
         assert!(said.is_none_or(|cqe| (cqe.wr_id, cqe.qpn) == (round, qp.qpn)), "{said:?}");
         before.push(qp);
@@ -100,7 +100,7 @@ fn an_idle_qp_gets_queues_of_other_sizes_and_goes_on_where_it_was() {
         }
         messages(&mut a, &mut b, u64::from(wrs));
     }
-    // An error flushes what is in the new queues.
+    // An error flushes the requests in the new queues.
     b.recv(1, &[remote.sge(0, 64)]);
     lab.b.control.modify_qp(b.qpn, &QpChange::to(QpState::Err)).expect("to ERR");
     assert_eq!(b.completion().status, WcStatus::WrFlushErr);
@@ -127,7 +127,7 @@ fn a_completion_queue_grows_under_an_lcore_that_fills_it() {
         });
         for id in 0..MESSAGES {
             let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
-            // In the completion queue, too: what waits behind a ring that is not sealed takes room.
+            // Also in the completion queue: entries behind a ring that is not sealed take room.
             eventually("room in the queues", || {
                 while let Some(cqe) = a.cq.poll().expect("no overrun") {
                     assert_eq!((cqe.wr_id, cqe.status), (expected, WcStatus::Success));

@@ -7,22 +7,23 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use uroce_transport::{AccessFlags, QpCaps, QpType, SendOp, WcStatus};
 
-/// The system's allocator, which knows how much is taken.
+/// The system's allocator, which also counts the allocated bytes.
 struct Measuring;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is passed on to the system's allocator as it comes.
+// SAFETY: all calls are passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Measuring {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is the system allocator's.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         TAKEN.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `dealloc`, and the memory came from the system
+        // allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -34,7 +34,7 @@ fn path(host: u8, port: u8) -> Encap {
     }
 }
 
-/// Two engines whose first and second ports are joined.
+/// Two engines; their first ports are joined, and their second ports.
 struct Rails {
     nodes: [Node; 2],
     pool: Mempool,
@@ -70,7 +70,7 @@ impl Rails {
         Rails { nodes, pool }
     }
 
-    /// Two QPs connected by port 1, and armed for port 2.
+    /// Makes two QPs connected through port 1, and armed for port 2.
     fn armed(&mut self, wish: &QpWish) -> Pair {
         let qps = self.nodes.each_mut().map(|node| node.create_qp(wish));
         for ((node, host), dest) in self.nodes.iter_mut().zip(1..).zip([&qps[1], &qps[0]]) {
@@ -107,7 +107,7 @@ impl Rails {
     }
 }
 
-/// Loads an alternate path by a port and asks for migration.
+/// Loads an alternate path through a port and requests migration.
 fn rearm(node: &mut Node, qpn: uroce_wire::Qpn, host: u8, port: u8) {
     let alt = AltPath {
         path: path(host, port).into(),
@@ -148,7 +148,7 @@ impl Pair {
     }
 }
 
-/// The next event that is not COMM_EST.
+/// Returns the next event other than COMM_EST.
 fn next_event(node: &Node) -> (Subject, EventKind) {
     let mut found = None;
     eventually("an event", || {
@@ -159,7 +159,7 @@ fn next_event(node: &Node) -> (Subject, EventKind) {
     found.expect("waited for")
 }
 
-/// Software's wish to migrate.
+/// The change by which software migrates a QP.
 fn migrate() -> QpChange {
     QpChange { path_mig_state: Some(PathMigState::Migrated), ..QpChange::default() }
 }
@@ -204,7 +204,7 @@ fn a_qp_that_software_migrates_sends_by_its_other_port_and_its_peer_follows() {
 #[test] //= check I5 test
 fn a_silent_cut_is_survived_by_migration_after_the_retries() {
     let mut rails = Rails::new(1);
-    // 16 ms, three times.
+    // Timeouts of 16 ms, three times.
     let wish = QpWish { timeout: 12, retry_cnt: 2, ..QpWish::default() };
     let mut pair = rails.armed(&wish);
     let all = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -226,7 +226,7 @@ fn all_qps_of_a_port_leave_it_at_one_command() {
     let mut rails = Rails::new(2);
     let wish = QpWish { cq_depth: 16, ..QpWish::default() };
     let mut pairs: Vec<_> = (0..QPS).map(|_| rails.armed(&wish)).collect();
-    // One whose alternate path leaves by the same port stays.
+    // A QP with an alternate path through the same port stays.
     let [a, b] = &mut rails.nodes;
     let [staying, peer] = [a.create_qp(&wish), b.create_qp(&wish)];
     for change in lab::changes(&addresses(1, 1), &addresses(2, 1), peer.qpn, &wish) {
@@ -238,7 +238,7 @@ fn all_qps_of_a_port_leave_it_at_one_command() {
     for (node, is_first) in rails.nodes.iter_mut().zip([true, false]) {
         eventually("link down", || node.control.next_link_change() == Some((1, false)));
         let migrated = node.control.migrate_port(1).expect("a port");
-        // Some of the second node's have been asked to by their peers already.
+        // Some QPs of the second node have already migrated at their peers' requests.
         assert!(migrated == QPS as u32 || !is_first, "{migrated}");
         assert_eq!(node.control.migrate_port(1), Ok(0), "once");
     }
@@ -276,10 +276,10 @@ fn gbps(gbps: u32) -> StaticRate {
     StaticRate::from_mbps(gbps * 1000).expect("a rate of the verbs")
 }
 
-/// Least time that so many bytes take at a rate.
+/// Returns the least time that `bytes` bytes take at a rate.
 fn at_least(bytes: u64, rate: StaticRate) -> Duration {
     let mbps = u64::from(rate.mbps().expect("a limit"));
-    // What lateness may be made up for, and a packet.
+    // Minus the lateness that may be made up for, and a packet.
     Duration::from_micros(bytes * 8 / mbps).saturating_sub(Duration::from_millis(2))
 }
 
@@ -321,7 +321,7 @@ fn what_leaves_by_an_address_handle_takes_the_time_of_its_rate_whoever_sends_it(
     let wish = QpWish { qp_type: QpType::Ud, cq_depth: 512, ..QpWish::default() };
     let wish = QpWish { caps: QpCaps { max_send_wr: 512, ..wish.caps }, ..wish };
     let pd = rails.nodes[0].engine.alloc_pd();
-    // Each on an lcore of its own, by one handle.
+    // Each QP is on its own lcore; both use one handle.
     let mut senders = [0, 1].map(|lcore| {
         let wish = QpWish { lcores: [Some(lcore); 2], ..wish };
         let qp = rails.nodes[0].create_qp_with(pd, &wish, None);
@@ -369,7 +369,7 @@ fn those_who_share_an_address_handle_have_the_same_share_of_its_rate() {
         .collect();
     let local = rails.nodes[0].register(pd, 4096, AccessFlags::all());
     let ah = rails.nodes[0].engine.create_ah(pd, 1, &path(1, 1), gbps(10)).expect("a handle");
-    // Only this thread turns, so that nothing is sent before all have posted.
+    // Only this thread turns the lcore, so nothing is sent before all have posted.
     let mut guard = rails.nodes[0].engine.adopt(0).expect("free");
     for sender in &mut senders {
         for id in 0..DATAGRAMS {
@@ -391,17 +391,17 @@ fn those_who_share_an_address_handle_have_the_same_share_of_its_rate() {
         }
     };
     turn_until(|sent| sent.iter().sum::<u64>() >= DATAGRAMS * 3 / 2, &mut sent);
-    // What a QP may send at once before it is known to be paced is the difference. How many it is in
-    // all depends on how late the last turn was: it makes up for that.
+    // The difference is what a QP may send at once before it is known to be paced. The total
+    // depends on how late the last turn was, which is made up for.
     let mean = sent.iter().sum::<u64>() / 5;
     assert!(sent.iter().all(|sent| sent.abs_diff(mean) <= 25), "{sent:?}");
-    // Two of them go, each with a time to leave that it has: nobody waits for them.
+    // Two of them go, each with a reserved time: the others do not wait for those times.
     let control = &mut rails.nodes[0].control;
     control.modify_qp(senders[0].qpn, &QpChange::to(QpState::Reset)).expect("Modify QP");
     control.destroy_qp(senders[1].qpn).expect("destroys");
     turn_until(|sent| sent[2..].iter().all(|&sent| sent == DATAGRAMS), &mut sent);
     assert!(sent[0] < DATAGRAMS && sent[1] < DATAGRAMS, "{sent:?}");
-    // The one that was reset begins anew.
+    // The QP that was reset begins anew.
     rails.nodes[0].start_datagrams(&senders[0], Qkey(7));
     drop((guard, local));
     rails.finish();

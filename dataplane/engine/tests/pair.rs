@@ -108,8 +108,8 @@ fn lcores_without_a_queue_pair_send_and_receive_by_another_lcores() {
 #[test]
 fn packets_of_another_lcores_qp_are_handed_over() {
     let mut lab = Lab::new(&LabConfig { lcores: 2, ..LabConfig::default() });
-    // Rings have no RSS: what leaves by queue 0 arrives at queue 0. So the QP of one side on lcore
-    // 0 and of the other on lcore 1 needs a hand-over both ways.
+    // Rings have no RSS: packets from queue 0 arrive at queue 0. So QPs on lcore 0 of one side and
+    // lcore 1 of the other need a hand-over in both directions.
     let wish = QpWish { lcores: [Some(0), Some(1)], ..QpWish::default() };
     let (mut a, b) = lab.connect(&wish);
     assert_eq!((a.lcore, b.lcore), (0, 1));
@@ -167,7 +167,8 @@ fn places_are_back_whatever_became_of_what_had_them() {
         let wr = lab::signaled(id, SendOp::Send { imm: None });
         uroce_transport::SendWr { signaled: false, ..wr }
     };
-    // Nothing is received, so nothing is sent; half of it is in the queue, nothing is polled.
+    // Nothing is received, so nothing is sent. Half of it stays in the queue, and nothing is
+    // polled.
     for round in 0..3 {
         (0..64).for_each(|id| a.sq.post_send(&unsignaled(id), &[]).expect("room"));
         (0..64).for_each(|id| a.recv(id, &[]));
@@ -179,7 +180,7 @@ fn places_are_back_whatever_became_of_what_had_them() {
         lab.a.bring_up(&mut a, &lab.b.addresses, qpn_b, &wish);
         lab.b.bring_up(&mut b, &lab.a.addresses, qpn_a, &wish);
     }
-    // Flushed ones give a completion each, unsignaled or not.
+    // Each flushed request gives a completion, unsignaled or not.
     (0..64).for_each(|id| a.sq.post_send(&unsignaled(id), &[]).expect("room"));
     lab.a.control.modify_qp(a.qpn, &QpChange::to(QpState::Err)).expect("ERR");
     for polled in 1..=64 {
@@ -191,7 +192,7 @@ fn places_are_back_whatever_became_of_what_had_them() {
 
 #[test]
 fn completions_of_a_former_queue_pair_free_nothing_of_the_next_in_its_place() {
-    /// As many as the engine has slots.
+    /// The number of the engine's slots.
     const LIVES: u32 = 64;
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, mut b) = lab.connect(&QpWish::default());
@@ -200,7 +201,7 @@ fn completions_of_a_former_queue_pair_free_nothing_of_the_next_in_its_place() {
     lab.a.control.modify_qp(a.qpn, &QpChange::to(QpState::Err)).expect("ERR");
     lab.a.control.destroy_qp(a.qpn).expect("a QP");
     lab.b.control.destroy_qp(b.qpn).expect("a QP");
-    // Slots are used again in turn; one of these is in the first one's.
+    // Slots are used again in turn, so one of these QPs has the first one's slot.
     for life in 0..LIVES {
         (a, b) = lab.connect(&QpWish::default());
         (0..64).for_each(|id| a.recv(id, &[]));
@@ -256,7 +257,7 @@ fn a_post_is_refused_at_once_and_changes_nothing() {
 fn what_is_posted_in_err_is_flushed_and_nothing_is_lost() {
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, _b) = lab.connect(&QpWish::default());
-    // More than the core has at a time.
+    // More receives than the core holds at a time.
     (0..20).for_each(|id| a.recv(id, &[]));
     let to_err = QpChange::to(QpState::Err);
     lab.a.control.modify_qp(a.qpn, &to_err).expect("ERR");
@@ -285,7 +286,7 @@ fn posts_that_race_with_the_way_to_err_complete_each_once() {
         let poster = std::thread::spawn(move || {
             let (mut posted, mut seen) = (0u64, 0u64);
             let wr = |wr_id| uroce_transport::RecvWr { wr_id };
-            // Until 200 have come back after ERR.
+            // Until 200 completions have come after ERR.
             while seen < 200 {
                 if posted < 200 && a.rq.post_recv(&wr(posted), &[]).is_ok() {
                     posted += 1;
@@ -323,7 +324,7 @@ fn an_overrun_takes_the_qp_to_err_and_tears_no_entry() {
     }
     assert_eq!(a.cq.poll(), Err(CqError::Overrun));
     assert!(lab.a.engine.counters().engine(EngineCounter::CqOverrun) > 0);
-    // The engine and its other QPs are unharmed.
+    // The engine and its other QPs still work.
     let (mut c, d) = lab.connect(&QpWish::default());
     let (local, remote) = (lab.a.register(c.pd, 64, ALL), lab.b.register(d.pd, 64, ALL));
     let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
@@ -419,8 +420,8 @@ fn lost_frames_are_sent_again_until_everything_is_right() {
 
 #[test] //= check M2 test
 fn an_empty_mempool_and_a_full_ring_hold_packets_back_and_lose_none() {
-    // 64 KiB in flight are 16 frames of MTU 4096 a message; 63 mbufs and rings of 15 frames do not
-    // hold what ten QPs want to send.
+    // 64 KiB in flight are 16 frames of MTU 4096 per message; 63 mbufs and rings of 15 frames do
+    // not hold the frames of ten QPs.
     let config = LabConfig { mbufs: 127, ring: 16, ..LabConfig::default() };
     let mut lab = Lab::new(&config);
     let mut pairs: Vec<_> = (0..10).map(|_| lab.connect(&QpWish::default())).collect();
@@ -452,7 +453,7 @@ fn with_no_mbuf_at_all_an_engine_waits_and_goes_on() {
     let local = lab.a.register(a.pd, 1 << 16, ALL);
     let remote = lab.b.register(b.pd, 1 << 16, ALL);
     local.fill(1);
-    // Everything the lcores do not hold already; then work until they have used that up, too.
+    // Takes all mbufs that the lcores do not hold, and posts work until those are used up, too.
     let mut hoard: Vec<_> = std::iter::from_fn(|| lab.pool.alloc().ok()).collect();
     let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
     (0..60).for_each(|id| a.send(id, op, &[local.sge(0, 1 << 16)]));
@@ -479,7 +480,7 @@ fn with_no_mbuf_at_all_an_engine_waits_and_goes_on() {
 fn qps_of_one_lcore_get_equal_turns() {
     const QPS: usize = 8;
     const POSTS: u64 = 60;
-    // A ring that is always full: whoever sends takes the place of another.
+    // The ring is always full: each QP that sends takes another's room.
     let mut lab = Lab::new(&LabConfig { ring: 64, ..LabConfig::default() });
     let wish = QpWish { mtu: PathMtu::B1024, ..QpWish::default() };
     let mut pairs: Vec<_> = (0..QPS).map(|_| lab.connect(&wish)).collect();
@@ -492,7 +493,7 @@ fn qps_of_one_lcore_get_equal_turns() {
         let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
         (0..POSTS).for_each(|id| a.send(id, op, &[local.sge(0, 1 << 16)]));
     }
-    // All begin at the same moment.
+    // All QPs begin at the same moment.
     drop(guard);
     let mut done = [0; QPS];
     eventually("the first to end", || {

@@ -1,4 +1,4 @@
-//! Lcores that the application's threads drive by polling. One process per test.
+//! Lcores driven by the application's polling threads. One process per test.
 
 mod lab;
 
@@ -18,7 +18,7 @@ fn poller(engine: &Engine, qp: &TestQp) -> Poller {
     engine.poller(&qp.cq).expect("pollers drive")
 }
 
-/// A poll as the verbs have it: one that finds nothing turns.
+/// Polls as the verbs do: a poll that finds nothing runs a turn.
 fn poll(qp: &TestQp, poller: &Poller) -> Option<Cqe> {
     qp.cq.poll().expect("no overrun").or_else(|| {
         poller.turn();
@@ -26,7 +26,7 @@ fn poll(qp: &TestQp, poller: &Poller) -> Option<Cqe> {
     })
 }
 
-/// Nanoseconds that the lcores' own threads have run.
+/// Returns the nanoseconds for which the lcores' own threads have run.
 fn lcores_ran() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
     let ran = tasks.filter_map(|task| {
@@ -49,7 +49,7 @@ fn a_poster_that_never_polls_is_served() {
         local.fill(3);
         let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
         a.send(1, op, &[local.sge(0, 1 << 16)]);
-        // Looks at the queue without a turn.
+        // Polls the queue without a turn.
         assert_eq!(a.completion().status, WcStatus::Success);
         assert_eq!(remote.bytes(), pattern(3, 1 << 16));
         drop((local, remote));
@@ -75,7 +75,7 @@ fn threads_that_poll_drive_and_the_lcores_own_step_back() {
             assert_eq!(poll(&b, &pollers[1]), None);
         }
         match begin.elapsed().as_millis() {
-            // It takes a moment until they leave it to us.
+            // It takes a moment until the lcores' threads step back.
             0..100 => ran.0 = lcores_ran(),
             100..600 => ran.1 = lcores_ran(),
             _ => break,
@@ -100,7 +100,7 @@ fn when_polling_ends_the_lcores_thread_takes_over() {
             assert_eq!(poll(&a, &pollers[0]), None);
             assert_eq!(poll(&b, &pollers[1]), None);
         }
-        // Both programs compute from now on.
+        // From now on neither application thread polls.
         remote.fill(round);
         let op = SendOp::Read { va: remote.va(), rkey: remote.keys.rkey };
         a.send(round, op, &[local.sge(0, 1 << 16)]);
@@ -133,7 +133,7 @@ fn many_threads_poll_queues_of_two_lcores_and_come_and_go() {
         for which in [0, 1, 0] {
             scope.spawn(move || {
                 while posting.load(Ordering::Relaxed) {
-                    // Each lives for some polls, and ends without a word.
+                    // Each thread lives for some polls, and ends without notice.
                     let life = move || {
                         for _ in 0..500 {
                             while cqs[which].poll().expect("no overrun").is_some() {
@@ -148,7 +148,7 @@ fn many_threads_poll_queues_of_two_lcores_and_come_and_go() {
         }
         for number in 0..WRITES {
             for (which, (a, _)) in pairs.iter_mut().enumerate() {
-                // As many as the completion queue holds.
+                // At most the capacity of the completion queue.
                 let taken = || done[which].load(Ordering::Relaxed);
                 eventually("completions", || number < taken() + 64);
                 let (va, rkey) = (remotes[which].va(), remotes[which].keys.rkey);
@@ -172,7 +172,7 @@ fn who_asks_for_an_event_and_sleeps_gets_it() {
     let channel = CompletionChannel::new(4).expect("a channel");
     let cq = lab.a.engine.create_cq(16, Some(&channel)).expect("CQ");
     let poller = lab.a.engine.poller(&cq).expect("pollers drive");
-    // Nothing completes there yet: nothing is driven.
+    // No QP completes to the queue yet, so no lcore is driven.
     assert_eq!(poller.turn(), Turn::Idle);
     cq.arm(Arm::Next);
     poller.leave();

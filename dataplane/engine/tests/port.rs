@@ -238,7 +238,7 @@ fn eal_refuses_another_configuration_and_leaves_the_caller_alone() {
     assert!(Eal::dpdk_version().starts_with("DPDK "));
 }
 
-/// A file that DPDK has mapped on a full file system is the process's end.
+/// If EAL maps a file on a full file system, the process ends.
 #[test]
 fn eal_makes_no_files() {
     eal();
@@ -258,10 +258,11 @@ fn an_eal_that_the_program_has_started_is_used() {
         .to_vec();
     let count = arguments.len() as i32;
     arguments.push(std::ptr::null_mut());
-    // SAFETY: terminated strings that are never freed, and a null; done once in this process.
+    // SAFETY: `arguments` are NUL-terminated strings that are never freed, and a null; this is done
+    // once in the process.
     let code = unsafe { dpdk_sys::uroce_eal_init(count, arguments.as_mut_ptr()) };
     assert_eq!(code, 0);
-    // Its own configuration, as before, is one that it does not ask about.
+    // With the same configuration as before, which is ignored for an EAL of the program's.
     assert_eq!(pool(eal(), 511, 2048).available(), 511);
 }
 
@@ -269,7 +270,7 @@ fn an_eal_that_the_program_has_started_is_used() {
 fn eal_names_a_nic_that_is_not_there() {
     let config = EalConfig { pci_allow: vec!["ffff:ff:1f.7".into()], ..EalConfig::default() };
     let error = Eal::init(&config).err();
-    // A machine without PCI leaves it to DPDK.
+    // On a machine without PCI, DPDK reports the error.
     let expected =
         matches!(&error, Some(EalError::Nic { address, .. }) if address == "ffff:ff:1f.7");
     assert!(expected || !std::path::Path::new("/sys/bus/pci/devices").exists(), "{error:?}");
@@ -331,7 +332,7 @@ fn long_frames_cross_memif_between_two_processes_intact() {
         let mut queue = port.queue_pair(0).expect("free");
         let sent = send(&mut queue, &pool, 0, LONG, FRAMES, Duration::from_secs(20));
         println!("\nsent {sent}");
-        // The parent ends the connection, when it has all.
+        // The parent ends the connection when it has received all.
         assert!(eventually(|| !port.link().up));
         assert_eq!(pool.available(), pool.count());
         return;
@@ -380,7 +381,8 @@ fn survive_killed_peers(test: &str, role: MemifRole) {
         let mut received = 0;
         let mut poll = || {
             let count = queue.rx_burst(&mut batch);
-            // Back it goes: the peer is killed with both of us inside the driver.
+            // The frames are sent back, so that the peer is killed while both processes are inside
+            // the driver.
             queue.tx_burst(&mut batch);
             batch.clear();
             count
@@ -404,7 +406,7 @@ fn survive_killed_peers(test: &str, role: MemifRole) {
     }
     drop((queue, port));
     assert_eq!(pool.available(), pool.count());
-    // A killed server leaves its socket.
+    // A killed server leaves its socket behind.
     let _ = std::fs::remove_file(&socket);
 }
 

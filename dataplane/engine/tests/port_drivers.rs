@@ -23,7 +23,7 @@ fn cross(from: &Port, to: &Port, pool: &Mempool, len: usize) {
     let mut poll = || {
         rx.rx_burst(&mut batch);
         for mbuf in batch.drain() {
-            // Kernels send of their own accord.
+            // Kernels also send frames by themselves.
             if mbuf.len() == len {
                 assert_eq!(read_frame(mbuf.as_slice()), expected);
                 expected += 1;
@@ -33,7 +33,7 @@ fn cross(from: &Port, to: &Port, pool: &Mempool, len: usize) {
     };
     // A memif client offers its buffers in its first burst.
     assert_eq!(poll(), 0);
-    // A few at a time: a kernel drops what finds no room, and says so to nobody.
+    // A few at a time: a kernel silently drops frames for which there is no room.
     for round in 1..=FRAMES / 10 {
         let sent = send(&mut tx, pool, round * 10 - 10, len, 10, Duration::from_secs(5));
         assert_eq!(sent, 10);
@@ -87,7 +87,7 @@ fn a_frame_longer_than_an_mbuf_is_dropped_and_counted() {
     assert_eq!(short.available(), short.count());
 }
 
-/// Runs the calling test in a network namespace of its own; true inside.
+/// Runs the calling test in its own network namespace. Returns true inside.
 fn in_a_namespace(test: &str) -> bool {
     if std::env::var_os("UROCE_TEST_NAMESPACE").is_some() {
         return true;
@@ -131,7 +131,7 @@ fn is_promiscuous(interface: &str) -> bool {
     flags & 0x100 != 0
 }
 
-/// Runs the calling test with CAP_NET_RAW as its only privilege; true inside.
+/// Runs the calling test with CAP_NET_RAW as its only privilege. Returns true inside.
 fn unprivileged_port(test: &str) -> bool {
     if std::env::var_os("UROCE_TEST_NET_RAW").is_some() {
         return true;
@@ -166,12 +166,13 @@ fn af_packet_needs_no_more_than_cap_net_raw_and_leaves_the_interface_alone() {
         return;
     }
     let pool = pool(eal(), 4095, 9216);
-    // The driver's own rings would be too short.
+    // The driver's default rings have too short slots.
     let a = open("net_af_packet0,iface=ua".into(), LONG as u16, &pool);
     let b = open("net_af_packet1,iface=ub".into(), LONG as u16, &pool);
     cross(&a, &b, &pool, LONG);
     cross(&b, &a, &pool, LONG);
-    // As the administrator has set it; frames to others are a matter of the port's own socket.
+    // The administrator's setting is kept; the port's own socket requests the frames to other
+    // addresses.
     assert!(is_promiscuous("ua"));
     drop((a, b));
     assert!(is_promiscuous("ua"));

@@ -1,4 +1,6 @@
-//! How many frames a second ports carry, without a protocol above. Run alone, with optimization:
+//! Measures how many frames per second ports carry, without a protocol above.
+//!
+//! Run alone, with optimization:
 //! `cargo nextest run --release -p uroce-engine --test port_rate --run-ignored all --no-capture`.
 
 mod common;
@@ -20,7 +22,7 @@ fn pin(cpu: usize) {
     rustix::thread::sched_setaffinity(None, &set).expect("two CPUs");
 }
 
-/// Sends fresh frames until `done`; their bytes are written if `touch`.
+/// Sends new frames until `done`; writes their bytes if `touch`.
 fn flood(
     tx: &mut QueuePair,
     pool: &Mempool,
@@ -44,7 +46,7 @@ fn flood(
     }
 }
 
-/// Frames a second that arrive within [`TIME`]; their bytes are read if `touch`.
+/// Returns the frames per second that arrive within [`TIME`]; reads their bytes if `touch`.
 fn drain(rx: &mut QueuePair, len: usize, touch: bool) -> f64 {
     let mut sink = vec![0; len];
     let mut batch = MbufBatch::new();

@@ -21,7 +21,7 @@ fn addresses(host: u8, port: u8) -> PortAddresses {
     PortAddresses { mac, vlan: Some(7), gids: vec![gid] }
 }
 
-/// RESET to RTS by a port.
+/// Takes a QP from RESET to RTS through a port.
 fn bring_up(node: &mut Node, host: u8, port: u8, qp: &lab::TestQp, dest: uroce_wire::Qpn) {
     let (own, peer) = (addresses(host, port), addresses(3 - host, port));
     let mut changes = lab::changes(&own, &peer, dest, &QpWish::default());
@@ -42,7 +42,7 @@ fn write(a: &mut lab::TestQp, local: &Buffer, remote: &Buffer, seed: u64) {
     assert_eq!(remote.bytes(), pattern(seed, 50_000));
 }
 
-/// Two engines whose first and second ports are joined.
+/// Makes two engines; their first ports are joined, and their second ports.
 fn nodes(pool: &Mempool) -> [Node; 2] {
     let eal = lab::eal();
     let pairs = ["one", "two"].map(|name| ring_pair(eal, name, 1, 512, 4200, pool).expect("rings"));
@@ -74,7 +74,7 @@ fn a_packet_that_comes_in_at_another_port_than_its_qps_is_dropped() {
     let local = a.register(qp_a.pd, 64, AccessFlags::all());
     let remote = b.register(qp_b.pd, 64, AccessFlags::all());
     bring_up(&mut b, 2, 2, &qp_b, qp_a.qpn);
-    // The sender's addresses are right in all, but it sends by its first port.
+    // All addresses of the sender are right, but it sends through its first port.
     let (own, peer) = (addresses(1, 2), addresses(2, 2));
     let mut changes = lab::changes(&own, &peer, qp_b.qpn, &QpWish::default());
     if let Some(path) = &mut changes[1].path {
@@ -125,7 +125,7 @@ fn a_qp_sends_by_the_port_of_its_attributes() {
     qp_a.send(9, op, &[local.sge(0, 64)]);
     eventually("the drop", || b.engine.counters().dropped(DropReason::NotForUs) > 0);
     assert_eq!(qp_a.cq.poll(), Ok(None));
-    // The retransmission finds the port in its VLAN again.
+    // The retransmission arrives when the port is in its VLAN again.
     b.control.set_addresses(2, addresses(2, 2)).expect("sets");
     assert_eq!(qp_a.completion().status, WcStatus::Success);
 

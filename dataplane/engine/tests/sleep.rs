@@ -1,4 +1,4 @@
-//! Lcores that sleep: what they cost, and what wakes them. One process per test.
+//! Lcores that sleep: their CPU time, and their wake-ups. One process per test.
 
 mod lab;
 
@@ -8,14 +8,14 @@ use uroce_engine::{Driver, IdlePolicy, LossConfig};
 use uroce_transport::{AccessFlags, SendOp, WcStatus};
 
 const ALL: AccessFlags = AccessFlags::all();
-/// Far beyond how long an lcore polls before it sleeps.
+/// Far longer than an lcore polls before it sleeps.
 const PAUSE: Duration = Duration::from_millis(3);
 
 fn lab(lcores: usize, driver: Driver) -> Lab {
     Lab::new(&LabConfig { lcores, driver, idle: IdlePolicy::Sleep, ..LabConfig::default() })
 }
 
-/// Time that the lcores' threads have run.
+/// Returns the time for which the lcores' threads have run.
 fn lcores_ran() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
     let ran = tasks.filter_map(|task| {
@@ -45,14 +45,14 @@ fn lcores_without_work_take_no_time() {
         let before = lcores_ran();
         std::thread::sleep(Duration::from_secs(1));
         let ran = lcores_ran() - before;
-        // There are four.
+        // There are four lcores.
         assert!(ran < Duration::from_millis(20), "{driver:?}: they ran {ran:?} of a second");
         drop((local, remote));
         lab.finish();
     }
 }
 
-/// The middle one of the times that WRITEs take to lcores that sleep on both sides.
+/// Returns the median time of WRITEs between lcores that sleep on both sides.
 fn median_of_writes(lab: &mut Lab, a: &mut TestQp, b: &TestQp) -> Duration {
     let local = lab.a.register(a.pd, 64, ALL);
     let remote = lab.b.register(b.pd, 64, ALL);
@@ -76,13 +76,14 @@ fn median_of_writes(lab: &mut Lab, a: &mut TestQp, b: &TestQp) -> Duration {
 #[test]
 fn a_post_wakes_the_lcore_and_its_packets_wake_the_peers() {
     for driver in [Driver::Lcore, Driver::Poller] {
-        // Each packet comes to another lcore than its QP's, which is woken as well.
+        // With [1, 0] each packet arrives at another lcore than its QP's, which must be woken as
+        // well.
         for lcores in [[0, 0], [1, 0]] {
             let mut lab = lab(2, driver);
             let lcores = lcores.map(Some);
             let (mut a, b) = lab.connect(&QpWish { lcores, ..QpWish::default() });
             let median = median_of_writes(&mut lab, &mut a, &b);
-            // Without being woken an lcore sleeps for 100 ms.
+            // An lcore that is not woken sleeps for 100 ms.
             assert!(median < Duration::from_millis(20), "{driver:?}: {median:?}");
             lab.finish();
         }
@@ -105,7 +106,7 @@ fn an_lcore_without_a_queue_pair_wakes_the_one_that_it_sends_by_and_is_woken_by_
 #[test]
 fn a_deadline_ends_the_sleep() {
     let mut lab = lab(1, Driver::Lcore);
-    // 4 ms, eight times.
+    // Timeouts of 4 ms, eight times.
     let (mut a, b) = lab.connect(&QpWish { timeout: 10, retry_cnt: 7, ..QpWish::default() });
     let local = lab.a.register(a.pd, 64, ALL);
     let remote = lab.b.register(b.pd, 64, ALL);

@@ -1,5 +1,5 @@
-//! What cannot be is refused by name, changes nothing, and leaves nothing behind. One process per
-//! test.
+//! Impossible configurations are refused with a precise error, change nothing, and leave nothing
+//! behind. One process per test.
 
 mod lab;
 
@@ -14,7 +14,7 @@ use uroce_engine::{
 use uroce_transport::{ModifyError, QpCaps, QpChange, QpState, QpType};
 use uroce_wire::{Gid, PathMtu, Pkey, Qpn};
 
-/// A fresh port, and its pool.
+/// Makes a new port and its mempool.
 fn binding(name: &str) -> (PortBinding, Mempool) {
     let eal = lab::eal();
     let geometry = PoolConfig { count: 511, cache: 0, room: 2048, ..PoolConfig::default() };

@@ -15,11 +15,11 @@ use uroce_transport::{
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Qkey, Qpn, Rkey};
 
-/// The system's allocator, which counts per thread while it is told to.
+/// The system's allocator, which counts calls per thread while `COUNTS` is set.
 struct Counting;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
-/// By thread id modulo the length; a process of a test has few threads, with successive ids.
+/// Calls by thread id modulo the length; a test's process has few threads, with successive ids.
 static CALLS: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
 
 fn slot(thread: u32) -> &'static AtomicU64 {
@@ -33,23 +33,25 @@ fn count() {
     }
 }
 
-// SAFETY: everything is passed on to the system's allocator as it comes.
+// SAFETY: all calls are passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is the system allocator's.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count();
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `dealloc`, and the memory came from the system
+        // allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `realloc`, and the memory came from the system
+        // allocator.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -57,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Thread ids of the lcores of this process.
+/// Returns the thread ids of the lcores of this process.
 fn lcore_threads() -> Vec<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
     tasks
@@ -70,7 +72,7 @@ fn lcore_threads() -> Vec<u32> {
         .collect()
 }
 
-/// Every operation, with and without a receive waiting, many times.
+/// Runs every operation many times, with and without a receive waiting.
 fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Buffer, rounds: u64) {
     let (va, rkey) = (remote.va(), remote.keys.rkey);
     let operations = [
@@ -89,7 +91,7 @@ fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Bu
         }
         a.send(round, operation, &[local.sge(0, len)]);
         if late {
-            // An RNR NAK first.
+            // First an RNR NAK.
             (0..50).for_each(|_| std::thread::yield_now());
             b.recv(round, &[remote.sge(0, 1 << 15)]);
         }
@@ -100,7 +102,7 @@ fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Bu
     }
 }
 
-/// Two QPs of the first engine, connected by its own address.
+/// Makes two QPs of the first engine, connected through its own address.
 struct Within {
     ends: [TestQp; 2],
     buffers: [lab::Buffer; 2],
@@ -126,12 +128,12 @@ impl Within {
     }
 }
 
-/// Datagrams to one QP and to a group, receives from a shared queue, windows bound and taken back,
-/// inline data.
+/// Sends datagrams to one QP and to a group, takes receives from a shared queue, binds and
+/// invalidates windows, sends inline data.
 struct Datagrams {
     sender: TestQp,
     receivers: [TestQp; 2],
-    /// In the group too, of the sender's engine.
+    /// A QP of the sender's engine that is in the group, too.
     beside: TestQp,
     room: lab::Buffer,
     srq: Arc<SharedReceiveQueue>,
@@ -203,7 +205,7 @@ impl Datagrams {
     }
 }
 
-/// A window that is bound and invalidated again.
+/// Binds a window and invalidates it again.
 fn windows(lab: &Lab, qp: &mut TestQp, region: &lab::Buffer, rounds: u64) {
     let mut rkey = lab.b.engine.alloc_mw(qp.pd, MwType::Type2).expect("a window");
     for round in 0..rounds {
@@ -218,7 +220,7 @@ fn windows(lab: &Lab, qp: &mut TestQp, region: &lab::Buffer, rounds: u64) {
     }
 }
 
-/// Alternate paths are loaded, armed and gone over to, each another UDP source port.
+/// Loads, arms and migrates to alternate paths, each with another UDP source port.
 fn migrations(lab: &mut Lab, qps: [&mut TestQp; 2], buffers: [&lab::Buffer; 2], rounds: u16) {
     let [a, b] = qps;
     let write = |qp: &mut TestQp, at: usize| {
@@ -250,7 +252,7 @@ fn migrations(lab: &mut Lab, qps: [&mut TestQp; 2], buffers: [&lab::Buffer; 2], 
 
 #[test]
 fn an_lcore_allocates_nothing_once_its_qps_are_made() {
-    // Loss makes timeouts, retransmissions and replays part of it.
+    // Loss adds timeouts, retransmissions and replays.
     let loss = LossConfig { rx: 0.003, tx: 0.003, seed: 3 };
     let mut lab = Lab::new(&LabConfig { lcores: 2, loss, ..LabConfig::default() });
     let lcores = [Some(0), Some(1)];
@@ -271,7 +273,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     datagrams.run(300);
     windows(&lab, &mut b, &remote, 300);
     migrations(&mut lab, [&mut a, &mut b], [&local, &remote], 20);
-    // Commands too: what an lcore gets is made and freed by the control plane.
+    // Commands are included: the control plane allocates and frees what an lcore gets.
     for round in 1..=10 {
         let wish = QpWish { notices: true, ..QpWish::default() };
         let qp = lab.a.create_qp(&wish);
@@ -296,7 +298,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     datagram_lab.finish();
 }
 
-/// Set for the process that is traced.
+/// Set in the process that is traced.
 const TRACED: &str = "UROCE_TEST_TRACED";
 const BEGIN: &str = "/uroce-steady-begin";
 const END: &str = "/uroce-steady-end";
@@ -356,7 +358,7 @@ fn trace(name: &str, traced: fn()) {
     assert!(entered.is_empty(), "{} calls, first: {:?}", entered.len(), entered.first());
 }
 
-/// Traffic between two marks in the trace.
+/// Runs traffic of connections between two marks in the trace.
 fn connections() {
     let mut lab = Lab::new(&LabConfig { idle: IdlePolicy::Poll, ..LabConfig::default() });
     let (mut a, mut b) = lab.connect(&QpWish::default());
@@ -374,7 +376,7 @@ fn connections() {
     lab.finish();
 }
 
-/// The same of what needs no connection.
+/// Runs traffic of datagrams and windows between two marks in the trace.
 fn datagrams() {
     let mut lab = Lab::new(&LabConfig { idle: IdlePolicy::Poll, ..LabConfig::default() });
     let (a, mut b) = lab.connect(&QpWish::default());

@@ -27,9 +27,9 @@ impl Links {
 }
 
 impl Control {
-    /// Returns a port, counted from 1, whose link has gone up or down since the last call, and
-    /// whether it is up. A link that is up from the start goes up at the first call. `None` when
-    /// there is no other change.
+    /// Returns a port, counted from 1, with a link that has gone up or down since the last call,
+    /// and whether it is up. A link that is up from the start goes up at the first call. `None`
+    /// when there is no other change.
     ///
     /// From then on lcores drop frames for a link that is down, as a NIC does, and count them. So a
     /// QP finds its packets lost, not its port full for ever. A link that has not come up yet has
@@ -61,7 +61,7 @@ impl Control {
         None
     }
 
-    /// Returns a port, counted from 1, whose peer's process has ended since the last call, or was
+    /// Returns a port, counted from 1, if its peer's process has ended since the last call, or was
     /// replaced by another process; `None` when there is no other. Only memif links detect this.
     /// Everything that the process has sent has been received.
     ///

@@ -28,7 +28,7 @@ impl Control {
         self.noticed.pop_front()
     }
 
-    /// Returns a region whose memory was found to be gone, if there is another. Each is returned
+    /// Returns a region that was found to have lost memory, if there is another. Each is returned
     /// once.
     pub fn next_gone(&mut self) -> Option<GoneRegion> {
         self.shared.regions.gone().pop()

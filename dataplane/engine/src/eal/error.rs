@@ -76,8 +76,8 @@ pub enum EalError {
 }
 
 impl EalError {
-    /// Makes the error of a failed start. DPDK has one errno for several causes, which its log
-    /// tells apart.
+    /// Makes the error of a failed start. DPDK has one errno for several causes, which are
+    /// distinguished by its log.
     pub(super) fn explain(errno: i32, log: String, config: &EalConfig) -> Self {
         let says = |words: &[&str]| words.iter().any(|word| log.contains(word));
         if says(&["Cannot create lock", "is another primary"]) {

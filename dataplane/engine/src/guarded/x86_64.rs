@@ -1,8 +1,8 @@
 //! Guarded accesses in assembler; each of their instructions has an entry in the table.
 //!
 //! Invariants
-//! - None of them uses the stack or changes a register that the compiler is not told of, so it can
-//!   continue at its landing from any of its instructions.
+//! - None of them uses the stack or changes a register that the assembler block does not declare,
+//!   so it can continue at its landing from any of its instructions.
 //! - [`copy`] stores the last byte last, as a NIC does that writes a message: a thread that polls
 //!   this byte finds the others in place.
 
@@ -20,7 +20,7 @@ struct Entry {
     landing: i32,
 }
 
-// The linker defines the bounds of a section whose name is an identifier. The flag "R" makes it
+// The linker defines the bounds of a section if its name is an identifier. The flag "R" makes it
 // keep the entries, and with them the instructions.
 unsafe extern "C" {
     #[link_name = "__start_uroce_guarded"]

@@ -46,7 +46,7 @@ fn value<'d>(device: &'d str, key: &str) -> Option<&'d str> {
     device.split(',').skip(1).find_map(|argument| argument.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// Returns the device string with arguments for rings whose slots hold the frames of a port of this
+/// Returns the device string with arguments for rings with slots for the frames of a port of this
 /// MTU. Other drivers' strings are returned unchanged, and so are values that are not numbers,
 /// which the driver refuses.
 ///

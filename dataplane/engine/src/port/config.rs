@@ -46,7 +46,7 @@ const MTU_MIN: u16 = 68;
 /// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
 
-/// Drivers whose frame size is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
+/// Drivers with a frame size that is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
 /// interface's MTU) and which always report Ethernet's standard size.
 const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", af_packet::DRIVER];
 
@@ -129,7 +129,7 @@ pub(super) struct Started {
     pub(super) has_interrupts: bool,
 }
 
-/// Drivers whose receive queues signal frames by other means than DPDK's interrupts
+/// Drivers with receive queues that signal frames by other means than DPDK's interrupts
 /// ([`super::signal`]).
 const OTHER_SIGNALS: &[&str] = &["net_memif", "net_af_packet", "net_ring"];
 

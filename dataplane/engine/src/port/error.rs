@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// No driver knows the name, or the driver refuses the arguments.
+    /// No driver has the name, or the driver refuses the arguments.
     #[error("no device {device:?}: {error}: {log}")]
     NoDevice {
         /// The name, without arguments.

@@ -3,7 +3,7 @@
 //! | driver | what wakes |
 //! | --- | --- |
 //! | rings of one process | a [`Bell`] that the sender rings |
-//! | memif | the interrupt of the link's receive ring, which the driver leaves masked ([`super::memif`]) |
+//! | memif | the interrupt of the receive ring, which the driver leaves masked ([`super::memif`]) |
 //! | af_packet | the queue's packet socket |
 //! | tap, virtio-user, vhost, NICs with receive interrupts | what `rte_eth_dev_rx_intr_*` gives |
 //!

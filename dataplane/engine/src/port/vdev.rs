@@ -43,7 +43,7 @@ pub fn memif(index: u16, role: MemifRole, socket: &Path, mtu: u16, frames: u32) 
     )
 }
 
-/// Returns an af_packet port on a kernel interface, whose own MTU must be at least `mtu`.
+/// Returns an af_packet port on a kernel interface; its own MTU must be at least `mtu`.
 pub fn af_packet(index: u16, netdev: &str, mtu: u16, queue_pairs: u16, frames: u32) -> String {
     // A slot also holds the kernel's header; a block holds whole slots and has 2^n pages.
     let slot = (buffer(mtu) + 256).next_power_of_two();

@@ -4,9 +4,9 @@
 //! or `epoll`. A queue beside it names the completion queue of each event.
 //!
 //! Invariants
-//! - A completion queue is in `ready` at most once, by its flag: an event about a queue whose last
-//!   event has not been taken is the same event. So `ready` has room for each queue of the channel,
-//!   and raising an event neither allocates nor waits.
+//! - A completion queue is in `ready` at most once, by its flag: a queue that has an event which
+//!   was not taken gives no other. So `ready` has room for each queue of the channel, and raising
+//!   an event neither allocates nor waits.
 //! - Each entry of `ready` is followed by a token in the eventfd, and a thread takes a token before
 //!   it takes an entry. So the token of an entry without one is about to come, and no sleeper
 //!   misses it. A token without an entry only wakes a sleeper for nothing.
@@ -82,7 +82,7 @@ impl CompletionChannel {
         Ok(None)
     }
 
-    /// Returns the completion queue of the event whose token the caller has taken by a `read` of
+    /// Returns the completion queue of the event after the caller took its token by a `read` of
     /// the descriptor. `None` if the token has no event.
     pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
         let cq = self.ready.pop()?;

@@ -257,7 +257,7 @@ impl CompletionQueue {
         self.lcores.fetch_or(1 << lcore, Ordering::Relaxed);
     }
 
-    /// Returns the lcores whose QPs complete here, one bit each.
+    /// Returns the lcores with QPs that complete here, one bit each.
     #[inline]
     pub(crate) fn lcores(&self) -> u64 {
         self.lcores.load(Ordering::Relaxed)

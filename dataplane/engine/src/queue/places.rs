@@ -37,7 +37,7 @@ pub(crate) const BYTES_PER_QP: usize = size_of::<Cell>();
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Cell {
-    /// The queue pair whose completions count; 0 if there is none.
+    /// The queue pair of the completions that count; 0 if there is none.
     qpn: AtomicU32,
     /// Positions up to which places are free.
     sends: AtomicU32,

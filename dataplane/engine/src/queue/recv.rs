@@ -5,7 +5,6 @@
 //!
 //! The core holds few receives at a time: with many QPs, each byte that a message touches is likely
 //! not in a cache.
-//! that is in no cache when its turn comes.
 
 use super::ring::{RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::mr_table::Access;

@@ -77,7 +77,7 @@ impl SendQueueEnd {
         self.post_send_list([(wr, sges)]).map_err(|(_, error)| error)
     }
 
-    /// Posts a work request whose payload is `data`, which is copied before this returns.
+    /// Posts a work request with payload `data`, which is copied before this returns.
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.

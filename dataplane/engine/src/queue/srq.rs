@@ -188,7 +188,7 @@ impl SharedReceiveQueue {
     }
 
     /// Takes the oldest receive and gives it to `place`, if it holds at least `room` bytes.
-    //= check F15 — a receive is taken as one snapshot, which nobody can change any more
+    //= check F15 — a receive is taken as one snapshot, which no poster can change any more
     #[inline]
     pub(crate) fn take(&self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
         const NONE: Sge = Sge { va: Va(0), len: 0, lkey: Lkey(0) };

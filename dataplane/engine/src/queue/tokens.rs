@@ -7,7 +7,6 @@
 //!   [`Tokens::read`] and nothing else.
 //! - If a program has closed the descriptor there are no tokens any more, and the program's own
 //!   file of that number is not touched ([`EventFd`]).
-//!   that number is left alone ([`EventFd`]).
 
 use crate::eventfd::EventFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};

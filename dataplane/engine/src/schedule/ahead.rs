@@ -12,7 +12,7 @@ use crate::shard::Shard;
 use std::collections::VecDeque;
 
 impl Shard {
-    /// Called before a QP's turn; `active` are the QPs whose turns come after it.
+    /// Called before a QP's turn; `active` are the QPs with the turns after it.
     #[inline]
     pub(super) fn look_ahead(&self, active: &VecDeque<u32>, memory: &Access<'_>) {
         let ahead = |turns: usize| active.get(turns - 1).and_then(|&index| self.get(index));

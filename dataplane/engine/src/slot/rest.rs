@@ -22,7 +22,7 @@ use crate::idle::Idle;
 use crate::sync::Ordering;
 use std::time::Duration;
 
-/// The next step of a thread whose lcore has no work.
+/// The next step of a thread when its lcore has no work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
     /// The last look found work, or another reason not to sleep: the thread continues.

@@ -1,6 +1,6 @@
 //! Patience: how long a port may take nothing until its frames are dropped.
 //!
-//! A QP whose packets never leave has no timer running. A peer that hangs while the link is up
+//! A QP has no timer running while its packets do not leave. A peer that hangs while the link is up
 //! would keep the QP's retries from ending, and its path from migrating.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the port tests share: EAL, frames, and a second process.
+//! Common parts of the port tests: EAL, frames, and a second process.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -20,17 +20,17 @@ pub fn pool(eal: &'static Eal, count: u32, room: u16) -> Mempool {
     Mempool::create(eal, &config).expect("the default memory suffices")
 }
 
-/// Frames of the memif tests: more than a standard mbuf holds.
+/// Length of the frames of the memif tests: more than a standard mbuf holds.
 pub const LONG: usize = 4200;
 
-/// A memif port with buffers for frames of [`LONG`].
+/// Opens a memif port with buffers for frames of [`LONG`] bytes.
 pub fn memif_port(eal: &'static Eal, role: MemifRole, socket: &Path, pool: &Mempool) -> Port {
     let device = memif(0, role, socket, LONG as u16, 512);
     let config = PortConfig { mtu: LONG as u16, ..PortConfig::new(device) };
     Port::open(eal, &config, pool).expect("memif needs no privilege")
 }
 
-/// A path that no other test uses.
+/// Returns a path that no other test uses.
 pub fn socket_path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("uroce-{name}-{}.sock", std::process::id()))
 }
@@ -45,7 +45,7 @@ pub fn write_frame(mbuf: &mut Mbuf, number: u64, len: usize) {
     }
 }
 
-/// The number of an undamaged frame.
+/// Returns the number of an undamaged frame.
 pub fn read_frame(frame: &[u8]) -> u64 {
     let (head, rest) = frame.split_at(8);
     let number = u64::from_le_bytes(head.try_into().expect("eight bytes"));
@@ -57,7 +57,8 @@ pub fn read_frame(frame: &[u8]) -> u64 {
     number
 }
 
-/// Sends frames numbered from `first` on until `count` are sent or the time is over; how many.
+/// Sends frames numbered from `first` on until `count` are sent or the time is over; returns how
+/// many.
 pub fn send(
     queue: &mut QueuePair,
     pool: &Mempool,
@@ -84,7 +85,7 @@ pub fn send(
     made - batch.len() as u64
 }
 
-/// Polls until `done` says so or ten seconds are over.
+/// Polls until `done` returns true or ten seconds have passed. Returns whether it did.
 pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
@@ -96,7 +97,7 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// The running test once more, in a process of its own that sees `UROCE_TEST_PEER`.
+/// The running test once more, in a child process that sees `UROCE_TEST_PEER`.
 pub struct Peer {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -114,12 +115,12 @@ impl Peer {
         Self { child, output }
     }
 
-    /// What the parent passed, in the child.
+    /// Returns the argument that the parent has passed, in the child.
     pub fn argument() -> Option<PathBuf> {
         std::env::var_os("UROCE_TEST_PEER").map(PathBuf::from)
     }
 
-    /// The rest of the child's line that begins with `word`.
+    /// Returns the rest of the child's line that begins with `word`.
     pub fn line(&mut self, word: &str) -> String {
         let mut line = String::new();
         while self.output.read_line(&mut line).is_ok_and(|length| length > 0) {
@@ -145,7 +146,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Of no effect on a process that was waited for.
+        // Has no effect on a process that was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

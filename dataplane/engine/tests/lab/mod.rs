@@ -1,4 +1,4 @@
-//! Two engines whose ports are crossed by a ring pair, and what a test does with them.
+//! Two engines with ports that a ring pair connects, and calls for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Va};
 #[derive(Clone, Debug)]
 pub struct LabConfig {
     pub lcores: usize,
-    /// Queue pairs of each port, if not one for each lcore.
+    /// Queue pairs of each port; `None` for one per lcore.
     pub queue_pairs: Option<u16>,
     pub mbufs: u32,
     pub ring: u32,
@@ -46,7 +46,7 @@ impl Default for LabConfig {
     }
 }
 
-/// One engine and who it is.
+/// One engine and its addresses.
 pub struct Node {
     pub engine: Engine,
     pub control: Control,
@@ -60,7 +60,7 @@ pub struct Lab {
     pub pool: Mempool,
 }
 
-/// The process's EAL.
+/// Returns the process's EAL.
 pub fn eal() -> &'static Eal {
     Eal::init(&EalConfig::default()).expect("EAL starts")
 }
@@ -72,7 +72,7 @@ impl Lab {
         let geometry = PoolConfig { room: 4400, ..geometry };
         let pool = Mempool::create(eal, &geometry).expect("mempool");
         let queues = config.queue_pairs.unwrap_or(config.lcores as u16);
-        // A process may have several.
+        // A process may have several labs.
         static LABS: AtomicUsize = AtomicUsize::new(0);
         let name = format!("lab{}", LABS.fetch_add(1, Ordering::Relaxed));
         let (a, b) = ring_pair(eal, &name, queues, config.ring, 4200, &pool).expect("rings");
@@ -96,7 +96,7 @@ impl Lab {
         Lab { a: node(a, 1), b: node(b, 2), pool }
     }
 
-    /// Two connected QPs in RTS.
+    /// Makes two connected QPs in RTS.
     pub fn connect(&mut self, spec: &QpWish) -> (TestQp, TestQp) {
         let mut a = self.a.create_qp(spec);
         let mut b = self.b.create_qp(spec);
@@ -106,7 +106,7 @@ impl Lab {
         (a, b)
     }
 
-    /// Shuts both engines down; every mbuf is back then.
+    /// Shuts both engines down, and checks that every mbuf is back.
     pub fn finish(self) {
         let Lab { a, b, pool } = self;
         let engines = [a.engine.clone(), b.engine.clone()];
@@ -117,7 +117,7 @@ impl Lab {
     }
 }
 
-/// What a QP is to be like.
+/// The properties of a QP to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct QpWish {
     pub qp_type: QpType,
@@ -144,7 +144,7 @@ impl Default for QpWish {
             },
             cq_depth: 256,
             mtu: PathMtu::B4096,
-            // Half a second: tests may share their cores with anything.
+            // Half a second: tests may share their cores with other programs.
             timeout: 17,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -154,7 +154,7 @@ impl Default for QpWish {
     }
 }
 
-/// A QP with a CQ for both sides and a protection domain of its own.
+/// A QP with a CQ for both sides and its own protection domain.
 pub struct TestQp {
     pub qpn: Qpn,
     pub lcore: usize,
@@ -171,7 +171,7 @@ impl Node {
         self.create_qp_with(pd, wish, None)
     }
 
-    /// The same in that domain, receiving from a shared queue if there is one.
+    /// Makes a QP in that domain; with `srq` it receives from that queue.
     pub fn create_qp_with(
         &mut self,
         pd: Pd,
@@ -181,7 +181,7 @@ impl Node {
         self.create_qp_of(pd, wish, srq).expect("QP")
     }
 
-    /// The same, which may fail.
+    /// Makes a QP; returns the error if it is refused.
     pub fn try_create_qp(&mut self, wish: &QpWish) -> Result<TestQp, ControlError> {
         self.create_qp_of(self.engine.alloc_pd(), wish, None)
     }
@@ -202,14 +202,14 @@ impl Node {
         Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }
 
-    /// RESET to RTS.
+    /// Takes a QP from RESET to RTS.
     pub fn bring_up(&mut self, qp: &mut TestQp, peer: &PortAddresses, dest: Qpn, wish: &QpWish) {
         for change in changes(&self.addresses, peer, dest, wish) {
             self.control.modify_qp(qp.qpn, &change).expect("Modify QP");
         }
     }
 
-    /// A UD QP from RESET to RTS.
+    /// Takes a UD QP from RESET to RTS.
     pub fn start_datagrams(&mut self, qp: &TestQp, qkey: Qkey) {
         let init = QpChange {
             pkey: Some(Pkey::DEFAULT),
@@ -228,7 +228,7 @@ impl Node {
     }
 }
 
-/// The three Modify QPs from RESET to RTS.
+/// Returns the three changes that take a QP from RESET to RTS.
 pub fn changes(
     own: &PortAddresses,
     peer: &PortAddresses,
@@ -278,7 +278,7 @@ impl TestQp {
         self.sq.post_send(&signaled(wr_id, op), sges).expect("post_send");
     }
 
-    /// The same, once there is room.
+    /// Posts a signaled work request once there is room.
     pub fn send_when_room(&mut self, wr_id: u64, op: SendOp, sges: &[Sge]) {
         eventually("room in the send queue", || self.sq.room() > 0);
         self.send(wr_id, op, sges);
@@ -288,7 +288,7 @@ impl TestQp {
         self.rq.post_recv(&RecvWr { wr_id }, sges).expect("post_recv");
     }
 
-    /// The next completion, within ten seconds.
+    /// Waits for the next completion, at most for 20 seconds.
     pub fn completion(&self) -> Cqe {
         let mut found = None;
         eventually("a completion", || {
@@ -303,7 +303,7 @@ pub fn signaled(wr_id: u64, op: SendOp) -> SendWr {
     SendWr { wr_id, op, signaled: true, solicited: false, fence: false }
 }
 
-/// Waits up to 20 s for something to become true.
+/// Waits until `check` returns true, at most for 20 seconds.
 pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !check() {
@@ -312,7 +312,7 @@ pub fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// Registered memory that the test looks at only by copies, while nothing is under way.
+/// Registered memory that the test accesses only by copies, while nothing is under way.
 pub struct Buffer {
     engine: Engine,
     memory: *mut u64,
@@ -327,7 +327,7 @@ impl Buffer {
         let memory = Box::into_raw(words).cast::<u64>();
         let addr = memory.cast::<u8>();
         let spec = MrSpec { addr, len, va: Va(addr as u64), pd, access };
-        // SAFETY: the memory is freed in `drop`, after deregistration, and is touched otherwise
+        // SAFETY: the memory is freed in `drop`, after deregistration, and is otherwise accessed
         // only through the raw pointer.
         let keys = unsafe { engine.register_mr(&spec) }.expect("registers");
         Buffer { engine: engine.clone(), memory, len, keys, registered: true }
@@ -347,13 +347,15 @@ impl Buffer {
 
     pub fn fill(&self, seed: u64) {
         let bytes = pattern(seed, self.len);
-        // SAFETY: `len` bytes are ours; the test says that nothing is under way.
+        // SAFETY: the buffer owns `len` bytes, and the test calls this only while nothing is under
+        // way.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.cast(), self.len) };
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = vec![0; self.len];
-        // SAFETY: as in `fill`.
+        // SAFETY: the buffer owns `len` bytes, and the test calls this only while nothing is under
+        // way.
         unsafe {
             std::ptr::copy_nonoverlapping(self.memory.cast::<u8>(), out.as_mut_ptr(), self.len);
         }
@@ -362,13 +364,13 @@ impl Buffer {
 
     pub fn word(&self, at: usize) -> u64 {
         assert!(at * 8 + 8 <= self.len);
-        // SAFETY: inside of the buffer, aligned.
+        // SAFETY: the word is inside the buffer and aligned.
         unsafe { self.memory.wrapping_add(at).read_volatile() }
     }
 
     pub fn set_word(&self, at: usize, value: u64) {
         assert!(at * 8 + 8 <= self.len);
-        // SAFETY: inside of the buffer, aligned.
+        // SAFETY: the word is inside the buffer and aligned.
         unsafe { self.memory.wrapping_add(at).write_volatile(value) }
     }
 
@@ -379,19 +381,20 @@ impl Buffer {
     }
 }
 
-// SAFETY: the memory has no owner but this value.
+// SAFETY: this value is the only owner of the memory.
 unsafe impl Send for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.deregister();
         let words = std::ptr::slice_from_raw_parts_mut(self.memory, self.len.div_ceil(8));
-        // SAFETY: it came from a box of this length; nobody touches it after deregistration.
+        // SAFETY: the pointer came from a box of this length; nothing accesses it after
+        // deregistration.
         drop(unsafe { Box::from_raw(words) });
     }
 }
 
-/// Bytes that look random and depend on the seed.
+/// Returns bytes that look random and depend on the seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);

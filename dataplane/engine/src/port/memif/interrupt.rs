@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// Changes to another peer, or none, and wakes all owners, whose queues may be armed for the
+    /// Changes to another peer, or none, and wakes all owners: their queues may be armed for the
     /// peer before.
     fn turn_to(&mut self, peer: Peer) {
         let before = std::mem::replace(&mut self.peer, peer);

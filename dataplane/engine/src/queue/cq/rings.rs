@@ -46,7 +46,7 @@ impl Ring {
     /// Adds an entry, in a turn of an lcore. Returns false if there is no room.
     #[inline]
     pub(super) fn push(&self, cqe: Cqe) -> bool {
-        // The wait in `grow` orders this: a turn that begins after that wait has begun reads `GROWN`.
+        // Ordered by the wait in `grow`: a turn that begins after its beginning reads `GROWN`.
         match self.state.load(Ordering::Relaxed) {
             ALONE => self.entries.push(cqe).is_ok(),
             _ => self.last().entries.push(cqe).is_ok(),
@@ -58,8 +58,8 @@ impl Ring {
     pub(super) fn pop(&self) -> Option<Cqe> {
         let mut ring = self;
         loop {
-            // Read before the entries: a ring that is sealed and then found empty stays empty. Pairs
-            // with `grow`: a thread that reads `SEALED` sees all entries.
+            // Read before the entries: a ring that is sealed and then found empty stays empty.
+            // Pairs with `grow`: a thread that reads `SEALED` sees all entries.
             let state = ring.state.load(Ordering::Acquire);
             // Popping an empty ring costs a fence, which a polling loop would pay each time.
             if !ring.entries.is_empty()
