@@ -81,8 +81,8 @@ pub enum MrError {
     Busy,
 }
 
-/// A registered region that has lost memory, all or a part, because the program took it away.
-/// Its key grants nothing any more.
+/// A registered region that has lost memory, all or a part, because the program took it away. Its
+/// key grants nothing any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoneRegion {
     /// The region's key.

@@ -109,8 +109,8 @@ impl Shard {
         (0..).zip(&self.qps).filter_map(|(index, qp)| qp.is_some().then_some(index))
     }
 
-    /// Called when the lcore has ended: raises an event for each shared receive queue that
-    /// may have lost receives.
+    /// Called when the lcore has ended: raises an event for each shared receive queue that may have
+    /// lost receives.
     pub(crate) fn tell_lost_receives(&self) {
         for context in self.qps.iter().flatten() {
             if let Some(srq) = &context.route.srq {

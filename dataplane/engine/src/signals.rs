@@ -13,7 +13,6 @@
 //! behaviour that it expects.
 //!
 //! Invariants
-//! - A fault comes to each handler of ours once: where a program's passes it back, it goes on to an
 //! - A fault reaches each handler of ours once. If a program's handler passes it back, it goes on
 //!   to an older one, and at last to the system's default.
 //! - The handler allocates nothing, takes no lock, and uses no thread-local variable. It runs on

@@ -44,7 +44,7 @@ pub(crate) struct Slot {
     held: Mutex<Held>,
     wanted: AtomicU8,
     adopted: AtomicBool,
-    /// Whether the control plane leaves an adopted lcore alone.
+    /// Whether the control plane never turns the adopted lcore.
     exclusive: AtomicBool,
     thread: OnceLock<Thread>,
     settled: AtomicBool,

@@ -242,7 +242,8 @@ fn what_needs_no_answer_leaves_before_its_queue_pair_goes() {
 
 #[test]
 fn an_lcore_whose_port_takes_nothing_rests_and_still_has_something_to_do() {
-    // In which a spinning lcore makes many more turns, and a port that takes nothing loses nothing yet.
+    // In this time a spinning lcore makes many more turns, but a port that takes nothing does not
+    // drop frames yet.
     const TIME: Duration = Duration::from_millis(100);
     const SPINS: u64 = 5_000;
     let config = LabConfig { ring: 64, idle: IdlePolicy::Sleep, ..LabConfig::default() };

@@ -144,8 +144,8 @@ impl MbufBatch {
         if mbufs.is_empty() {
             return;
         }
-        // SAFETY: callers pass places that are initialized and still own their mbufs; `Mbuf`
-        // is a transparent pointer. `to - from ≤ 64` fits in 16 bits.
+        // SAFETY: callers pass places that are initialized and still own their mbufs; `Mbuf` is a
+        // transparent pointer. `to - from ≤ 64` fits in 16 bits.
         unsafe { dpdk_sys::uroce_mbuf_free(mbufs.as_mut_ptr().cast(), mbufs.len() as u16) }
     }
 }

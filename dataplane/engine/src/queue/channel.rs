@@ -82,8 +82,8 @@ impl CompletionChannel {
         Ok(None)
     }
 
-    /// Returns the completion queue of the event after the caller took its token by a `read` of
-    /// the descriptor. `None` if the token has no event.
+    /// Returns the completion queue of the event after the caller took its token by a `read` of the
+    /// descriptor. `None` if the token has no event.
     pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
         let cq = self.ready.pop()?;
         cq.has_event.store(false, Ordering::Release);

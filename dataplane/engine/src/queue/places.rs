@@ -13,8 +13,8 @@
 //! Invariants
 //! - Positions count modulo 2^32 and only grow, over all queue pairs that a slot ever has: each
 //!   queue pair begins after all positions that the one before can have reached
-//!   ([`QpPlaces::fresh`]). So a completion that is polled late, or by several threads, frees no
-//!   place that is in use.
+//!   ([`QpPlaces::fresh`]). So a completion that is polled late, twice or by several threads frees
+//!   no place that is in use.
 //! - A completion of a queue pair that is gone frees nothing: the cell names its queue pair.
 //! - A place that is read as free was taken out of its ring before: the poll that freed it had read
 //!   the lcore's entry in the completion queue.

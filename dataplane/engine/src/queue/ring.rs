@@ -5,8 +5,8 @@
 //! - The further SGEs of a work request are put into their ring before the request is put into its
 //!   own, so the consumer of a request finds them.
 //! - `posted − freed` is at most the queue's depth; both count modulo 2^32.
-//! - A request with a free place has left its ring ([`super::places`]), so a free place is an
-//!   empty slot.
+//! - A request with a free place has left its ring ([`super::places`]), so a free place is an empty
+//!   slot.
 
 use super::MAX_SGE;
 use super::places::QpPlaces;
