@@ -40,30 +40,33 @@ pub(crate) fn prepare() {}
 /// Does nothing: no copy depends on the width of registers.
 pub(crate) fn prepare_for(_is_wide: bool) {}
 
-/// Defines a function that loads a register.
+/// Defines a function that loads a line, which is 64 bytes, into registers.
 #[cfg(target_arch = "x86_64")]
 macro_rules! load {
-    ($name:ident: $register:ident, $features:literal, $load:ident) => {
-        /// Loads from any alignment.
+    ($name:ident: [$register:ident; $count:literal], $features:literal, $load:ident) => {
+        /// Loads a line from any alignment.
         ///
         /// # Safety
-        /// The processor has the register, and the register's length may be read at `from`.
+        /// The processor has the registers, and the 64 bytes at `from` may be read.
         #[inline]
         #[target_feature(enable = $features)]
         pub(crate) unsafe fn $name(
             from: *const u8,
             _: &std::cell::Cell<u32>,
-        ) -> std::arch::x86_64::$register {
-            // SAFETY: the caller guarantees that the processor has the register and that its length
-            // may be read.
-            unsafe { std::arch::x86_64::$load(from.cast()) }
+        ) -> [std::arch::x86_64::$register; $count] {
+            let from = from.cast::<std::arch::x86_64::$register>();
+            std::array::from_fn(|at| {
+                // SAFETY: the caller guarantees that the processor has the registers and that the
+                // line, of which this is a register's part, may be read.
+                unsafe { std::arch::x86_64::$load(from.wrapping_add(at)) }
+            })
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-load!(load_xmm: __m128i, "avx", _mm_loadu_si128);
+load!(load_xmm: [__m128i; 4], "avx", _mm_loadu_si128);
 #[cfg(target_arch = "x86_64")]
-load!(load_ymm: __m256i, "avx2", _mm256_loadu_si256);
+load!(load_ymm: [__m256i; 2], "avx2", _mm256_loadu_si256);
 #[cfg(target_arch = "x86_64")]
-load!(load_zmm: __m512i, "avx512f", _mm512_loadu_si512);
+load!(load_zmm: [__m512i; 1], "avx512f", _mm512_loadu_si512);

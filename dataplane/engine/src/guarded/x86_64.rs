@@ -325,43 +325,50 @@ pub(super) unsafe fn touch(byte: *mut u8, writes: bool) -> Result<(), Missing> {
     if missing == 0 { Ok(()) } else { Err(Missing) }
 }
 
-/// Defines a function that loads a register. If the memory is not there, it gives zero and sets
-/// `missing`.
+/// Defines a function that loads a line, which is 64 bytes, into registers. If a part of the memory
+/// is not there, it gives zeros and sets `missing`. The registers of a line share one address, so that
+/// the address is computed once.
 macro_rules! load {
-    ($name:ident: $register:ty, $class:ident, $features:literal, $load:literal, $clear:literal) => {
-        /// Loads from any alignment. If the memory is not there, the result is zero and `missing`
-        /// is set to a number other than 0.
+    ($name:ident: [$register:ty; $count:literal], $class:ident, $features:literal,
+     $($to:ident: $load:literal, $clear:literal);*) => {
+        /// Loads a line from any alignment. If a part of it is not there, the result is zero and
+        /// `missing` is set to a number other than 0.
         ///
         /// # Safety
-        /// The processor has the register. The mapped part of the register's length at `from` may
-        /// be read.
+        /// The processor has the registers. The mapped part of the 64 bytes at `from` may be read.
         #[inline]
         #[target_feature(enable = $features)]
-        pub(crate) unsafe fn $name(from: *const u8, missing: &Cell<u32>) -> $register {
-            let (loaded, mut noted): ($register, u32);
-            noted = missing.get();
-            // SAFETY: the caller guarantees that the processor has the register and that the mapped
+        pub(crate) unsafe fn $name(from: *const u8, missing: &Cell<u32>) -> [$register; $count] {
+            $(let $to: $register;)*
+            let mut noted = missing.get();
+            // SAFETY: the caller guarantees that the processor has the registers and that the mapped
             // part of the memory may be read.
             unsafe {
                 asm!(
                     "20:",
-                    $load,
+                    $($load,)*
                     "21:",
-                    landing!("mov {noted:e}, 1", $clear),
+                    landing!("mov {noted:e}, 1", $($clear),*),
                     entry!(),
                     from = in(reg) from,
-                    to = out($class) loaded,
+                    $($to = out($class) $to,)*
                     noted = inout(reg) noted,
                     options(nostack, readonly, preserves_flags),
                 );
             }
             missing.set(noted);
-            loaded
+            [$($to),*]
         }
     };
 }
 
-load!(load_xmm: __m128i, xmm_reg, "avx", "vmovdqu {to}, [{from}]", "vpxor {to}, {to}, {to}");
-load!(load_ymm: __m256i, ymm_reg, "avx2", "vmovdqu {to}, [{from}]", "vpxor {to}, {to}, {to}");
-load!(load_zmm: __m512i, zmm_reg, "avx512f", "vmovdqu64 {to}, [{from}]",
-    "vpxorq {to}, {to}, {to}");
+load!(load_xmm: [__m128i; 4], xmm_reg, "avx",
+    a: "vmovdqu {a}, [{from}]", "vpxor {a}, {a}, {a}";
+    b: "vmovdqu {b}, [{from} + 16]", "vpxor {b}, {b}, {b}";
+    c: "vmovdqu {c}, [{from} + 32]", "vpxor {c}, {c}, {c}";
+    d: "vmovdqu {d}, [{from} + 48]", "vpxor {d}, {d}, {d}");
+load!(load_ymm: [__m256i; 2], ymm_reg, "avx2",
+    a: "vmovdqu {a}, [{from}]", "vpxor {a}, {a}, {a}";
+    b: "vmovdqu {b}, [{from} + 32]", "vpxor {b}, {b}, {b}");
+load!(load_zmm: [__m512i; 1], zmm_reg, "avx512f",
+    a: "vmovdqu64 {a}, [{from}]", "vpxorq {a}, {a}, {a}");

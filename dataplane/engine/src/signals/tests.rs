@@ -3,9 +3,13 @@
 #![cfg(all(target_arch = "x86_64", not(miri)))]
 
 use super::*;
-use crate::guarded::{Missing, compare_exchange, copy, fetch_add, prepare, prepare_for, touch};
+use crate::guarded::{
+    Missing, compare_exchange, copy, fetch_add, load_xmm, load_ymm, load_zmm, prepare, prepare_for,
+    touch,
+};
 use crate::key::Numbers;
 use crate::mr_table::{GoneRegion, MrKeys, MrReader, MrSpec, MrTable};
+use std::cell::Cell;
 use std::sync::Arc;
 use uroce_transport::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region};
 use uroce_wire::{Icrc, Qpn, Va};
@@ -120,6 +124,40 @@ fn a_copy_that_meets_a_page_that_is_gone_says_so_wherever_it_is() {
     // SAFETY: the page is accessible, and the vector is as long.
     assert_eq!(unsafe { copy(pages.at(0), own.as_mut_ptr(), PAGE) }, Ok(()));
     assert_eq!(own, pattern(PAGE, 1));
+}
+
+/// The bytes of a line's registers.
+fn bytes_of<T: Copy>(line: T) -> [u8; 64] {
+    assert_eq!(size_of::<T>(), 64);
+    // SAFETY: callers pass registers, whose bits are all defined; they have 64 bytes.
+    unsafe { std::mem::transmute_copy(&line) }
+}
+
+#[test]
+fn a_line_of_which_any_part_is_gone_is_loaded_as_zeros_and_noted() {
+    let pages = Pages::new(2);
+    pages.fill(0, &pattern(PAGE, 5));
+    pages.protect(1, libc::PROT_NONE);
+    for there in [64, 63, 49, 48, 47, 33, 32, 31, 17, 16, 15, 1, 0] {
+        let (from, missing) = (pages.at(PAGE - there), Cell::new(0));
+        let check = |line: [u8; 64], width| {
+            let (noted, bytes) = (missing.take() != 0, line.to_vec());
+            let expected = if there == 64 { pages.bytes(PAGE - 64, 64) } else { vec![0; 64] };
+            assert_eq!((noted, bytes), (there < 64, expected), "{there} bytes, {width} at once");
+        };
+        if is_x86_feature_detected!("avx") {
+            // SAFETY: the processor has the registers, and both pages are mapped.
+            check(bytes_of(unsafe { load_xmm(from, &missing) }), 16);
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the registers, and both pages are mapped.
+            check(bytes_of(unsafe { load_ymm(from, &missing) }), 32);
+        }
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has the registers, and both pages are mapped.
+            check(bytes_of(unsafe { load_zmm(from, &missing) }), 64);
+        }
+    }
 }
 
 #[test]

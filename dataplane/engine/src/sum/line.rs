@@ -176,11 +176,9 @@ macro_rules! width {
 
             #[inline(always)]
             unsafe fn load_guarded(from: *const u8, missing: &Cell<u32>) -> $name {
-                let bytes = size_of::<$register>();
-                // SAFETY: the caller guarantees that the processor has the register, and that the
+                // SAFETY: the caller guarantees that the processor has the registers and that the
                 // mapped part of the line may be read.
-                let load = |at| unsafe { $guarded(from.wrapping_add(at * bytes), missing) };
-                $name(std::array::from_fn(load))
+                $name(unsafe { $guarded(from, missing) })
             }
 
             #[inline(always)]
