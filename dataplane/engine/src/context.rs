@@ -32,7 +32,7 @@ pub(crate) struct QpContext {
     port: u8,
     /// Whether the QP is in its port's active list.
     pub(crate) active: bool,
-    /// Whether the QP's path is to one of the device's own addresses.
+    /// Whether the QP is a connection to one of the device's own addresses.
     looper: bool,
     published: QpState,
 }

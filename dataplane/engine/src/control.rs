@@ -440,7 +440,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.shared.slots.iter().for_each(|slot| slot.stop());
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that has panicked has reported that already.
             let _ = thread.join();
         }
         for slot in &self.shared.slots {

@@ -283,8 +283,7 @@ impl Slot {
     }
 }
 
-/// An adopted lcore: it turns only when the thread that holds this guard calls
-/// [`turn`](Self::turn).
+/// An adopted lcore: the thread that holds this guard runs its turns, by [`turn`](Self::turn).
 ///
 /// The lcore's own thread sleeps meanwhile, and continues when the guard is dropped. Made by
 /// [`Engine::adopt`](crate::Engine::adopt).

@@ -1,6 +1,8 @@
 //! Invariant CRCs of payloads, computed while the payload is copied into a packet, or while the
 //! payload of a later packet is prefetched.
 //!
+//! Read first: IBA 7.8.1.
+//!
 //! A CRC is the remainder of the bytes, taken as a polynomial, by a generator. *Folding* replaces
 //! 16 bytes by others some distance later that leave the same remainder, with two carry-less
 //! multiplications by powers of x. Several lines of such lanes are folded side by side ([`fold`]),
@@ -11,8 +13,6 @@
 //! instruction copies and sums one after the other, and so does any processor with a short payload.
 //!
 //! Not here: the headers, and the fields that the ICRC leaves out ([`Icrc::of`]).
-//!
-//! Read first: IBA 7.8.1.
 
 #![allow(unsafe_code)]
 

@@ -22,7 +22,7 @@ use uroce_transport::Instant;
 const TICK_SHIFT: u32 = 13;
 /// Number of slots: one round is 33.6 ms.
 const SLOTS: usize = 4096;
-/// Most deadlines that [`TimerWheel::next`] visits.
+/// Deadlines that [`TimerWheel::next`] visits before it gives up.
 const LOOKS: u32 = 4096;
 /// No index.
 const NIL: u32 = u32::MAX;

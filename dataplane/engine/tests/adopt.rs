@@ -227,7 +227,7 @@ fn what_needs_no_answer_leaves_before_its_queue_pair_goes() {
         b.recv(wr_id, &[remote.sge(64 * wr_id, 64)]);
     }
     let guard = lab.a.engine.adopt(0).expect("free");
-    // Nobody turns between the posts and the end.
+    // No thread turns the lcore between the posts and the end.
     for wr_id in 0..64 {
         a.send(wr_id, SendOp::Send { imm: None }, &[local.sge(0, 64)]);
     }
@@ -250,7 +250,7 @@ fn an_lcore_whose_port_takes_nothing_rests_and_still_has_something_to_do() {
     let mut lab = Lab::new(&config);
     let (mut a, _b) = lab.connect(&QpWish { qp_type: QpType::Uc, ..QpWish::default() });
     let local = lab.a.register(a.pd, 16 << 20, ALL);
-    // Nobody takes what is sent, but a little now and then.
+    // The peer takes nothing from its port, except for one turn now and then.
     let mut guard = lab.b.engine.adopt(0).expect("free");
     let op = SendOp::Write { va: local.va(), rkey: local.keys.rkey, imm: None };
     a.send(1, op, &[local.sge(0, 16 << 20)]);
@@ -261,7 +261,7 @@ fn an_lcore_whose_port_takes_nothing_rests_and_still_has_something_to_do() {
         assert!(spins < SPINS, "{spins} turns in {TIME:?}");
         guard.turn();
     }
-    // What is left is no reason to give up before the time.
+    // Frames that cannot leave do not end the drain before its time.
     let begin = Instant::now();
     lab.a.control.drain(TIME);
     assert!(begin.elapsed() >= TIME);

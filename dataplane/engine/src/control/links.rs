@@ -16,7 +16,7 @@ pub(super) struct Links {
     up: Vec<bool>,
     /// For each port, whether some lcore was not reached by the command of the last change.
     untold: Vec<bool>,
-    /// When all links are looked at next, even if none has reported a change.
+    /// The time of the next look at all links, even if none has reported a change.
     due: Option<Instant>,
 }
 

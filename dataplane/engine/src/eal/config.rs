@@ -140,7 +140,7 @@ impl EalConfig {
             (None, Memory::NoHuge { .. }) => {
                 vec!["--no-shconf".into(), "--file-prefix".into(), "uroce".into()]
             }
-            // Also uses hugepages without a mounted hugetlbfs.
+            // With this argument hugepages can be used without a mounted hugetlbfs.
             (None, Memory::Huge { .. }) => vec!["--in-memory".into()],
         }
     }

@@ -277,7 +277,7 @@ impl Shared {
             let Some(pair) = pair else { continue };
             self.meet(&mut peer, Peer::of(&pair.outer));
             self.set_outer(pair.outer.try_clone().ok());
-            // If the link was taken down meanwhile, there was no connection to close yet.
+            // The link may have been taken down before there was a connection to close.
             if !self.is_down.load(Ordering::Acquire) {
                 self.relay(&pair, peer.as_ref());
             }
@@ -399,7 +399,7 @@ impl Shared {
         self.gate.close();
         self.interrupts.end();
         if !channel::hang_up(&inner, &self.end, GRACE) {
-            // The driver marks the link down before it unmaps, and much less than `GRACE` before.
+            // The driver marks the link down before it unmaps; `GRACE` is long enough for both.
             while super::link(id).up && !channel::ended(&self.end, RETRY) {}
         }
         drop(port);

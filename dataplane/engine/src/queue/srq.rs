@@ -8,7 +8,7 @@
 //! A ring of slots, filled at `tail` under a lock among posters and emptied at `head` without one.
 //! An lcore copies the oldest slot and then moves `head` by one compare and exchange. If that
 //! succeeds, no other lcore has taken the slot, and no poster has written to it, since posters
-//! write only to slots before `head + depth` that are free. If it fails, the copy is discarded.
+//! write only at positions below `head + depth`. If it fails, the copy is discarded.
 //!
 //! Invariants
 //! - A taken receive is one snapshot of a post: the application has no reference to a slot, and a
