@@ -15,7 +15,7 @@ const EMPTY_TURNS_BEFORE_SLEEP: u32 = 1024;
 
 /// First nap of an lcore that cannot sleep. The kernel adds its timer slack, 50 µs by default.
 const NAP: Duration = Duration::from_micros(50);
-/// Naps of one length. Each `NAPS` naps the length doubles, up to 1.6 ms.
+/// Naps of one length. After each `NAPS` naps the length doubles, up to 1.6 ms.
 const NAPS: u32 = 128;
 const MAX_DOUBLINGS: u32 = 5;
 
@@ -23,7 +23,7 @@ const MAX_DOUBLINGS: u32 = 5;
 /// for `Sleep`), until there is work again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IdlePolicy {
-    /// The thread goes on polling and never enters the kernel.
+    /// The thread goes on polling, without entering the kernel.
     #[default]
     Poll,
     /// The thread yields its core to other runnable threads.

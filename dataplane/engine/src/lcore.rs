@@ -7,7 +7,8 @@
 //! Invariants
 //! - One thread drives an lcore at a time, and a turn runs to its end.
 //! - A turn reads the clock once. It does not allocate, lock, log or enter the kernel, except to
-//!   raise an event of an armed completion queue and to wake the control plane if that sleeps.
+//!   raise an event of an armed completion queue, and to wake the control plane, another lcore or a
+//!   peer if it sleeps.
 //! - A turn that panics is the lcore's last; a fatal device event is raised for the application.
 //!
 //! Not here: which thread drives the lcore, and what it does between two turns ([`crate::slot`]).

@@ -22,7 +22,8 @@
 //!
 //! Invariants
 //! - After start an lcore does not allocate, lock, log or enter the kernel, except to raise the
-//!   event of an armed completion queue, or to rest when idle if its policy asks for that.
+//!   event of an armed completion queue, to wake a thread that sleeps, or to rest when idle if its
+//!   policy asks for that.
 //! - Unsafe code is in the files that lift the denial below by name, and nowhere else.
 //!
 //! Not here: the protocol ([`uroce_transport`]), packet formats ([`uroce_wire`]), verbs objects,

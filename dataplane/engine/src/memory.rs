@@ -1,5 +1,7 @@
 //! The copies into and out of registered memory; [`crate::sum`] does those that are also summed.
 //!
+//! Read first: IBA 10.6 (memory management).
+//!
 //! Registered memory belongs to the application, which may read and write it at any moment, and
 //! peers may access it through the wire. So it is never seen as a slice: bytes are copied from and
 //! to raw pointers, and the words of ATOMIC operations are changed by 8-byte atomics, which are

@@ -197,7 +197,7 @@ fn the_control_plane_serves_an_adopted_lcore_whose_adopter_is_busy() {
     let guard = lab.b.engine.adopt(0).expect("free");
     let op = SendOp::Read { va: remote.va(), rkey: remote.keys.rkey };
     a.send(1, op, &[local.sge(0, 1 << 16)]);
-    // Unless the adopter has asked for the opposite.
+    // With `set_exclusive` the control plane leaves the lcore alone.
     guard.set_exclusive(true);
     for _ in 0..100 {
         assert!(!lab.b.control.serve_adopted());

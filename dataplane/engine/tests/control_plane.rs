@@ -446,7 +446,7 @@ fn the_control_plane_learns_of_those_qps_that_it_asked_for() {
         "the application learns of both"
     );
 
-    // A notice that was not taken goes with its QP.
+    // A notice that was not taken is discarded with its QP.
     let to_rts = lab::changes(&peer, &own, first.qpn, &wish)[2];
     b.control.modify_qp(watched.qpn, &to_rts).expect("to RTS");
     b.control.modify_qp(watched.qpn, &QpChange::to(QpState::Reset)).expect("reset");

@@ -82,7 +82,7 @@ fn mbufs_apart_from_the_memory_of_eal_are_as_many_and_as_large() {
 
 #[test]
 fn mempools_apart_from_the_memory_of_eal_have_no_more_than_that_together() {
-    // 157 MB each, of 512.
+    // Each mempool takes 157 MB; EAL has 512 MB.
     let config = PoolConfig { count: 16_383, cache: 0, apart: true, ..PoolConfig::default() };
     let create = || Mempool::create(eal(), &config);
     let mut pools: Vec<Mempool> = (0..3).map(|_| create().expect("a third at most")).collect();
@@ -219,7 +219,7 @@ fn a_mempool_without_handles_is_used_again() {
     let first = pool(eal, 8191, 9216);
     let mbuf = first.alloc().expect("full");
     drop(first);
-    // Two and a half of these do not fit into the default memory.
+    // The default memory has no room for three of these mempools.
     for _ in 0..10 {
         assert!(pool(eal, 16383, 9216).alloc().is_ok());
     }

@@ -326,8 +326,8 @@ pub(super) unsafe fn touch(byte: *mut u8, writes: bool) -> Result<(), Missing> {
 }
 
 /// Defines a function that loads a line, which is 64 bytes, into registers. If a part of the memory
-/// is not there, it gives zeros and sets `missing`. The registers of a line share one address, so that
-/// the address is computed once.
+/// is not there, it gives zeros and sets `missing`. The registers of a line share one address, so
+/// that the address is computed once.
 macro_rules! load {
     ($name:ident: [$register:ty; $count:literal], $class:ident, $features:literal,
      $($to:ident: $load:literal, $clear:literal);*) => {
@@ -341,8 +341,8 @@ macro_rules! load {
         pub(crate) unsafe fn $name(from: *const u8, missing: &Cell<u32>) -> [$register; $count] {
             $(let $to: $register;)*
             let mut noted = missing.get();
-            // SAFETY: the caller guarantees that the processor has the registers and that the mapped
-            // part of the memory may be read.
+            // SAFETY: the caller guarantees that the processor has the registers and that the
+            // mapped part of the memory may be read.
             unsafe {
                 asm!(
                     "20:",

@@ -304,8 +304,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Gives the event, once for each arming. A turn enters the kernel only here, or to wake the
-    /// control plane.
+    /// Gives the event, once for each arming. This enters the kernel.
     #[cold]
     pub(crate) fn notify(self: &Arc<CompletionQueue>) {
         if self.armed.swap(UNARMED, Ordering::AcqRel) == UNARMED {

@@ -129,7 +129,7 @@ fn a_copy_that_meets_a_page_that_is_gone_says_so_wherever_it_is() {
 /// The bytes of a line's registers.
 fn bytes_of<T: Copy>(line: T) -> [u8; 64] {
     assert_eq!(size_of::<T>(), 64);
-    // SAFETY: callers pass registers, whose bits are all defined; they have 64 bytes.
+    // SAFETY: callers pass registers of 64 bytes in which all bits are defined.
     unsafe { std::mem::transmute_copy(&line) }
 }
 
