@@ -219,7 +219,7 @@ fn a_mempool_without_handles_is_used_again() {
     let first = pool(eal, 8191, 9216);
     let mbuf = first.alloc().expect("full");
     drop(first);
-    // The default memory has no room for three of these mempools.
+    // The default memory has no room for three of these beside the first.
     for _ in 0..10 {
         assert!(pool(eal, 16383, 9216).alloc().is_ok());
     }
