@@ -1,5 +1,7 @@
 """Tests the parsing of callgrind's profiles."""
 
+import contextlib
+import io
 import unittest
 
 import cost
@@ -41,6 +43,21 @@ class Profiles(unittest.TestCase):
     def test_a_unit_is_the_difference_of_two_amounts(self):
         few, many = {"Ir": 1000}, {"Ir": 2500}
         self.assertEqual(cost.per_unit([few, many], [10, 30]), {"Ir": 75.0})
+
+    def test_waiting_is_left_out_of_rows_of_several_threads_only(self):
+        profile = PROFILE.replace("uroce_engine::timer_wheel::TimerWheel::clear", "_int_free")
+        self.assertEqual(cost.counts(profile), {"Ir": 1200, "Dr": 120})
+        left = cost.counts(profile, cost.LEFT_OUT_OF_SEVERAL)
+        self.assertEqual(left, {"Ir": 200, "Dr": 20})
+
+    def test_fewer_misses_than_none_are_none(self):
+        self.assertEqual(cost.misses({"ILmr": -0.4, "DLmr": 0.1, "DLmw": 0.0}, cost.LAST_LEVEL), 0)
+
+    def test_the_arguments_are_rows(self):
+        self.assertEqual(cost.arguments(["--json", "send8", "modify"]).case, ["send8", "modify"])
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            cost.arguments(["send9"])
+        self.assertIn("no case 'send9'; there are send8,", said.getvalue())
 
     def test_a_profile_without_totals_is_an_error(self):
         with self.assertRaises(ValueError):
