@@ -15,6 +15,7 @@ claims! {
     handlers_of_later_get_what_is_theirs
     handlers_that_pass_on_to_each_other_end_somewhere
     what_nothing_handles_ends_the_process_as_ever
+    a_handler_installed_after_the_last_registration_is_stood_before_in_time
     a_stack_at_its_end_is_handled_on_another
     memory_comes_and_goes_at_random_under_traffic
 }
@@ -32,12 +33,42 @@ fn a_region_whose_memory_was_gone_stays_closed_and_is_named_once() {
     assert!(told.contains("uroce: memory region 0x") && told.contains("(1048576 bytes at 0x"));
 }
 
+claims! {
+    "memory.c", common::POLLED_DEVICE =>
+    threads_that_block_all_signals_may_poll
+    handlers_run_on_the_alternate_stack_of_a_thread_that_has_one
+}
+
+/// AddressSanitizer has a handler of its own before the program starts, stands between the program and
+/// `sigaction`, and gives each thread an alternate stack.
 #[test]
-fn threads_that_block_all_signals_may_poll() {
+fn programs_under_address_sanitizer_lose_memory_and_have_their_faults_reported() {
     let place = Place::new();
-    let program = place.compile("memory.c");
-    let config = place.configure(&ONE_DEVICE.replace("idle =", "driver = \"poller\"\nidle ="));
-    let run =
-        place.command(&program, &config).arg("threads_that_block_all_signals_may_poll").output();
-    common::printed(run.unwrap());
+    let program = place.compile_with("memory.c", &["-fsanitize=address"]);
+    let config = place.configure(ONE_DEVICE);
+    // What the library keeps until the end of the process is no leak of the program's.
+    let run = |claim: &str, options: &str| {
+        let mut command = place.command(&program, &config);
+        let options = format!("detect_leaks=0{options}");
+        command.arg(claim).env("ASAN_OPTIONS", options).output().unwrap()
+    };
+    for claim in [
+        "memory_that_is_gone_is_the_requests_fault",
+        "handlers_of_before_get_what_is_theirs",
+        "handlers_of_later_get_what_is_theirs",
+        "handlers_that_pass_on_to_each_other_end_somewhere",
+    ] {
+        common::printed(run(claim, ""));
+    }
+    for options in ["", ":use_sigaltstack=0"] {
+        let output = run("a_fault_of_the_programs_own_is_reported", options);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(
+            told.contains("AddressSanitizer: SEGV on unknown address 0x000000000008"),
+            "{told}"
+        );
+        assert!(told.contains("in fault "), "{told}");
+        assert_eq!(told.matches("is closed").count(), 1, "{told}");
+    }
 }

@@ -50,12 +50,17 @@ impl Place {
 
     /// Compiles a program of tests/c.
     pub(crate) fn compile(&self, name: &str) -> PathBuf {
+        self.compile_with(name, &[])
+    }
+
+    /// Compiles a program of tests/c, with options of the compiler.
+    pub(crate) fn compile_with(&self, name: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
         let program = self.0.join(name).with_extension("");
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
         cc.arg(&program).arg(&source).arg("-L").arg(&self.0);
-        cc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
+        cc.args(["-libverbs", "-lrdmacm", "-lpthread"]).args(options);
         // CFLAGS has the sanitizer's option if the library was built with AddressSanitizer.
         cc.args(std::env::var("CFLAGS").unwrap_or_default().split_whitespace());
         let output = cc.output().unwrap();
@@ -101,6 +106,18 @@ pub(crate) fn printed(output: Output) -> String {
 pub(crate) const ONE_DEVICE: &str = r#"
 [[device]]
 name = "uroce0"
+idle = "sleep"
+[[device.port]]
+ethdev = { ring = "one" }
+ip = ["192.0.2.1/24", "2001:db8::1/64"]
+"#;
+
+/// The same device with an lcore that pollers drive, as in the built-in configuration.
+#[allow(dead_code, reason = "some tests have another")]
+pub(crate) const POLLED_DEVICE: &str = r#"
+[[device]]
+name = "uroce0"
+driver = "poller"
 idle = "sleep"
 [[device.port]]
 ethdev = { ring = "one" }
