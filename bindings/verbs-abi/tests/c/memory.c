@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "churn.h"
 #include "gone.h"
 
 static void memory_that_is_gone_is_the_requests_fault(void)
@@ -473,62 +474,15 @@ static void threads_that_block_all_signals_may_poll(void)
 	}
 }
 
-/* Removes pages of a region at random during traffic, and restores them. */
-static char *target;
-static volatile bool is_over;
-static unsigned long long seed;
-
-static unsigned long long draw(unsigned long long *state, unsigned long long below)
-{
-	*state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
-	return (*state >> 33) % below;
-}
-
-static void *disturb(void *ignored)
-{
-	static const int PROTECTIONS[] = { PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE };
-	unsigned long long state = seed ^ 0x5555;
-	while (!is_over) {
-		size_t from = draw(&state, SIZE / PAGE), pages = 1 + draw(&state, SIZE / PAGE - from);
-		char *place = target + from * PAGE;
-		switch (draw(&state, 5)) {
-		case 0:
-			mprotect(place, pages * PAGE, PROTECTIONS[draw(&state, 3)]);
-			break;
-		case 1:
-			/* Not unmapped, because the process could map something else there. */
-			mmap(place, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-			break;
-		case 2:
-			CHECK(!ftruncate(file, from * PAGE));
-			break;
-		case 3:
-			CHECK(!ftruncate(file, SIZE));
-			CHECK(mmap(target, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == target);
-			break;
-		default:
-			madvise(place, pages * PAGE, MADV_DONTNEED);
-		}
-		if (draw(&state, 4) == 0)
-			usleep(draw(&state, 300));
-	}
-	return ignored;
-}
-
 static void memory_comes_and_goes_at_random_under_traffic(void)
 {
 	static const enum ibv_wr_opcode OPCODES[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
 						      IBV_WR_ATOMIC_FETCH_AND_ADD };
-	const char *given = getenv("UROCE_SEED"), *seconds = getenv("UROCE_SECONDS");
-	seed = given ? strtoull(given, NULL, 0) : (unsigned long long)time(NULL) << 20 ^ getpid();
-	printf("UROCE_SEED=%llu\n", seed);
-	fflush(stdout);
+	take_seed();
 	make();
-	target = some();
+	begin_to_disturb();
 	unsigned long long state = seed;
-	pthread_t thread;
-	CHECK(!pthread_create(&thread, NULL, disturb, NULL));
-	time_t end = time(NULL) + (seconds ? atoi(seconds) : 3);
+	time_t end = time(NULL) + seconds_to_run();
 	long done = 0, failed = 0, refused = 0;
 	while (time(NULL) < end) {
 		struct ibv_mr *mr = ibv_reg_mr(pd, target, SIZE, RIGHTS);
@@ -579,8 +533,7 @@ static void memory_comes_and_goes_at_random_under_traffic(void)
 		if (mr)
 			CODE(ibv_dereg_mr(mr), 0);
 	}
-	is_over = true;
-	CHECK(!pthread_join(thread, NULL));
+	end_of_disturbance();
 	printf("%ld done, %ld of them failed, %ld registrations refused\n", done, failed, refused);
 	CHECK(done > 0);
 	still_works();

@@ -144,8 +144,10 @@ impl Pair {
         let init =
             QpChange { pkey: Some(Pkey::DEFAULT), port: Some(1), ..QpChange::to(QpState::Init) };
         let rts = QpChange { sq_psn: Some(me.sq_psn), ..QpChange::to(QpState::Rts) };
-        if self.terms.qp_type == QpType::Ud {
-            let init = QpChange { qkey: Some(me.qkey), ..init };
+        if self.terms.qp_type.is_datagram() {
+            // QP 1 belongs to its port.
+            let port = init.port.filter(|_| self.terms.qp_type == QpType::Ud);
+            let init = QpChange { port, qkey: Some(me.qkey), ..init };
             return [init, QpChange::to(QpState::Rtr), rts];
         }
         let init = QpChange { access: Some(me.access), ..init };

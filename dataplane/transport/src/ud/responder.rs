@@ -84,7 +84,7 @@ impl Responder {
         }
         match self.fill(context, inbound, env) {
             Ok(()) => self.rq.complete_front(cqe(context, inbound, byte_len), env),
-            // The WQE's memory is a fault of this end, and fails that WQE only.
+            //= check F16 — memory that is gone is a fault of this end, and fails that WQE only
             Err(_) => self.rq.fail_front(context.by.qpn, WcStatus::LocProtErr, env),
         }
         Ok(())

@@ -149,6 +149,55 @@ fn an_answer_into_memory_that_is_gone_is_a_local_protection_error() {
     }
 }
 
+/// Anybody may send a datagram, so that none may end the QP.
+#[test] //= check F16 test
+fn a_datagram_to_a_receive_whose_memory_is_gone_fails_that_receive_alone() {
+    for uses_srq in [false, true] {
+        for there in [0, 39, 40, 41, 139] {
+            let mut pair = Pair::with(|terms| {
+                terms.qp_type = QpType::Ud;
+                terms.half[B].srq = uses_srq.then_some(Pd(1));
+            });
+            let mr = gone_from(&mut pair, 1, 140, there);
+            let gone = match uses_srq {
+                true => pair.post_shared_recv(B, &[mr.sge(0, 140)]),
+                false => pair.post_recv(B, &[mr.sge(0, 140)]),
+            };
+            let good = match uses_srq {
+                true => pair.shared_recv(B, 140),
+                false => pair.recv(B, 140),
+            };
+            let sends = [pair.send_to(A, 100, None), pair.send_to(A, 100, None)];
+            pair.run();
+            let expected = [(gone, WcStatus::LocProtErr), (good, WcStatus::Success)];
+            assert_eq!(statuses(&mut pair, B, Side::Recv), expected, "{there}");
+            assert_eq!(pair.qp(B).state(), QpState::Rts);
+            assert_counted(&pair, B, &[("resp_cqe_error", 1), ("rdma_recvs", 1)]);
+            assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+        }
+    }
+}
+
+/// The request ends the send queue's work; receives go on.
+#[test] //= check F16 test
+fn a_datagram_from_memory_that_is_gone_is_a_local_protection_error() {
+    for there in [0, 99] {
+        let mut pair = Pair::with(|terms| terms.qp_type = QpType::Ud);
+        let mr = gone_from(&mut pair, 0, 100, there);
+        let op = pair.send_to_op(A, None);
+        let bad = pair.post(A, op, &[mr.sge(0, 100)]);
+        let behind = pair.send_to(A, 8, None);
+        let recv = pair.recv(A, 140);
+        pair.send_to(B, 100, None);
+        pair.run();
+        let expected = [(bad, WcStatus::LocProtErr), (behind, WcStatus::WrFlushErr)];
+        assert_eq!(statuses(&mut pair, A, Side::Send), expected, "{there}");
+        assert_eq!(pair.qp(A).state(), QpState::Sqe);
+        assert_all_succeeded(&mut pair, A, Side::Recv, &[recv]);
+        assert_eq!(pair.seen(A), [], "nothing of it is sent");
+    }
+}
+
 #[test] //= check F16 test
 fn an_unreliable_write_into_memory_that_is_gone_is_dropped_and_counted() {
     let mut pair = Pair::with(|terms| terms.qp_type = QpType::Uc);

@@ -4,10 +4,11 @@
 //! Each row of [`places`] is run with a packet that has all facts right, and then once for each
 //! fact that a sender may have wrong: then the QP stays in RTS and no work request fails.
 //!
-//! No row ends in SQE, because only the send queue's own work leads there. No row ends a UD QP,
-//! which takes datagrams from any sender. Two cases are the owner's to prevent and are not rows: a
-//! CQ with less room than there are receives, and a `retry_cnt` of 0, with which the first loss
-//! ends a connection. The effects of connection management messages on a QP are in the rows of
+//! No row ends in SQE, because only the send queue's own work leads there. No row ends a QP of UD or
+//! GSI, which takes datagrams from any sender. (On the engine's ports, packets to QP 1 go to the
+//! control plane and to no QP.) Two cases are the owner's to prevent and are not rows: a CQ with
+//! less room than there are receives, and a `retry_cnt` of 0, with which the first loss ends a
+//! connection. The effects of connection management messages on a QP are in the rows of
 //! `uroce-cm`.
 
 use uroce_transport::sim::{Crafted, Pair, Terms};
@@ -99,7 +100,7 @@ impl Place {
 
     /// State of the QP after the packet.
     fn state(&self) -> QpState {
-        if self.qp_type == QpType::Ud { QpState::Rts } else { QpState::Err }
+        if self.qp_type.is_datagram() { QpState::Rts } else { QpState::Err }
     }
 
     fn side(&self) -> Side {
@@ -165,6 +166,13 @@ fn receives(pair: &mut Pair) {
 fn bad_receive(pair: &mut Pair) {
     let sge = Sge { lkey: Lkey(0xbad), ..pair.local(B).sge(0, 300) };
     pair.post_recv(B, &[sge]);
+}
+
+/// Posts a receive with a valid key whose memory is gone.
+fn receive_into_nothing(pair: &mut Pair) {
+    let landing = pair.local(B);
+    pair.world.node_mut(B as u16).memory.take_away(landing, 0);
+    pair.recv(B, 300);
 }
 
 /// Begins a WRITE, and then takes its memory away.
@@ -336,16 +344,19 @@ fn responses() -> Vec<Place> {
     ]
 }
 
-/// Places in UC's and UD's responders: `uc/responder.rs`, `ud/responder.rs`.
+/// Places in UC's responder: `uc/responder.rs`.
 fn unreliable() -> Vec<Place> {
-    let place = |packet, craft| Place::request(packet, craft).of(QpType::Ud, DATAGRAM);
+    let send = Place::request("a UC SEND to a receive without a right to its memory", |pair| {
+        pair.craft(A, OpCode::UC_SEND_ONLY).payload(&[1; 8])
+    });
+    let send = send.of(QpType::Uc, UNRELIABLE).after(bad_receive);
+    vec![send.fails(WcStatus::LocProtErr)]
+}
+
+/// Places in UD's responder, which QP 1 has too: `ud/responder.rs`.
+fn datagrams(qp_type: QpType) -> Vec<Place> {
+    let place = |packet, craft| Place::request(packet, craft).of(qp_type, DATAGRAM);
     vec![
-        Place::request("a UC SEND to a receive without a right to its memory", |pair| {
-            pair.craft(A, OpCode::UC_SEND_ONLY).payload(&[1; 8])
-        })
-        .of(QpType::Uc, UNRELIABLE)
-        .after(bad_receive)
-        .fails(WcStatus::LocProtErr),
         place("a datagram longer than the receive", |pair| {
             pair.craft(A, OpCode::UD_SEND_ONLY).payload(&[1; 128])
         })
@@ -357,6 +368,11 @@ fn unreliable() -> Vec<Place> {
         })
         .after(bad_receive)
         .fails(WcStatus::LocProtErr),
+        place("a datagram to a receive whose memory is gone", |pair| {
+            pair.craft(A, OpCode::UD_SEND_ONLY).payload(&[1; 128])
+        })
+        .after(receive_into_nothing)
+        .fails(WcStatus::LocProtErr),
         place("a datagram longer than the path MTU", |pair| {
             pair.craft(A, OpCode::UD_SEND_ONLY).payload(&[1; 260])
         })
@@ -365,7 +381,9 @@ fn unreliable() -> Vec<Place> {
 }
 
 fn places() -> Vec<Place> {
-    [requests(), responses(), unreliable()].into_iter().flatten().collect()
+    let datagrams = [QpType::Ud, QpType::Gsi].map(datagrams);
+    let connected = [requests(), responses(), unreliable()];
+    connected.into_iter().chain(datagrams).flatten().collect()
 }
 
 #[test] //= check L4 test

@@ -151,10 +151,14 @@ impl Pair {
 
     /// Posts a receive of `len` bytes to the shared receive queue of an end's node.
     pub fn shared_recv(&mut self, end: usize, len: u32) -> u64 {
+        self.post_shared_recv(end, &[self.local[end].sge(self.inbox(), len)])
+    }
+
+    /// Posts a receive to the shared receive queue of an end's node.
+    pub fn post_shared_recv(&mut self, end: usize, sges: &[Sge]) -> u64 {
         let wr_id = self.next_wr_id;
         self.next_wr_id += 1;
-        let sges = vec![self.local[end].sge(self.inbox(), len)];
-        self.world.node_mut(end as u16).srq.push_back((RecvWr { wr_id }, sges));
+        self.world.node_mut(end as u16).srq.push_back((RecvWr { wr_id }, sges.to_vec()));
         wr_id
     }
 }
