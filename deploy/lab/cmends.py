@@ -173,7 +173,7 @@ class Ours:
         return self.process.poll() is not None
 
     def wait(self):
-        """Waits until the program ends, or kills it at its time limit. Returns status and output."""
+        """Waits until the program ends, or kills it at its time limit; gives status and output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.1, self.deadline - time.monotonic()))
         return self.kill()

@@ -230,8 +230,9 @@ class Running:
         return not self.reader.is_alive()
 
     def wait(self):
-        """Waits until the program ends and returns output and status. Raises LabFailure if the guest
-        does not answer."""
+        """Waits until the program ends and gives output and status.
+
+        Raises LabFailure if the guest does not answer."""
         self.reader.join(max(0, self.deadline - time.monotonic()))
         if not self.ended():
             raise LabFailure(f"the guest did not end: {self.text}")

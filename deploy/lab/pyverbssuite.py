@@ -143,10 +143,11 @@ twin = "{twin}"
 def attempt(context, case, folder):
     """Runs the tests of a module and returns their verdicts and all output."""
     words = twins(context.work) if case.module == CONNECTIONS else []
+    tests = f"tests.{case.module}*" if case.module in VENDORS else f"tests.{case.module}.*"
     command = ["env", f"XDG_RUNTIME_DIR={context.work}", context.uroce_run, "--netdev", NETDEV,
                *words, "--",
                PYTHON, folder / "run_tests.py", "--dev", "uroce0", "--gid", GID_INDEX, "-v",
-               "-k", f"tests.{case.module}*" if case.module in VENDORS else f"tests.{case.module}.*"]
+               "-k", tests]
     command = [str(word) for word in command]
     try:
         done = subprocess.run(

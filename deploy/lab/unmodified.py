@@ -260,7 +260,7 @@ def main():
         "Debian's perftest, unmodified over uroce's libibverbs.so.1, beside uroce-perf on the same "
         "port in the same run; the time that registering 1 GiB takes; and whether posting and "
         "polling enter the kernel. Exit status 1 if a result is worse than its bound."))
-    parser.add_argument("--runs", type=int, default=9, help="pairs of runs; their median counts (9)")
+    parser.add_argument("--runs", type=int, default=9, help="pairs of runs; the median counts (9)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--verbose", action="store_true", help="print the commands that are run")
     options = parser.parse_args()

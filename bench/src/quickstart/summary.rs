@@ -125,8 +125,8 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "1000 queue pairs have {share:.0} % of the message rate of one;\n{max_open_qps} queue \
-             pairs were open at once, {open_qp_bytes} bytes each, of which {qp_state_bytes} are not \
-             queues\n"
+             pairs were open at once, {open_qp_bytes} bytes each, of which {qp_state_bytes} are \
+             not queues\n"
         )
     }
 }

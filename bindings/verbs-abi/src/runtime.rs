@@ -2,9 +2,9 @@
 //! engine, which starts when an object needs it.
 //!
 //! ```text
-//!   devices ──> identity: a claim on a file ──> engine: EAL, ports, lcores ──> exit: drained, stopped
-//!    names        at the first question            at the first object
-//!                 about addresses                  that needs one
+//!   devices ─> identity: a claim on a file ─> engine: EAL, ports, lcores ─> exit: drained, stopped
+//!    names       at the first question           at the first object
+//!                about addresses                 that needs one
 //! ```
 //!
 //! Invariants

@@ -368,7 +368,8 @@ assert (status(os.getpid(), 'SigBlk'), os.sched_getaffinity(0)) == before
 for task in os.listdir('/proc/self/task'):
     name = open(f'/proc/self/task/{task}/comm').read().strip()
     if task != str(os.getpid()):
-        # All signals that can be blocked, except SIGBUS and SIGSEGV: an lcore's copy may raise them.
+        # All signals that can be blocked, except SIGBUS and SIGSEGV: an lcore's copy may
+        # raise them.
         blocked = int(status(task, 'SigBlk'), 16) & 0x7fffffff
         assert blocked | 0x440 == 0x7ffbfeff, name
     if name.startswith('uroce-lcore'):

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   cargo run --release -p uroce --example echo_server -- bindings/verbs/examples/echo.toml
-//!   cargo run --release -p uroce --example echo_client -- bindings/verbs/examples/echo.toml 192.0.2.1:7471
+//!   cargo run --release -p uroce --example echo_client -- \
+//!       bindings/verbs/examples/echo.toml 192.0.2.1:7471
 //! ```
 //!
 //! `echo_server CONFIG [ADDRESS:PORT [CLIENTS]]` opens the device `server` of the configuration and

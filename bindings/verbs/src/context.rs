@@ -266,8 +266,8 @@ impl LcoreGuard {
 
     /// Sets whether the control plane stops turning the lcore about once a millisecond. At first it
     /// does not. With `true` the lcore makes progress only in [`turn`](LcoreGuard::turn) and in
-    /// requests to the control plane. What the lcore does is then repeatable, but peers get no answer
-    /// while the thread is busy with something else.
+    /// requests to the control plane. What the lcore does is then repeatable, but peers get no
+    /// answer while the thread is busy with something else.
     pub fn set_exclusive(&self, exclusive: bool) {
         self.guard.set_exclusive(exclusive);
     }

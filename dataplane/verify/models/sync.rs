@@ -43,7 +43,8 @@ macro_rules! atomic {
         impl $name {
             #[track_caller]
             pub(crate) fn new(value: $value) -> $name {
-                $name { conflict: Conflict::default(), value: loom::sync::atomic::$name::new(value) }
+                let value = loom::sync::atomic::$name::new(value);
+                $name { conflict: Conflict::default(), value }
             }
 
             #[track_caller]
@@ -146,7 +147,13 @@ macro_rules! number {
     )*};
 }
 
-atomic! { AtomicBool of bool; AtomicU8 of u8; AtomicU32 of u32; AtomicU64 of u64; AtomicUsize of usize; }
+atomic! {
+    AtomicBool of bool;
+    AtomicU8 of u8;
+    AtomicU32 of u32;
+    AtomicU64 of u64;
+    AtomicUsize of usize;
+}
 number! { AtomicU8 of u8; AtomicU32 of u32; AtomicU64 of u64; }
 
 /// A word through which every operation on the atomic beside it conflicts with every other.

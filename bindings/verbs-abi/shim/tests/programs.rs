@@ -92,7 +92,8 @@ fn is_end(byte: &u8) -> bool {
 const LOOK: &str = "import os, sys\n\
     def kind(look): return lambda path: look(path)[:2]\n\
     for path in sys.argv[1:]:\n\
-    \x20 for look in (kind(os.stat), kind(os.lstat), os.listdir, os.readlink, os.chdir, os.listxattr,\n\
+    \x20 for look in (kind(os.stat), kind(os.lstat), os.listdir, os.readlink, os.chdir,\n\
+    \x20              os.listxattr,\n\
     \x20              lambda p: os.open(p, os.O_RDONLY) > 0, lambda p: open(p).read(1),\n\
     \x20              lambda p: os.access(p, os.R_OK), os.path.realpath):\n\
     \x20   try: print(path, look(path))\n\

@@ -34,7 +34,9 @@ fn ours() -> Layout {
     structures! { layout:
         ibv_device { node_type, name, ibdev_path }
         ibv_context { ops, cmd_fd, abi_compat }
-        ibv_context_ops { alloc_mw, bind_mw, poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv }
+        ibv_context_ops {
+            alloc_mw, bind_mw, poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv
+        }
         ibv_pd { handle }
         ibv_mr { addr, length, lkey, rkey }
         ibv_mw { rkey, handle }
@@ -80,7 +82,10 @@ fn ours() -> Layout {
         rdma_route {}
         rdma_addr {}
     }
-    above!(layout: sz, create_srq_ex, create_qp_ex, query_device_ex, create_cq_ex, query_rt_values, modify_cq, alloc_td, dealloc_td, alloc_parent_domain, free_dm, alloc_dm, reg_dm_mr, alloc_null_mr, query_port);
+    above!(layout:
+        sz, create_srq_ex, create_qp_ex, query_device_ex, create_cq_ex, query_rt_values, modify_cq,
+        alloc_td, dealloc_td, alloc_parent_domain, free_dm, alloc_dm, reg_dm_mr, alloc_null_mr,
+        query_port);
     layout
 }
 

@@ -36,7 +36,10 @@ impl Context {
 
 /// Defines methods that forward to methods of `Device`.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident => $call:ident($($argument:ident: $kind:ty),*) -> $gives:ty;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident => $call:ident($($argument:ident: $kind:ty),*) -> $gives:ty;
+    )*) => {
         impl Manager {
             $(
                 $(#[$doc])*

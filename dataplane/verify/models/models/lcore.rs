@@ -235,8 +235,8 @@ pub(crate) fn leave() {
     driven.stop(own);
 }
 
-/// Work is put before an lcore that looks for it and sleeps. A wake-up that is lost leaves both threads
-/// waiting for ever.
+/// One thread puts work before an lcore that looks for it and then sleeps. A lost wake-up leaves
+/// both threads waiting for ever.
 pub(crate) fn sleep() {
     let bell = Arc::<Bell>::default();
     let tokens = bell.listen().expect("a descriptor");

@@ -178,7 +178,9 @@ impl Failover {
 }
 
 macro_rules! codes {
-    ($(#[$doc:meta])* $name:ident($repr:ty) { $($(#[$item_doc:meta])* $item:ident = $code:literal, $text:literal;)* }) => {
+    ($(#[$doc:meta])* $name:ident($repr:ty) {
+        $($(#[$item_doc:meta])* $item:ident = $code:literal, $text:literal;)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $repr);

@@ -160,7 +160,10 @@ fn options_of_wrong_sizes_and_unknown_ones_are_refused() {
         refused!(EINVAL: rdma_set_option(one, ours, option as i32, value, 1));
     }
     refused!(EINVAL: rdma_set_option(one, ours, RDMA_OPTION_ID_ACK_TIMEOUT as i32, big, 1));
-    refused!(ENOSYS: rdma_set_option(one, ours, 77, value, 1), rdma_set_option(one, 77, 0, value, 1));
+    refused!(ENOSYS:
+        rdma_set_option(one, ours, 77, value, 1),
+        rdma_set_option(one, 77, 0, value, 1),
+    );
     let (ib, path) = (RDMA_OPTION_IB as i32, RDMA_OPTION_IB_PATH as i32);
     refused!(EOPNOTSUPP: rdma_set_option(one, ib, path, value, 8));
     assert_eq!(bind(one, "192.0.2.1:0"), 0);
