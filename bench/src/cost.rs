@@ -1,9 +1,11 @@
-//! The work that `deploy/cost` counts: a fixed number of messages, and nothing that depends on time.
+//! The work that `deploy/cost` counts: a fixed number of messages, and nothing that depends on
+//! time.
 //!
-//! `deploy/cost` runs this under callgrind, which counts instructions and simulates caches. Both ends
-//! are in this process, joined by rings. A message case is driven by one thread: it posts a round of
-//! messages, makes turns of both lcores until all of them are complete, and repeats. In a control case
-//! (Modify QP, connections) one thread calls and the control-plane thread of each device works.
+//! `deploy/cost` runs this under callgrind, which counts instructions and simulates caches. Both
+//! ends are in this process, joined by rings. A message case is driven by one thread: it posts a
+//! round of messages, makes turns of both lcores until all of them are complete, and repeats. In a
+//! control case (Modify QP, connections) one thread calls and the control-plane thread of each
+//! device works.
 //!
 //! Each case runs [`measured`] twice, with two numbers of messages: callgrind writes its counts
 //! whenever that function returns, and the difference of the two is the cost of the messages alone.
@@ -74,9 +76,9 @@ fn nodes() -> Result<[Node; 2], BenchError> {
 }
 
 /// Does `work` on a thread of its own, while the calling thread, which has taken the lcores over,
-/// makes no turns. The control plane makes a turn for each of its commands to an lcore, and one each
-/// millisecond unless a guard is exclusive. No thread polls for a time that differs from run to run,
-/// and few turns are needed, which matters where the processor is simulated.
+/// makes no turns. The control plane makes a turn for each of its commands to an lcore, and one
+/// each millisecond unless a guard is exclusive. No thread polls for a time that differs from run
+/// to run, and few turns are needed, which matters where the processor is simulated.
 fn while_parked<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| crate::joined(scope.spawn(work)))
 }

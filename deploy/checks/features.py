@@ -1,8 +1,8 @@
-"""`FEATURES.md`: a list of the features, written by hand, and of the behaviours, made from the sources.
+"""`FEATURES.md`: the features, written by hand, and the behaviours, made from the sources.
 
-What stands above the mark is kept as it is. Below it there is a line for each row of `rows.txt`, with the
-files that cite it and the tests that prove it. Lines of sources are not named, so that the file changes
-only when a behaviour, a file or a test does.
+What stands above the mark is kept as it is. Below it there is a line for each row of `rows.txt`,
+with the files that cite it and the tests that prove it. Lines of sources are not named, so that the
+file changes only when a behaviour, a file or a test does.
 """
 
 import collections
@@ -31,7 +31,9 @@ def stale(path, rows, found):
 
 
 def updated(text, rows, found):
-    """The file's text with the part below the mark made anew. Raises ValueError if it has no mark."""
+    """The file's text with the part below the mark made anew.
+
+    Raises ValueError if it has no mark."""
     head, mark, _ = text.partition(MARK)
     if not mark:
         raise ValueError(f"FEATURES.md has no line {MARK}")
@@ -51,8 +53,10 @@ def table(rows, found):
         if name[0] != group:
             group = name[0]
             lines += ["", f"### {group}: {GROUPS[group]}", ""]
-            lines += ["| row | behaviour | clause | code | tests |", "| --- | --- | --- | --- | --- |"]
-        lines.append(f"| {name} | {row.title} | {row.clause} | {listed(code[name])} | {by_file(tests[name])} |")
+            lines.append("| row | behaviour | clause | code | tests |")
+            lines.append("| --- | --- | --- | --- | --- |")
+        cells = (name, row.title, row.clause, listed(code[name]), by_file(tests[name]))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

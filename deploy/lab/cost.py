@@ -1,21 +1,22 @@
-"""Counts what a message costs, in instructions and cache misses: figures that a loaded machine does not move.
+"""Counts what a message costs, in instructions and cache misses: figures without noise.
 
-Each row is one fixed amount of work, done once, and then once more three times as large, with both ends
-in one process under callgrind. The figures are the difference of the two counts, divided by the messages,
-packets or calls that the larger one had more. So neither start-up nor turns without work are in them.
+Each row is one fixed amount of work, done once, and then once more three times as large, with both
+ends in one process under callgrind. The figures are the difference of the two counts, divided by
+the messages, packets or calls that the larger one had more. So neither start-up nor turns without
+work are in them.
 
-The caches are simulated, with the same sizes on any machine: 32 KiB of first level for instructions and
-32 KiB for data, 1 MiB of last level. callgrind shows the program a processor without AVX-512 and
-VPCLMULQDQ, so the code paths for those are not what is counted.
+The caches are simulated, with the same sizes on any machine: 32 KiB of first level for instructions
+and 32 KiB for data, 1 MiB of last level. callgrind shows the program a processor without AVX-512
+and VPCLMULQDQ, so the code paths for those are not what is counted.
 
-A message row counts the one thread that posts, drives both lcores and polls. Two runs of one binary give the
-same number of instructions with one queue pair, and differ by less than 0.1 % with 1,000, whose numbers are
-random. How far the timer wheel walks is left out, since that depends on the time.
+A message row counts the one thread that posts, drives both lcores and polls. Two runs of one binary
+give the same number of instructions with one queue pair, and differ by less than 0.1 % with 1,000,
+whose numbers are random. How far the timer wheel walks is left out, since that depends on the time.
 
-"Modify QP" counts the calling thread and what the control-plane thread does for its requests, the lcore's
-part included. "Connection" counts the calling thread and what both control-plane threads do for requests,
-messages of the connection manager and events. What threads do to wait for and wake each other, clocks and
-the allocator are left out. Two runs differ by less than 1 %.
+"Modify QP" counts the calling thread and what the control-plane thread does for its requests, the
+lcore's part included. "Connection" counts the calling thread and what both control-plane threads do
+for requests, messages of the connection manager and events. What threads do to wait for and wake
+each other, clocks and the allocator are left out. Two runs differ by less than 1 %.
 
 Run from anywhere; what is missing of Debian's packages (valgrind) and the release build come first.
 """
@@ -41,7 +42,8 @@ REQUESTS = ("*Thread>::serve",)
 MESSAGES = ("*Thread>::take_mads", "*Thread>::take_notices")
 # How far the timer wheel walks depends on the time that passes.
 LEFT_OUT = re.compile(r"TimerWheel::walk$")
-# What one thread does for another depends on which of them sleeps, and so do clocks and the allocator.
+# What one thread does for another depends on which of them sleeps, and so do clocks and the
+# allocator.
 LEFT_OUT_OF_SEVERAL = re.compile(
     r"TimerWheel::walk$|std::sync::(mpmc|mpsc|poison)|std::thread::.*park|[Ff]utex|^syscall$"
     r"|Tokens::add$|fcntl|Timespec|clock_gettime"
@@ -202,8 +204,8 @@ def table(results):
 
 def arguments(words):
     """The command line; ends the program where it is wrong."""
-    parser = argparse.ArgumentParser(prog="deploy/cost", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(prog="deploy/cost", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     names = [row.name for row in ROWS]

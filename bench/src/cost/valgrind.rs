@@ -1,9 +1,9 @@
 //! One request to valgrind: that callgrind begins to look.
 //!
-//! `deploy/cost` starts callgrind with `--instr-atstart=no`, so that setting up a thousand queue pairs
-//! runs at full speed, and nothing before this request is counted. A program asks valgrind for
-//! something by a sequence of instructions that does nothing anywhere else
-//! (valgrind manual, "The Client Request mechanism").
+//! `deploy/cost` starts callgrind with `--instr-atstart=no`, so that setting up a thousand queue
+//! pairs runs at full speed, and nothing before this request is counted. A program asks valgrind
+//! for something by a sequence of instructions that does nothing anywhere else (valgrind manual,
+//! "The Client Request mechanism").
 
 #![allow(unsafe_code)]
 

@@ -62,8 +62,8 @@ impl Tree {
                 Memory::Huge { .. } => Ok(()),
                 Memory::NoHuge { .. } => Err(format!(
                     "is bound to {driver} and needs hugepages: reserve some (echo 512 > \
-                     /proc/sys/vm/nr_hugepages) and use them as root (uroce-run --huge; huge = true \
-                     under [eal]), or {bind} behind an IOMMU."
+                     /proc/sys/vm/nr_hugepages) and use them as root (uroce-run --huge; \
+                     huge = true under [eal]), or {bind} behind an IOMMU."
                 )),
             },
             Some(driver) if SHARING.contains(&driver) => Ok(()),

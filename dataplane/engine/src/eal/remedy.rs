@@ -7,8 +7,8 @@
 type Row = (&'static [&'static str], &'static str);
 
 const HUGEPAGES: &str = "It needs hugepages: reserve some (echo 512 > /proc/sys/vm/nr_hugepages) and \
-    use them as root (uroce-run --huge; huge = true under [eal]), or bind the NIC to vfio-pci behind an \
-    IOMMU.";
+    use them as root (uroce-run --huge; huge = true under [eal]), or bind the NIC to vfio-pci \
+    behind an IOMMU.";
 const NO_HUGEPAGES: &str = "There are too few free hugepages: reserve some (echo 512 > \
     /proc/sys/vm/nr_hugepages), or do without (no --huge; huge = false under [eal]).";
 const NO_HUGETLBFS: &str = "No hugepages are reserved, or no hugetlbfs is mounted for those that are: \

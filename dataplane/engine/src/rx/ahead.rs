@@ -21,8 +21,8 @@ const POSTED: usize = 3;
 /// How many frames after the context the memory of the first receive is prefetched.
 const MEMORY: usize = 5;
 
-/// Of frames of one QP that stand together, one in `STRIDE` is looked at: looking at each costs as
-/// much as it saves.
+/// One frame in `STRIDE` is looked at where frames of one QP stand together: looking at each costs
+/// as much as it saves.
 const STRIDE: usize = 4;
 /// Places of frames that are looked at: a whole burst, and `CONTEXT` frames after its last.
 const PLACES: usize = BATCH + CONTEXT;

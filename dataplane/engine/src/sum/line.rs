@@ -229,6 +229,8 @@ macro_rules! width {
 width!(Xmm: [__m128i; 4], "avx,pclmulqdq", 2,
     guarded::load_xmm, _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm_clmulepi64_si128);
 width!(Ymm: [__m256i; 2], "avx2,vpclmulqdq", 4,
-    guarded::load_ymm, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_clmulepi64_epi128);
+    guarded::load_ymm, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256,
+    _mm256_clmulepi64_epi128);
 width!(Zmm: [__m512i; 1], "avx512f,vpclmulqdq", 4,
-    guarded::load_zmm, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512, _mm512_clmulepi64_epi128);
+    guarded::load_zmm, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512,
+    _mm512_clmulepi64_epi128);
