@@ -4,6 +4,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::errno::Errno;
+use crate::runtime;
 
 /// The counts of one object's events.
 #[derive(Default)]
@@ -49,8 +50,12 @@ impl Acks {
         Ok(())
     }
 
-    /// Blocks until all delivered events are acknowledged.
+    /// Blocks until all delivered events are acknowledged. In a forked child it returns at once, as
+    /// the thread that has an event may be the parent's.
     pub(crate) fn wait(&self) {
+        if runtime::is_orphaned() {
+            return;
+        }
         let mut counts = self.lock();
         while counts.acknowledged < counts.delivered {
             let woken = self.acknowledged.wait(counts);

@@ -70,11 +70,12 @@ pub(crate) fn waiting(
     find: impl FnOnce() -> Result<RawFd, Errno> + Copy,
     take: impl FnOnce() -> Result<bool, Errno> + Copy,
 ) -> c_int {
-    let fd = match uncancelled(|| runtime::usable().and_then(|()| find())) {
-        Ok(fd) => fd,
-        Err(error) => return failed(error),
-    };
     loop {
+        // Before each read: the number may be a file of the program's by now.
+        let fd = match uncancelled(|| runtime::usable().and_then(|()| find())) {
+            Ok(fd) => fd,
+            Err(error) => return failed(error),
+        };
         let mut count = 0u64;
         // SAFETY: `count` has as many bytes as are read. No frame that unwinding crosses has
         // anything to drop.

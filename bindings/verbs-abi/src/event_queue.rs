@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uroce::raw::Tokens;
 
 use crate::errno::Errno;
+use crate::runtime;
 
 /// A queue of events.
 pub(crate) struct EventQueue<T> {
@@ -31,6 +32,15 @@ impl<T> EventQueue<T> {
     /// The descriptor on which the program waits.
     pub(crate) fn fd(&self) -> RawFd {
         self.tokens.as_fd().as_raw_fd()
+    }
+
+    /// The descriptor, for a read that takes the token of an event.
+    ///
+    /// # Errors
+    ///
+    /// EBADF: the program has closed the descriptor. Its number may be another file's.
+    pub(crate) fn readable_fd(&self) -> Result<RawFd, Errno> {
+        if self.tokens.are_gone() { Err(Errno::EBADF) } else { Ok(self.fd()) }
     }
 
     /// Takes the oldest event. Waits for one, unless the program has made the descriptor
@@ -55,15 +65,22 @@ impl<T> EventQueue<T> {
         self.lock().pop_front()
     }
 
-    /// Adds an event.
+    /// Adds an event. In a forked child it does nothing: the descriptor counts the parent's events.
     pub(crate) fn push(&self, event: T) {
+        if runtime::is_orphaned() {
+            return;
+        }
         let mut waiting = self.lock();
         waiting.push_back(event);
         self.tokens.add();
     }
 
-    /// Withdraws and returns the pending events for which `is_one` is true.
+    /// Withdraws and returns the pending events for which `is_one` is true. In a forked child they
+    /// are the parent's, and there are none.
     pub(crate) fn take_back(&self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
+        if runtime::is_orphaned() {
+            return Vec::new();
+        }
         let mut waiting = self.lock();
         let (taken, left): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_one);
         *waiting = left.into();

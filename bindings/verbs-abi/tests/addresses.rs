@@ -15,4 +15,6 @@ claims! {
     the_node_itself_is_resolved_at_once
     a_process_connects_to_itself
     a_port_that_nothing_listens_at_refuses
+    a_forked_child_leaves_its_parents_connections_alone
+    an_event_is_not_read_from_a_file_of_the_programs
 }

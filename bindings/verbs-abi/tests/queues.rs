@@ -20,6 +20,7 @@ claims! {
     a_queue_that_overruns_says_so
     a_forked_child_posts_nothing_and_takes_nothing
     a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to
+    an_event_is_not_read_from_a_file_of_the_programs
     inline_data_are_copied_by_the_post
     changes_that_are_refused_change_nothing
     a_reset_takes_completions_along

@@ -55,6 +55,12 @@ impl CompletionChannel {
         wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
     }
 
+    /// Whether the descriptor is still the channel's. If not, the program has closed it, and its number
+    /// may be another file's, which the application must not read.
+    pub fn is_open(&self) -> bool {
+        self.channel.is_open()
+    }
+
     /// Takes an event after the application has read 8 bytes from the descriptor itself. One read
     /// of 8 bytes stands for one event. `None` if the event is no longer there; another one may be
     /// pending.

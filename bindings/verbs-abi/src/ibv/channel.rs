@@ -81,7 +81,10 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     let found = || Channel::registry().get(channel).inspect_err(|_| runtime::hold_up());
     let find = || match cq.is_null() || cq_context.is_null() {
         true => Err(Errno::EINVAL),
-        false => Ok(found()?.fd()),
+        false => {
+            let channel = found()?;
+            if channel.channel.is_open() { Ok(channel.fd()) } else { Err(Errno::EBADF) }
+        }
     };
     let take = || {
         let Some(ready) = found()?.taken() else { return Ok(false) };

@@ -231,7 +231,10 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     let found = || context::get(context).inspect_err(|_| runtime::hold_up());
-    let find = || if event.is_null() { Err(Errno::EINVAL) } else { Ok(found()?.events.fd()) };
+    let find = || match event.is_null() {
+        true => Err(Errno::EINVAL),
+        false => found()?.events.readable_fd(),
+    };
     let take = || {
         let Some(it) = taken(&*found()?) else { return Ok(false) };
         // SAFETY: not NULL, so it is the program's room for an event.

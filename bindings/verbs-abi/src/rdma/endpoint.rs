@@ -119,7 +119,7 @@ fn destroy(id: *mut rdma_cm_id) {
 
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     entry::nothing(|| {
-        id::get(id)?;
+        id::find(id)?;
         destroy(id);
         Ok(())
     });

@@ -398,7 +398,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     let found = || Channel::registry().get(channel).inspect_err(|_| runtime::hold_up());
-    let find = || if event.is_null() { Err(Errno::EINVAL) } else { Ok(found()?.fd()) };
+    let find = || if event.is_null() { Err(Errno::EINVAL) } else { found()?.readable_fd() };
     let take = || {
         let Some(next) = found()?.taken().and_then(tell) else { return Ok(false) };
         // SAFETY: not NULL, so it is the program's room for a pointer.

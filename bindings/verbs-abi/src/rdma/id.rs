@@ -236,8 +236,19 @@ impl Entry<Id> {
 ///
 /// # Errors
 ///
-/// EINVAL if it is not a live id of this library.
+/// EINVAL if it is not a live id of this library; EOPNOTSUPP in a child that was forked after the
+/// engine had started.
 pub(crate) fn get(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
+    runtime::usable()?;
+    find(id)
+}
+
+/// As [`get`], for calls that destroy something: a forked child may make them.
+///
+/// # Errors
+///
+/// EINVAL if it is not a live id of this library.
+pub(crate) fn find(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
     Id::registry().get(id.cast())
 }
 
@@ -327,9 +338,13 @@ pub(crate) fn incoming(
 }
 
 /// Destroys an id: ends what is in progress, and waits until the program has acknowledged all its
-/// events.
+/// events. In a forked child the id's connection and events are the parent's, and continue there.
 pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     let id = Id::registry().remove(id.cast())?;
+    if runtime::is_orphaned() {
+        runtime::dispose(id);
+        return Ok(());
+    }
     id.mailbox.close();
     let (bound, look_up, connection) = {
         let mut state = id.state();
@@ -338,11 +353,6 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     };
     let bound = bound.into_iter().map(|(_, manager, id)| (manager, id));
     for (manager, cm) in bound.chain(look_up).chain(connection) {
-        if runtime::is_orphaned() {
-            // The connection belongs to the parent and continues there.
-            std::mem::forget(manager);
-            continue;
-        }
         // This fails if the connection has ended by itself.
         let _ = manager.destroy(cm);
     }

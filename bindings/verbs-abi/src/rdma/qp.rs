@@ -255,7 +255,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     entry::nothing(|| {
-        let id = id::get(id)?;
+        let id = id::find(id)?;
         let pointer = id.qp();
         // SAFETY: the pointer is looked up.
         let result = unsafe { qp::ibv_destroy_qp(pointer) };

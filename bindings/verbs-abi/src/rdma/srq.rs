@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 /// `rdma_destroy_srq`. Does nothing if the queue is in use.
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     entry::nothing(|| {
-        let id = id::get(id)?;
+        let id = id::find(id)?;
         let queue = id.view().srq;
         if queue.is_null() {
             return Ok(());

@@ -1,14 +1,18 @@
 // Loopback and unspecified addresses in rdma_cm: binding, resolving and connecting to them. The
 // only argument selects a claim.
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(is_so)                                                                               \
@@ -252,6 +256,131 @@ static void a_port_that_nothing_listens_at_refuses(void) {
     CHECK(next(RDMA_CM_EVENT_REJECTED, 8) == id);
 }
 
+struct connection {
+    struct rdma_cm_id *listener, *one, *other;
+};
+
+/// A connection of the process to itself, established.
+static struct connection establish(void) {
+    struct connection it = {.listener = bound("0.0.0.0", 8080)};
+    CHECK(!rdma_listen(it.listener, 4));
+    it.one = asks("127.0.0.1", 8080);
+    it.other = next(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+    give_qp(it.other);
+    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+    CHECK(!rdma_accept(it.other, &param));
+    next(RDMA_CM_EVENT_ESTABLISHED, 0);
+    next(RDMA_CM_EVENT_ESTABLISHED, 0);
+    return it;
+}
+
+static void carries_a_message(struct connection it) {
+    static char buffer[2][64];
+    struct ibv_mr *to = rdma_reg_msgs(it.other, buffer[0], 64);
+    struct ibv_mr *from = rdma_reg_msgs(it.one, buffer[1], 64);
+    CHECK(to && from && !rdma_post_recv(it.other, NULL, buffer[0], 64, to));
+    strcpy(buffer[1], "a message");
+    CHECK(!rdma_post_send(it.one, NULL, buffer[1], 64, from, 0));
+    struct ibv_wc wc;
+    while (ibv_poll_cq(it.other->recv_cq, 1, &wc) == 0)
+        ;
+    CHECK(wc.status == IBV_WC_SUCCESS && !strcmp(buffer[0], buffer[1]));
+}
+
+/// The calls of a child on its parent's connection, on ids in other stages and on ids of its own.
+static void call_as_a_child(struct connection it, struct rdma_cm_id *idle, struct rdma_cm_id *asked) {
+    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
+    struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *info;
+    struct rdma_cm_event *event;
+    struct rdma_event_channel *own = rdma_create_event_channel();
+    union address group = at("224.0.1.5", 0);
+    int mask;
+    FAILS(rdma_get_cm_event(channel, &event), EOPNOTSUPP);
+    FAILS(bind_to(idle, "127.0.0.1", 9090), EOPNOTSUPP);
+    FAILS(resolve(idle, "127.0.0.1", 8080), EOPNOTSUPP);
+    FAILS(rdma_resolve_route(idle, 1000), EOPNOTSUPP);
+    FAILS(rdma_listen(idle, 4), EOPNOTSUPP);
+    FAILS(rdma_migrate_id(idle, own), EOPNOTSUPP);
+    FAILS(rdma_join_multicast(idle, &group.sa, NULL), EOPNOTSUPP);
+    FAILS(rdma_leave_multicast(idle, &group.sa), EOPNOTSUPP);
+    FAILS(rdma_create_qp(idle, NULL, &init), EOPNOTSUPP);
+    FAILS(rdma_connect(idle, &param), EOPNOTSUPP);
+    FAILS(rdma_accept(asked, &param), EOPNOTSUPP);
+    FAILS(rdma_reject(asked, NULL, 0), EOPNOTSUPP);
+    FAILS(rdma_listen(it.listener, 4), EOPNOTSUPP);
+    FAILS(rdma_get_request(it.listener, &asked), EOPNOTSUPP);
+    FAILS(rdma_establish(it.one), EOPNOTSUPP);
+    FAILS(rdma_notify(it.one, IBV_EVENT_COMM_EST), EOPNOTSUPP);
+    FAILS(rdma_init_qp_attr(it.one, &attr, &mask), EOPNOTSUPP);
+    FAILS(rdma_disconnect(it.one), EOPNOTSUPP);
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *fresh;
+        CHECK(!rdma_create_id(i ? own : NULL, &fresh, NULL, RDMA_PS_TCP));
+        FAILS(bind_to(fresh, "127.0.0.1", 9091), EOPNOTSUPP);
+        FAILS(resolve(fresh, "127.0.0.1", 8080), EOPNOTSUPP);
+        CHECK(!rdma_destroy_id(fresh));
+    }
+    CHECK(!rdma_getaddrinfo("127.0.0.1", "8080", &hints, &info));
+    struct rdma_cm_id *endpoint;
+    FAILS(rdma_create_ep(&endpoint, info, NULL, &init), EOPNOTSUPP);
+    rdma_freeaddrinfo(info);
+    // A child may tidy up what it has inherited.
+    rdma_destroy_qp(it.one);
+    struct rdma_cm_id *all[] = {it.one, it.other, it.listener, idle, asked};
+    for (int i = 0; i < 5; i++)
+        CHECK(!rdma_destroy_id(all[i]));
+    rdma_destroy_event_channel(own);
+    rdma_destroy_event_channel(channel);
+}
+
+static void a_forked_child_leaves_its_parents_connections_alone(void) {
+    struct connection it = establish();
+    struct rdma_cm_id *idle = new_id(), *late = asks("127.0.0.1", 8080);
+    struct rdma_cm_id *asked = next(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+    give_qp(asked);
+    // An event waits for the parent.
+    CHECK(!resolve(idle, "127.0.0.1", 8080));
+    struct pollfd readable = {.fd = channel->fd, .events = POLLIN};
+    CHECK(poll(&readable, 1, 10000) == 1);
+    pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        call_as_a_child(it, idle, asked);
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && !status);
+    CHECK(next(RDMA_CM_EVENT_ADDR_RESOLVED, 0) == idle);
+    CHECK(poll(&readable, 1, 100) == 0);
+    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+    CHECK(!rdma_accept(asked, &param));
+    next(RDMA_CM_EVENT_ESTABLISHED, 0);
+    next(RDMA_CM_EVENT_ESTABLISHED, 0);
+    carries_a_message(it);
+    carries_a_message((struct connection){.one = late, .other = asked});
+    CHECK(!rdma_disconnect(it.one));
+    next(RDMA_CM_EVENT_DISCONNECTED, 0);
+    next(RDMA_CM_EVENT_DISCONNECTED, 0);
+}
+
+/// Programs that close all descriptors open files that get their numbers.
+static void an_event_is_not_read_from_a_file_of_the_programs(void) {
+    int file = memfd_create("own", 0), ends[2];
+    struct rdma_cm_event *event;
+    alarm(20);
+    CHECK(write(file, "the program's own words", 23) == 23 && !lseek(file, 0, SEEK_SET));
+    CHECK(dup2(file, channel->fd) == channel->fd);
+    FAILS(rdma_get_cm_event(channel, &event), EBADF);
+    CHECK(!lseek(file, 0, SEEK_CUR));
+    // A read of this would wait for ever.
+    CHECK(!pipe(ends) && dup2(ends[0], channel->fd) == channel->fd);
+    FAILS(rdma_get_cm_event(channel, &event), EBADF);
+    close(channel->fd);
+    FAILS(rdma_get_cm_event(channel, &event), EBADF);
+}
+
 static const struct {
     const char *name;
     void (*holds)(void);
@@ -265,6 +394,8 @@ static const struct {
     CLAIM(the_node_itself_is_resolved_at_once),
     CLAIM(a_process_connects_to_itself),
     CLAIM(a_port_that_nothing_listens_at_refuses),
+    CLAIM(a_forked_child_leaves_its_parents_connections_alone),
+    CLAIM(an_event_is_not_read_from_a_file_of_the_programs),
 };
 
 int main(int argc, char **argv) {

@@ -643,6 +643,33 @@ static void a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_
 	CHECK(lseek(file, 0, SEEK_END) == 0);
 }
 
+/* A file of the program's with the number of a descriptor is not read either. It may be a pipe, whose
+ * read would never return. */
+static void an_event_is_not_read_from_a_file_of_the_programs(void)
+{
+	struct end end = make(IBV_QPT_RC);
+	struct ibv_async_event event;
+	struct ibv_cq *cq;
+	void *context;
+	int ends[2], numbers[] = { end.channel->fd, end.context->async_fd };
+	alarm(30);
+	CHECK(!pipe(ends));
+	for (int at = 0; at < 2; at++) {
+		int file = taken_over(numbers[at]);
+		CHECK(write(file, "the program's own words", 23) == 23 && !lseek(file, 0, SEEK_SET));
+	}
+	for (int round = 0; round < 3; round++) {
+		MINUS(ibv_get_cq_event(end.channel, &cq, &context), EBADF);
+		MINUS(ibv_get_async_event(end.context, &event), EBADF);
+		for (int at = 0; at < 2; at++) {
+			if (round == 0)
+				CHECK(!lseek(numbers[at], 0, SEEK_CUR) && dup2(ends[0], numbers[at]) >= 0);
+			else
+				close(numbers[at]);
+		}
+	}
+}
+
 static void inline_data_are_copied_by_the_post(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
@@ -1443,6 +1470,7 @@ static const struct claim claims[] = {
 	CLAIM(a_queue_that_overruns_says_so),
 	CLAIM(a_forked_child_posts_nothing_and_takes_nothing),
 	CLAIM(a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to),
+	CLAIM(an_event_is_not_read_from_a_file_of_the_programs),
 	CLAIM(inline_data_are_copied_by_the_post),
 	CLAIM(changes_that_are_refused_change_nothing),
 	CLAIM(a_reset_takes_completions_along),

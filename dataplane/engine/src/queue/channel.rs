@@ -82,6 +82,12 @@ impl CompletionChannel {
         Ok(None)
     }
 
+    /// Whether the descriptor is still the channel's. If not, the program has closed it, and its number
+    /// may be another file's, which the application must not read.
+    pub fn is_open(&self) -> bool {
+        !self.tokens.are_gone()
+    }
+
     /// Returns the completion queue of the event after the caller took its token by a `read` of the
     /// descriptor. `None` if the token has no event.
     pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
