@@ -39,8 +39,8 @@ claims! {
     handlers_run_on_the_alternate_stack_of_a_thread_that_has_one
 }
 
-/// Each process takes pages of its own memory away, under the other one's requests. A failure prints the
-/// seed, as UROCE_SEED=N.
+/// Each process takes pages of its own memory away, under the other one's requests. A failure
+/// prints the seed, as UROCE_SEED=N.
 #[test]
 fn processes_that_lose_memory_at_random_under_each_others_traffic_live() {
     let place = Place::new();
@@ -49,8 +49,8 @@ fn processes_that_lose_memory_at_random_under_each_others_traffic_live() {
     println!("{}", common::printed(command.env_remove("UROCE_CONFIG").output().unwrap()));
 }
 
-/// AddressSanitizer has a handler of its own before the program starts, stands between the program and
-/// `sigaction`, and gives each thread an alternate stack.
+/// AddressSanitizer has a handler of its own before the program starts, stands between the program
+/// and `sigaction`, and gives each thread an alternate stack.
 #[test]
 fn programs_under_address_sanitizer_lose_memory_and_have_their_faults_reported() {
     let place = Place::new();

@@ -1,10 +1,10 @@
-//! Runtimes of languages that live from SIGSEGV and SIGBUS: null pointers, the end of a stack and the
-//! end of a mapped file are exceptions in Java and panics in Go. They stay so while registered memory
-//! goes away under a peer's WRITE. The programs are in tests/runtimes.
+//! Runtimes of languages that live from SIGSEGV and SIGBUS: null pointers, the end of a stack and
+//! the end of a mapped file are exceptions in Java and panics in Go. They stay so while registered
+//! memory goes away under a peer's WRITE. The programs are in tests/runtimes.
 //!
-//! These are tests of this crate and no cases of the laboratory's applications: both ends are in one
-//! process and nothing is compared with Soft-RoCE, so that the two programs run in seconds. A test
-//! without its compiler says so and passes.
+//! These are tests of this crate and no cases of the laboratory's applications: both ends are in
+//! one process and nothing is compared with Soft-RoCE, so that the two programs run in seconds. A
+//! test without its compiler says so and passes.
 
 #[allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 mod common;

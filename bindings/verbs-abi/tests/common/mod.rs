@@ -112,7 +112,7 @@ ethdev = { ring = "one" }
 ip = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
 
-/// The same device with an lcore that pollers drive, as in the built-in configuration.
+/// One device with one port, and an lcore that pollers drive, as in the built-in configuration.
 #[allow(dead_code, reason = "some tests have another")]
 pub(crate) const POLLED_DEVICE: &str = r#"
 [[device]]

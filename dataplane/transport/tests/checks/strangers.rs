@@ -4,12 +4,11 @@
 //! Each row of [`places`] is run with a packet that has all facts right, and then once for each
 //! fact that a sender may have wrong: then the QP stays in RTS and no work request fails.
 //!
-//! No row ends in SQE, because only the send queue's own work leads there. No row ends a QP of UD or
-//! GSI, which takes datagrams from any sender. (On the engine's ports, packets to QP 1 go to the
+//! No row ends in SQE, because only the send queue's own work leads there. No row ends a QP of UD
+//! or GSI, which takes datagrams from any sender. (On the engine's ports, packets to QP 1 go to the
 //! control plane and to no QP.) Two cases are the owner's to prevent and are not rows: a CQ with
 //! less room than there are receives, and a `retry_cnt` of 0, with which the first loss ends a
-//! connection. The effects of connection management messages on a QP are in the rows of
-//! `uroce-cm`.
+//! connection. The effects of connection management messages on a QP are in the rows of `uroce-cm`.
 
 use uroce_transport::sim::{Crafted, Pair, Terms};
 use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType, Sge, Side, WcStatus};
@@ -168,7 +167,7 @@ fn bad_receive(pair: &mut Pair) {
     pair.post_recv(B, &[sge]);
 }
 
-/// Posts a receive with a valid key whose memory is gone.
+/// Posts a receive with a valid key for memory that is gone.
 fn receive_into_nothing(pair: &mut Pair) {
     let landing = pair.local(B);
     pair.world.node_mut(B as u16).memory.take_away(landing, 0);
