@@ -92,11 +92,13 @@ class Walls(unittest.TestCase):
         self.assertEqual(rules(**{path: manifest.format("uroce-engine")}), [("layers", 5)])
         self.assertEqual(rules(**{path: manifest.format("thiserror")}), [])
 
-    def test_readme_is_short_and_its_paths_exist(self):
-        self.assertEqual(rules(**{"README.md": "a" * 10_241}), [("readme", 1)])
+    def test_readme_is_short_and_the_paths_of_documents_exist(self):
+        self.assertEqual(rules(**{"README.md": "a" * 10_241}), [("document", 1)])
         text = "[a](deploy/none.md)\n`bench/none.rs`\n`bench/a.rs --flag`\n[b](https://c.d/e)\n"
         self.assertEqual(rules(**{"README.md": text, "bench/a.rs": ""}),
-                         [("readme", 1), ("readme", 2)])
+                         [("document", 1), ("document", 2)])
+        links = {"bench/B.md": "[a](a.rs#part)\n[b](bench/a.rs)\n", "bench/a.rs": ""}
+        self.assertEqual(rules(**links), [("document", 2)])
 
     def test_circles_of_more_than_three_files_are_found(self):
         def ring(count):

@@ -104,7 +104,7 @@ def breaches(repository):
         if path.suffix == ".rs":
             yield from of_rust(name, text.splitlines())
             yield from of_paths(repository, path, text)
-    yield from of_readme(repository)
+    yield from of_documents(repository)
     yield from of_layers(repository)
     yield from of_circles(repository)
 
@@ -187,24 +187,33 @@ def crate_of(repository, path):
     return folder
 
 
-def of_readme(repository):
-    """README's size, and the paths that it names."""
-    text = (repository / "README.md").read_text()
-    if (size := len(text.encode())) > README_BYTES:
-        yield Breach("README.md", 1, "readme", f"{size} bytes; at most {README_BYTES}")
-    for number, line in enumerate(text.splitlines(), 1):
-        for path in named_paths(line):
-            if not (repository / path).exists():
-                yield Breach("README.md", number, "readme", f"there is no {path}")
+def of_documents(repository):
+    """README's size, and the paths that documents name."""
+    if (size := (repository / "README.md").stat().st_size) > README_BYTES:
+        yield Breach("README.md", 1, "document", f"{size} bytes; at most {README_BYTES}")
+    for path in sorted([repository / "README.md", *repository.glob("*/**/*.md")]):
+        name = str(path.relative_to(repository))
+        if "target" in path.relative_to(repository).parts:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            links = linked_paths(line)
+            missing = [link for link in links if not (path.parent / link).exists()]
+            missing += [word for word in named_paths(line) if not (repository / word).exists()]
+            for word in missing:
+                yield Breach(name, number, "document", f"there is no {word}")
+
+
+def linked_paths(line):
+    """Files that the links of a line of Markdown lead to."""
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", line)]
+    return [link for link in links if link and "://" not in link]
 
 
 def named_paths(line):
-    """Paths of the repository that a line of Markdown names: links, and words in backticks."""
-    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", line)]
+    """Paths of the repository that a line of Markdown has in backticks."""
     words = [word.split()[0] for word in re.findall(r"`([^`]+)`", line) if word.split()]
     begins = tuple(f"{folder}/" for folder in FOLDERS)
-    yield from (link for link in links if link and "://" not in link)
-    yield from (word for word in words if word.startswith(begins) and not set(word) & set("*{<…"))
+    return [word for word in words if word.startswith(begins) and not set(word) & set("*{<…")]
 
 
 def of_layers(repository):

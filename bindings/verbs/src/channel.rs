@@ -55,8 +55,8 @@ impl CompletionChannel {
         wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
     }
 
-    /// Whether the descriptor is still the channel's. If not, the program has closed it, and its number
-    /// may be another file's, which the application must not read.
+    /// Whether the descriptor is still the channel's. If not, the program has closed it, and its
+    /// number may be another file's, which the application must not read.
     pub fn is_open(&self) -> bool {
         self.channel.is_open()
     }

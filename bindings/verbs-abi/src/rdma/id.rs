@@ -243,7 +243,7 @@ pub(crate) fn get(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
     find(id)
 }
 
-/// As [`get`], for calls that destroy something: a forked child may make them.
+/// The state behind an id, for calls that destroy something, which a forked child may make.
 ///
 /// # Errors
 ///

@@ -82,8 +82,8 @@ impl CompletionChannel {
         Ok(None)
     }
 
-    /// Whether the descriptor is still the channel's. If not, the program has closed it, and its number
-    /// may be another file's, which the application must not read.
+    /// Whether the descriptor is still the channel's. If not, the program has closed it, and its
+    /// number may be another file's, which the application must not read.
     pub fn is_open(&self) -> bool {
         !self.tokens.are_gone()
     }
