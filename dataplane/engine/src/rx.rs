@@ -16,8 +16,9 @@
 //!
 //! Invariants
 //! - Nothing is decided from a packet's bytes before its invariant CRC is verified; before that
-//!   they only choose what to prefetch ([`ahead`]). A packet that another lcore handed over was
-//!   verified by that lcore. A looped packet never left the host and is not verified.
+//!   they only choose what to prefetch ([`ahead`]) and which frame to take first ([`order`]). A
+//!   packet that another lcore handed over was verified by that lcore. A looped packet never left
+//!   the host and is not verified.
 //! - Each early exit has a [`DropReason`], which is counted. The lcore that drops a frame frees it;
 //!   all frames of a burst are freed at once.
 //!
@@ -27,6 +28,7 @@ mod ahead;
 mod deliver;
 mod group;
 mod looped;
+mod order;
 
 use crate::bell::Bell;
 use crate::config::{MAX_LCORES, PortAddresses};
@@ -273,7 +275,11 @@ impl Receiver {
         let mut ways = [0; BATCH];
         let frames = Frames { burst: self.burst.as_slice(), next: self.next[port].as_slice() };
         (0..HEADERS_AHEAD).for_each(|at| frames.prefetch_headers(at));
-        for (at, mbuf) in frames.burst.iter().enumerate() {
+        order::begin(self.burst.as_mut_slice());
+        for (at, way_of) in ways.iter_mut().enumerate().take(self.burst.len()) {
+            order::come_to(at, self.burst.as_mut_slice());
+            let frames = Frames { burst: self.burst.as_slice(), next: self.next[port].as_slice() };
+            let mbuf = &frames.burst[at];
             frames.prefetch_headers(at + HEADERS_AHEAD);
             let from = From { port, lcore: self.lcore, finder: &self.finder };
             self.ahead.come_to(at, frames, &from, shard, around.memory);
@@ -288,11 +294,11 @@ impl Receiver {
                 Way::Group => group::spread(mbuf, &from, &self.exits, shard, around),
                 Way::Leave(way) => {
                     leaving |= 1 << at;
-                    ways[at] = way;
+                    *way_of = way;
                 }
             }
         }
-        self.ahead.end(frames.burst.last().map(Mbuf::as_slice));
+        self.ahead.end(self.burst.as_slice().last().map(Mbuf::as_slice));
         if leaving != 0 {
             self.send_off(port, leaving, &ways, shard);
         }

@@ -8,10 +8,10 @@ use uroce_engine::port::QueuePair;
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig};
 use uroce_engine::{PortAddresses, PortBinding, multicast_mac};
-use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType};
+use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType, SendOp};
 use uroce_wire::{
-    Bth, Deth, Encap, ExtHeaders, Gid, Mac, OpCode, Pkey, Psn, Qkey, Qpn, Reth, Vlan, emit_headers,
-    seal,
+    Aeth, Bth, Deth, Encap, ExtHeaders, Gid, Mac, Msn, OpCode, Pkey, Psn, Qkey, Qpn, Reth,
+    Syndrome, Vlan, emit_headers, seal,
 };
 
 /// An engine, and the bare port that stands for its peer.
@@ -258,6 +258,61 @@ fn a_reserved_opcode_of_rc_is_answered_as_an_invalid_request_on_whatever_lcore()
         assert_eq!(sent().engine(EngineCounter::HandedOver), lcore as u64);
     }
     target.finish();
+}
+
+/// A peer may put its answer on the wire before the acknowledgement of what it answers. Older
+/// programs expect their request's completion first in a queue for both.
+#[test]
+fn an_acknowledgement_behind_the_answer_completes_its_request_before_the_answers_receive() {
+    let only = &[OpCode::RC_SEND_ONLY][..];
+    let long = &[
+        OpCode::RC_SEND_FIRST,
+        OpCode::RC_SEND_MIDDLE,
+        OpCode::RC_SEND_MIDDLE,
+        OpCode::RC_SEND_LAST,
+    ];
+    // The answer's packets, how many requests are acknowledged, by how many acknowledgements each.
+    for (answer, requests, acks) in [(only, 1, 1), (long, 1, 1), (only, 3, 1), (only, 2, 2)] {
+        let mut target = Target::new();
+        let mut qp = target.qp();
+        let region = target.node.register(qp.pd, 1 << 15, AccessFlags::all());
+        qp.recv(100, &[region.sge(1 << 14, 1 << 14)]);
+        let mut asked = Vec::new();
+        for wr_id in 0..requests {
+            qp.send(wr_id, SendOp::Send { imm: None }, &[region.sge(0, 8)]);
+        }
+        eventually("the requests", || {
+            asked.extend(target.answers());
+            asked.len() as u64 == requests
+        });
+        let path = target.path();
+        let psn = write_only(qp.qpn).0.psn;
+        let after = |count| (0..count).fold(psn, |psn: Psn, _| psn.next());
+        let answer = answer.iter().zip(0..).map(|(opcode, at)| {
+            let bth = Bth { opcode: *opcode, psn: after(at), ..write_only(qp.qpn).0 };
+            frame(&path, &bth, &ExtHeaders::default(), &vec![7; opcode_len(*opcode)])
+        });
+        let acks = (requests - acks..requests).map(|at| {
+            let bth =
+                Bth { opcode: OpCode::RC_ACKNOWLEDGE, psn: after(at), ..write_only(qp.qpn).0 };
+            let aeth = Aeth { syndrome: Syndrome::UNLIMITED, msn: Msn::new(at as u32 + 1) };
+            frame(&path, &bth, &ExtHeaders { aeth, ..ExtHeaders::default() }, &[])
+        });
+        let frames: Vec<_> = answer.chain(acks).collect();
+        target.send(&frames);
+        let order: Vec<_> = (0..=requests).map(|_| qp.completion().wr_id).collect();
+        let expected: Vec<_> = (0..requests).chain([100]).collect();
+        assert_eq!(order, expected, "{} packets, {requests} requests", frames.len());
+        assert_eq!(target.node.engine.counters().dropped_in_all(), 0);
+        drop((qp, region));
+        target.finish();
+    }
+}
+
+/// The payload of a packet of a SEND: full, or a part.
+fn opcode_len(opcode: OpCode) -> usize {
+    let is_full = matches!(opcode, OpCode::RC_SEND_FIRST | OpCode::RC_SEND_MIDDLE);
+    if is_full { QpWish::default().mtu.bytes() as usize } else { 8 }
 }
 
 #[test] //= check L5 test

@@ -80,11 +80,10 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The destination QPN that a frame has if it is a valid RoCEv2 packet. A guess from a few
-    /// bytes, for prefetching before the frame is parsed; `None` if the frame is not IP or too
-    /// short.
+    /// The BTH that a frame has if it is a valid RoCEv2 packet. A guess from a few bytes, before
+    /// the frame is parsed; `None` if the frame is not IP or too short.
     #[inline]
-    pub fn likely_dest_qpn(frame: &[u8]) -> Option<Qpn> {
+    pub fn likely_bth(frame: &[u8]) -> Option<Bth> {
         let (ethernet, l3) = Ethernet::parse(frame).ok()?;
         let ip_len = match ethernet.ether_type {
             EtherType::IPV4 => Ipv4::LEN,
@@ -92,7 +91,13 @@ impl<'a> Frame<'a> {
             _ => return None,
         };
         let bth = l3.get(ip_len + Udp::LEN..)?.first_chunk()?;
-        Bth::parse(bth).ok().map(|bth| bth.dest_qpn)
+        Bth::parse(bth).ok()
+    }
+
+    /// The destination QPN of the BTH that [`likely_bth`](Frame::likely_bth) guesses.
+    #[inline]
+    pub fn likely_dest_qpn(frame: &[u8]) -> Option<Qpn> {
+        Frame::likely_bth(frame).map(|bth| bth.dest_qpn)
     }
 }
 
