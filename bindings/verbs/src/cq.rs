@@ -138,7 +138,8 @@ impl CompletionQueue {
     ///
     /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)), a
     /// poll that finds no completion runs a turn of the lcores and looks again. If there is still
-    /// none and more threads poll than the process has CPUs, it yields the CPU.
+    /// none, the turn had no work, and more threads poll than the process has CPUs, it yields the
+    /// CPU.
     ///
     /// # Errors
     ///
@@ -147,10 +148,13 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, CqError> {
         let mut count = self.take(out)?;
-        if count == 0 && !out.is_empty() && self.drive() {
+        if count == 0
+            && !out.is_empty()
+            && let Some(turn) = self.drive()
+        {
             count = self.take(out)?;
             if count == 0 {
-                self.rest();
+                self.rest(turn);
             }
         }
         if let Some(last) = out[..count].last() {

@@ -13,7 +13,7 @@ pub use uroce_transport::{
     Ah, BindMw, Cqe, Grh, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,
 };
 
-use uroce_engine::CqError;
+use uroce_engine::{CqError, Poller, Turn};
 use uroce_transport::{PostError, WcOpcode};
 
 use crate::{AddressHandle, CompletionQueue, RecvQueue, SendQueue, SharedReceiveQueue};
@@ -69,21 +69,20 @@ impl CompletionQueue {
     }
 
     /// Runs a turn of the lcores that complete to this queue, if pollers drive the device.
-    /// [`poll`](CompletionQueue::poll) does this when it finds no completion. Returns whether
-    /// polling again may find one.
+    /// [`poll`](CompletionQueue::poll) does this when it finds no completion. Returns the turn's
+    /// result, after which polling again may find a completion; `None` if pollers do not drive.
     #[inline]
-    pub fn drive(&self) -> bool {
-        let poller = self.shared().poller.as_ref();
-        poller.inspect(|poller| _ = poller.turn()).is_some()
+    pub fn drive(&self) -> Option<Turn> {
+        self.shared().poller.as_ref().map(Poller::turn)
     }
 
-    /// Yields the CPU if pollers drive the device and more threads poll than the process has CPUs.
-    /// [`poll`](CompletionQueue::poll) does this when it finds no completion even after
-    /// [`drive`](CompletionQueue::drive).
+    /// Yields the CPU if `turn`, the result of [`drive`](CompletionQueue::drive), had no work and
+    /// more threads poll than the process has CPUs. [`poll`](CompletionQueue::poll) does this when
+    /// it finds no completion even after that turn.
     #[inline]
-    pub fn rest(&self) {
+    pub fn rest(&self, turn: Turn) {
         if let Some(poller) = &self.shared().poller {
-            poller.rest();
+            poller.rest(turn);
         }
     }
 

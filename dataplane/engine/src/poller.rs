@@ -10,8 +10,8 @@
 //! such answers this is done rarely, since it was in vain before.
 //!
 //! A poll that finds nothing yields the processor where that brings its completion nearer: if
-//! another thread drives the lcore, which may have been preempted in its turn, or if more threads
-//! poll than there are processors ([`crate::crowd`]).
+//! another thread drives the lcore, which may have been preempted in its turn, or if the turn had
+//! no work and more threads poll than there are processors ([`crate::crowd`]).
 //!
 //! Not here: how pollers and the lcore's thread take turns ([`crate::slot`]).
 
@@ -115,11 +115,14 @@ impl Poller {
         turn
     }
 
-    /// Called after a poll that has found nothing even after a turn: yields the processor if more
-    /// threads poll than the process has processors, and does nothing otherwise.
+    /// Called after a poll that has found nothing even after a `turn`: yields the processor if more
+    /// threads poll than the process has processors, and does nothing otherwise. After a turn with
+    /// work it does nothing either: the next turns go on with that work, which may be the caller's.
     #[inline]
-    pub fn rest(&self) {
-        crowd::make_room(&self.clock, self.engine.shared.processors);
+    pub fn rest(&self, turn: Turn) {
+        if turn != Turn::Busy {
+            crowd::make_room(&self.clock, self.engine.shared.processors);
+        }
     }
 
     /// Called after a poll that has taken a WRITE's completion: runs turns for a moment until an

@@ -64,8 +64,9 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
 #[inline]
 fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     match advance(cq, its, cursor) {
-        Err(Errno::ENOENT) if its.cq.drive() => {
-            advance(cq, its, cursor).inspect_err(|_| its.cq.rest())
+        Err(Errno::ENOENT) => {
+            let turn = its.cq.drive().ok_or(Errno::ENOENT)?;
+            advance(cq, its, cursor).inspect_err(|_| its.cq.rest(turn))
         }
         result => result,
     }?;

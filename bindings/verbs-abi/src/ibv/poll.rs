@@ -118,11 +118,14 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, places: c_int, wc: *mut
         }
         // SAFETY: the program passes room for `places` entries.
         let mut taken = unsafe { take(cq, places, wc) }?;
-        if taken.0 == 0 && places > 0 && cq.cq.drive() {
+        if taken.0 == 0
+            && places > 0
+            && let Some(turn) = cq.cq.drive()
+        {
             // SAFETY: the program passes room for `places` entries.
             taken = unsafe { take(cq, places, wc) }?;
             if taken.0 == 0 {
-                cq.cq.rest();
+                cq.cq.rest(turn);
             }
         }
         if let (_, Some(last)) = taken {
