@@ -137,6 +137,8 @@ pub(crate) fn adopt() {
     let mut guard = LcoreGuard::adopt(&slot, 0).expect("not adopted, not stopped");
     assert!(matches!(LcoreGuard::adopt(&slot, 0), Err(AdoptError::Adopted(0))));
     assert_eq!(guard.turn(), Turn::Busy);
+    guard.set_exclusive(true);
+    assert!(!slot.is_served(), "an exclusive guard alone turns the lcore");
     let before = turns.1.load(Ordering::Relaxed);
     drop(guard);
     assert!(!slot.is_adopted());
