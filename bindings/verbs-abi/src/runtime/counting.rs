@@ -9,11 +9,15 @@
 //! they have changed and the path shim shows a tree. The files keep their last values when the
 //! process is gone.
 //!
-//! Invariant: a reader finds a complete number, the old or the new one.
+//! Invariants
+//! - A reader finds a complete number, the old or the new one.
+//! - The files are written with file descriptors that the program cannot close: it may close all
+//!   numbers at any time, and open files of its own that get them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use uroce::{Context, PortStats};
@@ -78,18 +82,36 @@ impl Files {
 
     /// Writes the counters that have changed. A failed write, for example in a full file system, is
     /// repeated at the next update.
-    fn say(&mut self, counts: Vec<(String, u64)>) {
-        for (name, value) in counts {
-            if self.said.get(&name) == Some(&value) {
-                continue;
-            }
-            let written = std::fs::write(&self.draft, format!("{value}\n"))
-                .and_then(|()| std::fs::rename(&self.draft, self.directory.join(&name)));
-            if written.is_ok() {
-                self.said.insert(name, value);
-            }
+    fn say(&mut self, mut counts: Vec<(String, u64)>) {
+        counts.retain(|(name, value)| self.said.get(name) != Some(value));
+        if !counts.is_empty() {
+            with_own_descriptors(|| counts.into_iter().for_each(|count| self.write(count)));
         }
     }
+
+    fn write(&mut self, (name, value): (String, u64)) {
+        let written = std::fs::write(&self.draft, format!("{value}\n"))
+            .and_then(|()| std::fs::rename(&self.draft, self.directory.join(&name)));
+        if written.is_ok() {
+            self.said.insert(name, value);
+        }
+    }
+}
+
+/// Runs `work` on a thread that has a table of file descriptors of its own, empty at first. On
+/// Linux before 5.9 the thread has the program's. Does nothing if no thread can be started.
+fn with_own_descriptors(work: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let own = move || {
+            let (first, last) = (0_u32, u32::MAX);
+            let flags = libc::CLOSE_RANGE_UNSHARE;
+            // SAFETY: the call gives this thread a table of its own and closes descriptors in that
+            // table only. No value that owns a descriptor is on this thread.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+            work();
+        };
+        let _ = thread::Builder::new().name("uroce-counts".into()).spawn_scoped(scope, own);
+    });
 }
 
 /// Starts a thread that keeps a device's files up to date for the life of the process. Does nothing
