@@ -152,7 +152,7 @@ fn lost_laps_and_aprs_are_repeated_and_copies_are_told_once() {
     assert_eq!(status(&mut pair), AprStatus::LOADED);
     let laps = pair.sent.as_ref().unwrap();
     let lap = *laps.iter().find(|p| p.message.attribute() == Attribute::Lap).unwrap();
-    // The same transaction gets the same answer; the connection keeps its path.
+    // A repeated transaction gets an equal answer; the connection keeps its path.
     pair.forge(lap.addr, &lap.message.emit(lap.transaction));
     pair.run_for(ms(1));
     assert_eq!(pair.sent_by(1, Attribute::Apr), 2);

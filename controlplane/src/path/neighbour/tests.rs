@@ -137,7 +137,7 @@ fn an_unasked_for_answer_never_makes_an_address_sure() {
         let mut port = port();
         port.resolve(at(0), ip(peer));
         handle(&mut port, at(1), &golden(name)).unwrap();
-        // The same answer from another station: ignored at first, then a hint at most.
+        // An equal answer from another station is ignored at first, and is later a hint at most.
         let mut spoof = golden(name);
         let at_mac = if peer.contains(':') { 80 } else { 22 };
         spoof[at_mac..at_mac + 6].copy_from_slice(&OTHER.0);

@@ -209,7 +209,7 @@ unsafe extern "sysv64" fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -
         "vmovdqu [r9 + 96], ymm3",
         "vzeroupper",
         "ret",
-        // The same loop with 16-byte registers.
+        // A loop that copies with 16-byte registers.
         "15:",
         "movups xmm0, [rsi]",
         "movups xmm1, [rsi + 16]",

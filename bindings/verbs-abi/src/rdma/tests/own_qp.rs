@@ -138,7 +138,7 @@ fn who_accepts_too_late_has_a_queue_pair_that_is_stopped() {
         assert_eq!(rdma_connect(client, &mut param(1000, b"")), 0);
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
         create_qp(peer);
-        // The same happens when the listener or the peer has gone.
+        // A listener or a peer that has gone has an equal effect.
         let (manager, cm) = crate::rdma::id::get(peer).unwrap().state().connection().unwrap();
         manager.destroy(cm).unwrap();
         assert_eq!((rdma_accept(peer, null_mut()), errno()), (-1, libc::EINVAL));
