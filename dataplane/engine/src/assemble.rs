@@ -1,28 +1,28 @@
 //! Assembly: makes and connects the parts of an engine before anything runs.
 
-use crate::ah_table::AhTable;
-use crate::bell::Bell;
-use crate::clock::Clock;
 use crate::command::command_rings;
 use crate::config::{EngineConfig, PortBinding};
 use crate::control::{ControlParts, LcoreLink};
 use crate::counters::CounterBlock;
-use crate::doorbell::{Doorbell, DoorbellReader};
 use crate::engine::EngineError;
-use crate::events::{EventChannel, Subject};
-use crate::key::Numbers;
 use crate::lcore::{Duties, Fatal, Lcore};
-use crate::mcast::{GroupBook, GroupTable};
-use crate::mr_table::{MrReader, MrTable};
-use crate::notices::Notices;
-use crate::qp_table::QpTable;
 use crate::rx::{Exits, Receiver};
 use crate::shard::Shard;
 use crate::tables::Tables;
 use crate::tx::{Lane, queues};
-use crate::waker::Waker;
 use rtrb::RingBuffer;
 use std::sync::Arc;
+use uroce_shared::memory::mr_table::{MrReader, MrTable};
+use uroce_shared::table::ah_table::AhTable;
+use uroce_shared::table::key::Numbers;
+use uroce_shared::table::mcast::{GroupBook, GroupTable};
+use uroce_shared::table::qp_table::QpTable;
+use uroce_shared::time::clock::Clock;
+use uroce_shared::wake::bell::Bell;
+use uroce_shared::wake::doorbell::{Doorbell, DoorbellReader};
+use uroce_shared::wake::events::{EventChannel, Subject};
+use uroce_shared::wake::notices::Notices;
+use uroce_shared::wake::waker::Waker;
 
 /// Most frames of the control plane that wait for a port.
 const INJECTED: usize = 64;

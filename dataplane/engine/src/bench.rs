@@ -1,9 +1,9 @@
 //! Internals of the engine for micro-benchmarks; not part of its public interface.
 
-use crate::key::{Numbers, Slots};
-use crate::qp_table::{Place, QpFinder, QpTable};
-use crate::sum;
 use std::sync::Arc;
+use uroce_shared::copy::sum;
+use uroce_shared::table::key::{Numbers, Slots};
+use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 use uroce_wire::{Icrc, Qpn};
 
 /// Copies a large payload to `out`, as the engine does for a packet that it sends. Returns `sum`

@@ -10,7 +10,7 @@
 use crate::config::PortAddresses;
 use crate::context::{QpContext, Resized};
 use crate::fault::Loss;
-use crate::sync::{Consumer, Producer, RingBuffer};
+use uroce_shared::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange};
 
 /// A command to an lcore. QPs are named by their slots.

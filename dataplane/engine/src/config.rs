@@ -1,9 +1,9 @@
 //! Configuration of an engine and of its ports.
 
 use crate::fault::LossConfig;
-use crate::idle::{Driver, IdlePolicy};
 use crate::mbuf::Mempool;
 use crate::port::Port;
+use uroce_shared::seat::idle::{Driver, IdlePolicy};
 use uroce_wire::{Gid, Mac, PathMtu};
 
 /// Most lcores of an engine.

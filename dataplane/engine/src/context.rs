@@ -7,14 +7,14 @@
 //! - A state is published before the completions that follow it. So a thread that polls one of them
 //!   reads a state that is at least as new.
 
-use crate::events::EventRaiser;
-use crate::queue::cq::CompletionQueue;
-use crate::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use crate::shard::Around;
 use crate::tx::Lane;
 use crate::{counters::CounterBlock, env::QpEnv};
 use std::cell::RefCell;
 use std::sync::Arc;
+use uroce_shared::queue::cq::CompletionQueue;
+use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
+use uroce_shared::wake::events::EventRaiser;
 use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
 
 /// Bytes of a QP's boxed context, and of the state that it shares with the application (with the

@@ -12,16 +12,10 @@
 
 use crate::command::{Command, CommandSender, Reply};
 use crate::config::{PortAddresses, PortBinding, path_mtu_of};
-use crate::doorbell::Doorbell;
 use crate::engine::Shared;
-use crate::events::{EventGuard, EventKind};
-use crate::key::{Numbers, Slots};
 use crate::mbuf::{Mbuf, PoolEmpty};
-use crate::mcast::{GroupBook, GroupError};
 use crate::port::Port;
-use crate::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQueue};
 use crate::rx::{Exits, SlowFrame};
-use crate::slot::Turn;
 use crate::thread::LcoreThread;
 use links::Links;
 use records::{Record, Records};
@@ -29,6 +23,12 @@ use rtrb::Producer;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uroce_shared::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQueue};
+use uroce_shared::seat::Turn;
+use uroce_shared::table::key::{Numbers, Slots};
+use uroce_shared::table::mcast::{GroupBook, GroupError};
+use uroce_shared::wake::doorbell::Doorbell;
+use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_transport::{
     MigrationStats, ModifyError, PathMigState, Pd, QpAttr, QpCaps, QpChange, QpState, QpType,
 };
@@ -39,6 +39,7 @@ mod drain;
 mod frames;
 mod groups;
 mod links;
+mod memory;
 mod notify;
 mod records;
 mod resize;
@@ -222,7 +223,7 @@ impl Control {
             parts;
         ports.iter().for_each(|binding| binding.port.set_waker(Some(Arc::clone(&exits.waker))));
         Control {
-            heartbeats: vec![0; shared.slots.len()],
+            heartbeats: vec![0; shared.seats.len()],
             shared,
             threads: Vec::new(),
             lcores,
@@ -407,10 +408,10 @@ impl Control {
     /// thread were preempted in a turn, a busy adopter could not make its next one.
     pub fn serve_adopted(&mut self) -> bool {
         let mut any = false;
-        for (number, slot) in self.shared.slots.iter().enumerate() {
+        for (number, seat) in self.shared.seats.iter().enumerate() {
             let heartbeat = self.shared.regions.heartbeat(number);
-            if slot.is_served() && heartbeat == self.heartbeats[number] {
-                any |= slot.try_turn() == Turn::Busy;
+            if seat.is_served() && heartbeat == self.heartbeats[number] {
+                any |= seat.try_turn() == Turn::Busy;
             }
             self.heartbeats[number] = self.shared.regions.heartbeat(number);
         }
@@ -420,7 +421,7 @@ impl Control {
     /// Returns whether any lcore is adopted, so that [`serve_adopted`](Control::serve_adopted) is
     /// needed. An adoption wakes the thread that sleeps in [`sleep`](Control::sleep).
     pub fn has_adopted(&self) -> bool {
-        self.shared.slots.iter().any(|slot| slot.is_adopted())
+        self.shared.seats.iter().any(|seat| seat.is_adopted())
     }
 
     /// Stops the lcores and frees everything that they hold, as dropping `Control` does.
@@ -438,13 +439,13 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.shared.slots.iter().for_each(|slot| slot.stop());
+        self.shared.seats.iter().for_each(|seat| seat.stop());
         for thread in self.threads.drain(..) {
             // A thread that has panicked has reported that already.
             let _ = thread.join();
         }
-        for slot in &self.shared.slots {
-            drop(slot.take());
+        for seat in &self.shared.seats {
+            drop(seat.take());
         }
         self.ports.iter().for_each(|binding| binding.port.set_waker(None));
         while self.exits.slow_path.pop().is_some() {}

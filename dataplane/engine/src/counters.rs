@@ -6,7 +6,7 @@
 //!
 //! Not here: names of the transport's counters and drop reasons (they come with their enums).
 
-use crate::sync::{AtomicU64, Ordering};
+use uroce_shared::sync::{AtomicU64, Ordering};
 use uroce_transport::{Counter, DropReason};
 
 uroce_transport::counted! {

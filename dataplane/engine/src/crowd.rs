@@ -15,9 +15,9 @@
 //!
 //! Not here: polls that lose the lock of an lcore to another thread ([`crate::poller`]).
 
-use crate::clock::Clock;
-use crate::sync::{AtomicU64, Ordering};
 use std::cell::Cell;
+use uroce_shared::sync::{AtomicU64, Ordering};
+use uroce_shared::time::clock::Clock;
 
 /// A window is 2^24 ns, 17 ms: several time slices of the kernel's scheduler, so that threads that
 /// take turns on one processor are counted together.

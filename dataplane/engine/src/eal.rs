@@ -141,7 +141,7 @@ pub struct ThreadGuard {
 ///
 /// Each number exists once. The thread that it was taken from, like all others, uses mbufs only
 /// while it has the number: it is kept with the lcore, under the lock of the driving thread
-/// ([`crate::slot`]).
+/// ([`uroce_shared::seat`]).
 #[derive(Debug)]
 pub(crate) struct ThreadNumber(u32);
 

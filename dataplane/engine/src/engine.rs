@@ -10,26 +10,29 @@
 //!
 //! Not here: verbs objects, and their lifetimes.
 
-use crate::ah_table::{AhError, MAX_AHS};
-use crate::bed::Bed;
-use crate::bell::Bell;
 use crate::config::{EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortBinding};
 use crate::control::Control;
 use crate::counters::{CounterBlock, Counters};
 use crate::eal::Eal;
-use crate::events::{EventChannel, EventGuard, Subject};
-use crate::idle::{Driver, IdlePolicy};
 use crate::lcore::Lcore;
-use crate::mr_table::MrTable;
+use crate::lcore::{AdoptError, LcoreGuard};
 use crate::port::QueueError;
-use crate::queue::cq::Around;
-use crate::queue::places::Places;
-use crate::queue::{CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError};
-use crate::slot::{AdoptError, LcoreGuard, Slot};
-use crate::sync::{AtomicU32, Ordering};
 use crate::tables::Tables;
 use crate::thread::ThreadError;
 use std::sync::Arc;
+use uroce_shared::memory::mr_table::MrTable;
+use uroce_shared::queue::cq::Around;
+use uroce_shared::queue::places::Places;
+use uroce_shared::queue::{
+    CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError,
+};
+use uroce_shared::seat::Seat;
+use uroce_shared::seat::idle::{Driver, IdlePolicy};
+use uroce_shared::sync::{AtomicU32, Ordering};
+use uroce_shared::table::ah_table::{AhError, MAX_AHS};
+use uroce_shared::wake::bed::Bed;
+use uroce_shared::wake::bell::Bell;
+use uroce_shared::wake::events::{EventChannel, EventGuard, Subject};
 use uroce_transport::{Ah, Pd, StaticRate};
 use uroce_wire::Encap;
 
@@ -88,7 +91,7 @@ pub enum EngineError {
 /// State that all clones of an engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) slots: Vec<Arc<Slot>>,
+    pub(crate) seats: Vec<Arc<Seat<Lcore>>>,
     pub(crate) regions: Arc<MrTable>,
     pub(crate) counters: Vec<Arc<CounterBlock>>,
     pub(crate) tables: Tables,
@@ -123,7 +126,7 @@ impl Engine {
         crate::signals::install();
         let parts = crate::assemble::assemble(&config, ports)?;
         let shared = Arc::new(Shared {
-            slots: parts.lcores.into_iter().map(|parts| slot(parts, config.idle)).collect(),
+            seats: parts.lcores.into_iter().map(|parts| seat(parts, config.idle)).collect(),
             regions: parts.regions,
             counters: parts.counters,
             tables: parts.tables,
@@ -136,8 +139,8 @@ impl Engine {
         });
         let mut control = Control::new(Arc::clone(&shared), parts.control);
         // From here on dropping `control` stops the threads.
-        for (lcore, (slot, &cpu)) in shared.slots.iter().zip(&config.lcores).enumerate() {
-            let thread = crate::thread::start(lcore, cpu, eal, slot, (config.idle, config.driver));
+        for (lcore, (seat, &cpu)) in shared.seats.iter().zip(&config.lcores).enumerate() {
+            let thread = crate::thread::start(lcore, cpu, eal, seat, (config.idle, config.driver));
             control.threads.push(thread.map_err(|error| EngineError::Thread { lcore, error })?);
         }
         Ok((Engine { shared }, control))
@@ -145,7 +148,7 @@ impl Engine {
 
     /// Returns the number of lcores.
     pub fn lcores(&self) -> usize {
-        self.shared.slots.len()
+        self.shared.seats.len()
     }
 
     /// Makes a protection domain. Keys of one domain are refused in every other.
@@ -239,9 +242,9 @@ impl Engine {
     /// # Errors
     /// [`AdoptError`].
     pub fn adopt(&self, lcore: usize) -> Result<LcoreGuard, AdoptError> {
-        let slot = self.shared.slots.get(lcore).ok_or(AdoptError::NoSuchLcore(lcore))?;
+        let seat = self.shared.seats.get(lcore).ok_or(AdoptError::NoSuchLcore(lcore))?;
         crate::signals::unblock();
-        let guard = LcoreGuard::adopt(slot, lcore)?;
+        let guard = LcoreGuard::adopt(seat, lcore)?;
         // Wakes the control plane, which serves the lcore from now on when its adopter does not.
         self.shared.tables.notices.wake();
         Ok(guard)
@@ -256,24 +259,24 @@ impl Engine {
     pub const fn qp_state_bytes() -> usize {
         crate::context::STATE_BYTES
             + crate::shard::BYTES_PER_QP
-            + crate::qp_table::BYTES_PER_QP
-            + crate::doorbell::BYTES_PER_QP
+            + uroce_shared::table::qp_table::BYTES_PER_QP
+            + uroce_shared::wake::doorbell::BYTES_PER_QP
             + crate::control::BYTES_PER_QP
-            + crate::notices::BYTES_PER_QP
-            + crate::queue::places::BYTES_PER_QP
+            + uroce_shared::wake::notices::BYTES_PER_QP
+            + uroce_shared::queue::places::BYTES_PER_QP
     }
 
     /// Returns whether all lcores run: false after a shutdown, or if one has panicked.
     pub fn is_running(&self) -> bool {
-        self.shared.slots.iter().all(|slot| !slot.is_dead())
+        self.shared.seats.iter().all(|seat| !seat.is_dead())
     }
 }
 
-/// Makes an lcore's slot. An lcore that is to sleep naps instead if something cannot wake it.
-fn slot((mut lcore, bell): (Lcore, Arc<Bell>), idle: IdlePolicy) -> Arc<Slot> {
+/// Makes an lcore's seat. An lcore that is to sleep naps instead if something cannot wake it.
+fn seat((mut lcore, bell): (Lcore, Arc<Bell>), idle: IdlePolicy) -> Arc<Seat<Lcore>> {
     let bed = (idle == IdlePolicy::Sleep).then(|| Bed::new(&bell).ok()).flatten();
     let bed = bed.filter(|bed| lcore.listen(bed).is_ok());
-    Arc::new(Slot::new(lcore, bell, bed))
+    Arc::new(Seat::new(lcore, bell, bed))
 }
 
 fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError> {

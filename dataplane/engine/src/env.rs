@@ -1,13 +1,13 @@
 //! QP environment: gives the core memory, packets and completions, by the parts of the engine.
 
-use crate::ah_table::Handle;
 use crate::context::Route;
 use crate::counters::CounterBlock;
-use crate::mr_table::Access;
-use crate::queue::RecvQueueFeed;
 use crate::tables::Tables;
 use crate::tx::Lane;
 use std::cell::RefCell;
+use uroce_shared::memory::mr_table::Access;
+use uroce_shared::queue::RecvQueueFeed;
+use uroce_shared::table::ah_table::Handle;
 use uroce_transport::{
     Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory, MemoryFault,
     Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,

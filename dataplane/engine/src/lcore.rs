@@ -11,24 +11,27 @@
 //!   peer if it sleeps.
 //! - A turn that panics is the lcore's last; a fatal device event is raised for the application.
 //!
-//! Not here: which thread drives the lcore, and what it does between two turns ([`crate::slot`]).
+//! Not here: which thread drives the lcore, and what it does between two turns ([`uroce_shared::seat`]).
 
+mod guard;
 mod rest;
 
-use crate::clock::Clock;
+pub use guard::{AdoptError, LcoreGuard};
+
 use crate::command::{Command, CommandReceiver, Reply};
-use crate::doorbell::DoorbellReader;
-use crate::events::{EventGuard, EventKind};
 use crate::mbuf::Mbuf;
-use crate::mr_table::{Access, MrReader};
 use crate::rx::Receiver;
 use crate::shard::{Around, Shard};
-use crate::slot::Work;
 use crate::tables::Tables;
 use crate::tx::Lane;
-use crate::waker::Waker;
 use rtrb::Consumer;
 use std::sync::Arc;
+use uroce_shared::memory::mr_table::{Access, MrReader};
+use uroce_shared::seat::Work;
+use uroce_shared::time::clock::Clock;
+use uroce_shared::wake::doorbell::DoorbellReader;
+use uroce_shared::wake::events::{EventGuard, EventKind};
+use uroce_shared::wake::waker::Waker;
 use uroce_transport::{Instant, QpState};
 
 /// Most doorbells that are answered in one turn; further ones wait for the next turn.
@@ -75,7 +78,7 @@ impl Lcore {
     }
 
     /// Runs one turn. Returns whether there was anything to do, and whether any of it was done.
-    pub(crate) fn turn(&mut self) -> Work {
+    pub(crate) fn run_turn(&mut self) -> Work {
         let memory = self.regions.enter();
         let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
         let duties = &mut *turning.duties;
@@ -249,18 +252,18 @@ mod tests {
     use crate::command::{CommandSender, command_rings};
     use crate::context::{QpContext, Queues, Route};
     use crate::counters::CounterBlock;
-    use crate::doorbell::Doorbell;
-    use crate::events::{EventChannel, Subject};
-    use crate::key::Numbers;
-    use crate::mr_table::MrTable;
-    use crate::qp_table::QpTable;
-    use crate::queue::places::Places;
-    use crate::queue::{
-        CompletionQueue, QpShared, RingSpec, SendSpec, SharedReceiveQueue, recv_queue, send_queue,
-    };
     use crate::rx::Exits;
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use uroce_shared::memory::mr_table::MrTable;
+    use uroce_shared::queue::places::Places;
+    use uroce_shared::queue::{
+        CompletionQueue, QpShared, RingSpec, SendSpec, SharedReceiveQueue, recv_queue, send_queue,
+    };
+    use uroce_shared::table::key::Numbers;
+    use uroce_shared::table::qp_table::QpTable;
+    use uroce_shared::wake::doorbell::Doorbell;
+    use uroce_shared::wake::events::{EventChannel, Subject};
     use uroce_transport::{Pd, Qp, QpCaps, QpChange, QpInit, QpType};
     use uroce_wire::Qpn;
 
@@ -278,9 +281,14 @@ mod tests {
         let regions = Arc::new(MrTable::new(1, 1, numbers.clone()));
         let waker = Waker::new().unwrap();
         let tables = Tables {
-            handles: Arc::new(crate::ah_table::AhTable::new(1, Arc::clone(regions.turns()))),
-            groups: Arc::new(crate::mcast::GroupTable::new(Arc::clone(regions.turns()))),
-            notices: Arc::new(crate::notices::Notices::new(1, Arc::clone(&waker))),
+            handles: Arc::new(uroce_shared::table::ah_table::AhTable::new(
+                1,
+                Arc::clone(regions.turns()),
+            )),
+            groups: Arc::new(uroce_shared::table::mcast::GroupTable::new(Arc::clone(
+                regions.turns(),
+            ))),
+            notices: Arc::new(uroce_shared::wake::notices::Notices::new(1, Arc::clone(&waker))),
         };
         let table = Arc::new(QpTable::new(1, numbers));
         let exits = Arc::new(Exits::new(Box::new([Arc::default()]), Arc::clone(&waker)));

@@ -33,58 +33,30 @@
 
 #[doc(hidden)]
 pub mod bench;
-pub mod clock;
 pub mod eal;
 pub mod mbuf;
 pub mod port;
 
-mod ah_table;
 mod assemble;
-mod barrier;
-mod bed;
-mod bell;
 mod command;
 mod config;
 mod context;
 mod control;
 mod counters;
 mod crowd;
-mod doorbell;
 mod engine;
 mod env;
-mod eventfd;
-mod events;
 mod fault;
-mod guarded;
-mod idle;
-mod key;
 mod lcore;
-mod mcast;
-mod memory;
-mod mr_table;
-mod mw;
-mod notices;
-mod pace;
 mod poller;
-mod prefetch;
-mod published;
-mod qp_table;
-mod qsbr;
-mod queue;
 mod rx;
 mod schedule;
 mod shard;
 mod signals;
-mod slot;
-mod sum;
-mod sync;
 mod tables;
 mod thread;
-mod timer_wheel;
 mod tx;
-mod waker;
 
-pub use ah_table::{AhError, MAX_AHS};
 pub use config::{
     EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortAddresses, PortBinding,
     ROCE_OVERHEAD, path_mtu_of,
@@ -92,20 +64,24 @@ pub use config::{
 pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
 pub use engine::{Engine, EngineError};
-pub use eventfd::EventFd;
-pub use events::{Event, EventChannel, EventGuard, EventKind, Subject};
 pub use fault::LossConfig;
-pub use idle::{Driver, IdlePolicy};
-pub use mcast::{GroupError, MAX_GROUP_QPS, MAX_GROUPS, multicast_mac};
-pub use mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
-pub use mw::MwType;
+pub use lcore::{AdoptError, LcoreGuard};
 pub use poller::Poller;
-pub use queue::{
+pub use rx::{GsiFrame, SlowFrame};
+pub use thread::ThreadError;
+pub use uroce_shared::memory::mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
+pub use uroce_shared::memory::mw::MwType;
+pub use uroce_shared::queue::{
     Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
     RecvBatch, RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqBatch,
-    SrqError, Tokens,
+    SrqError,
 };
-pub use rx::{GsiFrame, SlowFrame};
-pub use slot::{AdoptError, LcoreGuard, Turn};
-pub use thread::ThreadError;
-pub use waker::Waker;
+pub use uroce_shared::seat::Turn;
+pub use uroce_shared::seat::idle::{Driver, IdlePolicy};
+pub use uroce_shared::sync::eventfd::EventFd;
+pub use uroce_shared::sync::tokens::Tokens;
+pub use uroce_shared::table::ah_table::{AhError, MAX_AHS};
+pub use uroce_shared::table::mcast::{GroupError, MAX_GROUP_QPS, MAX_GROUPS, multicast_mac};
+pub use uroce_shared::time::clock;
+pub use uroce_shared::wake::events::{Event, EventChannel, EventGuard, EventKind, Subject};
+pub use uroce_shared::wake::waker::Waker;

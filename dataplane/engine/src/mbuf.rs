@@ -20,8 +20,8 @@ pub use batch::{BATCH, MbufBatch};
 pub(crate) use pool::RetiredPools;
 pub use pool::{Mempool, PoolConfig, PoolEmpty, PoolError};
 
-use crate::prefetch::{self, prefetch_write};
 use std::ptr::NonNull;
+use uroce_shared::copy::prefetch::{self, prefetch_write};
 
 /// A packet buffer, and its only owner. Dropping it returns it to its mempool.
 #[repr(transparent)]

@@ -13,20 +13,20 @@
 //! another thread drives the lcore, which may have been preempted in its turn, or if the turn had
 //! no work and more threads poll than there are processors ([`crate::crowd`]).
 //!
-//! Not here: how pollers and the lcore's thread take turns ([`crate::slot`]).
+//! Not here: how pollers and the lcore's thread take turns ([`uroce_shared::seat`]).
 
-use crate::clock::Clock;
 use crate::config::MAX_LCORES;
 use crate::crowd;
 use crate::engine::Engine;
-use crate::idle::Driver;
-use crate::queue::CompletionQueue;
 use crate::signals;
-use crate::slot::Turn;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use uroce_shared::queue::CompletionQueue;
+use uroce_shared::seat::Turn;
+use uroce_shared::seat::idle::Driver;
+use uroce_shared::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uroce_shared::time::clock::Clock;
 use uroce_transport::Counter;
 
 /// Turns for which a poll that took a WRITE's completion waits for an answer: some microseconds.
@@ -153,7 +153,7 @@ impl Poller {
     /// take over.
     pub fn leave(&self) {
         for lcore in bits(self.cq.lcores()) {
-            self.engine.shared.slots[lcore].leave_to_thread();
+            self.engine.shared.seats[lcore].leave_to_thread();
         }
     }
 
@@ -168,9 +168,9 @@ impl Poller {
         let stays = !self.cq.is_armed();
         let mut turns = Turns { turn: Turn::Idle, has_met_another: false };
         for lcore in bits(lcores) {
-            let slot = &self.engine.shared.slots[lcore];
+            let seat = &self.engine.shared.seats[lcore];
             // After a panic the lcore ends and reports that itself; the poll goes on without it.
-            let turn = catch_unwind(AssertUnwindSafe(|| slot.turn_for_poller(stays)));
+            let turn = catch_unwind(AssertUnwindSafe(|| seat.turn_for_poller(stays)));
             match turn {
                 Ok(Some(Turn::Busy)) => turns.turn = Turn::Busy,
                 Ok(None) => turns.has_met_another = true,

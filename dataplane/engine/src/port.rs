@@ -35,12 +35,12 @@ pub use queue::QueuePair;
 
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
-use crate::sync::{AtomicBool, Ordering};
-use crate::waker::Waker;
 use link::Watch;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
+use uroce_shared::sync::{AtomicBool, Ordering};
+use uroce_shared::wake::waker::Waker;
 use uroce_wire::Mac;
 
 /// Bytes of an Ethernet frame besides its payload: header, one VLAN tag, CRC.

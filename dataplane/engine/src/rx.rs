@@ -30,20 +30,20 @@ mod group;
 mod looped;
 mod order;
 
-use crate::bell::Bell;
 use crate::config::{MAX_LCORES, PortAddresses};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::mbuf::{BATCH, Mbuf, MbufBatch};
-use crate::prefetch::prefetch_read;
-use crate::qp_table::{Place, QpFinder, QpTable};
 use crate::shard::{Around, Shard};
-use crate::sum::{LEAST, summed};
-use crate::sync::ArrayQueue;
 use crate::tx::Lane;
-use crate::waker::Waker;
 use ahead::Ahead;
 use deliver::{deliver, deliver_verified, sort_reserved};
 use std::sync::Arc;
+use uroce_shared::copy::prefetch::prefetch_read;
+use uroce_shared::copy::sum::{LEAST, summed};
+use uroce_shared::sync::ArrayQueue;
+use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
+use uroce_shared::wake::bell::Bell;
+use uroce_shared::wake::waker::Waker;
 use uroce_transport::{DropReason, Inbound};
 use uroce_wire::{Bth, Datagram, Frame, OuterSums, Packet, ParseError, Qpn, Service};
 

@@ -14,7 +14,7 @@ mod ahead;
 
 use crate::context::QpContext;
 use crate::shard::{Around, Shard};
-use crate::slot::Work;
+use uroce_shared::seat::Work;
 use uroce_transport::{Progress, QpState, QpType};
 
 /// Packets of one QP at a time.

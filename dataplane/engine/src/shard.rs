@@ -12,13 +12,13 @@
 use crate::context::{Feeds, QpContext, Resized};
 use crate::counters::CounterBlock;
 use crate::env::QpEnv;
-use crate::mr_table::Access;
-use crate::qp_table::{Place, QpTable};
-use crate::queue::cq::CompletionQueue;
 use crate::tables::Tables;
-use crate::timer_wheel::TimerWheel;
 use crate::tx::Lane;
 use std::sync::Arc;
+use uroce_shared::memory::mr_table::Access;
+use uroce_shared::queue::cq::CompletionQueue;
+use uroce_shared::table::qp_table::{Place, QpTable};
+use uroce_shared::time::timer_wheel::TimerWheel;
 use uroce_transport::{AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, Side};
 
 /// Completions that are kept until an input has been handled. One ACK completes at most the packets
@@ -31,7 +31,7 @@ const DEADLINES: usize = 256;
 /// Bytes per QP: a pointer, a deadline, and a place each in `completed` and in a port's active
 /// list.
 pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
-    + crate::timer_wheel::BYTES_PER_INDEX
+    + uroce_shared::time::timer_wheel::BYTES_PER_INDEX
     + 2 * size_of::<u32>();
 
 /// The surroundings that every input needs besides its QP.
@@ -302,12 +302,12 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ah_table::AhTable;
-    use crate::key::Numbers;
-    use crate::mcast::GroupTable;
-    use crate::mr_table::{MrReader, MrTable};
-    use crate::notices::Notices;
-    use crate::waker::Waker;
+    use uroce_shared::memory::mr_table::{MrReader, MrTable};
+    use uroce_shared::table::ah_table::AhTable;
+    use uroce_shared::table::key::Numbers;
+    use uroce_shared::table::mcast::GroupTable;
+    use uroce_shared::wake::notices::Notices;
+    use uroce_shared::wake::waker::Waker;
 
     #[test]
     fn deadlines_that_come_all_at_once_are_met_in_several_turns() {

@@ -25,13 +25,13 @@
 
 #![allow(unsafe_code)]
 
-use crate::guarded;
-use crate::sync::{AtomicBool, Mutex, Ordering};
 use libc::{c_int, c_void, sigaction, siginfo_t, sigset_t};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::PoisonError;
+use uroce_shared::copy::guarded;
+use uroce_shared::sync::{AtomicBool, Mutex, Ordering};
 
 /// The signals that are handled.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];

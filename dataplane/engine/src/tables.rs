@@ -1,9 +1,9 @@
 //! Tables that all lcores read, besides those of keys and QPNs.
 
-use crate::ah_table::AhTable;
-use crate::mcast::GroupTable;
-use crate::notices::Notices;
 use std::sync::Arc;
+use uroce_shared::table::ah_table::AhTable;
+use uroce_shared::table::mcast::GroupTable;
+use uroce_shared::wake::notices::Notices;
 
 /// The tables of one engine, shared by all its lcores.
 #[derive(Clone, Debug)]

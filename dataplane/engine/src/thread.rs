@@ -1,15 +1,16 @@
 //! The thread of an lcore: pinned to a CPU, with signals blocked, and registered with EAL.
 //!
-//! Not here: the turns that it runs ([`crate::slot`]).
+//! Not here: the turns that it runs ([`uroce_shared::seat`]).
 
 use crate::eal::{Eal, EalError, ThreadGuard, block_signals};
-use crate::idle::{Driver, IdlePolicy};
-use crate::slot::Slot;
+use crate::lcore::Lcore;
 use rustix::thread::CpuSet;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use uroce_shared::seat::Seat;
+use uroce_shared::seat::idle::{Driver, IdlePolicy};
 
 /// The reason why an lcore has no thread.
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +41,10 @@ pub(crate) fn start(
     number: usize,
     cpu: Option<usize>,
     eal: &'static Eal,
-    slot: &Arc<Slot>,
+    seat: &Arc<Seat<Lcore>>,
     (idle, driver): (IdlePolicy, Driver),
 ) -> Result<LcoreThread, ThreadError> {
-    let own = Arc::clone(slot);
+    let own = Arc::clone(seat);
     let body = move || {
         let registered = settle(cpu, eal)?;
         // From here on the thread is an lcore: it neither allocates nor frees.
@@ -53,8 +54,8 @@ pub(crate) fn start(
     };
     let name = format!("uroce-lcore-{number}");
     let thread = std::thread::Builder::new().name(name).spawn(body).map_err(ThreadError::Spawn)?;
-    slot.set_thread(thread.thread());
-    while !slot.is_settled() {
+    seat.set_thread(thread.thread());
+    while !seat.is_settled() {
         if thread.is_finished() {
             return Err(thread
                 .join()

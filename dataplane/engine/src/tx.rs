@@ -28,11 +28,11 @@ use crate::config::{PortAddresses, PortBinding, path_mtu_of};
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::fault::Loss;
 use crate::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
-use crate::mr_table::Access;
-use crate::sum::{LEAST, copy_summed};
 use patience::Patience;
 pub(crate) use queue::{Queue, queues};
 use std::collections::VecDeque;
+use uroce_shared::copy::sum::{LEAST, copy_summed};
+use uroce_shared::memory::mr_table::Access;
 use uroce_transport::{Instant, MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, Mac, OuterSums, PathMtu, emit_headers, headers_len};
 

@@ -47,6 +47,7 @@ mod queue;
 mod rate;
 mod rc;
 mod recv_queue;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "public for fuzz targets"))]
 mod ring;
 mod segment;
 mod send_queue;
@@ -80,3 +81,16 @@ pub use seeded::{Bug, plant};
 pub use time::Instant;
 pub use timer::{ack_timeout, rnr_timeout};
 pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};
+
+/// Private parts that fuzz targets compare with naive ones.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use crate::ring::Ring;
+    use crate::{Gather, Sge};
+
+    /// Returns the pieces of `len` bytes of a scatter/gather list from byte `offset` on; the list
+    /// must have them.
+    pub fn gather(list: &[Sge], offset: u32, len: u32) -> Gather<'_> {
+        Gather::sges(list, offset, len)
+    }
+}

@@ -8,7 +8,7 @@ use core::ops::{Index, IndexMut};
 /// Positions count up from 0 and wrap at 2^32. An element can be accessed by its position while it
 /// is in the ring.
 #[derive(Debug)]
-pub(crate) struct Ring<T> {
+pub struct Ring<T> {
     slots: Box<[Option<T>]>,
     head: u32,
     tail: u32,
@@ -16,48 +16,50 @@ pub(crate) struct Ring<T> {
 
 impl<T: Copy> Ring<T> {
     /// Creates a ring for `capacity` elements, at most 2^31. Allocates all of its memory.
-    pub(crate) fn new(capacity: u32) -> Ring<T> {
+    pub fn new(capacity: u32) -> Ring<T> {
         let slots = vec![None; capacity.next_power_of_two() as usize].into_boxed_slice();
         Ring { slots, head: 0, tail: 0 }
     }
 
     /// Sets the position of the next element of an empty ring.
-    pub(crate) fn begin_at(&mut self, position: u32) {
+    pub fn begin_at(&mut self, position: u32) {
         debug_assert!(self.is_empty(), "elements keep their positions");
         (self.head, self.tail) = (position, position);
     }
 
     /// Position of the oldest element, or of the next one if the ring is empty.
-    pub(crate) fn head(&self) -> u32 {
+    pub fn head(&self) -> u32 {
         self.head
     }
 
     /// Position that the next pushed element gets.
-    pub(crate) fn tail(&self) -> u32 {
+    pub fn tail(&self) -> u32 {
         self.tail
     }
 
-    pub(crate) fn len(&self) -> u32 {
+    /// Number of elements.
+    pub fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether there are no elements.
+    pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
     /// Number of slots, a power of two.
-    pub(crate) fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
     /// The slots that the next `count` elements will have, as far as they are contiguous.
-    pub(crate) fn next_slots(&self, count: usize) -> &[Option<T>] {
+    pub fn next_slots(&self, count: usize) -> &[Option<T>] {
         let slots = &self.slots[self.slot(self.tail)..];
         &slots[..count.min(slots.len())]
     }
 
     /// Appends an element and returns its position. Panics if the ring is full.
-    pub(crate) fn push(&mut self, value: T) -> u32 {
+    pub fn push(&mut self, value: T) -> u32 {
         assert!((self.len() as usize) < self.slots.len(), "push to a full ring");
         let at = self.tail;
         let slot = self.slot(at);
@@ -67,7 +69,7 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Removes the oldest element; the reference is valid until the next push.
-    pub(crate) fn pop(&mut self) -> Option<&T> {
+    pub fn pop(&mut self) -> Option<&T> {
         if self.is_empty() {
             return None;
         }
@@ -77,12 +79,12 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Removes all elements.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.head = self.tail;
     }
 
     /// The element at position `at`, if it is in the ring.
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+    pub fn get(&self, at: u32) -> Option<&T> {
         if at.wrapping_sub(self.head) >= self.len() {
             return None;
         }
@@ -90,12 +92,12 @@ impl<T: Copy> Ring<T> {
     }
 
     /// The oldest element.
-    pub(crate) fn front(&self) -> Option<&T> {
+    pub fn front(&self) -> Option<&T> {
         self.get(self.head)
     }
 
     /// The slot of position `at`, below [`slots`](Ring::slots).
-    pub(crate) fn slot(&self, at: u32) -> usize {
+    pub fn slot(&self, at: u32) -> usize {
         at as usize & (self.slots.len() - 1)
     }
 }

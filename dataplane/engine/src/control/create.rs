@@ -2,15 +2,15 @@
 
 use super::{Command, Control, ControlError, QpHandle, QpSpec, Record, Reply};
 use crate::context::{QpContext, Queues, Route};
-use crate::events::{EventRaiser, Subject};
-use crate::qp_table::Place;
-use crate::queue::places::QpPlaces;
-use crate::queue::{
+use std::cell::RefCell;
+use std::sync::Arc;
+use uroce_shared::queue::places::QpPlaces;
+use uroce_shared::queue::{
     MAX_SGE, MAX_WR, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, core_caps,
     recv_queue, send_queue,
 };
-use std::cell::RefCell;
-use std::sync::Arc;
+use uroce_shared::table::qp_table::Place;
+use uroce_shared::wake::events::{EventRaiser, Subject};
 use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit, QpType};
 use uroce_wire::Qpn;
 

@@ -1,7 +1,7 @@
 //! Drain: before an engine ends, what it has to send is sent.
 
 use super::{Control, Duration, Instant, Turn};
-use crate::slot::LcoreGuard;
+use crate::lcore::LcoreGuard;
 
 /// Idle turns in a row after which an lcore has nothing left to send.
 const EMPTY_TURNS: u32 = 4;
@@ -12,7 +12,7 @@ impl Control {
     /// Stops after `patience`, since peers may go on sending.
     pub fn drain(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        for (number, slot) in self.shared.slots.iter().enumerate() {
+        for (number, slot) in self.shared.seats.iter().enumerate() {
             // The lcore's own thread parks. If another thread has adopted the lcore, this thread
             // turns it between that thread's turns.
             let _guard = LcoreGuard::adopt(slot, number);

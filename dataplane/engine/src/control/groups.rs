@@ -1,8 +1,8 @@
 //! Multicast: attaches QPs to groups and detaches them.
 
 use super::{Control, ControlError};
-use crate::mcast::{GroupError, Member};
-use crate::qp_table::Place;
+use uroce_shared::table::mcast::{GroupError, Member};
+use uroce_shared::table::qp_table::Place;
 use uroce_transport::QpType;
 use uroce_wire::{Gid, Qpn};
 

@@ -3,12 +3,12 @@
 
 use super::{Control, ControlError, Record};
 use crate::engine::Shared;
-use crate::events::EventKind;
-use crate::mr_table::GoneRegion;
 use crate::rx::GsiFrame;
-use crate::waker::Waker;
 use std::sync::Arc;
 use std::time::Duration;
+use uroce_shared::memory::mr_table::GoneRegion;
+use uroce_shared::wake::events::EventKind;
+use uroce_shared::wake::waker::Waker;
 use uroce_wire::Qpn;
 
 impl Control {

@@ -1,6 +1,6 @@
 //! Records: the control plane's data of each QP, by slot.
 
-use crate::key::Numbers;
+use uroce_shared::table::key::Numbers;
 use uroce_transport::{QpAttr, QpCaps, QpType};
 use uroce_wire::{PathMtu, Qpn};
 

@@ -3,8 +3,8 @@
 use super::create::check_caps;
 use super::{Command, Control, ControlError, Record, Reply};
 use crate::context::Resized;
-use crate::qp_table::Place;
-use crate::queue::{RecvQueueEnd, SendQueueEnd, core_caps};
+use uroce_shared::queue::{RecvQueueEnd, SendQueueEnd, core_caps};
+use uroce_shared::table::qp_table::Place;
 use uroce_transport::{QpCaps, WorkQueues};
 use uroce_wire::Qpn;
 

@@ -1,7 +1,8 @@
 //! Call: sends one command to one lcore and waits for its reply.
 
 use super::{Command, Control, ControlError, Duration, Instant, LcoreLink, Reply};
-use crate::slot::Slot;
+use crate::lcore::Lcore;
+use uroce_shared::seat::Seat;
 
 /// Longest wait for a reply: far beyond any turn, and reached only if an lcore's thread gets no
 /// CPU.
@@ -19,10 +20,10 @@ impl Control {
     /// The lcore is dead or stalled. The content of the command is freed with the rings, or when
     /// the lcore has answered late.
     pub(super) fn call(&mut self, lcore: usize, command: Command) -> Result<Reply, ControlError> {
-        let (slot, link) = (&self.shared.slots[lcore], &mut self.lcores[lcore]);
-        match call(slot, link, command, PATIENCE) {
+        let (seat, link) = (&self.shared.seats[lcore], &mut self.lcores[lcore]);
+        match call(seat, link, command, PATIENCE) {
             Some(reply) => Ok(reply),
-            None if slot.is_dead() => Err(ControlError::LcoreDied(lcore)),
+            None if seat.is_dead() => Err(ControlError::LcoreDied(lcore)),
             None => Err(ControlError::LcoreStalled(lcore)),
         }
     }
@@ -30,8 +31,8 @@ impl Control {
 
 /// Returns the reply to a command, if the lcore is alive, answers in time, and owes no earlier
 /// reply.
-fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration) -> Option<Reply> {
-    if slot.is_dead() || !is_settled(slot, link) {
+fn call(seat: &Seat<Lcore>, link: &mut LcoreLink, command: Command, patience: Duration) -> Option<Reply> {
+    if seat.is_dead() || !is_settled(seat, link) {
         return None;
     }
     // This cannot fail: one command at a time is under way, so there is room.
@@ -41,11 +42,11 @@ fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration)
         if let Ok(reply) = link.rings.replies.pop() {
             return Some(reply);
         }
-        if slot.is_dead() {
+        if seat.is_dead() {
             return None;
         }
         // An adopter may itself be waiting for this call, so this thread turns the lcore.
-        slot.try_turn();
+        seat.try_turn();
         match round {
             0..SPINS => std::hint::spin_loop(),
             SPINS..YIELDS => std::thread::yield_now(),
@@ -62,9 +63,9 @@ fn call(slot: &Slot, link: &mut LcoreLink, command: Command, patience: Duration)
 
 /// Returns whether the lcore has answered all commands. Replies come in order, so a reply that is
 /// there now is the late one; no call waits for it, and its content is freed here.
-fn is_settled(slot: &Slot, link: &mut LcoreLink) -> bool {
+fn is_settled(seat: &Seat<Lcore>, link: &mut LcoreLink) -> bool {
     if link.owes_reply {
-        slot.try_turn();
+        seat.try_turn();
         link.owes_reply = link.rings.replies.pop().is_err();
     }
     !link.owes_reply
@@ -73,28 +74,28 @@ fn is_settled(slot: &Slot, link: &mut LcoreLink) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doorbell::Doorbell;
-    use crate::events::EventChannel;
     use crate::lcore::without_ports;
     use std::sync::Arc;
+    use uroce_shared::wake::doorbell::Doorbell;
+    use uroce_shared::wake::events::EventChannel;
 
     #[test]
     fn an_lcore_that_has_answered_late_obeys_again_and_each_command_has_its_own_reply() {
         let events = EventChannel::new(4).expect("a descriptor");
         let (lcore, rings) = without_ports(&events);
-        let slot = Slot::new(lcore, Arc::default(), None);
+        let seat = Seat::new(lcore, Arc::default(), None);
         let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
         let mut link = LcoreLink { rings, doorbell, qps: 0, owes_reply: false };
         let patience = Duration::from_millis(20);
-        slot.while_held(|| {
+        seat.while_held(|| {
             // The second command is not sent: its reply would follow the first one's.
             for port in [1, 2] {
-                assert!(call(&slot, &mut link, Command::MigratePort { port }, patience).is_none());
+                assert!(call(&seat, &mut link, Command::MigratePort { port }, patience).is_none());
             }
         });
-        let reply = call(&slot, &mut link, Command::QueryQp { index: 0 }, patience);
+        let reply = call(&seat, &mut link, Command::QueryQp { index: 0 }, patience);
         assert!(matches!(reply, Some(Reply::Unknown)), "{reply:?}");
-        let reply = call(&slot, &mut link, Command::MigratePort { port: 1 }, patience);
+        let reply = call(&seat, &mut link, Command::MigratePort { port: 1 }, patience);
         assert!(matches!(reply, Some(Reply::Migrated(0))), "{reply:?}");
     }
 }

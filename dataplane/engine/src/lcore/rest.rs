@@ -1,12 +1,14 @@
 //! An lcore that is about to sleep: whether it may, what wakes it, and by when it must be awake
 //! again.
 //!
-//! Not here: sleeping itself ([`crate::bed`]); the order of the steps ([`crate::slot`]).
+//! Not here: sleeping itself ([`uroce_shared::wake::bed`]); the order of the steps ([`uroce_shared::seat`]).
 
 use super::Lcore;
-use crate::bed::Bed;
+use crate::eal::ThreadNumber;
 use std::io;
 use std::time::Duration;
+use uroce_shared::seat::{Drive, Work};
+use uroce_shared::wake::bed::Bed;
 
 /// Longest sleep of an lcore. A foreign peer of a memif link may have added a frame just before the
 /// bell was armed, without ringing it; such a frame is found after this time.
@@ -20,27 +22,37 @@ impl Lcore {
     pub(crate) fn listen(&mut self, bed: &Bed) -> io::Result<()> {
         self.duties.lanes.iter_mut().try_for_each(|lane| lane.queue.listen(bed))
     }
+}
 
-    /// Returns whether no work is waiting that only further turns can move.
-    pub(crate) fn is_at_rest(&self) -> bool {
+impl Drive for Lcore {
+    type Number = ThreadNumber;
+
+    #[inline]
+    fn turn(&mut self) -> Work {
+        self.run_turn()
+    }
+
+    #[inline]
+    fn turn_as(&mut self, number: &mut ThreadNumber) -> Work {
+        let _bearing = number.bear();
+        self.run_turn()
+    }
+
+    fn is_at_rest(&self) -> bool {
         let duties = &self.duties;
         duties.lanes.iter().all(|lane| lane.is_at_rest())
             && duties.injected.iter().all(|ring| ring.is_empty())
     }
 
-    /// Arms the ports: each wakes the bed from now on if a frame arrives. Returns false if a port
-    /// cannot do so now.
-    pub(crate) fn arm(&self) -> bool {
+    fn arm(&self) -> bool {
         self.duties.lanes.iter().all(|lane| lane.queue.arm())
     }
 
-    /// Disarms the ports: they are polled again.
-    pub(crate) fn disarm(&self) {
+    fn disarm(&self) {
         self.duties.lanes.iter().for_each(|lane| lane.queue.disarm());
     }
 
-    /// Returns how long the lcore may sleep, by the deadlines of its QPs.
-    pub(crate) fn time_left(&self) -> Duration {
+    fn time_left(&self) -> Duration {
         let deadline = self.duties.shard.next_deadline();
         deadline.map_or(LONGEST, |deadline| {
             let left = deadline.as_nanos().saturating_sub(self.duties.clock.now());

@@ -13,10 +13,10 @@
 //! Not here: the control plane's reaction.
 
 use crate::eal::lock;
-use crate::sync::{AtomicBool, Ordering};
-use crate::waker::Waker;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use uroce_shared::sync::{AtomicBool, Ordering};
+use uroce_shared::wake::waker::Waker;
 
 /// The state of a port's reports: whether one has come, and the waker to use.
 #[derive(Debug, Default)]

@@ -42,8 +42,6 @@ pub(super) use interrupt::Interrupts;
 
 use super::{PortError, link};
 use crate::eal::lock;
-use crate::eventfd::EventFd;
-use crate::sync::{AtomicBool, Ordering};
 use channel::{Call, Event, Message, Pair};
 use device::Device;
 use interrupt::Offer;
@@ -58,6 +56,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use uroce_shared::sync::eventfd::EventFd;
+use uroce_shared::sync::{AtomicBool, Ordering};
 
 pub(super) use device::is_memif;
 

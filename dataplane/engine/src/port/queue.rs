@@ -3,13 +3,13 @@
 use super::Device;
 use super::memif::Gate;
 use super::signal::Signal;
-use crate::bed::Bed;
 use crate::eal::lock;
 use crate::mbuf::MbufBatch;
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use uroce_shared::wake::bed::Bed;
 
 /// The receive and transmit queues of one number. DPDK's queues allow one thread at a time: this
 /// type can be sent to a thread but not shared.

@@ -13,11 +13,11 @@
 
 use super::link::Cable;
 use super::{Claimed, Port, PortConfig, PortError, Under};
-use crate::bell::Bell;
 use crate::eal::{Eal, c_string, lock, take_log};
 use crate::mbuf::Mempool;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use uroce_shared::wake::bell::Bell;
 
 /// Most queue pairs: the size of the driver's tables (`RTE_PMD_RING_MAX_RX_RINGS`).
 const QUEUES_MAX: u16 = 16;

@@ -7,15 +7,15 @@
 //! | af_packet | the queue's packet socket |
 //! | tap, virtio-user, vhost, NICs with receive interrupts | what `rte_eth_dev_rx_intr_*` gives |
 //!
-//! Not here: sleeping ([`crate::bed`]).
+//! Not here: sleeping ([`uroce_shared::wake::bed`]).
 
 use super::Device;
 use super::memif::Interrupts;
-use crate::bed::Bed;
-use crate::bell::Bell;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+use uroce_shared::wake::bed::Bed;
+use uroce_shared::wake::bell::Bell;
 
 /// How a receive queue signals the arrival of frames.
 #[derive(Debug)]

@@ -8,8 +8,8 @@
 //! Not here: the frames themselves ([`super`]).
 
 use super::{BATCH, Frame, Frames, From, Mbuf, Qpn, Shard};
-use crate::mr_table::Access;
-use crate::prefetch::prefetch_value;
+use uroce_shared::copy::prefetch::prefetch_value;
+use uroce_shared::memory::mr_table::Access;
 
 /// How many frames ahead a QP's context is prefetched; the first line of the frame itself is
 /// prefetched earlier.
@@ -130,9 +130,9 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Numbers;
-    use crate::qp_table::{Place, QpFinder, QpTable};
     use std::sync::Arc;
+    use uroce_shared::table::key::Numbers;
+    use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 
     /// The part of a frame that names its QP.
     fn frame(qpn: Qpn) -> [u8; 54] {

@@ -15,7 +15,7 @@ use super::{
     Shard, hand_over, is_in_vlan,
 };
 use crate::config::MAX_LCORES;
-use crate::mcast::multicast_mac;
+use uroce_shared::table::mcast::multicast_mac;
 
 /// Returns whether a datagram is addressed to a group that QPs of this device are in.
 //= check E10 — QPN 0xFFFFFF without a group is dropped

@@ -16,8 +16,8 @@ use super::{
     Around, Datagram, DropReason, EngineCounter, Frame, From, GSI_WAY, Inbound, Mbuf, Packet,
     Receiver, Shard, Way, count_packet, deliver, group, hand_over, no_qp, to_gsi,
 };
-use crate::mcast::multicast_mac;
 use crate::tx::Lane;
+use uroce_shared::table::mcast::multicast_mac;
 use uroce_wire::Gid;
 
 impl Receiver {

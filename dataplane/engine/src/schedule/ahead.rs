@@ -6,10 +6,10 @@
 //!
 //! Not here: prefetching for received packets (`rx::ahead`).
 
-use crate::mr_table::Access;
-use crate::prefetch::prefetch_value;
 use crate::shard::Shard;
 use std::collections::VecDeque;
+use uroce_shared::copy::prefetch::prefetch_value;
+use uroce_shared::memory::mr_table::Access;
 
 impl Shard {
     /// Called before a QP's turn; `active` are the QPs with the turns after it.

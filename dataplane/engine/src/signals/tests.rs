@@ -3,14 +3,14 @@
 #![cfg(all(target_arch = "x86_64", not(miri)))]
 
 use super::*;
-use crate::guarded::{
+use std::cell::Cell;
+use std::sync::Arc;
+use uroce_shared::copy::guarded::{
     Missing, compare_exchange, copy, fetch_add, load_xmm, load_ymm, load_zmm, prepare, prepare_for,
     touch,
 };
-use crate::key::Numbers;
-use crate::mr_table::{GoneRegion, MrKeys, MrReader, MrSpec, MrTable};
-use std::cell::Cell;
-use std::sync::Arc;
+use uroce_shared::memory::mr_table::{GoneRegion, MrKeys, MrReader, MrSpec, MrTable};
+use uroce_shared::table::key::Numbers;
 use uroce_transport::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region};
 use uroce_wire::{Icrc, Qpn, Va};
 

@@ -9,14 +9,14 @@
 //!   lcore 1 ── batch ──▶ queue pair 1
 //! ```
 
-use crate::bed::Bed;
-use crate::bell::Bell;
 use crate::config::PortBinding;
 use crate::mbuf::{Mbuf, MbufBatch};
 use crate::port::{QueueError, QueuePair};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::io;
 use std::sync::Arc;
+use uroce_shared::wake::bed::Bed;
+use uroce_shared::wake::bell::Bell;
 
 /// Capacity of the ring from an lcore without a queue pair to one that has one: the default number
 /// of a port's descriptors.

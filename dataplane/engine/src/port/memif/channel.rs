@@ -4,7 +4,6 @@
 //! A message has 128 bytes, on a sequenced-packet socket, and at most one file descriptor: that of
 //! the shared memory or of a ring.
 
-use crate::eventfd::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -17,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use uroce_shared::sync::eventfd::EventFd;
 
 /// The address at which the server listens.
 #[derive(Debug, PartialEq, Eq)]

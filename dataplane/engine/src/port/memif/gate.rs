@@ -5,9 +5,9 @@
 //! - After [`Gate::close`] returns, no [`Gate::pass`] runs its function, or begins to, until
 //!   [`Gate::open`].
 
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crossbeam_utils::CachePadded;
 use std::time::{Duration, Instant};
+use uroce_shared::sync::{AtomicBool, AtomicU32, Ordering};
 
 /// One flag per queue pair, written by its owner, and one flag that keeps all of them out.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Meetings;
+    use uroce_shared::sync::Meetings;
 
     #[test]
     fn nobody_is_inside_behind_a_closed_gate() {

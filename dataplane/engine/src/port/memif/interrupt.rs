@@ -16,16 +16,17 @@
 //! Not here: protection from a peer that breaks the protocol; the driver has none either.
 
 use super::channel::Message;
-use crate::bed::{Bed, Wakers};
-use crate::bell::Bell;
 use crate::eal::lock;
-use crate::sync::{AtomicU16, Mutex, Ordering};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use uroce_shared::sync::{AtomicU16, Mutex, Ordering};
+use uroce_shared::sync::wakers::Wakers;
+use uroce_shared::wake::bed::Bed;
+use uroce_shared::wake::bell::Bell;
 
 /// The first word of a memif ring.
 const COOKIE: u32 = 0x03e3_1f20;

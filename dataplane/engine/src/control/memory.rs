@@ -1,0 +1,84 @@
+//! Memory regions and windows of an engine, which any thread registers and removes.
+//!
+//! Not here: the table and its keys ([`uroce_shared::memory`]).
+
+#![allow(unsafe_code)]
+
+use crate::Engine;
+use uroce_shared::memory::mr_table::{MrError, MrKeys, MrSpec};
+use uroce_shared::memory::mw::MwType;
+use uroce_transport::Pd;
+use uroce_wire::{Lkey, Rkey};
+
+impl Engine {
+    /// Registers memory.
+    ///
+    /// # Errors
+    /// [`MrError`].
+    ///
+    /// # Safety
+    /// Until [`deregister_mr`](Engine::deregister_mr) has returned or the engine is shut down, the
+    /// program puts nothing else in the place of the `len` bytes at `addr`. If it takes them away,
+    /// or the right to read or write them, the region is closed at the next access to them
+    /// ([`Control::next_gone`](crate::Control::next_gone)) where this can be detected (x86-64);
+    /// elsewhere the process ends.
+    ///
+    /// The engine's threads may read the memory and, with a write right, write it at any time. So
+    /// the program keeps no reference that forbids it (no `&mut`, and no `&` if there is a write
+    /// right). It reads data that others write only when these writes are known to be done, or by
+    /// volatile or atomic accesses. Words that ATOMIC operations use are changed by atomics only.
+    /// The memory is not a mempool's.
+    pub unsafe fn register_mr(&self, spec: &MrSpec) -> Result<MrKeys, MrError> {
+        // SAFETY: the caller guarantees the same of the memory as `register` requires.
+        unsafe { self.shared.regions.register(spec) }
+    }
+
+    /// Registers other memory, or the same memory for another domain or with other rights, under
+    /// the keys of a region. When this returns, nothing accesses the former memory any more.
+    ///
+    /// # Errors
+    /// [`MrError`]; the region is unchanged. [`MrError::Busy`] while memory windows are bound to
+    /// it.
+    ///
+    /// # Safety
+    /// The new memory must satisfy the conditions of [`register_mr`](Engine::register_mr).
+    pub unsafe fn reregister_mr(&self, lkey: Lkey, spec: &MrSpec) -> Result<(), MrError> {
+        // SAFETY: the caller guarantees the same of the memory as `reregister` requires.
+        unsafe { self.shared.regions.reregister(lkey, spec) }
+    }
+
+    /// Makes a region of that domain without memory: all addresses are in it, reads give zeros, and
+    /// writes are discarded. Peers cannot access it.
+    ///
+    /// # Errors
+    /// [`MrError::TableFull`].
+    pub fn alloc_null_mr(&self, pd: Pd) -> Result<Lkey, MrError> {
+        self.shared.regions.alloc_null(pd)
+    }
+
+    /// Removes a region. When this returns, nothing accesses the memory any more.
+    ///
+    /// # Errors
+    /// [`MrError::UnknownKey`]; [`MrError::Busy`] while memory windows are bound to it.
+    pub fn deregister_mr(&self, lkey: Lkey) -> Result<(), MrError> {
+        self.shared.regions.deregister(lkey)
+    }
+
+    /// Makes a memory window, which takes one of the places for regions. Its key grants nothing
+    /// until it is bound.
+    ///
+    /// # Errors
+    /// [`MrError::TableFull`].
+    pub fn alloc_mw(&self, pd: Pd, kind: MwType) -> Result<Rkey, MrError> {
+        self.shared.regions.alloc_mw(pd, kind)
+    }
+
+    /// Removes a memory window, named by any key that it has had. When this returns, nothing
+    /// accesses memory through it any more.
+    ///
+    /// # Errors
+    /// [`MrError::UnknownKey`].
+    pub fn dealloc_mw(&self, rkey: Rkey) -> Result<(), MrError> {
+        self.shared.regions.dealloc_mw(rkey)
+    }
+}

@@ -1,0 +1,35 @@
+//! State that lcores, the control plane and applications share. It needs no DPDK.
+//!
+//! ```text
+//!   seat                     which thread drives an lcore
+//!   queue                    work and completion queues between applications and lcores
+//!   wake                     doorbells, events, and what wakes a thread that sleeps
+//!   memory                   regions and windows, found by their keys
+//!   table                    tables that lcores read without waiting
+//!   copy · time              moving bytes; clock, timers, rates
+//!   sync                     atomics, locks, rings and descriptors; loom's in models
+//! ```
+//!
+//! Each module imports from those below it only. All atomics, locks and rings come from `sync`, so
+//! that models can explore them: `cargo run -p uroce-shared --example models` with `--cfg loom`
+//! in `RUSTFLAGS`, or `deploy/test models`.
+//!
+//! Invariants
+//! - An lcore neither waits for another thread nor allocates in anything that it calls here.
+//! - Unsafe code is in the files that lift the denial below by name, and nowhere else.
+//!
+//! Not here: an lcore's turn, ports and DPDK (`uroce-engine`); the protocol
+//! ([`uroce_transport`]).
+
+#![deny(unsafe_code)]
+
+pub mod copy;
+pub mod memory;
+#[cfg(loom)]
+pub mod models;
+pub mod queue;
+pub mod seat;
+pub mod sync;
+pub mod table;
+pub mod time;
+pub mod wake;
