@@ -40,8 +40,15 @@ UNSAFE = (
     *(
         f"dataplane/engine/src/{name}.rs"
         for name in (
-            "clock", "eal", "eventfd", "guarded", "mbuf", "memory", "mr_table", "mw", "port",
-            "prefetch", "published", "signals", "sum", "sync",
+            "control/memory", "eal", "mbuf", "port", "signals",
+        )
+    ),
+    *(
+        f"dataplane/shared/src/{name}.rs"
+        for name in (
+            "copy/guarded", "copy/prefetch", "copy/sum", "memory/mr_table", "memory/mw",
+            "memory/resolve", "models", "sync", "sync/eventfd", "sync/model", "table/published",
+            "time/clock",
         )
     ),
 )
@@ -53,7 +60,8 @@ LAYERS = {
     "uroce-wirecheck": ("uroce-wire",),
     "uroce-cm": ("uroce-transport", "uroce-wire"),
     "dpdk-sys": (),
-    "uroce-engine": ("dpdk-sys", "uroce-transport", "uroce-wire"),
+    "uroce-shared": ("uroce-transport", "uroce-wire"),
+    "uroce-engine": ("dpdk-sys", "uroce-shared", "uroce-transport", "uroce-wire"),
     "uroce-controlplane": ("uroce-cm", "uroce-engine", "uroce-transport", "uroce-wire"),
     "uroce": ("uroce-controlplane", "uroce-engine", "uroce-transport", "uroce-wire"),
 }

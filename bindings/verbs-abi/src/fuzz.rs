@@ -16,13 +16,9 @@ mod walk;
 
 use std::collections::BTreeSet;
 use std::sync::Once;
-use std::time::Duration;
 
 use model::{DESTROYED, Kind};
-use uroce_verify::{Finding, Input, Target, explore, replay};
-
-/// Time to explore if `UROCE_FUZZ_SECONDS` is not set.
-const MOMENT: Duration = Duration::from_secs(2);
+use uroce_fuzz::{Input, Target};
 
 const CONFIG: &str = r#"
 [[device]]
@@ -52,23 +48,10 @@ fn configure() {
     });
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
-
 #[test]
 fn z8_z10_no_sequence_of_calls_breaks_anything() {
-    let target = Target { name: "verbs_abi", run, seeds: seeds::seeds };
-    let seed = number("UROCE_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let time = number("UROCE_FUZZ_SECONDS").map_or(MOMENT, Duration::from_secs);
-    let fail = |Finding { line, message }: Finding| -> ! {
-        panic!("UROCE_FUZZ_SEED={seed}: {message}\nfor corpus/verbs_abi.txt: {line}")
-    };
-    let replayed = replay(&target).unwrap_or_else(|finding| fail(finding));
-    let (runs, kept) = explore(&target, seed, time).unwrap_or_else(|finding| fail(finding));
-    println!("verbs_abi: {replayed} inputs replayed, {runs} explored, {} reached new", kept.len());
-    assert!(replayed > 0, "an empty corpus shows nothing");
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
+    uroce_fuzz::fuzz(&Target { name: "verbs_abi", corpus, run, seeds: seeds::seeds });
 }
 
 #[test]

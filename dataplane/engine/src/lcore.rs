@@ -11,7 +11,8 @@
 //!   peer if it sleeps.
 //! - A turn that panics is the lcore's last; a fatal device event is raised for the application.
 //!
-//! Not here: which thread drives the lcore, and what it does between two turns ([`uroce_shared::seat`]).
+//! Not here: which thread drives the lcore, and what it does between two turns
+//! ([`uroce_shared::seat`]).
 
 mod guard;
 mod rest;

@@ -5,8 +5,8 @@
 //! by the properties shown beside it.
 
 use std::time::Duration;
-use uroce_transport::{ack_timeout, rnr_timeout};
 use uroce_shared::memory::mr_table::offset_in;
+use uroce_transport::{ack_timeout, rnr_timeout};
 use uroce_wire::aeth::{credit_code, credits};
 use uroce_wire::{Aeth, Bth, ExtHeaders, OpCode, Packet, Psn, Syndrome, emit_headers};
 

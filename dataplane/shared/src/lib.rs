@@ -22,6 +22,7 @@
 //! ([`uroce_transport`]).
 
 #![deny(unsafe_code)]
+#![cfg_attr(loom, allow(dead_code, reason = "models use a part of it"))]
 
 pub mod copy;
 pub mod memory;

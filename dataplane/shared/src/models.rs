@@ -7,8 +7,8 @@
 //! ```
 //!
 //! With `--cfg loom` the other modules take loom's atomics, locks and threads from [`crate::sync`],
-//! and are unchanged otherwise. loom runs a model once for each order of its threads' steps, up to a number of
-//! preemptions, and for each value that a load may see under the rules of C11.
+//! and are unchanged otherwise. loom runs a model once for each order of its threads' steps, up to
+//! a number of preemptions, and for each value that a load may see under the rules of C11.
 //!
 //! What loom does not see
 //! - It treats sequentially consistent loads and stores as acquiring and releasing ones, but fences
@@ -19,6 +19,8 @@
 //!   data that is neither an atomic nor one of its cells.
 //! - It does not cover more threads, operations or preemptions than a model has. Each model states
 //!   its own.
+
+#![allow(unsafe_code)]
 
 mod channel;
 mod cq;

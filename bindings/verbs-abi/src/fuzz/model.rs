@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use uroce_verify::Input;
+use uroce_fuzz::Input;
 
 /// Coverage point: the handle of a destroyed object was used. Its second number is the kind.
 pub(super) const DESTROYED: u32 = 200;

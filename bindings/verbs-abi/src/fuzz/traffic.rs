@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use uroce_verify::Input;
+use uroce_fuzz::Input;
 
 use super::model::{Kind, Model};
 use crate::abi::*;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use uroce_verify::Input;
+use uroce_fuzz::Input;
 
 use super::model::{Handle, Kind, Model};
 use super::traffic::Traffic;

@@ -1,10 +1,10 @@
 //! Z5: the connection manager, given messages of any bytes from its peer and from other senders.
 
-use uroce_fuzz::Input;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use uroce_cm::sim::{Pair, conn_params, gid, path};
 use uroce_cm::{AcceptParams, Cm, CmEvent, CmLimits, ConnId, Instant, MadAddr, SidrAnswer, State};
+use uroce_fuzz::Input;
 use uroce_wire::cm::{
     AprStatus, Attribute, BODY_LEN, CmTimeout, CommId, MGMT_CLASS, Message, PrivateData,
     RejectReason, ServiceId,
@@ -243,7 +243,7 @@ pub(crate) fn run(input: &mut Input<'_>) {
                 only_strangers &=
                     before == ends.alive.contains_key(&established) && was == cm.state(established);
             }
-            7 => super::cm_link::begin(&mut pair, NODE, &mut ends, input),
+            7 => crate::link::begin(&mut pair, NODE, &mut ends, input),
             _ => {
                 pair.now = now + Duration::from_micros(u64::from(input.u16()) << 4);
                 cm.handle_timeout(pair.now);

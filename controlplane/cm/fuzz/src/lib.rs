@@ -6,7 +6,7 @@
 mod calls;
 mod link;
 
-use uroce_fuzz::{Input, Target};
+use uroce_fuzz::Target;
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
 

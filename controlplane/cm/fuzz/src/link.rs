@@ -1,10 +1,10 @@
 //! Z6: two connection managers; the input controls their link and their consumers.
 
 use crate::calls::{Ends, SERVICE, call, limits};
-use uroce_fuzz::Input;
 use std::time::Duration;
 use uroce_cm::sim::{Fate, Pair, conn_params, path};
 use uroce_cm::{ConnectParams, SidrParams};
+use uroce_fuzz::Input;
 use uroce_wire::Pkey;
 use uroce_wire::cm::{CmTimeout, PrivateData, ServiceId};
 

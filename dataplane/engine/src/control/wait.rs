@@ -31,7 +31,12 @@ impl Control {
 
 /// Returns the reply to a command, if the lcore is alive, answers in time, and owes no earlier
 /// reply.
-fn call(seat: &Seat<Lcore>, link: &mut LcoreLink, command: Command, patience: Duration) -> Option<Reply> {
+fn call(
+    seat: &Seat<Lcore>,
+    link: &mut LcoreLink,
+    command: Command,
+    patience: Duration,
+) -> Option<Reply> {
     if seat.is_dead() || !is_settled(seat, link) {
         return None;
     }

@@ -1,7 +1,8 @@
 //! An lcore that is about to sleep: whether it may, what wakes it, and by when it must be awake
 //! again.
 //!
-//! Not here: sleeping itself ([`uroce_shared::wake::bed`]); the order of the steps ([`uroce_shared::seat`]).
+//! Not here: sleeping itself ([`uroce_shared::wake::bed`]); the order of the steps
+//! ([`uroce_shared::seat`]).
 
 use super::Lcore;
 use crate::eal::ThreadNumber;

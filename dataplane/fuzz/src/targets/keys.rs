@@ -6,11 +6,11 @@
 //! - Former keys grant nothing.
 
 use crate::Input;
-use uroce_shared::table::key::Numbers;
-use uroce_shared::memory::mr_table::{MrError, MrReader, MrSpec, MrTable};
-use uroce_shared::memory::mw::MwType;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
+use uroce_shared::memory::mr_table::{MrError, MrReader, MrSpec, MrTable};
+use uroce_shared::memory::mw::MwType;
+use uroce_shared::table::key::Numbers;
 use uroce_transport::{
     Access, AccessFlags, Accessor, AtomicOp, BindMw, Key, MemoryFault, Pd, Region,
 };

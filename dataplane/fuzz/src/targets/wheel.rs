@@ -1,8 +1,8 @@
 //! Z12: the timer wheel compared with a sorted set.
 
 use crate::Input;
-use uroce_shared::time::timer_wheel::TimerWheel;
 use std::collections::BTreeSet;
+use uroce_shared::time::timer_wheel::TimerWheel;
 use uroce_transport::Instant;
 
 const INDICES: u32 = 12;

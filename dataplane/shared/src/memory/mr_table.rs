@@ -4,18 +4,19 @@
 //!
 //! A direct-mapped array of pointers that lcores read with one acquire load and any thread may
 //! change. Registration publishes an entry. Deregistration unpublishes it, waits until each lcore
-//! that was in a turn has ended the turn ([`crate::table::qsbr`]), and frees it: after it has returned,
-//! nothing accesses the memory.
+//! that was in a turn has ended the turn ([`crate::table::qsbr`]), and frees it: after it has
+//! returned, nothing accesses the memory.
 //!
 //! Invariants
 //! - A region's entry does not change while it is published, except that it is closed for good when
-//!   its memory is found to be gone; a window's entry changes ([`crate::memory::mw`]). A region that is
-//!   registered anew under its key has a new entry.
+//!   its memory is found to be gone; a window's entry changes ([`crate::memory::mw`]). A region
+//!   that is registered anew under its key has a new entry.
 //! - An entry is reached only through an [`Access`], which exists only within an lcore's turn and
 //!   bounds the use of the entry.
 //! - [`offset_in`] grants no byte outside of a region, whatever the numbers are.
 //!
-//! Not here: the copies ([`crate::memory::resolve`]); protection domains as objects (they are numbers).
+//! Not here: the copies ([`crate::memory::resolve`]); protection domains as objects (they are
+//! numbers).
 
 #![allow(unsafe_code)]
 

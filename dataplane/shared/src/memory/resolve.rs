@@ -1,4 +1,5 @@
-//! The copies into and out of registered memory; [`crate::copy::sum`] does those that are also summed.
+//! The copies into and out of registered memory; [`crate::copy::sum`] does those that are also
+//! summed.
 //!
 //! Read first: IBA 10.6 (memory management).
 //!
@@ -6,8 +7,8 @@
 //! peers may access it through the wire. So it is never seen as a slice: bytes are copied from and
 //! to raw pointers, and the words of ATOMIC operations are changed by 8-byte atomics, which are
 //! atomic against the application's own, too (`IBV_ATOMIC_GLOB` within this process).
-//! [`crate::copy::guarded`] detects memory that the program has taken away; its region grants nothing
-//! after that.
+//! [`crate::copy::guarded`] detects memory that the program has taken away; its region grants
+//! nothing after that.
 //!
 //! Invariants
 //! - A byte is accessed only after key, protection domain, range and right have been checked in the
@@ -52,12 +53,7 @@ impl Access<'_> {
     /// # Errors
     /// A [`MemoryFault`]; the bytes of `out` are undefined then.
     #[inline]
-    pub fn read(
-        &self,
-        by: Accessor,
-        region: Region,
-        out: &mut [u8],
-    ) -> Result<(), MemoryFault> {
+    pub fn read(&self, by: Accessor, region: Region, out: &mut [u8]) -> Result<(), MemoryFault> {
         let Some(source) = self.open_source(by, region, out)? else { return Ok(()) };
         // SAFETY: `grant` found `region.len` bytes at `place` inside a region that stays registered
         // until after this turn, so its mapped part may be read (`MrTable::register`). `out` has
@@ -116,12 +112,7 @@ impl Access<'_> {
     /// A [`MemoryFault`]; no byte was written, except that with [`MemoryFault::Gone`] some may have
     /// been.
     #[inline]
-    pub fn write(
-        &self,
-        by: Accessor,
-        region: Region,
-        bytes: &[u8],
-    ) -> Result<(), MemoryFault> {
+    pub fn write(&self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "as long as the region");
         if bytes.is_empty() {
             return Ok(());

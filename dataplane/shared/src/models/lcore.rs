@@ -309,7 +309,7 @@ pub(crate) fn sleep() {
             is_new
         }
     });
-    let seat = Arc::new(Seat::new(lcore, Arc::clone(&bell), Some(Bed::new(&bell))));
+    let seat = Arc::new(Seat::new(lcore, Arc::clone(&bell), Bed::new(&bell).ok()));
     let own = thread::spawn({
         let seat = Arc::clone(&seat);
         move || seat.run(IdlePolicy::Yield, Driver::Lcore)

@@ -13,6 +13,9 @@
 //! crates, so they are written again here with their memory orders; the subject of the models is
 //! what the engine builds around them.
 
+#![allow(unsafe_code)]
+#![allow(missing_docs, reason = "the names mean what they mean in the crates they stand for")]
+
 mod array_queue;
 pub mod barrier;
 mod spsc;

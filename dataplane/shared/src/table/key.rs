@@ -201,11 +201,7 @@ impl Slots {
     /// generation; `None` if no slot is free.
     ///
     /// Names in `never` are skipped; they must be fewer than the generations of a slot.
-    pub fn take(
-        &mut self,
-        name: impl Fn(u32, u32) -> u32,
-        never: &[u32],
-    ) -> Option<(u32, u32)> {
+    pub fn take(&mut self, name: impl Fn(u32, u32) -> u32, never: &[u32]) -> Option<(u32, u32)> {
         let index = self.oldest()?;
         let generation = &mut self.generations[index as usize];
         let mut number = name(index, *generation);

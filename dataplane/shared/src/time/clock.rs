@@ -8,8 +8,8 @@
 //! - All clocks of a process have one epoch, so times of different lcores and devices can be
 //!   compared.
 //! - The counter is assumed to run at one rate in all states and to be synchronous between cores
-//!   (`constant_tsc nonstop_tsc`), as on every x86-64 machine that DPDK is used on. Other processors
-//!   take the kernel's clock.
+//!   (`constant_tsc nonstop_tsc`), as on every x86-64 machine that DPDK is used on. Other
+//!   processors take the kernel's clock.
 //!
 //! Not here: wall-clock time, sleeping.
 
@@ -91,8 +91,8 @@ fn cycles() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Returns nanoseconds of the kernel's monotonic clock, which other processors read without a system
-/// call.
+/// Returns nanoseconds of the kernel's monotonic clock, which other processors read without a
+/// system call.
 #[cfg(not(target_arch = "x86_64"))]
 fn cycles() -> u64 {
     static EPOCH: OnceLock<Instant> = OnceLock::new();

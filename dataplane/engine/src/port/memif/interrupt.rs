@@ -23,8 +23,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use uroce_shared::sync::{AtomicU16, Mutex, Ordering};
 use uroce_shared::sync::wakers::Wakers;
+use uroce_shared::sync::{AtomicU16, Mutex, Ordering};
 use uroce_shared::wake::bed::Bed;
 use uroce_shared::wake::bell::Bell;
 
