@@ -40,7 +40,7 @@ UNSAFE = (
     *(
         f"dataplane/engine/src/{name}.rs"
         for name in (
-            "control/memory", "eal", "mbuf", "port", "signals",
+            "control/memory", "control/signals", "dpdk/eal", "dpdk/mbuf", "dpdk/port",
         )
     ),
     *(

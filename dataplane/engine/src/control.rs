@@ -10,13 +10,15 @@
 //!
 //! Not here: resolving GIDs; connections.
 
-use crate::command::{Command, CommandSender, Reply};
-use crate::config::{PortAddresses, PortBinding, path_mtu_of};
-use crate::engine::Shared;
-use crate::mbuf::{Mbuf, PoolEmpty};
-use crate::port::Port;
+use crate::control::engine::Shared;
+use crate::dpdk::mbuf::{Mbuf, PoolEmpty};
+use crate::dpdk::port::Port;
+use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
+use crate::lcore::command::{
+    CommandSender, DestroyQp, MigratePort, ModifyQp, Queried, QueryQp, SetAddresses,
+};
+use crate::lcore::thread::LcoreThread;
 use crate::rx::{Exits, SlowFrame};
-use crate::thread::LcoreThread;
 use links::Links;
 use records::{Record, Records};
 use rtrb::Producer;
@@ -34,15 +36,21 @@ use uroce_transport::{
 };
 use uroce_wire::{PathMtu, Qpn};
 
+pub(crate) mod assemble;
+pub(crate) mod config;
 mod create;
+pub(crate) mod crowd;
 mod drain;
+pub(crate) mod engine;
 mod frames;
 mod groups;
 mod links;
 mod memory;
 mod notify;
+pub(crate) mod poller;
 mod records;
 mod resize;
+pub(crate) mod signals;
 mod wait;
 
 pub use frames::SendFrameError;
@@ -249,11 +257,9 @@ impl Control {
     /// [`ControlError`]; nothing has changed.
     pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
         let record = self.change_record(qpn, change)?;
-        let command = Command::ModifyQp { index: record.index, change: *change };
-        match self.call(usize::from(record.lcore), command)? {
-            Reply::Modified(result) => result?,
-            _ => return Err(ControlError::UnknownQp(qpn)),
-        }
+        let command = ModifyQp { index: record.index, change: *change };
+        let modified = self.call(usize::from(record.lcore), command)?;
+        modified.ok_or(ControlError::UnknownQp(qpn))??;
         self.qps.put(record);
         Ok(())
     }
@@ -300,18 +306,13 @@ impl Control {
         let record = self.record(qpn)?;
         let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
         let lcore = usize::from(lcore);
-        match self.call(lcore, Command::QueryQp { index })? {
-            Reply::Queried { attr, migration, draining, sends } => {
-                let sq_draining = draining;
-                if attr.path_mig_state == PathMigState::Migrated {
-                    self.qps.put(Record { migrates: false, ..record });
-                }
-                let info =
-                    QpInfo { attr, caps, qp_type, has_srq, sq_draining, sends, migration, lcore };
-                Ok(info)
-            }
-            _ => Err(ControlError::UnknownQp(qpn)),
+        let queried = self.call(lcore, QueryQp { index })?;
+        let Queried { attr, migration, draining: sq_draining, sends } =
+            queried.ok_or(ControlError::UnknownQp(qpn))?;
+        if attr.path_mig_state == PathMigState::Migrated {
+            self.qps.put(Record { migrates: false, ..record });
         }
+        Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, sends, migration, lcore })
     }
 
     /// Migrates, at once, each armed QP that sends through that port, counted from 1, unless its
@@ -324,10 +325,7 @@ impl Control {
         self.binding(port)?;
         let mut all = 0;
         for lcore in 0..self.lcores.len() {
-            match self.call(lcore, Command::MigratePort { port: usize::from(port) - 1 })? {
-                Reply::Migrated(count) => all += count,
-                _ => return Err(ControlError::NoSuchPort(port)),
-            }
+            all += self.call(lcore, MigratePort { port: usize::from(port) - 1 })?;
         }
         Ok(all)
     }
@@ -342,9 +340,7 @@ impl Control {
         let Record { index, lcore, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
         self.groups.forget(qpn);
-        if let Reply::Destroyed(context) = self.call(lcore, Command::DestroyQp { index })? {
-            drop(context);
-        }
+        drop(self.call(lcore, DestroyQp { index })?);
         // If the reply comes too late, the context is freed with that reply.
         self.drop_notices(qpn);
         self.qps.forget(index);
@@ -390,11 +386,8 @@ impl Control {
         }
         let at = usize::from(port) - 1;
         for lcore in 0..self.lcores.len() {
-            let command = Command::SetAddresses { port: at, addresses: addresses.clone().into() };
-            match self.call(lcore, command)? {
-                Reply::Addresses(replaced) => drop(replaced),
-                _ => return Err(ControlError::NoSuchPort(port)),
-            }
+            let command = SetAddresses { port: at, addresses: addresses.clone().into() };
+            drop(self.call(lcore, command)?.ok_or(ControlError::NoSuchPort(port))?);
         }
         self.ports[at].addresses = addresses;
         Ok(())

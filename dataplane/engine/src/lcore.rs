@@ -14,26 +14,29 @@
 //! Not here: which thread drives the lcore, and what it does between two turns
 //! ([`uroce_shared::seat`]).
 
+pub(crate) mod command;
 mod guard;
 mod rest;
+pub(crate) mod thread;
 
 pub use guard::{AdoptError, LcoreGuard};
 
-use crate::command::{Command, CommandReceiver, Reply};
-use crate::mbuf::Mbuf;
+use crate::dpdk::mbuf::Mbuf;
+use crate::lane::Lane;
+use crate::qp::env::TurnContext;
+use crate::qp::shard::Shard;
+use crate::qp::tables::Tables;
 use crate::rx::Receiver;
-use crate::shard::{Around, Shard};
-use crate::tables::Tables;
-use crate::tx::Lane;
+use command::CommandReceiver;
 use rtrb::Consumer;
 use std::sync::Arc;
-use uroce_shared::memory::mr_table::{Access, MrReader};
+use uroce_shared::memory::mr_table::{MrReader, MrView};
 use uroce_shared::seat::Work;
 use uroce_shared::time::clock::Clock;
 use uroce_shared::wake::doorbell::DoorbellReader;
 use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_shared::wake::waker::Waker;
-use uroce_transport::{Instant, QpState};
+use uroce_transport::Instant;
 
 /// Most doorbells that are answered in one turn; further ones wait for the next turn.
 const DOORBELLS: usize = 256;
@@ -126,42 +129,47 @@ impl Drop for Lcore {
     fn drop(&mut self) {
         let shard = &mut self.duties.shard;
         for index in shard.indices().collect::<Vec<_>>() {
-            shard.remove(index, &mut self.duties.lanes);
+            shard.remove(index);
         }
     }
 }
 
 impl Duties {
-    fn receive(&mut self, now: Instant, memory: &Access<'_>) -> bool {
-        let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
-        let mut any = self.receiver.take_over(&mut self.shard, &mut around);
-        for port in 0..around.lanes.len() {
-            any |= self.receiver.receive(port, &mut self.shard, &mut around);
+    fn receive(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
+        let mut turn = TurnContext { now, memory, tables: &self.tables, lanes: &mut self.lanes };
+        let mut any = self.receiver.take_over(&mut self.shard, &mut turn);
+        for port in 0..turn.lanes.len() {
+            any |= self.receiver.receive(port, &mut self.shard, &mut turn);
         }
         any
     }
 
-    fn expire_timers(&mut self, now: Instant, memory: &Access<'_>) -> bool {
-        self.shard.expire(&mut Around { now, memory, tables: &self.tables, lanes: &mut self.lanes })
+    fn expire_timers(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
+        self.shard.expire(&mut TurnContext {
+            now,
+            memory,
+            tables: &self.tables,
+            lanes: &mut self.lanes,
+        })
     }
 
     fn answer_doorbells(&mut self) -> bool {
         let mut any = false;
         for _ in 0..DOORBELLS {
-            let Some(index) = self.doorbell.next() else { break };
+            let Some(index) = self.doorbell.next_rung() else { break };
             self.shard.ring(index);
-            self.shard.activate(index, &mut self.lanes);
+            self.shard.activate(index);
             any = true;
         }
         any
     }
 
-    fn transmit(&mut self, now: Instant, memory: &Access<'_>) -> Work {
+    fn transmit(&mut self, now: Instant, memory: &MrView<'_>) -> Work {
         let mut work = Work::from(self.take_injected());
-        let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
-        for port in 0..around.lanes.len() {
-            work = work.max(self.shard.transmit(port, &mut around));
-            work = work.max(around.lanes[port].flush(now, &self.shard.counters).into());
+        let mut turn = TurnContext { now, memory, tables: &self.tables, lanes: &mut self.lanes };
+        for port in 0..turn.lanes.len() {
+            work = work.max(self.shard.transmit(port, &mut turn));
+            work = work.max(turn.lanes[port].flush(now, &self.shard.counters).into());
         }
         work
     }
@@ -181,11 +189,12 @@ impl Duties {
         any
     }
 
-    fn obey_commands(&mut self, now: Instant, memory: &Access<'_>) -> bool {
+    fn obey_commands(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
         let mut any = false;
         while let Ok(command) = self.commands.commands.pop() {
-            let mut around = Around { now, memory, tables: &self.tables, lanes: &mut self.lanes };
-            let reply = obey(command, &mut self.shard, &mut around);
+            let mut turn =
+                TurnContext { now, memory, tables: &self.tables, lanes: &mut self.lanes };
+            let reply = command.obey(&mut self.shard, &mut turn);
             // `push` cannot fail: the ring of replies is as deep as the ring of commands, and one
             // command is under way at a time.
             let pushed = self.commands.replies.push(reply);
@@ -196,63 +205,16 @@ impl Duties {
     }
 }
 
-fn obey(command: Command, shard: &mut Shard, around: &mut Around<'_>) -> Reply {
-    match command {
-        Command::CreateQp { index, context } => match shard.insert(index, context) {
-            true => Reply::Done,
-            false => Reply::Unknown,
-        },
-        Command::ModifyQp { index, change } => {
-            shard.modify(index, &change, around).map_or(Reply::Unknown, Reply::Modified)
-        }
-        Command::QueryQp { index } => shard.get(index).map_or(Reply::Unknown, |context| {
-            let qp = &context.qp;
-            let draining = qp.state() == QpState::Sqd && !qp.is_drained();
-            let sends = context.sends();
-            Reply::Queried { attr: qp.attr(), migration: qp.migration(), draining, sends }
-        }),
-        Command::ResizeQp { index, mut queues } => match shard.resize(index, &mut queues) {
-            Some(done) => Reply::Resized(queues, done),
-            None => Reply::Unknown,
-        },
-        Command::MigratePort { port } => Reply::Migrated(shard.migrate_port(port, around)),
-        Command::DestroyQp { index } => {
-            shard.send_rest(index, around);
-            shard.remove(index, around.lanes).map_or(Reply::Unknown, Reply::Destroyed)
-        }
-        Command::SetAddresses { port, mut addresses } => match around.lanes.get_mut(port) {
-            Some(lane) => {
-                std::mem::swap(&mut lane.addresses, &mut addresses);
-                Reply::Addresses(addresses)
-            }
-            None => Reply::Unknown,
-        },
-        Command::SetLoss { port, rx, tx } => match around.lanes.get_mut(port) {
-            Some(lane) => {
-                lane.set_loss(rx, tx);
-                Reply::Done
-            }
-            None => Reply::Unknown,
-        },
-        Command::SetLink { port, up } => match around.lanes.get_mut(port) {
-            Some(lane) => {
-                lane.set_link(up, &shard.counters);
-                Reply::Done
-            }
-            None => Reply::Unknown,
-        },
-    }
-}
-
 #[cfg(test)]
 pub(crate) use tests::without_ports;
 
 #[cfg(test)]
 mod tests {
+    use super::command::{Command, CommandSender, CreateQp, ModifyQp, command_rings};
     use super::*;
-    use crate::command::{CommandSender, command_rings};
-    use crate::context::{QpContext, Queues, Route};
     use crate::counters::CounterBlock;
+    use crate::qp::completions::Completions;
+    use crate::qp::context::{QpContext, QpEvents, Queues};
     use crate::rx::Exits;
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -265,7 +227,7 @@ mod tests {
     use uroce_shared::table::qp_table::QpTable;
     use uroce_shared::wake::doorbell::Doorbell;
     use uroce_shared::wake::events::{EventChannel, Subject};
-    use uroce_transport::{Pd, Qp, QpCaps, QpChange, QpInit, QpType};
+    use uroce_transport::{Pd, Qp, QpCaps, QpChange, QpInit, QpState, QpType};
     use uroce_wire::Qpn;
 
     const CAPS: QpCaps = QpCaps {
@@ -299,7 +261,7 @@ mod tests {
             commands,
             receiver: Receiver::new(0, 0, Arc::clone(&table), exits),
             doorbell: DoorbellReader::new(Arc::new(Doorbell::new(1, Arc::default()))),
-            shard: Shard::new(0, 1, table, Arc::new(CounterBlock::new())),
+            shard: Shard::new(0, 0, 1, table, Arc::new(CounterBlock::new())),
             lanes: Vec::new(),
             tables,
             injected: Vec::new(),
@@ -325,17 +287,20 @@ mod tests {
         let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });
         let (_rq, rq) = recv_queue(ring, true);
         let cqs = [Arc::clone(&cq), cq];
-        let route = Route::new(cqs, shared, guard.raiser(), (0, false), Some(srq));
+        let completions = Completions::new(cqs, 0);
+        let qp_events = QpEvents { raiser: guard.raiser(), notices: None };
         let init = QpInit { qp_type: QpType::Rc, caps: CAPS, srq: Some(Pd(1)) };
         let queues = Queues { sq, rq: RefCell::new(rq) };
-        let context = Box::new(QpContext::new(Qp::new(qpn, Pd(1), &init), queues, route));
-        sender.commands.push(Command::CreateQp { index: 0, context }).unwrap();
-        assert_eq!(lcore.turn(), Work::Done);
+        let qp = Qp::new(qpn, Pd(1), &init);
+        let context =
+            Box::new(QpContext::new(qp, queues, shared, completions, qp_events, Some(srq)));
+        sender.commands.push(Command::from(CreateQp { index: 0, context })).unwrap();
+        assert_eq!(lcore.run_turn(), Work::Done);
         assert!(events.try_next().unwrap().is_none());
 
         let change = QpChange::to(QpState::Err);
-        sender.commands.push(Command::ModifyQp { index: 0, change }).unwrap();
-        let turn = catch_unwind(AssertUnwindSafe(|| lcore.turn()));
+        sender.commands.push(Command::from(ModifyQp { index: 0, change })).unwrap();
+        let turn = catch_unwind(AssertUnwindSafe(|| lcore.run_turn()));
         assert!(turn.is_err());
         let mut told = Vec::new();
         while let Some(event) = events.try_next().unwrap() {

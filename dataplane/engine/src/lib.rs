@@ -33,42 +33,27 @@
 
 #[doc(hidden)]
 pub mod bench;
-pub mod eal;
-pub mod mbuf;
-pub mod port;
-
-mod assemble;
-mod command;
-mod config;
-mod context;
 mod control;
 mod counters;
-mod crowd;
-mod engine;
-mod env;
-mod fault;
+mod dpdk;
+mod lane;
 mod lcore;
-mod poller;
+mod limits;
+mod qp;
 mod rx;
-mod schedule;
-mod shard;
-mod signals;
-mod tables;
-mod thread;
-mod tx;
 
-pub use config::{
-    EngineConfig, MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS, PortAddresses, PortBinding,
-    ROCE_OVERHEAD, path_mtu_of,
-};
+pub use control::config::EngineConfig;
+pub use control::engine::{Engine, EngineError};
+pub use control::poller::Poller;
 pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
-pub use engine::{Engine, EngineError};
-pub use fault::LossConfig;
+pub use dpdk::{eal, mbuf, port};
+pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
+pub use lane::loss::LossConfig;
+pub use lcore::thread::ThreadError;
 pub use lcore::{AdoptError, LcoreGuard};
-pub use poller::Poller;
+pub use limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};
 pub use rx::{GsiFrame, SlowFrame};
-pub use thread::ThreadError;
 pub use uroce_shared::memory::mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
 pub use uroce_shared::memory::mw::MwType;
 pub use uroce_shared::queue::{

@@ -40,12 +40,13 @@ pub fn null_pointers<T>(count: usize) -> Box<[AtomicPtr<T>]> {
 
 /// Counts how often one thread of a test has seen a value of another. A race is tested only if the
 /// threads overlap; on a busy machine one may end before the other begins.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 #[derive(Debug, Default)]
 pub struct Meetings(AtomicU64);
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Meetings {
+    /// Notes that the other thread's value was seen.
     pub fn note(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,7 +1,9 @@
 //! Create QP: makes everything that a QP will ever need and gives it to its lcore.
 
-use super::{Command, Control, ControlError, QpHandle, QpSpec, Record, Reply};
-use crate::context::{QpContext, Queues, Route};
+use super::{Control, ControlError, QpHandle, QpSpec, Record};
+use crate::lcore::command::CreateQp;
+use crate::qp::completions::Completions;
+use crate::qp::context::{QpContext, QpEvents, Queues};
 use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_shared::queue::places::QpPlaces;
@@ -48,13 +50,9 @@ impl Control {
         };
         let site = Site { qpn, index, lcore, events: events.raiser(), places };
         let (context, sq, rq) = self.build_qp(spec, &caps, site);
-        match self.call(lcore, Command::CreateQp { index, context }) {
-            Ok(Reply::Done) => {}
-            // The lcore may still accept the QP later, so the slot is not used again.
-            result => {
-                return Err(result.err().unwrap_or(ControlError::LcoreDied(lcore)));
-            }
-        }
+        // If the call fails, the lcore may still accept the QP later, so the slot is not used
+        // again.
+        self.call(lcore, CreateQp { index, context })?.ok_or(ControlError::LcoreDied(lcore))?;
         self.lcores[lcore].qps += 1;
         let (qp_type, has_srq) = (spec.qp_type, spec.srq.is_some());
         self.qps.put(Record::new(qpn, index, lcore, qp_type, has_srq, caps));
@@ -106,14 +104,16 @@ impl Control {
             self.build_queues(place, places, *qp_type, caps, srq.is_some());
         let cqs = [send_cq, recv_cq].map(Arc::clone);
         cqs.iter().for_each(|cq| cq.add_lcore(lcore));
-        let route = Route::new(cqs, shared, events, (index, spec.notices), srq.clone());
+        let completions = Completions::new(cqs, index);
+        let events = QpEvents { raiser: events, notices: spec.notices.then_some(index) };
         let init = QpInit {
             qp_type: *qp_type,
             caps: core_caps(caps),
             srq: srq.as_ref().map(|srq| srq.pd()),
         };
         let qp = Qp::new(qpn, *pd, &init);
-        (Box::new(QpContext::new(qp, queues, route)), sq, rq)
+        let context = QpContext::new(qp, queues, shared, completions, events, srq.clone());
+        (Box::new(context), sq, rq)
     }
 
     /// Makes both ends of a QP's queues, and the state that they share.

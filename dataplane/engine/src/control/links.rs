@@ -1,7 +1,8 @@
 //! Links: reports when one goes up or down, and sets links and injected loss.
 
-use super::{Command, Control, ControlError, Reply};
-use crate::fault::LossConfig;
+use super::{Control, ControlError};
+use crate::lane::loss::LossConfig;
+use crate::lcore::command::{SetLink, SetLoss};
 use std::time::{Duration, Instant};
 
 /// Interval of looking at a link that does not report changes, while some QP could migrate.
@@ -102,10 +103,8 @@ impl Control {
         let at = usize::from(port) - 1;
         for lcore in 0..self.lcores.len() {
             let (rx, tx) = loss.at_queue(lcore);
-            match self.call(lcore, Command::SetLoss { port: at, rx, tx })? {
-                Reply::Done => {}
-                _ => return Err(ControlError::NoSuchPort(port)),
-            }
+            let done = self.call(lcore, SetLoss { port: at, rx, tx })?;
+            done.ok_or(ControlError::NoSuchPort(port))?;
         }
         self.ports[at].loss = loss;
         Ok(())
@@ -116,7 +115,7 @@ impl Control {
     fn tell_lcores(&mut self, port: usize, up: bool) -> bool {
         let mut all = true;
         for lcore in 0..self.lcores.len() {
-            let told = self.call(lcore, Command::SetLink { port, up });
+            let told = self.call(lcore, SetLink { port, up });
             all &= !matches!(told, Err(ControlError::LcoreStalled(_)));
         }
         all

@@ -2,7 +2,7 @@
 //! control plane until one of them comes.
 
 use super::{Control, ControlError, Record};
-use crate::engine::Shared;
+use crate::control::engine::Shared;
 use crate::rx::GsiFrame;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Resize: gives a QP with empty queues queues of other sizes.
 
 use super::create::check_caps;
-use super::{Command, Control, ControlError, Record, Reply};
-use crate::context::Resized;
+use super::{Control, ControlError, Record};
+use crate::lcore::command::ResizeQp;
+use crate::qp::context::Resized;
 use uroce_shared::queue::{RecvQueueEnd, SendQueueEnd, core_caps};
 use uroce_shared::table::qp_table::Place;
 use uroce_transport::{QpCaps, WorkQueues};
@@ -41,10 +42,12 @@ impl Control {
             self.build_queues(Place { index, owner }, places, qp_type, &caps, has_srq);
         let core = WorkQueues::new(&core_caps(&caps), has_srq);
         let queues = Box::new(Resized { core, queues, shared });
-        match self.call(owner, Command::ResizeQp { index, queues })? {
-            Reply::Resized(old, true) => drop(old),
-            Reply::Resized(_, false) => return Err(ControlError::Outstanding),
-            _ => return Err(ControlError::UnknownQp(qpn)),
+        // The queues that are not used are freed here.
+        let (_, is_done) = self.call(owner, ResizeQp { index, queues })?;
+        match is_done {
+            Some(true) => {}
+            Some(false) => return Err(ControlError::Outstanding),
+            None => return Err(ControlError::UnknownQp(qpn)),
         }
         self.qps.put(Record { caps, ..record });
         Ok((sq, rq))

@@ -1,7 +1,8 @@
 //! Call: sends one command to one lcore and waits for its reply.
 
-use super::{Command, Control, ControlError, Duration, Instant, LcoreLink, Reply};
+use super::{Control, ControlError, Duration, Instant, LcoreLink};
 use crate::lcore::Lcore;
+use crate::lcore::command::{Command, LcoreCommand, Reply};
 use uroce_shared::seat::Seat;
 
 /// Longest wait for a reply: far beyond any turn, and reached only if an lcore's thread gets no
@@ -19,9 +20,13 @@ impl Control {
     /// # Errors
     /// The lcore is dead or stalled. The content of the command is freed with the rings, or when
     /// the lcore has answered late.
-    pub(super) fn call(&mut self, lcore: usize, command: Command) -> Result<Reply, ControlError> {
+    pub(super) fn call<C: LcoreCommand>(
+        &mut self,
+        lcore: usize,
+        command: C,
+    ) -> Result<C::Reply, ControlError> {
         let (seat, link) = (&self.shared.seats[lcore], &mut self.lcores[lcore]);
-        match call(seat, link, command, PATIENCE) {
+        match call(seat, link, command.into(), PATIENCE).and_then(C::reply) {
             Some(reply) => Ok(reply),
             None if seat.is_dead() => Err(ControlError::LcoreDied(lcore)),
             None => Err(ControlError::LcoreStalled(lcore)),
@@ -79,6 +84,7 @@ fn is_settled(seat: &Seat<Lcore>, link: &mut LcoreLink) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lcore::command::{MigratePort, QueryQp};
     use crate::lcore::without_ports;
     use std::sync::Arc;
     use uroce_shared::wake::doorbell::Doorbell;
@@ -95,12 +101,12 @@ mod tests {
         seat.while_held(|| {
             // The second command is not sent: its reply would follow the first one's.
             for port in [1, 2] {
-                assert!(call(&seat, &mut link, Command::MigratePort { port }, patience).is_none());
+                assert!(call(&seat, &mut link, MigratePort { port }.into(), patience).is_none());
             }
         });
-        let reply = call(&seat, &mut link, Command::QueryQp { index: 0 }, patience);
-        assert!(matches!(reply, Some(Reply::Unknown)), "{reply:?}");
-        let reply = call(&seat, &mut link, Command::MigratePort { port: 1 }, patience);
-        assert!(matches!(reply, Some(Reply::Migrated(0))), "{reply:?}");
+        let reply = call(&seat, &mut link, QueryQp { index: 0 }.into(), patience);
+        assert!(matches!(reply, Some(Reply::QueryQp(None))), "{reply:?}");
+        let reply = call(&seat, &mut link, MigratePort { port: 1 }.into(), patience);
+        assert!(matches!(reply, Some(Reply::MigratePort(0))), "{reply:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! Not here: how the lcore's own thread steps aside ([`uroce_shared::seat`]).
 
 use super::Lcore;
-use crate::eal::{Eal, EalError, ThreadGuard};
+use crate::dpdk::eal::{Eal, EalError, ThreadGuard};
 use std::sync::Arc;
 use uroce_shared::seat::{Seat, SeatGuard, Turn};
 

@@ -5,7 +5,7 @@
 //! ([`uroce_shared::seat`]).
 
 use super::Lcore;
-use crate::eal::ThreadNumber;
+use crate::dpdk::eal::ThreadNumber;
 use std::io;
 use std::time::Duration;
 use uroce_shared::seat::{Drive, Work};
@@ -41,7 +41,8 @@ impl Drive for Lcore {
 
     fn is_at_rest(&self) -> bool {
         let duties = &self.duties;
-        duties.lanes.iter().all(|lane| lane.is_at_rest())
+        duties.shard.is_at_rest()
+            && duties.lanes.iter().all(|lane| lane.is_at_rest())
             && duties.injected.iter().all(|ring| ring.is_empty())
     }
 

@@ -7,9 +7,13 @@
 //!
 //! Not here: the frames themselves ([`super`]).
 
-use super::{BATCH, Frame, Frames, From, Mbuf, Qpn, Shard};
+use super::destination::Arrival;
+use super::frames::Frames;
+use crate::dpdk::mbuf::{BATCH, Mbuf};
+use crate::qp::shard::Shard;
 use uroce_shared::copy::prefetch::prefetch_value;
-use uroce_shared::memory::mr_table::Access;
+use uroce_shared::memory::mr_table::MrView;
+use uroce_wire::{Frame, Qpn};
 
 /// How many frames ahead a QP's context is prefetched; the first line of the frame itself is
 /// prefetched earlier.
@@ -70,16 +74,16 @@ impl Ahead {
         &mut self,
         at: usize,
         frames: Frames<'_>,
-        from: &From<'_>,
+        arrival: &Arrival<'_>,
         shard: &Shard,
-        memory: &Access<'_>,
+        memory: &MrView<'_>,
     ) {
         if !self.is_looking() {
             return;
         }
         let begin = if at == 0 { 0 } else { at + CONTEXT };
         for at in begin..=at + CONTEXT {
-            self.find(at, frames.get(at).map(Mbuf::as_slice), from);
+            self.find(at, frames.get(at).map(Mbuf::as_slice), arrival);
             if self.near & DISTANCES == 0 {
                 continue;
             }
@@ -112,7 +116,7 @@ impl Ahead {
 
     /// Looks up the QP of the frame at place `at`.
     #[inline]
-    fn find(&mut self, at: usize, frame: Option<&[u8]>, from: &From<'_>) {
+    fn find(&mut self, at: usize, frame: Option<&[u8]>, arrival: &Arrival<'_>) {
         self.near <<= 1;
         let Some(fresh) = self.fresh.get_mut(at) else { return };
         if self.in_run && !at.is_multiple_of(STRIDE) {
@@ -121,7 +125,7 @@ impl Ahead {
         }
         let qpn = frame.and_then(Frame::likely_dest_qpn);
         self.in_run = qpn == self.last;
-        *fresh = qpn.filter(|_| qpn != self.last).and_then(|qpn| from.find_own(qpn));
+        *fresh = qpn.filter(|_| qpn != self.last).and_then(|qpn| arrival.find_own(qpn));
         self.near |= u32::from(fresh.is_some());
         self.last = qpn;
     }
@@ -151,11 +155,11 @@ mod tests {
             table.publish(qpns[index as usize], Place { index, owner });
         }
         let finder = QpFinder::new(Arc::new(table));
-        let from = From { port: 0, lcore: 0, finder: &finder };
+        let arrival = Arrival { port: 0, lcore: 0, finder: &finder };
         let [a, b, elsewhere] = qpns.map(frame);
         let mut ahead = Ahead::new();
         let found = |ahead: &mut Ahead, frames: &[&[u8]]| {
-            (0..=frames.len()).for_each(|at| ahead.find(at, frames.get(at).copied(), &from));
+            (0..=frames.len()).for_each(|at| ahead.find(at, frames.get(at).copied(), &arrival));
             ahead.fresh[..=frames.len()].to_vec()
         };
         let frames: [&[u8]; 9] = [&a, &a, &b, &b, &b, &elsewhere, &b, b"ARP", &b];

@@ -5,61 +5,82 @@
 //!
 //! Not here: everything before the QPN is looked up ([`super`]), groups ([`super::group`]).
 
-use super::{
-    Around, Bth, Datagram, DropReason, Frame, From, Inbound, Mbuf, Packet, ParseError, Place, Qpn,
-    Shard, Way, group,
-};
-use uroce_transport::Qp;
-use uroce_wire::Operation;
+use super::destination::{Arrival, Destination, of_unknown_qpn};
+use super::group;
+use crate::dpdk::mbuf::Mbuf;
+use crate::qp::env::TurnContext;
+use crate::qp::shard::Shard;
+use uroce_shared::table::qp_table::Place;
+use uroce_transport::{DropReason, Inbound, Qp};
+use uroce_wire::{Bth, Datagram, Frame, Operation, Packet, ParseError, Qpn};
 
-/// Decides about a packet with a reserved opcode, and delivers it if this lcore owns the QP: an RC
-/// QP answers it.
-#[cold]
-pub(super) fn sort_reserved(
+/// Delivers a packet if this lcore owns its QP. Returns its destination otherwise.
+//= check E10 — a number that no QP has: dropped, without an answer
+#[inline]
+pub(super) fn deliver_here(
     datagram: &Datagram<'_>,
-    from: &From<'_>,
+    packet: Packet<'_>,
+    arrival: &Arrival<'_>,
     shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Way {
+    turn: &mut TurnContext<'_>,
+) -> Destination {
+    let qpn = packet.bth.dest_qpn;
+    match arrival.finder.find(qpn) {
+        None => of_unknown_qpn(&packet),
+        Some(place) if place.owner != arrival.lcore => Destination::Lcore(place.owner as u8),
+        Some(place) => {
+            let &Datagram { src, dst, l3, .. } = datagram;
+            let inbound = Inbound { src, dst, port: arrival.number(), l3, packet };
+            deliver(place, qpn, &inbound, shard, turn).into()
+        }
+    }
+}
+
+/// Delivers a packet with a reserved opcode if this lcore owns its QP: an RC QP answers it. Returns
+/// its destination otherwise.
+#[cold]
+pub(super) fn deliver_reserved_here(
+    datagram: &Datagram<'_>,
+    arrival: &Arrival<'_>,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) -> Destination {
     let place = match bth_of(datagram) {
-        Ok(bth) => from.finder.find(bth.dest_qpn),
-        Err(error) => return Way::Drop(error.into()),
+        Ok(bth) => arrival.finder.find(bth.dest_qpn),
+        Err(error) => return Destination::Drop(error.into()),
     };
     match place {
-        None => Way::Drop(DropReason::UnknownQpn),
-        Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
-        Some(place) => match deliver_reserved(place, datagram, from.number(), shard, around) {
-            Ok(()) => Way::Done,
-            Err(reason) => Way::Drop(reason),
-        },
+        None => Destination::Drop(DropReason::UnknownQpn),
+        Some(place) if place.owner != arrival.lcore => Destination::Lcore(place.owner as u8),
+        Some(place) => deliver_reserved(place, datagram, arrival.number(), shard, turn).into(),
     }
 }
 
 /// Delivers a packet that another lcore has verified and handed over.
 pub(super) fn deliver_verified(
     mbuf: &Mbuf,
-    from: &From<'_>,
+    arrival: &Arrival<'_>,
     shard: &mut Shard,
-    around: &mut Around<'_>,
+    turn: &mut TurnContext<'_>,
 ) -> Result<(), DropReason> {
     let Frame::Roce(datagram) = Frame::parse(mbuf.as_slice())? else {
         return Err(DropReason::Malformed);
     };
     let bth = bth_of(&datagram)?;
     if bth.dest_qpn == Qpn::MULTICAST {
-        return group::deliver(&datagram, from, shard, around);
+        return group::deliver(&datagram, arrival, shard, turn);
     }
     // Since then the QP may have gone, and its number may belong to another QP.
-    let place = from.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+    let place = arrival.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
     let packet = match Packet::parse(datagram.transport) {
         Err(ParseError::ReservedOpcode) => {
-            return deliver_reserved(place, &datagram, from.number(), shard, around);
+            return deliver_reserved(place, &datagram, arrival.number(), shard, turn);
         }
         packet => packet?,
     };
     let Datagram { src, dst, l3, .. } = datagram;
-    let inbound = Inbound { src, dst, port: from.number(), l3, packet };
-    deliver(place, bth.dest_qpn, &inbound, shard, around)
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, packet };
+    deliver(place, bth.dest_qpn, &inbound, shard, turn)
 }
 
 /// Delivers a packet to a QP of this lcore. The QP may have an answer to send, so it is scheduled.
@@ -69,20 +90,20 @@ pub(super) fn deliver(
     qpn: Qpn,
     inbound: &Inbound<'_>,
     shard: &mut Shard,
-    around: &mut Around<'_>,
+    turn: &mut TurnContext<'_>,
 ) -> Result<(), DropReason> {
-    let now = around.now;
+    let now = turn.now;
     let operation = inbound.packet.op.operation;
-    let result = shard.input(place.index, around, |qp, feeds, env| {
+    let result = shard.input(place.index, turn, |qp, feeds, env| {
         check_place(qp, qpn)?;
         // A packet consumes at most one receive. The oldest may be in use by a message.
         let may_consume = matches!(operation, Operation::Send | Operation::Write);
         if may_consume && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
-            feeds.feed_rq(qp, env);
+            feeds.pull_receives(qp, env);
         }
         qp.handle_packet(now, inbound, env)
     });
-    shard.activate(place.index, around.lanes);
+    shard.activate(place.index);
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
@@ -93,15 +114,15 @@ fn deliver_reserved(
     datagram: &Datagram<'_>,
     port: u8,
     shard: &mut Shard,
-    around: &mut Around<'_>,
+    turn: &mut TurnContext<'_>,
 ) -> Result<(), DropReason> {
     let bth = bth_of(datagram)?;
-    let now = around.now;
-    let result = shard.input(place.index, around, |qp, _, env| {
+    let now = turn.now;
+    let result = shard.input(place.index, turn, |qp, _, env| {
         check_place(qp, bth.dest_qpn)?;
         qp.handle_reserved_opcode(now, datagram.src, datagram.dst, port, &bth, env)
     });
-    shard.activate(place.index, around.lanes);
+    shard.activate(place.index);
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 

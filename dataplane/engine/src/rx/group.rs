@@ -10,12 +10,16 @@
 //! - The received frame stays with its lcore; a copy belongs to the queue it was put in, or is
 //!   freed.
 
-use super::{
-    Around, Bth, Datagram, DropReason, Exits, Frame, From, Inbound, Mbuf, Packet, PortAddresses,
-    Shard, hand_over, is_in_vlan,
-};
-use crate::config::MAX_LCORES;
+use super::destination::{Arrival, Destination, is_in_vlan};
+use super::exits::Exits;
+use crate::dpdk::mbuf::Mbuf;
+use crate::lane::binding::PortAddresses;
+use crate::limits::MAX_LCORES;
+use crate::qp::env::TurnContext;
+use crate::qp::shard::Shard;
 use uroce_shared::table::mcast::multicast_mac;
+use uroce_transport::{DropReason, Inbound};
+use uroce_wire::{Bth, Datagram, Frame, Packet};
 
 /// Returns whether a datagram is addressed to a group that QPs of this device are in.
 //= check E10 — QPN 0xFFFFFF without a group is dropped
@@ -23,13 +27,13 @@ use uroce_shared::table::mcast::multicast_mac;
 pub(super) fn is_ours(
     datagram: &Datagram<'_>,
     addresses: &PortAddresses,
-    around: &Around<'_>,
+    turn: &TurnContext<'_>,
 ) -> bool {
     let qpn = datagram.transport.first_chunk::<{ Bth::LEN }>().map(|bth| [bth[5], bth[6], bth[7]]);
     qpn == Some([0xff; 3])
         && multicast_mac(datagram.dst) == Some(datagram.dst_mac)
         && is_in_vlan(datagram, addresses)
-        && around.tables.groups.find(datagram.dst, around.memory.turn()).is_some()
+        && turn.tables.groups.find(datagram.dst, turn.memory.turn()).is_some()
 }
 
 /// Delivers a verified datagram to the QPs of its group, on this lcore and on others.
@@ -37,21 +41,24 @@ pub(super) fn is_ours(
 #[cold]
 pub(super) fn spread(
     mbuf: &Mbuf,
-    from: &From<'_>,
+    arrival: &Arrival<'_>,
     exits: &Exits,
     shard: &mut Shard,
-    around: &mut Around<'_>,
+    turn: &mut TurnContext<'_>,
 ) {
     // The caller has parsed the frame before.
     let Ok(Frame::Roce(datagram)) = Frame::parse(mbuf.as_slice()) else { return };
-    for owner in others(&datagram, from.lcore, around) {
-        match around.lanes[from.port].copy_of(mbuf) {
-            // `hand_over` has counted a copy that found no room; it is freed here.
-            Some(copy) => drop(hand_over(exits, owner, from.port, copy, shard)),
+    for owner in others(&datagram, arrival.lcore, turn) {
+        match turn.lanes[arrival.port].copy_of(mbuf) {
+            Some(copy) => {
+                let owner = Destination::Lcore(owner as u8);
+                // A copy that found no room has been counted and is freed here.
+                drop(exits.carry(owner, arrival.port, copy, &shard.counters));
+            }
             None => shard.counters.count_drop(DropReason::NoBuffer),
         }
     }
-    if let Err(reason) = deliver(&datagram, from, shard, around) {
+    if let Err(reason) = deliver(&datagram, arrival, shard, turn) {
         shard.counters.count_drop(reason);
     }
 }
@@ -59,18 +66,18 @@ pub(super) fn spread(
 /// Delivers a verified datagram to those QPs of its group that this lcore owns.
 pub(super) fn deliver(
     datagram: &Datagram<'_>,
-    from: &From<'_>,
+    arrival: &Arrival<'_>,
     shard: &mut Shard,
-    around: &mut Around<'_>,
+    turn: &mut TurnContext<'_>,
 ) -> Result<(), DropReason> {
     let packet = Packet::parse(datagram.transport)?;
     let &Datagram { src, dst, l3, .. } = datagram;
-    let inbound = Inbound { src, dst, port: from.number(), l3, packet };
-    let (memory, tables) = (around.memory, around.tables);
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, packet };
+    let (memory, tables) = (turn.memory, turn.tables);
     // If the last QP has left the group since, there are no members.
     let members = tables.groups.find(dst, memory.turn()).unwrap_or(&[]);
-    for member in members.iter().filter(|member| member.place.owner == from.lcore) {
-        let result = super::deliver(member.place, member.qpn, &inbound, shard, around);
+    for member in members.iter().filter(|member| member.place.owner == arrival.lcore) {
+        let result = super::deliver::deliver(member.place, member.qpn, &inbound, shard, turn);
         if let Err(reason) = result {
             shard.counters.count_drop(reason);
         }
@@ -82,9 +89,9 @@ pub(super) fn deliver(
 fn others(
     datagram: &Datagram<'_>,
     own: usize,
-    around: &Around<'_>,
+    turn: &TurnContext<'_>,
 ) -> impl Iterator<Item = usize> + use<> {
-    let members = around.tables.groups.find(datagram.dst, around.memory.turn()).unwrap_or(&[]);
+    let members = turn.tables.groups.find(datagram.dst, turn.memory.turn()).unwrap_or(&[]);
     const { assert!(MAX_LCORES <= u64::BITS as usize) };
     let all = members.iter().fold(0u64, |all, member| all | 1 << member.place.owner);
     (0..MAX_LCORES).filter(move |&lcore| lcore != own && all >> lcore & 1 == 1)

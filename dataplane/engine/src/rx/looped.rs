@@ -12,13 +12,17 @@
 //!
 //! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
 
-use super::{
-    Around, Datagram, DropReason, EngineCounter, Frame, From, GSI_WAY, Inbound, Mbuf, Packet,
-    Receiver, Shard, Way, count_packet, deliver, group, hand_over, no_qp, to_gsi,
-};
-use crate::tx::Lane;
+use super::deliver::deliver_here;
+use super::destination::{Arrival, Destination};
+use super::{Receiver, count_packet, group};
+use crate::counters::EngineCounter;
+use crate::dpdk::mbuf::Mbuf;
+use crate::lane::Lane;
+use crate::qp::env::TurnContext;
+use crate::qp::shard::Shard;
 use uroce_shared::table::mcast::multicast_mac;
-use uroce_wire::Gid;
+use uroce_transport::DropReason;
+use uroce_wire::{Datagram, Frame, Gid, Packet};
 
 impl Receiver {
     /// Receives the frames that port `port` (counted from 0) has looped back since the last turn.
@@ -27,13 +31,13 @@ impl Receiver {
         &mut self,
         port: usize,
         shard: &mut Shard,
-        around: &mut Around<'_>,
+        turn: &mut TurnContext<'_>,
     ) {
-        let mut looped = std::mem::take(&mut around.lanes[port].looped);
+        let mut looped = turn.lanes[port].looped.take();
         for mbuf in looped.drain() {
-            if let Some(mbuf) = self.receive_one(port, mbuf, shard, around) {
-                // `push` cannot fail: the lane loops back at most what one batch holds.
-                let _ = self.done.push(mbuf);
+            if let Some(mbuf) = self.receive_one(port, mbuf, shard, turn) {
+                let pushed = self.done.push(mbuf);
+                debug_assert!(pushed.is_ok(), "the lane loops back at most what one batch holds");
             }
         }
         self.done.clear();
@@ -45,34 +49,33 @@ impl Receiver {
         sent_by: usize,
         mbuf: Mbuf,
         shard: &mut Shard,
-        around: &mut Around<'_>,
+        turn: &mut TurnContext<'_>,
     ) -> Option<Mbuf> {
         let Ok(Frame::Roce(datagram)) = Frame::parse(mbuf.as_slice()) else {
             shard.counters.count_drop(DropReason::Malformed);
             return Some(mbuf);
         };
-        let Some(port) = port_of(&datagram, sent_by, around.lanes) else {
+        let Some(port) = port_of(&datagram, sent_by, turn.lanes) else {
             // The device has lost the address since the frame was sent.
             shard.counters.count_drop(DropReason::NotForUs);
             return Some(mbuf);
         };
-        if around.lanes[port].rx_loss.loses() {
+        if turn.lanes[port].rx.loss.loses() {
             shard.counters.count(EngineCounter::RxLost);
             return Some(mbuf);
         }
-        let from = From { port, lcore: self.lcore, finder: &self.finder };
+        let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
         count_packet(mbuf.as_slice(), &shard.counters);
-        match sort(&datagram, &from, shard, around) {
-            Way::Done => {}
-            Way::Drop(reason) => shard.counters.count_drop(reason),
-            Way::Group => group::spread(&mbuf, &from, &self.exits, shard, around),
-            Way::Leave(GSI_WAY) => {
-                let rest = to_gsi(&self.exits, port, mbuf, shard);
-                self.exits.waker.wake();
+        match destination(&datagram, &arrival, shard, turn) {
+            Destination::Done => {}
+            Destination::Drop(reason) => shard.counters.count_drop(reason),
+            Destination::Group => group::spread(&mbuf, &arrival, &self.exits, shard, turn),
+            destination => {
+                let rest = self.exits.carry(destination, port, mbuf, &shard.counters);
+                if destination == Destination::Gsi {
+                    self.exits.waker.wake();
+                }
                 return rest;
-            }
-            Way::Leave(owner) => {
-                return hand_over(&self.exits, usize::from(owner), port, mbuf, shard);
             }
         }
         Some(mbuf)
@@ -90,30 +93,17 @@ fn port_of(datagram: &Datagram<'_>, sent_by: usize, lanes: &[Lane]) -> Option<us
 }
 
 /// Decides the destination of a looped frame, and delivers it if its QP is this lcore's.
-fn sort(
+fn destination(
     datagram: &Datagram<'_>,
-    from: &From<'_>,
+    arrival: &Arrival<'_>,
     shard: &mut Shard,
-    around: &mut Around<'_>,
-) -> Way {
+    turn: &mut TurnContext<'_>,
+) -> Destination {
     if multicast_mac(datagram.dst).is_some() {
-        return Way::Group;
+        return Destination::Group;
     }
-    let packet = match Packet::parse(datagram.transport) {
-        Ok(packet) => packet,
-        Err(error) => return Way::Drop(error.into()),
-    };
-    let qpn = packet.bth.dest_qpn;
-    match from.finder.find(qpn) {
-        None => no_qp(&packet),
-        Some(place) if place.owner != from.lcore => Way::Leave(place.owner as u8),
-        Some(place) => {
-            let &Datagram { src, dst, l3, .. } = datagram;
-            let inbound = Inbound { src, dst, port: from.number(), l3, packet };
-            match deliver(place, qpn, &inbound, shard, around) {
-                Ok(()) => Way::Done,
-                Err(reason) => Way::Drop(reason),
-            }
-        }
+    match Packet::parse(datagram.transport) {
+        Ok(packet) => deliver_here(datagram, packet, arrival, shard, turn),
+        Err(error) => Destination::Drop(error.into()),
     }
 }

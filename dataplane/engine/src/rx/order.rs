@@ -9,12 +9,13 @@
 //!
 //! Not here: responses with data, and packets that another lcore has handed over.
 
-use super::Mbuf;
+use super::frames::HEADERS_AHEAD;
+use crate::dpdk::mbuf::Mbuf;
 use uroce_wire::{Frame, OpCode, Qpn};
 
 /// How many frames before its turn a frame is looked at, which is after its headers were fetched.
 /// An acknowledgement passes at most as many requests.
-const WINDOW: usize = super::HEADERS_AHEAD / 2;
+const WINDOW: usize = HEADERS_AHEAD / 2;
 /// How many bytes before its end an acknowledgement has its opcode: BTH, AETH and ICRC.
 const TAIL: usize = 12 + 4 + 4;
 /// Length of the longest acknowledgement: Ethernet with a VLAN tag, IPv6, UDP, and the tail.

@@ -11,7 +11,7 @@
 //! - A region's entry does not change while it is published, except that it is closed for good when
 //!   its memory is found to be gone; a window's entry changes ([`crate::memory::mw`]). A region
 //!   that is registered anew under its key has a new entry.
-//! - An entry is reached only through an [`Access`], which exists only within an lcore's turn and
+//! - An entry is reached only through a [`MrView`], which exists only within an lcore's turn and
 //!   bounds the use of the entry.
 //! - [`offset_in`] grants no byte outside of a region, whatever the numbers are.
 //!
@@ -282,7 +282,7 @@ impl MrTable {
         let name = |index, generation| self.numbers.key(index, generation);
         let (index, key) = slots.take(name, &[0, u32::MAX]).ok_or(MrError::TableFull)?;
         let entry = Box::into_raw(Box::new(entry(key)));
-        // Pairs with the load in `Access::at`: an lcore that reads the pointer sees the entry.
+        // Pairs with the load in `MrView::at`: an lcore that reads the pointer sees the entry.
         self.entries[index as usize].store(entry, Ordering::Release);
         Ok(key)
     }
@@ -318,7 +318,7 @@ impl MrTable {
         // so none publishes in it.
         self.turns.wait();
         // SAFETY: `add` or `reregister` made it from a box. `swap` gave it to this thread alone;
-        // each turn that could have loaded it has ended (`wait`), and an `Access` bounds its use.
+        // each turn that could have loaded it has ended (`wait`), and a `MrView` bounds its use.
         let mut entry = unsafe { Box::from_raw(entry) };
         if let Some(window) = &mut entry.window {
             window.dissolve();
@@ -376,8 +376,8 @@ impl MrReader {
 
     /// Begins a turn, in which the lcore may use entries.
     #[inline]
-    pub fn enter(&self) -> Access<'_> {
-        Access {
+    pub fn enter(&self) -> MrView<'_> {
+        MrView {
             table: &self.table,
             recent: &self.recent,
             turn: self.table.turns.enter(self.lcore),
@@ -387,13 +387,13 @@ impl MrReader {
 
 /// The table within one turn of an lcore.
 #[derive(Debug)]
-pub struct Access<'t> {
+pub struct MrView<'t> {
     table: &'t MrTable,
     recent: &'t Recent,
     turn: InTurn<'t>,
 }
 
-impl Access<'_> {
+impl MrView<'_> {
     /// Returns the region of a key. It cannot be kept beyond the turn.
     #[inline]
     pub fn find(&self, key: u32) -> Option<&MrEntry> {

@@ -27,7 +27,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::memory::mr_table::{Access, MrEntry, offset_in};
+use crate::memory::mr_table::{MrEntry, MrView, offset_in};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::ptr;
 use uroce_transport::{AccessFlags, Accessor, BindMw, MemoryFault, Pd};
@@ -153,7 +153,7 @@ impl Window {
         let window = self.named(rkey).filter(Snapshot::is_bound).ok_or(MemoryFault::UnknownKey)?;
         self.check_accessor(by, &window)?;
         let offset = offset_in(window.va, window.len, va, len).ok_or(MemoryFault::OutOfRange)?;
-        // SAFETY: the window was bound when it was read, in this turn (`Access` gave it), so the
+        // SAFETY: the window was bound when it was read, in this turn (`MrView` gave it), so the
         // region was in the table then (`Bindings::close`) and is freed only after the turn.
         let region = unsafe { &*window.region };
         // The offset is at most the region's length, which is a `usize`.
@@ -310,7 +310,7 @@ fn check_region(by: Accessor, bind: &BindMw, region: &MrEntry) -> Result<*mut u8
     if region.access.contains(needed) { Ok(base) } else { Err(MemoryFault::NotGranted) }
 }
 
-impl Access<'_> {
+impl MrView<'_> {
     /// Binds a window to a region, or unbinds it.
     ///
     /// # Errors

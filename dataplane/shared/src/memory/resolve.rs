@@ -20,7 +20,7 @@
 
 use crate::copy::guarded::{self, Missing};
 use crate::copy::sum::copy_summed_from;
-use crate::memory::mr_table::{Access, MrEntry};
+use crate::memory::mr_table::{MrEntry, MrView};
 use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
 use uroce_wire::Icrc;
 
@@ -33,7 +33,7 @@ struct Granted<'t> {
     region: &'t MrEntry,
 }
 
-impl Access<'_> {
+impl MrView<'_> {
     /// Checks whether this access would be granted.
     ///
     /// # Errors

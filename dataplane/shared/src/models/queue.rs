@@ -73,7 +73,7 @@ pub(crate) fn post_and_ring() {
                 continue;
             }
             end.push(posted, &sges(posted), &mut room).expect("room");
-            end.ring();
+            end.notify_lcore();
             posted += 1;
         }
     });
@@ -106,7 +106,7 @@ pub(crate) fn two_ringers() {
         move || {
             for wr in 0..count {
                 end.push(wr, &[], &mut 1).expect("room");
-                end.ring();
+                end.notify_lcore();
             }
         }
     };
@@ -190,7 +190,7 @@ pub(crate) fn receive_meets_error() {
         end.push(7, &[], &mut 1).expect("room");
         fence(Ordering::SeqCst);
         if end.state() == QpState::Err {
-            end.ring();
+            end.notify_lcore();
         }
     });
     let mut flushed = Vec::new();

@@ -7,7 +7,7 @@
 //! not in a cache.
 
 use super::ring::{RingEnd, RingFeed, RingSpec, Which, ring};
-use crate::memory::mr_table::Access;
+use crate::memory::mr_table::MrView;
 use crate::sync::{Ordering, fence};
 use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
 
@@ -125,7 +125,7 @@ impl Drop for RecvBatch<'_> {
         // `RecvQueueFeed::flush_fence`) make one of the two see the other.
         fence(Ordering::SeqCst);
         if self.end.ring.state() == QpState::Err {
-            self.end.ring.ring();
+            self.end.ring.notify_lcore();
         }
     }
 }
@@ -145,7 +145,7 @@ impl RecvQueueFeed {
 
     /// Prefetches the memory that the next receive names, and its entry in the key table.
     #[inline]
-    pub fn prefetch_memory(&self, memory: &Access<'_>) {
+    pub fn prefetch_memory(&self, memory: &MrView<'_>) {
         self.ring.prefetch_memory(memory);
     }
 

@@ -11,7 +11,7 @@
 use super::MAX_SGE;
 use super::places::QpPlaces;
 use crate::copy::prefetch::{prefetch_read, prefetch_slots, prefetch_value};
-use crate::memory::mr_table::Access;
+use crate::memory::mr_table::MrView;
 use crate::sync::{AtomicU8, Consumer, Ordering, Producer, RingBuffer};
 use crate::wake::doorbell::Doorbell;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl<W: Copy> RingEnd<W> {
 
     /// Rings the doorbell: there is something in the ring.
     #[inline]
-    pub fn ring(&self) {
+    pub fn notify_lcore(&self) {
         self.doorbell.ring(self.index);
     }
 }
@@ -222,7 +222,7 @@ impl<W: Copy> RingFeed<W> {
 
     /// Prefetches the first memory that the oldest request names, and its entry in the key table.
     #[inline]
-    pub fn prefetch_memory(&self, memory: &Access<'_>) {
+    pub fn prefetch_memory(&self, memory: &MrView<'_>) {
         if let Ok(Queued { num_sge: 1.., first, .. }) = self.wrs.peek() {
             memory.prefetch(first.lkey.0, first.va);
         }

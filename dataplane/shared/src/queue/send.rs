@@ -5,7 +5,7 @@
 //! - The rules checked here are the core's. The state is checked again there, where it is exact.
 
 use super::ring::{POSTED_AHEAD, RingEnd, RingFeed, RingSpec, Which, ring};
-use crate::memory::mr_table::Access;
+use crate::memory::mr_table::MrView;
 use crate::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
 
@@ -188,7 +188,7 @@ impl Drop for SendBatch<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.any {
-            self.end.ring.ring();
+            self.end.ring.notify_lcore();
         }
     }
 }
@@ -213,7 +213,7 @@ impl SendQueueFeed {
 
     /// Prefetches the memory that the next request names, and its entry in the key table.
     #[inline]
-    pub fn prefetch_memory(&self, memory: &Access<'_>) {
+    pub fn prefetch_memory(&self, memory: &MrView<'_>) {
         self.ring.prefetch_memory(memory);
     }
 

@@ -86,7 +86,7 @@ impl DoorbellReader {
 
     /// Returns the next QP with new posts.
     #[inline]
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn next_rung(&mut self) -> Option<u32> {
         if self.oldest == NOBODY {
             self.take();
         }
@@ -121,12 +121,15 @@ mod tests {
     fn rings_before_the_lcore_looks_are_one() {
         let doorbell = Arc::new(Doorbell::new(8, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
-        assert_eq!(reader.next(), None);
+        assert_eq!(reader.next_rung(), None);
         (0..3).for_each(|_| doorbell.ring(5));
         doorbell.ring(2);
-        assert_eq!([reader.next(), reader.next(), reader.next()], [Some(5), Some(2), None]);
+        assert_eq!(
+            [reader.next_rung(), reader.next_rung(), reader.next_rung()],
+            [Some(5), Some(2), None]
+        );
         doorbell.ring(5);
-        assert_eq!(reader.next(), Some(5));
+        assert_eq!(reader.next_rung(), Some(5));
     }
 
     #[test]
@@ -136,7 +139,7 @@ mod tests {
         (0..4).for_each(|index| doorbell.ring(index));
         let mut given = Vec::new();
         for _ in 0..6 {
-            given.extend(reader.next());
+            given.extend(reader.next_rung());
             doorbell.ring(given[0]);
         }
         assert_eq!(given, [0, 1, 2, 3, 0, 0], "in the order of their rings");
@@ -150,7 +153,10 @@ mod tests {
         doorbell.ring(0);
         doorbell.places[1].is_rung.store(true, Ordering::Relaxed);
         doorbell.ring(2);
-        assert_eq!([reader.next(), reader.next(), reader.next()], [Some(0), Some(2), None]);
+        assert_eq!(
+            [reader.next_rung(), reader.next_rung(), reader.next_rung()],
+            [Some(0), Some(2), None]
+        );
     }
 
     /// Producers post (count up) and ring; the lcore takes everything posted when it is rung. At
@@ -175,7 +181,7 @@ mod tests {
             .collect();
         let mut taken = [0; QPS as usize];
         let mut look = || {
-            while let Some(index) = reader.next() {
+            while let Some(index) = reader.next_rung() {
                 taken[index as usize] = posted[index as usize].load(Ordering::Acquire);
             }
         };

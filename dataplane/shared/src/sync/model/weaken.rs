@@ -136,8 +136,8 @@ fn loses(kind: Kind) -> bool {
     let below = |folder| path.split_once(folder).map(|(_, file)| file);
     let (file, is_ours) = match (below("shared/src/"), below("sync/model/")) {
         (_, Some(file)) => (file, false),
-        (Some(file), None) => (file, true),
-        (None, None) => return false,
+        (Some(file), None) if !file.starts_with("models/") => (file, true),
+        _ => return false,
     };
     let site = Site { file, line: caller.line(), kind, is_ours };
     match WEAK.get() {

@@ -1,0 +1,5 @@
+//! DPDK: the environment abstraction layer, mbufs and ports, behind safe types.
+
+pub mod eal;
+pub mod mbuf;
+pub mod port;

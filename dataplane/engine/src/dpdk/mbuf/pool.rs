@@ -1,0 +1,242 @@
+//! Mempools: the memory of mbufs.
+
+use super::{Mbuf, MbufBatch};
+use crate::dpdk::eal::{Eal, c_string, lock, take_log};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The configuration of a mempool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Name that DPDK's tools show; at most 20 bytes are used, and a number is added.
+    pub name: String,
+    /// Number of mbufs; 2^n − 1 wastes the least memory.
+    pub count: u32,
+    /// Most mbufs in the cache of each registered thread, 0 to 512 and at most two thirds of
+    /// `count`.
+    pub cache: u32,
+    /// Data bytes of an mbuf without headroom: a whole frame must fit.
+    pub room: u16,
+    /// Whether the mbufs may lie outside of EAL's memory, because no device reads or writes them
+    /// and no driver shares them. If EAL has no hugepages, they then have memory of their own: all
+    /// such mempools together at most as much as EAL's. The kernel is asked for transparent
+    /// hugepages there, since mbufs in small pages miss the TLB.
+    pub apart: bool,
+}
+
+impl Default for PoolConfig {
+    /// Makes a configuration of 8191 mbufs for frames of up to 9216 bytes: about 100 MB without
+    /// hugepages.
+    fn default() -> Self {
+        Self { name: "uroce".into(), count: 8191, cache: 256, room: 9216, apart: false }
+    }
+}
+
+/// The reason why a mempool was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// EAL has too little memory.
+    #[error("no memory for {count} mbufs of {room} bytes: {log}")]
+    NoMemory {
+        /// Requested mbufs.
+        count: u32,
+        /// Data bytes of each.
+        room: u16,
+        /// DPDK's log of the attempt.
+        log: String,
+    },
+    /// The cache is too large, or the room does not fit into an mbuf's 16-bit length.
+    #[error("no such mempool can be: {0:?}")]
+    Invalid(PoolConfig),
+    /// Another error.
+    #[error("mempool: {error}: {log}")]
+    Other {
+        /// DPDK's errno.
+        error: io::Error,
+        /// DPDK's log of the attempt.
+        log: String,
+    },
+}
+
+/// The mempool has fewer mbufs left than requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the mempool is empty")]
+pub struct PoolEmpty;
+
+/// Mempools without handles, for the next request with their geometry.
+#[derive(Debug, Default)]
+pub(crate) struct RetiredPools {
+    pools: Vec<Pool>,
+    /// Counts the mempools made, for unique names.
+    made: u32,
+}
+
+/// A mempool. Clones are handles of the same mempool.
+#[derive(Clone, Debug)]
+pub struct Mempool(Arc<Owner>);
+
+/// Keeps the mempool in use; dropping the last handle retires it.
+#[derive(Debug)]
+struct Owner {
+    eal: &'static Eal,
+    pool: Pool,
+}
+
+#[derive(Clone, Debug)]
+struct Pool {
+    raw: NonNull<dpdk_sys::rte_mempool>,
+    config: PoolConfig,
+}
+
+// SAFETY: the mempool is never freed, and DPDK's mempool operations are thread-safe: the pool has
+// neither the single-producer nor the single-consumer flag.
+unsafe impl Send for Pool {}
+// SAFETY: DPDK's mempool operations are thread-safe, and the mempool is never freed.
+unsafe impl Sync for Pool {}
+
+impl Mempool {
+    /// Makes a mempool on the NUMA node where EAL runs, or reuses a retired one.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`].
+    pub fn create(eal: &'static Eal, config: &PoolConfig) -> Result<Self, PoolError> {
+        let mut retired = lock(&eal.retired_pools);
+        if let Some(pool) = retired.take(config) {
+            return Ok(Self(Arc::new(Owner { eal, pool })));
+        }
+        if config.cache > dpdk_sys::CACHE_MAX || config.cache > config.count / 3 * 2 {
+            return Err(PoolError::Invalid(config.clone()));
+        }
+        let name: String = config.name.chars().filter(char::is_ascii).take(20).collect();
+        let name = c_string(&format!("{name}-{}", retired.made));
+        retired.made += 1;
+        let &PoolConfig { count, cache, room, apart, .. } = config;
+        let mut error = 0;
+        take_log();
+        // SAFETY: `eal` proves that EAL runs; `name` is NUL-terminated and copied by DPDK; pools
+        // are made one at a time, under the lock of `retired_pools`.
+        let raw = unsafe {
+            let apart = apart.into();
+            dpdk_sys::uroce_pool_create(name.as_ptr(), count, cache, room, -1, apart, &mut error)
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| explain(-error, config))?;
+        let pool = Pool { raw, config: config.clone() };
+        Ok(Self(Arc::new(Owner { eal, pool })))
+    }
+
+    /// Returns the number of free mbufs, including those in per-thread caches. If it equals
+    /// [`count`](Self::count), all are back. Slow: for tests and reports.
+    pub fn available(&self) -> u32 {
+        // SAFETY: the mempool is live; the function reads atomics and cache lengths only.
+        unsafe { dpdk_sys::uroce_pool_available(self.raw()) }
+    }
+
+    /// Returns the total number of mbufs.
+    pub fn count(&self) -> u32 {
+        self.0.pool.config.count
+    }
+
+    /// Returns the data bytes of an mbuf without its headroom: the longest frame.
+    pub fn room(&self) -> u16 {
+        self.0.pool.config.room
+    }
+
+    /// Appends `count` empty mbufs to the batch, or as many as it has room for: all of them or
+    /// none.
+    ///
+    /// Returns how many were appended.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolEmpty`]; the batch is unchanged. Mbufs that are freed later can be allocated again.
+    #[inline]
+    pub fn alloc_burst(&self, batch: &mut MbufBatch, count: usize) -> Result<usize, PoolEmpty> {
+        let count = count.min(batch.room());
+        // SAFETY: the mempool is live, and `spare` has room for `room() ≥ count` pointers; `count ≤
+        // 64` fits.
+        let code = unsafe { dpdk_sys::uroce_mbuf_alloc(self.raw(), batch.spare(), count as u16) };
+        if code != 0 {
+            return Err(PoolEmpty);
+        }
+        // SAFETY: DPDK has written `count ≤ room()` mbufs there and gives up their ownership. They
+        // are reset: one segment, reference count 1, length 0, data behind the headroom.
+        unsafe { batch.grow(count) };
+        Ok(count)
+    }
+
+    /// Appends `count` mbufs as their last user left them, or as many as there is room for: all of
+    /// them or none. [`Mbuf::reset`] makes them empty. Does not access their memory, which may be
+    /// in another core's cache.
+    #[inline]
+    pub(crate) fn take_burst(
+        &self,
+        batch: &mut MbufBatch,
+        count: usize,
+    ) -> Result<usize, PoolEmpty> {
+        let count = count.min(batch.room());
+        // SAFETY: the mempool is live, and `spare` has room for `room() ≥ count` pointers; `count ≤
+        // 64` fits.
+        let code = unsafe { dpdk_sys::uroce_mbuf_take(self.raw(), batch.spare(), count as u16) };
+        if code != 0 {
+            return Err(PoolEmpty);
+        }
+        // SAFETY: DPDK has written `count ≤ room()` mbufs there and gives up their ownership. An
+        // mbuf in a mempool has one segment, reference count 1, and offset and length within its
+        // buffer.
+        unsafe { batch.grow(count) };
+        Ok(count)
+    }
+
+    /// Allocates one empty mbuf.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolEmpty`].
+    #[inline]
+    pub fn alloc(&self) -> Result<Mbuf, PoolEmpty> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the mempool is live, and `raw` has room for one pointer.
+        let code = unsafe { dpdk_sys::uroce_mbuf_alloc(self.raw(), &mut raw, 1) };
+        let raw = NonNull::new(raw).filter(|_| code == 0).ok_or(PoolEmpty)?;
+        // SAFETY: DPDK has given us a live mbuf, reset: one segment, reference count 1, length 0.
+        Ok(unsafe { Mbuf::from_raw(raw) })
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut dpdk_sys::rte_mempool {
+        self.0.pool.raw.as_ptr()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        lock(&self.eal.retired_pools).pools.push(self.pool.clone());
+    }
+}
+
+impl RetiredPools {
+    /// Takes a retired pool of this geometry to which all mbufs have returned.
+    fn take(&mut self, config: &PoolConfig) -> Option<Pool> {
+        let place = self.pools.iter().position(|pool| {
+            // SAFETY: a retired mempool is live, since none is ever freed.
+            let available = unsafe { dpdk_sys::uroce_pool_available(pool.raw.as_ptr()) };
+            let PoolConfig { count, cache, room, .. } = pool.config;
+            (count, cache, room) == (config.count, config.cache, config.room) && available == count
+        })?;
+        Some(self.pools.swap_remove(place))
+    }
+}
+
+fn explain(errno: i32, config: &PoolConfig) -> PoolError {
+    let log = take_log();
+    match rustix::io::Errno::from_raw_os_error(errno) {
+        rustix::io::Errno::NOMEM => {
+            PoolError::NoMemory { count: config.count, room: config.room, log }
+        }
+        rustix::io::Errno::INVAL => PoolError::Invalid(config.clone()),
+        _ => PoolError::Other { error: io::Error::from_raw_os_error(errno), log },
+    }
+}

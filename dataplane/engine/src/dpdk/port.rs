@@ -1,0 +1,386 @@
+//! Ports: one interface for any DPDK ethdev.
+//!
+//! A [`Port`] is a configured, started device. Its data path is in [`QueuePair`]s, receive queue
+//! *i* with transmit queue *i*, each taken by the one thread that polls it.
+//!
+//! ```text
+//!   Port::open ── probe ── configure ── queues ── start ──► queue_pair(0) ─► lcore 0
+//!     mac, mtu, link, stats, capabilities                   queue_pair(1) ─► lcore 1
+//! ```
+//!
+//! Invariants
+//! - A queue pair has one owner at a time (`QueuePair` is not `Clone` and not `Sync`).
+//! - The device runs until the `Port` and all its queue pairs are dropped, then stops and closes.
+//! - Offloads are off: RoCEv2's own check is the ICRC, which no NIC computes for uroce.
+//!
+//! Not here: the content of packets; the kernel's interface behind a port; the assignment of queues
+//! to lcores.
+
+#![allow(unsafe_code)]
+
+mod af_packet;
+mod config;
+mod error;
+mod link;
+mod memif;
+mod queue;
+pub mod ring;
+mod signal;
+mod socket;
+pub mod vdev;
+
+pub use config::{Capabilities, Link, PortConfig, PortStats};
+pub use error::{PortError, QueueError};
+pub use queue::QueuePair;
+
+use crate::dpdk::eal::{Eal, c_string, lock, take_log};
+use crate::dpdk::mbuf::Mempool;
+use link::Watch;
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::{Arc, Mutex};
+use uroce_shared::sync::{AtomicBool, Ordering};
+use uroce_shared::wake::waker::Waker;
+use uroce_wire::Mac;
+
+/// Bytes of an Ethernet frame besides its payload: header, one VLAN tag, CRC.
+pub const FRAME_OVERHEAD: u16 = 14 + 4 + 4;
+
+/// A started port.
+#[derive(Debug)]
+pub struct Port {
+    device: Arc<Device>,
+}
+
+/// The device and everything that it needs; closed when the last user is gone.
+#[derive(Debug)]
+struct Device {
+    eal: &'static Eal,
+    id: u16,
+    /// Whether `open` created the device; then it is also removed.
+    probed_here: bool,
+    mac: Mac,
+    mtu: u16,
+    capabilities: Capabilities,
+    /// For each queue pair, whether it is taken. The lock also serializes control calls, which DPDK
+    /// allows from one thread at a time only.
+    taken: Mutex<Vec<bool>>,
+    /// Whether its receive queues have interrupts of DPDK's kind.
+    has_interrupts: bool,
+    /// The mempool of its receive queues.
+    _pool: Mempool,
+    under: Under,
+    watch: Arc<Watch>,
+    /// Whether the link was taken down by an administrator. For a ring the cable is cut instead.
+    is_down: AtomicBool,
+}
+
+/// Parts below a device that must outlive it.
+#[derive(Debug, Default)]
+struct Under {
+    /// The connection of a memif port to its peer.
+    link: Option<memif::Link>,
+    /// Makes the kernel's interface receive frames for other addresses while it is open.
+    _listening: Option<OwnedFd>,
+    /// The rings of a ring port, and which of the two ends the port is.
+    rings: Option<(Arc<ring::Rings>, usize)>,
+    /// The sockets of a port of net_af_packet, one per queue.
+    sockets: Vec<RawFd>,
+}
+
+impl Port {
+    /// Opens the device that `config.device` names, and creates it if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError`]; a device that was created here is removed again.
+    pub fn open(eal: &'static Eal, config: &PortConfig, pool: &Mempool) -> Result<Self, PortError> {
+        let mut open_ports = lock(&eal.open_ports);
+        let name = config.device.split(',').next().unwrap_or_default();
+        let found = find(name);
+        let probed_here = found.is_none();
+        let mut under = Under::default();
+        let sockets = af_packet::is_af_packet(&config.device).then(socket::packet_sockets);
+        let id = match found {
+            Some(id) => id,
+            None if memif::is_memif(&config.device) => {
+                let (prepared, devargs) = memif::Link::prepare(&config.device, config.queue_pairs)?;
+                under.link = Some(prepared);
+                probe(&devargs, name)?
+            }
+            None => probe(&af_packet::fit(&config.device, config.mtu)?, name)?,
+        };
+        if open_ports.contains(&id) {
+            return Err(PortError::AlreadyOpen { device: name.to_owned() });
+        }
+        let claimed = Claimed { id, probed_here };
+        if let (Some(before), true) = (sockets, probed_here) {
+            under.sockets = socket::opened_since(&before, config.queue_pairs);
+        }
+        under._listening = af_packet::listen(&config.device);
+        let port = Self::start(eal, claimed, config, pool, under)?;
+        open_ports.insert(id);
+        Ok(port)
+    }
+
+    /// Configures and starts a device that nothing else uses; removes it on failure.
+    fn start(
+        eal: &'static Eal,
+        claimed: Claimed,
+        config: &PortConfig,
+        pool: &Mempool,
+        mut under: Under,
+    ) -> Result<Self, PortError> {
+        let started = config::start(claimed.id, config, pool).and_then(|started| {
+            under.link.as_mut().map_or(Ok(()), |link| link.attach(claimed.id))?;
+            Ok(started)
+        });
+        let started = match started {
+            Ok(started) => started,
+            Err(error) => {
+                claimed.release();
+                return Err(error);
+            }
+        };
+        let device = Device {
+            eal,
+            id: claimed.id,
+            probed_here: claimed.probed_here,
+            mac: started.mac,
+            mtu: config.mtu,
+            capabilities: started.capabilities,
+            taken: Mutex::new(vec![false; usize::from(started.queue_pairs)]),
+            has_interrupts: started.has_interrupts,
+            _pool: pool.clone(),
+            watch: link::watch(claimed.id),
+            is_down: AtomicBool::new(false),
+            under,
+        };
+        if let Some((rings, end)) = &device.under.rings {
+            rings.cable.join(*end, claimed.id);
+        }
+        device.listen();
+        Ok(Self { device: Arc::new(device) })
+    }
+
+    /// Takes queue pair `index`. Dropping it gives it back.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueError`] if there is no such pair or it is taken.
+    pub fn queue_pair(&self, index: u16) -> Result<QueuePair, QueueError> {
+        let mut taken = lock(&self.device.taken);
+        let pairs = taken.len();
+        match taken.get_mut(usize::from(index)) {
+            None => Err(QueueError::OutOfRange { index, pairs }),
+            Some(true) => Err(QueueError::Taken { index }),
+            Some(free) => {
+                *free = true;
+                Ok(QueuePair::new(Arc::clone(&self.device), index))
+            }
+        }
+    }
+
+    /// Returns the number of queue pairs.
+    pub fn queue_pairs(&self) -> u16 {
+        lock(&self.device.taken).len() as u16
+    }
+
+    /// Returns DPDK's number of the port.
+    pub fn id(&self) -> u16 {
+        self.device.id
+    }
+
+    /// Returns the source address of the port's frames: the configured one, else the device's, else
+    /// one derived from the device's name.
+    pub fn mac(&self) -> Mac {
+        self.device.mac
+    }
+
+    /// Returns the largest Ethernet payload in bytes.
+    pub fn mtu(&self) -> u16 {
+        self.device.mtu
+    }
+
+    /// Returns the device's capabilities.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.device.capabilities
+    }
+
+    /// Returns the link's present state. A memif or vhost link is up while its peer is connected, a
+    /// ring while neither end was taken down.
+    pub fn link(&self) -> Link {
+        let _control = lock(&self.device.taken);
+        let Link { up, speed_mbps } = link(self.device.id);
+        Link { up: up && self.device.is_let_up(), speed_mbps }
+    }
+
+    /// Takes the link down or up again. The driver goes on; lcores drop the frames that still
+    /// arrive.
+    pub(crate) fn set_link(&self, up: bool) {
+        let Device { id, under, is_down, .. } = &*self.device;
+        if let Some((rings, end)) = &under.rings {
+            return rings.cable.set(*end, up);
+        }
+        is_down.store(!up, Ordering::Release);
+        if let Some(link) = &under.link {
+            link.set(up);
+        }
+        link::tell(*id);
+    }
+
+    /// Returns whether the link reports its changes, so that it need not be looked at often.
+    pub(crate) fn tells_of_link(&self) -> bool {
+        let Under { link, rings, .. } = &self.device.under;
+        self.device.capabilities.link_interrupt || link.is_some() || rings.is_some()
+    }
+
+    /// Sets the waker that is used when the link may have changed.
+    pub(crate) fn set_waker(&self, waker: Option<Arc<Waker>>) {
+        self.device.watch.set_waker(waker);
+    }
+
+    /// Returns whether the link may have changed since the last
+    /// [`take_link_moved`](Port::take_link_moved) that returned true.
+    pub(crate) fn has_link_moved(&self) -> bool {
+        self.device.watch.has_moved()
+    }
+
+    pub(crate) fn take_link_moved(&self) -> bool {
+        self.device.watch.take_moved()
+    }
+
+    /// Returns whether the process at the other end of the link has ended, or was replaced by
+    /// another, since the last call. Only memif links detect this.
+    pub(crate) fn take_peer_ended(&self) -> bool {
+        self.device.under.link.as_ref().is_some_and(memif::Link::take_peer_ended)
+    }
+
+    /// Returns the counters that every driver has, since the device was started.
+    pub fn stats(&self) -> PortStats {
+        let mut stats = dpdk_sys::uroce_port_stats::default();
+        let _control = lock(&self.device.taken);
+        // SAFETY: the port is open as long as `self`, and `stats` is writable. On failure it stays
+        // zero.
+        unsafe { dpdk_sys::uroce_port_stats(self.device.id, &mut stats) };
+        stats.into()
+    }
+
+    /// Returns the driver's own counters by name.
+    pub fn xstats(&self) -> Vec<(String, u64)> {
+        let _control = lock(&self.device.taken);
+        // SAFETY: the port is open; with capacity 0 nothing is written.
+        let total = unsafe { dpdk_sys::uroce_port_xstats(self.id(), std::ptr::null_mut(), 0) };
+        let mut all = vec![dpdk_sys::uroce_xstat::default(); usize::try_from(total).unwrap_or(0)];
+        let capacity = all.len() as u32;
+        // SAFETY: `all` is writable for `capacity` elements.
+        let got = unsafe { dpdk_sys::uroce_port_xstats(self.id(), all.as_mut_ptr(), capacity) };
+        all.truncate(usize::try_from(got).unwrap_or(0));
+        all.iter().map(|xstat| (text(&xstat.name), xstat.value)).collect()
+    }
+}
+
+impl Device {
+    /// Makes the driver call us when the link changes, if it can.
+    fn listen(&self) {
+        if self.capabilities.link_interrupt {
+            // SAFETY: the port is open, and the function exists as long as the process. The link of
+            // a port that refuses is looked at now and then.
+            unsafe { dpdk_sys::uroce_port_watch(self.id, Some(link::on_interrupt)) };
+        }
+    }
+
+    /// Returns whether the link was not taken down, and the peer is connected.
+    fn is_let_up(&self) -> bool {
+        let Under { link, rings, .. } = &self.under;
+        !self.is_down.load(Ordering::Acquire)
+            && link.as_ref().is_none_or(memif::Link::is_connected)
+            && rings.as_ref().is_none_or(|(rings, _)| rings.cable.is_whole())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let mut open_ports = lock(&self.eal.open_ports);
+        link::unwatch(self.id);
+        if let Some((rings, end)) = &self.under.rings {
+            rings.cable.leave(*end);
+        }
+        if let Some(link) = &self.under.link {
+            link.detach();
+        }
+        Claimed { id: self.id, probed_here: self.probed_here }.release();
+        open_ports.remove(&self.id);
+    }
+}
+
+/// An ethdev that this process may configure and has to close.
+struct Claimed {
+    id: u16,
+    probed_here: bool,
+}
+
+impl Claimed {
+    /// Closes the device. An error is ignored: the port is gone in any case.
+    fn release(self) {
+        let close = match self.probed_here {
+            true => dpdk_sys::uroce_port_remove,
+            false => dpdk_sys::uroce_port_close,
+        };
+        // SAFETY: the port exists, and no thread polls it, since queue pairs keep the `Device`
+        // alive. The caller holds the lock of `open_ports`.
+        unsafe { close(self.id) };
+    }
+}
+
+/// Returns the link's state of an open port.
+fn link(id: u16) -> Link {
+    let mut link = dpdk_sys::uroce_link::default();
+    // SAFETY: `link` is writable, and the callers keep the port open.
+    let code = unsafe { dpdk_sys::uroce_port_link(id, &mut link) };
+    let speed_mbps = (link.speed_mbps != u32::MAX).then_some(link.speed_mbps);
+    Link { up: code == 0 && link.up != 0, speed_mbps }
+}
+
+/// Stops and starts a port; its queues must not be used meanwhile. Returns false if that failed:
+/// then the port is stopped, and may be restarted again.
+fn restart(id: u16) -> bool {
+    // SAFETY: the port is open: the caller holds a lock that closing it takes first.
+    let code = unsafe { dpdk_sys::uroce_port_restart(id) };
+    code == 0
+}
+
+/// Returns the number of the port of that name.
+fn find(name: &str) -> Option<u16> {
+    let name = c_string(name);
+    // SAFETY: EAL runs, as the callers hold an `Eal`; the name is NUL-terminated and only read.
+    let id = unsafe { dpdk_sys::uroce_port_find(name.as_ptr()) };
+    u16::try_from(id).ok()
+}
+
+/// Creates the device and returns its port's number.
+fn probe(devargs: &str, name: &str) -> Result<u16, PortError> {
+    take_log();
+    let arguments = c_string(devargs);
+    // SAFETY: EAL runs; the string is NUL-terminated and copied; the caller holds the lock of
+    // `open_ports`, so devices are created one at a time.
+    let code = unsafe { dpdk_sys::uroce_device_probe(arguments.as_ptr()) };
+    match find(name) {
+        Some(id) if code == 0 => Ok(id),
+        _ => Err(PortError::probe(name, -code, take_log())),
+    }
+}
+
+/// Returns the text of a C array, up to its terminator.
+fn text(array: &[c_char]) -> String {
+    // SAFETY: `c_char` and `u8` have one layout, and the slice's length is kept.
+    let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
+    CStr::from_bytes_until_nul(bytes)
+        .map(|text| text.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// Turns a negative result of the shim into an error that names the step.
+fn check(code: c_int, step: &'static str) -> Result<(), PortError> {
+    if code >= 0 { Ok(()) } else { Err(PortError::step(step, -code, take_log())) }
+}

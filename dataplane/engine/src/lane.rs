@@ -1,0 +1,272 @@
+//! Lane: one lcore's state of a port. Packets of QPs and frames of the control plane leave through
+//! it, or are looped back; frames come in by it.
+//!
+//! ```text
+//!              ┌▶ tx_lane: frame ─▶ batch ─▶ tx_burst
+//!   Outbound ──┤
+//!              └▶ loopback ─▶ the lcore's next turn
+//!   rx_burst ───▶ rx_lane ─▶ crate::rx
+//! ```
+//!
+//! Frames to the device's own addresses do not go to the port. A datagram to a multicast group goes
+//! both ways if QPs of this device are in the group.
+//!
+//! Invariants
+//! - A packet that is refused has left nothing behind, and is refused with
+//!   [`TransmitError::Full`] while it may be accepted later.
+//!
+//! Not here: the order in which QPs send ([`crate::qp::schedule`]); what a frame is for
+//! ([`crate::rx`]).
+
+pub(crate) mod binding;
+mod frame;
+mod loopback;
+pub(crate) mod loss;
+mod patience;
+mod queue;
+mod rx_lane;
+mod tx_lane;
+
+use crate::counters::{CounterBlock, EngineCounter};
+use crate::dpdk::mbuf::Mbuf;
+use binding::{PortAddresses, PortBinding, path_mtu_of};
+use loopback::Loopback;
+use loss::Loss;
+pub(crate) use queue::{Queue, queues};
+use rx_lane::RxLane;
+use tx_lane::TxLane;
+use uroce_shared::memory::mr_table::MrView;
+use uroce_transport::{Instant, Outbound, TransmitError};
+use uroce_wire::{HeaderTemplate, Mac, PathMtu};
+
+/// Most batches of other lcores' frames that are sent in one turn.
+const GUESTS: usize = 4;
+
+/// One lcore's state of a port.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) queue: Queue,
+    pub(crate) addresses: Box<PortAddresses>,
+    /// The largest path MTU that fits the port, which datagrams use.
+    pub(crate) path_mtu: Option<PathMtu>,
+    pub(crate) rx: RxLane,
+    pub(crate) looped: Loopback,
+    tx: TxLane,
+    /// Whether the link is set down.
+    is_cut: bool,
+}
+
+impl Lane {
+    /// Makes the state of a port for lcore number `lcore`.
+    pub(crate) fn new(queue: Queue, lcore: usize, binding: &PortBinding) -> Lane {
+        let (rx_loss, tx_loss) = binding.loss.at_queue(lcore);
+        Lane {
+            queue,
+            addresses: Box::new(binding.addresses.clone()),
+            path_mtu: path_mtu_of(binding.port.mtu()),
+            rx: RxLane::new(rx_loss),
+            looped: Loopback::new(),
+            tx: TxLane::new(binding.pool.clone(), tx_loss),
+            is_cut: false,
+        }
+    }
+
+    /// Builds a packet behind `template` and queues it. Returns the frame's length in bytes.
+    ///
+    /// # Errors
+    /// [`TransmitError`]; nothing was queued.
+    #[inline]
+    pub(crate) fn transmit(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &MrView<'_>,
+        counters: &CounterBlock,
+    ) -> Result<u32, TransmitError> {
+        if template.is_loopback() {
+            return self.transmit_looped(template, packet, memory, counters);
+        }
+        self.check_room()?;
+        let (len, mbuf) = self.tx.build(template, packet, memory, counters, self.is_cut)?;
+        if let Some(mbuf) = mbuf {
+            self.tx.queue(mbuf);
+        }
+        Ok(len)
+    }
+
+    /// Builds a packet to one of the device's own addresses and queues it to be looped back.
+    /// Returns the frame's length in bytes.
+    #[inline(never)]
+    fn transmit_looped(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &MrView<'_>,
+        counters: &CounterBlock,
+    ) -> Result<u32, TransmitError> {
+        self.looped.check_room()?;
+        let (len, mbuf) = self.tx.build(template, packet, memory, counters, false)?;
+        if let Some(mbuf) = mbuf {
+            counters.count(EngineCounter::Looped);
+            self.looped.push(mbuf);
+        }
+        Ok(len)
+    }
+
+    /// Builds a datagram to a group that QPs of this device are in; queues it for the port, and a
+    /// copy to be looped back to them. Returns the frame's length in bytes.
+    ///
+    /// # Errors
+    /// [`TransmitError`]; nothing was queued.
+    //= check L5 — the members beside the sender hear it as those on other hosts do
+    pub(crate) fn transmit_to_group(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &MrView<'_>,
+        counters: &CounterBlock,
+    ) -> Result<u32, TransmitError> {
+        self.looped.check_room()?;
+        self.check_room()?;
+        let mut copy = self.tx.empty_mbuf().ok_or(TransmitError::Full)?;
+        let built = self.tx.build(template, packet, memory, counters, false);
+        let (len, mbuf) = match built {
+            Ok((len, Some(mbuf))) => (len, mbuf),
+            lost_or_refused => {
+                self.tx.give_back(copy);
+                return lost_or_refused.map(|(len, _)| len);
+            }
+        };
+        // This cannot fail: mbufs of one mempool have one size.
+        if copy.set_len(mbuf.len()).is_ok() {
+            copy.as_mut_slice().copy_from_slice(mbuf.as_slice());
+            counters.count(EngineCounter::Looped);
+            self.looped.push(copy);
+        }
+        if self.is_cut {
+            counters.count(EngineCounter::TxLinkDown);
+            self.tx.give_back(mbuf);
+        } else {
+            self.tx.queue(mbuf);
+        }
+        Ok(len)
+    }
+
+    /// Checks that there is room for one more frame in the batch; sends a burst to make room.
+    ///
+    /// # Errors
+    /// [`TransmitError::Full`].
+    #[inline]
+    fn check_room(&mut self) -> Result<(), TransmitError> {
+        if self.has_room() {
+            return Ok(());
+        }
+        self.looped.is_not_to_blame();
+        Err(TransmitError::Full)
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.tx.batch.room() > 0 || self.burst() > 0
+    }
+
+    /// Returns a copy of a frame; `None` if the mempool is empty.
+    pub(crate) fn copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
+        self.tx.copy_of(frame)
+    }
+
+    /// Returns whether there is room for a complete frame, in the batch or to be looped back.
+    pub(crate) fn can_inject(&mut self, frame: &Mbuf) -> bool {
+        match is_looped(frame) {
+            true => self.looped.has_room(),
+            false => self.is_cut || self.has_room(),
+        }
+    }
+
+    /// Queues a complete frame. [`can_inject`](Lane::can_inject) must have returned true.
+    pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) {
+        if is_looped(&frame) {
+            counters.count(EngineCounter::Looped);
+            self.looped.push(frame);
+        } else if self.is_cut {
+            counters.count(EngineCounter::TxLinkDown);
+        } else {
+            counters.count(EngineCounter::TxOther);
+            self.tx.queue(frame);
+        }
+    }
+
+    /// Sets the injected loss of received and sent frames.
+    pub(crate) fn set_loss(&mut self, rx: Loss, tx: Loss) {
+        (self.rx.loss, self.tx.loss) = (rx, tx);
+    }
+
+    /// Sets the link up or down. Frames that wait for a link that goes down are lost.
+    #[cold]
+    pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
+        self.is_cut = !up;
+        self.tx.patience.link_moved();
+        if self.is_cut {
+            counters.add(EngineCounter::TxLinkDown, self.tx.drop_waiting());
+        }
+    }
+
+    /// Returns the number of packets taken since the start.
+    #[inline]
+    pub(crate) fn taken(&self) -> u64 {
+        self.tx.taken
+    }
+
+    /// Returns the bytes of the frames of all packets taken since the start.
+    #[inline]
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.tx.taken_bytes
+    }
+
+    /// Returns whether no frame waits to leave or to be looped back.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.tx.batch.is_empty() && self.looped.is_empty() && self.queue.is_at_rest()
+    }
+
+    /// Ends the turn: sends all frames that the port takes. Returns whether any were sent.
+    #[inline]
+    pub(crate) fn flush(&mut self, now: Instant, counters: &CounterBlock) -> bool {
+        let mut sent = match self.tx.batch.is_empty() {
+            true => 0,
+            false => self.burst(),
+        };
+        // Then the frames of lcores without a queue pair: as many as fit, and more while all of
+        // them leave.
+        for _ in 0..GUESTS {
+            if !self.queue.take_over(&mut self.tx.batch) {
+                break;
+            }
+            sent += self.burst();
+            if !self.tx.batch.is_empty() {
+                break;
+            }
+        }
+        if !self.tx.batch.is_empty() {
+            counters.count(EngineCounter::TxFull);
+            self.tx.lose_if_stuck(now, counters);
+        }
+        if self.tx.take_starved() {
+            counters.count(EngineCounter::NoMbuf);
+        }
+        sent > 0
+    }
+
+    #[inline]
+    fn burst(&mut self) -> usize {
+        let sent = self.queue.tx_burst(&mut self.tx.batch);
+        if sent > 0 {
+            self.tx.patience.renew();
+        }
+        sent
+    }
+}
+
+/// Returns whether a frame of the control plane is addressed to the device itself.
+fn is_looped(frame: &Mbuf) -> bool {
+    frame.as_slice().starts_with(&Mac::LOOPBACK.0)
+}

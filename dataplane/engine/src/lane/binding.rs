@@ -1,0 +1,65 @@
+//! Binding: a port with its addresses, its mempool and its injected loss.
+
+use super::loss::LossConfig;
+use crate::dpdk::mbuf::Mempool;
+use crate::dpdk::port::Port;
+use crate::limits::MAX_GIDS;
+use uroce_wire::{Gid, Mac, PathMtu};
+
+/// Bytes of an Ethernet payload that IPv6, UDP, the transport headers and the invariant CRC may
+/// take. Linux uses the same sum to derive a path MTU from an interface's MTU.
+pub const ROCE_OVERHEAD: u16 = 40 + 8 + 12 + 4 + 28 + 4;
+
+/// Returns the largest path MTU with packets that fit into an Ethernet payload of `mtu` bytes.
+pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
+    let room = u32::from(mtu.saturating_sub(ROCE_OVERHEAD));
+    let sizes = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512, PathMtu::B256];
+    sizes.into_iter().find(|size| size.bytes() <= room)
+}
+
+/// The addresses of a port on its network.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortAddresses {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its 802.1Q VLAN, 1 to 4094; `None` if only untagged frames are for the port.
+    pub vlan: Option<u16>,
+    /// Its IP addresses, at most [`MAX_GIDS`].
+    pub gids: Vec<Gid>,
+}
+
+impl PortAddresses {
+    /// Returns whether a port can have these addresses.
+    pub(crate) fn is_valid(&self) -> bool {
+        let vlan = self.vlan.is_none_or(|vlan| (1..=4094).contains(&vlan));
+        vlan && self.gids.len() <= MAX_GIDS
+    }
+}
+
+/// A port for the engine to use, and its parameters.
+#[derive(Debug)]
+pub struct PortBinding {
+    /// The port; lcore *i* takes queue pair *i*.
+    pub port: Port,
+    /// The mempool of the frames that it sends.
+    pub pool: Mempool,
+    /// The addresses of frames for the port.
+    pub addresses: PortAddresses,
+    /// Loss to be injected, for tests.
+    pub loss: LossConfig,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtu_follows_linux() {
+        assert_eq!(path_mtu_of(1500), Some(PathMtu::B1024));
+        assert_eq!(path_mtu_of(4191), Some(PathMtu::B2048));
+        assert_eq!(path_mtu_of(4192), Some(PathMtu::B4096));
+        assert_eq!(path_mtu_of(9000), Some(PathMtu::B4096));
+        assert_eq!(path_mtu_of(351), None);
+        assert_eq!(path_mtu_of(0), None);
+    }
+}

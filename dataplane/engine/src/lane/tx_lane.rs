@@ -1,0 +1,168 @@
+//! The sending half of a lane: packets become frames, which wait for the port.
+//!
+//! Invariants
+//! - An accepted packet is sent: frames that the port does not take stay at the front of the batch.
+//!   A full batch or an empty mempool is [`TransmitError::Full`], never a loss. Frames are lost
+//!   only at a port with its link down, and at one that has taken nothing for long.
+//!
+//! Not here: frames that are looped back ([`super::loopback`]).
+
+use super::frame::build;
+use super::loss::Loss;
+use super::patience::Patience;
+use crate::counters::{CounterBlock, EngineCounter};
+use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
+use uroce_shared::memory::mr_table::MrView;
+use uroce_transport::{Instant, Outbound, TransmitError};
+use uroce_wire::{HeaderTemplate, OuterSums};
+
+/// Mbufs taken from the mempool at a time. An idle lcore holds up to this many and [`AHEAD`].
+const SPARE: usize = BATCH / 4;
+/// How many packets ahead an mbuf's header and first lines are prefetched, since another core used
+/// them last. One at a time: many at once would delay the other cache lines.
+const AHEAD: usize = 8;
+/// How many packets ahead the remaining lines of a large packet's mbuf are prefetched.
+const REST_AHEAD: usize = 2;
+
+/// Frames for a port, and what they are made of.
+#[derive(Debug)]
+pub(crate) struct TxLane {
+    /// Injected loss.
+    pub(super) loss: Loss,
+    /// Frames that wait for the port.
+    pub(super) batch: MbufBatch,
+    /// For a port that takes nothing.
+    pub(super) patience: Patience,
+    /// Packets taken since the start, and bytes of their frames; the scheduler measures turns by
+    /// them.
+    pub(super) taken: u64,
+    pub(super) taken_bytes: u64,
+    pool: Mempool,
+    sums: OuterSums,
+    /// Empty mbufs.
+    spare: MbufBatch,
+    /// Whether the mempool was found empty in this turn.
+    starved: bool,
+}
+
+impl TxLane {
+    pub(super) fn new(pool: Mempool, loss: Loss) -> TxLane {
+        TxLane {
+            loss,
+            batch: MbufBatch::new(),
+            patience: Patience::new(),
+            taken: 0,
+            taken_bytes: 0,
+            pool,
+            sums: OuterSums::new(),
+            spare: MbufBatch::new(),
+            starved: false,
+        }
+    }
+
+    /// Builds a packet and returns its length. The mbuf is `None` if the packet is lost here,
+    /// because the link is `cut` or by injected loss.
+    #[inline(always)]
+    pub(super) fn build(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &MrView<'_>,
+        counters: &CounterBlock,
+        cut: bool,
+    ) -> Result<(u32, Option<Mbuf>), TransmitError> {
+        let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
+        let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
+        let built = build(&mut mbuf, template, packet, memory, &mut self.sums, next);
+        let len = mbuf.len();
+        if built.is_err() || cut || self.loss.loses() {
+            self.give_back(mbuf);
+            built?;
+            let cut = if cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
+            counters.count(cut);
+            self.count_taken(len);
+            return Ok((len as u32, None));
+        }
+        counters.count(EngineCounter::TxPackets);
+        counters.add(EngineCounter::TxBytes, len as u64);
+        self.count_taken(len);
+        Ok((len as u32, Some(mbuf)))
+    }
+
+    #[inline]
+    fn count_taken(&mut self, len: usize) {
+        self.taken += 1;
+        self.taken_bytes += len as u64;
+    }
+
+    /// Returns a copy of the frame; `None` if the mempool is empty.
+    pub(super) fn copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
+        let mut copy = self.pool.alloc().ok()?;
+        copy.set_len(frame.len()).ok()?;
+        copy.as_mut_slice().copy_from_slice(frame.as_slice());
+        Some(copy)
+    }
+
+    /// Takes back an mbuf that was taken by [`empty_mbuf`](TxLane::empty_mbuf) and is not needed.
+    pub(super) fn give_back(&mut self, mbuf: Mbuf) {
+        // There is room: the mbuf was taken from this batch.
+        let pushed = self.spare.push(mbuf);
+        debug_assert!(pushed.is_ok(), "the mbuf was taken from this batch");
+    }
+
+    /// Queues a frame for the port. There must be room in the batch.
+    #[inline]
+    pub(super) fn queue(&mut self, mbuf: Mbuf) {
+        let pushed = self.batch.push(mbuf);
+        debug_assert!(pushed.is_ok(), "the caller has looked for room");
+    }
+
+    /// Drops the frames that wait for the port; returns how many.
+    #[cold]
+    pub(super) fn drop_waiting(&mut self) -> u64 {
+        let waiting = self.batch.len() as u64;
+        self.batch.clear();
+        waiting
+    }
+
+    /// Called at the end of a turn in which the port has left frames: drops them if it has taken
+    /// nothing for long, as if the link were down.
+    #[cold]
+    pub(super) fn lose_if_stuck(&mut self, now: Instant, counters: &CounterBlock) {
+        if self.patience.is_over(now) {
+            counters.add(EngineCounter::TxStuck, self.drop_waiting());
+        }
+    }
+
+    /// Returns, once, whether the mempool was found empty since the last call.
+    #[inline]
+    pub(super) fn take_starved(&mut self) -> bool {
+        std::mem::take(&mut self.starved)
+    }
+
+    /// Returns an empty mbuf; `None` if the mempool has none.
+    #[inline]
+    pub(super) fn empty_mbuf(&mut self) -> Option<Mbuf> {
+        if self.spare.len() <= AHEAD && !self.refill() && self.spare.is_empty() {
+            self.starved = true;
+            return None;
+        }
+        let mut mbuf = self.spare.pop()?;
+        if let Some(ahead) = self.spare.as_slice().iter().nth_back(AHEAD - 1) {
+            ahead.prefetch_start();
+        }
+        mbuf.reset();
+        Some(mbuf)
+    }
+
+    /// Takes more mbufs. Those that are already there are used first, since they have been
+    /// prefetched. A nearly empty mempool may have one mbuf but not a batch of them.
+    #[cold]
+    fn refill(&mut self) -> bool {
+        let had = self.spare.len();
+        let filled = self.pool.take_burst(&mut self.spare, SPARE).is_ok()
+            || self.pool.take_burst(&mut self.spare, 1).is_ok();
+        self.spare.as_mut_slice().rotate_left(had);
+        filled
+    }
+}

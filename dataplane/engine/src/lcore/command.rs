@@ -1,0 +1,265 @@
+//! Commands of the control plane to an lcore, and their replies, each through a ring.
+//!
+//! Each command is a type that carries the type of its reply ([`LcoreCommand`]), so that no command
+//! can be answered with the reply of another.
+//!
+//! Invariants
+//! - One command is under way at a time, so a ring never fills, and a reply belongs to the last
+//!   command.
+//! - What an lcore gives up travels back in the reply, and the control plane frees it.
+//!
+//! Not here: waiting for a reply ([`crate::control`]).
+
+use crate::lane::binding::PortAddresses;
+use crate::lane::loss::Loss;
+use crate::qp::context::{QpContext, Resized};
+use crate::qp::env::TurnContext;
+use crate::qp::shard::Shard;
+use uroce_shared::sync::{Consumer, Producer, RingBuffer};
+use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange, QpState};
+
+/// A command, and what the lcore does for it. `None` as a reply means that the lcore has no QP in
+/// that slot, or no such port.
+pub(crate) trait LcoreCommand: Into<Command> {
+    /// The reply.
+    type Reply;
+
+    /// Carries the command out, in a turn of the lcore.
+    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Self::Reply;
+
+    /// Returns the reply to this command; `None` if it is one to another command.
+    fn reply(reply: Reply) -> Option<Self::Reply>;
+}
+
+macro_rules! commands {
+    ($($name:ident)*) => {
+        /// Any command, as it goes through the ring.
+        #[derive(Debug)]
+        pub(crate) enum Command {
+            $($name($name),)*
+        }
+
+        /// The reply to any command, as it goes through the ring.
+        #[derive(Debug)]
+        pub(crate) enum Reply {
+            $($name(<$name as LcoreCommand>::Reply),)*
+        }
+
+        impl Command {
+            /// Carries the command out.
+            pub(crate) fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Reply {
+                match self {
+                    $(Command::$name(command) => Reply::$name(command.obey(shard, turn)),)*
+                }
+            }
+        }
+
+        $(impl From<$name> for Command {
+            fn from(command: $name) -> Command {
+                Command::$name(command)
+            }
+        })*
+    };
+}
+
+macro_rules! reply {
+    ($name:ident: $reply:ty) => {
+        type Reply = $reply;
+
+        fn reply(reply: Reply) -> Option<$reply> {
+            match reply {
+                Reply::$name(reply) => Some(reply),
+                _ => None,
+            }
+        }
+    };
+}
+
+commands! {
+    CreateQp ModifyQp QueryQp ResizeQp DestroyQp
+    MigratePort SetAddresses SetLoss SetLink
+}
+
+/// Takes a QP into a free slot. QPs are named by their slots in all commands.
+#[derive(Debug)]
+pub(crate) struct CreateQp {
+    pub(crate) index: u32,
+    pub(crate) context: Box<QpContext>,
+}
+
+impl LcoreCommand for CreateQp {
+    reply!(CreateQp: Option<()>);
+
+    fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Option<()> {
+        shard.insert(self.index, self.context).then_some(())
+    }
+}
+
+/// Modify QP.
+#[derive(Debug)]
+pub(crate) struct ModifyQp {
+    pub(crate) index: u32,
+    pub(crate) change: QpChange,
+}
+
+impl LcoreCommand for ModifyQp {
+    reply!(ModifyQp: Option<Result<(), ModifyError>>);
+
+    fn obey(
+        self,
+        shard: &mut Shard,
+        turn: &mut TurnContext<'_>,
+    ) -> Option<Result<(), ModifyError>> {
+        shard.modify(self.index, &self.change, turn)
+    }
+}
+
+/// Query QP.
+#[derive(Debug)]
+pub(crate) struct QueryQp {
+    pub(crate) index: u32,
+}
+
+/// What an lcore knows of a QP.
+#[derive(Debug)]
+pub(crate) struct Queried {
+    pub(crate) attr: QpAttr,
+    pub(crate) migration: MigrationStats,
+    /// True in SQD until the send queue is drained.
+    pub(crate) draining: bool,
+    /// Send requests that were posted and have not left the QP.
+    pub(crate) sends: u32,
+}
+
+impl LcoreCommand for QueryQp {
+    reply!(QueryQp: Option<Queried>);
+
+    fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Option<Queried> {
+        let context = shard.get(self.index)?;
+        let qp = &context.qp;
+        let draining = qp.state() == QpState::Sqd && !qp.is_drained();
+        let sends = context.sends();
+        Some(Queried { attr: qp.attr(), migration: qp.migration(), draining, sends })
+    }
+}
+
+/// Exchanges a QP's queues for these if both are empty.
+#[derive(Debug)]
+pub(crate) struct ResizeQp {
+    pub(crate) index: u32,
+    pub(crate) queues: Box<Resized>,
+}
+
+impl LcoreCommand for ResizeQp {
+    // The old queues and true if they were replaced; otherwise the new ones and false.
+    reply!(ResizeQp: (Box<Resized>, Option<bool>));
+
+    fn obey(mut self, shard: &mut Shard, _: &mut TurnContext<'_>) -> (Box<Resized>, Option<bool>) {
+        let is_done = shard.resize(self.index, &mut self.queues);
+        (self.queues, is_done)
+    }
+}
+
+/// Gives a QP back.
+#[derive(Debug)]
+pub(crate) struct DestroyQp {
+    pub(crate) index: u32,
+}
+
+impl LcoreCommand for DestroyQp {
+    reply!(DestroyQp: Option<Box<QpContext>>);
+
+    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Box<QpContext>> {
+        shard.send_rest(self.index, turn);
+        shard.remove(self.index)
+    }
+}
+
+/// Migrates each armed QP that sends through a port (counted from 0), unless its alternate path
+/// uses the same port. The reply is the number of QPs that have migrated.
+#[derive(Debug)]
+pub(crate) struct MigratePort {
+    pub(crate) port: usize,
+}
+
+impl LcoreCommand for MigratePort {
+    reply!(MigratePort: u32);
+
+    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> u32 {
+        shard.migrate_port(self.port, turn)
+    }
+}
+
+/// Sets the addresses of a port (counted from 0). The reply is those that were replaced.
+#[derive(Debug)]
+pub(crate) struct SetAddresses {
+    pub(crate) port: usize,
+    pub(crate) addresses: Box<PortAddresses>,
+}
+
+impl LcoreCommand for SetAddresses {
+    reply!(SetAddresses: Option<Box<PortAddresses>>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Box<PortAddresses>> {
+        let lane = turn.lanes.get_mut(self.port)?;
+        Some(std::mem::replace(&mut lane.addresses, self.addresses))
+    }
+}
+
+/// Sets the injected loss of a port (counted from 0).
+#[derive(Debug)]
+pub(crate) struct SetLoss {
+    pub(crate) port: usize,
+    pub(crate) rx: Loss,
+    pub(crate) tx: Loss,
+}
+
+impl LcoreCommand for SetLoss {
+    reply!(SetLoss: Option<()>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<()> {
+        turn.lanes.get_mut(self.port)?.set_loss(self.rx, self.tx);
+        Some(())
+    }
+}
+
+/// Sets the link of a port (counted from 0) up or down.
+#[derive(Debug)]
+pub(crate) struct SetLink {
+    pub(crate) port: usize,
+    pub(crate) up: bool,
+}
+
+impl LcoreCommand for SetLink {
+    reply!(SetLink: Option<()>);
+
+    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<()> {
+        turn.lanes.get_mut(self.port)?.set_link(self.up, &shard.counters);
+        Some(())
+    }
+}
+
+/// The control plane's ends of the rings.
+#[derive(Debug)]
+pub(crate) struct CommandSender {
+    pub(crate) commands: Producer<Command>,
+    pub(crate) replies: Consumer<Reply>,
+}
+
+/// The lcore's ends of the rings.
+#[derive(Debug)]
+pub(crate) struct CommandReceiver {
+    pub(crate) commands: Consumer<Command>,
+    pub(crate) replies: Producer<Reply>,
+}
+
+/// Makes a pair of rings.
+pub(crate) fn command_rings() -> (CommandSender, CommandReceiver) {
+    const DEPTH: usize = 4;
+    let (command_producer, command_consumer) = RingBuffer::new(DEPTH);
+    let (reply_producer, reply_consumer) = RingBuffer::new(DEPTH);
+    (
+        CommandSender { commands: command_producer, replies: reply_consumer },
+        CommandReceiver { commands: command_consumer, replies: reply_producer },
+    )
+}

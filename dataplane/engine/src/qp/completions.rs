@@ -1,0 +1,81 @@
+//! Completions of a QP: the queues that get them, and which of these got some in this turn.
+//!
+//! Not here: waking the threads that wait for events ([`uroce_shared::queue`]).
+
+use crate::counters::{CounterBlock, EngineCounter};
+use std::sync::Arc;
+use uroce_shared::queue::CompletionQueue;
+use uroce_transport::{Cqe, Instant, Side};
+
+/// The destinations of a QP's completions.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    send_cq: Arc<CompletionQueue>,
+    recv_cq: Arc<CompletionQueue>,
+    /// The QP's slot.
+    slot: u32,
+    /// Difference between the positions of sends and receives and the core's own, by [`Side`].
+    pub(super) leads: [u32; 2],
+    pending: PendingNotify,
+    /// Whether a completion found its CQ full.
+    pub(super) overrun: bool,
+}
+
+/// The queues that got completions in this turn and were not notified yet.
+#[derive(Debug, Default)]
+struct PendingNotify {
+    /// `Some` if the send CQ got completions; true if one of them was solicited.
+    sent: Option<bool>,
+    /// `Some` if the receive CQ got completions; true if one of them was solicited.
+    received: Option<bool>,
+}
+
+impl Completions {
+    /// Makes the destinations of the QP in a slot: its send CQ and its receive CQ.
+    pub(crate) fn new([send_cq, recv_cq]: [Arc<CompletionQueue>; 2], slot: u32) -> Completions {
+        let pending = PendingNotify::default();
+        Completions { send_cq, recv_cq, slot, leads: [0; 2], pending, overrun: false }
+    }
+
+    /// Adds to the core's completion the time, the slot and the position.
+    #[inline]
+    pub(crate) fn finish(&self, side: Side, at: Instant, cqe: Cqe) -> Cqe {
+        let position = cqe.position.wrapping_add(self.leads[side as usize]);
+        Cqe { at, position, slot: self.slot, ..cqe }
+    }
+
+    /// Puts completions into their queues.
+    pub(crate) fn deliver(&mut self, cqes: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
+        for (side, cqe) in cqes.drain(..) {
+            let (cq, pending) = match side {
+                Side::Send => (&self.send_cq, &mut self.pending.sent),
+                Side::Recv => (&self.recv_cq, &mut self.pending.received),
+            };
+            let mut solicited = cqe.solicited;
+            if cq.push(cqe).is_err() {
+                // Wake the sleeping thread, which would otherwise wait for a completion that never
+                // comes.
+                solicited = true;
+                self.overrun = true;
+                counters.count(EngineCounter::CqOverrun);
+            }
+            *pending = Some(pending.unwrap_or(false) | solicited);
+        }
+    }
+
+    /// Returns whether completions have gone out since the last [`notify`](Completions::notify).
+    #[inline]
+    pub(crate) fn has_delivered(&self) -> bool {
+        self.pending.sent.is_some() || self.pending.received.is_some()
+    }
+
+    /// Notifies the CQs that got completions. Call [`CompletionQueue::notify_fence`] before it.
+    pub(crate) fn notify(&mut self) {
+        let PendingNotify { sent, received } = std::mem::take(&mut self.pending);
+        for (cq, pending) in [(&self.send_cq, sent), (&self.recv_cq, received)] {
+            if pending.is_some_and(|solicited| cq.wants_event(solicited)) {
+                cq.notify();
+            }
+        }
+    }
+}

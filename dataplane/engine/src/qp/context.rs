@@ -1,0 +1,277 @@
+//! QP context: a QP on its lcore, with the lcore's ends of its queues and the destinations of its
+//! completions and events.
+//!
+//! Invariants
+//! - The control plane makes all of it and gives it to the lcore whole; the lcore allocates and
+//!   frees nothing.
+//! - A state is published before the completions that follow it. So a thread that polls one of them
+//!   reads a state that is at least as new.
+
+use crate::counters::CounterBlock;
+use crate::lane::Lane;
+use crate::qp::completions::Completions;
+use crate::qp::env::{QpEnv, TurnContext};
+use std::cell::RefCell;
+use std::sync::Arc;
+use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
+use uroce_shared::wake::events::EventRaiser;
+use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
+
+/// Bytes of a QP's boxed context, and of the state that it shares with the application (with the
+/// two counters of its `Arc`).
+pub(crate) const STATE_BYTES: usize =
+    size_of::<QpContext>() + size_of::<QpShared>() + 2 * size_of::<usize>();
+
+/// A QP and all that belongs to it on its lcore.
+#[derive(Debug)]
+pub(crate) struct QpContext {
+    pub(crate) qp: Qp,
+    pub(crate) queues: Queues,
+    pub(crate) completions: Completions,
+    pub(crate) events: QpEvents,
+    pub(crate) path: PathState,
+    /// State that pollers and posting threads read.
+    pub(crate) shared: Arc<QpShared>,
+    /// The shared receive queue, if the QP uses one.
+    pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
+    /// The port that the QP sends on, counted from 0: `qp.attr().port − 1`.
+    port: u8,
+    /// Whether the QP is in its port's active list.
+    pub(crate) active: bool,
+    /// Whether the QP is a connection to one of the device's own addresses.
+    looper: bool,
+    published: QpState,
+}
+
+/// The lcore's ends of the work queues.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) sq: SendQueueFeed,
+    /// In a cell, since the core may ask at any time how many receives it has.
+    pub(crate) rq: RefCell<RecvQueueFeed>,
+}
+
+/// The destinations of a QP's asynchronous events.
+#[derive(Debug)]
+pub(crate) struct QpEvents {
+    pub(crate) raiser: EventRaiser,
+    /// The QP's slot, by which the control plane gets notices of its events; `None` if it gets
+    /// none.
+    pub(crate) notices: Option<u32>,
+}
+
+/// What a QP's packets have done to its path and its departure.
+#[derive(Debug, Default)]
+pub(crate) struct PathState {
+    /// Whether the QP has migrated to its other path.
+    pub(crate) migrated: bool,
+    /// The time at which the oldest send request's frame may leave by its address handle, if that
+    /// has a rate limit and the frame has reserved a time.
+    pub(crate) departure: Option<Instant>,
+    /// Whether the last packet of the QP's turn used an address handle with a rate limit.
+    pub(crate) is_paced: bool,
+}
+
+/// The new queues of a QP that is resized.
+#[derive(Debug)]
+pub(crate) struct Resized {
+    pub(crate) core: WorkQueues,
+    pub(crate) queues: Queues,
+    pub(crate) shared: Arc<QpShared>,
+}
+
+/// The lcore's ends of the work queues while the QP handles an input.
+pub(crate) struct QueueFeeds<'a> {
+    pub(crate) sq: &'a mut SendQueueFeed,
+    rq: &'a RefCell<RecvQueueFeed>,
+}
+
+impl QueueFeeds<'_> {
+    /// Gives the core as many of the receives in the QP's own queue as it has room for.
+    #[inline]
+    pub(crate) fn pull_receives(&self, qp: &mut Qp, env: &mut QpEnv<'_>) {
+        self.rq.borrow_mut().feed(qp, env);
+    }
+
+    /// Returns whether the core has refused a posted request.
+    #[inline]
+    fn has_refused(&self) -> bool {
+        self.sq.ring.has_refused() || self.rq.borrow().ring.has_refused()
+    }
+
+    /// Frees the places of all posted requests. Called when none of them is left.
+    #[cold]
+    fn release(&mut self, shared: &QpShared, completions: &mut Completions) {
+        let rq = &mut self.rq.borrow_mut().ring;
+        self.sq.ring.release(shared);
+        rq.release(shared);
+        completions.leads = [self.sq.ring.lead(), rq.lead()];
+    }
+
+    /// Returns whether the QP's own receive queue is empty.
+    #[inline]
+    pub(crate) fn is_rq_empty(&self) -> bool {
+        self.rq.borrow().is_empty()
+    }
+}
+
+impl QpContext {
+    pub(crate) fn new(
+        qp: Qp,
+        queues: Queues,
+        shared: Arc<QpShared>,
+        completions: Completions,
+        events: QpEvents,
+        srq: Option<Arc<SharedReceiveQueue>>,
+    ) -> QpContext {
+        let mut context = QpContext {
+            published: qp.state(),
+            qp,
+            queues,
+            completions,
+            events,
+            path: PathState::default(),
+            shared,
+            srq,
+            port: 0,
+            active: false,
+            looper: false,
+        };
+        context.open();
+        context
+    }
+
+    /// Called with new queues: makes their places free.
+    fn open(&mut self) {
+        let Queues { sq, rq } = &mut self.queues;
+        QueueFeeds { sq, rq }.release(&self.shared, &mut self.completions);
+    }
+
+    /// Returns the port that the QP sends on, counted from 0.
+    pub(crate) fn port(&self) -> usize {
+        usize::from(self.port)
+    }
+
+    /// Called after Modify QP: updates what is derived from the attributes.
+    pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
+        let attr = self.qp.attr();
+        self.port = attr.port.saturating_sub(1);
+        self.looper = attr.path.encap.is_loopback() && !self.qp.qp_type().is_datagram();
+        if let Some(mtu) = lanes.get(usize::from(self.port)).and_then(|lane| lane.path_mtu) {
+            self.qp.set_port_mtu(mtu);
+        }
+    }
+
+    /// Returns whether the QP is a connection to one of the device's own addresses.
+    pub(crate) fn is_looper(&self) -> bool {
+        self.looper
+    }
+
+    /// Returns the number of send requests that were posted and have not left the QP.
+    pub(crate) fn sends(&self) -> u32 {
+        self.queues.sq.ring.waiting() + self.qp.send_wrs()
+    }
+
+    /// Exchanges the queues for others if both are empty. Returns whether it did.
+    ///
+    /// The application's old ends then show a QP in RESET, which takes no posts.
+    pub(crate) fn resize(&mut self, fresh: &mut Resized) -> bool {
+        let Queues { sq, rq } = &mut self.queues;
+        let is_empty = sq.is_empty() && rq.get_mut().is_empty();
+        if !is_empty || !self.qp.exchange_queues(&mut fresh.core) {
+            return false;
+        }
+        std::mem::swap(&mut self.queues, &mut fresh.queues);
+        std::mem::swap(&mut self.shared, &mut fresh.shared);
+        self.open();
+        self.shared.publish_state(self.qp.state());
+        fresh.shared.publish_state(QpState::Reset);
+        true
+    }
+
+    /// Gives the core one input and publishes the results: state, completions and free places.
+    /// Returns the result of `work`.
+    #[inline]
+    pub(crate) fn input<R>(
+        &mut self,
+        turn: &mut TurnContext<'_>,
+        pending: &mut Vec<(Side, Cqe)>,
+        counters: &CounterBlock,
+        work: impl FnOnce(&mut Qp, &mut QueueFeeds<'_>, &mut QpEnv<'_>) -> R,
+    ) -> R {
+        let QpContext {
+            qp, queues, completions, events, path, shared, srq, published, port, ..
+        } = self;
+        let Queues { sq, rq } = queues;
+        let (memory, tables, port) = (turn.memory, turn.tables, usize::from(*port));
+        let mut env = QpEnv {
+            now: turn.now,
+            memory,
+            tables,
+            lane: &mut turn.lanes[port],
+            port,
+            rq,
+            srq: srq.as_deref(),
+            completions,
+            events,
+            path,
+            pending,
+            counters,
+        };
+        let feeds = &mut QueueFeeds { sq, rq };
+        let result = work(qp, feeds, &mut env);
+        if qp.state() != *published {
+            enter_state(qp, feeds, &mut env, shared, published);
+        }
+        if feeds.has_refused() {
+            feeds.release(shared, env.completions);
+        }
+        if !env.pending.is_empty() {
+            deliver(qp, feeds, &mut env, shared, published);
+        }
+        result
+    }
+}
+
+/// Publishes a new state. Requests still in the rings are flushed in ERR and discarded in RESET.
+#[cold]
+fn enter_state(
+    qp: &mut Qp,
+    feeds: &mut QueueFeeds<'_>,
+    env: &mut QpEnv<'_>,
+    shared: &QpShared,
+    published: &mut QpState,
+) {
+    *published = qp.state();
+    shared.publish_state(qp.state());
+    RecvQueueFeed::flush_fence();
+    if matches!(qp.state(), QpState::Err | QpState::Reset | QpState::Sqe) {
+        // The frame that had a time to leave has been flushed.
+        env.path.departure = None;
+        feeds.sq.feed(qp, env);
+    }
+    if matches!(qp.state(), QpState::Err | QpState::Reset) {
+        feeds.pull_receives(qp, env);
+    }
+    if qp.state() == QpState::Reset {
+        feeds.release(shared, env.completions);
+    }
+}
+
+/// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
+/// further completions.
+//= check G6 — a QP with a completion that does not fit goes to ERR
+fn deliver(
+    qp: &mut Qp,
+    feeds: &mut QueueFeeds<'_>,
+    env: &mut QpEnv<'_>,
+    shared: &QpShared,
+    published: &mut QpState,
+) {
+    env.completions.deliver(env.pending, env.counters);
+    if env.completions.overrun && qp.state() != QpState::Err {
+        qp.fail(env);
+        enter_state(qp, feeds, env, shared, published);
+        env.completions.deliver(env.pending, env.counters);
+    }
+}

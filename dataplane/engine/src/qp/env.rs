@@ -1,0 +1,199 @@
+//! QP environment: gives the core memory, packets and completions, by the parts of the engine.
+
+use crate::counters::CounterBlock;
+use crate::lane::Lane;
+use crate::qp::completions::Completions;
+use crate::qp::context::{PathState, QpEvents};
+use crate::qp::tables::Tables;
+use std::cell::RefCell;
+use uroce_shared::memory::mr_table::MrView;
+use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
+use uroce_shared::table::ah_table::Handle;
+use uroce_transport::{
+    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory, MemoryFault,
+    Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+};
+use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
+
+/// What every input of a turn needs besides its QP.
+pub(crate) struct TurnContext<'a> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'a MrView<'a>,
+    pub(crate) tables: &'a Tables,
+    pub(crate) lanes: &'a mut [Lane],
+}
+
+/// The environment of one input: memory by the key table, packets by the QP's port, completions
+/// into the shard's buffer.
+pub(crate) struct QpEnv<'a> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'a MrView<'a>,
+    pub(crate) tables: &'a Tables,
+    pub(crate) lane: &'a mut Lane,
+    /// The lane's port, counted from 0.
+    pub(crate) port: usize,
+    pub(crate) rq: &'a RefCell<RecvQueueFeed>,
+    pub(crate) srq: Option<&'a SharedReceiveQueue>,
+    pub(crate) completions: &'a mut Completions,
+    pub(crate) events: &'a QpEvents,
+    pub(crate) path: &'a mut PathState,
+    pub(crate) pending: &'a mut Vec<(Side, Cqe)>,
+    pub(crate) counters: &'a CounterBlock,
+}
+
+impl Memory for QpEnv<'_> {
+    #[inline]
+    fn check(
+        &self,
+        by: Accessor,
+        region: Region,
+        access: uroce_transport::Access,
+    ) -> Result<(), MemoryFault> {
+        self.memory.check(by, region, access)
+    }
+
+    #[inline]
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.memory.write(by, region, bytes).inspect_err(|fault| self.tell(*fault))
+    }
+
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        self.memory.atomic(by, rkey, va, op).inspect_err(|fault| self.tell(*fault))
+    }
+
+    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        self.memory.bind(by, bind)
+    }
+
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+        self.memory.invalidate(by, rkey)
+    }
+}
+
+impl SharedReceives for QpEnv<'_> {
+    #[inline]
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        self.srq.map_or(Found::Nothing, |srq| srq.take(room, place))
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        // The core does not ask while the queue is borrowed to feed it.
+        self.rq.try_borrow().map_or(0, |rq| rq.waiting())
+    }
+}
+
+impl PacketSink for QpEnv<'_> {
+    #[inline]
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
+        let sent = match packet.path {
+            Path::Connected(template) => {
+                self.lane.transmit(template, packet, self.memory, self.counters)
+            }
+            Path::Ah(ah) => self.transmit_datagram(ah, packet),
+        };
+        if let Err(TransmitError::Memory(fault)) = sent {
+            self.tell(fault);
+        }
+        sent
+    }
+}
+
+impl QpEnv<'_> {
+    /// Wakes the control plane, which reports memory that is gone.
+    #[cold]
+    fn tell(&self, fault: MemoryFault) {
+        if fault == MemoryFault::Gone {
+            self.tables.notices.wake();
+        }
+    }
+
+    fn transmit_datagram(&mut self, ah: Ah, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
+        let (pd, turn) = (packet.by.pd, self.memory.turn());
+        let handle = self.tables.handles.find(ah, pd, self.port, turn);
+        let handle = handle.ok_or(TransmitError::UnknownAh)?;
+        if handle.pace.is_limited() {
+            return self.transmit_paced(handle, packet);
+        }
+        self.transmit_by(handle, packet)
+    }
+
+    /// Sends a datagram of a rate-limited address handle. Each frame reserves a time and keeps it
+    /// while it waits.
+    #[cold]
+    fn transmit_paced(
+        &mut self,
+        handle: &Handle,
+        packet: &Outbound<'_>,
+    ) -> Result<u32, TransmitError> {
+        let now = self.now;
+        let reserve = || handle.pace.reserve(frame_len(handle, packet), now);
+        let departure = *self.path.departure.get_or_insert_with(reserve);
+        if departure > now {
+            self.path.is_paced = true;
+            return Err(TransmitError::Paced(departure));
+        }
+        let len = self.transmit_by(handle, packet)?;
+        self.path.departure = None;
+        self.path.is_paced = true;
+        Ok(len)
+    }
+
+    #[inline]
+    fn transmit_by(
+        &mut self,
+        handle: &Handle,
+        packet: &Outbound<'_>,
+    ) -> Result<u32, TransmitError> {
+        let (template, memory, counters) = (&handle.template, self.memory, self.counters);
+        match handle.group {
+            Some(group) if self.is_heard_here(group, packet) => {
+                self.lane.transmit_to_group(template, packet, memory, counters)
+            }
+            _ => self.lane.transmit(template, packet, memory, counters),
+        }
+    }
+
+    /// Returns whether the datagram is for a multicast group that QPs of this device are in.
+    fn is_heard_here(&self, group: Gid, packet: &Outbound<'_>) -> bool {
+        let members = self.tables.groups.find(group, self.memory.turn());
+        packet.bth.dest_qpn == Qpn::MULTICAST && members.is_some()
+    }
+}
+
+/// Returns the bytes of a datagram's frame, from the destination MAC to the ICRC.
+fn frame_len(handle: &Handle, packet: &Outbound<'_>) -> u32 {
+    // An opcode without headers is refused later.
+    let headers = headers_len(packet.bth.opcode).unwrap_or(0) as u32;
+    let (payload, pad) = (packet.payload.len(), u32::from(packet.bth.pad_count));
+    u32::from(handle.template.len) + headers + payload + pad + ICRC_LEN as u32
+}
+
+impl Output for QpEnv<'_> {
+    #[inline]
+    fn complete(&mut self, side: Side, cqe: Cqe) {
+        if self.pending.len() == self.pending.capacity() {
+            // The buffer is full only when one QP flushes, so all of it belongs to this QP.
+            self.completions.deliver(self.pending, self.counters);
+        }
+        self.pending.push((side, self.completions.finish(side, self.now, cqe)));
+    }
+
+    #[inline]
+    fn count(&mut self, counter: Counter) {
+        self.counters.count_transport(counter);
+    }
+
+    fn event(&mut self, event: AsyncEvent) {
+        self.path.migrated |= event == AsyncEvent::PathMig;
+        self.events.raiser.raise(event.into());
+        if let Some(slot) = self.events.notices {
+            self.tables.notices.raise(slot, event.into());
+        }
+    }
+}

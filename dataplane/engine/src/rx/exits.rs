@@ -1,0 +1,120 @@
+//! Exits: the queues through which frames leave the lcore that received them.
+
+use super::destination::Destination;
+use crate::counters::{CounterBlock, EngineCounter};
+use crate::dpdk::mbuf::Mbuf;
+use crate::limits::MAX_PORTS;
+use std::sync::Arc;
+use uroce_shared::sync::ArrayQueue;
+use uroce_shared::wake::bell::Bell;
+use uroce_shared::wake::waker::Waker;
+use uroce_transport::DropReason;
+
+/// Capacity of an lcore's hand-over queue, in packets.
+const HAND_OVER: usize = 1024;
+/// Capacity, in frames, of each of the two queues to the control plane. The queues are separate, so
+/// that neither kind of frame takes the other's room.
+const SLOW_PATH: usize = 256;
+
+/// A received frame that is not RoCEv2: ARP, neighbour discovery, ICMP …
+#[derive(Debug)]
+pub struct SlowFrame {
+    /// The port that received the frame, counted from 1.
+    pub port: u8,
+    /// The frame.
+    pub mbuf: Mbuf,
+}
+
+/// A received packet to QP 1, the general services interface: a management datagram.
+///
+/// It is RoCEv2 to an address of the port, its invariant CRC is verified, and its service is UD.
+#[derive(Debug)]
+pub struct GsiFrame {
+    /// The port that received the packet, counted from 1.
+    pub port: u8,
+    /// The whole frame.
+    pub mbuf: Mbuf,
+}
+
+/// The queues through which packets leave the lcore that received them.
+#[derive(Debug)]
+pub(crate) struct Exits {
+    /// One queue per lcore: verified packets for its QPs, each with the port that received it, from
+    /// 0.
+    hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
+    /// One bell per lcore, rung after a packet was put into its queue.
+    bells: Box<[Arc<Bell>]>,
+    /// Frames for the control plane.
+    pub(crate) slow_path: ArrayQueue<SlowFrame>,
+    /// Packets to QP 1 for the control plane.
+    pub(crate) gsi: ArrayQueue<GsiFrame>,
+    /// Wakes the control plane for either queue.
+    pub(crate) waker: Arc<Waker>,
+}
+
+impl Exits {
+    /// Makes the queues of an engine that has one lcore per bell.
+    pub(crate) fn new(bells: Box<[Arc<Bell>]>, waker: Arc<Waker>) -> Exits {
+        // A single lcore never hands over.
+        let depth = if bells.len() > 1 { HAND_OVER } else { 1 };
+        Exits {
+            hand_over: (0..bells.len()).map(|_| ArrayQueue::new(depth)).collect(),
+            slow_path: ArrayQueue::new(SLOW_PATH),
+            gsi: ArrayQueue::new(SLOW_PATH),
+            bells,
+            waker,
+        }
+    }
+
+    /// Returns the queue of packets that other lcores have verified for an lcore.
+    pub(super) fn handed_over(&self, lcore: usize) -> &ArrayQueue<(usize, Mbuf)> {
+        &self.hand_over[lcore]
+    }
+
+    /// Puts a frame that port `port` (counted from 0) has received into the queue of its
+    /// destination. Returns the frame if it stays with the lcore: because it has no such
+    /// destination, or because the queue is full, which is counted.
+    //= check J13 — what the control plane does not take in time is dropped, and nothing else
+    pub(super) fn carry(
+        &self,
+        destination: Destination,
+        port: usize,
+        mbuf: Mbuf,
+        counters: &CounterBlock,
+    ) -> Option<Mbuf> {
+        const { assert!(MAX_PORTS <= u8::MAX as usize) };
+        let number = port as u8 + 1;
+        let (rest, done, full) = match destination {
+            Destination::Lcore(owner) => (
+                self.hand_over(usize::from(owner), port, mbuf),
+                EngineCounter::HandedOver,
+                DropReason::HandOverFull,
+            ),
+            Destination::SlowPath => (
+                self.slow_path.push(SlowFrame { port: number, mbuf }).err().map(|full| full.mbuf),
+                EngineCounter::RxOther,
+                DropReason::SlowPathFull,
+            ),
+            Destination::Gsi => (
+                self.gsi.push(GsiFrame { port: number, mbuf }).err().map(|full| full.mbuf),
+                EngineCounter::RxGsi,
+                DropReason::GsiFull,
+            ),
+            Destination::Done | Destination::Drop(_) | Destination::Group => return Some(mbuf),
+        };
+        match &rest {
+            None => counters.count(done),
+            Some(_) => counters.count_drop(full),
+        }
+        rest
+    }
+
+    fn hand_over(&self, owner: usize, port: usize, mbuf: Mbuf) -> Option<Mbuf> {
+        let Some(queue) = self.hand_over.get(owner) else { return Some(mbuf) };
+        let rest = queue.push((port, mbuf)).err().map(|(_, mbuf)| mbuf);
+        if rest.is_none() {
+            self.bells[owner].ring();
+        }
+        rest
+    }
+}

@@ -1,0 +1,38 @@
+//! The frames of a burst and those behind it, and how far ahead their bytes are prefetched.
+
+use crate::dpdk::mbuf::Mbuf;
+use uroce_shared::copy::prefetch::prefetch_read;
+
+/// How many frames ahead of the current one a frame's headers are prefetched (the sender's core may
+/// still hold them), and how many bytes of headers at most.
+pub(super) const HEADERS_AHEAD: usize = 12;
+pub(super) const HEADERS: usize = 128;
+
+/// Frames in the order of arrival: a burst, and the frames taken after it.
+#[derive(Clone, Copy)]
+pub(super) struct Frames<'a> {
+    pub(super) burst: &'a [Mbuf],
+    pub(super) next: &'a [Mbuf],
+}
+
+impl<'a> Frames<'a> {
+    /// Returns the frame at place `at`, counted from the burst's first frame.
+    #[inline]
+    pub(super) fn get(self, at: usize) -> Option<&'a Mbuf> {
+        self.burst.get(at).or_else(|| self.next.get(at - self.burst.len()))
+    }
+
+    /// Prefetches the headers of the frame at place `at`.
+    #[inline]
+    pub(super) fn prefetch_headers(self, at: usize) {
+        if let Some(mbuf) = self.get(at) {
+            prefetch_read(mbuf.as_slice().as_ptr(), HEADERS.min(mbuf.len()));
+        }
+    }
+}
+
+/// Returns the bytes of a frame after its headers.
+#[inline]
+pub(super) fn rest_of(mbuf: &Mbuf) -> &[u8] {
+    mbuf.as_slice().get(HEADERS..).unwrap_or_default()
+}
