@@ -112,6 +112,14 @@ class Walls(unittest.TestCase):
         self.assertEqual(rules(**ring(3)), [])
         self.assertEqual(rules(**ring(4)), [("circle", 1)])
 
+    def test_imports_between_the_floors_of_a_crate_run_down(self):
+        path = "dataplane/engine/src/rx/group.rs"
+        self.assertEqual(rules(**{path: "use crate::lane::Lane;\n"}), [])
+        self.assertEqual(rules(**{path: "// crate::lcore\nfn a(_: crate::lcore::Lcore) {}\n"}),
+                         [("floors", 2)])
+        grouped = "use crate::{\n    lane::Lane,\n    control::Engine,\n};\n"
+        self.assertEqual(rules(**{path: grouped}), [("floors", 1)])
+
     def test_known_places_are_tolerated_until_they_are_mended(self):
         known = {"deploy/checks/tidy-known.txt": "# why\nlanguage bench/src/a.rs\n"}
         self.assertEqual(rules(**known, **{"bench/src/a.rs": "// Who polls.\n"}), [])

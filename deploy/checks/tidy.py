@@ -66,6 +66,17 @@ LAYERS = {
     "uroce": ("uroce-controlplane", "uroce-engine", "uroce-transport", "uroce-wire"),
 }
 
+# Folders whose modules stand on floors, from the ground up: each imports from those before it only.
+FLOORS = {
+    "dataplane/shared/src": (
+        "sync", "copy", "time", "table", "memory", "wake", "queue", "seat", "models",
+    ),
+    "dataplane/engine/src": (
+        "limits", "counters", "dpdk", "lane", "qp", "rx", "lcore", "control",
+    ),
+}
+CRATE_PATH = re.compile(r"\bcrate::(?:(\w+)|\{[^;]*\};)")
+
 
 @dataclass(frozen=True)
 class Breach:
@@ -115,6 +126,7 @@ def breaches(repository):
     yield from of_documents(repository)
     yield from of_layers(repository)
     yield from of_circles(repository)
+    yield from of_floors(repository)
 
 
 def sources(repository):
@@ -242,6 +254,24 @@ def of_layers(repository):
                 continue
             remedy = f"{crate} is below {dependency[1]} and cannot depend on it"
             yield Breach(str(manifest.relative_to(repository)), number, "layers", remedy)
+
+
+def of_floors(repository):
+    """Imports within a crate that run up."""
+    for folder, floors in FLOORS.items():
+        source = repository / folder
+        for path in sorted(source.rglob("*.rs")):
+            own = path.relative_to(source).parts[0].removesuffix(".rs")
+            if own not in floors:
+                continue
+            text = imports.COMMENT.sub("", imports.TESTS.split(path.read_text())[0])
+            for found in CRATE_PATH.finditer(text):
+                uses = imports.expand(re.sub(r"\s+", "", found[0].rstrip(";")))
+                number = text[: found.start()].count("\n") + 1
+                for name in sorted({use[1] for use in uses}):
+                    if name in floors and floors.index(name) > floors.index(own):
+                        remedy = f"{own} stands below {name} and may not use it"
+                        yield Breach(str(path.relative_to(repository)), number, "floors", remedy)
 
 
 def of_circles(repository):

@@ -1,4 +1,4 @@
-//! Poll-mode lcores, ports, tables and queues under the transport.
+//! Poll-mode lcores and ports under the transport.
 //!
 //! ```text
 //!   application            SendQueueEnd ─┐ doorbell     ┌─▶ CompletionQueue ─▶ CompletionChannel
@@ -18,6 +18,10 @@
 //! → memory region, by plain acquire loads. What is removed from the second is freed once each
 //! lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
 //!
+//! The wings, from the ground up, each of which imports from those before it only: `dpdk` (EAL,
+//! mbufs, ports), `lane` (an lcore's state of a port), `qp` (its QPs), `rx` (received frames),
+//! `lcore` (its turn, its thread), `control` (what other threads do with it).
+//!
 //! [`Engine`] is the interface for any thread, [`Control`] that for the one control-plane thread.
 //!
 //! Invariants
@@ -26,8 +30,9 @@
 //!   policy asks for that.
 //! - Unsafe code is in the files that lift the denial below by name, and nowhere else.
 //!
-//! Not here: the protocol ([`uroce_transport`]), packet formats ([`uroce_wire`]), verbs objects,
-//! address resolution.
+//! Not here: the protocol ([`uroce_transport`]), packet formats ([`uroce_wire`]), the tables and
+//! queues that lcores share with other threads ([`uroce_shared`]), verbs objects, address
+//! resolution.
 
 #![deny(unsafe_code)]
 
