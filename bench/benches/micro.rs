@@ -10,8 +10,11 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
-use uroce_engine::bench::{QpLookUp, copy_summed, summed};
+use uroce_shared::copy::sum::{copy_summed, summed};
+use uroce_shared::table::key::{Numbers, Slots};
+use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 use uroce_transport::{
     Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Inbound,
     Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit,
@@ -260,7 +263,7 @@ fn payloads(criterion: &mut Criterion) {
             bencher.iter(|| copy_summed(black_box(&payload), black_box(&mut out), Icrc(0)));
         });
         group.bench_function(format!("{len} B summed"), |bencher| {
-            bencher.iter(|| summed(black_box(&payload), Icrc(0)));
+            bencher.iter(|| summed(black_box(&payload), Icrc(0), &[]));
         });
     }
 }
@@ -276,6 +279,37 @@ fn look_up(criterion: &mut Criterion) {
                 table.find(black_box(next))
             });
         });
+    }
+}
+/// A full QP table, and one lcore's finder for it.
+struct QpLookUp {
+    finder: QpFinder,
+    numbers: Vec<Qpn>,
+}
+
+impl QpLookUp {
+    /// Makes a table with `qps` QPs of lcore 0.
+    ///
+    /// # Panics
+    /// If `qps` is 0 or the system gives no randomness.
+    fn new(qps: u32) -> QpLookUp {
+        let numbers = Numbers::random(qps).expect("the system's randomness");
+        let table = Arc::new(QpTable::new(qps, numbers.clone()));
+        let mut slots = Slots::new(qps);
+        let publish = |_| {
+            let (index, number) =
+                slots.take(|at, life| numbers.qpn(at, life), &[0]).expect("a free slot");
+            table.publish(Qpn::new(number), Place { index, owner: 0 });
+            Qpn::new(number)
+        };
+        let numbers = (0..qps).map(publish).collect();
+        QpLookUp { finder: QpFinder::new(Arc::clone(&table)), numbers }
+    }
+
+    /// Looks up the QP that was added as number `nth`. Returns whether it is there.
+    #[inline]
+    fn find(&self, nth: u32) -> bool {
+        self.numbers.get(nth as usize).is_some_and(|&qpn| self.finder.find(qpn).is_some())
     }
 }
 

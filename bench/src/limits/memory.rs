@@ -9,9 +9,9 @@ use crate::error::{BenchError, Step};
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::ops::Range;
-use uroce_engine::bench::{copy_summed, summed};
 use uroce_engine::clock::Clock;
 use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch};
+use uroce_shared::copy::sum::{copy_summed, summed};
 use uroce_wire::{Bth, Encap, ExtHeaders, Gid, ICRC_LEN, Icrc, Mac, OpCode, emit_headers};
 
 /// Payload rates of one core, in Gb/s.
@@ -100,7 +100,7 @@ impl Packets {
     pub(super) fn take(&mut self, frame: &[u8]) {
         let Some((covered, sum)) = frame[L3..].split_last_chunk::<ICRC_LEN>() else { return };
         let Some((headers, payload)) = covered.split_at_checked(PAYLOAD - L3) else { return };
-        let icrc = Icrc::of(headers).map(|sum| summed(payload, sum));
+        let icrc = Icrc::of(headers).map(|sum| summed(payload, sum, &[]));
         if frame.len() == PACKET_OVERHEAD + self.mtu && icrc.map(Icrc::to_bytes) == Some(*sum) {
             let place = self.advance();
             self.message[place].copy_from_slice(&frame[PAYLOAD..PAYLOAD + self.mtu]);

@@ -36,8 +36,6 @@
 
 #![deny(unsafe_code)]
 
-#[doc(hidden)]
-pub mod bench;
 mod control;
 mod counters;
 mod dpdk;

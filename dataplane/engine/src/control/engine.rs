@@ -23,7 +23,7 @@ use crate::limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};
 use crate::qp::tables::Tables;
 use std::sync::Arc;
 use uroce_shared::memory::mr_table::MrTable;
-use uroce_shared::queue::cq::Around;
+use uroce_shared::queue::cq::CqParts;
 use uroce_shared::queue::places::Places;
 use uroce_shared::queue::{
     CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError,
@@ -171,8 +171,8 @@ impl Engine {
         let events = self.admit(Subject::Cq).ok_or(CqError::NoneLeft)?;
         let turns = Arc::clone(self.shared.regions.turns());
         let places = Arc::clone(&self.shared.places);
-        let around = Around { events: Some(events), turns: Some(turns), places: Some(places) };
-        CompletionQueue::within(around, depth, channel)
+        let parts = CqParts { events: Some(events), turns: Some(turns), places: Some(places) };
+        CompletionQueue::within(parts, depth, channel)
     }
 
     /// Makes a shared receive queue for `depth` receives of `max_sge` scatter elements.

@@ -136,10 +136,11 @@ fn hand_over(ring: &mut Producer<Mbuf>, batch: &mut MbufBatch) -> usize {
     let mut rest = MbufBatch::new();
     for (at, mbuf) in batch.drain().enumerate() {
         if at < count {
-            // `push` cannot fail: this is the ring's only producer, and there was room.
-            let _ = ring.push(mbuf);
+            let pushed = ring.push(mbuf);
+            debug_assert!(pushed.is_ok(), "this is the ring's only producer, and there was room");
         } else {
-            let _ = rest.push(mbuf);
+            let pushed = rest.push(mbuf);
+            debug_assert!(pushed.is_ok(), "both batches have the same capacity");
         }
     }
     *batch = rest;
@@ -151,7 +152,8 @@ fn take_over(guests: &mut [Consumer<Mbuf>], batch: &mut MbufBatch) -> bool {
     for guest in guests.iter_mut() {
         while batch.room() > 0 {
             let Ok(mbuf) = guest.pop() else { break };
-            let _ = batch.push(mbuf);
+            let pushed = batch.push(mbuf);
+            debug_assert!(pushed.is_ok(), "the loop checks for room");
         }
     }
     // The next call begins with another lcore's ring.

@@ -5,7 +5,7 @@
 //! the eventfd, which is a counter under a lock here, as strong as a system call.
 
 use super::cqe;
-use crate::queue::cq::{Arm, Around};
+use crate::queue::cq::{Arm, CqParts};
 use crate::queue::{CompletionChannel, CompletionQueue, CqError};
 use crate::table::qsbr::Turns;
 use loom::thread;
@@ -96,8 +96,8 @@ pub(crate) fn discard_beside_a_sleeper() {
 pub(crate) fn grow_beside_a_sleeper() {
     let channel = CompletionChannel::new(1).expect("a channel");
     let turns = Arc::new(Turns::new(1));
-    let around = Around { turns: Some(Arc::clone(&turns)), ..Around::default() };
-    let cq = CompletionQueue::within(around, 1, Some(&channel)).expect("room");
+    let parts = CqParts { turns: Some(Arc::clone(&turns)), ..CqParts::default() };
+    let cq = CompletionQueue::within(parts, 1, Some(&channel)).expect("room");
     let lcore = thread::spawn({
         let cq = Arc::clone(&cq);
         move || {

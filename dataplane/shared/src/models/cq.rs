@@ -4,7 +4,7 @@
 //! entries itself, which is another crate's; more lcores.
 
 use super::cqe;
-use crate::queue::cq::Around;
+use crate::queue::cq::CqParts;
 use crate::queue::{CompletionQueue, CqError};
 use crate::table::qsbr::Turns;
 use loom::thread;
@@ -92,8 +92,8 @@ pub(crate) fn overrun() {
 /// An lcore adds an entry in each of two turns, while one thread grows the queue and another polls.
 pub(crate) fn grow() {
     let turns = Arc::new(Turns::new(1));
-    let around = Around { turns: Some(Arc::clone(&turns)), ..Around::default() };
-    let cq = CompletionQueue::within(around, 2, None).expect("a depth that is possible");
+    let parts = CqParts { turns: Some(Arc::clone(&turns)), ..CqParts::default() };
+    let cq = CompletionQueue::within(parts, 2, None).expect("a depth that is possible");
     let lcore = thread::spawn({
         let cq = Arc::clone(&cq);
         move || {

@@ -6,7 +6,7 @@
 
 use super::cqe;
 use crate::queue::CompletionQueue;
-use crate::queue::cq::Around;
+use crate::queue::cq::CqParts;
 use crate::queue::places::Places;
 use crate::queue::ring::{QpShared, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::sync::{Ordering, fence};
@@ -134,8 +134,8 @@ fn take_plain(feed: &mut RingFeed<u64>, taken: &mut Vec<u64>) {
 pub(crate) fn polled_is_free() {
     let (doorbell, places) = (Arc::new(Doorbell::new(1, Arc::default())), Arc::new(Places::new(1)));
     let ((mut end, mut feed), shared) = queue_of(&places, 1, 0, &doorbell);
-    let around = Around { places: Some(places), ..Around::default() };
-    let cq = CompletionQueue::within(around, 2, None).expect("a depth that is possible");
+    let parts = CqParts { places: Some(places), ..CqParts::default() };
+    let cq = CompletionQueue::within(parts, 2, None).expect("a depth that is possible");
     shared.publish_state(QpState::Rtr);
     end.push(7, &[], &mut 1).expect("room");
     let lcore = thread::spawn({

@@ -81,7 +81,7 @@ pub struct CompletionQueue {
     depth: AtomicU32,
     /// Held during a resize.
     resizing: Mutex<()>,
-    around: Around,
+    parts: CqParts,
     overrun: AtomicBool,
     armed: CachePadded<AtomicU8>,
     channel: Option<Arc<CompletionChannel>>,
@@ -93,7 +93,7 @@ pub struct CompletionQueue {
 
 /// The parts of an engine that its completion queues use.
 #[derive(Debug, Default)]
-pub struct Around {
+pub struct CqParts {
     /// Raises the asynchronous event of an overrun.
     pub events: Option<EventGuard>,
     /// The turns in which lcores add entries; `None` if no lcore adds any.
@@ -115,12 +115,12 @@ impl CompletionQueue {
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
-        CompletionQueue::within(Around::default(), depth, channel)
+        CompletionQueue::within(CqParts::default(), depth, channel)
     }
 
     /// Makes an empty queue of an engine.
     pub fn within(
-        around: Around,
+        parts: CqParts,
         depth: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CqError> {
@@ -134,7 +134,7 @@ impl CompletionQueue {
             entries: Ring::new(depth),
             depth: AtomicU32::new(depth),
             resizing: Mutex::new(()),
-            around,
+            parts,
             overrun: AtomicBool::new(false),
             armed: CachePadded::default(),
             channel: channel.cloned(),
@@ -163,7 +163,7 @@ impl CompletionQueue {
     #[inline]
     fn pop(&self) -> Option<Cqe> {
         let cqe = self.entries.pop()?;
-        if let Some(places) = &self.around.places {
+        if let Some(places) = &self.parts.places {
             places.polled(&cqe);
         }
         Some(cqe)
@@ -223,7 +223,7 @@ impl CompletionQueue {
             return Err(CqError::TooSmall { depth, waiting });
         }
         if depth as usize > self.entries.capacity() {
-            self.entries.grow(depth.next_power_of_two(), self.around.turns.as_deref());
+            self.entries.grow(depth.next_power_of_two(), self.parts.turns.as_deref());
             // Pairs with the fence in `arm`: a thread that armed the queue and found nothing,
             // because the entries could not be taken yet, is woken here.
             fence(Ordering::SeqCst);
@@ -244,7 +244,7 @@ impl CompletionQueue {
     /// Returns the source of the queue's asynchronous events, with its channel and number. `None`
     /// if it gives none.
     pub fn events(&self) -> Option<&EventGuard> {
-        self.around.events.as_ref()
+        self.parts.events.as_ref()
     }
 
     /// Returns whether an event was requested that has not been given yet.
@@ -282,7 +282,7 @@ impl CompletionQueue {
     #[cold]
     fn mark_overrun(&self) {
         let was_overrun = self.overrun.swap(true, Ordering::AcqRel);
-        if let (false, Some(events)) = (was_overrun, &self.around.events) {
+        if let (false, Some(events)) = (was_overrun, &self.parts.events) {
             events.raise(EventKind::CqErr);
         }
     }

@@ -80,7 +80,6 @@ impl<T> Drop for Published<T> {
 mod tests {
     use super::*;
     use crate::sync::{AtomicBool, Meetings};
-    use std::time::{Duration, Instant};
 
     #[test]
     fn a_value_is_found_until_it_is_replaced() {
@@ -131,8 +130,7 @@ mod tests {
                 })
             })
             .collect();
-        let end = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < end {
+        for _ in 0..100 {
             let freed = Arc::new(AtomicBool::new(false));
             table.replace(0, Some(Box::new(Guarded(freed))));
             found.wait();

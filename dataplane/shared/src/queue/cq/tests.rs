@@ -9,8 +9,8 @@ fn cqe(wr_id: u64) -> Cqe {
     Cqe::new(wr_id, WcStatus::Success, WcOpcode::Send, Qpn::new(9))
 }
 
-fn in_turns(turns: &Arc<Turns>) -> Around {
-    Around { turns: Some(Arc::clone(turns)), ..Around::default() }
+fn in_turns(turns: &Arc<Turns>) -> CqParts {
+    CqParts { turns: Some(Arc::clone(turns)), ..CqParts::default() }
 }
 
 /// Does what an lcore does at the end of a turn.
