@@ -80,7 +80,7 @@ pub(crate) fn post_and_ring() {
     let mut taken = Vec::new();
     while taken.len() < POSTS as usize {
         // As an lcore does: a queue without a ring of the doorbell is not looked at.
-        match rung.next() {
+        match rung.next_rung() {
             Some(index) => {
                 assert_eq!(index, 0);
                 take(&mut feed, &mut taken);
@@ -114,7 +114,7 @@ pub(crate) fn two_ringers() {
     let threads = [thread::spawn(post(first, 1)), thread::spawn(post(second, 1))];
     let mut taken = [Vec::new(), Vec::new()];
     while taken[0].len() + taken[1].len() < 2 {
-        match rung.next() {
+        match rung.next_rung() {
             Some(index) => take_plain(&mut feeds[index as usize], &mut taken[index as usize]),
             None => thread::yield_now(),
         }
@@ -199,7 +199,7 @@ pub(crate) fn receive_meets_error() {
     take_plain(&mut feed, &mut flushed);
     application.join().expect("no panic");
     // Later turns of the lcore.
-    while rung.next().is_some() {
+    while rung.next_rung().is_some() {
         take_plain(&mut feed, &mut flushed);
     }
     assert_eq!(flushed, [7], "lost");
