@@ -58,6 +58,7 @@ LAYERS = {
     "uroce-wire": (),
     "uroce-transport": ("uroce-wire",),
     "uroce-wirecheck": ("uroce-wire",),
+    "uroce-sim": ("uroce-transport", "uroce-wire", "uroce-wirecheck"),
     "uroce-cm": ("uroce-transport", "uroce-wire"),
     "dpdk-sys": (),
     "uroce-shared": ("uroce-transport", "uroce-wire"),

@@ -51,8 +51,6 @@ mod recv_queue;
 mod ring;
 mod segment;
 mod send_queue;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod time;
 mod timer;
 mod uc;
@@ -77,7 +75,7 @@ pub use qp::{Inbound, Progress, Qp, QpInit, WorkQueues};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
 pub use rate::StaticRate;
 #[cfg(feature = "seeded-bugs")]
-pub use seeded::{Bug, plant};
+pub use seeded::{Bug, is_planted, plant};
 pub use time::Instant;
 pub use timer::{ack_timeout, rnr_timeout};
 pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};

@@ -20,9 +20,7 @@ macro_rules! seeded {
 }
 
 #[cfg(feature = "seeded-bugs")]
-pub(crate) use planting::is_planted;
-#[cfg(feature = "seeded-bugs")]
-pub use planting::{Bug, plant};
+pub use planting::{Bug, is_planted, plant};
 
 #[cfg(feature = "seeded-bugs")]
 mod planting {
@@ -111,7 +109,7 @@ mod planting {
     }
 
     /// Returns whether this bug is planted for this thread.
-    pub(crate) fn is_planted(bug: Bug) -> bool {
+    pub fn is_planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }
 }

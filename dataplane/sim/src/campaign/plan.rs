@@ -1,0 +1,157 @@
+//! The plan of a run, and the parameters that its seed determines.
+
+use core::time::Duration;
+
+use fastrand::Rng;
+use uroce_wire::{PathMtu, Psn};
+
+use crate::faults::Rates;
+use crate::world::Settings;
+use uroce_transport::{MAX_RD_ATOMIC, QpCaps};
+
+/// Parameters of one run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Plan {
+    /// Seed; determines everything that is random.
+    pub seed: u64,
+    /// No new work is posted after about this many packets.
+    pub packets: u64,
+    /// Number of connections; random, mostly few, if not given.
+    pub connections: Option<usize>,
+    /// Fault rates of all directions; random for each direction if not given.
+    pub rates: Option<Rates>,
+    /// Each connection has two paths, which are cut and mended, and control operations of all
+    /// kinds, such as migrations, happen during traffic.
+    pub has_control: bool,
+}
+
+/// Random parameters of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) settings: Settings,
+    pub(crate) nodes: u16,
+    pub(crate) is_ipv6: bool,
+    /// Port of each node's second address, if it has one.
+    pub(crate) second_port: Option<u8>,
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// Random parameters of one connection; `ends` by side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub(crate) mtu: PathMtu,
+    pub(crate) vlan: Option<u16>,
+    /// Time before the first strike (see [`strike`](crate::campaign::inject)); none if not given.
+    pub(crate) peace: Option<Duration>,
+    /// Mean time between two control operations; none if not given.
+    pub(crate) control_pace: Option<Duration>,
+    pub(crate) ends: [End; 2],
+}
+
+/// Random parameters of one end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) node: u16,
+    pub(crate) caps: QpCaps,
+    pub(crate) sq_psn: Psn,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) timeout: u8,
+    /// The ACK timeout is shorter than the round trip may be: packets are repeated needlessly.
+    pub(crate) is_hasty: bool,
+    pub(crate) min_rnr_timer: u8,
+    /// Length of the region that the peer writes and reads, in bytes.
+    pub(crate) target_len: u32,
+    /// Longest SEND to this end, in bytes.
+    pub(crate) max_recv_len: u32,
+    /// Longest WRITE and READ of this end, in bytes.
+    pub(crate) max_len: u32,
+    /// Receives are posted late.
+    pub(crate) is_slow: bool,
+    /// Probability that a work request is signalled.
+    pub(crate) signaled_rate: f64,
+    /// Mean time between two posts.
+    pub(crate) pace: Duration,
+    /// Weights of SEND, WRITE, READ and ATOMIC.
+    pub(crate) mix: [u32; 4],
+}
+
+/// Limit of transport retries of every simulated QP.
+pub(crate) const RETRY_CNT: u8 = 7;
+
+impl Plan {
+    pub(crate) fn shape(&self, rng: &mut Rng) -> Shape {
+        let is_perfect = self.rates == Some(Rates::NONE);
+        let mut sometimes = |rate: f64| if rng.bool() { rate * rng.f64() } else { 0.0 };
+        let settings = Settings {
+            seed: self.seed,
+            full_rate: if is_perfect { 0.0 } else { sometimes(0.1) },
+            lazy_rate: sometimes(0.5),
+            trouble_pace: (!is_perfect && rng.bool())
+                .then(|| Duration::from_millis(4 << rng.u32(..8))),
+            latency: Duration::from_nanos(rng.u64(100..10_000)),
+            gbps: rng.u64(100..=400),
+            budget: rng.u32(1..=64),
+        };
+        let nodes = rng.u16(2..=4);
+        let count = self.connections.unwrap_or_else(|| 1 << rng.u32(0..=4));
+        let mut connections: Vec<Connection> =
+            (0..count).map(|_| connection(rng, nodes, is_perfect)).collect();
+        let is_ipv6 = rng.bool();
+        let second_port = self.has_control.then(|| rng.u8(1..=2));
+        if self.has_control {
+            for connection in &mut connections {
+                connection.control_pace = Some(Duration::from_micros(20 << rng.u32(..10)));
+            }
+        }
+        Shape { settings, nodes, is_ipv6, second_port, connections }
+    }
+}
+
+fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
+    let mtu = PathMtu::from_code(rng.u8(1..=5)).expect("codes 1 to 5 are all");
+    let here = rng.u16(..nodes);
+    let there = (here + rng.u16(1..nodes)) % nodes;
+    let mut ends = [here, there].map(|node| end(rng, node, mtu, is_perfect));
+    for side in [0, 1] {
+        ends[side].target_len = ends[1 - side].max_len + rng.u32(64..4096);
+    }
+    let vlan = rng.bool().then(|| rng.u16(1..4095));
+    let is_struck = !is_perfect && rng.u8(..3) == 0;
+    let peace = is_struck.then(|| Duration::from_micros(rng.u64(10..3_000)));
+    Connection { mtu, vlan, peace, control_pace: None, ends }
+}
+
+fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
+    let is_hasty = !is_perfect && rng.u8(..8) == 0;
+    // Most lengths are a few packets; a quarter of the ends also have long messages.
+    let mut max_len =
+        |long: u32| if rng.u8(..4) == 0 { long } else { mtu.bytes() * rng.u32(2..=8) };
+    let (max_len, max_recv_len) = (max_len(200_000), max_len(120_000));
+    let mut mix = [0; 4].map(|_: u32| if rng.u8(..3) == 0 { 0 } else { rng.u32(1..=8) });
+    if mix == [0; 4] {
+        mix = [1; 4];
+    }
+    let caps = QpCaps {
+        max_send_wr: 1 << rng.u32(0..=6),
+        max_recv_wr: if max_recv_len > 32_768 { rng.u32(1..=4) } else { rng.u32(1..=64) },
+        max_send_sge: rng.u32(1..=4),
+        max_recv_sge: rng.u32(1..=4),
+        max_inline_data: 0,
+    };
+    End {
+        node,
+        caps,
+        sq_psn: if rng.bool() { Psn::new(0).minus(rng.u32(..300)) } else { Psn::new(rng.u32(..)) },
+        max_rd_atomic: rng.u8(1..=MAX_RD_ATOMIC),
+        timeout: if is_hasty { rng.u8(3..=8) } else { rng.u8(11..=14) },
+        is_hasty,
+        min_rnr_timer: rng.u8(1..=14),
+        target_len: 0, // Set later: depends on the peer's lengths.
+        max_recv_len,
+        max_len,
+        is_slow: rng.u8(..3) == 0,
+        signaled_rate: if rng.bool() { 1.0 } else { rng.f64() },
+        pace: Duration::from_nanos(rng.u64(200..20_000)),
+        mix,
+    }
+}

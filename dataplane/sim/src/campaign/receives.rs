@@ -1,0 +1,50 @@
+//! Receives of random work: posted while there is room, at once or late.
+
+use core::time::Duration;
+
+use crate::campaign::workload::{PostedRecv, Traffic};
+use uroce_transport::RecvWr;
+
+impl Traffic {
+    /// Schedules the posting of receives at an end, if there is room and none is scheduled.
+    pub(crate) fn wake_receiver(&mut self, index: usize) {
+        let me = &mut self.ends[index];
+        let has_room = (me.recvs.len() as u32) < me.end.caps.max_recv_wr;
+        if me.receiver_is_awake || me.has_failed || !has_room {
+            return;
+        }
+        me.receiver_is_awake = true;
+        let slowness = if me.end.is_slow { 20 } else { 1 };
+        let lag = Duration::from_nanos(self.rng.u64(1_000..20_000) * slowness);
+        self.world.wake(self.world.now() + lag, 2 * index as u32 + 1);
+    }
+
+    /// Posts receives at an end: as many as there is room for, or a few at a slow end.
+    pub(crate) fn post_recvs(&mut self, index: usize) -> Result<(), String> {
+        self.ends[index].receiver_is_awake = false;
+        let me = &self.ends[index];
+        let room = me.end.caps.max_recv_wr - me.recvs.len() as u32;
+        let count = if me.end.is_slow { room.min(self.rng.u32(1..=4)) } else { room };
+        for _ in 0..count {
+            let me = &mut self.ends[index];
+            if me.has_failed {
+                return Ok(());
+            }
+            let pieces = self.rng.usize(1..=me.end.caps.max_recv_sge as usize);
+            let Some(chunk) = me.inbox.take(&mut self.rng, me.end.max_recv_len, pieces) else {
+                return Ok(());
+            };
+            chunk.pieces.sges(me.inbox.mr, &mut self.sges);
+            let wr_id = me.next_wr_id;
+            me.next_wr_id += 1;
+            me.recvs.push_back(PostedRecv { wr_id, chunk });
+            let at = me.at;
+            match self.world.post_recv(at, &RecvWr { wr_id }, &self.sges) {
+                Ok(()) => {}
+                Err(error) if self.is_refused(index, error) => return Ok(()),
+                Err(error) => return Err(format!("a receive at {at:?} was refused: {error}")),
+            }
+        }
+        Ok(())
+    }
+}

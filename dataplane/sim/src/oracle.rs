@@ -1,0 +1,289 @@
+//! The oracle: checks each completion, and the memory at the end.
+//!
+//! Rules
+//! - Every work request completes once, in order; unsignalled ones are done when a later one is.
+//! - A message is received once, in order, with its bytes, length, immediate data and solicited
+//!   mark; a completed WRITE, READ or ATOMIC has had exactly its effect.
+//! - In the end every byte that no message was sent to is unchanged.
+//! - Additions to a shared word form one unbroken chain of former values.
+//! - A transport retry error is explained by faults (see [`Traffic::explain`]); other errors have a
+//!   cause.
+//! - Without any fault nothing is sent twice, except after an RNR NAK.
+
+mod last;
+
+use uroce_wire::Qpn;
+
+use crate::campaign::plan::RETRY_CNT;
+use crate::campaign::workload::{Content, PostedSend, Traffic, Work};
+use crate::faults::Rates;
+use crate::world::fault_plan::TROUBLE_MAX;
+use crate::world::node::Completed;
+use uroce_transport::{Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
+
+impl Traffic {
+    /// Checks one completion.
+    pub(crate) fn judge(&mut self, completed: &Completed) -> Result<(), String> {
+        self.world.note(|| format!("{:?} {:?}", completed.at, completed.cqe));
+        let index = self.by_slot[usize::from(completed.at.node)][usize::from(completed.at.qp)];
+        let qpn: Qpn = self.world.qp(completed.at).qpn();
+        if completed.cqe.qpn != qpn {
+            return Err(format!("a completion of {:?} at {qpn:?}", completed.cqe.qpn));
+        }
+        match completed.side {
+            Side::Send => self.judge_send(index, &completed.cqe),
+            Side::Recv => self.judge_recv(index, &completed.cqe),
+        }
+        .map_err(|what| format!("{what}; {:?} at {:?}", completed.cqe, completed.at))
+    }
+
+    fn judge_send(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {
+        loop {
+            let Some(posted) = self.ends[index].sends.pop_front() else {
+                return Err("a send completes that is not posted".into());
+            };
+            if posted.wr_id != cqe.wr_id {
+                if posted.is_signaled || self.ends[index].has_failed {
+                    return Err(format!("{posted:?} should complete first"));
+                }
+                self.succeed(index, &posted)?;
+                continue;
+            }
+            if cqe.status != WcStatus::Success {
+                return self.judge_send_error(index, &posted, cqe.status);
+            }
+            if !posted.is_signaled {
+                return Err("an unsignalled send completes".into());
+            }
+            let byte_len = match posted.work {
+                Work::Read { len, .. } => len,
+                Work::Atomic { .. } | Work::SharedAdd { .. } => 8,
+                Work::Send | Work::Write { .. } | Work::Doomed => 0,
+            };
+            if (cqe.opcode, cqe.byte_len) != (posted.opcode, byte_len) {
+                return Err(format!("{posted:?} completes as something else"));
+            }
+            return self.succeed(index, &posted);
+        }
+    }
+
+    /// Checks the effect of a send work request that has succeeded.
+    fn succeed(&mut self, index: usize, posted: &PostedSend) -> Result<(), String> {
+        self.messages += 1;
+        if self.ends[index].has_failed {
+            return Err(format!("{posted:?} succeeds after a failure"));
+        }
+        let peer = self.ends[index].peer;
+        let first = self.ends[peer].expected.front();
+        if first.is_some_and(|expected| expected.wr_id <= posted.wr_id) {
+            return Err(format!("{posted:?} succeeds before it is received"));
+        }
+        match posted.work {
+            Work::Doomed => Err(format!("{posted:?} succeeds, which cannot be")),
+            Work::Send => Ok(()),
+            Work::Write { offset, len } => self.check_target(peer, offset, len, posted.wr_id),
+            Work::Read { offset, len, chunk } => {
+                self.bytes += u64::from(len);
+                let [me, peer] = self.ends.get_disjoint_mut([index, peer]).expect("two ends");
+                let read = &peer.shadow[offset as usize..(offset + len) as usize];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.landing.check(&chunk, memory, [read], len)?;
+                me.landing.release(&chunk, memory, len)
+            }
+            Work::Atomic { chunk, former } => {
+                let me = &mut self.ends[index];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.landing.check(&chunk, memory, [&former.to_ne_bytes()[..]], 8)?;
+                me.landing.release(&chunk, memory, 8)
+            }
+            Work::SharedAdd { chunk, word, add } => {
+                let me = &mut self.ends[index];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                let mut former = [0; 8];
+                let landed = chunk.pieces.slices(memory.bytes(me.landing.mr)).flatten();
+                former.iter_mut().zip(landed).for_each(|(to, from)| *to = *from);
+                self.shared[word].done.push((u64::from_ne_bytes(former), add));
+                me.landing.release(&chunk, memory, 8)
+            }
+        }
+    }
+
+    /// Checks that the peer's range holds the WRITE's bytes, unless a later WRITE changes them.
+    fn check_target(
+        &mut self,
+        owner: usize,
+        offset: u32,
+        len: u32,
+        wr_id: u64,
+    ) -> Result<(), String> {
+        let writer = self.ends[owner].peer;
+        let is_written_again = self.ends[writer].sends.iter().any(|posted| match posted.work {
+            Work::Write { offset: start, len: count, .. } => {
+                posted.wr_id > wr_id && offset < start + count && start < offset + len
+            }
+            _ => false,
+        });
+        // After a failure any of the later WRITEs may have been executed.
+        if is_written_again || self.ends[writer].has_failed {
+            return Ok(());
+        }
+        self.bytes += u64::from(len);
+        let owner = &self.ends[owner];
+        let range = offset as usize..(offset + len) as usize;
+        let memory = &self.world.node(owner.at.node).memory;
+        if memory.bytes(owner.target)[range.clone()] == owner.shadow[range] {
+            Ok(())
+        } else {
+            Err(format!("WRITE {wr_id} of {len} bytes to {offset} is not in memory"))
+        }
+    }
+
+    fn judge_send_error(
+        &mut self,
+        index: usize,
+        posted: &PostedSend,
+        status: WcStatus,
+    ) -> Result<(), String> {
+        if let Work::SharedAdd { word, .. } = posted.work {
+            self.shared[word].is_uncertain = true;
+        }
+        let me = &self.ends[index];
+        if me.has_failed {
+            return match status {
+                WcStatus::WrFlushErr => Ok(()),
+                _ => Err("more than one error before the flush".into()),
+            };
+        }
+        let peer = me.peer;
+        let excuses = &me.excuses;
+        let is_read = matches!(posted.work, Work::Read { .. });
+        let is_peer_down = self.world.qp(self.ends[peer].at).state() != QpState::Rts;
+        match status {
+            // The QP went to ERR for a reason other than one of its sends.
+            WcStatus::WrFlushErr if excuses.is_struck && self.is_in_error(index) => {}
+            WcStatus::RetryExcErr if is_peer_down => {}
+            // The answer was lost before the key was deregistered; the repeated READ gets none.
+            WcStatus::RetryExcErr if is_read && excuses.send == Some(WcStatus::RemAccessErr) => {}
+            WcStatus::RetryExcErr => self.explain(index)?,
+            _ if excuses.doomed == Some((posted.wr_id, status)) => self.judge_doomed(index)?,
+            _ if excuses.send == Some(status) => {}
+            _ => return Err(format!("{posted:?} fails for no reason")),
+        }
+        if !self.ends[peer].is_dead {
+            self.dead += 1;
+        }
+        self.ends[index].has_failed = true;
+        self.ends[index].is_dead = true;
+        self.ends[peer].is_dead = true;
+        Ok(())
+    }
+
+    fn is_in_error(&self, index: usize) -> bool {
+        self.world.qp(self.ends[index].at).state() == QpState::Err
+    }
+
+    /// Checks that the faults explain why the transport retries ran out.
+    ///
+    /// Each of the `RETRY_CNT + 1` charges in a row stands for a packet on this connection, in
+    /// either direction, that was lost, damaged, delayed or duplicated. So at least as many faults
+    /// must have hit the connection since the first of these packets was sent: one ACK timeout, the
+    /// longest delay and the longest lag of a copy before that charge. An end with a timeout
+    /// shorter than the round trip needs no faults.
+    fn explain(&self, index: usize) -> Result<(), String> {
+        let end = &self.ends[index];
+        let needed = usize::from(RETRY_CNT) + 1;
+        let progress = self.world.last_progress(end.at);
+        let charges = self.world.charges_of(end.at).iter().filter(|charge| **charge >= progress);
+        let Some(first) = charges.clone().rev().nth(needed - 1) else {
+            return Err(format!("only {} retries were charged", charges.count()));
+        };
+        if end.end.is_hasty {
+            return Ok(());
+        }
+        let timeout = ack_timeout(self.world.qp(end.at).attr().timeout).unwrap_or_default();
+        let window = timeout + Rates::MAX_DELAY + Rates::MAX_LATE + TROUBLE_MAX;
+        let faults = self.world.faults_of(end.at);
+        let seen = faults.iter().filter(|fault| **fault + window >= *first).count();
+        if seen >= needed {
+            Ok(())
+        } else {
+            Err(format!("retries ran out after {seen} faults, {needed} would explain it"))
+        }
+    }
+
+    fn judge_recv(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {
+        let Some(posted) = self.ends[index].recvs.pop_front() else {
+            return Err("a receive completes that is not posted".into());
+        };
+        self.wake_receiver(index);
+        if posted.wr_id != cqe.wr_id {
+            return Err(format!("{posted:?} should complete first"));
+        }
+        if cqe.status != WcStatus::Success {
+            let me = &self.ends[index];
+            let may_flush = me.has_failed || me.excuses.is_struck && self.is_in_error(index);
+            return match cqe.status {
+                WcStatus::WrFlushErr if may_flush => Ok(()),
+                status if me.excuses.recv == Some(status) => {
+                    self.ends[index].excuses.recv = None;
+                    Ok(())
+                }
+                _ => Err("a receive fails for no reason".into()),
+            };
+        }
+        let Some(expected) = self.ends[index].expected.pop_front() else {
+            return Err("a message is received that was not sent".into());
+        };
+        let opcode = match expected.content {
+            Content::Source(_) => WcOpcode::Recv,
+            Content::Target { .. } => WcOpcode::RecvRdmaWithImm,
+        };
+        let said = (cqe.opcode, cqe.byte_len, cqe.imm, cqe.solicited);
+        if said != (opcode, expected.len, expected.imm, expected.solicited) {
+            return Err(format!("{expected:?} was to be received"));
+        }
+        match expected.content {
+            Content::Source(pieces) => {
+                self.bytes += u64::from(expected.len);
+                let peer = &self.ends[self.ends[index].peer];
+                let (node, source) = (peer.at.node, peer.source);
+                let me = &mut self.ends[index];
+                let sent = pieces.slices(self.world.node(node).memory.bytes(source));
+                let memory = &self.world.node(me.at.node).memory;
+                me.inbox.check(&posted.chunk, memory, sent, expected.len)?;
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.inbox.release(&posted.chunk, memory, expected.len)
+            }
+            Content::Target { offset } => {
+                self.check_target(index, offset, expected.len, expected.wr_id)?;
+                let me = &mut self.ends[index];
+                let memory = &mut self.world.node_mut(me.at.node).memory;
+                me.inbox.release(&posted.chunk, memory, 0)
+            }
+        }
+    }
+
+    /// Returns whether all work is done, according to the queues.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.ends.iter().all(|end| {
+            self.world.qp(end.at).send_wrs() == 0 && (end.is_dead || end.expected.is_empty())
+        })
+    }
+
+    /// Returns whether every connection has failed for good, so that nothing can be posted any
+    /// more.
+    pub(crate) fn is_all_dead(&self) -> bool {
+        self.connections.iter().all(|connection| connection.peace.is_none())
+            && self.ends.iter().all(|end| end.is_dead)
+    }
+
+    /// Description of the work that is not done.
+    pub(crate) fn unfinished(&self) -> String {
+        let open = self.ends.iter().filter(|end| self.world.qp(end.at).send_wrs() > 0);
+        let open: Vec<_> = open.map(|end| (end.at, end.sends.front())).collect();
+        format!("not finished: {open:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The receive side of a node, in the engine's order: address, QPN, then the QP.
+
+use uroce_wire::{Bth, Datagram, Frame, Gid, Packet, ParseError, Qpn};
+
+use crate::world::World;
+use crate::world::checker::apm::{Came, is_off_path};
+use crate::world::names::At;
+use crate::world::node::Node;
+use crate::world::tap::Flight;
+use uroce_transport::{DropReason, Inbound};
+
+impl World {
+    /// Handles the arrival of the frame at `place` at node `to`.
+    pub(crate) fn arrive(&mut self, to: u16, place: u32) {
+        if self.lacks_buffer(to, place) {
+            return;
+        }
+        let flight = core::mem::take(&mut self.flying[place as usize]);
+        self.free_places.push(place);
+        self.landed(to, &flight);
+        if let Err(reason) = self.receive(to, &flight) {
+            self.node_mut(to).drops[reason as usize] += 1;
+        }
+        self.outlet.pool.push(flight.frame);
+    }
+
+    /// Counts that a frame of a QP has arrived.
+    pub(crate) fn landed(&mut self, to: u16, flight: &Flight) {
+        if let Some(from) = flight.from {
+            let links = &mut self.links[usize::from(from.node)][usize::from(to)];
+            links[flight.rail].tally.landed += 1;
+        }
+    }
+
+    fn receive(&mut self, to: u16, flight: &Flight) -> Result<(), DropReason> {
+        let opened = open(&flight.frame);
+        self.tap_opened(flight, opened.as_ref().err().copied());
+        let (datagram, packet) = opened?;
+        let node = self.node(to);
+        match packet {
+            Ok(packet) if packet.bth.dest_qpn == Qpn::MULTICAST => {
+                self.receive_multicast(to, &datagram, &packet, flight)
+            }
+            _ if datagram.dst != node.rail(flight.rail).gid => Err(DropReason::NotForUs),
+            Ok(packet) => {
+                let at = find(node, to, packet.bth.dest_qpn)?;
+                self.hand_over(at, &datagram, &packet, flight)
+            }
+            Err(_) => {
+                let bth = datagram.transport.first_chunk().ok_or(ParseError::Truncated)?;
+                let bth = Bth::parse(bth)?;
+                let at = find(node, to, bth.dest_qpn)?;
+                let (src, dst) = (datagram.src, datagram.dst);
+                let port = node.rail(flight.rail).port;
+                let result = self.with_qp(at, |qp, now, env| {
+                    qp.handle_reserved_opcode(now, src, dst, port, &bth, env)
+                });
+                self.settle(at);
+                result
+            }
+        }
+    }
+
+    /// Delivers one copy to each QP of the group; a QP that refuses it does not affect the others.
+    fn receive_multicast(
+        &mut self,
+        to: u16,
+        datagram: &Datagram<'_>,
+        packet: &Packet<'_>,
+        flight: &Flight,
+    ) -> Result<(), DropReason> {
+        let is_in = |(group, _): &&(Gid, At)| *group == datagram.dst;
+        let members: Vec<At> =
+            self.node(to).groups.iter().filter(is_in).map(|(_, at)| *at).collect();
+        if members.is_empty() {
+            return Err(DropReason::UnknownQpn);
+        }
+        for at in members {
+            if let Err(reason) = self.hand_over(at, datagram, packet, flight) {
+                self.node_mut(to).drops[reason as usize] += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over(
+        &mut self,
+        at: At,
+        datagram: &Datagram<'_>,
+        packet: &Packet<'_>,
+        flight: &Flight,
+    ) -> Result<(), DropReason> {
+        let Datagram { src, dst, l3, .. } = *datagram;
+        let port = self.node(at.node).rail(flight.rail).port;
+        let inbound = Inbound { src, dst, port, l3, packet: *packet };
+        let state = self.slot(at).qp.state();
+        let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        // A packet by a path that is not the connection's counts as never arrived.
+        let dropped = result.err();
+        if self.slot(at).said.has_moved() {
+            self.tap_migrated(at);
+        }
+        if !is_off_path(dropped) {
+            self.tap_arrived(at, flight.seen.as_ref());
+        }
+        self.tap_taken(at, state, dropped.is_none());
+        let (pkey, mig_req) = (packet.bth.pkey, packet.bth.mig_req);
+        self.oversee_packet(at, &Came { port, src, dst, pkey, mig_req }, dropped);
+        self.tap_settled(at);
+        self.settle(at);
+        result
+    }
+}
+
+/// A datagram, and its packet unless the opcode is reserved.
+type Opened<'a> = (Datagram<'a>, Result<Packet<'a>, ParseError>);
+
+fn open(frame: &[u8]) -> Result<Opened<'_>, DropReason> {
+    let Frame::Roce(datagram) = Frame::parse(frame)? else { return Err(DropReason::NotForUs) };
+    let packet = datagram.packet();
+    match packet {
+        Err(error) if error != ParseError::ReservedOpcode => Err(error.into()),
+        packet => Ok((datagram, packet)),
+    }
+}
+
+fn find(node: &Node, number: u16, qpn: Qpn) -> Result<At, DropReason> {
+    let qp = node.find(qpn).ok_or(DropReason::UnknownQpn)?;
+    Ok(At { node: number, qp: qp as u16 })
+}

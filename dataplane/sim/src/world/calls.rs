@@ -1,0 +1,107 @@
+//! Calls of an application to a world's QPs: Modify QP, posts, destruction.
+//!
+//! Invariants
+//! - Each call is an input, after which the QP is polled for packets.
+
+use uroce_wire::{PathMtu, Qpn};
+
+use crate::world::World;
+use crate::world::env::SimEnv;
+use crate::world::names::At;
+use uroce_transport::{
+    Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SendWr, Sge,
+};
+
+impl World {
+    /// Modifies a QP; see [`Qp::modify`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::modify`].
+    pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
+        let before = self.qp(at).attr();
+        let result = self.with_qp(at, |qp, now, env| qp.modify(now, change, env));
+        self.derive(at);
+        let slot = self.slot_mut(at);
+        slot.state_known = slot.qp.state();
+        match result {
+            Ok(()) => {
+                if (before.state, change.state) == (QpState::Rtr, Some(QpState::Rts)) {
+                    self.watch(at);
+                }
+                self.oversee_change(at, &before, change);
+            }
+            Err(error) => self.oversee_refusal(at, &before, error),
+        }
+        self.settle(at);
+        result
+    }
+
+    /// Updates the rail of a QP, which is derived from its path.
+    pub(crate) fn derive(&mut self, at: At) {
+        let attr = self.qp(at).attr();
+        let rail = self.node(at.node).rail_of(attr.port, attr.path.encap.src);
+        self.slot_mut(at).rail = rail;
+    }
+
+    /// Posts a send work request; see [`Qp::post_send`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_send`].
+    pub fn post_send(&mut self, at: At, wr: &SendWr, sges: &[Sge]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_send(wr, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// Posts a send work request with inline data; see [`Qp::post_inline`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_inline`].
+    pub fn post_inline(&mut self, at: At, wr: &SendWr, data: &[u8]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_inline(wr, data, env));
+        self.settle(at);
+        result
+    }
+
+    /// Sets the port's MTU for a UD QP; see [`Qp::set_port_mtu`].
+    pub fn set_port_mtu(&mut self, at: At, mtu: PathMtu) {
+        self.with_qp(at, |qp, _, _| qp.set_port_mtu(mtu));
+    }
+
+    /// Posts a receive work request; see [`Qp::post_recv`].
+    ///
+    /// # Errors
+    /// Those of [`Qp::post_recv`].
+    pub fn post_recv(&mut self, at: At, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_recv(wr, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// Moves a QP to ERR; see [`Qp::fail`].
+    pub fn fail(&mut self, at: At) {
+        self.with_qp(at, |qp, _, env| qp.fail(env));
+        self.slot_mut(at).state_known = self.qp(at).state();
+        self.settle(at);
+    }
+
+    /// Destroys a QP and creates one in RESET in its slot, with another number.
+    pub fn destroy(&mut self, at: At) {
+        let slot = self.slot_mut(at);
+        let (qpn, pd) = (slot.qp.qpn().value(), slot.qp.pd());
+        // The low byte of the number stays: it is the slot.
+        slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
+        slot.timer_at = None;
+        slot.state_known = slot.qp.state();
+    }
+
+    pub(crate) fn with_qp<R>(
+        &mut self,
+        at: At,
+        work: impl FnOnce(&mut Qp, Instant, &mut SimEnv<'_>) -> R,
+    ) -> R {
+        let now = self.agenda.now();
+        let node = &mut self.nodes[usize::from(at.node)];
+        node.with_qp(at, now, &mut self.outlet, |qp, env| work(qp, now, env))
+    }
+}

@@ -1,0 +1,184 @@
+//! The environment of a simulated QP while it handles an input: memory, shared receives, packet
+//! sink.
+
+use std::collections::VecDeque;
+
+use uroce_wire::{Rkey, Va};
+
+use crate::world::checker::Said;
+use crate::world::frame;
+use crate::world::memory::Regions;
+use crate::world::names::At;
+use crate::world::node::{
+    CHARGES_KEPT, Completed, Departure, Handle, Happened, Node, Outlet, Slot,
+};
+use uroce_transport::{
+    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
+    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
+    SharedReceives, Side, TransmitError,
+};
+
+/// A QP's [`uroce_transport::Env`] in the simulator.
+pub(crate) struct SimEnv<'a> {
+    pub(crate) at: At,
+    now: Instant,
+    memory: &'a mut Regions,
+    srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
+    handles: &'a [Handle],
+    rail: usize,
+    counters: &'a mut [u64; Counter::ALL.len()],
+    charges: &'a mut VecDeque<Instant>,
+    has_refused: &'a mut bool,
+    said: &'a mut Said,
+    is_starved: bool,
+    outlet: &'a mut Outlet,
+}
+
+impl Node {
+    /// Runs `work` on the QP `at` of this node, with its environment.
+    pub(crate) fn with_qp<R>(
+        &mut self,
+        at: At,
+        now: Instant,
+        outlet: &mut Outlet,
+        work: impl FnOnce(&mut Qp, &mut SimEnv<'_>) -> R,
+    ) -> R {
+        let is_starved = now < self.starved_until;
+        let Node { slots, memory, srq, handles, counters, .. } = self;
+        let Slot { qp, rail, charges, has_refused, said, .. } = &mut slots[usize::from(at.qp)];
+        let mut surroundings = SimEnv {
+            at,
+            now,
+            memory,
+            srq,
+            handles,
+            rail: *rail,
+            counters,
+            charges,
+            has_refused,
+            said,
+            is_starved,
+            outlet,
+        };
+        work(qp, &mut surroundings)
+    }
+}
+
+impl Memory for SimEnv<'_> {
+    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+        self.memory.check(by, region, access)
+    }
+
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.memory.write(by, region, bytes)
+    }
+
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        self.memory.atomic(by, rkey, va, op)
+    }
+
+    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        self.memory.bind(by, bind)
+    }
+
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+        self.memory.invalidate(by, rkey)
+    }
+}
+
+impl SharedReceives for SimEnv<'_> {
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        let Some((wr, sges)) = self.srq.front() else { return Found::Nothing };
+        if sges.iter().map(|sge| sge.len).sum::<u32>() < room {
+            return Found::TooSmall;
+        }
+        place(wr, sges);
+        self.srq.pop_front();
+        Found::Receive
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        0 // Posts reach the core at once.
+    }
+}
+
+impl PacketSink for SimEnv<'_> {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
+        let (template, rail, to) = match packet.path {
+            Path::Connected(template) => (template, self.rail, None),
+            Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
+                Some(handle) => (&handle.template, handle.rail, Some(handle.to)),
+                None => return Err(TransmitError::UnknownAh),
+            },
+        };
+        let outlet = &mut *self.outlet;
+        let is_full =
+            self.is_starved || outlet.full_rate > 0.0 && outlet.rng.f64() < outlet.full_rate;
+        if is_full {
+            outlet.refused += 1;
+            return Err(TransmitError::Full);
+        }
+        let len = packet.payload.len();
+        assert_eq!((len + u32::from(packet.bth.pad_count)) % 4, 0, "the pad fills whole words");
+        let mut frame = outlet.pool.pop().unwrap_or_default();
+        let memory = &*self.memory;
+        let fill = |mut out: &mut [u8]| {
+            for piece in packet.payload.clone() {
+                let (place, rest) = out.split_at_mut(piece.len() as usize);
+                place.copy_from_slice(match piece {
+                    Piece::Region(region) => memory.read(packet.by, region)?,
+                    Piece::Bytes(bytes) => bytes,
+                });
+                out = rest;
+            }
+            assert!(out.is_empty(), "a gather list is as long as it says");
+            Ok(())
+        };
+        match frame::build(&mut frame, template, &packet.bth, &packet.ext, len as usize, fill) {
+            Ok(()) => {
+                let (from, bth) = (self.at, packet.bth);
+                let len = frame.len() as u32;
+                outlet.departures.push(Departure { from, rail, to, bth, frame });
+                Ok(len)
+            }
+            Err(fault) => {
+                outlet.pool.push(frame);
+                Err(TransmitError::Memory(fault))
+            }
+        }
+    }
+}
+
+impl Output for SimEnv<'_> {
+    fn complete(&mut self, side: Side, cqe: Cqe) {
+        self.outlet.completions.push(Completed { at: self.at, when: self.now, side, cqe });
+    }
+
+    fn count(&mut self, counter: Counter) {
+        self.said.count(counter);
+        self.counters[counter as usize] += 1;
+        *self.has_refused |= matches!(counter, Counter::OutOfBuffer | Counter::RespCqeError);
+        let is_charge = matches!(
+            counter,
+            Counter::LocalAckTimeoutErr | Counter::PacketSeqErr | Counter::ImpliedNakSeqErr
+        );
+        if is_charge {
+            if self.charges.len() == CHARGES_KEPT {
+                self.charges.pop_front();
+            }
+            self.charges.push_back(self.now);
+        }
+    }
+
+    fn event(&mut self, event: AsyncEvent) {
+        self.said.event(event);
+        *self.has_refused |= matches!(event, AsyncEvent::QpAccessErr | AsyncEvent::QpReqErr);
+        self.outlet.events.push(Happened { at: self.at, when: self.now, event });
+    }
+}

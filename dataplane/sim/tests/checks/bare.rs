@@ -1,0 +1,212 @@
+//! A QP without a world: for tests with too many packets or cases for a pair.
+//!
+//! Its environment grants access to every key and stores no bytes but one word; sent packets are
+//! kept.
+
+use std::collections::VecDeque;
+
+use uroce_transport::{
+    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found,
+    Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
+    QpChange, QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+};
+use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
+
+/// Source of every packet's payload.
+const BYTES: [u8; 4096] = [0x5a; 4096];
+
+/// First PSN of both ends.
+pub(crate) const PSN: Psn = Psn::new(0xff_fff0);
+
+/// A packet that a QP has sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) bth: Bth,
+    pub(crate) ext: ExtHeaders,
+    pub(crate) len: usize,
+    /// Address of the payload, if it is one piece of registered memory.
+    pub(crate) va: Option<Va>,
+}
+
+#[derive(Default)]
+pub(crate) struct SimEnv {
+    pub(crate) sent: VecDeque<Sent>,
+    pub(crate) completed: Vec<(Side, Cqe)>,
+    pub(crate) written: u64,
+    pub(crate) word: u64,
+    pub(crate) is_full: bool,
+    /// The path of a datagram takes no packet before this time.
+    pub(crate) free_at: Option<Instant>,
+}
+
+impl Memory for SimEnv {
+    fn check(&self, _: Accessor, _: Region, _: Access) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: Accessor, _: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn atomic(&mut self, _: Accessor, _: Rkey, _: Va, op: AtomicOp) -> Result<u64, MemoryFault> {
+        let former = self.word;
+        self.word = match op {
+            AtomicOp::FetchAdd { add } => former.wrapping_add(add),
+            AtomicOp::CompareSwap { compare, swap } if former == compare => swap,
+            AtomicOp::CompareSwap { .. } => former,
+        };
+        Ok(former)
+    }
+
+    fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow)
+    }
+
+    fn invalidate(&mut self, _: Accessor, _: Rkey) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotAWindow)
+    }
+}
+
+impl PacketSink for SimEnv {
+    fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
+        if self.is_full {
+            return Err(TransmitError::Full);
+        }
+        if let Some(free_at) = self.free_at {
+            return Err(TransmitError::Paced(free_at));
+        }
+        let va = match packet.payload.clone().next() {
+            Some(Piece::Region(region)) => Some(region.va),
+            _ => None,
+        };
+        let len = packet.payload.len() as usize;
+        self.sent.push_back(Sent { bth: packet.bth, ext: packet.ext, len, va });
+        Ok(len as u32)
+    }
+}
+
+impl SharedReceives for SimEnv {
+    fn take_receive(&mut self, _: u32, _: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        Found::Nothing
+    }
+
+    fn receives_waiting(&self) -> u32 {
+        0
+    }
+}
+
+impl Output for SimEnv {
+    fn complete(&mut self, side: Side, cqe: Cqe) {
+        self.completed.push((side, cqe));
+    }
+
+    fn count(&mut self, _: Counter) {}
+
+    fn event(&mut self, _: AsyncEvent) {}
+}
+
+/// A QP in RTS and its environment.
+pub(crate) struct Bare {
+    pub(crate) qp: Qp,
+    pub(crate) env: SimEnv,
+}
+
+impl Bare {
+    pub(crate) fn rts(mtu: PathMtu, max_dest_rd_atomic: u8) -> Bare {
+        let caps = QpCaps {
+            max_send_wr: 1,
+            max_recv_wr: 0,
+            max_send_sge: 2,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
+        let mut bare = Bare { qp: Qp::new(Qpn::new(5), Pd(1), &init), env: SimEnv::default() };
+        let changes = [
+            QpChange {
+                pkey: Some(Pkey::DEFAULT),
+                port: Some(1),
+                access: Some(AccessFlags::all()),
+                ..QpChange::to(QpState::Init)
+            },
+            QpChange {
+                path: Some(Default::default()),
+                path_mtu: Some(mtu),
+                dest_qpn: Some(Qpn::new(6)),
+                rq_psn: Some(PSN),
+                max_dest_rd_atomic: Some(max_dest_rd_atomic),
+                min_rnr_timer: Some(1),
+                ..QpChange::to(QpState::Rtr)
+            },
+            QpChange {
+                sq_psn: Some(PSN),
+                timeout: Some(14),
+                retry_cnt: Some(7),
+                rnr_retry: Some(7),
+                max_rd_atomic: Some(1),
+                ..QpChange::to(QpState::Rts)
+            },
+        ];
+        for change in changes {
+            bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
+        }
+        bare
+    }
+
+    /// Creates a datagram QP with this Q_Key, and a rate limit of its own in kbit/s.
+    pub(crate) fn datagram(qp_type: QpType, qkey: Qkey, rate_limit: Option<u32>) -> Bare {
+        let caps = QpCaps {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
+        let init = QpInit { qp_type, caps, srq: None };
+        let mut bare = Bare { qp: Qp::new(Qpn::new(1), Pd(1), &init), env: SimEnv::default() };
+        let port = (qp_type == QpType::Ud).then_some(1);
+        let changes = [
+            QpChange {
+                pkey: Some(Pkey::DEFAULT),
+                port,
+                qkey: Some(qkey),
+                ..QpChange::to(QpState::Init)
+            },
+            QpChange::to(QpState::Rtr),
+            QpChange { sq_psn: Some(PSN), rate_limit, ..QpChange::to(QpState::Rts) },
+        ];
+        for change in changes {
+            bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
+        }
+        bare
+    }
+
+    /// Handles a packet, then sends everything that is due.
+    pub(crate) fn take(&mut self, sent: &Sent) -> Result<(), DropReason> {
+        let result = self.receive(sent);
+        self.send();
+        result
+    }
+
+    /// Handles a packet.
+    pub(crate) fn receive(&mut self, sent: &Sent) -> Result<(), DropReason> {
+        let Sent { bth, ext, len, .. } = *sent;
+        let op = bth.opcode.info().unwrap();
+        let packet = Packet { bth, op, ext, payload: &BYTES[..len] };
+        let path = Encap::default();
+        let inbound = Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], packet };
+        self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.env)
+    }
+
+    /// Sends everything that is due.
+    pub(crate) fn send(&mut self) {
+        self.qp.poll_transmit(Instant::ZERO, 64, &mut self.env);
+    }
+}
+
+/// A request as the peer would send it.
+pub(crate) fn request(opcode: OpCode, psn: Psn) -> Sent {
+    let bth = Bth { opcode, psn, mig_req: true, pkey: Pkey::DEFAULT, ..Bth::default() };
+    Sent { bth, ext: ExtHeaders::default(), len: 0, va: None }
+}

@@ -1,0 +1,220 @@
+//! Every planted bug is found within a budget of packets, and without one nothing is found.
+//!
+//! This shows that the oracles work: a simulator that finds nothing may check nothing.
+
+#![cfg(feature = "seeded-bugs")]
+
+use core::time::Duration;
+use std::panic::{self, AssertUnwindSafe};
+
+use uroce_sim::{Campaign, Pair, Rates};
+use uroce_transport::{Bug, QpChange, QpState, QpType, Side, WcStatus, plant};
+use uroce_wire::OpCode;
+
+/// Number of packets within which a bug is found on links with all faults.
+const BUDGET: u64 = 200_000;
+
+/// Number of packets within which a bug is found that needs a rare combination of events.
+const LARGE_BUDGET: u64 = 2_000_000;
+
+/// The first seed of all searches.
+const SEED: u64 = 4711;
+
+/// Method of searching for a bug.
+enum Search {
+    /// Random work under random faults, with at most this many packets.
+    Random(u64),
+    /// Random work on perfect links, where nothing may be repeated.
+    Perfect,
+    /// A packet that no correct peer sends.
+    Hostile,
+    /// Two paths that are cut and mended, and control operations of all kinds, with at most this
+    /// many packets.
+    Control(u64),
+    /// A stream with a rate limit, in which the time of each frame is known.
+    Paced,
+    /// Datagrams and receives of any length.
+    Datagrams,
+}
+
+fn search_of(bug: Bug) -> Search {
+    match bug {
+        Bug::WriteLengthUnchecked => Search::Hostile,
+        Bug::ProcessedTwice => Search::Perfect,
+        Bug::RangeOverflow
+        | Bug::BadLkeyAtomic
+        | Bug::KeyCheckedForOnePacket
+        | Bug::StaleAfterReset
+        | Bug::NoRetryReload
+        | Bug::FlushBeforeError
+        | Bug::UnsignaledErrorLost
+        | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
+        Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
+            Search::Paced
+        }
+        Bug::LongDatagramEndsQp => Search::Datagrams,
+        Bug::MigReqNever
+        | Bug::MigReqAlways
+        | Bug::ArmedByAnyMigReq
+        | Bug::DiesThoughArmed
+        | Bug::MigratesTwice
+        | Bug::PathMigTwice
+        | Bug::FormerAddresses
+        | Bug::FormerPort
+        | Bug::FormerPkey
+        | Bug::FormerTimeout
+        | Bug::StaleRnrTimer
+        | Bug::StartsInSqd
+        | Bug::SqDrainedEarly
+        | Bug::SqDrainedTwice
+        | Bug::SqDrainedUnasked => Search::Control(BUDGET),
+        Bug::AlternateNotValidated
+        | Bug::BudgetNotReloaded
+        | Bug::FormerRate
+        | Bug::FormerPathForEver => Search::Control(LARGE_BUDGET),
+        _ => Search::Random(BUDGET),
+    }
+}
+
+/// The violation found, if any, and the number of packets until then.
+fn find(search: &Search) -> (Option<String>, u64) {
+    let (packets, rates) = match search {
+        Search::Random(packets) => (*packets, None),
+        Search::Perfect => (BUDGET, Some(Rates::NONE)),
+        Search::Control(packets) => (*packets, None),
+        Search::Hostile => return (surplus_write(), 1),
+        Search::Paced => return paced_stream(),
+        Search::Datagrams => return datagrams(),
+    };
+    let has_control = matches!(search, Search::Control(_));
+    let campaign = Campaign { seed: SEED, packets, rates, has_control, ..Campaign::default() };
+    let (summary, failure) = campaign.run(0, |_| ());
+    (failure.and_then(|outcome| outcome.violation).map(|found| found.what), summary.packets)
+}
+
+/// Delivers a WRITE with more bytes than its RETH states, which must be refused.
+fn surplus_write() -> Option<String> {
+    let result = panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut pair = Pair::rts();
+        let packet = pair.craft(0, OpCode::RC_RDMA_WRITE_FIRST).payload(&[1; 256]);
+        pair.deliver(0, &packet.ext(|ext| ext.reth.dma_len = 10)).run();
+        (pair.qp(1).state(), pair.is_untouched_from(1, 0))
+    }));
+    match result {
+        Ok((QpState::Err, true)) => None,
+        Ok((state, _)) => Some(format!("it was taken; {state}")),
+        Err(_) => Some("a panic".into()),
+    }
+}
+
+/// Checks a stream at 2.8 Gb/s: every frame except acknowledgements leaves when the frames before
+/// it have taken their time.
+fn paced_stream() -> (Option<String>, u64) {
+    const MBPS: u64 = 2_800;
+    let mut pair = Pair::with(|terms| terms.is_tapped = true);
+    let rate_limit = Some(MBPS as u32 * 1000);
+    pair.modify(0, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    let begin = pair.world.now();
+    for _ in 0..20 {
+        pair.write(0, 10_001);
+        (0..10).for_each(|_| {
+            pair.write(1, 8);
+        });
+    }
+    pair.run();
+    let (mut bits, mut found) = (0, None);
+    let record = pair.world.record().expect("pairs record");
+    for sighting in record.sightings().filter(|sighting| sighting.from == 0) {
+        let due = Duration::from_nanos(bits * 1000 / MBPS);
+        let left = sighting.at.since(begin);
+        if left != due && sighting.packet().bth.opcode != OpCode::RC_ACKNOWLEDGE {
+            found = found.or(Some(format!("a frame leaves after {left:?}, not {due:?}")));
+        }
+        bits += sighting.frame.len() as u64 * 8;
+    }
+    let found = found.or(pair.world.take_flaw()).or_else(late_stream);
+    (found, pair.world.packets())
+}
+
+/// Checks datagrams and receives of any length: the QP stays usable, and accepts only whole
+/// datagrams.
+fn datagrams() -> (Option<String>, u64) {
+    let mut rng = fastrand::Rng::with_seed(SEED);
+    let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Ud, true));
+    let mut lens = std::collections::VecDeque::new();
+    let mut found = None;
+    for _ in 0..1_000 {
+        if lens.len() < 4 {
+            lens.push_back(40 + rng.u32(..=256));
+            pair.recv(1, *lens.back().expect("it has just been posted"));
+        }
+        let len = rng.u32(..=256);
+        pair.send_to(0, len, None);
+        pair.run();
+        let (state, taken) = (pair.qp(1).state(), pair.take(1, Side::Recv));
+        let fits = lens.front().is_some_and(|room| 40 + len <= *room);
+        let expected: &[_] = if fits { &[(WcStatus::Success, 40 + len)] } else { &[] };
+        let taken: Vec<_> = taken.iter().map(|cqe| (cqe.status, cqe.byte_len)).collect();
+        if fits {
+            lens.pop_front();
+        }
+        if state != QpState::Rts || taken != expected {
+            found = Some(format!("{len} bytes: {taken:?}, {state}"));
+            break;
+        }
+    }
+    (found.or(pair.world.take_flaw()), pair.world.packets())
+}
+
+/// Checks that a QP catches up within its allowance only, after its lcore stood still.
+fn late_stream() -> Option<String> {
+    let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Uc, true));
+    let rate_limit = Some(2_800_000);
+    pair.modify(0, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    for _ in 0..20 {
+        pair.write(0, 200_000);
+    }
+    pair.run_for(Duration::from_micros(100));
+    pair.world.stall(0, Duration::from_millis(6));
+    pair.run();
+    pair.world.take_flaw()
+}
+
+/// Searches for every `of`-th bug, beginning with the `first`.
+fn look_for(first: usize, of: usize) {
+    // Panics that reveal a bug need not be printed.
+    panic::set_hook(Box::new(|_| ()));
+    let mut missed = Vec::new();
+    for bug in Bug::ALL.iter().skip(first).step_by(of) {
+        plant(Some(*bug));
+        let (found, packets) = find(&search_of(*bug));
+        plant(None);
+        match found {
+            Some(what) => println!("{bug:?}: after {packets} packets: {what}"),
+            None => missed.push(format!("{bug:?} in {packets} packets")),
+        }
+    }
+    let _ = panic::take_hook();
+    assert!(missed.is_empty(), "not found: {missed:#?}");
+}
+
+#[test]
+fn each_planted_bug_is_found_first_half() {
+    look_for(0, 2);
+}
+
+#[test]
+fn each_planted_bug_is_found_second_half() {
+    look_for(1, 2);
+}
+
+#[test]
+fn where_no_bug_is_planted_nothing_is_found() {
+    let control = Search::Control(LARGE_BUDGET);
+    let random = Search::Random(LARGE_BUDGET);
+    let small = [Search::Perfect, Search::Hostile, Search::Paced, Search::Datagrams];
+    for search in [random, control].into_iter().chain(small) {
+        let (found, _) = find(&search);
+        assert_eq!(found, None);
+    }
+}
