@@ -65,7 +65,7 @@ class Citations(unittest.TestCase):
         ])
 
     def test_code_of_tests_and_of_the_simulator_is_no_product(self):
-        for path in ("dataplane/transport/src/sim/tap.rs", "dataplane/transport/tests/found.rs"):
+        for path in ("dataplane/sim/src/world/tap.rs", "dataplane/sim/tests/found.rs"):
             found = citations.in_file(Path(path), SOURCE)
             self.assertEqual([one.row for one in found if not one.is_test], [])
 
