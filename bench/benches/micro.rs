@@ -16,7 +16,7 @@ use uroce_shared::copy::sum::{copy_summed, summed};
 use uroce_shared::table::key::{Numbers, Slots};
 use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Inbound,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Inbound,
     Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit,
     QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
 };
@@ -39,7 +39,7 @@ struct World {
 }
 
 impl Memory for World {
-    fn check(&self, _: Accessor, _: Region, _: Access) -> Result<(), MemoryFault> {
+    fn check(&self, _: Accessor, _: Region, _: AccessKind) -> Result<(), MemoryFault> {
         Ok(())
     }
 

@@ -7,9 +7,9 @@
 //! Not here: contents of a MAD.
 
 use uroce_transport::{
-    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found, Inbound,
-    Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange,
-    QpInit, QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found,
+    Inbound, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
+    QpChange, QpInit, QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side,
     TransmitError,
 };
 use uroce_transport::{Instant, ModifyError};
@@ -128,7 +128,7 @@ impl Default for Surroundings {
 }
 
 impl Memory for Surroundings {
-    fn check(&self, _: Accessor, region: Region, _: Access) -> Result<(), MemoryFault> {
+    fn check(&self, _: Accessor, region: Region, _: AccessKind) -> Result<(), MemoryFault> {
         self.place(&region).map(|_| ())
     }
 

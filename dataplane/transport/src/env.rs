@@ -51,7 +51,7 @@ pub struct Region {
 
 /// Kind of access to a [`Region`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum AccessKind {
     /// Memory is read.
     Read,
     /// Memory is written.
@@ -112,7 +112,7 @@ pub trait Memory {
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault>;
+    fn check(&self, by: Accessor, region: Region, access: AccessKind) -> Result<(), MemoryFault>;
 
     /// Copies `bytes` to the start of `region` (`bytes.len() == region.len`).
     ///

@@ -8,7 +8,7 @@
 use uroce_wire::{OpInfo, Operation, Packet, PathMtu, Rkey, Va};
 
 use crate::attr::AccessFlags;
-use crate::env::{Access, Accessor, Key, Memory, MemoryFault, Region};
+use crate::env::{AccessKind, Accessor, Key, Memory, MemoryFault, Region};
 use crate::wqe::MAX_MESSAGE_LEN;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -123,7 +123,7 @@ pub(crate) fn check_range(
     rkey: Rkey,
     va: Va,
     len: u32,
-    access: Access,
+    access: AccessKind,
     by: Accessor,
     memory: &impl Memory,
 ) -> Result<(), MemoryFault> {

@@ -65,7 +65,7 @@ pub use counter::Counter;
 pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
-    Access, Accessor, Ah, AsyncEvent, AtomicOp, Env, Found, Key, Memory, MemoryFault, Outbound,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, Env, Found, Key, Memory, MemoryFault, Outbound,
     Output, PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
 };
 pub use gather::{Gather, Piece};

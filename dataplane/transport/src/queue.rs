@@ -3,7 +3,7 @@
 //! Invariants
 //! - The elements of a WQE are contiguous, at a place that its slot determines.
 
-use crate::env::{Access, Accessor, Key, Memory, MemoryFault, Region};
+use crate::env::{AccessKind, Accessor, Key, Memory, MemoryFault, Region};
 use crate::gather::Sges;
 use crate::ring::Ring;
 use crate::wqe::{MAX_MESSAGE_LEN, PostError, Sge};
@@ -112,7 +112,7 @@ pub(crate) fn scatter(
 pub(crate) fn check_sges(
     sges: &[Sge],
     by: Accessor,
-    access: Access,
+    access: AccessKind,
     memory: &impl Memory,
 ) -> Result<(), MemoryFault> {
     for sge in sges.iter().filter(|sge| sge.len > 0) {

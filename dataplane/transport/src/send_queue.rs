@@ -12,7 +12,7 @@ use crate::attr::QpType;
 use crate::context::packets;
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{Access, Accessor, Env, Memory, MemoryFault, Output, Side};
+use crate::env::{AccessKind, Accessor, Env, Memory, MemoryFault, Output, Side};
 use crate::gather::Gather;
 use crate::queue::{QpCaps, WorkQueue, check_sges, scatter};
 use crate::wqe::{BindMw, PostError, SendOp, SendWqe, SendWr, Sge};
@@ -156,7 +156,7 @@ impl SendQueue {
         if !asks && wqe.psns == 1 {
             return Ok(());
         }
-        let access = if asks { Access::Write } else { Access::Read };
+        let access = if asks { AccessKind::Write } else { AccessKind::Read };
         if seeded!(BadLkeyAtomic) && wqe.op.is_atomic() {
             return Ok(());
         }

@@ -47,7 +47,7 @@ impl Memory for QpEnv<'_> {
         &self,
         by: Accessor,
         region: Region,
-        access: uroce_transport::Access,
+        access: uroce_transport::AccessKind,
     ) -> Result<(), MemoryFault> {
         self.memory.check(by, region, access)
     }

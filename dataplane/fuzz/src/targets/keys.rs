@@ -12,7 +12,7 @@ use uroce_shared::memory::mr_table::{MrError, MrReader, MrSpec, MrTable};
 use uroce_shared::memory::mw::MwType;
 use uroce_shared::table::key::Numbers;
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AtomicOp, BindMw, Key, MemoryFault, Pd, Region,
+    AccessFlags, AccessKind, Accessor, AtomicOp, BindMw, Key, MemoryFault, Pd, Region,
 };
 use uroce_wire::{Icrc, Lkey, Qpn, Rkey, Va};
 
@@ -292,7 +292,12 @@ impl Siege {
     }
 
     /// The expected result of an access.
-    fn answer(&self, by: Accessor, region: Region, access: Access) -> Result<usize, MemoryFault> {
+    fn answer(
+        &self,
+        by: Accessor,
+        region: Region,
+        access: AccessKind,
+    ) -> Result<usize, MemoryFault> {
         let (key, is_remote) = match region.key {
             Key::Local(lkey) => (lkey.0, false),
             Key::Remote(rkey) => (rkey.0, true),
@@ -316,11 +321,11 @@ impl Siege {
             return Err(MemoryFault::OutOfRange);
         }
         let needed = match (is_remote, access) {
-            (false, Access::Read) => AccessFlags::empty(),
+            (false, AccessKind::Read) => AccessFlags::empty(),
             (false, _) => AccessFlags::LOCAL_WRITE,
-            (true, Access::Read) => AccessFlags::REMOTE_READ,
-            (true, Access::Write) => AccessFlags::REMOTE_WRITE,
-            (true, Access::Atomic) => AccessFlags::REMOTE_ATOMIC,
+            (true, AccessKind::Read) => AccessFlags::REMOTE_READ,
+            (true, AccessKind::Write) => AccessFlags::REMOTE_WRITE,
+            (true, AccessKind::Atomic) => AccessFlags::REMOTE_ATOMIC,
         };
         if !opened.access.contains(needed) {
             return Err(MemoryFault::NotGranted);
@@ -339,7 +344,7 @@ impl Siege {
         let key = if is_remote { Key::Remote(Rkey(key)) } else { Key::Local(Lkey(key)) };
         let region = Region { key, va: Va(va), len: len as u32 };
         let reader = self.reader.enter();
-        for access in [Access::Read, Access::Write, Access::Atomic] {
+        for access in [AccessKind::Read, AccessKind::Write, AccessKind::Atomic] {
             let expected = self.answer(by, region, access);
             assert_eq!(
                 reader.check(by, region, access),
@@ -350,14 +355,14 @@ impl Siege {
         }
         if region.len > 0 && region.len as usize <= BYTES {
             let bytes = vec![input.u8(); region.len as usize];
-            let expected = self.answer(by, region, Access::Write);
+            let expected = self.answer(by, region, AccessKind::Write);
             assert_eq!(reader.write(by, region, &bytes), expected.map(|_| ()));
             if let Ok(at) = expected {
                 self.expected[at..at + bytes.len()].copy_from_slice(&bytes);
             }
             let (mut read, mut summed) =
                 (vec![0; region.len as usize], vec![0; region.len as usize]);
-            let expected = self.answer(by, region, Access::Read);
+            let expected = self.answer(by, region, AccessKind::Read);
             assert_eq!(reader.read(by, region, &mut read), expected.map(|_| ()));
             let sum = reader.read_summed(by, region, &mut summed, Icrc(0));
             assert_eq!((&summed, sum), (&read, expected.map(|_| Icrc(0).and(&read))));
@@ -367,7 +372,7 @@ impl Siege {
         }
         let Key::Remote(rkey) = key else { return };
         let word = Region { va: Va(va & !7), len: 8, key };
-        let expected = self.answer(by, word, Access::Atomic);
+        let expected = self.answer(by, word, AccessKind::Atomic);
         // A window may begin at any byte of its region, but only aligned words are accessed.
         let result = reader.atomic(by, rkey, word.va, AtomicOp::FetchAdd { add: 1 });
         if let (Ok(at), Ok(former)) = (expected, result) {

@@ -5,9 +5,9 @@ use crate::Input;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Key,
-    Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit,
-    QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant,
+    Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange,
+    QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va,
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    fn grant(&self, by: Accessor, region: Region, access: Access) -> Result<bool, MemoryFault> {
+    fn grant(&self, by: Accessor, region: Region, access: AccessKind) -> Result<bool, MemoryFault> {
         let (key, is_remote) = match region.key {
             Key::Local(lkey) => (lkey.0, false),
             Key::Remote(rkey) => (rkey.0, true),
@@ -85,7 +85,7 @@ impl World {
         if is_remote && key != OPEN.0 {
             Err(MemoryFault::NotGranted)
         } else {
-            Ok(access != Access::Read)
+            Ok(access != AccessKind::Read)
         }
     }
 
@@ -100,14 +100,14 @@ impl World {
 }
 
 impl Memory for World {
-    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+    fn check(&self, by: Accessor, region: Region, access: AccessKind) -> Result<(), MemoryFault> {
         self.grant(by, region, access).map(|_| ())
     }
 
     fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize);
         if !bytes.is_empty() {
-            self.grant(by, region, Access::Write)?;
+            self.grant(by, region, AccessKind::Write)?;
             self.write_at(region);
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Memory for World {
     ) -> Result<u64, MemoryFault> {
         assert!(va.0.is_multiple_of(8), "not aligned");
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        self.grant(by, region, Access::Atomic)?;
+        self.grant(by, region, AccessKind::Atomic)?;
         self.write_at(region);
         Ok(va.0)
     }
@@ -143,7 +143,7 @@ impl PacketSink for World {
         }
         for piece in packet.payload.clone() {
             if let Piece::Region(region) = piece {
-                self.check(packet.by, region, Access::Read).map_err(TransmitError::Memory)?;
+                self.check(packet.by, region, AccessKind::Read).map_err(TransmitError::Memory)?;
             }
         }
         self.room -= 1;

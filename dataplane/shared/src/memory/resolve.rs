@@ -43,7 +43,7 @@ impl MrView<'_> {
         &self,
         by: Accessor,
         region: Region,
-        access: uroce_transport::Access,
+        access: uroce_transport::AccessKind,
     ) -> Result<(), MemoryFault> {
         self.grant(by, region, access).map(|_| ())
     }
@@ -98,7 +98,7 @@ impl MrView<'_> {
         if out.is_empty() {
             return Ok(None);
         }
-        let granted = self.grant(by, region, uroce_transport::Access::Read)?;
+        let granted = self.grant(by, region, uroce_transport::AccessKind::Read)?;
         if granted.place.is_null() {
             out.fill(0);
             return Ok(None);
@@ -117,7 +117,7 @@ impl MrView<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let granted = self.grant(by, region, uroce_transport::Access::Write)?;
+        let granted = self.grant(by, region, uroce_transport::AccessKind::Write)?;
         if granted.place.is_null() {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl MrView<'_> {
         op: AtomicOp,
     ) -> Result<u64, MemoryFault> {
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        let granted = self.grant(by, region, uroce_transport::Access::Atomic)?;
+        let granted = self.grant(by, region, uroce_transport::AccessKind::Atomic)?;
         let word = granted.place.cast::<u64>();
         // Null is only a precaution: no peer has a key of a region without memory.
         if word.is_null() || !word.is_aligned() {
@@ -174,7 +174,7 @@ impl MrView<'_> {
         &self,
         by: Accessor,
         region: Region,
-        access: uroce_transport::Access,
+        access: uroce_transport::AccessKind,
     ) -> Result<Granted<'_>, MemoryFault> {
         let key = match region.key {
             Key::Local(lkey) => lkey.0,
@@ -203,7 +203,7 @@ fn grant_by_window<'t>(
     entry: &'t MrEntry,
     by: Accessor,
     region: Region,
-    access: uroce_transport::Access,
+    access: uroce_transport::AccessKind,
 ) -> Result<Granted<'t>, MemoryFault> {
     let (Some(window), Key::Remote(rkey)) = (entry.window.as_deref(), region.key) else {
         return Err(MemoryFault::UnknownKey);
@@ -220,8 +220,8 @@ fn grant_by_window<'t>(
 
 /// Returns whether the rights allow an access. Local reads need no right, all other accesses do.
 #[inline]
-fn grants(rights: AccessFlags, key: Key, access: uroce_transport::Access) -> bool {
-    use uroce_transport::Access::{Atomic, Read, Write};
+fn grants(rights: AccessFlags, key: Key, access: uroce_transport::AccessKind) -> bool {
+    use uroce_transport::AccessKind::{Atomic, Read, Write};
     let needed = match (key, access) {
         (Key::Local(_), Read) => return true,
         (Key::Local(_), Write | Atomic) => AccessFlags::LOCAL_WRITE,

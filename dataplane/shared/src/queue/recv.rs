@@ -209,7 +209,7 @@ mod tests {
     use crate::wake::doorbell::Doorbell;
     use std::sync::Arc;
     use uroce_transport::{
-        Access, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
+        AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
         MemoryFault, Outbound, Output, PacketSink, Pd, QpChange, QpInit, QpType, Region,
         SharedReceives, Side, TransmitError,
     };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     impl Memory for Reposter {
-        fn check(&self, _: Accessor, _: Region, _: Access) -> Result<(), MemoryFault> {
+        fn check(&self, _: Accessor, _: Region, _: AccessKind) -> Result<(), MemoryFault> {
             Err(MemoryFault::UnknownKey)
         }
 

@@ -13,7 +13,7 @@ use crate::world::node::{
     CHARGES_KEPT, Completed, Departure, Handle, Happened, Node, Outlet, Slot,
 };
 use uroce_transport::{
-    Access, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
     MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
     SharedReceives, Side, TransmitError,
 };
@@ -65,7 +65,7 @@ impl Node {
 }
 
 impl Memory for SimEnv<'_> {
-    fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+    fn check(&self, by: Accessor, region: Region, access: AccessKind) -> Result<(), MemoryFault> {
         self.memory.check(by, region, access)
     }
 

@@ -11,7 +11,9 @@ use core::ops::Range;
 use uroce_wire::{Lkey, Rkey, Va};
 
 use crate::world::windows::{WINDOW_MARK, Window};
-use uroce_transport::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region, Sge};
+use uroce_transport::{
+    AccessFlags, AccessKind, Accessor, AtomicOp, Key, MemoryFault, Pd, Region, Sge,
+};
 
 /// Handle of a region: everything needed to name it in a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +145,12 @@ impl Regions {
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    pub fn check(&self, by: Accessor, region: Region, access: Access) -> Result<(), MemoryFault> {
+    pub fn check(
+        &self,
+        by: Accessor,
+        region: Region,
+        access: AccessKind,
+    ) -> Result<(), MemoryFault> {
         self.find(by, region, access).map(|_| ())
     }
 
@@ -152,7 +159,7 @@ impl Regions {
     /// # Errors
     /// The first [`MemoryFault`] found.
     pub fn read(&self, by: Accessor, region: Region) -> Result<&[u8], MemoryFault> {
-        let (index, range) = self.find(by, region, Access::Read)?;
+        let (index, range) = self.find(by, region, AccessKind::Read)?;
         let entry = &self.entries[index];
         entry.before_gone(&range).map_err(|_| MemoryFault::Gone)?;
         Ok(&entry.bytes[range])
@@ -167,7 +174,7 @@ impl Regions {
     /// If the core passes a number of bytes that differs from `region.len`.
     pub fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
         assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
-        let (index, range) = self.find(by, region, Access::Write)?;
+        let (index, range) = self.find(by, region, AccessKind::Write)?;
         let entry = &mut self.entries[index];
         if let Err(there) = entry.before_gone(&range) {
             entry.bytes[range][..there].copy_from_slice(&bytes[..there]);
@@ -193,7 +200,7 @@ impl Regions {
     ) -> Result<u64, MemoryFault> {
         assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
         let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        let (index, range) = self.find(by, region, Access::Atomic)?;
+        let (index, range) = self.find(by, region, AccessKind::Atomic)?;
         self.entries[index].before_gone(&range).map_err(|_| MemoryFault::Gone)?;
         let word: &mut [u8; 8] =
             (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
@@ -212,14 +219,14 @@ impl Regions {
         &self,
         by: Accessor,
         region: Region,
-        access: Access,
+        access: AccessKind,
     ) -> Result<(usize, Range<usize>), MemoryFault> {
         let (mut key, mut right) = match (region.key, access) {
-            (Key::Local(key), Access::Read) => (key.0, AccessFlags::empty()),
+            (Key::Local(key), AccessKind::Read) => (key.0, AccessFlags::empty()),
             (Key::Local(key), _) => (key.0, AccessFlags::LOCAL_WRITE),
-            (Key::Remote(key), Access::Read) => (key.0, AccessFlags::REMOTE_READ),
-            (Key::Remote(key), Access::Write) => (key.0, AccessFlags::REMOTE_WRITE),
-            (Key::Remote(key), Access::Atomic) => (key.0, AccessFlags::REMOTE_ATOMIC),
+            (Key::Remote(key), AccessKind::Read) => (key.0, AccessFlags::REMOTE_READ),
+            (Key::Remote(key), AccessKind::Write) => (key.0, AccessFlags::REMOTE_WRITE),
+            (Key::Remote(key), AccessKind::Atomic) => (key.0, AccessFlags::REMOTE_ATOMIC),
         };
         if key & WINDOW_MARK != 0 {
             key = self.through_window(by, region, access)?;
@@ -290,7 +297,7 @@ mod tests {
         for base in [0, 4096, u64::MAX - 63] {
             let mut regions = Regions::default();
             let mr = regions.register(PD, AccessFlags::all(), base, 7, vec![0; 64]);
-            let check = |offset, len| regions.check(BY, region(mr, offset, len), Access::Write);
+            let check = |offset, len| regions.check(BY, region(mr, offset, len), AccessKind::Write);
             assert_eq!(check(0, 64), Ok(()));
             assert_eq!(check(63, 1), Ok(()));
             assert_eq!(check(0, 65), Err(MemoryFault::OutOfRange));
@@ -305,15 +312,15 @@ mod tests {
         let mut regions = Regions::default();
         let mr = regions.register(PD, AccessFlags::REMOTE_READ, 0, 7, vec![0; 64]);
         let whole = region(mr, 0, 64);
-        assert_eq!(regions.check(BY, whole, Access::Read), Ok(()));
-        assert_eq!(regions.check(BY, whole, Access::Write), Err(MemoryFault::NotGranted));
+        assert_eq!(regions.check(BY, whole, AccessKind::Read), Ok(()));
+        assert_eq!(regions.check(BY, whole, AccessKind::Write), Err(MemoryFault::NotGranted));
         assert_eq!(
-            regions.check(Accessor { pd: Pd(2), ..BY }, whole, Access::Read),
+            regions.check(Accessor { pd: Pd(2), ..BY }, whole, AccessKind::Read),
             Err(MemoryFault::WrongPd)
         );
         let stale = Region { key: Key::Remote(Rkey(mr.rkey().0 ^ 1 << 20)), ..whole };
-        assert_eq!(regions.check(BY, stale, Access::Read), Err(MemoryFault::UnknownKey));
+        assert_eq!(regions.check(BY, stale, AccessKind::Read), Err(MemoryFault::UnknownKey));
         regions.deregister(mr);
-        assert_eq!(regions.check(BY, whole, Access::Read), Err(MemoryFault::UnknownKey));
+        assert_eq!(regions.check(BY, whole, AccessKind::Read), Err(MemoryFault::UnknownKey));
     }
 }

@@ -7,7 +7,7 @@
 use uroce_wire::{Qpn, Rkey};
 
 use crate::world::memory::Regions;
-use uroce_transport::{Access, AccessFlags, Accessor, BindMw, Key, MemoryFault, Pd, Region};
+use uroce_transport::{AccessFlags, AccessKind, Accessor, BindMw, Key, MemoryFault, Pd, Region};
 
 /// Type of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,15 +108,15 @@ impl Regions {
         &self,
         by: Accessor,
         region: Region,
-        access: Access,
+        access: AccessKind,
     ) -> Result<u32, MemoryFault> {
         let Key::Remote(rkey) = region.key else { return Err(MemoryFault::UnknownKey) };
         let window = &self.windows[self.window(rkey)?];
         let Bound { bind, qpn } = window.bound.ok_or(MemoryFault::UnknownKey)?;
         let right = match access {
-            Access::Read => AccessFlags::REMOTE_READ,
-            Access::Write => AccessFlags::REMOTE_WRITE,
-            Access::Atomic => AccessFlags::REMOTE_ATOMIC,
+            AccessKind::Read => AccessFlags::REMOTE_READ,
+            AccessKind::Write => AccessFlags::REMOTE_WRITE,
+            AccessKind::Atomic => AccessFlags::REMOTE_ATOMIC,
         };
         if window.pd != by.pd {
             return Err(MemoryFault::WrongPd);

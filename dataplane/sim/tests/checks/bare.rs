@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 
 use uroce_transport::{
-    Access, AccessFlags, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found,
-    Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
-    QpChange, QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason,
+    Found, Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp,
+    QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side,
+    TransmitError,
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
@@ -40,7 +41,7 @@ pub(crate) struct SimEnv {
 }
 
 impl Memory for SimEnv {
-    fn check(&self, _: Accessor, _: Region, _: Access) -> Result<(), MemoryFault> {
+    fn check(&self, _: Accessor, _: Region, _: AccessKind) -> Result<(), MemoryFault> {
         Ok(())
     }
 

@@ -213,7 +213,7 @@ fn a_send_that_invalidates_another_key_fails_the_peer_and_invalidates_nothing() 
         {
             let region =
                 uroce_transport::Region { key: uroce_transport::Key::Remote(key), va, len: 8 };
-            assert_eq!(memory.check(by, region, uroce_transport::Access::Write), Ok(()));
+            assert_eq!(memory.check(by, region, uroce_transport::AccessKind::Write), Ok(()));
         }
     }
 }

@@ -18,7 +18,7 @@ const ASKED_KEPT: usize = 256;
 
 /// A READ or ATOMIC request that arrived.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PendingAnswer {
     psn: u32,
     psns: u32,
     len: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Responder {
     has_gap: bool,
     /// PSN of the last sequence NAK, until a request with that PSN arrives.
     nak_for: Option<u32>,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingAnswer>,
     msn: u32,
     messages: u32,
     pub(crate) is_over: bool,
@@ -100,7 +100,7 @@ impl Responder {
     /// Remembers a READ or ATOMIC. A repetition of a remembered one is not added, because a
     /// response may begin again at any time.
     fn remember(&mut self, seen: &Seen, psns: u32, is_atomic: bool) {
-        let is_same = |asked: &Asked| {
+        let is_same = |asked: &PendingAnswer| {
             (asked.psn, asked.is_atomic, asked.len) == (seen.psn, is_atomic, seen.dma_len)
         };
         if self.asked.iter().any(is_same) {
@@ -110,7 +110,7 @@ impl Responder {
             self.asked.pop_front();
         }
         let (psn, len) = (seen.psn, seen.dma_len);
-        self.asked.push_back(Asked { psn, psns, len, next: 0, is_atomic, original: None });
+        self.asked.push_back(PendingAnswer { psn, psns, len, next: 0, is_atomic, original: None });
     }
 
     /// Checks a response that is sent.
@@ -177,7 +177,7 @@ impl Responder {
     }
 
     fn read_response(&mut self, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
-        let is_covering = |asked: &&mut Asked| {
+        let is_covering = |asked: &&mut PendingAnswer| {
             let at = distance(seen.psn, asked.psn);
             !asked.is_atomic && at >= 0 && (at as u32) < asked.psns
         };
@@ -207,7 +207,7 @@ impl Responder {
     }
 
     fn atomic_ack(&mut self, seen: &Seen) -> Result<(), Flaw> {
-        let is_meant = |asked: &&mut Asked| asked.is_atomic && asked.psn == seen.psn;
+        let is_meant = |asked: &&mut PendingAnswer| asked.is_atomic && asked.psn == seen.psn;
         let Some(asked) = self.asked.iter_mut().rev().find(is_meant) else {
             return Err(Flaw::new(Rule::NotAsked, seen.psn, self.possible));
         };

@@ -114,10 +114,20 @@ impl Attributes {
     pub(crate) fn swap_paths(&mut self) -> u8 {
         let former = self.primary();
         let next = self.other.unpack();
-        if !seeded!(FormerAddresses) {
-            self.set_path(&next.path);
-        }
+        self.set_path(&next.path);
         (self.port, self.pkey, self.timeout) = (next.port, next.pkey, next.timeout);
+        self.keep_of_former(&former);
+        self.other = PackedPath::pack(&former, Kind::Former);
+        // If the former path never had a timeout, use that of the new path.
+        if former.timeout == NOT_GIVEN { next.timeout } else { former.timeout }
+    }
+
+    /// Keeps of the former path what a planted bug forgets to exchange.
+    #[inline]
+    fn keep_of_former(&mut self, former: &AltPath) {
+        if seeded!(FormerAddresses) {
+            self.set_path(&former.path);
+        }
         if seeded!(FormerPort) {
             self.port = former.port;
         }
@@ -127,9 +137,6 @@ impl Attributes {
         if seeded!(FormerTimeout) {
             self.timeout = former.timeout;
         }
-        self.other = PackedPath::pack(&former, Kind::Former);
-        // If the former path never had a timeout, use that of the new path.
-        if former.timeout == NOT_GIVEN { next.timeout } else { former.timeout }
     }
 
     fn set_path(&mut self, path: &PathAttr) {

@@ -23,8 +23,8 @@ pub(super) struct Pace {
     next: Instant,
     /// Rate in kbit/s; 0 means no limit.
     kbps: u32,
-    /// Fraction of a nanosecond that the waits so far lack: `rest / kbps`.
-    rest: u32,
+    /// Fraction of a nanosecond that the waits so far lack: `remainder / kbps`.
+    remainder: u32,
     /// A frame is waiting for `next`.
     is_waiting: bool,
     /// There has always been something to send since a frame last had to wait.
@@ -82,17 +82,23 @@ impl Pace {
             false => now,
         };
         // Millionths of a bit, divided by kbit/s, are nanoseconds.
-        let unit = if seeded!(KibibitsForKilobits) { 1000 * 1000 * 1000 / 1024 } else { 1_000_000 };
-        let due = u64::from(bytes) * 8 * unit + u64::from(self.rest);
+        let mut unit = 1_000_000;
+        if seeded!(KibibitsForKilobits) {
+            unit = 1000 * 1000 * 1000 / 1024;
+        }
+        let due = u64::from(bytes) * 8 * unit + u64::from(self.remainder);
         let kbps = u64::from(self.kbps);
-        self.rest = if seeded!(PaceDrift) { 0 } else { (due % kbps) as u32 };
+        self.remainder = (due % kbps) as u32;
+        if seeded!(PaceDrift) {
+            self.remainder = 0;
+        }
         self.next = self.next.max(earliest) + Duration::from_nanos(due / kbps);
         self.is_waiting = false;
     }
 
-    /// Notes that nothing is left to be sent.
+    /// Called when nothing is left to be sent.
     #[inline]
-    pub(super) fn rest(&mut self) {
+    pub(super) fn go_idle(&mut self) {
         self.is_waiting = false;
         self.is_busy = false;
     }
@@ -211,12 +217,12 @@ mod tests {
     fn a_qp_without_work_earns_nothing() {
         let mut pace = limited(1_000_000);
         pace.charge(1000, at(0));
-        pace.rest();
+        pace.go_idle();
         assert_eq!(pace.wakes_at(), None);
         pace.charge(1000, at(50_000));
         assert_eq!(pace.next(), at(58_000));
         // A wait that is not over yet remains.
-        pace.rest();
+        pace.go_idle();
         pace.charge(125, at(51_000));
         assert_eq!(pace.next(), at(59_000));
     }

@@ -202,7 +202,7 @@ impl Qp {
             Step::Sent(bytes) if is_held => self.pace.charge_bare(bytes, now),
             Step::Sent(bytes) => self.pace.charge(bytes, now),
             Step::Idle if is_held => self.pace.wait_until(self.pace.next()),
-            Step::Idle => self.pace.rest(),
+            Step::Idle => self.pace.go_idle(),
             _ => {}
         }
         step

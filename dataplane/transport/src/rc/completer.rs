@@ -43,8 +43,10 @@ impl Requester {
         //= check A12 — an old ACK is ignored
         //= check A13 — an ACK of a PSN that was never sent is ignored
         //= check C9 — a copy of a READ response that was handled before is ignored
-        let is_old = psn.is_before(self.unacked_psn) && !seeded!(StaleResponseTaken)
-            || seeded!(NoPsnWrap) && psn.value() < self.unacked_psn.value();
+        let mut is_old = psn.is_before(self.unacked_psn) && !seeded!(StaleResponseTaken);
+        if seeded!(NoPsnWrap) {
+            is_old |= psn.value() < self.unacked_psn.value();
+        }
         if is_old || !psn.is_before(self.end_psn) {
             env.count(Counter::StaleResponse);
             if psn.next() == self.unacked_psn && packet.op.operation == Operation::Acknowledge {

@@ -364,8 +364,10 @@ impl Requester {
         va: Va,
         rkey: Rkey,
     ) -> Outbound<'a> {
-        let offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
-        let offset = offset - if seeded!(ReadResumedWrong) { offset.min(context.mtu()) } else { 0 };
+        let mut offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
+        if seeded!(ReadResumedWrong) {
+            offset -= offset.min(context.mtu());
+        }
         let va = Va(va.0.wrapping_add(u64::from(offset)));
         let reth = Reth { va, rkey, dma_len: wqe.len - offset };
         let ext = ExtHeaders { reth, ..ExtHeaders::default() };

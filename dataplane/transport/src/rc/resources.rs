@@ -18,7 +18,7 @@ use crate::context::packets;
 
 /// Operation that a request asks for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
+pub(super) enum PendingAnswer {
     Read { va: Va, rkey: Rkey, len: u32 },
     Atomic { original: u64 },
 }
@@ -43,20 +43,20 @@ impl Record {
     /// The answer, or a repetition of it, is due.
     const IS_OWED: u32 = 1 << 26;
 
-    fn new(asked: Asked, first_psn: Psn) -> Record {
+    fn new(asked: PendingAnswer, first_psn: Psn) -> Record {
         let (value, rkey, len, kind) = match asked {
-            Asked::Read { va, rkey, len } => (va.0, rkey.0, len, 0),
-            Asked::Atomic { original } => (original, 0, 0, Record::IS_ATOMIC),
+            PendingAnswer::Read { va, rkey, len } => (va.0, rkey.0, len, 0),
+            PendingAnswer::Atomic { original } => (original, 0, 0, Record::IS_ATOMIC),
         };
         let value = [(value >> 32) as u32, value as u32];
         Record { value, rkey, len, psn: first_psn.value() | kind | Record::IS_OWED }
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> PendingAnswer {
         let value = u64::from(self.value[0]) << 32 | u64::from(self.value[1]);
         match self.has(Record::IS_ATOMIC) {
-            true => Asked::Atomic { original: value },
-            false => Asked::Read { va: Va(value), rkey: Rkey(self.rkey), len: self.len },
+            true => PendingAnswer::Atomic { original: value },
+            false => PendingAnswer::Read { va: Va(value), rkey: Rkey(self.rkey), len: self.len },
         }
     }
 
@@ -87,7 +87,7 @@ struct Cursor {
 /// One packet of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
-    pub(super) asked: Asked,
+    pub(super) asked: PendingAnswer,
     pub(super) psn: Psn,
     pub(super) is_first: bool,
     pub(super) is_last: bool,
@@ -137,7 +137,7 @@ impl Resources {
     /// Stores a request with an answer that begins with `first_psn`. [`has_room`] was true.
     ///
     /// [`has_room`]: Resources::has_room
-    pub(super) fn push(&mut self, asked: Asked, first_psn: Psn) {
+    pub(super) fn push(&mut self, asked: PendingAnswer, first_psn: Psn) {
         while self.count >= self.depth && self.oldest_is_answered() {
             self.forget_oldest();
         }
@@ -210,7 +210,7 @@ impl Resources {
     pub(super) fn replay_read(&mut self, psn: Psn, reth: &Reth, mtu: u32) -> bool {
         let Some(at) = self.find(psn, mtu) else { return false };
         let record = *self.record(at);
-        let Asked::Read { va, rkey, len } = record.asked() else { return false };
+        let PendingAnswer::Read { va, rkey, len } = record.asked() else { return false };
         let from = psn.distance_from(record.first_psn()) as u32;
         let offset = from * mtu;
         let is_inside = reth.rkey == rkey

@@ -24,7 +24,7 @@ use uroce_wire::{
     Syndrome, Va,
 };
 
-use super::resources::{Asked, Reply, Resources};
+use super::resources::{PendingAnswer, Reply, Resources};
 use crate::attr::Attributes;
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
@@ -293,13 +293,13 @@ impl Responder {
     ) -> Outbound<'a> {
         let aeth = Aeth { syndrome, msn: self.msn };
         match reply.asked {
-            Asked::Atomic { original } => {
+            PendingAnswer::Atomic { original } => {
                 let bth = context.bth(OpCode::RC_ATOMIC_ACKNOWLEDGE, reply.psn, 0);
                 let atomic_ack = AtomicAckEth { original };
                 let ext = ExtHeaders { aeth, atomic_ack, ..ExtHeaders::default() };
                 Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY }
             }
-            Asked::Read { va, rkey, .. } => {
+            PendingAnswer::Read { va, rkey, .. } => {
                 //= check C1 — First, Middle and Last, or Only; AETH on all but Middle
                 let opcode = match (reply.is_first, reply.is_last) {
                     (true, true) => OpCode::RC_RDMA_READ_RESPONSE_ONLY,

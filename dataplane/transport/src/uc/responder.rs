@@ -16,7 +16,7 @@ use crate::context::{Context, Outcome};
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::drop_reason::DropReason;
-use crate::env::{Access, Env, Output};
+use crate::env::{AccessKind, Env, Output};
 use crate::inbound::{Message, access_needed, check_range, fits_position, needs_receive};
 use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
@@ -147,7 +147,7 @@ impl Responder {
             return Ok(());
         }
         let reth = &packet.ext.reth;
-        check_range(reth.rkey, reth.va, reth.dma_len, Access::Write, context.by, env).map_err(
+        check_range(reth.rkey, reth.va, reth.dma_len, AccessKind::Write, context.by, env).map_err(
             |_| {
                 env.count(Counter::RespRemoteAccessErrors);
                 MESSAGE

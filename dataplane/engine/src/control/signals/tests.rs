@@ -11,7 +11,7 @@ use uroce_shared::copy::guarded::{
 };
 use uroce_shared::memory::mr_table::{GoneRegion, MrKeys, MrReader, MrSpec, MrTable};
 use uroce_shared::table::key::Numbers;
-use uroce_transport::{Access, AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Pd, Region};
+use uroce_transport::{AccessFlags, AccessKind, Accessor, AtomicOp, Key, MemoryFault, Pd, Region};
 use uroce_wire::{Icrc, Qpn, Va};
 
 const PAGE: usize = 4096;
@@ -265,7 +265,7 @@ fn each_access_finds_memory_that_is_gone_and_closes_its_region_for_good() {
         assert_eq!(result, Err(MemoryFault::Gone), "turn {turn}");
         // An access of which a part is there fails in the same turn with another error.
         assert_eq!(access.write(BY, at(0, 8), &[1; 8]), Err(MemoryFault::OutOfRange));
-        assert_eq!(access.check(BY, at(0, 8), Access::Read), Err(MemoryFault::OutOfRange));
+        assert_eq!(access.check(BY, at(0, 8), AccessKind::Read), Err(MemoryFault::OutOfRange));
         let told = GoneRegion { lkey: keys.lkey, addr: addr.addr(), len: 2 * PAGE as u64 };
         assert_eq!(table.gone().pop(), Some(told));
         assert_eq!(table.gone().pop(), None);

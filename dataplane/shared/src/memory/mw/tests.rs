@@ -3,7 +3,7 @@ use crate::memory::mr_table::{MrError, MrKeys, MrReader, MrSpec, MrTable};
 use crate::sync::{AtomicBool, Meetings};
 use crate::table::key::Numbers;
 use std::sync::Arc;
-use uroce_transport::{Access as Wish, Key, Region};
+use uroce_transport::{AccessKind, Key, Region};
 use uroce_wire::Va;
 
 const PD: Pd = Pd(7);
@@ -55,7 +55,7 @@ impl Fixture {
     }
 
     fn opens(&self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
-        self.reader.enter().check(by, self.region(rkey, 16, 32), Wish::Write)
+        self.reader.enter().check(by, self.region(rkey, 16, 32), AccessKind::Write)
     }
 }
 
@@ -141,20 +141,20 @@ fn a_window_opens_its_own_bytes_and_rights_and_no_more() {
     let check =
         |offset, len, wish| access.check(BY, fixture.region(bind.new_rkey, offset, len), wish);
     for (offset, len) in [(16, 32), (16, 0), (47, 1), (48, 0), (16, 1)] {
-        assert_eq!(check(offset, len, Wish::Write), Ok(()), "{len} bytes at {offset}");
+        assert_eq!(check(offset, len, AccessKind::Write), Ok(()), "{len} bytes at {offset}");
     }
     for (offset, len) in [(15, 1), (15, 33), (16, 33), (48, 1), (49, 0), (-1, 1), (0, 64)] {
         let fault = Err(MemoryFault::OutOfRange);
-        assert_eq!(check(offset, len, Wish::Write), fault, "{len} bytes at {offset}");
+        assert_eq!(check(offset, len, AccessKind::Write), fault, "{len} bytes at {offset}");
     }
-    assert_eq!(check(16, 8, Wish::Read), Err(MemoryFault::NotGranted));
-    assert_eq!(check(16, 8, Wish::Atomic), Err(MemoryFault::NotGranted));
+    assert_eq!(check(16, 8, AccessKind::Read), Err(MemoryFault::NotGranted));
+    assert_eq!(check(16, 8, AccessKind::Atomic), Err(MemoryFault::NotGranted));
     // Windows are for peers only.
     let local = Region {
         key: Key::Local(uroce_wire::Lkey(bind.new_rkey.0)),
         ..fixture.region(first, 16, 8)
     };
-    assert_eq!(access.check(BY, local, Wish::Read), Err(MemoryFault::UnknownKey));
+    assert_eq!(access.check(BY, local, AccessKind::Read), Err(MemoryFault::UnknownKey));
     access.write(BY, fixture.region(bind.new_rkey, 16, 32), &[0xaa; 32]).unwrap();
     drop(access);
     let expected = [0, 0, u64::MAX / 255 * 0xaa, 0];

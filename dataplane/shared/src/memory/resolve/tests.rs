@@ -3,7 +3,7 @@ use crate::memory::mr_table::{MrKeys, MrReader, MrSpec, MrTable};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::key::Numbers;
 use std::sync::Arc;
-use uroce_transport::{Access as Wish, Pd};
+use uroce_transport::{AccessKind, Pd};
 use uroce_wire::{Lkey, Qpn, Rkey, Va};
 
 const PD: Pd = Pd(7);
@@ -86,7 +86,7 @@ fn each_fault_has_its_name_and_touches_nothing() {
 fn another_protection_domain_is_refused_for_every_access() {
     let fixture = Fixture::new(AccessFlags::all());
     let access = fixture.reader.enter();
-    for wish in [Wish::Read, Wish::Write, Wish::Atomic] {
+    for wish in [AccessKind::Read, AccessKind::Write, AccessKind::Atomic] {
         for region in [fixture.local(0, 8), fixture.remote(0, 8)] {
             assert_eq!(
                 access.check(Accessor { pd: Pd(0), ..BY }, region, wish),
@@ -100,9 +100,9 @@ fn another_protection_domain_is_refused_for_every_access() {
 #[test] //= check F4 test
 fn each_right_opens_its_access_and_no_other() {
     let rights = [
-        (AccessFlags::REMOTE_READ, Wish::Read),
-        (AccessFlags::REMOTE_WRITE, Wish::Write),
-        (AccessFlags::REMOTE_ATOMIC, Wish::Atomic),
+        (AccessFlags::REMOTE_READ, AccessKind::Read),
+        (AccessFlags::REMOTE_WRITE, AccessKind::Write),
+        (AccessFlags::REMOTE_ATOMIC, AccessKind::Atomic),
     ];
     for (granted, _) in rights {
         let fixture = Fixture::new(granted | AccessFlags::LOCAL_WRITE);
@@ -115,8 +115,8 @@ fn each_right_opens_its_access_and_no_other() {
     }
     let read_only = Fixture::new(AccessFlags::empty());
     let access = read_only.reader.enter();
-    assert_eq!(access.check(BY, read_only.local(0, 8), Wish::Read), Ok(()));
-    let write = access.check(BY, read_only.local(0, 8), Wish::Write);
+    assert_eq!(access.check(BY, read_only.local(0, 8), AccessKind::Read), Ok(()));
+    let write = access.check(BY, read_only.local(0, 8), AccessKind::Write);
     assert_eq!(write, Err(MemoryFault::NotGranted));
 }
 
@@ -222,7 +222,7 @@ fn a_region_without_memory_reads_as_zeros_and_discards_what_is_written() {
     }
     // A peer that guesses the key can do nothing with it.
     let remote = Region { key: Key::Remote(Rkey(lkey.0)), va: Va(4096), len: 8 };
-    for wish in [Wish::Read, Wish::Write, Wish::Atomic] {
+    for wish in [AccessKind::Read, AccessKind::Write, AccessKind::Atomic] {
         assert_eq!(access.check(BY, remote, wish), Err(MemoryFault::NotGranted));
     }
 }

@@ -9,7 +9,7 @@ fn reads(lens: &[u32]) -> Resources {
     let mut psn = Psn::new(0);
     for len in lens {
         assert!(resources.has_room());
-        let asked = Asked::Read { va: Va(u64::MAX - 5), rkey: Rkey(9), len: *len };
+        let asked = PendingAnswer::Read { va: Va(u64::MAX - 5), rkey: Rkey(9), len: *len };
         resources.push(asked, psn);
         psn = psn.plus(packets(*len, MTU));
     }
@@ -40,13 +40,13 @@ fn of_two_requests_with_one_psn_the_newer_is_replayed() {
     let mut resources = Resources::new();
     resources.start(4);
     for original in [1, u64::MAX - 1] {
-        resources.push(Asked::Atomic { original }, Psn::new(5));
+        resources.push(PendingAnswer::Atomic { original }, Psn::new(5));
         let reply = resources.next_reply(MTU).unwrap();
         resources.sent(&reply);
     }
     assert!(resources.replay_atomic(Psn::new(5), MTU));
     let reply = resources.next_reply(MTU).unwrap();
-    assert!(matches!(reply.asked, Asked::Atomic { original } if original == u64::MAX - 1));
+    assert!(matches!(reply.asked, PendingAnswer::Atomic { original } if original == u64::MAX - 1));
 }
 
 #[test] //= check D4 test
@@ -139,7 +139,7 @@ fn a_repetition_gives_way_to_a_new_request() {
     send(&mut resources, 99);
     assert!(again(&mut resources, 0, 0, 100));
     assert!(resources.has_room());
-    resources.push(Asked::Atomic { original: 7 }, Psn::new(7));
+    resources.push(PendingAnswer::Atomic { original: 7 }, Psn::new(7));
     assert_eq!(send(&mut resources, 99), [(7, 0, true, true)]);
     assert!(!again(&mut resources, 0, 0, 100), "forgotten");
 }

@@ -13,7 +13,7 @@ use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
 use crate::env::{AtomicOp, Env};
 use crate::inbound::{Message, needs_receive};
-use crate::rc::resources::Asked;
+use crate::rc::resources::PendingAnswer;
 
 impl Responder {
     pub(super) fn execute(
@@ -87,16 +87,14 @@ impl Responder {
     fn execute_read(&mut self, context: &Context<'_>, packet: &Packet<'_>) {
         let reth = &packet.ext.reth;
         let psns = packets(reth.dma_len, context.mtu());
-        let asked = Asked::Read { va: reth.va, rkey: reth.rkey, len: reth.dma_len };
+        let asked = PendingAnswer::Read { va: reth.va, rkey: reth.rkey, len: reth.dma_len };
         self.resources.push(asked, self.expected_psn);
         self.supersede_ack();
         //= check A18 — a READ counts as completed when it is accepted
         self.end_message();
-        self.msn = if seeded!(MsnNotForReads) {
-            uroce_wire::Msn::new(self.msn.value() + 0xff_ffff)
-        } else {
-            self.msn
-        };
+        if seeded!(MsnNotForReads) {
+            self.msn = uroce_wire::Msn::new(self.msn.value() + 0xff_ffff);
+        }
         self.expect(self.expected_psn.plus(psns));
     }
 
@@ -117,7 +115,7 @@ impl Responder {
             .atomic(context.by, atomic.rkey, atomic.va, op)
             .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         env.count(Counter::AtomicRequests);
-        self.resources.push(Asked::Atomic { original }, self.expected_psn);
+        self.resources.push(PendingAnswer::Atomic { original }, self.expected_psn);
         self.supersede_ack();
         self.end_message();
         self.expect(self.expected_psn.next());

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
-use crate::env::{Access, Env, Memory, Output};
+use crate::env::{AccessKind, Env, Memory, Output};
 use crate::inbound::{access_needed, check_range, fits_position, needs_receive};
 use crate::wqe::MAX_MESSAGE_LEN;
 
@@ -161,14 +161,14 @@ impl Responder {
                 let len = reth.dma_len;
                 let len =
                     if seeded!(KeyCheckedForOnePacket) { len.min(context.mtu()) } else { len };
-                (reth.rkey, reth.va, len, Access::Write)
+                (reth.rkey, reth.va, len, AccessKind::Write)
             }
-            Operation::ReadRequest => (reth.rkey, reth.va, reth.dma_len, Access::Read),
+            Operation::ReadRequest => (reth.rkey, reth.va, reth.dma_len, AccessKind::Read),
             Operation::CompareSwap | Operation::FetchAdd => {
                 let atomic = &packet.ext.atomic;
                 //= check D6 — an ATOMIC's address is a multiple of 8
                 check(atomic.va.0.is_multiple_of(8))?;
-                (atomic.rkey, atomic.va, 8, Access::Atomic)
+                (atomic.rkey, atomic.va, 8, AccessKind::Atomic)
             }
             _ => return Ok(()),
         };
