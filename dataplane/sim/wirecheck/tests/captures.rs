@@ -21,7 +21,7 @@ const RXE: [&str; 9] = [
 
 /// The frames of a classic capture file with little-endian headers.
 fn frames(name: &str) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/vectors");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/tests/vectors");
     let file = std::fs::read(dir.join(name).with_extension("pcap")).expect("a stored capture");
     let mut rest = &file[24..];
     let mut frames = Vec::new();
