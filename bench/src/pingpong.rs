@@ -280,7 +280,7 @@ impl<'a> End<'a> {
             return Ok(true);
         }
         if let Some(channel) = &self.channel {
-            channel.get_event(Some(PATIENCE)).step("waiting for a completion event")?;
+            channel.next_event(Some(PATIENCE)).step("waiting for a completion event")?;
         }
         self.take(completed)
     }

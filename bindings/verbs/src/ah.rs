@@ -6,7 +6,8 @@ use uroce_controlplane::RequestError;
 use uroce_transport::Ah;
 
 use crate::AddressVector;
-use crate::pd::PdShared;
+use crate::core::PdShared;
+use crate::pd::ProtectionDomain;
 
 /// The path to a peer or a multicast group, for datagrams of UD queue pairs in its protection
 /// domain and at its port. Dropping the handle destroys it. Datagrams that were posted before are
@@ -78,14 +79,17 @@ pub struct AddressHandle {
     pub(crate) ah: Ah,
 }
 
-impl AddressHandle {
-    pub(crate) fn new(
-        pd: &Arc<PdShared>,
-        port: u8,
-        vector: &AddressVector,
-    ) -> Result<AddressHandle, RequestError> {
-        let ah = pd.device.create_ah(pd.pd, port, vector)?;
-        Ok(AddressHandle { pd: Arc::clone(pd), ah })
+impl ProtectionDomain {
+    /// Creates an address handle for the path from a port, counted from 1, to a peer or a multicast
+    /// group. Resolves the peer's next hop, which takes a few seconds if it does not answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn create_ah(&self, port: u8, way: &AddressVector) -> Result<AddressHandle, RequestError> {
+        let pd = Arc::clone(self.shared());
+        let ah = pd.device.create_ah(pd.pd, port, way)?;
+        Ok(AddressHandle { pd, ah })
     }
 }
 

@@ -1,27 +1,14 @@
 //! Completion channel: sleeping until a completion queue has a completion.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cq::CqId;
-use crate::event::wait;
+use crate::context::Context;
+use crate::core::{ChannelError, CqId, wait};
 
 /// Completion queues that one channel can serve at a time.
 const CQS_MAX: u32 = 4096;
-
-/// Why [`CompletionChannel::get_event`] or [`CompletionChannel::new`] failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChannelError {
-    /// No event came within the timeout.
-    #[error("no event within the timeout")]
-    TimedOut,
-    /// The operating system reported an error.
-    #[error(transparent)]
-    System(#[from] io::Error),
-}
 
 /// A channel for events of completion queues. Clones are handles of the same channel. Its file
 /// descriptor is readable while an event is pending, so an application can add it to its own `poll`
@@ -51,7 +38,7 @@ impl CompletionChannel {
     /// # Errors
     ///
     /// [`ChannelError::TimedOut`] after `timeout`, or [`ChannelError::System`].
-    pub fn get_event(&self, timeout: Option<Duration>) -> Result<CqId, ChannelError> {
+    pub fn next_event(&self, timeout: Option<Duration>) -> Result<CqId, ChannelError> {
         wait(self.as_fd(), timeout, || Ok(self.channel.try_next()?.map(|cq| CqId::of(&cq))))
     }
 
@@ -72,5 +59,17 @@ impl CompletionChannel {
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+impl Context {
+    /// Creates a completion channel, on which a thread can sleep until a completion queue has a
+    /// completion.
+    ///
+    /// # Errors
+    ///
+    /// [`ChannelError::System`] if the process has no file descriptor left.
+    pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
+        CompletionChannel::new()
     }
 }

@@ -8,16 +8,12 @@ use uroce_controlplane::{
     self as controlplane, Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError,
 };
 use uroce_engine::{
-    AdoptError, CqError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
-    Turn,
+    AdoptError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR, Turn,
 };
 use uroce_transport::{MAX_INIT_RD_ATOMIC, MAX_INLINE_DATA, MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
 use uroce_wire::Mac;
 
-use crate::channel::CompletionChannel;
-use crate::cq::CompletionQueue;
-use crate::pd::ProtectionDomain;
-use crate::{AddressVector, ChannelError};
+use crate::AddressVector;
 
 /// An open device. Clones are handles of the same device. It closes when the last handle and the
 /// last object made with it have been dropped.
@@ -181,45 +177,6 @@ impl Context {
     /// See [`RequestError`].
     pub fn counters(&self) -> Result<Vec<Count>, RequestError> {
         self.device.counts()
-    }
-
-    /// Creates a protection domain. Only memory regions and queue pairs of one domain work
-    /// together.
-    pub fn allocate_pd(&self) -> ProtectionDomain {
-        ProtectionDomain::new(self)
-    }
-
-    /// Creates a completion queue with at least `capacity` entries.
-    ///
-    /// # Errors
-    ///
-    /// [`CqError::Depth`] if `capacity` is 0 or too large.
-    pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CqError> {
-        CompletionQueue::new(self, capacity, None)
-    }
-
-    /// Creates a completion queue that sends an event to `channel` when it is armed and gets a
-    /// completion.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`create_cq`](Context::create_cq), and [`CqError::ChannelFull`].
-    pub fn create_cq_on(
-        &self,
-        capacity: u32,
-        channel: &CompletionChannel,
-    ) -> Result<CompletionQueue, CqError> {
-        CompletionQueue::new(self, capacity, Some(channel))
-    }
-
-    /// Creates a completion channel, on which a thread can sleep until a completion queue has a
-    /// completion.
-    ///
-    /// # Errors
-    ///
-    /// [`ChannelError::System`] if the process has no file descriptor left.
-    pub fn create_channel(&self) -> Result<CompletionChannel, ChannelError> {
-        CompletionChannel::new()
     }
 
     /// Gives an lcore to the calling thread, which from then on drives it with

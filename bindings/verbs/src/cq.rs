@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uroce_engine::{Arm, CqError, EventChannel, Poller};
+use uroce_engine::{Arm, CqError};
 use uroce_transport::{Cqe, WcOpcode, WcStatus};
 use uroce_wire::{ImmDt, Qpn, Rkey};
 
 use crate::channel::CompletionChannel;
 use crate::context::Context;
+use crate::core::{CqId, CqShared};
 
 /// Polls without a completion before a waiting thread yields its CPU.
 const SPINS: u32 = 1000;
@@ -75,28 +76,6 @@ impl From<Cqe> for WorkCompletion {
     }
 }
 
-/// Identifies a completion queue within the process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CqId {
-    /// Address of the device's channel for asynchronous events, which identifies the device.
-    channel: usize,
-    /// Number of the queue on that channel.
-    number: u32,
-}
-
-impl CqId {
-    pub(crate) fn of(cq: &uroce_engine::CompletionQueue) -> CqId {
-        // Every queue made by this crate has an event source, so the default is not used.
-        cq.events().map_or(CqId { channel: 0, number: 0 }, |events| {
-            CqId::numbered(events.channel(), events.number())
-        })
-    }
-
-    pub(crate) fn numbered(channel: &Arc<EventChannel>, number: u32) -> CqId {
-        CqId { channel: Arc::as_ptr(channel).addr(), number }
-    }
-}
-
 /// A completion queue. Clones are handles of the same queue. It exists as long as a handle or a QP
 /// that completes to it.
 ///
@@ -107,28 +86,7 @@ pub struct CompletionQueue {
     shared: Arc<CqShared>,
 }
 
-#[derive(Debug)]
-pub(crate) struct CqShared {
-    pub(crate) cq: Arc<uroce_engine::CompletionQueue>,
-    /// Drives the lcores if the device is configured with `driver = "poller"`.
-    pub(crate) poller: Option<Poller>,
-    channel: Option<CompletionChannel>,
-    _context: Context,
-}
-
 impl CompletionQueue {
-    pub(crate) fn new(
-        context: &Context,
-        capacity: u32,
-        channel: Option<&CompletionChannel>,
-    ) -> Result<CompletionQueue, CqError> {
-        let engine = context.device.engine();
-        let cq = engine.create_cq(capacity, channel.map(CompletionChannel::engine))?;
-        let (poller, channel) = (engine.poller(&cq), channel.cloned());
-        let shared = CqShared { cq, poller, channel, _context: context.clone() };
-        Ok(CompletionQueue { shared: Arc::new(shared) })
-    }
-
     pub(crate) fn shared(&self) -> &Arc<CqShared> {
         &self.shared
     }
@@ -241,16 +199,34 @@ impl CompletionQueue {
         self.shared.cq.depth()
     }
 
-    /// The queue's identity in [`CompletionChannel::get_event`] and asynchronous events.
+    /// The queue's identity in [`CompletionChannel::next_event`] and asynchronous events.
     pub fn id(&self) -> CqId {
         CqId::of(&self.shared.cq)
     }
 }
 
-impl Drop for CqShared {
-    fn drop(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.engine().discard(&self.cq);
-        }
+impl Context {
+    /// Creates a completion queue with at least `capacity` entries.
+    ///
+    /// # Errors
+    ///
+    /// [`CqError::Depth`] if `capacity` is 0 or too large.
+    pub fn create_cq(&self, capacity: u32) -> Result<CompletionQueue, CqError> {
+        Ok(CompletionQueue { shared: CqShared::new(&self.device, capacity, None)? })
+    }
+
+    /// Creates a completion queue that sends an event to `channel` when it is armed and gets a
+    /// completion.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`create_cq`](Context::create_cq), and [`CqError::ChannelFull`].
+    pub fn create_cq_on(
+        &self,
+        capacity: u32,
+        channel: &CompletionChannel,
+    ) -> Result<CompletionQueue, CqError> {
+        let shared = CqShared::new(&self.device, capacity, Some(channel.engine()))?;
+        Ok(CompletionQueue { shared })
     }
 }

@@ -2,17 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use uroce_engine::{EventKind, Subject};
 use uroce_wire::Qpn;
 
-use crate::channel::ChannelError;
 use crate::context::Context;
-use crate::cq::CqId;
-use crate::srq::SrqId;
+use crate::core::{ChannelError, CqId, SrqId, wait};
 
 /// An asynchronous event. Taking it acknowledges it. It names its object by number, so it may be
 /// used after the object was dropped. If a kind of event occurs again for an object before it was
@@ -70,7 +66,7 @@ impl Context {
     /// # Errors
     ///
     /// [`ChannelError::TimedOut`] after `timeout`, or [`ChannelError::System`].
-    pub fn get_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent, ChannelError> {
+    pub fn next_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent, ChannelError> {
         wait(self.async_fd(), timeout, || Ok(self.poll_async_event()?))
     }
 
@@ -78,27 +74,5 @@ impl Context {
     /// own `poll` or `epoll`.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.device.engine().events().as_fd()
-    }
-}
-
-/// Sleeps on `fd` until `next` returns a value or `timeout` has passed.
-pub(crate) fn wait<T>(
-    fd: BorrowedFd<'_>,
-    timeout: Option<Duration>,
-    mut next: impl FnMut() -> Result<Option<T>, ChannelError>,
-) -> Result<T, ChannelError> {
-    let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    loop {
-        if let Some(found) = next()? {
-            return Ok(found);
-        }
-        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        // A timeout too long for the system call is treated as endless.
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
-            Ok(0) => return Err(ChannelError::TimedOut),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(io::Error::from(error).into()),
-        }
     }
 }

@@ -125,6 +125,7 @@ mod ah;
 mod channel;
 pub mod cm;
 mod context;
+mod core;
 mod cq;
 mod event;
 mod mr;
@@ -136,18 +137,17 @@ mod srq;
 mod wr;
 
 pub use ah::AddressHandle;
-pub use channel::{ChannelError, CompletionChannel};
+pub use channel::CompletionChannel;
 pub use context::{Context, DeviceAttr, LcoreGuard};
-pub use cq::{CompletionQueue, CqId, WorkCompletion};
+pub use core::{ChannelError, CqId, SrqId};
+pub use cq::{CompletionQueue, WorkCompletion};
 pub use event::{AsyncEvent, EventSource};
 pub use mr::{MemoryRegion, MemorySlice, OutOfRange, RegisterError, RemoteBuffer};
 pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
-pub use qp::{
-    ConnectOptions, Endpoint, PostListError, QpControl, QpInit, QueuePair, RecvQueue, SendQueue,
-};
-pub use srq::{SharedReceiveQueue, SrqId};
-pub use wr::{RecvWr, SendWr};
+pub use qp::{ConnectOptions, Endpoint, QpControl, QpInit, QueuePair, RecvQueue, SendQueue};
+pub use srq::SharedReceiveQueue;
+pub use wr::{PostListError, RecvWr, SendWr};
 
 pub use uroce_controlplane::config;
 pub use uroce_controlplane::{

@@ -22,7 +22,8 @@ use uroce_engine::{Engine, MrError, MrKeys, MrSpec};
 use uroce_transport::{AccessFlags, Sge};
 use uroce_wire::{Lkey, Rkey, Va};
 
-use crate::pd::{PdShared, ProtectionDomain};
+use crate::core::PdShared;
+use crate::pd::ProtectionDomain;
 
 /// Alignment in bytes of memory allocated by this crate: a page.
 const ALIGN: usize = 4096;
@@ -76,7 +77,7 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    pub(crate) fn allocate(
+    fn allocate(
         pd: &Arc<PdShared>,
         len: usize,
         access: AccessFlags,
@@ -389,6 +390,15 @@ impl Drop for MemoryRegion {
 }
 
 impl ProtectionDomain {
+    /// Creates a memory region of `len` bytes of newly allocated, zeroed, page-aligned memory.
+    ///
+    /// # Errors
+    ///
+    /// See [`RegisterError`].
+    pub fn allocate(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion, RegisterError> {
+        MemoryRegion::allocate(self.shared(), len, access)
+    }
+
     /// Registers memory of the caller.
     ///
     /// ```

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use uroce_engine::{MrError, MwType};
 use uroce_wire::{Rkey, Va};
 
+use crate::core::PdShared;
 use crate::mr::{MemorySlice, RemoteBuffer};
-use crate::pd::PdShared;
+use crate::pd::ProtectionDomain;
 
 /// Gives peers access to a part of a memory region, with an R_Key and access rights of its own,
 /// after a [`SendWr::bind_mw`](crate::SendWr::bind_mw) has completed. Dropping the window
@@ -24,13 +25,20 @@ pub struct MemoryWindow {
     remote: RemoteBuffer,
 }
 
-impl MemoryWindow {
-    pub(crate) fn new(pd: &Arc<PdShared>, kind: MwType) -> Result<MemoryWindow, MrError> {
+impl ProtectionDomain {
+    /// Creates a memory window, which is not bound yet.
+    ///
+    /// # Errors
+    ///
+    /// [`MrError::TableFull`] if the device has its maximum of regions and windows.
+    pub fn allocate_mw(&self, kind: MwType) -> Result<MemoryWindow, MrError> {
+        let pd = Arc::clone(self.shared());
         let rkey = pd.device.engine().alloc_mw(pd.pd, kind)?;
-        let remote = RemoteBuffer { va: Va(0), rkey, len: 0 };
-        Ok(MemoryWindow { pd: Arc::clone(pd), kind, remote })
+        Ok(MemoryWindow { pd, kind, remote: RemoteBuffer { va: Va(0), rkey, len: 0 } })
     }
+}
 
+impl MemoryWindow {
     /// The window's type, 1 or 2.
     pub fn mw_type(&self) -> MwType {
         self.kind

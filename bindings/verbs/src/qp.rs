@@ -12,21 +12,21 @@ mod queues;
 pub use connect::{ConnectOptions, Endpoint};
 pub use control::QpControl;
 pub use init::QpInit;
-pub use queues::{PostListError, RecvQueue, SendQueue};
+pub use queues::{RecvQueue, SendQueue};
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use uroce_controlplane::{AlternateVector, PathError, RequestError, random_psn};
-use uroce_engine::{EventGuard, QpInfo, QpSpec};
-use uroce_transport::{PostError, QpCaps, QpChange, QpState, QpType};
-use uroce_wire::{Gid, Psn, Qkey, Qpn};
+use uroce_controlplane::{AlternateVector, PathError, RequestError};
+use uroce_engine::QpInfo;
+use uroce_transport::{PostError, QpCaps, QpChange, QpState};
+use uroce_wire::{Gid, Qkey, Qpn};
 
 use crate::AddressVector;
-use crate::cq::CqShared;
-use crate::pd::PdShared;
-use crate::srq::SrqShared;
-use crate::wr::{RecvWr, SendWr};
+use crate::core::{QpParts, QpShared};
+use crate::pd::ProtectionDomain;
+use crate::srq::SharedReceiveQueue;
+use crate::wr::{PostListError, RecvWr, SendWr};
 
 /// A queue pair. Dropping it, or the last of its parts, destroys it.
 ///
@@ -59,61 +59,32 @@ pub struct QueuePair {
     rq: RecvQueue,
 }
 
-/// The state that all parts keep alive. The QP is destroyed when the last part is dropped.
-#[derive(Debug)]
-struct QpShared {
-    pd: Arc<PdShared>,
-    qpn: Qpn,
-    lcore: usize,
-    qp_type: QpType,
-    psn: Psn,
-    /// The QP's asynchronous events are delivered while this exists.
-    _events: EventGuard,
-    _srq: Option<Arc<SrqShared>>,
-    _send_cq: Arc<CqShared>,
-    _recv_cq: Arc<CqShared>,
-}
-
-impl Drop for QpShared {
-    fn drop(&mut self) {
-        // This fails only if the QP's lcore is lost. The QP cannot be freed then, and nothing of it
-        // runs.
-        let _ = self.pd.device.destroy_qp(self.qpn);
+impl ProtectionDomain {
+    /// Creates a queue pair in RESET.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn create_qp(&self, init: &QpInit<'_>) -> Result<QueuePair, RequestError> {
+        let &QpInit { qp_type, caps, lcore, .. } = init;
+        let (shared, sq, rq) = QpShared::create(QpParts {
+            pd: self.shared(),
+            send_cq: init.send_cq.shared(),
+            recv_cq: init.recv_cq.shared(),
+            srq: init.srq.map(SharedReceiveQueue::shared),
+            qp_type,
+            caps,
+            lcore,
+        })?;
+        Ok(QueuePair {
+            sq: SendQueue { end: sq, shared: Arc::clone(&shared) },
+            rq: RecvQueue { end: rq, shared: Arc::clone(&shared) },
+            control: QpControl { shared },
+        })
     }
 }
 
 impl QueuePair {
-    pub(crate) fn create(pd: &Arc<PdShared>, init: &QpInit<'_>) -> Result<QueuePair, RequestError> {
-        let psn = random_psn().map_err(RequestError::NoRandomness)?;
-        let (send_cq, recv_cq) = (init.send_cq.shared(), init.recv_cq.shared());
-        let handle = pd.device.create_qp(QpSpec {
-            qp_type: init.qp_type,
-            srq: init.srq.map(|srq| Arc::clone(&srq.shared().srq)),
-            pd: pd.pd,
-            caps: init.caps,
-            send_cq: Arc::clone(&send_cq.cq),
-            recv_cq: Arc::clone(&recv_cq.cq),
-            lcore: init.lcore,
-            notices: false,
-        })?;
-        let shared = Arc::new(QpShared {
-            pd: Arc::clone(pd),
-            qpn: handle.qpn,
-            lcore: handle.lcore,
-            qp_type: init.qp_type,
-            psn,
-            _events: handle.events,
-            _srq: init.srq.map(|srq| Arc::clone(srq.shared())),
-            _send_cq: Arc::clone(send_cq),
-            _recv_cq: Arc::clone(recv_cq),
-        });
-        Ok(QueuePair {
-            sq: SendQueue { end: handle.sq, shared: Arc::clone(&shared) },
-            rq: RecvQueue { end: handle.rq, shared: Arc::clone(&shared) },
-            control: QpControl { shared },
-        })
-    }
-
     /// The part of the queue pair for everything except posting.
     pub fn control(&self) -> &QpControl {
         &self.control
@@ -210,12 +181,6 @@ macro_rules! forward {
         impl QueuePair {
             $(
             $(#[$doc])*
-            ///
-            #[doc = concat!("See [`QpControl::", stringify!($name), "`].")]
-            ///
-            /// # Errors
-            ///
-            #[doc = concat!("See [`QpControl::", stringify!($name), "`].")]
             pub fn $name($($receiver)* self, $($arg: $type),*) -> $result {
                 self.control.$name($($arg),*)
             })*
@@ -224,36 +189,118 @@ macro_rules! forward {
 }
 
 forward! {
-    /// The data that a peer needs to connect to this QP.
+    /// The data that a peer needs to connect to this QP at a port (counted from 1) with one of its
+    /// GIDs. The PSN is random and stays the same for the QP's life.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError::NoPort`] or [`PathError::NoGid`].
     [&] fn endpoint(port: u8, sgid_index: u8) -> Result<Endpoint, PathError>;
-    /// Modifies the QP from RESET to INIT.
+
+    /// Modifies the QP from RESET to INIT, in which receives can be posted before the peer can
+    /// send. Of the options `port` and `access` are used.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn init(options: &ConnectOptions) -> Result<(), RequestError>;
-    /// Modifies a QP in RESET or INIT to RTS, connected to a peer's QP.
+
+    /// Modifies a QP in RESET or INIT to RTS, connected to a peer's QP, which must be connected to
+    /// this one. Resolves the peer's next hop, which takes a few seconds if it does not answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]. The QP stays in the last state that it has reached: in INIT if the
+    /// peer was not resolved, from which it can be connected again.
     [&mut] fn connect(remote: &Endpoint, options: &ConnectOptions) -> Result<(), RequestError>;
-    /// Modifies a UD QP from RESET to RTS.
+
+    /// Modifies a UD QP from RESET to RTS, in which it receives datagrams with this Q_Key. Of the
+    /// options `port` and `rate_limit` are used.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]. The QP stays in the last state that it has reached.
     [&mut] fn start_datagrams(qkey: Qkey, options: &ConnectOptions) -> Result<(), RequestError>;
-    /// Attaches a UD QP to a multicast group.
+
+    /// Attaches a UD QP to a multicast group: it gets a copy of each datagram to the group that its
+    /// port receives. No effect if it is attached already.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
     [&] fn attach_multicast(group: Gid) -> Result<(), RequestError>;
-    /// Detaches the QP from a multicast group.
+
+    /// Detaches the QP from a multicast group. It gets no more datagrams of the group after this
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
     [&] fn detach_multicast(group: Gid) -> Result<(), RequestError>;
-    /// Modify QP: changes the state, other attributes, or both.
+
+    /// Modify QP: changes the state, other attributes, or both. The path is given as an address
+    /// vector; `change.path` must be empty.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn modify(change: &QpChange, path: Option<&AddressVector>) -> Result<(), RequestError>;
-    /// Modify QP with an alternate path too.
+
+    /// Modify QP with an alternate path too. `change.path` and `change.alt_path` must be empty.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn modify_paths(
         change: &QpChange,
         path: Option<&AddressVector>,
         alternate: Option<&AlternateVector>
     ) -> Result<(), RequestError>;
-    /// Modifies the QP from RTS to SQD.
+
+    /// Modifies the QP from RTS to SQD: no new message is begun, and messages in progress are
+    /// finished. If `notify` is set, [`EventKind::SqDrained`](crate::EventKind::SqDrained) follows.
+    /// Receiving continues.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn drain(notify: bool) -> Result<(), RequestError>;
-    /// Modifies the QP from SQD to RTS.
+
+    /// Modifies the QP from SQD to RTS, even if the queue is not drained yet. Messages that were
+    /// posted meanwhile begin, in order.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn resume() -> Result<(), RequestError>;
-    /// Loads an alternate path.
+
+    /// Loads an alternate path and resolves its next hop. Replaces a path that was loaded before.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn load_alternate_path(alternate: &AlternateVector) -> Result<(), RequestError>;
-    /// Modifies the migration state from MIGRATED to REARM.
+
+    /// Modifies the migration state from MIGRATED to REARM: the QP is ready to migrate to its
+    /// alternate path. It is ARMED when the peer is ready too and has sent a packet.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn rearm() -> Result<(), RequestError>;
-    /// Migrates the QP to its alternate path.
+
+    /// Modifies the migration state from ARMED to MIGRATED: the QP changes to its alternate path,
+    /// and its packets make the peer do so too.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn migrate() -> Result<(), RequestError>;
+
     /// Query QP: the QP's present attributes and capabilities.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
     [&] fn query() -> Result<QpInfo, RequestError>;
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use uroce_engine::SrqError;
 use uroce_transport::PostError;
 
+use crate::core::{SrqId, SrqShared};
 use crate::mr::MemorySlice;
-use crate::pd::PdShared;
-use crate::qp::PostListError;
-use crate::wr::RecvWr;
+use crate::pd::ProtectionDomain;
+use crate::wr::{PostListError, RecvWr};
 
 /// A queue of receives for many queue pairs, in memory of one protection domain. Clones are handles
 /// of the same queue. It exists as long as a handle or a QP that was created with it.
@@ -73,26 +73,19 @@ pub struct SharedReceiveQueue {
     shared: Arc<SrqShared>,
 }
 
-#[derive(Debug)]
-pub(crate) struct SrqShared {
-    pub(crate) srq: Arc<uroce_engine::SharedReceiveQueue>,
-    _pd: Arc<PdShared>,
+impl ProtectionDomain {
+    /// Creates a shared receive queue for `capacity` receives of up to `max_sge` slices each. Its
+    /// memory is in this domain; QPs that use the queue may be in other domains.
+    ///
+    /// # Errors
+    ///
+    /// See [`SrqError`].
+    pub fn create_srq(&self, capacity: u32, max_sge: u32) -> Result<SharedReceiveQueue, SrqError> {
+        Ok(SharedReceiveQueue { shared: SrqShared::new(self.shared(), capacity, max_sge)? })
+    }
 }
 
-/// Identifies a shared receive queue of a device in an [`AsyncEvent`](crate::AsyncEvent).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SrqId(pub(crate) u32);
-
 impl SharedReceiveQueue {
-    pub(crate) fn new(
-        pd: &Arc<PdShared>,
-        capacity: u32,
-        max_sge: u32,
-    ) -> Result<SharedReceiveQueue, SrqError> {
-        let srq = pd.device.engine().create_srq(pd.pd, capacity, max_sge)?;
-        Ok(SharedReceiveQueue { shared: Arc::new(SrqShared { srq, _pd: Arc::clone(pd) }) })
-    }
-
     pub(crate) fn shared(&self) -> &Arc<SrqShared> {
         &self.shared
     }

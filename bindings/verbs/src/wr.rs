@@ -198,3 +198,19 @@ impl<'a> RecvWr<'a> {
         self
     }
 }
+
+/// An error in a list of work requests. The requests before it were posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("after {posted} work requests: {error}")]
+pub struct PostListError {
+    /// Number of requests that were posted, from the start of the list.
+    pub posted: usize,
+    /// Why the next request was refused.
+    pub error: PostError,
+}
+
+impl From<(usize, PostError)> for PostListError {
+    fn from((posted, error): (usize, PostError)) -> PostListError {
+        PostListError { posted, error }
+    }
+}

@@ -36,7 +36,7 @@ fn is_readable(channel: &CompletionChannel) -> bool {
 }
 
 fn times_out(channel: &CompletionChannel) -> bool {
-    let result = channel.get_event(Some(Duration::from_millis(20)));
+    let result = channel.next_event(Some(Duration::from_millis(20)));
     matches!(result, Err(ChannelError::TimedOut))
 }
 
@@ -47,7 +47,7 @@ fn a_sleeping_thread_is_woken_by_a_completion() {
     right.cq.arm(Arm::Next);
     let id = right.cq.id();
     std::thread::scope(|threads| {
-        let sleeper = threads.spawn(|| channel.get_event(Some(SOON)));
+        let sleeper = threads.spawn(|| channel.next_event(Some(SOON)));
         std::thread::sleep(Duration::from_millis(20));
         post(&mut left.qp, SendWr::send(&[]));
         assert_eq!(sleeper.join().unwrap().unwrap(), id);
@@ -66,11 +66,11 @@ fn an_event_comes_once_for_each_arming() {
         right.done();
     }
     assert!(is_readable(&channel));
-    channel.get_event(Some(SOON)).unwrap();
+    channel.next_event(Some(SOON)).unwrap();
     assert!(times_out(&channel) && !is_readable(&channel));
     right.cq.arm(Arm::Next);
     post(&mut left.qp, SendWr::send(&[]));
-    assert_eq!(channel.get_event(None).unwrap(), right.cq.id());
+    assert_eq!(channel.next_event(None).unwrap(), right.cq.id());
 }
 
 #[test] //= check E21 test
@@ -82,7 +82,7 @@ fn a_queue_armed_for_solicited_events_sleeps_through_others() {
     right.done();
     assert!(times_out(&channel));
     post(&mut left.qp, SendWr::send(&[]).solicited());
-    channel.get_event(Some(SOON)).unwrap();
+    channel.next_event(Some(SOON)).unwrap();
     right.done();
 }
 
@@ -93,7 +93,7 @@ fn an_error_wakes_who_waits_for_solicited_events() {
     right.cq.arm(Arm::Solicited);
     left.qp.modify(&uroce::QpChange::to(uroce::QpState::Err), None).unwrap();
     right.qp.modify(&uroce::QpChange::to(uroce::QpState::Err), None).unwrap();
-    channel.get_event(Some(SOON)).unwrap();
+    channel.next_event(Some(SOON)).unwrap();
     assert_eq!(right.completion().status, uroce::WcStatus::WrFlushErr);
 }
 
@@ -140,7 +140,7 @@ fn no_wake_up_is_lost_in_a_ping_pong_of_sleepers() {
                     receive(&mut right, 1);
                 }
                 if received < ROUNDS {
-                    channel.get_event(Some(SOON)).unwrap();
+                    channel.next_event(Some(SOON)).unwrap();
                 }
             }
         });

@@ -17,7 +17,7 @@ fn events(side: &Side) -> Vec<AsyncEvent> {
 /// Waits for the next event of another kind.
 fn next_but(side: &Side, kind: EventKind) -> AsyncEvent {
     loop {
-        let event = side.context.get_async_event(Some(SOON)).expect("an event");
+        let event = side.context.next_async_event(Some(SOON)).expect("an event");
         if event.kind != kind {
             return event;
         }
@@ -49,7 +49,7 @@ fn events_wait_in_a_descriptor_and_none_outlives_its_object() {
     let (mut left, mut right) = connected();
     events(&right);
     assert!(!is_readable(&right));
-    let timeout = right.context.get_async_event(Some(Duration::from_millis(10)));
+    let timeout = right.context.next_async_event(Some(Duration::from_millis(10)));
     assert!(matches!(timeout, Err(ChannelError::TimedOut)));
     let fail = |left: &mut Side| {
         let forged = RemoteBuffer { rkey: Rkey(1), ..right.memory.remote() };
@@ -77,7 +77,7 @@ fn an_overrun_completion_queue_is_told_once() {
     for _ in 0..8 {
         post(&mut left.qp, SendWr::write(&[left.memory.slice(..8).unwrap()], target));
     }
-    let event = left.context.get_async_event(Some(SOON)).expect("an event");
+    let event = left.context.next_async_event(Some(SOON)).expect("an event");
     let source = EventSource::CompletionQueue(small.id());
     assert_eq!(event, AsyncEvent { kind: EventKind::CqErr, source });
     let rest = events(&left);

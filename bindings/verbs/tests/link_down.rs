@@ -72,7 +72,7 @@ fn write(from: &mut Side, to: &Side, seed: u8) {
 fn expect(context: &Context, source: EventSource, kind: EventKind) {
     let end = Instant::now() + common::SOON;
     while Instant::now() < end {
-        let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+        let event = context.next_async_event(Some(common::SOON)).expect("an event in time");
         if (event.source, event.kind) == (source, kind) {
             return;
         }

@@ -56,7 +56,7 @@ fn links_of_ports_that_are_not_there_are_not_changed() {
 
 /// Checks that the next event is one of the link.
 fn tells(context: &Context, kind: EventKind) {
-    let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+    let event = context.next_async_event(Some(common::SOON)).expect("an event in time");
     assert_eq!((event.source, event.kind), (EventSource::Port(1), kind));
 }
 

@@ -223,7 +223,7 @@ fn armed_queue_pairs_leave_a_port_that_goes_down_at_once() {
 #[test]
 fn a_port_tells_when_it_goes_down_and_when_it_comes_up() {
     let (left, right) = Setup::two_links().contexts();
-    let next = |side: &uroce::Context| side.get_async_event(Some(SOON)).expect("an event in time");
+    let next = |side: &uroce::Context| side.next_async_event(Some(SOON)).expect("an event in time");
     let of_port = |kind, port| AsyncEvent { kind, source: EventSource::Port(port) };
     // The control planes have read the state of the links. A link that is up from the start causes
     // no event.

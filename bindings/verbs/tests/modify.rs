@@ -35,7 +35,7 @@ fn draining_finishes_what_is_under_way_and_tells_once_if_it_was_asked() {
         left.qp.drain(notify).unwrap();
         assert_eq!(state(&left), QpState::Sqd);
         if notify {
-            let event = left.context.get_async_event(Some(SOON)).unwrap();
+            let event = left.context.next_async_event(Some(SOON)).unwrap();
             assert_eq!(event.kind, EventKind::SqDrained);
         }
         while left.qp.query().unwrap().sq_draining {
@@ -59,7 +59,7 @@ fn draining_finishes_what_is_under_way_and_tells_once_if_it_was_asked() {
 fn what_is_posted_while_drained_is_sent_in_order_and_receiving_goes_on() {
     let (mut left, mut right) = connected();
     left.qp.drain(true).unwrap();
-    assert_eq!(left.context.get_async_event(Some(SOON)).unwrap().kind, EventKind::SqDrained);
+    assert_eq!(left.context.next_async_event(Some(SOON)).unwrap().kind, EventKind::SqDrained);
     for number in 0..4u8 {
         let at = usize::from(number);
         left.memory.write_at(at, &[number]).unwrap();

@@ -56,7 +56,7 @@ fn until(context: &Context, what: &str, fits: impl Fn(&PortAttr) -> bool) {
 
 /// The next event, which must be of the first port.
 fn event(context: &Context) -> EventKind {
-    let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+    let event = context.next_async_event(Some(common::SOON)).expect("an event in time");
     assert_eq!(event.source, EventSource::Port(1));
     event.kind
 }

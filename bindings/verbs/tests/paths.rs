@@ -339,7 +339,7 @@ fn a_port_tells_when_its_link_goes_and_comes() {
     let (left, right) =
         two_ports([["192.0.2.1/24", "192.0.2.3/24"], ["192.0.2.2/24", "192.0.2.4/24"]]);
     let next = |context: &Context| {
-        let event = context.get_async_event(Some(common::SOON)).expect("an event in time");
+        let event = context.next_async_event(Some(common::SOON)).expect("an event in time");
         (event.source, event.kind)
     };
     // A link that is up from the start causes no event.

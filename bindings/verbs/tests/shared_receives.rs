@@ -45,7 +45,7 @@ fn sides(lcores: u16) -> (Side, Side) {
 fn event(side: &Side, kind: EventKind) -> EventSource {
     let begin = Instant::now();
     loop {
-        let event = side.context.get_async_event(Some(SOON)).expect("an event");
+        let event = side.context.next_async_event(Some(SOON)).expect("an event");
         if event.kind == kind {
             return event.source;
         }

@@ -2,7 +2,7 @@
 //! program.
 //!
 //! ```text
-//!   engine ──> thread of the device ──> queue and descriptor of each context ──> get_async_event
+//!   engine ──> thread of the device ──> queue and descriptor of each context ──> next_async_event
 //! ```
 //!
 //! An event of an object goes to the object's context; an event of a port or device goes to all
@@ -217,7 +217,7 @@ pub(crate) fn serve() -> Result<(), Errno> {
 fn start(device: &'static Device, engine: &uroce::Context) {
     let engine = engine.clone();
     let started = runtime::spawn("uroce-events", move || {
-        while let Ok(event) = engine.get_async_event(None) {
+        while let Ok(event) = engine.next_async_event(None) {
             hand_out(device, &event);
         }
     });

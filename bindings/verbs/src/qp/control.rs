@@ -7,8 +7,8 @@ use uroce_engine::QpInfo;
 use uroce_transport::{QpChange, QpState, QpType};
 use uroce_wire::{Gid, Qpn};
 
-use super::QpShared;
 use crate::AddressVector;
+use crate::core::QpShared;
 
 /// The part of a queue pair for everything except posting. Clones are handles of the same queue
 /// pair.

@@ -7,9 +7,9 @@ use uroce_engine::{RecvQueueEnd, SendQueueEnd};
 use uroce_transport::{PostError, QpState};
 use uroce_wire::Qpn;
 
-use super::QpShared;
+use crate::core::QpShared;
 use crate::mr::MemorySlice;
-use crate::wr::{RecvWr, SendWr};
+use crate::wr::{PostListError, RecvWr, SendWr};
 
 /// The send half of a queue pair.
 #[derive(Debug)]
@@ -23,22 +23,6 @@ pub struct SendQueue {
 pub struct RecvQueue {
     pub(crate) end: RecvQueueEnd,
     pub(super) shared: Arc<QpShared>,
-}
-
-/// An error in a list of work requests. The requests before it were posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("after {posted} work requests: {error}")]
-pub struct PostListError {
-    /// Number of requests that were posted, from the start of the list.
-    pub posted: usize,
-    /// Why the next request was refused.
-    pub error: PostError,
-}
-
-impl From<(usize, PostError)> for PostListError {
-    fn from((posted, error): (usize, PostError)) -> PostListError {
-        PostListError { posted, error }
-    }
 }
 
 impl SendQueue {

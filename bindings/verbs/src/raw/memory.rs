@@ -9,7 +9,7 @@ use uroce_transport::AccessFlags;
 use uroce_wire::{Lkey, Va};
 
 use crate::ProtectionDomain;
-use crate::pd::PdShared;
+use crate::core::PdShared;
 
 /// Memory of the caller, to be registered.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,59 @@
+//! State of a completion queue.
+
+use std::sync::Arc;
+
+use uroce_controlplane::Device;
+use uroce_engine::{CompletionChannel, CqError, EventChannel, Poller};
+
+/// A completion queue, which its handles and the QPs that complete to it keep alive.
+#[derive(Debug)]
+pub(crate) struct CqShared {
+    pub(crate) cq: Arc<uroce_engine::CompletionQueue>,
+    /// Drives the lcores if the device is configured with `driver = "poller"`.
+    pub(crate) poller: Option<Poller>,
+    channel: Option<Arc<CompletionChannel>>,
+    _device: Arc<Device>,
+}
+
+impl CqShared {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        capacity: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<CqShared>, CqError> {
+        let engine = device.engine();
+        let cq = engine.create_cq(capacity, channel)?;
+        let (poller, channel) = (engine.poller(&cq), channel.cloned());
+        Ok(Arc::new(CqShared { cq, poller, channel, _device: Arc::clone(device) }))
+    }
+}
+
+impl Drop for CqShared {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.channel {
+            channel.discard(&self.cq);
+        }
+    }
+}
+
+/// Identifies a completion queue within the process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CqId {
+    /// Address of the device's channel for asynchronous events, which identifies the device.
+    channel: usize,
+    /// Number of the queue on that channel.
+    number: u32,
+}
+
+impl CqId {
+    pub(crate) fn of(cq: &uroce_engine::CompletionQueue) -> CqId {
+        // Every queue made by this crate has an event source, so the default is not used.
+        cq.events().map_or(CqId { channel: 0, number: 0 }, |events| {
+            CqId::numbered(events.channel(), events.number())
+        })
+    }
+
+    pub(crate) fn numbered(channel: &Arc<EventChannel>, number: u32) -> CqId {
+        CqId { channel: Arc::as_ptr(channel).addr(), number }
+    }
+}
