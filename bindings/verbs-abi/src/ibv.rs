@@ -1,11 +1,11 @@
-//! libibverbs: one module for each object of the interface.
+//! libibverbs: the calls, one module for each object of the interface.
 //!
-//! Each entry translates its arguments, calls [`uroce`], and translates the result. Registries own
-//! the objects ([`crate::handle`]). Fields that programs read directly are kept up to date in the
-//! public structures.
+//! Each entry translates its arguments, calls [`uroce`], and translates the result. Fields that
+//! programs read directly are kept up to date in the public structures.
+//!
+//! Not here: the state of the objects ([`crate::objects`]).
 
 pub(crate) mod ah;
-mod batch;
 pub(crate) mod buffer;
 pub(crate) mod channel;
 pub(crate) mod context;
@@ -20,12 +20,12 @@ pub(crate) mod fork;
 pub(crate) mod gid;
 pub(crate) mod import;
 mod lid;
-mod lock;
 mod mapping;
 pub(crate) mod mcast;
 pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod mw;
+pub(crate) mod path;
 pub(crate) mod pd;
 pub(crate) mod poll;
 pub(crate) mod port;

@@ -5,8 +5,11 @@
 //!   perftest, rping, UCX, MPI …
 //!      │ symbols (symbols.txt)            │ function pointers in ibv_context, ibv_qp_ex, ibv_cq_ex
 //!      v                                  v
-//!   entry ── handle ── ibv, rdma ──> uroce (bindings/verbs) ──> engine
-//!                         └──> runtime: one engine device per process, started on demand
+//!   entry ─────────── ibv, rdma ──> uroce (bindings/verbs) ──> engine
+//!                         v
+//!   handle ────────── objects: what the calls are about
+//!                         v
+//!                     runtime: one engine device per process, started on demand
 //! ```
 //!
 //! Invariants
@@ -33,6 +36,7 @@ mod event_queue;
 mod fuzz;
 mod handle;
 mod ibv;
+mod objects;
 mod quota;
 mod rdma;
 mod room;

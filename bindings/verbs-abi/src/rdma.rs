@@ -1,20 +1,20 @@
 //! librdmacm: connections by IP address and port.
 //!
 //! ```text
-//!   control plane ── CmEvent ──> Post ──> Channel: queue and descriptor     (channel.rs)
+//!   control plane ── CmEvent ──> Post ──> Channel: queue and descriptor  (objects/id/channel.rs)
 //!                                            │ rdma_get_cm_event
 //!                                            v
 //!                     what it means to the id (event.rs) ──> rdma_cm_event
-//!   rdma_cm_id = Entry<Id> { mailbox, acks, state() }                       (id.rs)
+//!   rdma_cm_id = Entry<Id> { mailbox, acks, state() }                            (objects/id.rs)
 //! ```
 //!
-//! An [`id::Id`] is the object behind a program's `rdma_cm_id`. Its `state()` records what is known
+//! An [`Id`] is the object behind a program's `rdma_cm_id`. Its `state()` records what is known
 //! about it and its ids at connection managers: for the addresses that it is bound to, and for one
 //! connection. The control plane never takes the state's lock, so the lock may be held during calls
 //! to the control plane.
 //!
-//! Events are queued as [`channel::Happening`]s: those of the control plane unchanged, those that
-//! are made here as [`event::Draft`]s ([`channel::Mailbox::send`]). Their effect on the id happens
+//! Events are queued as [`Happening`]s: those of the control plane unchanged, those that are made
+//! here as [`Draft`](crate::objects::id::draft::Draft)s. Their effect on the id happens
 //! when the program takes them, on the program's thread. So the fields of its structures only
 //! change during its own calls. An event counts ([`crate::acks::Acks`]) from then until it is
 //! acknowledged.
@@ -26,6 +26,9 @@
 //! connection drives. The connection drives those of the active side
 //! ([`uroce::cm::raw::ConnQp::Begun`]); the passive side's are modified here when it accepts
 //! ([`qp::begin`]).
+//!
+//! [`Id`]: crate::objects::id::Id
+//! [`Happening`]: crate::objects::id::channel::Happening
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;
@@ -41,9 +44,11 @@ pub(crate) mod listen;
 pub(crate) mod mcast;
 pub(crate) mod migrate;
 pub(crate) mod option;
+pub(crate) mod path;
 pub(crate) mod qp;
 pub(crate) mod resolve;
 pub(crate) mod shared;
+mod show;
 pub(crate) mod srq;
 pub(crate) mod sync;
 #[cfg(test)]

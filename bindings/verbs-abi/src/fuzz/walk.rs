@@ -8,7 +8,8 @@ use super::model::{Handle, Kind, Model};
 use super::traffic::Traffic;
 use crate::abi::*;
 use crate::handle::Object;
-use crate::ibv::{ah, channel, context, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq};
+use crate::ibv::{ah, channel, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq};
+use crate::objects;
 
 /// Most calls in a walk.
 const STEPS: usize = 400;
@@ -308,9 +309,9 @@ impl Walk {
             }
         }
         assert_eq!(self.model.len(), 0);
-        assert!(qp::Qp::registry().all().is_empty());
-        assert!(cq::Cq::registry().all().is_empty());
-        assert!(context::Context::registry().all().is_empty());
+        assert!(objects::qp::Qp::registry().all().is_empty());
+        assert!(objects::cq::Cq::registry().all().is_empty());
+        assert!(objects::context::Context::registry().all().is_empty());
     }
 }
 

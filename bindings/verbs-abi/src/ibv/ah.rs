@@ -2,88 +2,17 @@
 
 use std::ffi::c_int;
 
-use uroce::{AddressHandle, AddressVector, GRH_LEN, Gid, StaticRate};
+use uroce::{GRH_LEN, Gid};
 
-use super::context;
-use super::gid::{from_raw, raw};
-use super::lid;
-use super::pd::{self, Pd};
+use super::path::{HOP_LIMIT, raw, same_version, vector};
 use super::port;
-use crate::abi::{
-    self, ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_grh, ibv_pd, ibv_wc,
-};
+use crate::abi::{self, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Held, Object, fast, number, object};
+use crate::handle::{Object, number};
+use crate::objects::ah::Ah;
+use crate::objects::{context, pd};
 use crate::runtime::{self, Device};
-
-/// An address handle.
-pub(crate) struct Ah {
-    way: AddressHandle,
-    _pd: Held<Pd>,
-}
-
-object!(Ah as ibv_ah, of _pd);
-
-/// Hop limit of paths for which the program gives none.
-const HOP_LIMIT: u8 = 0xff;
-
-/// Converts address attributes, with a GID or a LID, to the engine's address vector.
-///
-/// # Errors
-///
-/// EINVAL if there is no such port, or if the LID is not one of the port's link.
-pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
-    let port = port::find(device, attr.port_num.into())?;
-    if attr.is_global != 0 {
-        return Ok(global(attr));
-    }
-    let (sgid_index, dgid) = lid::resolve(device, &port, attr.dlid)?;
-    let mut attr = *attr;
-    attr.is_global = 1;
-    attr.grh = ibv_global_route {
-        dgid: raw(dgid),
-        flow_label: 0,
-        sgid_index,
-        hop_limit: HOP_LIMIT,
-        traffic_class: 0,
-    };
-    Ok(global(&attr))
-}
-
-/// Converts address attributes with a GID. Fields that RoCE does not use are ignored and other
-/// fields are masked, as drivers of NICs do: programs written for InfiniBand leave arbitrary values
-/// in them.
-fn global(attr: &ibv_ah_attr) -> AddressVector {
-    /// Mask of the Ethernet priority, which has three bits.
-    const SERVICE_LEVEL: u8 = 7;
-    /// Mask of a flow label. UCX sets all 32 bits of the field.
-    const FLOW_LABEL: u32 = (1 << 20) - 1;
-    AddressVector {
-        sgid_index: attr.grh.sgid_index,
-        dgid: from_raw(&attr.grh.dgid),
-        traffic_class: attr.grh.traffic_class,
-        flow_label: attr.grh.flow_label & FLOW_LABEL,
-        hop_limit: attr.grh.hop_limit,
-        service_level: attr.sl & SERVICE_LEVEL,
-        static_rate: StaticRate::from_code(attr.static_rate).unwrap_or_default(),
-    }
-}
-
-/// The value by which a datagram's work request names an address handle.
-///
-/// # Errors
-///
-/// EINVAL for NULL and for a destroyed handle.
-///
-/// # Safety
-///
-/// `ah` is NULL or a handle of this library, and no thread destroys it during the call.
-#[inline]
-pub(crate) unsafe fn way_of(ah: *const ibv_ah) -> Result<uroce::raw::Ah, Errno> {
-    // SAFETY: the caller passes NULL or one of our handles, which is not destroyed meanwhile.
-    unsafe { fast::<Ah>(ah) }.map(|ah| ah.way.raw()).ok_or(Errno::EINVAL)
-}
 
 fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let held = pd::hold(pd)?;
@@ -91,7 +20,7 @@ fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let way = held.domain()?.create_ah(attr.port_num, &vector)?;
     let context = context::context_of(held.context.public());
     let public = ibv_ah { context, pd, handle: number() };
-    Ok(Ah::registry().insert(public, Ah { way, _pd: held }).public())
+    Ok(Ah::registry().insert(public, Ah { way, pd: held }).public())
 }
 
 pub(crate) unsafe extern "C" fn ibv_create_ah(
@@ -192,13 +121,6 @@ fn way_back(
     Ok(attr)
 }
 
-/// Index of the first address that has the peer's IP version.
-pub(crate) fn same_version(gids: &[Gid], peer: Gid) -> Option<u8> {
-    let is_same =
-        |gid: &Gid| *gid != Gid::default() && gid.to_ipv4().is_some() == peer.to_ipv4().is_some();
-    gids.iter().position(is_same).and_then(|at| u8::try_from(at).ok())
-}
-
 /// Reads the arguments of the entries below, and computes the path with [`way_back`].
 ///
 /// # Safety
@@ -294,28 +216,5 @@ mod tests {
         broken[33] ^= 1;
         broken[0] = 0;
         assert!(Header::parse(broken).is_none(), "a wrong checksum");
-    }
-
-    #[test]
-    fn what_roce_does_not_use_is_not_looked_at() {
-        // SAFETY: a C structure of numbers, for which zeros are valid.
-        let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
-        attr.is_global = 1;
-        let plain = global(&attr);
-        for change in [
-            |attr: &mut ibv_ah_attr| attr.sl = 8,
-            |attr: &mut ibv_ah_attr| attr.static_rate = 1,
-            |attr: &mut ibv_ah_attr| attr.static_rate = 25,
-            |attr: &mut ibv_ah_attr| attr.static_rate = u8::MAX,
-            |attr: &mut ibv_ah_attr| attr.src_path_bits = 0x7f,
-            |attr: &mut ibv_ah_attr| attr.dlid = 0xffff,
-        ] {
-            let mut odd = attr;
-            change(&mut odd);
-            assert_eq!(global(&odd), plain);
-        }
-        (attr.sl, attr.grh.flow_label) = (0xf5, u32::MAX);
-        let cut = AddressVector { service_level: 5, flow_label: 0xf_ffff, ..plain };
-        assert_eq!(global(&attr), cut);
     }
 }

@@ -1,54 +1,14 @@
 //! `ibv_buf`: memory that the library allocates for a program's regions.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
 
 use super::mr;
-use super::pd::{self, Pd};
 use crate::abi::{ibv_mr, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Held, Object, object};
-
-const PAGE: usize = 4096;
-
-/// The public structure of a buffer, of which programs have only the address.
-#[repr(C)]
-pub(crate) struct Handle {
-    _opaque: u64,
-}
-
-/// An allocated buffer.
-struct Buffer {
-    start: NonNull<u8>,
-    layout: Layout,
-    pd: Held<Pd>,
-}
-
-object!(Buffer as Handle, of pd);
-
-impl Buffer {
-    /// EINVAL unless `len` bytes at `addr` are inside the buffer.
-    fn check(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        let offset = addr.checked_sub(self.start.as_ptr().addr()).ok_or(Errno::EINVAL)?;
-        let room = self.layout.size().checked_sub(offset).ok_or(Errno::EINVAL)?;
-        if len <= room { Ok(()) } else { Err(Errno::EINVAL) }
-    }
-}
-
-// SAFETY: this library never accesses the memory; it only frees it, once.
-unsafe impl Send for Buffer {}
-// SAFETY: this library never accesses the memory, so sharing adds no access.
-unsafe impl Sync for Buffer {}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: `ibv_alloc_buf` allocated `start` with this layout, and the program has freed the
-        // buffer.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
-    }
-}
+use crate::handle::Object;
+use crate::objects::buffer::{Buffer, Handle};
+use crate::objects::pd;
 
 pub(crate) unsafe extern "C" fn ibv_alloc_buf(
     pd: *mut ibv_pd,
@@ -57,17 +17,13 @@ pub(crate) unsafe extern "C" fn ibv_alloc_buf(
 ) -> *mut c_void {
     entry::object(|| {
         let pd = pd::hold(pd)?;
-        if size == 0 || place.is_null() {
+        if place.is_null() {
             return Err(Errno::EINVAL);
         }
-        let layout = Layout::from_size_align(size, PAGE).map_err(|_| Errno::ENOMEM)?;
-        // SAFETY: the layout's size is not 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
-        let buffer = Buffer { start, layout, pd };
-        let handle = Buffer::registry().insert(Handle { _opaque: 0 }, buffer).public();
+        let buffer = Buffer::registry().insert(Handle::default(), Buffer::new(size, pd)?);
         // SAFETY: the program passes NULL or room for a pointer.
-        unsafe { entry::write(place, handle) }?;
-        Ok(start.as_ptr().cast())
+        unsafe { entry::write(place, buffer.public()) }?;
+        Ok(buffer.start())
     })
 }
 

@@ -3,59 +3,17 @@
 //! The descriptor that programs poll belongs to the engine's channel. It is blocking until the
 //! program sets `O_NONBLOCK`. Taking an event reads from it.
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use uroce::{CompletionChannel, CqId};
+use uroce::CompletionChannel;
 
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Held, Object, object};
-use crate::ibv::context::{self, Context};
-use crate::ibv::cq::{self, Cq};
+use crate::handle::Object;
+use crate::objects::context;
+use crate::objects::cq::{self, Channel};
 use crate::runtime;
-
-/// A completion channel.
-pub(crate) struct Channel {
-    pub(crate) channel: CompletionChannel,
-    /// The channel's completion queues by the identity that events carry.
-    cqs: Mutex<HashMap<CqId, Weak<Entry<Cq>>>>,
-    _context: Held<Context>,
-}
-
-object!(Channel as ibv_comp_channel);
-
-impl Channel {
-    /// Registers a completion queue, so that its events are delivered.
-    pub(crate) fn add(&self, cq: &Arc<Entry<Cq>>) {
-        self.lock().insert(cq.cq.id(), Arc::downgrade(cq));
-    }
-
-    /// Unregisters a completion queue; its events are no longer delivered.
-    pub(crate) fn remove(&self, cq: &Cq) {
-        self.lock().remove(&cq.cq.id());
-    }
-
-    /// The descriptor on which the program waits.
-    fn fd(&self) -> RawFd {
-        self.channel.as_fd().as_raw_fd()
-    }
-
-    /// The completion queue of the event that the descriptor was read for. `None` if the queue is
-    /// destroyed.
-    fn taken(&self) -> Option<Arc<Entry<Cq>>> {
-        let id = self.channel.event_read()?;
-        let cq = self.lock().get(&id).and_then(Weak::upgrade);
-        cq.filter(|cq| cq.events.deliver())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<CqId, Weak<Entry<Cq>>>> {
-        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
@@ -63,7 +21,7 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
     entry::object(|| {
         let held = context::hold(context)?;
         let channel = CompletionChannel::new()?;
-        let value = Channel { channel, cqs: Mutex::default(), _context: held };
+        let value = Channel::new(channel, held);
         let public = ibv_comp_channel { context, fd: value.fd(), refcnt: 0 };
         Ok(Channel::registry().insert(public, value).public())
     })

@@ -24,9 +24,10 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::fast;
-use crate::ibv::cq::{self, Cq, Spec};
-use crate::ibv::pd;
+use crate::ibv::cq::{self, Spec};
 use crate::ibv::poll::{extras_of, opcode_of, sl_of, status_of};
+use crate::objects::cq::Cq;
+use crate::objects::{context, pd};
 use crate::runtime;
 
 /// The supported fields.
@@ -268,7 +269,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let attr = unsafe { read_attr(attr) }?;
         let fields = check(&attr)?;
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
-            let its = crate::ibv::context::get(context)?;
+            let its = context::get(context)?;
             if pd::get(attr.parent_domain)?.context.public() != its.public() {
                 return Err(Errno::EINVAL);
             }

@@ -3,21 +3,15 @@
 
 use std::ffi::c_int;
 
-use super::context::{self, Context};
-use super::pd::{self, Pd};
 use crate::abi::{
     self, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
 };
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Held, Object, object};
-
-/// A thread domain.
-pub(crate) struct Td {
-    context: Held<Context>,
-}
-
-object!(Td as ibv_td);
+use crate::handle::{Held, Object};
+use crate::objects::context::{self, Context};
+use crate::objects::pd::{self, Pd};
+use crate::objects::td::Td;
 
 pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,

@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use super::qp;
 use super::query::VENDOR_ID;
 use crate::abi::{ibv_ece, ibv_qp};
 use crate::entry;
 use crate::errno::Errno;
+use crate::objects::qp;
 
 const NONE: ibv_ece = ibv_ece { vendor_id: VENDOR_ID, options: 0, comp_mask: 0 };
 

@@ -15,39 +15,27 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use uroce::{AsyncEvent, EventKind, EventSource};
+use uroce::{AsyncEvent, CqId, EventKind, EventSource};
 
 use crate::abi::{
     IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE,
     IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
     IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
     IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
-    ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context, ibv_event_type,
+    ibv_async_event, ibv_context, ibv_event_type,
 };
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Object};
-use crate::ibv::context::{self, Context};
-use crate::ibv::cq::Cq;
-use crate::ibv::qp::Qp;
-use crate::ibv::srq::Srq;
+use crate::objects::context::{self, Context};
+use crate::objects::cq::Cq;
+use crate::objects::event::Element;
+use crate::objects::qp::Qp;
+use crate::objects::srq::Srq;
 use crate::runtime::{self, Device};
 
 /// Most pending events of a context. Later ones are dropped.
 const MOST: usize = 1 << 16;
-
-/// An event: the object it is about, and C's number of the event.
-pub(crate) type Happening = (Element, ibv_event_type);
-
-/// The object that an event is about.
-#[derive(Clone)]
-pub(crate) enum Element {
-    Qp(Arc<Entry<Qp>>),
-    Cq(Arc<Entry<Cq>>),
-    Srq(Arc<Entry<Srq>>),
-    Port(u8),
-    Device,
-}
 
 /// C's number of a kind of event.
 fn number_of(kind: EventKind) -> ibv_event_type {
@@ -70,49 +58,25 @@ fn number_of(kind: EventKind) -> ibv_event_type {
     }
 }
 
-impl Element {
-    /// The object that an engine event names, if the program has not destroyed it.
-    fn of(device: &Device, source: EventSource) -> Option<Element> {
-        let is_here = |context: &Context| std::ptr::eq(context.device, device);
-        Some(match source {
-            EventSource::QueuePair(qpn) => Element::Qp(
-                Qp::registry().find(|qp| qp.control.qpn() == qpn && is_here(&qp.context))?,
-            ),
-            EventSource::CompletionQueue(id) => {
-                Element::Cq(Cq::registry().find(|cq| cq.cq.id() == id)?)
-            }
-            EventSource::SharedReceiveQueue(id) => Element::Srq(
-                Srq::registry().find(|srq| srq.srq.id() == id && is_here(&srq.context))?,
-            ),
-            EventSource::Port(number) => Element::Port(number),
-            EventSource::Device => Element::Device,
-        })
-    }
+/// The completion queue that an engine event names, if the program has not destroyed it.
+fn cq_of(id: CqId) -> Option<Arc<Entry<Cq>>> {
+    Cq::registry().find(|cq| cq.cq.id() == id)
+}
 
-    /// Counts the event as delivered. False if the object is being destroyed, so that it must not
-    /// be.
-    fn deliver(&self) -> bool {
-        match self {
-            Element::Qp(qp) => qp.events.deliver(),
-            Element::Cq(cq) => cq.async_events.deliver(),
-            Element::Srq(srq) => srq.events.deliver(),
-            Element::Port(_) | Element::Device => true,
-        }
-    }
-
-    /// The union member for C's event structure.
-    fn public(&self) -> ibv_async_event__bindgen_ty_1 {
-        match self {
-            Element::Qp(qp) => ibv_async_event__bindgen_ty_1 { qp: qp.public().cast() },
-            Element::Cq(cq) => ibv_async_event__bindgen_ty_1 { cq: cq.public().cast() },
-            Element::Srq(srq) => ibv_async_event__bindgen_ty_1 { srq: srq.public() },
-            Element::Port(number) => {
-                ibv_async_event__bindgen_ty_1 { port_num: c_int::from(*number) }
-            }
-            // 0 is not the number of a port.
-            Element::Device => ibv_async_event__bindgen_ty_1 { port_num: 0 },
-        }
-    }
+/// The object that an engine event names, if the program has not destroyed it.
+fn element_of(device: &Device, source: EventSource) -> Option<Element> {
+    let is_here = |context: &Context| std::ptr::eq(context.device, device);
+    Some(match source {
+        EventSource::QueuePair(qpn) => Element::Object(
+            Qp::registry().find(|qp| qp.control.qpn() == qpn && is_here(&qp.context))?,
+        ),
+        EventSource::CompletionQueue(id) => Element::Object(cq_of(id)?),
+        EventSource::SharedReceiveQueue(id) => Element::Object(
+            Srq::registry().find(|srq| srq.srq.id() == id && is_here(&srq.context))?,
+        ),
+        EventSource::Port(number) => Element::Port(number),
+        EventSource::Device => Element::Device,
+    })
 }
 
 /// Locked while an event is queued, because the event refers to its object meanwhile.
@@ -121,19 +85,16 @@ static HANDING_OUT: Mutex<()> = Mutex::new(());
 /// Queues an engine event on the contexts that it is for.
 fn hand_out(device: &Device, event: &AsyncEvent) {
     let _handing_out = HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(element) = Element::of(device, event.source) else { return };
+    let Some(element) = element_of(device, event.source) else { return };
     let number = number_of(event.kind);
-    if let (Element::Cq(cq), IBV_EVENT_CQ_ERR) = (&element, number) {
-        tell_overrun(cq);
+    if let (EventSource::CompletionQueue(id), EventKind::CqErr) = (event.source, event.kind)
+        && let Some(cq) = cq_of(id)
+    {
+        tell_overrun(&cq);
     }
-    let owner = match &element {
-        Element::Qp(qp) => Some(qp.context.public()),
-        Element::Cq(cq) => Some(cq.context.public()),
-        Element::Srq(srq) => Some(srq.context.public()),
-        Element::Port(_) | Element::Device => None,
-    };
+    let owner = element.owner();
     for context in Context::registry().all() {
-        let is_owner = owner.is_none_or(|owner| owner == context.public());
+        let is_owner = owner.is_none_or(|owner| owner == context.public().cast_const());
         if is_owner && std::ptr::eq(context.device, device) {
             put(&context, element.clone(), number);
         }
@@ -162,21 +123,13 @@ fn put(context: &Context, element: Element, number: ibv_event_type) {
 pub(crate) fn forget<T: Object>(context: &Context, object: *const T::Public) {
     // Waits for a concurrent `hand_out`, which may have found the object before its removal.
     drop(HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner));
-    context.events.take_back(|(element, _)| {
-        let address = match element {
-            Element::Qp(qp) => qp.public().addr(),
-            Element::Cq(cq) => cq.public().addr(),
-            Element::Srq(srq) => srq.public().addr(),
-            Element::Port(_) | Element::Device => 0,
-        };
-        address == object.addr()
-    });
+    context.events.take_back(|(element, _)| element.is_about(object.addr()));
 }
 
 /// The event that the descriptor was read for. `None` if its object is being destroyed.
 fn taken(context: &Context) -> Option<ibv_async_event> {
     let (element, event_type) = context.events.taken()?;
-    element.deliver().then(|| ibv_async_event { element: element.public(), event_type })
+    element.deliver().then(|| ibv_async_event { element: element.union(), event_type })
 }
 
 /// Counts an acknowledgement at the event's object.

@@ -10,11 +10,12 @@ use std::path::Path;
 
 use uroce::{AddressVector, Gid, PortAttr};
 
+use super::path::{raw, vector};
 use super::port::{self, DEFAULT_PKEY, gid_table_len};
-use super::{ah, context};
 use crate::abi::{self, ibv_ah_attr, ibv_context, ibv_gid, ibv_gid_entry};
 use crate::entry;
 use crate::errno::Errno;
+use crate::objects::context;
 use crate::runtime::Device;
 
 /// Values of `IBV_GID_TYPE_SYSFS_*`.
@@ -29,17 +30,6 @@ fn gid_at(port: &PortAttr, index: usize) -> Result<Gid, Errno> {
         return Err(Errno::EINVAL);
     }
     Ok(port.gids.get(index).copied().unwrap_or_default())
-}
-
-/// Converts to C's type.
-pub(crate) fn raw(gid: Gid) -> ibv_gid {
-    ibv_gid { raw: gid.0 }
-}
-
-/// Converts from C's type.
-pub(crate) fn from_raw(gid: &ibv_gid) -> Gid {
-    // SAFETY: the union's members are bytes, for which any value is valid.
-    Gid(unsafe { gid.raw })
 }
 
 /// Kernel index of the port's network interface. 0 if there is none.
@@ -191,7 +181,7 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         let context = context::get(context)?;
         // SAFETY: the program passes NULL or valid attributes.
         let attr = unsafe { entry::read(attr) }?;
-        let vector: AddressVector = ah::vector(context.device, &attr)?;
+        let vector: AddressVector = vector(context.device, &attr)?;
         let port = port::find(context.device, attr.port_num.into())?;
         if mac.is_null() || vid.is_null() {
             return Err(Errno::EINVAL);

@@ -8,13 +8,14 @@
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-use super::context::{self, Context, FileId};
-use super::mr::Mr;
-use super::pd::{self, Pd};
+use super::context::open_on;
 use crate::abi::{ibv_context, ibv_mr, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Object;
+use crate::objects::context::{self, Context, FileId};
+use crate::objects::mr::Mr;
+use crate::objects::pd::{self, Pd};
 
 /// `ibv_import_device`. Takes ownership of the descriptor if it succeeds.
 pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
@@ -32,7 +33,7 @@ pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_con
             return Err(Errno::EINVAL);
         }
         // SAFETY: by the interface the new context owns the descriptor from now on.
-        context::open_on(found.device, unsafe { OwnedFd::from_raw_fd(cmd_fd) })
+        open_on(found.device, unsafe { OwnedFd::from_raw_fd(cmd_fd) })
     })
 }
 

@@ -5,43 +5,13 @@
 //! Not here: joining a group by its IP address ([`crate::rdma::mcast`]).
 
 use std::ffi::c_int;
-use std::sync::PoisonError;
 
 use uroce::Gid;
 
 use crate::abi::{ibv_gid, ibv_qp};
 use crate::entry;
 use crate::errno::Errno;
-use crate::ibv::qp;
-
-/// Attaches a queue pair to a group. No effect if it is attached already.
-///
-/// # Errors
-///
-/// EINVAL if it is not a UD queue pair, or the address is not that of a group.
-pub(crate) fn attach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
-    let qp = qp::get(qp)?;
-    let mut groups = qp.groups.lock().unwrap_or_else(PoisonError::into_inner);
-    if !groups.contains(&group) {
-        qp.engine()?.attach_multicast(group)?;
-        groups.push(group);
-    }
-    Ok(())
-}
-
-/// Detaches a queue pair from a group.
-///
-/// # Errors
-///
-/// EINVAL if it is not a queue pair of this library, or is not attached to the group.
-pub(crate) fn detach(qp: *const ibv_qp, group: Gid) -> Result<(), Errno> {
-    let qp = qp::get(qp)?;
-    let mut groups = qp.groups.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = groups.iter().position(|its| *its == group).ok_or(Errno::EINVAL)?;
-    qp.engine()?.detach_multicast(group)?;
-    groups.swap_remove(at);
-    Ok(())
-}
+use crate::objects::qp;
 
 /// Reads a GID.
 ///
@@ -60,7 +30,7 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     _lid: u16,
 ) -> c_int {
     // SAFETY: the program passes NULL or a valid structure.
-    entry::code(|| attach(qp, unsafe { group(gid) }?))
+    entry::code(|| qp::get(qp)?.attach(unsafe { group(gid) }?))
 }
 
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(
@@ -69,5 +39,5 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     _lid: u16,
 ) -> c_int {
     // SAFETY: the program passes NULL or a valid structure.
-    entry::code(|| detach(qp, unsafe { group(gid) }?))
+    entry::code(|| qp::get(qp)?.detach(unsafe { group(gid) }?))
 }

@@ -22,8 +22,8 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
-use crate::ibv::ah;
-use crate::ibv::qp::{self, Qp};
+use crate::ibv::path;
+use crate::objects::qp::{self, Qp};
 use crate::runtime::Device;
 
 /// The supported attributes: all but `IBV_QP_CAP`. A queue pair keeps its queues' sizes.
@@ -146,7 +146,7 @@ fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
 
 fn alternate_of(device: &'static Device, attr: &ibv_qp_attr) -> Result<AlternateVector, Errno> {
     Ok(AlternateVector {
-        vector: ah::vector(device, &attr.alt_ah_attr)?,
+        vector: path::vector(device, &attr.alt_ah_attr)?,
         port: attr.alt_port_num,
         pkey: pkey_of(attr.alt_pkey_index)?,
         timeout: attr.alt_timeout,
@@ -164,14 +164,14 @@ pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<()
     }
     let change = change_of(attr, mask)?;
     let device = qp.context.device;
-    let path = (mask & IBV_QP_AV != 0).then(|| ah::vector(device, &attr.ah_attr)).transpose()?;
+    let path = (mask & IBV_QP_AV != 0).then(|| path::vector(device, &attr.ah_attr)).transpose()?;
     let alternate =
         (mask & IBV_QP_ALT_PATH != 0).then(|| alternate_of(device, attr)).transpose()?;
     qp.engine()?.modify_paths(&change, path.as_ref(), alternate.as_ref())?;
     if let Some(state) = change.state {
-        qp::note_state(qp, state);
+        qp.note_state(state);
         if state == QpState::Reset {
-            qp::purge(qp);
+            qp.purge();
         }
     }
     Ok(())
@@ -192,7 +192,7 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
         sq_psn: attr.sq_psn.value(),
         dest_qp_num: attr.dest_qpn.value(),
         qp_access_flags: attr.access.bits().into(),
-        cap: qp::cap_of(qp),
+        cap: qp.cap(),
         ah_attr: ah_attr_of(&attr.path, attr.port, ports),
         alt_ah_attr: alt.map_or_else(empty_ah_attr, alt_ah),
         pkey_index: 0,
@@ -221,7 +221,7 @@ fn init_attr_of(qp: &Entry<Qp>) -> ibv_qp_init_attr {
         send_cq: base.send_cq,
         recv_cq: base.recv_cq,
         srq: base.srq,
-        cap: qp::cap_of(qp),
+        cap: qp.cap(),
         qp_type: base.qp_type,
         sq_sig_all: c_int::from(qp.signals_all),
     }
@@ -265,7 +265,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         }
         let info = qp.engine()?.query()?;
         let ports = qp.context.device.ports()?;
-        qp::note_state(&qp, info.attr.state);
+        qp.note_state(info.attr.state);
         let (len, all) = (attr_len(mask.cast_unsigned()), attr_of(&qp, &info, &ports));
         // SAFETY: not NULL, so it is the program's room for attributes of `len` bytes.
         unsafe { entry::write_sized(attr.cast(), len, &all) }?;

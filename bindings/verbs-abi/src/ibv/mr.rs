@@ -1,126 +1,28 @@
 //! `ibv_mr`: memory regions.
 //!
-//! Invariants
+//! Invariant
 //! - A region's memory existed, with the rights that it needs, when it was registered
 //!   ([`mapping`]).
-//! - A region is deregistered once; imports of it share its state.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use uroce::raw::{Memory, Registration};
+use uroce::raw::Memory;
 use uroce::{AccessFlags, Va};
 
-use super::context::FileId;
-use super::dm::{self, Dm};
 use super::mapping;
-use super::pd::{self, Pd};
 use crate::abi::{self, ibv_dm, ibv_mr, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Held, Object, Part, number, object};
-use crate::runtime;
+use crate::handle::{Held, Object, number};
+use crate::objects::dm;
+use crate::objects::mr::{Kind, Mr, State, public};
+use crate::objects::pd::{self, Pd};
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
 /// `IBV_ACCESS_FLUSH_*` of newer headers.
 const FLUSH: c_uint = 3 << 8;
-
-/// A memory region.
-pub(crate) struct Mr {
-    state: Arc<Mutex<State>>,
-    kind: Kind,
-    handle: u32,
-}
-
-/// The state that all handles of a region share.
-struct State {
-    /// `None` after the region was deregistered through any of its handles.
-    registration: Option<Registration>,
-    pd: Held<Pd>,
-    addr: usize,
-    len: usize,
-    /// Virtual address of the first byte in work requests.
-    iova: u64,
-    access: c_uint,
-}
-
-/// The kind of a handle.
-enum Kind {
-    Memory,
-    Dm {
-        memory: Held<Dm>,
-    },
-    /// A region without memory.
-    Null,
-    /// An imported handle of an existing region.
-    Import,
-}
-
-object!(Mr as ibv_mr, of state, kind);
-
-/// Releases the domain once the region is deregistered, through whichever handle.
-impl Part for Arc<Mutex<State>> {
-    fn let_go(&self) {
-        let state = self.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.registration.is_none() {
-            state.pd.let_go();
-        }
-    }
-}
-
-impl Part for Kind {
-    fn let_go(&self) {
-        if let Kind::Dm { memory } = self {
-            memory.let_go();
-        }
-    }
-}
-
-impl Mr {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether this is the original handle of the region with this number in a file.
-    pub(crate) fn is_number(&self, handle: u32, file: FileId) -> bool {
-        !self.is_import() && self.handle == handle && self.lock().pd.context.file == file
-    }
-
-    /// Whether this is an imported handle.
-    pub(crate) fn is_import(&self) -> bool {
-        matches!(self.kind, Kind::Import)
-    }
-
-    /// Makes another handle of the region, in a domain of the same device.
-    pub(crate) fn import(&self, pd: &Entry<Pd>) -> Result<*mut ibv_mr, Errno> {
-        let (key, len) = {
-            let state = self.lock();
-            (state.registration.as_ref().ok_or(Errno::ENOENT)?.lkey().0, state.len)
-        };
-        // The state is unlocked before the registry is used, because deregistering locks the
-        // registry first.
-        let place = std::ptr::null_mut();
-        let public = public(pd.public(), self.handle, (place, len), (key, key));
-        let (state, handle) = (Arc::clone(&self.state), self.handle);
-        let mr = Mr { state, kind: Kind::Import, handle };
-        Ok(Mr::registry().insert(public, mr).public())
-    }
-
-    /// Deregisters the region, unless that was done through another handle.
-    fn deregister(&self) -> Result<(), Errno> {
-        let mut state = self.lock();
-        let Some(registration) = state.registration.take() else { return Ok(()) };
-        if runtime::usable().is_err() {
-            runtime::dispose(registration);
-            return Ok(());
-        }
-        registration.deregister().map_err(|bound| {
-            state.registration = Some(bound);
-            Errno::EBUSY
-        })
-    }
-}
 
 /// Converts access flags to rights. EINVAL if a flag is not a right.
 pub(super) fn rights_of(flags: c_uint) -> Result<AccessFlags, Errno> {
@@ -168,18 +70,6 @@ impl Access {
         let addr = std::ptr::with_exposed_provenance_mut(addr);
         Ok(Memory { addr, len, va, access: self.rights })
     }
-}
-
-/// The public structure of a region.
-fn public(
-    pd: *mut ibv_pd,
-    handle: u32,
-    (addr, length): (*mut c_void, usize),
-    (lkey, rkey): (u32, u32),
-) -> ibv_mr {
-    // SAFETY: callers hold the domain, so its slot is live; this field never changes.
-    let context = unsafe { (*pd).context };
-    ibv_mr { context, pd, addr, length, handle, lkey, rkey }
 }
 
 /// Registers a handle of a region and returns the program's pointer.

@@ -10,25 +10,18 @@ use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
 
 use uroce::raw::BindMw;
-use uroce::{Lkey, MemoryWindow, MwType, Rkey, Va};
+use uroce::{Lkey, MwType, Rkey, Va};
 
-use super::context;
-use super::pd::{self, Pd};
+use super::mr::rights_of;
 use crate::abi::{self, ibv_mw, ibv_mw_bind_info, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Held, Object, number, object};
-use crate::ibv::mr::{Mr, rights_of};
+use crate::handle::{Object, number};
+use crate::objects::context;
+use crate::objects::mr::Mr;
+use crate::objects::mw::Mw;
+use crate::objects::pd;
 use crate::runtime;
-
-/// A memory window.
-pub(crate) struct Mw {
-    /// `None` after the window was deallocated, while another thread may still hold the entry.
-    window: Mutex<Option<MemoryWindow>>,
-    _pd: Held<Pd>,
-}
-
-object!(Mw as ibv_mw, of _pd);
 
 /// `ibv_context.ops.alloc_mw`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
@@ -48,7 +41,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
             type_: kind,
         };
         Ok(Mw::registry()
-            .insert(public, Mw { window: Mutex::new(Some(window)), _pd: held })
+            .insert(public, Mw { window: Mutex::new(Some(window)), pd: held })
             .public())
     })
 }

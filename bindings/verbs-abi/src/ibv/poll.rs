@@ -19,7 +19,7 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::fast;
-use crate::ibv::cq::Cq;
+use crate::objects::cq::Cq;
 use crate::runtime;
 
 /// C's number of a status.

@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use uroce::config::{Ethdev, PortConfig};
 use uroce::{DeviceAttr, PathMtu, PortAttr};
 
-use super::context;
 use crate::abi::{self, _compat_ibv_port_attr, ibv_context, ibv_port_attr};
 use crate::entry;
 use crate::errno::Errno;
+use crate::objects::context;
 use crate::runtime::{self, Device};
 
 /// A port's only partition key: the default one, as a full member.

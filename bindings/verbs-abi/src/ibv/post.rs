@@ -20,9 +20,10 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::fast;
-use crate::ibv::qp::Qp;
-use crate::ibv::srq::Srq;
-use crate::ibv::{ah, mw};
+use crate::ibv::mw;
+use crate::objects::ah;
+use crate::objects::qp::Qp;
+use crate::objects::srq::Srq;
 use crate::runtime;
 
 const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;

@@ -1,16 +1,17 @@
-//! `ibv_qp`: queue pairs. Each is allocated as an `ibv_qp_ex`, which begins with the `ibv_qp`.
+//! `ibv_qp`: creating and destroying queue pairs.
 //!
 //! Not here: states and attributes ([`super::modify`]); posting ([`super::post`],
 //! [`super::qp_ex`]).
 
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use uroce::raw::MAX_INLINE_DATA;
-use uroce::{Gid, QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, SendQueue};
+use uroce::{QpCaps, QpChange, QpInit, QpState, QpType};
 
+use super::{event, qp_ex};
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV,
@@ -20,15 +21,14 @@ use crate::abi::{
 use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Held, Object, object};
-use crate::ibv::batch::Batch;
-use crate::ibv::context::{self, Context};
-use crate::ibv::cq::{self, Cq};
-use crate::ibv::event;
-use crate::ibv::lock::Locked;
-use crate::ibv::pd::{self, Pd};
-use crate::ibv::qp_ex;
-use crate::ibv::srq::{self, Srq};
+use crate::handle::{Entry, Object};
+use crate::objects::batch::Batch;
+use crate::objects::context::{self, Context};
+use crate::objects::cq::{self, Cq};
+use crate::objects::lock::Locked;
+use crate::objects::pd::{self, Pd};
+use crate::objects::qp::{Qp, Sq, get};
+use crate::objects::srq;
 use crate::{room, runtime};
 
 /// Bytes of inline data per scatter/gather element that every queue pair gets, the size of an
@@ -41,56 +41,6 @@ const INLINE: u32 = 64;
 const LEAVE: Duration = Duration::from_millis(100);
 /// Interval between checks whether they are sent.
 const LOOK: Duration = Duration::from_micros(50);
-
-/// A queue pair.
-pub(crate) struct Qp {
-    pub(crate) control: QpControl,
-    pub(crate) sq: Locked<Sq>,
-    pub(crate) rq: Locked<RecvQueue>,
-    pub(crate) caps: QpCaps,
-    /// Every send gives a completion, whether signaled or not.
-    pub(crate) signals_all: bool,
-    /// The operations of its `ibv_qp_ex`. 0 if the program has not asked for any.
-    pub(crate) send_ops: u64,
-    /// Multicast groups that the queue pair is attached to.
-    pub(crate) groups: Mutex<Vec<Gid>>,
-    /// Counts its asynchronous events.
-    pub(crate) events: Acks,
-    pub(crate) context: Arc<Entry<Context>>,
-    _pd: Held<Pd>,
-    pub(crate) send_cq: Held<Cq>,
-    pub(crate) recv_cq: Held<Cq>,
-    pub(crate) srq: Option<Held<Srq>>,
-}
-
-object!(Qp as ibv_qp_ex, of _pd, send_cq, recv_cq, srq);
-
-/// The send queue, with the requests that `ibv_qp_ex` builds.
-pub(crate) struct Sq {
-    pub(crate) queue: SendQueue,
-    /// The requests between `ibv_wr_start` and `ibv_wr_complete`.
-    pub(crate) batch: Batch,
-}
-
-/// The queue pair that a program's pointer refers to.
-///
-/// # Errors
-///
-/// EINVAL if it is not a live queue pair of this library.
-pub(crate) fn get(qp: *const ibv_qp) -> Result<Arc<Entry<Qp>>, Errno> {
-    Qp::registry().get(qp.cast())
-}
-
-impl Qp {
-    /// The engine's queue pair, for calls that the engine must answer.
-    ///
-    /// # Errors
-    ///
-    /// EOPNOTSUPP in a child that was forked after the engine had started, as it could not answer.
-    pub(crate) fn engine(&self) -> Result<&QpControl, Errno> {
-        runtime::usable().map(|()| &self.control)
-    }
-}
 
 fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
     match number {
@@ -117,13 +67,6 @@ fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
         max_recv_sge: if has_srq { 1 } else { cap.max_recv_sge.max(1) },
         max_inline_data: cap.max_inline_data.max(least_inline),
     }
-}
-
-/// The sizes in C's structure.
-pub(crate) fn cap_of(qp: &Qp) -> ibv_qp_cap {
-    let QpCaps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = qp.caps;
-    let max_recv_sge = if qp.srq.is_some() { 0 } else { max_recv_sge };
-    ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
 }
 
 fn create(
@@ -170,7 +113,7 @@ fn create(
         groups: Mutex::default(),
         events: Acks::default(),
         context,
-        _pd: its_pd,
+        pd: its_pd,
         send_cq: its_send_cq,
         recv_cq: its_recv_cq,
         srq: its_srq,
@@ -193,28 +136,10 @@ fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
     Context::registry().get(context)
 }
 
-/// Blocks until requests that were posted to the completion queue's queue pairs have been processed
-/// once.
-pub(crate) fn catch_up(cq: &Entry<Cq>) {
-    let is_its =
-        |qp: &Entry<Qp>| [&qp.send_cq, &qp.recv_cq].iter().any(|its| its.public() == cq.public());
-    for qp in Qp::registry().all().into_iter().filter(|qp| is_its(qp)) {
-        // A turn takes commands before posted requests, so the second answer comes after a whole
-        // turn. A queue pair that does not answer is skipped.
-        let _ = qp.control.query().and_then(|_| qp.control.query());
-    }
-}
-
-/// Writes the state to the public structure.
-pub(crate) fn note_state(qp: &Entry<Qp>, state: QpState) {
-    // SAFETY: a slot is never freed, and programs only read this field.
-    unsafe { (*qp.public()).qp_base.state = state as u32 }
-}
-
 /// Destroys a queue pair. Afterwards nothing of it is in progress or in its completion queues.
 fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let found = get(qp)?;
-    if found.is_busy() || is_in_group(&found) {
+    if found.is_busy() || found.is_in_group() {
         return Err(Errno::EBUSY);
     }
     // Only one of several threads gets past this.
@@ -232,7 +157,7 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let_go(&found);
     // This fails only if the lcore is lost, and then the queue pair is inactive too.
     let _ = found.control.modify(&QpChange::to(QpState::Reset), None);
-    purge(&found);
+    found.purge();
     Ok(())
 }
 
@@ -253,19 +178,6 @@ fn let_go(qp: &Qp) {
     }
 }
 
-fn is_in_group(qp: &Qp) -> bool {
-    !qp.groups.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-}
-
-/// Removes the completions of a queue pair that was reset.
-pub(crate) fn purge(qp: &Qp) {
-    let qpn = qp.control.qpn();
-    qp.send_cq.purge(qpn);
-    if qp.recv_cq.public() != qp.send_cq.public() {
-        qp.recv_cq.purge(qpn);
-    }
-}
-
 pub(crate) unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
@@ -275,7 +187,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
         let init = unsafe { entry::read(attr) }?;
         let qp = create(pd, &init, 0)?;
         // SAFETY: not NULL, as it was read above.
-        unsafe { (*attr).cap = cap_of(&qp) };
+        unsafe { (*attr).cap = qp.cap() };
         Ok(qp.public().cast())
     })
 }
@@ -337,7 +249,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         let has_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
         let qp = create(init.pd, &plain, if has_ops { init.send_ops_flags } else { 0 })?;
         // SAFETY: not NULL, as it was read above.
-        unsafe { (*attr).cap = cap_of(&qp) };
+        unsafe { (*attr).cap = qp.cap() };
         Ok(qp.public().cast())
     })
 }

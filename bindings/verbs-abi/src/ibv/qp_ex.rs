@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `wr_start` locks the send queue for the calling thread until `wr_complete` or `wr_abort`.
-//! `wr_complete` posts all requests or none ([`super::batch`]).
+//! `wr_complete` posts all requests or none ([`crate::objects::batch`]).
 
 use std::ffi::{c_int, c_void};
 
@@ -22,10 +22,11 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::fast;
-use crate::ibv::batch::Batch;
+use crate::ibv::mw;
 use crate::ibv::post::{self, imm_of};
-use crate::ibv::qp::Qp;
-use crate::ibv::{ah, mw};
+use crate::objects::ah;
+use crate::objects::batch::Batch;
+use crate::objects::qp::Qp;
 use crate::runtime;
 
 /// Supported operations of UD.

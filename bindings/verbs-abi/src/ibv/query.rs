@@ -8,16 +8,16 @@ use std::ffi::{c_char, c_int};
 use uroce::DeviceAttr;
 use uroce::raw::clock_now;
 
-use super::context;
-use super::cq::MAX_CQE;
-use super::device::copy_text;
 use crate::abi::{
     self, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_packet_pacing_caps,
     ibv_query_device_ex_input, timespec,
 };
 use crate::entry;
 use crate::errno::Errno;
-use crate::ibv::dm::MAX_DM_SIZE;
+use crate::objects::context;
+use crate::objects::cq::MAX_CQE;
+use crate::objects::device::copy_text;
+use crate::objects::dm::MAX_DM_SIZE;
 use crate::quota::Place;
 use crate::runtime::{self, Device};
 

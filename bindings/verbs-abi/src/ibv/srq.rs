@@ -6,8 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use uroce::SharedReceiveQueue;
-
+use super::{event, query};
 use crate::abi::{
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
@@ -15,36 +14,11 @@ use crate::abi::{
 use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Held, Object, object};
-use crate::ibv::context::{self, Context};
-use crate::ibv::event;
-use crate::ibv::pd::{self, Pd};
-use crate::ibv::query;
-use crate::quota::Place;
+use crate::handle::{Entry, Object};
+use crate::objects::context::{self, Context};
+use crate::objects::pd;
+use crate::objects::srq::Srq;
 use crate::{room, runtime};
-
-/// A shared receive queue.
-pub(crate) struct Srq {
-    pub(crate) srq: SharedReceiveQueue,
-    max_sge: u32,
-    /// Counts its asynchronous events.
-    pub(crate) events: Acks,
-    pub(crate) context: Arc<Entry<Context>>,
-    _pd: Held<Pd>,
-    place: Place,
-}
-
-object!(Srq as ibv_srq, of _pd, place);
-
-/// The shared receive queue that a program's pointer refers to, kept busy while the result exists.
-///
-/// # Errors
-///
-/// EINVAL if it is not a live shared receive queue of this library, or is being destroyed.
-pub(crate) fn hold(srq: *const ibv_srq) -> Result<Held<Srq>, Errno> {
-    let held = Srq::registry().hold(srq)?;
-    if held.events.is_closed() { Err(Errno::EINVAL) } else { Ok(held) }
-}
 
 /// Creates a queue. `attr.srq_limit` is ignored, as the manual page says.
 fn create(
@@ -64,13 +38,8 @@ fn create(
     public.context = context::context_of(context.public());
     public.srq_context = srq_context;
     public.pd = pd;
-    let value = Srq { srq, max_sge, events: Acks::default(), context, _pd: its_pd, place };
+    let value = Srq { srq, max_sge, events: Acks::default(), context, pd: its_pd, place };
     Ok(Srq::registry().insert(public, value))
-}
-
-/// The sizes that the program got.
-fn sizes_of(srq: &Srq) -> ibv_srq_attr {
-    ibv_srq_attr { max_wr: srq.srq.capacity(), max_sge: srq.max_sge, srq_limit: srq.srq.limit() }
 }
 
 pub(crate) unsafe extern "C" fn ibv_create_srq(
@@ -82,7 +51,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
         let init = unsafe { entry::read(attr) }?;
         let srq = create(pd, init.srq_context, &init.attr)?;
         // SAFETY: not NULL, as it was read above.
-        unsafe { (*attr).attr = sizes_of(&srq) };
+        unsafe { (*attr).attr = srq.sizes() };
         Ok(srq.public())
     })
 }
@@ -130,7 +99,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         }
         let srq = create(init.pd, init.srq_context, &init.attr)?;
         // SAFETY: not NULL, as it was read above.
-        unsafe { (*attr).attr = sizes_of(&srq) };
+        unsafe { (*attr).attr = srq.sizes() };
         Ok(srq.public())
     })
 }
@@ -164,7 +133,7 @@ pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_
     entry::code(|| {
         let srq = Srq::registry().get(srq)?;
         // SAFETY: the program passes NULL or room for attributes.
-        unsafe { entry::write(attr, sizes_of(&srq)) }
+        unsafe { entry::write(attr, srq.sizes()) }
     })
 }
 

@@ -8,7 +8,7 @@ use uroce::{AddressVector, Gid, PathMtu};
 use crate::abi::{ibv_ah_attr, ibv_global_route, ibv_sa_path_rec, sockaddr, sockaddr_storage};
 use crate::entry;
 use crate::errno::Errno;
-use crate::ibv::gid::raw;
+use crate::ibv::path::raw;
 use crate::ibv::port::DEFAULT_PKEY;
 
 /// Value of a path record's selectors for "exactly".

@@ -6,7 +6,6 @@ use std::ffi::c_int;
 use uroce::cm::raw::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PortSpace};
 
 use super::address;
-use super::id::{self, Id, State};
 use crate::abi::{
     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
     IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
@@ -18,10 +17,7 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
-
-/// Minimum RNR NAK timer code of Linux's connection manager: 655 ms. A program that limits its
-/// peer's retries depends on this long time, because it may post its receives late.
-pub(super) const LINUX_RNR_TIMER: u8 = 0;
+use crate::objects::id::{self, Id, State};
 
 /// Fills in the attributes for the transition to `attr.qp_state`, and returns their mask.
 pub(crate) fn init_attr(

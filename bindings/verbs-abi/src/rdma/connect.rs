@@ -2,6 +2,7 @@
 //! `rdma_disconnect`.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use uroce::cm::Agreed;
 use uroce::cm::RejectReason;
@@ -10,13 +11,12 @@ use uroce::cm::raw::{
 };
 use uroce::{AccessFlags, QpType, Qpn, RequestError};
 
-use super::attr::LINUX_RNR_TIMER;
-use super::id::{self, Id, Stage, State};
-use super::{qp, resolve, sync};
+use super::{path, qp, sync};
 use crate::abi::{IBV_EVENT_COMM_EST, ibv_event_type, rdma_cm_id, rdma_conn_param};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
+use crate::objects::id::{self, Id, LINUX_RNR_TIMER, Stage, State, release_event};
 use crate::runtime::Device;
 
 /// Stands for "as many as possible".
@@ -142,14 +142,14 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
         PortSpace::Udp => None,
     };
     let manager = device.context()?.connection_manager();
-    let path = resolve::way_to(id, &mut state, device, &manager, peer)?;
-    let mut vector = path.vector;
+    let way = path::way_to(id, &mut state, device, &manager, peer)?;
+    let mut vector = way.vector;
     vector.traffic_class = state.options.tos.unwrap_or(vector.traffic_class);
     let spec = ConnectSpec {
         space: id.space,
         port: peer.port(),
         source_port: local.port(),
-        path: PathSpec { source: Some(path.source), destination: path.vector.dgid.to_ip(), vector },
+        path: PathSpec { source: Some(way.source), destination: way.vector.dgid.to_ip(), vector },
         alternate: None,
         qp,
         param: brought,
@@ -201,28 +201,31 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     Ok(())
 }
 
-/// Reads the program's connection parameters. `None` for NULL.
+/// Looks an id up, and calls `work`, which is [`connect`] or [`accept`], with it and the program's
+/// parameters.
 ///
 /// # Safety
 ///
-/// `param` is NULL or points to valid parameters.
-unsafe fn given(param: *const rdma_conn_param) -> Result<Option<rdma_conn_param>, Errno> {
+/// `param` is NULL or points to valid parameters with their private data.
+unsafe fn with_param(
+    id: *const rdma_cm_id,
+    param: *const rdma_conn_param,
+    work: unsafe fn(&Entry<Id>, Option<&rdma_conn_param>) -> Result<(), Errno>,
+) -> Result<Arc<Entry<Id>>, Errno> {
+    let id = id::get(id)?;
     // SAFETY: not NULL, so it points to valid parameters.
-    (!param.is_null()).then(|| unsafe { entry::read(param) }).transpose()
+    let param = (!param.is_null()).then(|| unsafe { entry::read(param) }).transpose()?;
+    // SAFETY: the parameters, if there are any, are valid with their private data.
+    unsafe { work(&id, param.as_ref()) }?;
+    Ok(id)
 }
 
 pub(crate) unsafe extern "C" fn rdma_connect(
     id: *mut rdma_cm_id,
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
-    entry::minus_one(|| {
-        let id = id::get(id)?;
-        // SAFETY: the program passes NULL or a valid structure.
-        let param = unsafe { given(conn_param) }?;
-        // SAFETY: the program passes valid parameters with their private data.
-        unsafe { connect(&id, param.as_ref()) }?;
-        sync::complete(&id)
-    })
+    // SAFETY: the program passes NULL or valid parameters with their private data.
+    entry::minus_one(|| sync::complete(&unsafe { with_param(id, conn_param, connect) }?))
 }
 
 pub(crate) unsafe extern "C" fn rdma_accept(
@@ -230,17 +233,14 @@ pub(crate) unsafe extern "C" fn rdma_accept(
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
     entry::minus_one(|| {
-        let id = id::get(id)?;
-        // SAFETY: the program passes NULL or a valid structure.
-        let param = unsafe { given(conn_param) }?;
-        // SAFETY: the program passes valid parameters with their private data.
-        unsafe { accept(&id, param.as_ref()) }?;
+        // SAFETY: the program passes NULL or valid parameters with their private data.
+        let id = unsafe { with_param(id, conn_param, accept) }?;
         if id.space == PortSpace::Tcp {
             return sync::complete(&id);
         }
         // There is no further event. The event of the request is acknowledged.
         if id.state().is_sync {
-            id::release_event(&id);
+            release_event(&id);
         }
         Ok(())
     })

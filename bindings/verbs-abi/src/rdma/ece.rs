@@ -6,10 +6,10 @@
 use std::ffi::{c_int, c_void};
 
 use super::connect::reject_for;
-use super::id;
 use crate::abi::{ibv_ece, rdma_cm_id};
 use crate::entry;
 use crate::errno::Errno;
+use crate::objects::id;
 
 /// No vendor and no options.
 const NONE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };

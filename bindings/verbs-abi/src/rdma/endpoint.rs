@@ -6,9 +6,8 @@
 
 use std::ffi::c_int;
 
-use super::channel::Channel;
 use super::event;
-use super::id::{self, Stage, release_event};
+use super::id::{create, destroy as destroy_id};
 use super::listen::rdma_bind_addr;
 use super::qp::{rdma_create_qp, rdma_destroy_qp};
 use super::resolve::{rdma_resolve_addr, rdma_resolve_route};
@@ -20,16 +19,11 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Object;
+use crate::objects::id::channel::Channel;
+use crate::objects::id::{self, Passive, Stage, release_event};
 
 /// Timeout of address resolution in milliseconds.
 const TIMEOUT: c_int = 2000;
-
-/// The attributes for queue pairs of a passive endpoint's requests.
-#[derive(Clone, Copy)]
-pub(crate) struct Passive(ibv_qp_init_attr);
-
-// SAFETY: the pointers are only passed on to the call that checks them.
-unsafe impl Send for Passive {}
 
 /// Converts the result of a C call, with its `errno`.
 fn check(result: c_int) -> Result<(), Errno> {
@@ -99,7 +93,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
             return Err(Errno::EOPNOTSUPP);
         }
         let (channel, context) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let made = id::create(channel, context, info.ai_port_space.cast_unsigned())?.c();
+        let made = create(channel, context, info.ai_port_space.cast_unsigned())?.c();
         // SAFETY: the program passes a result of `rdma_getaddrinfo`, which has valid addresses.
         let done = unsafe { set_up(made, &info, pd, qp_init_attr) };
         done.inspect_err(|_| destroy(made))?;
@@ -114,7 +108,7 @@ fn destroy(id: *mut rdma_cm_id) {
     unsafe { rdma_destroy_qp(id) };
     // SAFETY: the call accepts any pointer, and does nothing without a shared receive queue.
     unsafe { rdma_destroy_srq(id) };
-    let _ = id::destroy(id);
+    let _ = destroy_id(id);
 }
 
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {

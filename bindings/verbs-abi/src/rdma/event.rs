@@ -1,24 +1,19 @@
 //! `rdma_cm_event`: passes events to the program.
 //!
 //! Invariants
-//! - An event counts in [`Acks`] from its delivery until the program acknowledges it, and an id is
-//!   not destroyed before. A connection request counts at the listener.
+//! - An event counts ([`crate::acks::Acks`]) from its delivery until the program acknowledges it,
+//!   and an id is not destroyed before. A connection request counts at the listener.
 //! - Private data is stored with the event, in memory that stays readable after the
 //!   acknowledgement.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use uroce::cm::Agreed;
-use uroce::cm::raw::{
-    CmEvent, CmEventKind, CmId, ConnectRequest, Datagrams, PortSpace, ResolvedPath,
-};
-use uroce::{AddressVector, QpState, RequestError};
+use uroce::cm::raw::{CmEvent, CmEventKind, CmId, ConnectRequest, PortSpace, ResolvedPath};
+use uroce::{QpState, RequestError};
 
-use super::address;
-use super::channel::{Channel, Happening, Waiting};
-use super::id::{self, Id, Stage, State};
-use super::{mcast, resolve};
+use super::id::{destroy, incoming};
+use super::{address, path};
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED,
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,
@@ -28,142 +23,14 @@ use crate::abi::{
     RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event, rdma_cm_event__bindgen_ty_1, rdma_cm_event_type,
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
-use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Object, object};
+use crate::handle::{Entry, Object};
+use crate::objects::cm_event::{DATA_MAX, Event, PublicEvent, acknowledge};
+use crate::objects::id::channel::{Channel, Happening, Waiting};
+use crate::objects::id::draft::{Conn, Draft, Param, Ud};
+use crate::objects::id::{Id, Stage, State};
 use crate::runtime::{self, Device};
-
-/// Most bytes of private data in a message.
-const DATA_MAX: usize = 255;
-
-/// The memory that a program's event pointer refers to.
-#[repr(C)]
-pub(crate) struct PublicEvent {
-    event: rdma_cm_event,
-    data: [u8; DATA_MAX],
-}
-
-/// An event that was delivered to the program.
-pub(crate) struct Event {
-    /// Acknowledges the event when it is dropped.
-    _counted: Counted,
-}
-
-object!(Event as PublicEvent);
-
-/// A delivered event. Acknowledges it when dropped.
-struct Counted(Arc<Acks>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.acknowledge(1);
-    }
-}
-
-/// An event before it is delivered.
-pub(crate) struct Draft {
-    pub(crate) event: rdma_cm_event_type,
-    /// 0, a negative error number, or the reason for which the peer rejected.
-    pub(crate) status: c_int,
-    pub(crate) param: Param,
-    /// Private data for the program, at most [`DATA_MAX`] bytes.
-    pub(crate) private_data: Vec<u8>,
-    /// The counter of the event, if it is not the id's.
-    pub(crate) acks: Option<Arc<Acks>>,
-}
-
-/// The parameters of an event.
-#[derive(Clone, Copy)]
-pub(crate) enum Param {
-    None,
-    Conn(Conn),
-    Ud(Ud),
-}
-
-/// Parameters of a connection.
-#[derive(Clone, Copy)]
-pub(crate) struct Conn {
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
-    pub(crate) flow_control: bool,
-    pub(crate) retry_count: u8,
-    pub(crate) rnr_retry_count: u8,
-    pub(crate) srq: bool,
-    pub(crate) qp_num: u32,
-}
-
-/// Parameters of datagrams.
-#[derive(Clone, Copy)]
-pub(crate) struct Ud {
-    pub(crate) vector: AddressVector,
-    pub(crate) port: u8,
-    pub(crate) qp_num: u32,
-    pub(crate) qkey: u32,
-    /// The context that the program passed to `rdma_join_multicast`, as an exposed address. It is
-    /// returned as private data. 0 if there is none.
-    pub(crate) context: usize,
-}
-
-impl Draft {
-    /// An event without parameters.
-    pub(crate) fn plain(event: rdma_cm_event_type) -> Draft {
-        Draft { event, status: 0, param: Param::None, private_data: Vec::new(), acks: None }
-    }
-
-    /// An event with an error number.
-    pub(crate) fn failed(event: rdma_cm_event_type, error: Errno) -> Draft {
-        Draft { status: -error.code(), ..Draft::plain(event) }
-    }
-
-    fn conn(self, conn: Conn) -> Draft {
-        Draft { param: Param::Conn(conn), ..self }
-    }
-
-    fn data(self, private_data: Vec<u8>) -> Draft {
-        Draft { private_data, ..self }
-    }
-}
-
-impl From<&Agreed> for Conn {
-    fn from(agreed: &Agreed) -> Conn {
-        Conn {
-            responder_resources: agreed.max_dest_rd_atomic,
-            initiator_depth: agreed.max_rd_atomic,
-            flow_control: agreed.flow_control,
-            retry_count: agreed.retry_cnt,
-            rnr_retry_count: agreed.rnr_retry,
-            srq: agreed.peer_has_srq,
-            qp_num: agreed.peer_qpn.value(),
-        }
-    }
-}
-
-impl From<&ConnectRequest> for Conn {
-    fn from(request: &ConnectRequest) -> Conn {
-        Conn {
-            responder_resources: request.responder_resources,
-            initiator_depth: request.initiator_depth,
-            flow_control: request.flow_control,
-            retry_count: request.retry_count,
-            rnr_retry_count: request.rnr_retry_count,
-            srq: request.has_srq,
-            qp_num: request.peer_qpn.value(),
-        }
-    }
-}
-
-impl From<&Datagrams> for Ud {
-    fn from(datagrams: &Datagrams) -> Ud {
-        Ud {
-            vector: datagrams.vector,
-            port: datagrams.port,
-            qp_num: datagrams.qpn.value(),
-            qkey: datagrams.qkey.0,
-            context: 0,
-        }
-    }
-}
 
 /// Waits for the channel's next event and delivers it.
 pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
@@ -182,7 +49,10 @@ fn tell(Waiting { id, what }: Waiting) -> Option<*mut rdma_cm_event> {
 fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
     let (device, event) = match what {
         Happening::Made(draft) => return publish(id, id, draft),
-        Happening::Joined(number) => return publish(id, id, mcast::joined(id, number)?),
+        Happening::Joined(number) => {
+            let draft = id.state().groups.joined(number, id.qp())?;
+            return publish(id, id, draft);
+        }
         Happening::Cm(device, event) => (device, event),
     };
     let CmEvent { id: cm, kind } = event;
@@ -208,7 +78,7 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
         CmEventKind::AddressError(error) => {
             state.look_up = None;
             state.stage = Stage::Bound;
-            Draft::failed(RDMA_CM_EVENT_ADDR_ERROR, resolve::errno(&error))
+            Draft::failed(RDMA_CM_EVENT_ADDR_ERROR, path::errno(&error))
         }
         CmEventKind::ConnectResponse { agreed, private_data } => {
             state.stage = Stage::Answered;
@@ -264,7 +134,7 @@ fn address_resolved(
     path: ResolvedPath,
 ) -> Draft {
     state.look_up = None;
-    match resolve::resolved(id, state, device, path) {
+    match path::resolved(id, state, device, path) {
         Ok(()) => Draft::plain(RDMA_CM_EVENT_ADDR_RESOLVED),
         Err(error) => {
             state.stage = Stage::Bound;
@@ -282,7 +152,7 @@ fn rejection(id: &Entry<Id>, state: &mut State) -> rdma_cm_event_type {
 fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Draft {
     ended(id, state);
     // A neighbour that does not answer is reported like a peer that does not answer.
-    match resolve::errno(error) {
+    match path::errno(error) {
         Errno::ETIMEDOUT => Draft::failed(RDMA_CM_EVENT_UNREACHABLE, Errno::ETIMEDOUT),
         error => Draft::failed(RDMA_CM_EVENT_CONNECT_ERROR, error),
     }
@@ -307,7 +177,7 @@ fn requested(
         // The peer's queue pair is not known, and the answer needs no address handle.
         PortSpace::Udp => Param::None,
     };
-    let Ok(id) = id::incoming(listener, device, cm, &request) else {
+    let Ok(id) = incoming(listener, device, cm, &request) else {
         // The request cannot be answered, so it is destroyed.
         if let Ok(context) = device.context() {
             let _ = context.connection_manager().destroy(cm);
@@ -318,7 +188,7 @@ fn requested(
     let event = publish(listener, &id, draft.data(request.private_data));
     if event.is_none() {
         // The listener is being destroyed, so the program does not get the request.
-        let _ = id::destroy(id.c());
+        let _ = destroy(id.c());
     }
     event
 }
@@ -331,7 +201,7 @@ fn publish(
     draft: Draft,
 ) -> Option<*mut rdma_cm_event> {
     let acks = draft.acks.as_ref().unwrap_or(&counted.acks);
-    let _counted = acks.deliver().then(|| Counted(Arc::clone(acks)))?;
+    let counts = Event::counted_by(acks)?;
     let is_request = !Arc::ptr_eq(counted, id);
     let len = draft.private_data.len().min(DATA_MAX);
     let mut data = [0; DATA_MAX];
@@ -343,7 +213,7 @@ fn publish(
         status: draft.status,
         param: param(&draft.param),
     };
-    let entry = Event::registry().insert(PublicEvent { event, data }, Event { _counted });
+    let entry = Event::registry().insert(PublicEvent { event, data }, counts);
     let public = entry.public();
     if len > 0 {
         // SAFETY: a slot is never freed, and the program does not have the event yet.
@@ -386,11 +256,6 @@ fn param(param: &Param) -> rdma_cm_event__bindgen_ty_1 {
         }
     }
     c
-}
-
-/// Acknowledges an event.
-pub(crate) fn acknowledge(event: *const rdma_cm_event) -> Result<(), Errno> {
-    Event::registry().remove(event.cast()).map(|_| ())
 }
 
 pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(

@@ -1,256 +1,23 @@
-//! `rdma_cm_id`: an id for a listener or a connection.
+//! `rdma_cm_id`: creating and destroying ids.
 
 use std::ffi::{c_int, c_void};
-use std::mem::offset_of;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use uroce::Psn;
-use uroce::cm::Agreed;
-use uroce::cm::raw::{CmId, ConnectRequest, Manager, PortSpace, ResolvedPath, random_psn};
+use uroce::cm::raw::{CmId, ConnectRequest, PortSpace, random_psn};
 
-use super::address;
-use super::attr::LINUX_RNR_TIMER;
-use super::channel::{Channel, Mailbox, Post};
-use super::endpoint::Passive;
-use super::event;
-use super::mcast::Groups;
-use super::{listen, shared};
+use super::listen;
 use crate::abi::{
-    IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp,
-    ibv_qp_type, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_port_space,
+    IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp_type,
+    rdma_cm_id, rdma_event_channel, rdma_port_space,
 };
-use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Held, Object, object};
+use crate::handle::{Entry, Object};
+use crate::objects::id::channel::{Channel, Mailbox};
+use crate::objects::id::{Id, PublicId, Stage, State, get, release_event};
 use crate::room;
 use crate::runtime::{self, Device};
-
-/// The memory that a program's id points to, with the record for `route.path_rec`.
-#[repr(C)]
-pub(crate) struct PublicId {
-    pub(crate) id: rdma_cm_id,
-    pub(crate) path: ibv_sa_path_rec,
-}
-
-/// A connection id.
-pub(crate) struct Id {
-    pub(crate) mailbox: Arc<Mailbox>,
-    /// Counts the id's events that are not acknowledged.
-    pub(crate) acks: Arc<Acks>,
-    pub(crate) space: PortSpace,
-    /// The PSN of the peer's first packet, for a queue pair that the program modifies itself.
-    pub(crate) psn: Psn,
-    state: Mutex<State>,
-}
-
-object!(Id as PublicId);
-
-/// The stage of an id, as far as the program has taken its events.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    Idle,
-    Bound,
-    Listening,
-    /// The path to an address is being resolved.
-    Resolving,
-    AddressResolved,
-    RouteResolved,
-    /// The connection request was sent.
-    Connecting,
-    /// A peer's request for a connection waits for an answer.
-    Requested,
-    /// The peer has accepted; the program's own queue pair is not ready yet.
-    Answered,
-    /// The program has accepted the peer's request.
-    Accepted,
-    Connected,
-    Ended,
-}
-
-/// Options that the program has set.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Options {
-    pub(crate) tos: Option<u8>,
-    pub(crate) ack_timeout: Option<u8>,
-    pub(crate) reuse: bool,
-    /// Whether a wildcard address stands for its own IP version only. `None` if the program has not
-    /// set it.
-    pub(crate) one_version: Option<bool>,
-}
-
-/// The changeable part of an id.
-pub(crate) struct State {
-    /// The channel, kept busy by the id. `None` after the id is destroyed.
-    pub(crate) channel: Option<Held<Channel>>,
-    /// The id has a channel of its own, and its calls wait for their results.
-    pub(crate) is_sync: bool,
-    pub(crate) stage: Stage,
-    pub(crate) options: Options,
-    pub(crate) device: Option<&'static Device>,
-    pub(crate) local: Option<SocketAddr>,
-    pub(crate) peer: Option<SocketAddr>,
-    /// The bound addresses at connection managers: one per device for a wildcard address.
-    pub(crate) bound: Vec<(&'static Device, Manager, CmId)>,
-    pub(crate) look_up: Option<(Manager, CmId)>,
-    pub(crate) path: Option<ResolvedPath>,
-    pub(crate) connection: Option<(Manager, CmId)>,
-    /// The attributes for Modify QP, once they are known.
-    pub(crate) agreed: Option<Agreed>,
-    /// The minimum RNR NAK timer for Modify QP: Linux's, until the program lets the peer retry
-    /// without limit.
-    pub(crate) min_rnr_timer: u8,
-    /// The id was made for a peer's request.
-    pub(crate) is_passive: bool,
-    pub(crate) was_connected: bool,
-    pub(crate) groups: Groups,
-    /// The attributes for queue pairs of a passive endpoint.
-    pub(crate) passive: Option<Passive>,
-}
-
-impl State {
-    fn new(channel: Held<Channel>, is_sync: bool) -> State {
-        State {
-            channel: Some(channel),
-            is_sync,
-            stage: Stage::Idle,
-            options: Options::default(),
-            device: None,
-            local: None,
-            peer: None,
-            bound: Vec::new(),
-            look_up: None,
-            path: None,
-            connection: None,
-            agreed: None,
-            min_rnr_timer: LINUX_RNR_TIMER,
-            is_passive: false,
-            was_connected: false,
-            groups: Groups::default(),
-            passive: None,
-        }
-    }
-
-    /// The id's event channel.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL if the id is destroyed.
-    pub(crate) fn channel(&self) -> Result<&Held<Channel>, Errno> {
-        self.channel.as_ref().ok_or(Errno::EINVAL)
-    }
-
-    /// The id's connection.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL if it has none; EOPNOTSUPP in a child that was forked after the engine had started.
-    pub(crate) fn connection(&self) -> Result<(Manager, CmId), Errno> {
-        runtime::usable()?;
-        self.connection.clone().ok_or(Errno::EINVAL)
-    }
-}
-
-impl Id {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The sink for the id's events at a device's connection manager.
-    pub(crate) fn post(&self, device: &'static Device) -> Arc<Post> {
-        Arc::new(Post { mailbox: Arc::clone(&self.mailbox), device })
-    }
-}
-
-impl Entry<Id> {
-    /// The program's pointer to the id.
-    pub(crate) fn c(&self) -> *mut rdma_cm_id {
-        self.public().cast()
-    }
-
-    /// A copy of the public structure. The program may have changed its pointers.
-    pub(crate) fn view(&self) -> rdma_cm_id {
-        // SAFETY: a slot is never freed.
-        unsafe { self.c().read() }
-    }
-
-    /// Changes the public structure.
-    pub(crate) fn update(&self, change: impl FnOnce(&mut rdma_cm_id)) {
-        // SAFETY: a slot is never freed. Programs read it after a call has returned or an event was
-        // taken, and must not access it during the call.
-        change(unsafe { &mut *self.c() });
-    }
-
-    /// The queue pair in the public structure.
-    pub(crate) fn qp(&self) -> *mut ibv_qp {
-        self.view().qp
-    }
-
-    /// Writes the addresses to the public structure.
-    pub(crate) fn show_addresses(&self, state: &State) {
-        self.update(|c| {
-            if let Some(local) = state.local {
-                c.route.addr.__bindgen_anon_1.src_storage = address::storage(local);
-            }
-            if let Some(peer) = state.peer {
-                c.route.addr.__bindgen_anon_2.dst_storage = address::storage(peer);
-            }
-        });
-    }
-
-    /// Writes the device that the id is bound to to the public structure.
-    pub(crate) fn show_device(&self, device: &'static Device, port: u8) -> Result<(), Errno> {
-        let shared = shared::of(device)?;
-        self.update(|c| {
-            c.verbs = shared.verbs();
-            c.port_num = port;
-            if c.pd.is_null() {
-                c.pd = shared.pd();
-            }
-        });
-        Ok(())
-    }
-
-    /// Writes the path to the peer to the public structure.
-    pub(crate) fn show_path(&self, record: ibv_sa_path_rec) {
-        self.update(|c| {
-            let ibv_sa_path_rec { sgid, dgid, pkey, .. } = record;
-            c.route.addr.addr.ibaddr = rdma_ib_addr { sgid, dgid, pkey };
-        });
-        // SAFETY: a slot is never freed, and programs only read this field.
-        unsafe { (*self.public()).path = record };
-    }
-
-    /// Marks the route as resolved in the public structure.
-    pub(crate) fn show_route(&self) {
-        let path_rec = self.public().wrapping_byte_add(offset_of!(PublicId, path)).cast();
-        self.update(|c| {
-            c.route.path_rec = path_rec;
-            c.route.num_paths = 1;
-        });
-    }
-}
-
-/// The id that a program's pointer refers to.
-///
-/// # Errors
-///
-/// EINVAL if it is not a live id of this library; EOPNOTSUPP in a child that was forked after the
-/// engine had started.
-pub(crate) fn get(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
-    runtime::usable()?;
-    find(id)
-}
-
-/// The state behind an id, for calls that destroy something, which a forked child may make.
-///
-/// # Errors
-///
-/// EINVAL if it is not a live id of this library.
-pub(crate) fn find(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
-    Id::registry().get(id.cast())
-}
 
 /// The port space for C's number, and the type of its queue pairs.
 fn space_of(number: rdma_port_space) -> Result<(PortSpace, ibv_qp_type), Errno> {
@@ -283,13 +50,7 @@ pub(crate) fn create(
     public.id.context = context;
     public.id.ps = ps;
     public.id.qp_type = qp_type;
-    let id = Id {
-        mailbox: Arc::clone(&mailbox),
-        acks: Arc::default(),
-        space,
-        psn,
-        state: Mutex::new(State::new(channel, is_sync)),
-    };
+    let id = Id::new(Arc::clone(&mailbox), space, psn, State::new(channel, is_sync));
     let id = Id::registry().insert(public, id);
     mailbox.belong_to(&id);
     Ok(id)
@@ -369,14 +130,6 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
         Channel::registry().remove(own)?;
     }
     Ok(())
-}
-
-/// Acknowledges the event of the id's last call.
-pub(crate) fn release_event(id: &Entry<Id>) {
-    let event = id.view().event;
-    id.update(|c| c.event = std::ptr::null_mut());
-    // Fails if the program has acknowledged the event itself.
-    let _ = event::acknowledge(event);
 }
 
 pub(crate) unsafe extern "C" fn rdma_create_id(

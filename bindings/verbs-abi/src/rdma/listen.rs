@@ -7,12 +7,12 @@ use rustix::thread::CapabilitySet;
 use uroce::cm::raw::{BindOptions, ConnectRequest, ResolvedPath, is_own_node};
 use uroce::{AddressVector, Gid, Mac};
 
-use super::id::{self, Id, Stage, State};
-use super::{address, resolve};
+use super::{address, path};
 use crate::abi::{rdma_cm_id, sockaddr};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
+use crate::objects::id::{self, Id, Stage, State};
 use crate::runtime::{self, Device};
 
 /// Larger than any listener's backlog.
@@ -121,9 +121,9 @@ pub(crate) fn show_request(
         }
     };
     id.show_device(device, port)?;
-    let path = ResolvedPath { port, source: request.local.ip(), vector, mac: Mac([0; 6]) };
+    let resolved = ResolvedPath { port, source: request.local.ip(), vector, mac: Mac([0; 6]) };
     let timeout = request.agreed.map_or(0, |agreed| agreed.timeout);
-    id.show_path(address::path_record(&path, request.path_mtu, resolve::one_way(timeout)));
+    id.show_path(address::path_record(&resolved, request.path_mtu, path::one_way(timeout)));
     id.show_route();
     Ok(())
 }

@@ -10,60 +10,43 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
+use uroce::cm::raw::PortSpace;
 use uroce::{AddressVector, Gid};
 
-use super::channel::Happening;
-use super::event::{Draft, Param, Ud};
-use super::id::{self, Id, Stage, State};
 use super::{address, sync};
 use crate::abi::{
-    RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_JOIN_MC_ATTR_ADDRESS,
-    RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED, RDMA_MC_JOIN_FLAG_FULLMEMBER,
-    RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, RDMA_UDP_QKEY, rdma_cm_id,
-    rdma_cm_join_mc_attr_ex, sockaddr,
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
+    RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_RESERVED,
+    RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, RDMA_UDP_QKEY, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+    sockaddr,
 };
-use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
-use crate::ibv;
+use crate::ibv::path::same_version;
+use crate::ibv::port;
+use crate::objects::id::channel::Happening;
+use crate::objects::id::draft::Ud;
+use crate::objects::id::{self, Id, Stage, State, release_event};
+use crate::objects::qp;
 
 /// Destination QP number of multicast datagrams.
 const GROUP_QPN: u32 = 0xff_ffff;
 /// Hop limit of multicast datagrams, as on Linux.
 const HOP_LIMIT: u8 = 64;
 
-/// The memberships of an id, oldest first.
-#[derive(Default)]
-pub(crate) struct Groups {
-    last: u64,
-    members: Vec<Member>,
-}
-
-/// A membership of an id in a group.
-struct Member {
-    number: u64,
-    address: IpAddr,
-    /// Whether the id receives datagrams of the group, or only sends.
-    receives: bool,
-    attached: bool,
-    way: Ud,
-    acks: Arc<Acks>,
-}
-
 /// The path from an id to a group.
 fn way(id: &Entry<Id>, state: &State, group: IpAddr, context: *mut c_void) -> Result<Ud, Errno> {
     let device = state.device.ok_or(Errno::EINVAL)?;
     let local = state.local.ok_or(Errno::EINVAL)?;
     let number = id.view().port_num;
-    let port = ibv::port::find(device, number.into())?;
+    let port = port::find(device, number.into())?;
     let (own, dgid) = (Gid::from(local.ip()), Gid::from(group));
     let sgid_index = match port.gids.iter().position(|gid| *gid == own) {
         Some(at) if local.is_ipv4() == group.is_ipv4() => u8::try_from(at).ok(),
         // The group's IP version differs, so another address of the port is used.
-        _ => ibv::ah::same_version(&port.gids, dgid),
+        _ => same_version(&port.gids, dgid),
     };
     let vector = AddressVector {
         sgid_index: sgid_index.ok_or(Errno::EADDRNOTAVAIL)?,
@@ -86,62 +69,34 @@ fn join(
     {
         let mut state = id.state();
         let is_bound = !matches!(state.stage, Stage::Idle | Stage::Listening | Stage::Resolving);
-        if id.space != uroce::cm::raw::PortSpace::Udp || !is_bound || !group.ip().is_multicast() {
+        if id.space != PortSpace::Udp || !is_bound || !group.ip().is_multicast() {
             return Err(Errno::EINVAL);
         }
         let way = way(&id, &state, group.ip(), context)?;
-        let groups = &mut state.groups;
-        groups.last += 1;
-        let (number, address) = (groups.last, group.ip());
-        let acks = Arc::default();
-        groups.members.push(Member { number, address, receives, attached: false, way, acks });
+        let number = state.groups.add(group.ip(), receives, way);
         id.mailbox.send(Happening::Joined(number));
     }
     sync::complete(&id)
-}
-
-/// Attaches the queue pair to a group, when the program takes the event of the membership. Returns
-/// the event.
-pub(crate) fn joined(id: &Entry<Id>, number: u64) -> Option<Draft> {
-    let mut state = id.state();
-    let member = state.groups.members.iter_mut().find(|member| member.number == number)?;
-    let qp = id.qp();
-    let attached = match qp.is_null() || !member.receives {
-        true => Ok(false),
-        false => ibv::mcast::attach(qp, member.way.vector.dgid).map(|()| true),
-    };
-    let (event, status) = match attached {
-        Ok(attached) => {
-            member.attached = attached;
-            (RDMA_CM_EVENT_MULTICAST_JOIN, 0)
-        }
-        Err(error) => (RDMA_CM_EVENT_MULTICAST_ERROR, -error.code()),
-    };
-    let acks = Some(Arc::clone(&member.acks));
-    Some(Draft { status, param: Param::Ud(member.way), acks, ..Draft::plain(event) })
 }
 
 fn leave(id: *const rdma_cm_id, group: SocketAddr) -> Result<(), Errno> {
     let id = id::get(id)?;
     let member = {
         let mut state = id.state();
-        let members = &mut state.groups.members;
-        let at = members.iter().position(|member| member.address == group.ip());
-        let member = members.remove(at.ok_or(Errno::EADDRNOTAVAIL)?);
+        let member = state.groups.remove(group.ip()).ok_or(Errno::EADDRNOTAVAIL)?;
         let is_it =
             |what: &Happening| matches!(what, Happening::Joined(it) if *it == member.number);
         id.mailbox.take_back(is_it);
-        let another = members.iter().any(|other| other.address == member.address && other.attached);
-        if member.attached && !another && !id.qp().is_null() {
+        if member.attached && !state.groups.is_attached(member.address) && !id.qp().is_null() {
             // Fails if the program has destroyed the queue pair, which has removed it from its
             // groups.
-            let _ = ibv::mcast::detach(id.qp(), member.way.vector.dgid);
+            let _ = qp::get(id.qp()).and_then(|qp| qp.detach(member.way.vector.dgid));
         }
         member
     };
     // Acknowledges the event of the call that joined the group.
     if id.state().is_sync {
-        id::release_event(&id);
+        release_event(&id);
     }
     member.acks.close()?;
     member.acks.wait();

@@ -2,12 +2,12 @@
 
 use std::ffi::c_int;
 
-use super::channel::Channel;
-use super::id::{self, release_event};
 use crate::abi::{rdma_cm_id, rdma_event_channel};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Object;
+use crate::objects::id::channel::Channel;
+use crate::objects::id::{self, release_event};
 
 /// Moves an id with its pending events to another channel, or to a new one of its own if `to` is
 /// NULL. Waits until the program has acknowledged the events that it has taken.

@@ -2,13 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::id::{self, Stage};
 use crate::abi::{
     RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
     RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
+use crate::objects::id::{self, Stage};
 
 /// Largest code of an ACK timeout.
 const TIMEOUT_MAX: u8 = 31;

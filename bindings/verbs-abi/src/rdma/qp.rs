@@ -9,7 +9,6 @@ use uroce::cm::raw::{ConnQp, PortSpace};
 use uroce::{QpChange, QpState, QpType, Qpn};
 
 use super::attr::init_attr;
-use super::id::{self, Id, State};
 use crate::abi::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
@@ -19,8 +18,10 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Object};
-use crate::ibv::pd::Pd;
-use crate::ibv::{channel, cq, modify, qp};
+use crate::ibv::{channel, cq, modify, qp as calls};
+use crate::objects::id::{self, Id, State};
+use crate::objects::pd::Pd;
+use crate::objects::{context, qp};
 use crate::runtime::Device;
 
 /// Attributes that only RC has.
@@ -54,7 +55,7 @@ impl Entry<Id> {
     /// ours.
     pub(crate) fn note_qp_state(&self, state: QpState) {
         if let Ok(qp) = qp::get(self.qp()) {
-            qp::note_state(&qp, state);
+            qp.note_state(state);
         }
     }
 
@@ -63,7 +64,7 @@ impl Entry<Id> {
         if let Ok(qp) = qp::get(self.qp()) {
             // This fails only if the queue pair is inactive anyway.
             let _ = qp.engine().map(|qp| qp.modify(&QpChange::to(QpState::Err), None));
-            qp::note_state(&qp, QpState::Err);
+            qp.note_state(QpState::Err);
         }
     }
 }
@@ -96,7 +97,7 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
         init.comp_mask |= IBV_QP_INIT_ATTR_PD;
         init.pd = own_pd;
     }
-    if crate::ibv::context::context_of(Pd::registry().get(init.pd)?.context.public()) != verbs {
+    if context::context_of(Pd::registry().get(init.pd)?.context.public()) != verbs {
         return Err(Errno::EINVAL);
     }
     if init.srq.is_null() {
@@ -105,13 +106,13 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     let made = Queues::complete(id, init)?;
     let mut created = || {
         // SAFETY: `init` is valid, and its pointers are looked up.
-        let pointer = unsafe { qp::create_qp_ex(verbs, init) };
+        let pointer = unsafe { calls::create_qp_ex(verbs, init) };
         if pointer.is_null() {
             return Err(Errno::last());
         }
         make_ready(id, pointer).inspect_err(|_| {
             // SAFETY: the queue pair was just created.
-            unsafe { qp::ibv_destroy_qp(pointer) };
+            unsafe { calls::ibv_destroy_qp(pointer) };
         })?;
         Ok(pointer)
     };
@@ -225,9 +226,9 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     entry::minus_one(|| {
         let id = id::get(id)?;
         // SAFETY: the program passes NULL or a valid structure.
-        let mut init = unsafe { qp::read_ex(qp_init_attr) }?;
+        let mut init = unsafe { calls::read_ex(qp_init_attr) }?;
         create(&id, &mut init)?;
-        let len = qp::ex_len(init.comp_mask);
+        let len = calls::ex_len(init.comp_mask);
         // SAFETY: not NULL, as it was read above. Structures of all headers have the `pd` field.
         unsafe { entry::write_sized(qp_init_attr.cast(), len, &init) }
     })
@@ -258,7 +259,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         let id = id::find(id)?;
         let pointer = id.qp();
         // SAFETY: the pointer is looked up.
-        let result = unsafe { qp::ibv_destroy_qp(pointer) };
+        let result = unsafe { calls::ibv_destroy_qp(pointer) };
         if result != 0 {
             return Err(Errno::of(result));
         }

@@ -8,8 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::abi::{ibv_context, ibv_pd};
 use crate::errno::Errno;
 use crate::handle::{Held, Object};
-use crate::ibv::context::{self, Context};
-use crate::ibv::pd::{Pd, ibv_alloc_pd};
+use crate::ibv::context::open;
+use crate::ibv::pd::ibv_alloc_pd;
+use crate::objects::context::{self, Context};
+use crate::objects::pd::Pd;
 use crate::runtime::Device;
 
 /// State shared by all ids of a device. It exists for the life of the process.
@@ -42,7 +44,7 @@ pub(crate) fn of(device: &'static Device) -> Result<&'static Shared, Errno> {
     if let Some(shared) = all.iter().find(|shared| std::ptr::eq(shared.device, device)) {
         return Ok(shared);
     }
-    let context = context::hold(context::open(device)?)?;
+    let context = context::hold(open(device)?)?;
     // SAFETY: `context` is an open device of this library.
     let pd = unsafe { ibv_alloc_pd(context::context_of(context.public())) };
     let pd = Pd::registry().hold(pd)?;

@@ -2,14 +2,15 @@
 
 use std::ffi::c_int;
 
-use super::id::{self, Id};
 use crate::abi::{
     IBV_SRQ_INIT_ATTR_PD, ibv_pd, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
-use crate::ibv::{pd, srq};
+use crate::ibv::srq;
+use crate::objects::id::{self, Id};
+use crate::objects::{context, pd};
 
 /// The protection domain for an id's queue: `given`, which must belong to the id's device, or the
 /// id's own.
@@ -22,7 +23,7 @@ fn domain(id: &Entry<Id>, given: *mut ibv_pd) -> Result<*mut ibv_pd, Errno> {
         return Ok(own);
     }
     let domain = pd::get(given)?;
-    let is_of_it = crate::ibv::context::context_of(domain.context.public()) == verbs;
+    let is_of_it = context::context_of(domain.context.public()) == verbs;
     if is_of_it { Ok(given) } else { Err(Errno::EINVAL) }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::channel::Channel;
 use super::event;
-use super::id::{Id, release_event};
 use crate::abi::{RDMA_CM_EVENT_REJECTED, rdma_cm_event};
 use crate::errno::Errno;
 use crate::handle::{Entry, Object};
+use crate::objects::id::channel::Channel;
+use crate::objects::id::{Id, release_event};
 
 /// If the id is synchronous, waits for the event of a call and stores it in the id's public
 /// structure.

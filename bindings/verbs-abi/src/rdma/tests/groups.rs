@@ -54,7 +54,7 @@ fn leave(id: *mut rdma_cm_id, group: &str) -> i32 {
 /// The number of groups that an id's queue pair is attached to.
 fn groups(id: *mut rdma_cm_id) -> usize {
     // SAFETY: the id is valid.
-    let qp = qp::get(unsafe { (*id).qp }).unwrap();
+    let qp = crate::objects::qp::get(unsafe { (*id).qp }).unwrap();
     qp.groups.lock().unwrap().len()
 }
 

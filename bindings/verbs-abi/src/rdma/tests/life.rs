@@ -15,8 +15,9 @@ use crate::abi::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_OPTION_ID,
     RDMA_OPTION_ID_ACK_TIMEOUT, ibv_ece, ibv_qp_attr, rdma_cm_id,
 };
-use crate::rdma::attr::{LINUX_RNR_TIMER, rdma_init_qp_attr};
-use crate::rdma::channel::Happening;
+use crate::objects::id::LINUX_RNR_TIMER;
+use crate::objects::id::channel::Happening;
+use crate::rdma::attr::rdma_init_qp_attr;
 use crate::rdma::connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,
 };
@@ -171,7 +172,7 @@ fn a_request_whose_listener_is_ending_is_rejected() {
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
     // Another thread would do this to destroy the listener while this one takes its event.
-    crate::rdma::id::get(server).unwrap().acks.close().unwrap();
+    crate::objects::id::get(server).unwrap().acks.close().unwrap();
     // SAFETY: the id is valid.
     assert_eq!(unsafe { rdma_connect(client, &mut param(1000, b"")) }, 0);
     await_one(far);
@@ -279,7 +280,7 @@ fn whose_peer_gives_up_first_is_not_told_but_cannot_accept() {
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
         // A program that has not set its own context at the id yet would take the event for the
         // listener's.
-        let one = crate::rdma::id::get(peer).unwrap();
+        let one = crate::objects::id::get(peer).unwrap();
         let device = one.state().device.unwrap();
         let (_, id) = one.state().connection().unwrap();
         let kind = CmEventKind::Rejected { reason: 4, private_data: Vec::new() };

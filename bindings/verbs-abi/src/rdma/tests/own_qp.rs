@@ -9,7 +9,7 @@ use crate::abi::{
     ibv_qp_attr, ibv_qp_init_attr, rdma_cm_id,
 };
 use crate::ibv::modify::ibv_query_qp;
-use crate::rdma::attr::LINUX_RNR_TIMER;
+use crate::objects::id::LINUX_RNR_TIMER;
 use crate::rdma::connect::{rdma_accept, rdma_connect, rdma_disconnect};
 use crate::rdma::qp::{rdma_create_qp, rdma_destroy_qp};
 
@@ -139,7 +139,7 @@ fn who_accepts_too_late_has_a_queue_pair_that_is_stopped() {
         let peer = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
         create_qp(peer);
         // A listener or a peer that has gone has an equal effect.
-        let (manager, cm) = crate::rdma::id::get(peer).unwrap().state().connection().unwrap();
+        let (manager, cm) = crate::objects::id::get(peer).unwrap().state().connection().unwrap();
         manager.destroy(cm).unwrap();
         assert_eq!((rdma_accept(peer, null_mut()), errno()), (-1, libc::EINVAL));
         assert_eq!((state(peer), queried(peer).qp_state), (IBV_QPS_ERR, IBV_QPS_ERR));

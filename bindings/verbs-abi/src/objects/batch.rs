@@ -1,10 +1,9 @@
 //! Work requests that were built through `ibv_qp_ex` and are posted together, all or none.
 
 use uroce::raw::{MAX_MESSAGE_LEN, SendData, SendOp, SendWr, Sge};
-use uroce::{QpCaps, QpType};
+use uroce::{QpCaps, QpType, SendQueue};
 
 use crate::errno::Errno;
-use crate::ibv::qp::Sq;
 
 /// Most work requests for which a new batch allocates room.
 const ROOM: u32 = 128;
@@ -120,21 +119,22 @@ impl Batch {
             last.data = Data::Inline { begin, len };
         }
     }
-}
 
-impl Sq {
     /// Posts all requests of the batch, or none.
-    pub(crate) fn post(&mut self, qp_type: QpType) -> Result<(), Errno> {
-        let Sq { queue, batch } = self;
-        if let Some(error) = batch.error {
+    ///
+    /// # Errors
+    ///
+    /// The first error since the batch was begun, or why a request is refused.
+    pub(crate) fn post(&self, queue: &mut SendQueue, qp_type: QpType) -> Result<(), Errno> {
+        if let Some(error) = self.error {
             return Err(error);
         }
         // Everything for which the queue may refuse a request is checked before the first is
         // pushed.
-        for Pending { wr, data } in &batch.requests {
+        for Pending { wr, data } in &self.requests {
             match *data {
                 Data::Sges { begin, count } => {
-                    let sges = &batch.sges[begin..begin + count];
+                    let sges = &self.sges[begin..begin + count];
                     let len = sges.iter().map(|sge| u64::from(sge.len)).sum();
                     wr.op.check(qp_type, count, len)?;
                     if len > u64::from(MAX_MESSAGE_LEN) {
@@ -144,19 +144,17 @@ impl Sq {
                 Data::Inline { .. } => wr.op.check_inline(qp_type)?,
             }
         }
-        if batch.requests.len() > queue.room() as usize {
+        if self.requests.len() > queue.room() as usize {
             return Err(Errno::ENOMEM);
         }
         let mut posted = queue.batch()?;
-        for Pending { wr, data } in &batch.requests {
+        for Pending { wr, data } in &self.requests {
             posted.push(
                 wr,
                 match *data {
-                    Data::Sges { begin, count } => {
-                        SendData::Sges(&batch.sges[begin..begin + count])
-                    }
+                    Data::Sges { begin, count } => SendData::Sges(&self.sges[begin..begin + count]),
                     Data::Inline { begin, len } => {
-                        SendData::Inline(&batch.inline[begin..begin + len])
+                        SendData::Inline(&self.inline[begin..begin + len])
                     }
                 },
             )?;

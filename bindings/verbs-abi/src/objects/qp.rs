@@ -1,0 +1,167 @@
+//! Queue pairs. Each is allocated as an `ibv_qp_ex`, which begins with the `ibv_qp`.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uroce::{Gid, QpCaps, QpControl, QpState, QpType, RecvQueue, SendQueue};
+
+use super::batch::Batch;
+use super::context::Context;
+use super::cq::Cq;
+use super::event::Subject;
+use super::lock::Locked;
+use super::pd::Pd;
+use super::srq::Srq;
+use crate::abi::{ibv_qp, ibv_qp_cap, ibv_qp_ex, verbs_context};
+use crate::acks::Acks;
+use crate::errno::Errno;
+use crate::handle::{Entry, Held, Object, object};
+use crate::runtime;
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) control: QpControl,
+    pub(crate) sq: Locked<Sq>,
+    pub(crate) rq: Locked<RecvQueue>,
+    pub(crate) caps: QpCaps,
+    /// Every send gives a completion, whether signaled or not.
+    pub(crate) signals_all: bool,
+    /// The operations of its `ibv_qp_ex`. 0 if the program has not asked for any.
+    pub(crate) send_ops: u64,
+    /// Multicast groups that the queue pair is attached to.
+    pub(crate) groups: Mutex<Vec<Gid>>,
+    /// Counts its asynchronous events.
+    pub(crate) events: Acks,
+    pub(crate) context: Arc<Entry<Context>>,
+    pub(crate) pd: Held<Pd>,
+    pub(crate) send_cq: Held<Cq>,
+    pub(crate) recv_cq: Held<Cq>,
+    pub(crate) srq: Option<Held<Srq>>,
+}
+
+object!(Qp as ibv_qp_ex, of pd, send_cq, recv_cq, srq);
+
+/// The send queue, with the requests that `ibv_qp_ex` builds.
+pub(crate) struct Sq {
+    pub(crate) queue: SendQueue,
+    /// The requests between `ibv_wr_start` and `ibv_wr_complete`.
+    pub(crate) batch: Batch,
+}
+
+/// The queue pair that a program's pointer refers to.
+///
+/// # Errors
+///
+/// EINVAL if it is not a live queue pair of this library.
+pub(crate) fn get(qp: *const ibv_qp) -> Result<Arc<Entry<Qp>>, Errno> {
+    Qp::registry().get(qp.cast())
+}
+
+impl Qp {
+    /// The engine's queue pair, for calls that the engine must answer.
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP in a child that was forked after the engine had started, as it could not answer.
+    pub(crate) fn engine(&self) -> Result<&QpControl, Errno> {
+        runtime::usable().map(|()| &self.control)
+    }
+
+    /// The sizes of the queues in C's structure.
+    pub(crate) fn cap(&self) -> ibv_qp_cap {
+        let QpCaps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } =
+            self.caps;
+        let max_recv_sge = if self.srq.is_some() { 0 } else { max_recv_sge };
+        ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+    }
+
+    /// Removes the completions of the queue pair, which was reset.
+    pub(crate) fn purge(&self) {
+        let qpn = self.control.qpn();
+        self.send_cq.purge(qpn);
+        if self.recv_cq.public() != self.send_cq.public() {
+            self.recv_cq.purge(qpn);
+        }
+    }
+
+    /// Attaches the queue pair to a multicast group. No effect if it is attached already.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is not a UD queue pair, or the address is not that of a group.
+    pub(crate) fn attach(&self, group: Gid) -> Result<(), Errno> {
+        let mut groups = self.groups();
+        if !groups.contains(&group) {
+            self.engine()?.attach_multicast(group)?;
+            groups.push(group);
+        }
+        Ok(())
+    }
+
+    /// Detaches the queue pair from a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is not attached to the group.
+    pub(crate) fn detach(&self, group: Gid) -> Result<(), Errno> {
+        let mut groups = self.groups();
+        let at = groups.iter().position(|its| *its == group).ok_or(Errno::EINVAL)?;
+        self.engine()?.detach_multicast(group)?;
+        groups.swap_remove(at);
+        Ok(())
+    }
+
+    /// Whether the queue pair is attached to a multicast group.
+    pub(crate) fn is_in_group(&self) -> bool {
+        !self.groups().is_empty()
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Gid>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry<Qp> {
+    /// Writes the state to the public structure.
+    pub(crate) fn note_state(&self, state: QpState) {
+        // SAFETY: a slot is never freed, and programs only read this field.
+        unsafe { (*self.public()).qp_base.state = state as u32 }
+    }
+}
+
+impl Sq {
+    /// Posts all requests of the batch, or none.
+    ///
+    /// # Errors
+    ///
+    /// The first error since the batch was begun, or why a request is refused.
+    pub(crate) fn post(&mut self, qp_type: QpType) -> Result<(), Errno> {
+        self.batch.post(&mut self.queue, qp_type)
+    }
+}
+
+impl Subject for Entry<Qp> {
+    fn deliver(&self) -> bool {
+        self.events.deliver()
+    }
+
+    fn pointer(&self) -> *mut c_void {
+        self.public().cast()
+    }
+
+    fn context(&self) -> *const verbs_context {
+        self.context.public()
+    }
+}
+
+/// Blocks until requests that were posted to the completion queue's queue pairs have been processed
+/// once.
+pub(crate) fn catch_up(cq: &Entry<Cq>) {
+    let is_its =
+        |qp: &Entry<Qp>| [&qp.send_cq, &qp.recv_cq].iter().any(|its| its.public() == cq.public());
+    for qp in Qp::registry().all().into_iter().filter(|qp| is_its(qp)) {
+        // A turn takes commands before posted requests, so the second answer comes after a whole
+        // turn. A queue pair that does not answer is skipped.
+        let _ = qp.control.query().and_then(|_| qp.control.query());
+    }
+}

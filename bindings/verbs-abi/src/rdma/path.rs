@@ -1,0 +1,122 @@
+//! The path of an id to its peer, once it is resolved.
+//!
+//! A loopback or unspecified address is the node's own, as with Linux's `rdma_cm`, and is resolved
+//! at once. On Linux it leads to all processes of the node; here each process has its own device.
+//! Which of the two processes of a link is meant is decided when the connection is made
+//! ([`destination`]), because only then the listener must exist.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use uroce::cm::raw::{BindOptions, Manager, PortSpace, ResolvedPath, is_own_node};
+use uroce::{PathMtu, RequestError};
+
+use super::address;
+use crate::errno::Errno;
+use crate::handle::Entry;
+use crate::ibv::port;
+use crate::objects::id::{Id, Stage, State};
+use crate::runtime::Device;
+
+/// Local ACK timeout code if the program sets none, the default of [`uroce::cm::ConnectParam`].
+const ACK_TIMEOUT: u8 = 14;
+
+/// The error number of an event for a control-plane error.
+pub(crate) fn errno(error: &RequestError) -> Errno {
+    Errno::from(*error)
+}
+
+/// The code of the packet life time in one direction, half of the ACK timeout.
+pub(crate) fn one_way(ack_timeout: u8) -> u8 {
+    ack_timeout.saturating_sub(1)
+}
+
+/// Binds the id to the device and address of the resolved path.
+pub(crate) fn resolved(
+    id: &Entry<Id>,
+    state: &mut State,
+    device: &'static Device,
+    path: ResolvedPath,
+) -> Result<(), Errno> {
+    let port = port::find(device, path.port.into())?;
+    let path_mtu = port.max_path_mtu.unwrap_or(PathMtu::B256);
+    let ip = shown_source(state, &path);
+    let local = match state.local {
+        Some(local) => SocketAddr::new(ip, local.port()),
+        None => {
+            let manager = device.context()?.connection_manager();
+            let any = SocketAddr::new(ip, 0);
+            let post = id.post(device);
+            let (cm, local) = manager.bind(&post, id.space, any, BindOptions::default())?;
+            state.bound.push((device, manager, cm));
+            local
+        }
+    };
+    id.show_device(device, path.port)?;
+    state.device = Some(device);
+    let scope = state.peer.map_or(0, address::scope);
+    state.local = Some(address::with_scope(local, scope));
+    state.path = Some(path);
+    state.stage = Stage::AddressResolved;
+    id.show_addresses(state);
+    show_path(id, state, &path, path_mtu);
+    Ok(())
+}
+
+fn show_path(id: &Entry<Id>, state: &State, path: &ResolvedPath, path_mtu: PathMtu) {
+    let timeout = state.options.ack_timeout.unwrap_or(ACK_TIMEOUT);
+    id.show_path(address::path_record(path, path_mtu, one_way(timeout)));
+}
+
+/// The local address that an id shows. For a path to the node itself it is the loopback address,
+/// unless the id is bound to the address of a device.
+fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
+    let bound = state.local.map(|local| local.ip()).filter(|ip| !is_own_node(*ip));
+    match state.peer {
+        Some(peer) if is_own_node(peer.ip()) => bound.unwrap_or(match peer {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        }),
+        _ => path.source,
+    }
+}
+
+/// The path for a connection to `to`.
+///
+/// This is the resolved path, unless `to` is an address of the node itself. In that case the path
+/// leads to this device if this process listens at the port, else to the process at the other end
+/// of the device's link, if there is one.
+pub(crate) fn way_to(
+    id: &Entry<Id>,
+    state: &mut State,
+    device: &'static Device,
+    manager: &Manager,
+    to: SocketAddr,
+) -> Result<ResolvedPath, Errno> {
+    let mut path = state.path.ok_or(Errno::EINVAL)?;
+    if !is_own_node(to.ip()) {
+        return Ok(path);
+    }
+    let dgid = destination(id.space, device, manager, &path, to.port())?.into();
+    if path.vector.dgid != dgid {
+        path.vector.dgid = dgid;
+        state.path = Some(path);
+        let port = port::find(device, path.port.into())?;
+        show_path(id, state, &path, port.max_path_mtu.unwrap_or(PathMtu::B256));
+    }
+    Ok(path)
+}
+
+/// The address that a connection to the node itself and this port leads to.
+fn destination(
+    space: PortSpace,
+    device: &'static Device,
+    manager: &Manager,
+    path: &ResolvedPath,
+    port: u16,
+) -> Result<IpAddr, Errno> {
+    let own = path.source;
+    if manager.is_heard(space, SocketAddr::new(own, port))? {
+        return Ok(own);
+    }
+    Ok(device.other_end(own)?.unwrap_or(own))
+}
