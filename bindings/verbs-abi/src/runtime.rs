@@ -25,6 +25,7 @@ mod keep;
 mod place;
 mod problem;
 mod process;
+mod refusal;
 mod say;
 mod shim;
 mod speed;
@@ -41,14 +42,15 @@ pub(crate) use start::spawn;
 pub(crate) use tree::PORT_CAPS;
 
 use std::net::IpAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{MutexGuard, OnceLock};
 
 use uroce::config::DeviceConfig;
 use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
 use crate::quota::Quota;
+use process::Process;
 
 /// A device of the configuration. It exists for the life of the process.
 pub(crate) struct Device {
@@ -65,6 +67,15 @@ pub(crate) struct Quotas {
     pub(crate) srqs: Quota,
 }
 
+/// Locks the state of this process. The configuration is read at the first call.
+///
+/// # Errors
+///
+/// The configuration cannot be read or used. The message is on stderr.
+fn process() -> Result<MutexGuard<'static, Process>, Errno> {
+    process::lock(fork::watch)
+}
+
 /// The devices of the configuration.
 ///
 /// # Errors
@@ -75,7 +86,7 @@ pub(crate) fn devices() -> Result<&'static [Device], Errno> {
     if let Some(devices) = DEVICES.get() {
         return Ok(devices);
     }
-    let names = process::lock()?.names();
+    let names = process()?.names();
     let device = |(index, name)| Device { name, index, quotas: Quotas::default() };
     Ok(DEVICES.get_or_init(|| names.into_iter().enumerate().map(device).collect()))
 }
@@ -89,7 +100,7 @@ pub(crate) fn devices() -> Result<&'static [Device], Errno> {
 /// EADDRINUSE if another process has the identity with the address `prefer`, and the errors of
 /// [`devices`].
 pub(crate) fn pick(prefer: Option<IpAddr>, avoid: Option<IpAddr>) -> Result<(), Errno> {
-    process::lock()?.pick(prefer, avoid)
+    process()?.pick(prefer, avoid)
 }
 
 /// Registers `hook`. It is called once for each device when its engine starts, before the context
@@ -97,7 +108,7 @@ pub(crate) fn pick(prefer: Option<IpAddr>, avoid: Option<IpAddr>) -> Result<(), 
 /// held meanwhile, so the hook must not call functions of this module.
 pub(crate) fn on_start(hook: fn(&'static Device, &Context)) -> Result<(), Errno> {
     let devices = devices()?;
-    process::lock()?.add_hook(hook, devices);
+    process()?.add_hook(hook, devices);
     Ok(())
 }
 
@@ -124,7 +135,7 @@ pub(crate) fn usable() -> Result<(), Errno> {
 
 #[cold]
 fn refuse() -> Result<(), Errno> {
-    process::lock()?.usable()
+    process()?.usable()
 }
 
 /// Drops an object of the engine. In a child that was forked after the engine had started, the
@@ -166,7 +177,7 @@ impl Device {
     ///
     /// The errors of [`devices`].
     pub(crate) fn config(&self) -> Result<DeviceConfig, Errno> {
-        Ok(process::lock()?.device(self.index).clone())
+        Ok(process()?.device(self.index).clone())
     }
 
     /// The device's GUID, in host byte order. It stays the same when the engine starts.
@@ -175,7 +186,7 @@ impl Device {
     ///
     /// The errors of [`ports`](Device::ports).
     pub(crate) fn guid(&self) -> Result<u64, Errno> {
-        process::lock()?.guid(self.index)
+        process()?.guid(self.index)
     }
 
     /// The device's ports in their present state. Starts the engine only if the ports cannot be
@@ -187,7 +198,7 @@ impl Device {
     /// The errors of [`context`](Device::context).
     pub(crate) fn ports(&'static self) -> Result<Vec<PortAttr>, Errno> {
         // A statement of its own, so that the lock is free when `context` takes it.
-        let known = process::lock()?.ports(self.index)?;
+        let known = process()?.ports(self.index)?;
         match known {
             Some(ports) => Ok(ports),
             None => Ok(self.context()?.ports()),
@@ -202,12 +213,12 @@ impl Device {
     ///
     /// The other identity's lock cannot be tested.
     pub(crate) fn other_end(&self, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
-        process::lock()?.other_end(self.index, like)
+        process()?.other_end(self.index, like)
     }
 
     /// Whether the device's engine has started.
     pub(crate) fn is_started(&self) -> bool {
-        process::lock().is_ok_and(|process| process.context(self.index).is_some())
+        process().is_ok_and(|process| process.context(self.index).is_some())
     }
 
     /// A context of the device. Starts the engine if it does not run yet.
@@ -216,7 +227,7 @@ impl Device {
     ///
     /// The errno of the failed start. The reason is on stderr.
     pub(crate) fn context(&'static self) -> Result<Context, Errno> {
-        let mut process = process::lock()?;
+        let mut process = process()?;
         process.usable()?;
         match process.context(self.index) {
             Some(context) => Ok(context),

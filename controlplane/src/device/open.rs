@@ -3,7 +3,9 @@
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
 use uroce_engine::port::{self, FRAME_OVERHEAD, Port, PortError};
-use uroce_engine::{Control, Engine, EngineConfig, EngineError, IdlePolicy, PortBinding};
+use uroce_engine::{
+    Control, Engine, EngineConfig, EngineError, IdlePolicy, PortBinding, ThreadError,
+};
 use uroce_wire::Mac;
 
 use super::ring::{self, RingError, RingLease, RingSpec};
@@ -86,6 +88,35 @@ pub enum OpenError {
     /// The control-plane thread could not be started.
     #[error("no control-plane thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl OpenError {
+    /// The errnos behind the error, of the operating system or named in DPDK's log.
+    pub fn errnos(&self) -> Vec<i32> {
+        let of_system = |error: &std::io::Error| error.raw_os_error().into_iter().collect();
+        match self {
+            OpenError::Eal(error)
+            | OpenError::Engine(EngineError::Thread { error: ThreadError::Eal(error), .. }) => {
+                error.errnos()
+            }
+            OpenError::Pool { error, .. } => error.errnos(),
+            OpenError::Port { error, .. }
+            | OpenError::Ring { error: RingError::Port(error), .. } => error.errnos(),
+            OpenError::Config(ConfigError::Read { error, .. })
+            | OpenError::Netdevs(error)
+            | OpenError::Thread(error)
+            | OpenError::Engine(
+                EngineError::Events(error)
+                | EngineError::Thread { error: ThreadError::Spawn(error), .. },
+            ) => of_system(error),
+            OpenError::Config(_)
+            | OpenError::Ring { .. }
+            | OpenError::NoNetdev { .. }
+            | OpenError::Engine(_)
+            | OpenError::NoRandomness(_)
+            | OpenError::Gsi(_) => Vec::new(),
+        }
+    }
 }
 
 /// A running engine with its ports.

@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::thread::futex::{self, Flags, Timespec};
 
+use uroce::Context;
+
 use super::say::say;
-use super::{process, start};
+use super::start;
 
 /// How long `exit` waits for the engine to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -91,19 +93,20 @@ impl Moment {
     }
 }
 
-/// Arranges for the engine to be stopped in order when the process exits. Later calls do nothing.
+/// Arranges for the engine to be stopped in order when the process exits: the devices that
+/// `running` then returns. Later calls do nothing.
 ///
 /// # Errors
 ///
 /// The thread cannot be started, or its file cannot be made.
-pub(super) fn watch() -> io::Result<()> {
+pub(super) fn watch(running: fn() -> Vec<Context>) -> io::Result<()> {
     if EXIT.get().is_some() {
         return Ok(());
     }
     let exit = Exit::new()?;
-    start::spawn("uroce-exit", || {
+    start::spawn("uroce-exit", move || {
         BEGUN.wait(None);
-        stop();
+        running().iter().for_each(|context| context.shut_down(DRAIN));
         DONE.announce();
     })?;
     if EXIT.set(exit).is_ok() {
@@ -124,16 +127,22 @@ pub(crate) fn hold_up() {
     }
 }
 
-/// Prints the text when the process exits, if it has no engine then. A program that was refused an
-/// address and continued with another prints nothing.
-pub(super) fn say_without_engine(text: String) {
-    static TEXTS: Mutex<Vec<(u32, String)>> = Mutex::new(Vec::new());
+/// A text for the exit of the process that has asked for it.
+struct LastText {
+    pid: u32,
+    is_due: fn() -> bool,
+    text: String,
+}
+
+/// Prints the text when the process exits, if `is_due` then returns true. It is called in a signal
+/// handler perhaps, so it must not block.
+pub(super) fn say_if(is_due: fn() -> bool, text: String) {
+    static TEXTS: Mutex<Vec<LastText>> = Mutex::new(Vec::new());
     extern "C" fn at_exit() {
-        let has_none = process::try_lock().is_some_and(|process| process.contexts().is_empty());
-        if let (true, Ok(texts)) = (has_none, TEXTS.try_lock()) {
+        if let Ok(texts) = TEXTS.try_lock() {
             // Texts of a parent process are skipped.
-            let own = texts.iter().filter(|(pid, _)| *pid == std::process::id());
-            own.for_each(|(_, text)| say(text));
+            let own = texts.iter().filter(|last| last.pid == std::process::id());
+            own.filter(|last| (last.is_due)()).for_each(|last| say(&last.text));
         }
     }
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,17 +150,7 @@ pub(super) fn say_without_engine(text: String) {
         // SAFETY: `at_exit` stays valid because the library is never unloaded.
         unsafe { libc::atexit(at_exit) };
     }
-    texts.push((std::process::id(), text));
-}
-
-/// Stops the engine. Runs on the exit thread.
-fn stop() {
-    // The lock is held while an engine starts; that engine has sent nothing yet.
-    if let Some(process) = process::try_lock() {
-        let contexts = process.contexts();
-        drop(process);
-        contexts.iter().for_each(|context| context.shut_down(DRAIN));
-    }
+    texts.push(LastText { pid: std::process::id(), is_due, text });
 }
 
 /// Registered with `atexit`. It takes no lock and allocates no memory.

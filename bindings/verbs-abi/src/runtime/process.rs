@@ -7,13 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uroce::config::DeviceConfig;
-use uroce::{Config, Context, EalError, Gid, OpenError, PortAttr};
+use uroce::{Config, Context, Gid, PortAttr};
 
 use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
-use super::problem::{Problem, advice};
+use super::problem::Problem;
+use super::refusal::{cannot, failed};
 use super::say::say;
-use super::{Device, ORPHANED, claim, counting, exit, fork, is_orphaned, keep, shim, start, tree};
+use super::{Device, ORPHANED, claim, counting, exit, is_orphaned, shim, start, tree};
 use crate::errno::Errno;
 
 /// How long a start waits for locks. A process that was just killed holds its locks until the
@@ -48,15 +49,16 @@ pub(super) struct Process {
 
 static PROCESS: OnceLock<Result<Mutex<Process>, Errno>> = OnceLock::new();
 
-/// Locks the process's state. The configuration is read at the first call.
+/// Locks the process's state. At the first call the configuration is read, and `at_first` is
+/// called.
 ///
 /// # Errors
 ///
 /// The configuration cannot be read or used. The message is on stderr.
-pub(super) fn lock() -> Result<MutexGuard<'static, Process>, Errno> {
+pub(super) fn lock(at_first: fn()) -> Result<MutexGuard<'static, Process>, Errno> {
     let process = PROCESS.get_or_init(|| {
         let identities = config::identities().map_err(told)?;
-        fork::watch();
+        at_first();
         Ok(Mutex::new(Process::new(identities)))
     });
     let process = process.as_ref().map_err(|error| *error)?;
@@ -70,8 +72,19 @@ pub(super) fn lock_existing() -> Option<MutexGuard<'static, Process>> {
 }
 
 /// Locks the process's state, if it exists and its lock is free.
-pub(super) fn try_lock() -> Option<MutexGuard<'static, Process>> {
+fn try_lock() -> Option<MutexGuard<'static, Process>> {
     PROCESS.get()?.as_ref().ok()?.try_lock().ok()
+}
+
+/// The contexts of all devices that run, for the exit. Empty while an engine starts: it has sent
+/// nothing yet.
+fn running() -> Vec<Context> {
+    try_lock().map_or(Vec::new(), |process| process.contexts())
+}
+
+/// Whether no device runs, for the exit. False while an engine starts.
+fn has_no_engine() -> bool {
+    try_lock().is_some_and(|process| process.contexts().is_empty())
 }
 
 fn told(problem: Problem) -> Errno {
@@ -106,7 +119,7 @@ impl Process {
 
     /// The contexts of all devices that run. Empty in a child that was forked after the engine had
     /// started.
-    pub(super) fn contexts(&self) -> Vec<Context> {
+    fn contexts(&self) -> Vec<Context> {
         if is_orphaned() { Vec::new() } else { self.contexts.iter().flatten().cloned().collect() }
     }
 
@@ -198,9 +211,8 @@ impl Process {
         let (address, holders) = (self.addresses(wanted[0]), holders.join(", "));
         // A program that tries its addresses in turn continues with another one. The message is for
         // a program that ends without an engine.
-        exit::say_without_engine(format!(
-            "{address} is the address of {holders}; this process has another."
-        ));
+        let text = format!("{address} is the address of {holders}; this process has another.");
+        exit::say_if(has_no_engine, text);
         Err(Errno::EADDRINUSE)
     }
 
@@ -365,7 +377,7 @@ impl Process {
             self.settle()?;
         }
         start::check_room().map_err(|error| cannot(&error))?;
-        exit::watch().map_err(|error| cannot(&error))?;
+        exit::watch(running).map_err(|error| cannot(&error))?;
         let opened = start::open(self.config(), device.name());
         let context = match opened.map_err(|error| cannot(&error))? {
             Ok(context) => context,
@@ -410,42 +422,3 @@ fn seen(context: &Context) -> Vec<tree::Port> {
 fn note(holders: &mut String, addresses: &str, holder: &claim::Holder) {
     holders.push_str(&format!("  {addresses}: {holder}\n"));
 }
-
-fn cannot(error: &std::io::Error) -> Errno {
-    say(&format!("the engine cannot start: {error}{}", advice(error)));
-    rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO).into()
-}
-
-/// Prints why a device does not start and what may help. DPDK's own message is part of the error's
-/// text and the only source for the kind of error.
-fn failed(name: &str, error: &OpenError) -> Errno {
-    let text = error.to_string();
-    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let system = |errno: i32| (errno, advice(&std::io::Error::from_raw_os_error(errno)));
-    let remedy = uroce::remedy(&text).map(|remedy| format!("\n{remedy}"));
-    let (errno, help) = match error {
-        _ if keep::has_changed_user() && says(&["ermission denied", "not permitted"]) => {
-            (libc::EACCES, DROPPED)
-        }
-        _ if says(&["Too many open files"]) => system(libc::EMFILE),
-        _ if says(&["Resource temporarily unavailable"]) => system(libc::EAGAIN),
-        _ if says(&["memory"]) => system(libc::ENOMEM),
-        _ if says(&["Address already in use"]) => (libc::EBUSY, BUSY),
-        _ if says(&["ermission denied"]) => (libc::EACCES, PERMISSION),
-        _ if says(&["no device"]) => (libc::ENODEV, DEVICE),
-        OpenError::Eal(EalError::Nic { .. }) => (libc::ENODEV, ""),
-        OpenError::Config(_) | OpenError::NoNetdev { .. } => (libc::ENODEV, CONFIGURATION),
-        _ => (libc::EIO, "\nSet log = \"debug\" under [eal] in the configuration to see why."),
-    };
-    let help = remedy.as_deref().unwrap_or(help);
-    say(&format!("{name} does not start: {text}{help}"));
-    std::io::Error::from_raw_os_error(errno).into()
-}
-
-const DROPPED: &str = "\nThe process has changed its user since it opened the device. Make a \
-    completion queue before, or start the program with uroce-run.";
-const BUSY: &str = "\nAnother process listens there: end it, or configure another socket.";
-const PERMISSION: &str = "\nRun it as a user with permission, or choose another device.";
-const DEVICE: &str = "\nCheck the device's name, whether DPDK has a driver for it, and whether \
-    this user may use it. dpdk-devbind.py --status lists NICs; kernel interfaces need CAP_NET_RAW.";
-const CONFIGURATION: &str = "\nCorrect the configuration.";

@@ -24,6 +24,7 @@ mod remedy;
 
 pub use config::{EalConfig, LogLevel, Memory};
 pub use error::EalError;
+pub(crate) use error::errnos_of;
 pub use remedy::remedy;
 
 use crate::dpdk::mbuf::RetiredPools;
@@ -47,7 +48,7 @@ enum State {
     /// Not started.
     Fresh,
     /// `rte_eal_init` has failed and left options and mappings behind: DPDK cannot start again.
-    Spent(String),
+    Spent { reason: String, errnos: Vec<i32> },
     /// EAL runs with this configuration.
     Running(EalConfig, &'static Eal),
 }
@@ -71,7 +72,10 @@ impl Eal {
         match &*state {
             State::Running(with, eal) if with == config => return Ok(eal),
             State::Running(..) => return Err(EalError::OtherConfig),
-            State::Spent(reason) => return Err(EalError::Spent { reason: reason.clone() }),
+            State::Spent { reason, errnos } => {
+                let (reason, errnos) = (reason.clone(), errnos.clone());
+                return Err(EalError::Spent { reason, errnos });
+            }
             State::Fresh => {}
         }
         // SAFETY: the function only reads DPDK's state.
@@ -80,7 +84,8 @@ impl Eal {
             nic::check(config)?;
             if let Err(error) = start(config) {
                 if !matches!(error, EalError::Affinity(_)) {
-                    *state = State::Spent(error.to_string());
+                    let (reason, errnos) = (error.to_string(), error.errnos());
+                    *state = State::Spent { reason, errnos };
                 }
                 return Err(error);
             }

@@ -1,4 +1,4 @@
-//! Errors of starting EAL, with DPDK's log.
+//! Errors of starting EAL, with DPDK's log, and the errnos that it names.
 
 use super::EalConfig;
 use std::io;
@@ -15,6 +15,8 @@ pub enum EalError {
     Spent {
         /// The first failure.
         reason: String,
+        /// Its errnos.
+        errnos: Vec<i32>,
     },
     /// The requested memory is not available.
     #[error("EAL found too little memory: {log}")]
@@ -75,7 +77,49 @@ pub enum EalError {
     },
 }
 
+/// Words by which DPDK's log names an error of the operating system. Where DPDK returns only -1,
+/// the log is the only source.
+const NAMES: &[(&str, i32)] = &[
+    ("Too many open files", libc::EMFILE),
+    ("Resource temporarily unavailable", libc::EAGAIN),
+    ("memory", libc::ENOMEM),
+    ("Address already in use", libc::EADDRINUSE),
+    ("ermission denied", libc::EACCES),
+    ("not permitted", libc::EPERM),
+];
+
+/// The errno of an error of the operating system, followed by those that DPDK's log names.
+pub(crate) fn errnos_of(error: Option<&io::Error>, log: &str) -> Vec<i32> {
+    let own = error.and_then(|error| match error.kind() {
+        _ if error.raw_os_error().is_some() => error.raw_os_error(),
+        io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+        _ => None,
+    });
+    let named = NAMES.iter().filter(|(words, _)| log.contains(words));
+    own.into_iter().chain(named.map(|(_, errno)| *errno)).collect()
+}
+
 impl EalError {
+    /// The errnos behind the error, of the operating system or named in DPDK's log.
+    pub fn errnos(&self) -> Vec<i32> {
+        let also = |errno, log| {
+            let mut errnos = errnos_of(None, log);
+            errnos.push(errno);
+            errnos
+        };
+        match self {
+            Self::NoMemory { log } => also(libc::ENOMEM, log),
+            Self::Permission { log } => also(libc::EACCES, log),
+            Self::PrefixBusy { log, .. } | Self::Device { log } | Self::Arguments { log } => {
+                errnos_of(None, log)
+            }
+            Self::Other { error, log } => errnos_of(Some(error), log),
+            Self::Affinity(error) => errnos_of(Some(error), ""),
+            Self::Spent { errnos, .. } => errnos.clone(),
+            Self::OtherConfig | Self::NoLcoreLeft | Self::Program | Self::Nic { .. } => Vec::new(),
+        }
+    }
+
     /// Makes the error of a failed start. DPDK has one errno for several causes, which are
     /// distinguished by its log.
     pub(super) fn explain(errno: i32, log: String, config: &EalConfig) -> Self {
@@ -98,5 +142,38 @@ impl EalError {
             rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Self::Permission { log },
             _ => Self::Other { error: io::Error::from_raw_os_error(errno), log },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_errno_of_dpdk_comes_before_those_of_its_log() {
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        let log = "EAL: Cannot set up DMA remapping, error 12 (Cannot allocate memory)";
+        assert_eq!(errnos_of(Some(&denied), log), [libc::EACCES, libc::ENOMEM]);
+        assert_eq!(errnos_of(Some(&io::ErrorKind::NotFound.into()), ""), []);
+        assert_eq!(errnos_of(Some(&io::ErrorKind::PermissionDenied.into()), ""), [libc::EACCES]);
+    }
+
+    #[test]
+    fn the_log_names_errors_of_the_operating_system() {
+        let cases = [
+            ("EAL: Cannot open /dev/vfio/7: Permission denied", libc::EACCES),
+            (
+                "net_af_packet0: could not open AF_PACKET socket:Operation not permitted",
+                libc::EPERM,
+            ),
+            ("call to mmap failed: Resource temporarily unavailable", libc::EAGAIN),
+            ("memif_listener_create(): bind: Address already in use", libc::EADDRINUSE),
+            ("EAL: eal_worker_thread_create: Too many open files", libc::EMFILE),
+        ];
+        for (log, errno) in cases {
+            assert_eq!(errnos_of(None, log), [errno], "{log}");
+        }
+        let error = EalError::NoMemory { log: String::new() };
+        assert_eq!(error.errnos(), [libc::ENOMEM]);
     }
 }

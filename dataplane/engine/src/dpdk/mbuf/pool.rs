@@ -1,7 +1,7 @@
 //! Mempools: the memory of mbufs.
 
 use super::{Mbuf, MbufBatch};
-use crate::dpdk::eal::{Eal, c_string, lock, take_log};
+use crate::dpdk::eal::{Eal, c_string, errnos_of, lock, take_log};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -58,6 +58,21 @@ pub enum PoolError {
         /// DPDK's log of the attempt.
         log: String,
     },
+}
+
+impl PoolError {
+    /// The errnos behind the error, of the operating system or named in DPDK's log.
+    pub fn errnos(&self) -> Vec<i32> {
+        match self {
+            Self::NoMemory { log, .. } => {
+                let mut errnos = errnos_of(None, log);
+                errnos.push(libc::ENOMEM);
+                errnos
+            }
+            Self::Other { error, log } => errnos_of(Some(error), log),
+            Self::Invalid(_) => Vec::new(),
+        }
+    }
 }
 
 /// The mempool has fewer mbufs left than requested.

@@ -1,5 +1,6 @@
 //! Errors of ports and queue pairs, with the name of the device and DPDK's log.
 
+use crate::dpdk::eal::errnos_of;
 use std::io;
 
 /// The reason why a port was not opened.
@@ -85,6 +86,22 @@ pub enum PortError {
 }
 
 impl PortError {
+    /// The errnos behind the error, of the operating system or named in DPDK's log.
+    pub fn errnos(&self) -> Vec<i32> {
+        match self {
+            Self::NoDevice { error, log, .. } | Self::Step { error, log, .. } => {
+                errnos_of(Some(error), log)
+            }
+            Self::Memif { error, .. } => errnos_of(Some(error), ""),
+            Self::AlreadyOpen { .. }
+            | Self::QueuePairs { .. }
+            | Self::Mtu { .. }
+            | Self::PoolRoom { .. }
+            | Self::Slots { .. }
+            | Self::Ring { .. } => Vec::new(),
+        }
+    }
+
     pub(super) fn probe(device: &str, errno: i32, log: String) -> Self {
         let error = match errno {
             // The bus accepted the device, but no driver made a port of it.
