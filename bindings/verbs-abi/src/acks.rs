@@ -85,7 +85,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn who_destroys_waits_for_the_last_acknowledgement() {
+    fn destroying_waits_for_the_last_acknowledgement() {
         let acks = Arc::new(Acks::default());
         assert!(acks.deliver() && acks.deliver());
         acks.close().unwrap();

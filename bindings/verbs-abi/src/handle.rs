@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_given_out_again_when_nobody_uses_its_object() {
+    fn a_slot_is_reused_when_the_last_user_of_its_object_is_gone() {
         struct Only;
         object!(Only as u64);
         let registry = Only::registry();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_made_of_is_busy() {
+    fn an_object_that_others_were_made_from_is_busy() {
         let registry = Number::registry();
         let pointer = registry.insert(0, Number(2)).public();
         let held = registry.hold(pointer);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_keeps_its_whole_busy_until_its_last_part_goes() {
+    fn a_forgotten_object_keeps_its_whole_busy_until_its_last_part_is_removed() {
         let [whole, middle, small] = three();
         let looked_at = Small::registry().get(small);
         assert!(Middle::registry().forget(middle).is_ok());

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_process_has_is_not_there() {
+    fn more_memory_than_any_process_has_is_not_there() {
         assert_eq!(check(1 << 20), Ok(()));
         assert_eq!(check(1 << 60), Err(Errno::ENOMEM));
         assert_eq!(check(usize::MAX), Err(Errno::ENOMEM));

@@ -7,7 +7,7 @@ use common::claims;
 
 claims! {
     "cancel.c":
-    who_waits_for_an_asynchronous_event_can_be_cancelled
-    who_waits_for_a_completion_event_can_be_cancelled
-    who_waits_for_a_connection_event_can_be_cancelled
+    a_thread_that_waits_for_an_asynchronous_event_can_be_cancelled
+    a_thread_that_waits_for_a_completion_event_can_be_cancelled
+    a_thread_that_waits_for_a_connection_event_can_be_cancelled
 }

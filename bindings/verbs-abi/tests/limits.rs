@@ -14,11 +14,11 @@ fn claim(devices: &str, name: &str) {
 }
 
 #[test]
-fn objects_are_as_many_as_told() {
+fn the_reported_numbers_of_objects_can_be_created() {
     let limits = "idle = \"sleep\"\nmax_qps = 8\nmax_ahs = 8\nmax_mrs = 16\n";
     let devices = ONE_DEVICE.replace("idle = \"sleep\"\n", limits);
     assert_ne!(devices, ONE_DEVICE);
-    claim(&devices, "objects_are_as_many_as_told");
+    claim(&devices, "the_reported_numbers_of_objects_can_be_created");
 }
 
 #[test]

@@ -11,21 +11,21 @@ claims! {
     a_window_onto_memory_that_is_gone_opens_nothing
     a_page_that_cannot_be_had_is_not_registered
     a_registration_changes_no_byte
-    handlers_of_before_get_what_is_theirs
-    handlers_of_later_get_what_is_theirs
+    earlier_handlers_get_their_own_faults
+    later_handlers_get_their_own_faults
     handlers_that_pass_on_to_each_other_end_somewhere
-    what_nothing_handles_ends_the_process_as_ever
+    a_fault_without_a_handler_ends_the_process_as_ever
     a_handler_installed_after_the_last_registration_is_stood_before_in_time
     a_stack_at_its_end_is_handled_on_another
     memory_comes_and_goes_at_random_under_traffic
 }
 
 #[test]
-fn a_region_whose_memory_was_gone_stays_closed_and_is_named_once() {
+fn a_region_that_has_lost_its_memory_stays_closed_and_is_named_once() {
     let place = Place::new();
     let program = place.compile("memory.c");
     let config = place.configure(ONE_DEVICE);
-    let claim = "a_region_whose_memory_was_gone_stays_closed";
+    let claim = "a_region_that_has_lost_its_memory_stays_closed";
     let output = place.command(&program, &config).arg(claim).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     common::printed(output);
@@ -64,8 +64,8 @@ fn programs_under_address_sanitizer_lose_memory_and_have_their_faults_reported()
     };
     for claim in [
         "memory_that_is_gone_is_the_requests_fault",
-        "handlers_of_before_get_what_is_theirs",
-        "handlers_of_later_get_what_is_theirs",
+        "earlier_handlers_get_their_own_faults",
+        "later_handlers_get_their_own_faults",
         "handlers_that_pass_on_to_each_other_end_somewhere",
     ] {
         common::printed(run(claim, ""));

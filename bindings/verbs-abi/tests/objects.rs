@@ -7,12 +7,12 @@ use common::claims;
 
 claims! {
     "objects.c":
-    devices_are_told_without_starting_anything
+    devices_are_listed_without_starting_anything
     contexts_close_once
     device_attributes_fit_the_programs_structure
     port_attributes_fit_the_programs_structure
     gids_name_the_interface_that_is_shown
-    gids_are_told_by_every_question_in_the_same_way
+    all_queries_return_the_same_gids
     domains_are_busy_while_something_is_made_of_them
     regions_need_memory_that_is_there
     regions_need_rights_that_make_sense
@@ -24,7 +24,7 @@ claims! {
     address_handles_need_an_address
     the_way_back_is_found_in_a_received_header
     domains_have_other_names
-    imports_find_what_the_file_has
+    imports_find_the_objects_of_the_file
     regions_may_go_while_they_are_imported
     buffers_are_registered_where_they_were_made
     small_files_are_read_without_their_line_feed

@@ -10,8 +10,8 @@ claims! {
     "parents.c":
     the_parts_of_a_queue_pair_that_is_queried
     the_domain_of_a_shared_queue_that_is_queried
-    the_parts_of_a_queue_pair_whose_event_is_acknowledged
-    the_channel_of_a_queue_whose_event_is_acknowledged
+    the_parts_of_a_queue_pair_after_its_event_is_acknowledged
+    the_channel_of_a_queue_after_its_event_is_acknowledged
     the_domain_of_a_region_that_is_changed
     the_domain_of_a_region_that_is_imported
     the_device_memory_of_a_region_that_is_changed

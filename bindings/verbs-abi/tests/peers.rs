@@ -119,7 +119,7 @@ fn the_port_is_active_without_an_event_as_the_peer_comes_and_goes() {
 }
 
 /// Checks the events of a process on either end of a connection when the other one is killed.
-fn assert_told(survivor: &Running) {
+fn assert_disconnected(survivor: &Running) {
     let mut told = [survivor.line(), survivor.line()];
     told.sort();
     let flushed = "receive: Work Request Flushed Error";
@@ -137,7 +137,7 @@ fn the_connection_of_a_process_that_is_killed_ends_at_once_at_either_end() {
         server.says("accepted");
         let (victim, survivor) = if server_dies { (server, client) } else { (client, server) };
         drop(victim);
-        assert_told(&survivor);
+        assert_disconnected(&survivor);
         survivor.ends();
     }
 }
@@ -170,7 +170,7 @@ fn a_process_is_dead_though_a_child_of_its_has_its_descriptors() {
     let child = client.line();
     let child = child.strip_prefix("child ").expect("its number").to_owned();
     drop(client);
-    assert_told(&server);
+    assert_disconnected(&server);
     server.ends();
     let _ = Command::new("kill").args(["-s", "KILL", &child]).status();
 }

@@ -119,7 +119,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
+fn two_processes_have_two_identities_and_a_third_gets_a_list_of_the_holders() {
     let runtime = Runtime::new("three");
     let script = "say(gid(), start()); wait()";
     let (one, two) = (runtime.start(script), runtime.start(script));
@@ -143,7 +143,7 @@ fn two_processes_are_two_identities_and_a_third_is_told_who_has_them() {
 
 /// Both ends of a link have one address, for programs that connect to their own address.
 #[test]
-fn twins_bind_the_address_that_they_share_and_a_third_is_told_who_has_it() {
+fn twins_bind_the_address_that_they_share_and_a_third_gets_a_list_of_the_holders() {
     let runtime = Runtime::new("twins");
     let macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
     let mut configs = Vec::new();
@@ -186,7 +186,7 @@ fn a_start_waits_for_a_process_that_is_about_to_end() {
 }
 
 #[test]
-fn however_a_process_ends_the_next_one_starts() {
+fn the_next_process_starts_after_any_end_of_the_last_one() {
     let runtime = Runtime::new("ends");
     let exits = [
         "sys.exit(0)",
@@ -211,7 +211,7 @@ fn however_a_process_ends_the_next_one_starts() {
 /// `rping` ends like this: its event thread may ask for the next event only after `main` has
 /// destroyed the channel and returned, and exits with an error if there is none.
 #[test]
-fn who_asks_for_an_event_while_the_process_exits_is_not_told_of_an_error() {
+fn waiting_for_an_event_during_the_exit_gives_no_error() {
     let runtime = Runtime::new("asks");
     let script = "
 import threading
@@ -235,7 +235,7 @@ c.exit(0)
 
 /// With a kernel device the kernel sends the last messages of a process that has ended.
 #[test]
-fn what_a_process_says_last_is_heard_even_if_it_ends_at_once() {
+fn the_last_message_of_a_process_arrives_even_if_it_exits_at_once() {
     let runtime = Runtime::new("last");
     let event = "
 param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
@@ -290,7 +290,7 @@ say(start(), gid())
 }
 
 #[test]
-fn a_child_forked_after_the_start_is_refused_and_harms_nobody() {
+fn a_child_forked_after_the_start_is_refused_and_does_not_disturb_its_parent() {
     let runtime = Runtime::new("late");
     let script = "
 say(start(), gid())
@@ -389,7 +389,7 @@ for task in os.listdir('/proc/self/task'):
 }
 
 #[test]
-fn what_the_system_refuses_is_said_with_what_to_do() {
+fn a_refusal_of_the_system_is_reported_with_advice() {
     let runtime = Runtime::new("limits");
     let limits = [
         ("ulimit -n 12", "Too many open files", "ulimit -n"),
@@ -433,7 +433,7 @@ fn an_eal_that_the_program_has_started_is_shared() {
 }
 
 #[test]
-fn a_program_that_starts_dpdk_too_late_is_told_what_to_do() {
+fn a_program_that_starts_dpdk_too_late_gets_advice() {
     let runtime = Runtime::new("eal-last");
     let output = runtime.run(&format!("{OWN_DPDK}\nsay(start(), own()); say(start())"));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "started -1\nstarted\n");
@@ -443,7 +443,7 @@ fn a_program_that_starts_dpdk_too_late_is_told_what_to_do() {
 
 /// A program is refused an address and does not use the device.
 #[test]
-fn an_address_of_another_process_is_told_of_where_nothing_is_started() {
+fn an_address_of_another_process_is_named_at_the_exit_if_no_engine_has_started() {
     let runtime = Runtime::new("refused");
     let one = runtime.start("say(start(), gid()); wait()");
     assert_eq!(one.first, "started 192.0.2.1\n");

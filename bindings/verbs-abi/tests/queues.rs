@@ -7,7 +7,7 @@ use common::claims;
 
 claims! {
     "queues.c":
-    messages_arrive_with_all_that_is_told_of_them
+    completions_describe_their_messages
     reads_writes_and_atomics_reach_the_peers_memory
     datagrams_need_an_address_handle
     a_datagrams_service_level_is_the_kind_of_its_header
@@ -16,7 +16,7 @@ claims! {
     a_place_is_free_when_its_completion_has_been_polled
     unsignaled_requests_have_their_places_back_with_an_error_too
     a_receives_place_is_free_when_its_completion_has_been_polled
-    queues_are_rounded_up_and_told_so
+    queues_are_rounded_up_and_their_sizes_reported
     a_queue_that_overruns_says_so
     a_forked_child_posts_nothing_and_takes_nothing
     a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to
@@ -27,7 +27,7 @@ claims! {
     queue_pairs_come_in_the_kinds_that_there_are
     work_requests_built_call_by_call_go_all_or_none
     an_armed_queue_gives_one_event
-    who_destroys_a_queue_waits_for_acknowledgements
+    destroying_a_queue_waits_for_acknowledgements
     queues_are_at_least_as_long_as_asked_for
     completions_are_read_field_by_field
     receives_come_from_a_shared_queue
@@ -36,7 +36,7 @@ claims! {
     a_windows_key_has_its_low_byte_from_the_program
     a_sends_completion_comes_before_the_answer
     asynchronous_events_name_their_object
-    an_event_goes_with_what_it_is_about
+    an_event_is_withdrawn_with_its_object
     an_event_under_way_keeps_nothing_busy
     threads_may_post_to_one_queue_pair
     queue_pairs_may_go_in_the_middle_of_traffic

@@ -129,7 +129,7 @@ fn configuration_files_are_alternatives_and_keep_the_devices_names() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_what_to_do() {
+fn a_program_that_cannot_be_run_is_refused_with_advice() {
     let runtime = Runtime::new("refused");
     let copy = runtime.0.join("static");
     // A program without an interpreter: a copy of one with the type of its PT_INTERP header

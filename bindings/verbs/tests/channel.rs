@@ -87,7 +87,7 @@ fn a_queue_armed_for_solicited_events_sleeps_through_others() {
 }
 
 #[test]
-fn an_error_wakes_who_waits_for_solicited_events() {
+fn an_error_wakes_a_thread_that_waits_for_solicited_events() {
     let (mut left, mut right, channel) = pair();
     receive(&mut right, 1);
     right.cq.arm(Arm::Solicited);

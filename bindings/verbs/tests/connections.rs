@@ -24,7 +24,7 @@ fn with(private_data: &[u8]) -> ConnectParam {
 /// A client's side, a server's side, and the server's listener.
 fn sides() -> (Side, Side, Listener) {
     let (left, right) = Setup::default().contexts();
-    let listener = Listener::bind(&right, address(SERVER), 4).expect("nobody else listens");
+    let listener = Listener::bind(&right, address(SERVER), 4).expect("the address is free");
     (Side::new(&left), Side::new(&right), listener)
 }
 
@@ -56,7 +56,7 @@ fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
 }
 
 #[test]
-fn two_ends_connect_talk_and_part() {
+fn two_ends_connect_exchange_messages_and_disconnect() {
     let (mut left, mut right, listener) = sides();
     let active = Connection::begin(&left.qp, address(SERVER), &with(b"hello")).unwrap();
     let request = next(&listener);

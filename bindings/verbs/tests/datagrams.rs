@@ -171,7 +171,7 @@ fn a_datagram_that_was_posted_is_sent_though_its_handle_and_its_qp_are_destroyed
 }
 
 #[test]
-fn what_is_no_datagram_is_refused_at_once() {
+fn operations_other_than_send_are_refused_on_ud() {
     let (left, right) = Setup::default().contexts();
     let mut sender = End::new(&left, 0, QKEY);
     let way = sender.way(gid(&right));

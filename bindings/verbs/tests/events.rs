@@ -30,7 +30,7 @@ fn is_readable(side: &Side) -> bool {
 }
 
 #[test] //= check F1 test
-fn a_forbidden_access_is_told_to_the_side_whose_memory_it_was() {
+fn a_forbidden_access_is_reported_at_the_side_that_owns_the_memory() {
     let (mut left, right) = connected();
     let target = right.memory.remote();
     let forged = RemoteBuffer { rkey: Rkey(target.rkey.0 ^ 0x1234_0000), ..target };
@@ -67,7 +67,7 @@ fn events_wait_in_a_descriptor_and_none_outlives_its_object() {
 }
 
 #[test] //= check G6 test
-fn an_overrun_completion_queue_is_told_once() {
+fn an_overrun_completion_queue_is_reported_once() {
     let (left, right) = Setup::default().contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));
     let small = left.context.create_cq(2).unwrap();

@@ -16,7 +16,7 @@ fn open(config: &Config, name: &str) -> OpenError {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why_and_leaves_nothing() {
+fn a_device_that_cannot_be_opened_names_the_reason_and_leaves_nothing() {
     let config = Setup::default().config();
     assert!(matches!(open(&config, "middle"), OpenError::Config(_)));
     assert_eq!(

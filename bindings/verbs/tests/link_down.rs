@@ -81,7 +81,7 @@ fn expect(context: &Context, source: EventSource, kind: EventKind) {
 }
 
 #[test]
-fn a_connection_whose_port_goes_down_goes_on_over_the_other_at_once() {
+fn a_connection_moves_to_its_other_port_as_soon_as_its_port_goes_down() {
     let (left, right) = two_ports(true);
     let (mut a, mut b) = armed(&left, &right, LONG);
     left.set_link(1, false).unwrap();

@@ -133,7 +133,7 @@ fn lost_packets_are_repeated_on_the_way_back_too() {
 }
 
 #[test] //= check M1 test
-fn a_link_that_is_down_is_no_matter_to_what_never_reaches_it() {
+fn a_link_that_is_down_does_not_affect_loopback_traffic() {
     let (mut left, mut right) = connected(&Setup::default(), QpType::Rc);
     left.context.set_link(1, false).unwrap();
     let begin = std::time::Instant::now();
@@ -171,7 +171,7 @@ fn messages_of_uc_arrive_whole() {
 }
 
 #[test]
-fn who_sends_out_has_its_turn_though_others_fill_the_way_back() {
+fn a_sender_to_the_network_gets_its_turn_while_loopback_is_full() {
     let (outside, peer) = Setup::default().contexts();
     let (mut far, mut near) = (Side::new(&peer), Side::new(&outside));
     join(&mut near, &mut far, &ConnectOptions::default());
@@ -199,7 +199,7 @@ fn who_sends_out_has_its_turn_though_others_fill_the_way_back() {
 }
 
 #[test]
-fn a_port_that_takes_nothing_more_holds_up_nobody_who_sends_to_an_own_address() {
+fn a_full_port_does_not_hold_up_loopback_traffic() {
     // The link has no other end, so no frame leaves the port.
     let (mut left, mut right) = connected(&Setup::default(), QpType::Rc);
     let context = left.context.clone();

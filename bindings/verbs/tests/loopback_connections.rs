@@ -27,7 +27,7 @@ fn alone(setup: &Setup) -> Context {
 
 fn sides(setup: &Setup, server: &str) -> (Side, Side, Listener) {
     let context = alone(setup);
-    let listener = Listener::bind(&context, address(server), 64).expect("nobody else listens");
+    let listener = Listener::bind(&context, address(server), 64).expect("the address is free");
     (Side::new(&context), Side::new(&context), listener)
 }
 
@@ -65,7 +65,7 @@ fn event(connection: &Connection) -> ConnectionEvent {
 }
 
 #[test]
-fn two_ends_of_one_process_connect_talk_and_part_at_the_wish_of_either() {
+fn two_ends_of_one_process_connect_and_either_disconnects() {
     let v6 = ["2001:db8::1/64", "2001:db8::2/64"];
     for (addresses, server) in [(Setup::default().addresses, SERVER), (v6, "[2001:db8::1]:7471")] {
         let setup = Setup { addresses, lcores: 2, vlan: Some(3), ..Setup::default() };
@@ -217,7 +217,7 @@ fn the_ports_of_one_device_connect_to_each_other() {
 fn a_datagram_queue_pair_of_the_process_is_found_by_its_port() {
     let context = alone(&Setup::default());
     let own = address("192.0.2.1:7174");
-    let listener = DatagramListener::bind(&context, own, 4).expect("nobody else listens");
+    let listener = DatagramListener::bind(&context, own, 4).expect("the address is free");
     let (mut left, mut right) = (Side::new(&context), Side::new(&context));
     renew(&mut left, QpType::Ud);
     renew(&mut right, QpType::Ud);

@@ -123,7 +123,7 @@ fn a_datagram_to_an_own_address_comes_behind_its_network_header() {
 }
 
 #[test]
-fn a_datagram_to_an_own_number_that_nobody_has_is_counted() {
+fn a_datagram_to_an_unused_qpn_of_the_device_is_counted() {
     let context = alone(&Setup::default());
     let mut end = End::new(&context, 0, 1);
     let way = end.way(1, context.ports()[0].gids[0]);
@@ -225,7 +225,7 @@ fn a_group_is_heard_at_the_senders_port_only() {
 }
 
 #[test]
-fn members_that_go_while_the_group_is_spoken_to_harm_nobody() {
+fn members_that_leave_during_traffic_to_the_group_do_not_disturb_it() {
     // The other device consumes the frames that are sent to the link.
     let (context, _other) = Setup { lcores: 2, ..Setup::default() }.contexts();
     let group = gid("239.1.2.5");

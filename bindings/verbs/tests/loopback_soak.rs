@@ -119,7 +119,7 @@ fn connection(pair: &mut [Side; 2], listener: &Listener, chance: &mut Chance) {
 fn connected_ones(context: &Context, port: u16, seed: u64) {
     let mut chance = Chance(seed);
     let address = SocketAddr::new("192.0.2.1".parse().unwrap(), port);
-    let listener = Listener::bind(context, address, 8).expect("nobody else listens");
+    let listener = Listener::bind(context, address, 8).expect("the address is free");
     let mut pairs: Vec<[Side; 2]> =
         (0..4).map(|_| [Side::new(context), Side::new(context)]).collect();
     pairs.iter_mut().for_each(|pair| couple(pair, &mut chance));
@@ -210,12 +210,12 @@ fn soak(loss: LossConfig, seed: u64) {
 }
 
 #[test]
-fn what_is_told_to_have_arrived_has_while_others_come_and_go() {
+fn completed_messages_have_arrived_while_queue_pairs_come_and_go() {
     soak(LossConfig::default(), seed());
 }
 
 #[test]
-fn the_same_with_losses() {
+fn completed_messages_have_arrived_in_spite_of_losses() {
     soak(LossConfig { rx: 0.001, tx: 0.001, seed: 9 }, seed());
 }
 

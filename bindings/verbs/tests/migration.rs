@@ -139,7 +139,7 @@ fn a_path_that_goes_silent_is_left_and_no_message_is_lost_or_doubled() {
 }
 
 #[test] //= check I6 test
-fn where_both_paths_are_silent_the_message_fails() {
+fn a_message_fails_if_both_paths_are_silent() {
     let (mut left, right) = armed();
     for port in [1, 2] {
         left.context.set_loss(port, TOTAL).unwrap();
@@ -174,7 +174,7 @@ fn after_a_migration_another_path_is_loaded_and_migrated_to() {
 }
 
 #[test] //= check I8 test
-fn what_software_may_not_do_is_refused_and_changes_nothing() {
+fn migration_changes_that_software_may_not_make_are_refused_and_change_nothing() {
     let refused = |result: Result<(), RequestError>| match result {
         Err(RequestError::Control(ControlError::Modify(error))) => error,
         other => panic!("{other:?}"),
@@ -221,7 +221,7 @@ fn armed_queue_pairs_leave_a_port_that_goes_down_at_once() {
 }
 
 #[test]
-fn a_port_tells_when_it_goes_down_and_when_it_comes_up() {
+fn a_port_reports_that_it_goes_down_and_comes_up() {
     let (left, right) = Setup::two_links().contexts();
     let next = |side: &uroce::Context| side.next_async_event(Some(SOON)).expect("an event in time");
     let of_port = |kind, port| AsyncEvent { kind, source: EventSource::Port(port) };

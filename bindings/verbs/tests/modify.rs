@@ -21,7 +21,7 @@ fn drained_events(side: &Side) -> usize {
 }
 
 #[test] //= check H4 test
-fn draining_finishes_what_is_under_way_and_tells_once_if_it_was_asked() {
+fn draining_finishes_messages_in_progress_and_is_reported_once_if_requested() {
     let (mut left, right) = connected();
     let target = right.memory.remote();
     let message = pattern(7, 1 << 18);
@@ -56,7 +56,7 @@ fn draining_finishes_what_is_under_way_and_tells_once_if_it_was_asked() {
 }
 
 #[test] //= check H5 test
-fn what_is_posted_while_drained_is_sent_in_order_and_receiving_goes_on() {
+fn requests_posted_while_drained_are_sent_in_order_and_receiving_continues() {
     let (mut left, mut right) = connected();
     left.qp.drain(true).unwrap();
     assert_eq!(left.context.next_async_event(Some(SOON)).unwrap().kind, EventKind::SqDrained);

@@ -202,7 +202,7 @@ fn tagged_packets_pass_the_kernels_interfaces() {
 
 #[test]
 #[ignore = "needs root and ip: makes a network namespace with interfaces"]
-fn a_connection_whose_address_is_gone_for_a_while_goes_on() {
+fn a_connection_survives_a_temporary_loss_of_its_address() {
     namespace();
     veth("w0", "w1");
     ip("addr add 192.0.2.1/24 dev w0");

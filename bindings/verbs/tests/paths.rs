@@ -19,7 +19,7 @@ fn gid(text: &str) -> Gid {
     text.parse::<std::net::IpAddr>().unwrap().into()
 }
 
-fn nobody(address: &str) -> Endpoint {
+fn silent_peer(address: &str) -> Endpoint {
     Endpoint { gid: gid(address), qpn: Qpn::new(77), psn: Psn::new(1) }
 }
 
@@ -102,7 +102,8 @@ fn a_peer_that_does_not_answer_is_a_named_error_in_bounded_time() {
     let (left, _right) = Setup::default().contexts();
     let mut left = Side::new(&left);
     let begin = Instant::now();
-    let error = left.qp.connect(&nobody("192.0.2.77"), &ConnectOptions::default()).unwrap_err();
+    let error =
+        left.qp.connect(&silent_peer("192.0.2.77"), &ConnectOptions::default()).unwrap_err();
     let took = begin.elapsed();
     let address = "192.0.2.77".parse().unwrap();
     let expected = PathError::NoAnswer { dst: address, next_hop: address };
@@ -119,7 +120,7 @@ fn others_are_served_while_a_peer_is_being_asked_for() {
     let right = Side::new(&right);
     std::thread::scope(|threads| {
         let slow = threads.spawn(|| {
-            first.qp.connect(&nobody("192.0.2.77"), &ConnectOptions::default()).unwrap_err()
+            first.qp.connect(&silent_peer("192.0.2.77"), &ConnectOptions::default()).unwrap_err()
         });
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
@@ -223,7 +224,7 @@ fn a_flood_of_junk_leaves_the_control_plane_alive() {
 }
 
 #[test]
-fn what_the_address_vector_says_is_on_the_wire() {
+fn the_fields_of_the_address_vector_are_on_the_wire() {
     what_the_vector_says(None);
 }
 
@@ -251,7 +252,7 @@ fn what_the_vector_says(vlan: Option<u16>) {
     wire.send(&tagged(&golden("ns_of_peer"), vlan));
     let mut qp = std::thread::scope(|threads| {
         let connecting = threads.spawn(move || {
-            qp.connect(&nobody("2001:db8::2"), &options).unwrap();
+            qp.connect(&silent_peer("2001:db8::2"), &options).unwrap();
             qp
         });
         let question = tagged(&golden("ns_confirm_of_ours"), vlan);
@@ -335,7 +336,7 @@ fn a_peer_of_the_other_ports_network_is_not_reached() {
 }
 
 #[test]
-fn a_port_tells_when_its_link_goes_and_comes() {
+fn a_port_reports_that_its_link_goes_down_and_comes_up() {
     let (left, right) =
         two_ports([["192.0.2.1/24", "192.0.2.3/24"], ["192.0.2.2/24", "192.0.2.4/24"]]);
     let next = |context: &Context| {

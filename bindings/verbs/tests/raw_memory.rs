@@ -87,7 +87,7 @@ fn a_key_opens_what_it_was_changed_to_and_nothing_else() {
 }
 
 #[test]
-fn what_is_no_memory_reads_as_zeros_and_discards() {
+fn a_region_without_memory_reads_as_zeros_and_discards_writes() {
     let (mut left, right) = connected();
     let nothing = left.pd.register_nothing().unwrap();
     let sge = Sge { va: Va(0xdead_0000), len: LEN as u32, lkey: nothing.lkey() };

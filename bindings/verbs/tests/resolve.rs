@@ -18,7 +18,7 @@ fn datagrams(side: &mut Side) {
 fn sides() -> (Side, Side, DatagramListener, SocketAddr) {
     let (left, right) = Setup::default().contexts();
     let address = "192.0.2.2:7174".parse().expect("an address");
-    let listener = DatagramListener::bind(&right, address, 4).expect("nobody else listens");
+    let listener = DatagramListener::bind(&right, address, 4).expect("the address is free");
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));
     datagrams(&mut left);
     datagrams(&mut right);

@@ -121,7 +121,7 @@ fn a_sender_waits_until_a_receive_is_posted() {
 }
 
 #[test] //= check G8 test
-fn the_limit_is_told_once_for_each_arming() {
+fn the_limit_is_reported_once_for_each_arming() {
     let (left, right) = sides(1);
     let srq = right.pd.create_srq(8, 1).unwrap();
     let mut pairs = pairs(&left, &right, &srq, 1);
@@ -146,7 +146,7 @@ fn the_limit_is_told_once_for_each_arming() {
 }
 
 #[test] //= check G7 test
-fn a_qp_that_goes_to_err_tells_once_that_it_takes_no_more_receives() {
+fn a_qp_that_goes_to_err_reports_once_that_it_takes_no_more_receives() {
     let (left, right) = sides(1);
     let srq = right.pd.create_srq(8, 1).unwrap();
     let mut pairs = pairs(&left, &right, &srq, 2);

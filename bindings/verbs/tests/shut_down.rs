@@ -10,7 +10,7 @@ const MESSAGES: usize = 12;
 const LEN: usize = 64 << 10;
 
 #[test]
-fn what_was_posted_before_is_sent() {
+fn requests_posted_before_the_shut_down_are_sent() {
     let setup = Setup::default();
     let (left, right) = setup.contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));

@@ -42,7 +42,7 @@ fn sends_and_writes_of_every_size_arrive_whole() {
 }
 
 #[test]
-fn what_needs_an_answer_is_refused() {
+fn operations_that_need_an_answer_are_refused_on_uc() {
     let (mut left, right) = connected(&Setup::default());
     let target = right.memory.remote().slice(0, 8).unwrap();
     let sink = [left.memory.slice(..8).unwrap()];

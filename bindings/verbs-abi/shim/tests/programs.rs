@@ -133,7 +133,7 @@ fn other_paths_and_their_errors_are_as_without_the_shim() {
 }
 
 #[test]
-fn what_is_not_in_the_tree_does_not_exist() {
+fn a_path_that_is_not_in_the_tree_does_not_exist() {
     let tree = Tree::new("missing");
     let long = format!("/sys/class/infiniband/{}", "x/".repeat(3000));
     for path in ["/sys/class/infiniband/mlx5_0", "/dev/infiniband/rdma_cm", &long] {

@@ -196,7 +196,7 @@ impl Walk {
         let srq = srq.filter(|srq| !srq.pointer.is_null());
         let of: Vec<Handle> = [pd, send_cq, recv_cq].into_iter().chain(srq).collect();
         if self.model.made(Kind::Qp, qp, &of) {
-            check_told(&asked, &init.cap);
+            check_sizes(&asked, &init.cap);
         }
     }
 
@@ -316,9 +316,9 @@ impl Walk {
 }
 
 /// Checks the reported sizes of a new queue pair: at least what was asked for, and powers of two.
-fn check_told(asked: &ibv_qp_cap, told: &ibv_qp_cap) {
-    assert!(told.max_send_wr >= asked.max_send_wr && told.max_send_wr.is_power_of_two());
-    let recvs = told.max_recv_wr;
+fn check_sizes(asked: &ibv_qp_cap, reported: &ibv_qp_cap) {
+    assert!(reported.max_send_wr >= asked.max_send_wr && reported.max_send_wr.is_power_of_two());
+    let recvs = reported.max_recv_wr;
     assert!(recvs == 0 || recvs >= asked.max_recv_wr && recvs.is_power_of_two());
-    assert!(told.max_inline_data >= asked.max_inline_data.max(64));
+    assert!(reported.max_inline_data >= asked.max_inline_data.max(64));
 }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused() {
+    fn bytes_that_are_no_header_are_refused() {
         assert!(Header::parse([0; GRH_LEN]).is_none());
         assert!(Header::parse([0xff; GRH_LEN]).is_none());
         let mut broken = ipv4();

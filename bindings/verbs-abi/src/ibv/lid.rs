@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_whose_link_a_lid_cannot_number_has_none() {
+    fn a_port_on_a_link_of_more_than_64k_hosts_or_without_ipv4_has_no_lid() {
         for ip in [r#"["10.0.2.1/15"]"#, r#"["2001:db8::1/64"]"#, "[]"] {
             assert_eq!(lid(&port(ip)), 0, "{ip}");
             assert_eq!(named(&port(ip), 0x0201), Err(Errno::EINVAL), "{ip}");

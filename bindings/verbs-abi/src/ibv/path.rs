@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_roce_does_not_use_is_not_looked_at() {
+    fn fields_that_roce_does_not_use_are_ignored() {
         // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
         attr.is_global = 1;

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_has_no_code() {
+    fn a_value_that_is_no_rate_has_no_code() {
         for code in [0, 1, 25, c_uint::MAX] {
             assert_eq!((ibv_rate_to_mbps(code), ibv_rate_to_mult(code)), (-1, -1));
         }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_thread_takes_away_to_look_at_is_found_by_who_finds_the_queue_empty() {
+    fn a_poll_of_an_empty_queue_finds_completions_that_a_purge_has_kept() {
         let kept = Kept::default();
         let cqe = Cqe::new(7, WcStatus::Success, WcOpcode::Send, Qpn::new(1));
         for found in [Ok(None), Err(CqError::Overrun)] {

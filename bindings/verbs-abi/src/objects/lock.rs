@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_acquired_it_has_nothing() {
+    fn a_thread_without_the_lock_has_no_access() {
         let value = Locked::new(1);
         value.acquire().unwrap();
         std::thread::scope(|threads| {

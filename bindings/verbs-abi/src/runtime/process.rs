@@ -57,7 +57,7 @@ static PROCESS: OnceLock<Result<Mutex<Process>, Errno>> = OnceLock::new();
 /// The configuration cannot be read or used. The message is on stderr.
 pub(super) fn lock(at_first: fn()) -> Result<MutexGuard<'static, Process>, Errno> {
     let process = PROCESS.get_or_init(|| {
-        let identities = config::identities().map_err(told)?;
+        let identities = config::identities().map_err(reported)?;
         at_first();
         Ok(Mutex::new(Process::new(identities)))
     });
@@ -87,7 +87,7 @@ fn has_no_engine() -> bool {
     try_lock().is_some_and(|process| process.contexts().is_empty())
 }
 
-fn told(problem: Problem) -> Errno {
+fn reported(problem: Problem) -> Errno {
     say(&problem.to_string());
     problem.errno().into()
 }
@@ -246,7 +246,7 @@ impl Process {
     /// Takes the identity with this index, unless another process has it.
     fn try_claim(&mut self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
         let resources = config::resources(&self.identities[at].config);
-        match claim::take(Kind::Claim, &resources).map_err(told)? {
+        match claim::take(Kind::Claim, &resources).map_err(reported)? {
             Ok(claim) => {
                 // Dropping the former claim releases it.
                 self.claim = Some(claim);
@@ -297,11 +297,11 @@ impl Process {
             }
         };
         for at in others {
-            if let Err(holder) = self.who_is(at)? {
+            if let Err(holder) = self.holder_of(at)? {
                 note(&mut holders, &self.addresses(at), &holder);
             }
         }
-        Err(told(Problem::Taken { holders }))
+        Err(reported(Problem::Taken { holders }))
     }
 
     /// Takes the first of these identities with a free engine lock. The inner error lists the
@@ -315,7 +315,7 @@ impl Process {
                 continue;
             }
             let resources = config::resources(&self.identities[at].config);
-            match claim::take(Kind::Engine, &resources).map_err(told)? {
+            match claim::take(Kind::Engine, &resources).map_err(reported)? {
                 Ok(engine) => {
                     self.engine = Some(engine);
                     return Ok(Ok(()));
@@ -342,7 +342,7 @@ impl Process {
             let ip = joined.and_then(|port| port.ip.iter().map(|ip| ip.address()).find(is_other));
             let Some(ip) = ip else { continue };
             let resources = config::resources(&identity.config);
-            if claim::take(Kind::Engine, &resources).map_err(told)?.is_err() {
+            if claim::take(Kind::Engine, &resources).map_err(reported)?.is_err() {
                 return Ok(Some(ip));
             }
         }
@@ -355,9 +355,9 @@ impl Process {
 
     /// The process that has the identity with this index, if any. The claim is released at once if
     /// it was free.
-    fn who_is(&self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
+    fn holder_of(&self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
         let resources = config::resources(&self.identities[at].config);
-        Ok(claim::take(Kind::Claim, &resources).map_err(told)?.map(drop))
+        Ok(claim::take(Kind::Claim, &resources).map_err(reported)?.map(drop))
     }
 
     /// An identity's addresses as text for messages, or its source if it has none.

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_changed_its_user_is_told_so_when_a_permission_is_lacking() {
+    fn a_permission_error_after_a_change_of_user_names_the_change() {
         for error in [no_device(libc::EPERM, ""), no_device(libc::EACCES, "")] {
             assert_eq!(classify(&error, true), (Errno::EACCES, DROPPED));
         }

@@ -60,14 +60,14 @@ static void cancel_both_ways(void *(*body)(void *), void *argument)
 	cancel(body, argument);
 }
 
-static void who_waits_for_an_asynchronous_event_can_be_cancelled(void)
+static void a_thread_that_waits_for_an_asynchronous_event_can_be_cancelled(void)
 {
 	struct ibv_context *context = open_first();
 	cancel_both_ways(wait_for_async_event, context);
 	CODE(ibv_close_device(context), 0);
 }
 
-static void who_waits_for_a_completion_event_can_be_cancelled(void)
+static void a_thread_that_waits_for_a_completion_event_can_be_cancelled(void)
 {
 	struct ibv_context *context = open_first();
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -77,7 +77,7 @@ static void who_waits_for_a_completion_event_can_be_cancelled(void)
 	CODE(ibv_close_device(context), 0);
 }
 
-static void who_waits_for_a_connection_event_can_be_cancelled(void)
+static void a_thread_that_waits_for_a_connection_event_can_be_cancelled(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	CHECK(channel);
@@ -90,9 +90,9 @@ static void who_waits_for_a_connection_event_can_be_cancelled(void)
 int main(int argc, char **argv)
 {
 	static const struct claim claims[] = {
-		CLAIM(who_waits_for_an_asynchronous_event_can_be_cancelled),
-		CLAIM(who_waits_for_a_completion_event_can_be_cancelled),
-		CLAIM(who_waits_for_a_connection_event_can_be_cancelled),
+		CLAIM(a_thread_that_waits_for_an_asynchronous_event_can_be_cancelled),
+		CLAIM(a_thread_that_waits_for_a_completion_event_can_be_cancelled),
+		CLAIM(a_thread_that_waits_for_a_connection_event_can_be_cancelled),
 	};
 	return RUN(claims, argc, argv);
 }

@@ -124,7 +124,7 @@ static void as_many_as(int told, int some, void *(*make)(void), int (*end)(void 
 	CODE(end(last), 0);
 }
 
-static void objects_are_as_many_as_told(void)
+static void the_reported_numbers_of_objects_can_be_created(void)
 {
 	struct ibv_device_attr told = begin();
 	CHECK(told.max_qp == 8 && told.max_ah == 8 && told.max_mr == 16);
@@ -179,7 +179,7 @@ static void a_device_has_many_by_default_and_takes_memory_as_they_are_made(void)
 }
 
 static const struct claim CLAIMS[] = {
-	CLAIM(objects_are_as_many_as_told),
+	CLAIM(the_reported_numbers_of_objects_can_be_created),
 	CLAIM(a_device_has_many_by_default_and_takes_memory_as_they_are_made),
 };
 

@@ -76,7 +76,7 @@ static void memory_that_is_gone_is_the_requests_fault(void)
 
 /* A region with memory that was found missing stays closed, even if memory is mapped there again.
  * Registering it again opens it. */
-static void a_region_whose_memory_was_gone_stays_closed(void)
+static void a_region_that_has_lost_its_memory_stays_closed(void)
 {
 	make();
 	char *place = some();
@@ -218,7 +218,7 @@ static void fault_and_jump(void)
 	CHECK(calls == before + 1);
 }
 
-static void handlers_of_before_get_what_is_theirs(void)
+static void earlier_handlers_get_their_own_faults(void)
 {
 	handle(SIGSEGV, mend, 0, NULL);
 	handle(SIGBUS, mend, SA_NODEFER, NULL);
@@ -230,7 +230,7 @@ static void handlers_of_before_get_what_is_theirs(void)
 	CHECK(calls == 5);
 }
 
-static void handlers_of_later_get_what_is_theirs(void)
+static void later_handlers_get_their_own_faults(void)
 {
 	make();
 	struct sigaction action = { .sa_handler = jump }, ours;
@@ -308,7 +308,7 @@ static void mend_once_and_fault(void)
 	*(volatile char *)nowhere = 1;
 }
 
-static void what_nothing_handles_ends_the_process_as_ever(void)
+static void a_fault_without_a_handler_ends_the_process_as_ever(void)
 {
 	make();
 	lose_a_region();
@@ -541,14 +541,14 @@ static void memory_comes_and_goes_at_random_under_traffic(void)
 
 static const struct claim claims[] = {
 	CLAIM(memory_that_is_gone_is_the_requests_fault),
-	CLAIM(a_region_whose_memory_was_gone_stays_closed),
+	CLAIM(a_region_that_has_lost_its_memory_stays_closed),
 	CLAIM(a_window_onto_memory_that_is_gone_opens_nothing),
 	CLAIM(a_page_that_cannot_be_had_is_not_registered),
 	CLAIM(a_registration_changes_no_byte),
-	CLAIM(handlers_of_before_get_what_is_theirs),
-	CLAIM(handlers_of_later_get_what_is_theirs),
+	CLAIM(earlier_handlers_get_their_own_faults),
+	CLAIM(later_handlers_get_their_own_faults),
 	CLAIM(handlers_that_pass_on_to_each_other_end_somewhere),
-	CLAIM(what_nothing_handles_ends_the_process_as_ever),
+	CLAIM(a_fault_without_a_handler_ends_the_process_as_ever),
 	CLAIM(a_stack_at_its_end_is_handled_on_another),
 	CLAIM(a_handler_installed_after_the_last_registration_is_stood_before_in_time),
 	CLAIM(handlers_run_on_the_alternate_stack_of_a_thread_that_has_one),

@@ -34,7 +34,7 @@ static void *map(size_t len, int rights)
 
 static const int RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-static void devices_are_told_without_starting_anything(void)
+static void devices_are_listed_without_starting_anything(void)
 {
 	int count = 0;
 	struct ibv_device **list = ibv_get_device_list(&count);
@@ -170,7 +170,7 @@ static void gids_name_the_interface_that_is_shown(void)
 	CHECK(entry.ndev_ifindex == 0);
 }
 
-static void gids_are_told_by_every_question_in_the_same_way(void)
+static void all_queries_return_the_same_gids(void)
 {
 	struct ibv_context *context = open_first();
 	struct ibv_port_attr port;
@@ -522,7 +522,7 @@ static void domains_have_other_names(void)
 	CODE(ibv_dealloc_pd(pd), 0);
 }
 
-static void imports_find_what_the_file_has(void)
+static void imports_find_the_objects_of_the_file(void)
 {
 	struct ibv_pd *pd = domain();
 	static char bytes[64];
@@ -728,12 +728,12 @@ static void strangers_and_the_dead_are_refused_everywhere(void)
 }
 
 static const struct claim claims[] = {
-	CLAIM(devices_are_told_without_starting_anything),
+	CLAIM(devices_are_listed_without_starting_anything),
 	CLAIM(contexts_close_once),
 	CLAIM(device_attributes_fit_the_programs_structure),
 	CLAIM(port_attributes_fit_the_programs_structure),
 	CLAIM(gids_name_the_interface_that_is_shown),
-	CLAIM(gids_are_told_by_every_question_in_the_same_way),
+	CLAIM(all_queries_return_the_same_gids),
 	CLAIM(domains_are_busy_while_something_is_made_of_them),
 	CLAIM(regions_need_memory_that_is_there),
 	CLAIM(regions_need_rights_that_make_sense),
@@ -745,7 +745,7 @@ static const struct claim claims[] = {
 	CLAIM(address_handles_need_an_address),
 	CLAIM(the_way_back_is_found_in_a_received_header),
 	CLAIM(domains_have_other_names),
-	CLAIM(imports_find_what_the_file_has),
+	CLAIM(imports_find_the_objects_of_the_file),
 	CLAIM(regions_may_go_while_they_are_imported),
 	CLAIM(buffers_are_registered_where_they_were_made),
 	CLAIM(small_files_are_read_without_their_line_feed),

@@ -154,7 +154,7 @@ static void acknowledge_event(void *it)
 	}
 }
 
-static void the_parts_of_a_queue_pair_whose_event_is_acknowledged(void)
+static void the_parts_of_a_queue_pair_after_its_event_is_acknowledged(void)
 {
 	struct ibv_context *context = opened = open_first();
 	struct ibv_cq *cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
@@ -192,7 +192,7 @@ static void acknowledge_completion(void *it)
 	}
 }
 
-static void the_channel_of_a_queue_whose_event_is_acknowledged(void)
+static void the_channel_of_a_queue_after_its_event_is_acknowledged(void)
 {
 	struct ibv_context *context = open_first();
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -454,8 +454,8 @@ static void a_whole_tree_in_any_order(void)
 static const struct claim CLAIMS[] = {
 	CLAIM(the_parts_of_a_queue_pair_that_is_queried),
 	CLAIM(the_domain_of_a_shared_queue_that_is_queried),
-	CLAIM(the_parts_of_a_queue_pair_whose_event_is_acknowledged),
-	CLAIM(the_channel_of_a_queue_whose_event_is_acknowledged),
+	CLAIM(the_parts_of_a_queue_pair_after_its_event_is_acknowledged),
+	CLAIM(the_channel_of_a_queue_after_its_event_is_acknowledged),
 	CLAIM(the_domain_of_a_region_that_is_changed),
 	CLAIM(the_domain_of_a_region_that_is_imported),
 	CLAIM(the_device_memory_of_a_region_that_is_changed),

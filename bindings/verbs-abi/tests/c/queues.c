@@ -173,7 +173,7 @@ static bool empty(struct ibv_cq *cq)
 	return ibv_poll_cq(cq, 1, &wc) == 0;
 }
 
-static void messages_arrive_with_all_that_is_told_of_them(void)
+static void completions_describe_their_messages(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
 	join(left.qp, right.qp);
@@ -473,7 +473,7 @@ static void a_receives_place_is_free_when_its_completion_has_been_polled(void)
 	}
 }
 
-static void queues_are_rounded_up_and_told_so(void)
+static void queues_are_rounded_up_and_their_sizes_reported(void)
 {
 	struct end end = make(IBV_QPT_RC);
 	struct ibv_qp_init_attr attr = plain(end.cq, IBV_QPT_RC);
@@ -674,7 +674,7 @@ static void inline_data_are_copied_by_the_post(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
 	join(left.qp, right.qp);
-	char here[65] = "memory that nobody has registered";
+	char here[65] = "memory that is not registered";
 	struct ibv_sge pieces[2] = { { (uintptr_t)here, 6, 0 }, { (uintptr_t)here + 6, 58, 0 } };
 	struct ibv_send_wr wr = request(IBV_WR_SEND, pieces, 1);
 	wr.num_sge = 2;
@@ -683,7 +683,7 @@ static void inline_data_are_copied_by_the_post(void)
 	CODE(post(left.qp, &wr), 0);
 	memset(here, 0, sizeof here);
 	good(left.cq);
-	CHECK(good(right.cq).byte_len == 64 && !strcmp(right.memory, "memory that nobody has registered"));
+	CHECK(good(right.cq).byte_len == 64 && !strcmp(right.memory, "memory that is not registered"));
 	pieces[1].length = 59;
 	CODE(post(left.qp, &wr), EINVAL);
 	pieces[1].length = 0xffffffff;
@@ -901,7 +901,7 @@ static void *acknowledge_later(void *cq)
 	return NULL;
 }
 
-static void who_destroys_a_queue_waits_for_acknowledgements(void)
+static void destroying_a_queue_waits_for_acknowledgements(void)
 {
 	struct end end = make(IBV_QPT_RC);
 	struct ibv_cq *cq;
@@ -1324,7 +1324,7 @@ static void asynchronous_events_name_their_object(void)
 	CODE(ibv_destroy_qp(right.qp), EINVAL);
 }
 
-static void an_event_goes_with_what_it_is_about(void)
+static void an_event_is_withdrawn_with_its_object(void)
 {
 	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
 	establish(&left, &right);
@@ -1457,7 +1457,7 @@ static void strangers_and_the_dead_are_refused_everywhere(void)
 }
 
 static const struct claim claims[] = {
-	CLAIM(messages_arrive_with_all_that_is_told_of_them),
+	CLAIM(completions_describe_their_messages),
 	CLAIM(reads_writes_and_atomics_reach_the_peers_memory),
 	CLAIM(datagrams_need_an_address_handle),
 	CLAIM(a_datagrams_service_level_is_the_kind_of_its_header),
@@ -1466,7 +1466,7 @@ static const struct claim claims[] = {
 	CLAIM(a_place_is_free_when_its_completion_has_been_polled),
 	CLAIM(unsignaled_requests_have_their_places_back_with_an_error_too),
 	CLAIM(a_receives_place_is_free_when_its_completion_has_been_polled),
-	CLAIM(queues_are_rounded_up_and_told_so),
+	CLAIM(queues_are_rounded_up_and_their_sizes_reported),
 	CLAIM(a_queue_that_overruns_says_so),
 	CLAIM(a_forked_child_posts_nothing_and_takes_nothing),
 	CLAIM(a_file_of_the_programs_that_got_a_descriptors_number_is_not_written_to),
@@ -1477,7 +1477,7 @@ static const struct claim claims[] = {
 	CLAIM(queue_pairs_come_in_the_kinds_that_there_are),
 	CLAIM(work_requests_built_call_by_call_go_all_or_none),
 	CLAIM(an_armed_queue_gives_one_event),
-	CLAIM(who_destroys_a_queue_waits_for_acknowledgements),
+	CLAIM(destroying_a_queue_waits_for_acknowledgements),
 	CLAIM(queues_are_at_least_as_long_as_asked_for),
 	CLAIM(completions_are_read_field_by_field),
 	CLAIM(receives_come_from_a_shared_queue),
@@ -1486,7 +1486,7 @@ static const struct claim claims[] = {
 	CLAIM(a_windows_key_has_its_low_byte_from_the_program),
 	CLAIM(a_sends_completion_comes_before_the_answer),
 	CLAIM(asynchronous_events_name_their_object),
-	CLAIM(an_event_goes_with_what_it_is_about),
+	CLAIM(an_event_is_withdrawn_with_its_object),
 	CLAIM(an_event_under_way_keeps_nothing_busy),
 	CLAIM(threads_may_post_to_one_queue_pair),
 	CLAIM(queue_pairs_may_go_in_the_middle_of_traffic),

@@ -93,7 +93,7 @@ fn one_file_is_both_libraries() {
 
 /// A program may have been linked with any of these symbols.
 #[test]
-fn what_the_distributions_own_libraries_export_is_there() {
+fn the_exports_of_the_distributions_libraries_are_there() {
     let ours = exported();
     for package in ["libibverbs1", "librdmacm1"] {
         let Some(theirs) = programs::exports(package) else {
@@ -114,7 +114,7 @@ fn what_the_distributions_own_libraries_export_is_there() {
 
 /// Programs of newer distributions may import symbols of later releases.
 #[test]
-fn what_the_newest_release_exports_is_there() {
+fn the_exports_of_the_newest_release_are_there() {
     let theirs = newest::read();
     let of = |family: &str| theirs.iter().filter(|(_, node)| node.starts_with(family)).count();
     assert_eq!((of("IBVERBS_1."), of("RDMACM_1."), of("IBVERBS_PRIVATE_")), (128, 75, 20));
@@ -125,7 +125,7 @@ fn what_the_newest_release_exports_is_there() {
 
 /// A program that tests for a feature must get an error and continue.
 #[test]
-fn what_has_no_body_says_that_it_is_not_supported() {
+fn stubs_report_that_they_are_not_supported() {
     let library = loaded::Library::open(&library());
     let stubs = table::read().into_iter().filter(|row| row.node == "IBVERBS_1.18");
     let mut tried = 0;

@@ -46,7 +46,7 @@ fn a_range_is_there_if_all_of_it_is_mapped_with_the_rights() {
 }
 
 #[test]
-fn parts_of_files_and_shared_memory_are_told_from_the_processes_own_pages() {
+fn file_mappings_and_shared_memory_differ_from_private_pages() {
     let expected = vec![0x7000..0x8000, 0x8000..0x9000, 0x9000..0x9800];
     assert_eq!(foreign(0x6800, 0x3000, true), Ok(expected));
 }

@@ -159,7 +159,7 @@ fn bad_arguments_are_einval() {
 }
 
 #[test]
-fn what_is_not_ours_is_not_freed() {
+fn foreign_pointers_are_not_freed() {
     free(std::ptr::null_mut());
     let mut foreign = hints();
     free(&raw mut foreign);

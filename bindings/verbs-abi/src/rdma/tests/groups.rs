@@ -59,7 +59,7 @@ fn groups(id: *mut rdma_cm_id) -> usize {
 }
 
 #[test]
-fn who_joins_hears_how_the_group_is_reached_and_its_queue_pair_is_in() {
+fn joining_reports_the_path_to_the_group_and_attaches_the_queue_pair() {
     let near = channel();
     let one = bound(near);
     with_qp(one);
@@ -90,7 +90,7 @@ fn who_joins_hears_how_the_group_is_reached_and_its_queue_pair_is_in() {
 }
 
 #[test]
-fn who_only_sends_is_not_in_the_group() {
+fn a_send_only_member_is_not_attached_to_the_group() {
     let near = channel();
     let one = bound(near);
     with_qp(one);
@@ -153,7 +153,7 @@ fn a_membership_that_has_ended_has_no_event() {
 }
 
 #[test]
-fn what_is_no_group_or_not_bound_is_not_joined() {
+fn joining_needs_a_group_address_and_a_bound_id() {
     let near = channel();
     let one = bound(near);
     for (group, number) in [

@@ -121,13 +121,13 @@ fn a_packet_of_the_peers_establishes_the_connection() {
 }
 
 #[test]
-fn a_rejection_says_whose_it_is() {
+fn a_rejection_has_its_reason_and_private_data() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
-    let (client, nobody) = (routed(near, SERVER), routed(near, "192.0.2.2:9"));
+    let (client, unserved) = (routed(near, SERVER), routed(near, "192.0.2.2:9"));
     // SAFETY: the ids are valid.
     unsafe {
-        assert_eq!(rdma_connect(nobody, &mut param(1000, b"")), 0);
+        assert_eq!(rdma_connect(unserved, &mut param(1000, b"")), 0);
         let event = next(near);
         assert_eq!((read(event).event, read(event).status), (RDMA_CM_EVENT_REJECTED, 8));
         ack(event);
@@ -138,7 +138,7 @@ fn a_rejection_says_whose_it_is() {
         assert_eq!((read(event).event, read(event).status), (RDMA_CM_EVENT_REJECTED, 28));
         assert_eq!((data(event).len(), &data(event)[..3]), (148, &b"no\0"[..]));
         ack(event);
-        [client, nobody, peer, server].into_iter().for_each(destroy);
+        [client, unserved, peer, server].into_iter().for_each(destroy);
     }
 }
 
@@ -167,7 +167,7 @@ fn a_rejection_may_be_for_a_vendors_options() {
 }
 
 #[test]
-fn a_request_whose_listener_is_ending_is_rejected() {
+fn a_request_to_a_listener_that_is_being_destroyed_is_rejected() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
@@ -270,7 +270,7 @@ fn an_ack_timeout_is_what_modify_qp_takes() {
 }
 
 #[test]
-fn whose_peer_gives_up_first_is_not_told_but_cannot_accept() {
+fn a_request_that_the_peer_has_given_up_gives_no_event_and_cannot_be_accepted() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);

@@ -109,7 +109,7 @@ fn a_queue_pair_needs_a_device_and_is_the_only_one() {
 }
 
 #[test]
-fn who_disconnects_before_the_connection_is_there_stops_the_queue_pair() {
+fn disconnecting_before_the_connection_is_established_stops_the_queue_pair() {
     let (near, far) = (channel(), channel());
     let server = listener(far, "192.0.2.2:7471");
     let client = routed(near, "192.0.2.2:7471");
@@ -129,7 +129,7 @@ fn who_disconnects_before_the_connection_is_there_stops_the_queue_pair() {
 }
 
 #[test]
-fn who_accepts_too_late_has_a_queue_pair_that_is_stopped() {
+fn accepting_too_late_stops_the_queue_pair() {
     let (near, far) = (channel(), channel());
     let server = listener(far, "192.0.2.2:7471");
     let client = routed(near, "192.0.2.2:7471");

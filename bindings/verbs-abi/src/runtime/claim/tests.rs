@@ -30,7 +30,7 @@ fn a_lock_is_had_once_and_for_all_its_ports_or_none() {
 }
 
 #[test]
-fn names_that_look_alike_in_the_directory_are_told_apart() {
+fn names_that_look_alike_in_the_directory_have_locks_of_their_own() {
     let directory = directory("alike");
     let [one, other] = ["memif client /a b", "memif client /a/b"].map(|name| resources(&[name]));
     let _lock = take_in(&directory, Kind::Claim, &one).unwrap().unwrap();
@@ -39,7 +39,7 @@ fn names_that_look_alike_in_the_directory_are_told_apart() {
 }
 
 #[test]
-fn what_a_killed_process_had_is_free_again() {
+fn the_claim_of_a_killed_process_is_free_again() {
     let directory = directory("killed");
     let name = resources(&["memif server /x"]);
     drop(take_in(&directory, Kind::Claim, &name).unwrap().unwrap());

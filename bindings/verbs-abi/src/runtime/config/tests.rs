@@ -32,7 +32,7 @@ fn alternatives_are_read_in_their_order() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_with_its_name() {
+fn an_error_of_a_file_is_reported_with_its_name() {
     let text = |texts: &[&str]| identities_of("wrong", texts).unwrap_err().to_string();
     let unknown = text(&[&LEFT.replace("ip =", "ips =")]);
     assert!(unknown.contains("0.toml") && unknown.contains("ips"), "{unknown}");
@@ -93,7 +93,7 @@ fn a_guid_is_there_even_where_only_the_port_knows_its_address() {
 }
 
 #[test]
-fn who_shares_an_interface_is_told_apart_by_its_addresses_and_a_link_end_is_not() {
+fn devices_on_one_interface_differ_by_address_and_devices_on_one_link_do_not() {
     let port = |vdev: &str, ip: &str| resource(&PortConfig::vdev(vdev).ip(ip).unwrap());
     let packet = "net_af_packet0,iface=eth0";
     assert_ne!(port(packet, "192.0.2.1/24"), port(packet, "192.0.2.2/24"));
