@@ -105,7 +105,7 @@ fn receives_that_were_posted_before_are_there_for_the_first_message() {
 }
 
 #[test] //= check J5 test
-fn a_connection_is_refused_by_the_application_or_for_want_of_one() {
+fn a_connection_is_refused_by_the_application_or_without_a_listener() {
     let (left, _right, listener) = sides();
     let active = Connection::begin(&left.qp, address(SERVER), &with(b"")).unwrap();
     next(&listener).reject(b"not today").unwrap();

@@ -67,7 +67,7 @@ fn count(context: &Context, name: &str) -> u64 {
 }
 
 #[test] //= check L3 test
-fn a_datagram_comes_behind_its_network_header_and_tells_its_sender() {
+fn a_datagram_follows_its_network_header_and_names_its_sender() {
     let v6 = ["2001:db8::1/64", "2001:db8::2/64"];
     for addresses in [Setup::default().addresses, v6] {
         let (left, right) = Setup { addresses, ..Setup::default() }.contexts();

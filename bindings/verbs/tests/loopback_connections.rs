@@ -97,7 +97,7 @@ fn two_ends_of_one_process_connect_and_either_disconnects() {
 }
 
 #[test] //= check J5 test
-fn a_request_to_oneself_is_refused_by_the_application_or_for_want_of_one() {
+fn a_looped_request_is_refused_by_the_application_or_without_a_listener() {
     let (mut left, _right, listener) = sides(&Setup::default(), SERVER);
     let reason = |result: Result<(), CmError>| match result {
         Err(CmError::Rejected { reason, private_data }) => (reason, private_data),
@@ -119,7 +119,7 @@ fn a_request_to_oneself_is_refused_by_the_application_or_for_want_of_one() {
 }
 
 #[test]
-fn both_ends_may_part_at_once_or_be_dropped() {
+fn both_ends_may_disconnect_at_once_or_be_dropped() {
     let (mut left, mut right, listener) = sides(&Setup::default(), SERVER);
     for round in 0..20 {
         renew(&mut left, QpType::Rc);

@@ -94,7 +94,7 @@ fn count(context: &Context, name: &str) -> u64 {
 }
 
 #[test] //= check L3 test
-fn a_datagram_to_an_own_address_comes_behind_its_network_header() {
+fn a_looped_datagram_follows_its_network_header() {
     let v6 = ["2001:db8::1/64", "2001:db8::2/64"];
     for (lcores, addresses) in [(1, Setup::default().addresses), (2, v6)] {
         let context = alone(&Setup { lcores, addresses, vlan: Some(9), ..Setup::default() });

@@ -71,7 +71,7 @@ fn copies_at_any_alignment_touch_their_range_only() {
 }
 
 #[test]
-fn regions_that_cannot_be_are_refused() {
+fn invalid_regions_are_refused() {
     let (left, _right) = connected();
     let remote_only = left.pd.allocate(8, AccessFlags::REMOTE_WRITE);
     assert_eq!(remote_only.unwrap_err(), RegisterError::Engine(MrError::NeedsLocalWrite));
@@ -82,7 +82,7 @@ fn regions_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn queues_that_cannot_be_are_refused() {
+fn queues_of_invalid_sizes_are_refused() {
     let (left, _right) = connected();
     assert_eq!(left.context.create_cq(0).unwrap_err(), CqError::Depth(0));
     assert!(left.context.create_cq(u32::MAX).is_err());
@@ -281,7 +281,7 @@ fn transitions_that_are_not_legal_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn connecting_with_what_cannot_be_is_refused_by_name() {
+fn connecting_with_invalid_attributes_gives_a_named_error() {
     let (left, right) = Setup { mtu: 1500, ..Setup::default() }.contexts();
     let (mut left, right) = (Side::new(&left), Side::new(&right));
     let peer = right.qp.endpoint(1, 0).unwrap();
@@ -307,7 +307,7 @@ fn connecting_with_what_cannot_be_is_refused_by_name() {
 }
 
 #[test] //= check G6 test
-fn an_overrun_completion_queue_says_so_and_never_tears() {
+fn an_overrun_completion_queue_reports_it_and_never_tears() {
     let (left, right) = Setup::default().contexts();
     let (mut left, mut right) = (Side::new(&left), Side::new(&right));
     let small = left.context.create_cq(4).unwrap();

@@ -114,7 +114,7 @@ fn a_peer_that_does_not_answer_is_a_named_error_in_bounded_time() {
 }
 
 #[test]
-fn others_are_served_while_a_peer_is_being_asked_for() {
+fn other_requests_are_served_while_a_peer_is_being_resolved() {
     let (left, right) = Setup::default().contexts();
     let (mut first, mut second) = (Side::new(&left), Side::new(&left));
     let right = Side::new(&right);
@@ -170,7 +170,7 @@ fn arp_neighbour_discovery_and_ping_are_answered() {
 }
 
 #[test]
-fn ping_is_answered_while_a_peer_is_being_asked_for() {
+fn ping_is_answered_while_a_peer_is_being_resolved() {
     let mut wire = Wire::new();
     let context = wire.context.clone();
     std::thread::scope(|threads| {

@@ -52,7 +52,7 @@ fn a_datagram_finds_its_way_by_address_and_port() {
 }
 
 #[test] //= check J12 test
-fn questions_are_refused_by_the_application_or_for_want_of_one() {
+fn datagram_requests_are_refused_by_the_application_or_without_a_listener() {
     let (left, _right, listener, address) = sides();
     let ask = |address: SocketAddr| resolve_datagram(&left.pd, address, b"", SOON);
     std::thread::scope(|threads| {

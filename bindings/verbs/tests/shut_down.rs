@@ -38,7 +38,7 @@ fn requests_posted_before_the_shut_down_are_sent() {
 }
 
 #[test]
-fn it_takes_no_longer_than_it_may_and_refuses_what_comes_later() {
+fn shutting_down_has_a_time_limit_and_later_calls_fail() {
     let (mut left, mut right) = Setup::default().connect();
     // A peer that continues to send does not delay the end.
     let source = [right.memory.slice(..LEN).unwrap()];

@@ -186,7 +186,7 @@ fn nothing_is_written_through_a_window_after_it_was_dropped() {
 }
 
 #[test] //= check F9 test
-fn a_send_invalidates_the_window_and_says_so() {
+fn a_send_invalidates_the_window_and_completes_with_its_key() {
     let (mut left, mut right) = connected();
     let window = bind(&mut right, MwType::Type2);
     let room = [right.memory.slice(2000..2100).unwrap()];

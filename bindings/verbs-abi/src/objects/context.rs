@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::fstat;
 
-use super::event::Happening;
+use super::event::PendingEvent;
 use crate::abi::{ibv_context, verbs_context};
 use crate::errno::Errno;
 use crate::event_queue::EventQueue;
@@ -25,7 +25,7 @@ pub(crate) struct Context {
     /// Identifies `cmd_fd`. The objects' numbers are unique per file.
     pub(crate) file: FileId,
     /// Asynchronous events that the program has not taken yet.
-    pub(crate) events: EventQueue<Happening>,
+    pub(crate) events: EventQueue<PendingEvent>,
 }
 
 object!(Context as verbs_context);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{ibv_async_event__bindgen_ty_1, ibv_event_type, verbs_context};
 
 /// An event: the object it is about, and C's number of the event.
-pub(crate) type Happening = (Element, ibv_event_type);
+pub(crate) type PendingEvent = (Element, ibv_event_type);
 
 /// An object that events can be about: a queue pair, a completion queue or a shared receive queue.
 pub(crate) trait Subject: Send + Sync {

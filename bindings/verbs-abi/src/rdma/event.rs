@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_that_is_none_is_not_acknowledged() {
+    fn an_invalid_event_is_not_acknowledged() {
         assert_eq!(acknowledge(std::ptr::null()), Err(Errno::EINVAL));
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { rdma_ack_cm_event(std::ptr::null_mut()) }, -1);

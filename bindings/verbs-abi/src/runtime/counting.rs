@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_say_what_was_counted_last() {
+    fn counter_files_have_the_last_values() {
         let tree = std::env::temp_dir().join(format!("uroce-counting-{}", std::process::id()));
         let directory = tree.join("class/infiniband/uroce0/ports/1/counters");
         std::fs::create_dir_all(&directory).unwrap();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_says_what_the_device_says() {
+    fn a_tree_shows_the_attributes_of_the_device() {
         let [one, two] = &config::embedded().unwrap()[..] else { panic!("two") };
         let write = |config: &Config| write(config, |index| preview(config, index), None).unwrap();
         let tree = write(&one.config);

@@ -52,7 +52,7 @@ fn file_mappings_and_shared_memory_differ_from_private_pages() {
 }
 
 #[test]
-fn a_line_that_is_none_is_an_error() {
+fn an_invalid_line_is_an_error() {
     for line in [
         &b""[..],
         b"\n",
@@ -167,7 +167,7 @@ fn shared_memory_is_there_for_what_it_may_be_used_for() {
 
 /// Maps more huge pages than are free: the mapping succeeds, its pages do not exist.
 #[test]
-fn huge_pages_that_are_not_to_be_had_are_not_there() {
+fn huge_pages_that_cannot_be_allocated_are_not_there() {
     const HUGE: usize = 2 << 20;
     let kind = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_HUGETLB | libc::MAP_NORESERVE;
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");

@@ -119,7 +119,7 @@ fn the_hints_addresses_are_copied() {
 }
 
 #[test]
-fn the_c_librarys_errors_are_given_on() {
+fn errors_of_the_c_library_are_passed_on() {
     let mut numeric = hints();
     numeric.ai_flags = RAI_NUMERICHOST.cast_signed();
     assert_eq!(ask(Some("no number"), None, Some(&numeric)).0, libc::EAI_NONAME);

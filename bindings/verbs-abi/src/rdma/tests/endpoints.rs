@@ -162,7 +162,7 @@ fn a_listener_of_datagrams_ends_before_what_it_has_accepted() {
 }
 
 #[test]
-fn an_endpoint_that_does_not_come_about_leaves_nothing() {
+fn an_endpoint_that_cannot_be_created_leaves_nothing() {
     let info = info(false);
     let mut id = null_mut();
     // SAFETY: in this test all arguments are valid, or are refused.

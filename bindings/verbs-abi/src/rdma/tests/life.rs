@@ -39,7 +39,7 @@ fn attr(id: *mut rdma_cm_id, state: u32) -> (ibv_qp_attr, u32) {
 }
 
 #[test]
-fn two_ids_connect_with_queue_pairs_of_their_programs_and_part() {
+fn two_ids_connect_with_queue_pairs_of_their_programs_and_disconnect() {
     let (near, far) = (channel(), channel());
     let server = listener(far, SERVER);
     let client = routed(near, SERVER);
@@ -240,7 +240,7 @@ fn an_id_moves_with_its_events() {
 }
 
 #[test]
-fn addresses_are_had_once_unless_both_agree() {
+fn an_address_has_one_owner_unless_both_agree() {
     let near = channel();
     let (one, two) = (id(near), id(near));
     assert_eq!(bind(one, "192.0.2.1:5000"), 0);

@@ -38,7 +38,7 @@ macro_rules! refused {
 }
 
 #[test]
-fn an_id_that_is_none_is_refused_by_every_call() {
+fn an_invalid_id_is_refused_by_every_call() {
     let near = channel();
     let gone = id(near);
     destroy(gone);
@@ -70,7 +70,7 @@ fn an_id_that_is_none_is_refused_by_every_call() {
 }
 
 #[test]
-fn places_and_addresses_that_are_none_are_refused() {
+fn null_places_and_invalid_addresses_are_refused() {
     let near = channel();
     let one = id(near);
     let mut mask = 0;

@@ -45,7 +45,7 @@ fn calls_wait_for_their_results_and_leave_the_event() {
 }
 
 #[test]
-fn a_call_says_what_went_wrong() {
+fn a_synchronous_call_fails_with_the_errno_of_its_event() {
     let one = id(null_mut());
     assert_eq!((resolve_addr(one, "192.0.2.77:1", 50), errno()), (-1, libc::ETIMEDOUT));
     // SAFETY: the id is valid.

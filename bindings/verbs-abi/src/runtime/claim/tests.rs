@@ -16,7 +16,7 @@ fn is_free(directory: &Path, kind: Kind, resources: &[String]) -> bool {
 }
 
 #[test]
-fn a_lock_is_had_once_and_for_all_its_ports_or_none() {
+fn a_lock_has_one_holder_and_covers_all_its_ports_or_none() {
     let directory = directory("once");
     let both = resources(&["memif server /run/a.sock", "pci 0000:01:00.0"]);
     let lock = take_in(&directory, Kind::Claim, &both[1..]).unwrap().unwrap();
