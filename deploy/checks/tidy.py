@@ -75,6 +75,14 @@ FLOORS = {
     "dataplane/engine/src": (
         "limits", "counters", "dpdk", "lane", "qp", "rx", "lcore", "control",
     ),
+    "bindings/verbs/src": (
+        "core", "context", "event", "channel", "cq", "pd", "mr", "mw", "ah", "wr", "srq", "qp",
+        "raw", "cm",
+    ),
+    "bindings/verbs-abi/src": (
+        "abi", "errno", "handle", "quota", "room", "runtime", "acks", "event_queue", "entry",
+        "objects", "ibv", "rdma",
+    ),
 }
 CRATE_PATH = re.compile(r"\bcrate::(?:(\w+)|\{[^;]*\};)")
 
