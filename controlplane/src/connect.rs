@@ -21,7 +21,6 @@ mod outbox;
 mod param;
 mod ports;
 mod qp;
-mod request;
 mod sink;
 mod source;
 
@@ -37,7 +36,6 @@ pub use sink::CmSink;
 
 pub(crate) use around::Around;
 pub(crate) use driver::Driver;
-pub(crate) use request::CmRequest;
 
 /// Identifier of a listener, a connection or a look-up. It is not used again while the device is
 /// open.

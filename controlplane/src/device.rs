@@ -1,7 +1,7 @@
 //! A device: an engine, its ports and the control-plane thread.
 //!
-//! [`Device`] is the interface for application threads. Each call sends a message to the
-//! control-plane thread and waits for the reply; no function here accesses a QP.
+//! [`Device`] is the interface for application threads. Each call sends a job to the control-plane
+//! thread and waits for the reply; no function here accesses a QP.
 //!
 //! Invariants
 //! - A call returns with the reply, with [`RequestError::Gone`] if the thread has ended, and in any
@@ -19,7 +19,6 @@ pub mod ring;
 pub use open::OpenError;
 pub use preview::preview;
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,20 +27,15 @@ use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd}
 use uroce_transport::{Ah, Pd, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
+use crate::call::{Calls, Count, PortStatus, RequestError};
 use crate::config::{Config, DeviceConfig, LossConfig};
 use crate::connect::Driver;
 use crate::gsi::Gsi;
 use crate::netdev::Watch;
 use crate::path::{AddressVector, AlternateVector};
 use crate::port_watch::{PortAttr, PortTable};
-use crate::request::{
-    Count, Membership, ModifyQp, PortStatus, Reply, Request, RequestError, Requests,
-};
-use crate::thread::{self, Parts};
+use crate::thread::{self, ModifyQp, Parts};
 use ring::RingLease;
-
-/// Longest wait for a reply: longer than a resolution and a stalled lcore together.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An open device. Dropping it closes it.
 #[derive(Debug)]
@@ -49,7 +43,7 @@ pub struct Device {
     config: DeviceConfig,
     engine: Engine,
     ports: PortTable,
-    requests: Requests,
+    calls: Calls,
     /// Watches the netdevs of ports. It is dropped before the thread to which it reports.
     netdevs: Option<Watch>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -70,7 +64,7 @@ impl Device {
         config.check()?;
         let device = config.find(name)?;
         let opened = open::open(config, device)?;
-        let (requests, inbox) = Requests::new(opened.control.waker().clone());
+        let (calls, inbox) = Calls::new(opened.control.waker().clone());
         let cpu = thread::choose_cpu(config, device);
         let ports = opened.ports.table.clone();
         let seed = random_seed().map_err(OpenError::NoRandomness)?;
@@ -86,13 +80,13 @@ impl Device {
             config: device.clone(),
             engine: opened.engine,
             ports,
-            requests,
+            calls,
             netdevs: None,
             thread: Mutex::new(Some(thread)),
             leases: opened.leases,
         };
         if let Some(netdevs) = opened.netdevs {
-            let watch = netdevs.watch(device.requests.clone()).map_err(OpenError::Netdevs)?;
+            let watch = netdevs.watch(device.calls.clone()).map_err(OpenError::Netdevs)?;
             device.netdevs = Some(watch);
         }
         Ok(device)
@@ -124,7 +118,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn create_qp(&self, spec: QpSpec) -> Result<QpHandle, RequestError> {
-        self.ask(|reply| Request::CreateQp { spec: Box::new(spec), reply })
+        self.calls.begin(move |thread, reply| thread.create_qp(spec, reply))
     }
 
     /// Executes a Modify QP. Its paths are resolved first, which may take a few seconds if a
@@ -143,8 +137,9 @@ impl Device {
         if change.path.is_some() || change.alt_path.is_some() {
             return Err(RequestError::RawPath);
         }
-        let (change, vector, alternate) = (Box::new(*change), path.copied(), alternate.copied());
-        self.ask(|reply| Request::ModifyQp(ModifyQp { qpn, change, vector, alternate, reply }))
+        let (vector, alternate) = (path.copied(), alternate.copied());
+        let modify = Box::new(ModifyQp { qpn, change: *change, vector, alternate });
+        self.calls.begin(move |thread, reply| thread.modify(modify, reply))
     }
 
     /// Returns the attributes of a QP.
@@ -153,21 +148,21 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpInfo, RequestError> {
-        self.ask(|reply| Request::QueryQp { qpn, reply })
+        self.calls.call(move |thread| thread.query_qp(qpn))
     }
 
     /// Replaces a QP's queues, which must be empty, by queues of other sizes. The returned ends
     /// replace the old ones. No thread may post to the old ends during the call.
     ///
     /// # Errors
-    /// See [`RequestError`]; the QP then keeps its old queues.
+    ///
     /// See [`RequestError`]; the QP has its old queues then.
     pub fn resize_qp(
         &self,
         qpn: Qpn,
         caps: QpCaps,
     ) -> Result<(SendQueueEnd, RecvQueueEnd), RequestError> {
-        self.ask(|reply| Request::ResizeQp { qpn, caps, reply })
+        self.calls.call(move |thread| thread.resize_qp(qpn, caps))
     }
 
     /// Destroys a QP. When this returns, no lcore works on the QP any more.
@@ -176,7 +171,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), RequestError> {
-        self.ask(|reply| Request::DestroyQp { qpn, reply })
+        self.calls.call(move |thread| thread.destroy_qp(qpn))
     }
 
     /// Returns the Ethernet address of the next hop to a peer, from a port counted from 1.
@@ -185,7 +180,8 @@ impl Device {
     ///
     /// See [`RequestError`]. A next hop that does not answer is an error after about three seconds.
     pub fn resolve(&self, port: u8, vector: &AddressVector) -> Result<Mac, RequestError> {
-        self.ask(|reply| Request::Resolve { port, vector: *vector, reply })
+        let vector = *vector;
+        self.calls.begin(move |thread, reply| thread.resolve(port, &vector, reply))
     }
 
     /// Creates an address handle for UD QPs of protection domain `pd`, for datagrams from `port`,
@@ -195,7 +191,9 @@ impl Device {
     ///
     /// See [`RequestError`]. A next hop that does not answer is an error after about three seconds.
     pub fn create_ah(&self, pd: Pd, port: u8, vector: &AddressVector) -> Result<Ah, RequestError> {
-        let path = self.ask(|reply| Request::ResolveHandle { port, vector: *vector, reply })?;
+        let vector = *vector;
+        let path =
+            self.calls.begin(move |thread, reply| thread.resolve_handle(port, &vector, reply))?;
         Ok(self.engine.create_ah(pd, port, &path.encap, path.rate)?)
     }
 
@@ -206,8 +204,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn attach_multicast(&self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
-        let membership = Membership::Attach;
-        self.ask(|reply| Request::Multicast { qpn, group, membership, reply })
+        self.calls.call(move |thread| thread.attach_multicast(qpn, group))
     }
 
     /// Detaches a QP from a multicast group.
@@ -216,8 +213,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn detach_multicast(&self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
-        let membership = Membership::Detach;
-        self.ask(|reply| Request::Multicast { qpn, group, membership, reply })
+        self.calls.call(move |thread| thread.detach_multicast(qpn, group))
     }
 
     /// Returns link state and counters of a port, counted from 1.
@@ -226,7 +222,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn port_status(&self, port: u8) -> Result<PortStatus, RequestError> {
-        self.ask(|reply| Request::PortStatus { port, reply })
+        self.calls.call(move |thread| thread.port_status(port))
     }
 
     /// Sets the share of RoCEv2 frames that a port, counted from 1, drops. When this returns, every
@@ -236,7 +232,8 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn set_loss(&self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
-        self.ask(|reply| Request::SetLoss { port, loss, reply })
+        let loss = uroce_engine::LossConfig { rx: loss.rx, tx: loss.tx, seed: loss.seed };
+        self.calls.call(move |thread| thread.set_loss(port, loss))
     }
 
     /// Takes a port's link, counted from 1, down, or up again, as an administrator does. The other
@@ -246,7 +243,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn set_link(&self, port: u8, up: bool) -> Result<(), RequestError> {
-        self.ask(|reply| Request::SetLink { port, up, reply })
+        self.calls.call(move |thread| thread.set_link(port, up))
     }
 
     /// Returns all counters of the engine and the control plane. Each name appears once.
@@ -256,7 +253,7 @@ impl Device {
     /// See [`RequestError`].
     pub fn counts(&self) -> Result<Vec<Count>, RequestError> {
         let mut counts: Vec<Count> = self.engine.counters().iter().collect();
-        counts.extend(self.ask(|reply| Request::Counts { reply })?);
+        counts.extend(self.calls.call(|thread| Ok(thread.count()))?);
         Ok(counts)
     }
 
@@ -265,20 +262,10 @@ impl Device {
     /// with [`RequestError::Gone`].
     pub fn shut_down(&self, patience: Duration) {
         // An error means that the thread has ended already, and with it lcores and ports.
-        let _ = self.requests.send(Request::Shutdown { patience });
+        let _ = self.calls.send(move |thread| thread.shut_down(patience));
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
-        }
-    }
-
-    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, RequestError> {
-        let (reply, answer) = channel();
-        self.requests.send(request(reply))?;
-        match answer.recv_timeout(PATIENCE) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Disconnected) => Err(RequestError::Gone),
-            Err(RecvTimeoutError::Timeout) => Err(RequestError::Stalled),
         }
     }
 }

@@ -22,7 +22,7 @@ use uroce_wire::cm::MGMT_CLASS;
 use uroce_wire::mad::{MAD_LEN, Mad, MadHeader};
 use uroce_wire::{Encap, Frame, Gid, Psn, Qpn};
 
-use crate::request::Count;
+use crate::call::Count;
 pub(crate) use service::GSI;
 use service::Service;
 

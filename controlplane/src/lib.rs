@@ -3,7 +3,7 @@
 //! ```text
 //!   application threads          control-plane thread            lcores
 //!   Device::create_qp ──┐
-//!   Device::modify_qp ──┼─ requests ─> thread ── Control ──> commands ─> QPs
+//!   Device::modify_qp ──┼─── jobs ───> thread ── Control ──> commands ─> QPs
 //!   Device::cm_…      ──┘                │
 //!          events <── Driver (connections) ── Gsi <── packets to QP 1 ─────────── rx
 //!   kernel's netdevs ──────────────> Ports <── links
@@ -14,10 +14,10 @@
 //! seldom. It creates, modifies and destroys QPs by commands to their lcores, resolves addresses of
 //! peers, follows links and the kernel's netdevs, and answers ARP, neighbour discovery and `ping`.
 //! It runs QP 1 of each port and, over it, connections by IP address and port ([`connect`]).
-//! Application threads send it requests.
+//! Application threads send it jobs, each of which runs one call.
 //!
 //! Invariants
-//! - The thread never waits for a peer, and every request is answered.
+//! - The thread never waits for a peer, and every call is answered.
 //! - Only its lcore changes a QP's state; `uroce-transport` has the rules of Modify QP.
 //!
 //! Not here: posting, polling and memory (`uroce-engine`); messages and states of connection
@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call;
 pub mod config;
 pub mod connect;
 pub mod device;
@@ -32,12 +33,11 @@ mod gsi;
 mod netdev;
 pub mod path;
 mod port_watch;
-mod request;
 mod thread;
 
+pub use call::{Count, PortStatus, RequestError};
 pub use config::{Config, ConfigError};
 pub use device::{Device, OpenError, preview, random_psn};
 pub use path::{AddressVector, AlternateVector, PathError};
 pub use port_watch::PortAttr;
-pub use request::{Count, PortStatus, RequestError};
 pub use uroce_engine::port::PortStats;

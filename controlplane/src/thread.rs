@@ -1,23 +1,24 @@
 //! The control-plane thread: one per device.
 //!
 //! ```text
-//!   requests ──> serve ──┬─> Control (commands to lcores) ──> reply
-//!                        └─> waiting for a neighbour ── resolve ──> Control ──> reply
+//!   jobs (calls) ──> Thread ──┬─> Control (commands to lcores) ──> reply
+//!                             └─> waiting for a neighbour ── resolve ──> Control ──> reply
 //!   slow frames ──> Neighbours ──> frames out
 //!   packets to QP 1 ──> Gsi ──> Driver (connections) ──> Control, frames out
 //!   notices of QPs ─────────────────┘
 //! ```
 //!
 //! The thread sleeps until there is one of these inputs, a link changes, or a timer is due. It is a
-//! state machine that never waits for a peer: a request that needs a neighbour's address is parked,
+//! state machine that never waits for a peer: a call that needs a neighbour's address is parked,
 //! and all other work goes on.
 //!
 //! Invariants
-//! - Every request is answered once, also when the thread ends.
+//! - Every call is answered once, also when the thread ends.
 //! - Only this thread calls [`Control`].
 //!
-//! Not here: effects of the requests on a QP (`uroce-engine` and `uroce-transport`).
+//! Not here: effects of the calls on a QP (`uroce-engine` and `uroce-transport`).
 
+mod calls;
 mod connections;
 mod counts;
 mod frames;
@@ -25,7 +26,6 @@ mod gone;
 mod groups;
 mod last_words;
 mod ports;
-mod requests;
 mod waiting;
 
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -36,15 +36,17 @@ use uroce_engine::Control;
 use uroce_engine::eal::block_signals;
 use uroce_transport::Instant;
 
+use crate::call::Job;
 use crate::config::{Config, DeviceConfig, Lcores};
 use crate::connect::Driver;
 use crate::gsi::Gsi;
 use crate::port_watch::Ports;
-use crate::request::Request;
 use counts::Counts;
 use groups::Members;
 use last_words::LastWord;
 use waiting::Waiting;
+
+pub(crate) use waiting::ModifyQp;
 
 /// Longest sleep while lcores are adopted or MADs wait to be sent, and interval at which adopted
 /// lcores are served.
@@ -68,7 +70,7 @@ pub(crate) struct Parts {
 /// If the process may not have another thread.
 pub(crate) fn start(
     parts: Parts,
-    requests: Receiver<Request>,
+    jobs: Receiver<Job>,
     cpu: Option<usize>,
 ) -> std::io::Result<JoinHandle<()>> {
     let body = move || {
@@ -92,7 +94,7 @@ pub(crate) fn start(
             ended: false,
             patience: Duration::ZERO,
         };
-        thread.run(&requests);
+        thread.run(&jobs);
     };
     std::thread::Builder::new().name("uroce-control".into()).spawn(body)
 }
@@ -114,7 +116,8 @@ pub(crate) fn choose_cpu(config: &Config, device: &DeviceConfig) -> Option<usize
     ours.into_iter().map(|core| core.id).find(|cpu| !taken.contains(cpu))
 }
 
-struct Thread {
+/// State of the control-plane thread. Its methods are the calls of application threads.
+pub(crate) struct Thread {
     control: Control,
     ports: Ports,
     gsi: Gsi,
@@ -132,7 +135,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(mut self, requests: &Receiver<Request>) {
+    fn run(mut self, jobs: &Receiver<Job>) {
         let mut serve_due = Instant::ZERO;
         self.begin_links();
         while !self.ended {
@@ -145,9 +148,9 @@ impl Thread {
                 serve_due = now + QUIET;
             }
             let mut busy = self.turn(now);
-            busy |= self.take_requests(requests);
+            busy |= self.take_jobs(jobs);
             if !busy {
-                self.sleep(requests);
+                self.sleep(jobs);
             }
         }
         self.close_connections();
@@ -166,7 +169,7 @@ impl Thread {
         }
     }
 
-    /// Handles all inputs but requests. Returns whether there were any.
+    /// Handles all inputs but calls. Returns whether there were any.
     fn turn(&mut self, now: Instant) -> bool {
         let mut busy = self.take_frames(now);
         busy |= self.take_mads(now);
@@ -185,7 +188,7 @@ impl Thread {
     }
 
     /// Sleeps until there is an input or a timer is due.
-    fn sleep(&mut self, requests: &Receiver<Request>) {
+    fn sleep(&mut self, jobs: &Receiver<Job>) {
         let now = self.now();
         let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());
         let due = timers.chain(self.driver.next_timeout()).min();
@@ -200,7 +203,7 @@ impl Thread {
             pause = pause.min(last_words::LOOK);
         }
         let mut came = None;
-        self.control.sleep(pause, || match requests.try_recv() {
+        self.control.sleep(pause, || match jobs.try_recv() {
             Err(TryRecvError::Empty) => false,
             other => {
                 came = Some(other);
@@ -208,7 +211,7 @@ impl Thread {
             }
         });
         match came {
-            Some(Ok(request)) => self.serve(request),
+            Some(Ok(job)) => job(self),
             Some(Err(_)) => self.ended = true,
             None => {}
         }

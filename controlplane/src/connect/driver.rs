@@ -44,9 +44,9 @@ use super::around::Around;
 use super::connection::{Connection, Listener, OwnQp, Stage};
 use super::outbox::{Letter, Outbox};
 use super::ports::Ports;
-use super::{CmError, CmEvent, CmEventKind, CmId, CmRequest, CmSink, ConnQp, PortSpace};
+use super::{CmError, CmEvent, CmEventKind, CmId, CmSink, ConnQp, PortSpace};
+use crate::call::{Count, RequestError};
 use crate::gsi::{Arrived, GSI};
-use crate::request::{Count, Reply, RequestError};
 use look_up::LookUp;
 
 /// Most listeners, connections and look-ups of a device, including those that are ending.
@@ -112,50 +112,6 @@ impl Driver {
             outbox: Outbox::default(),
             last_id: 0,
             tally: [0; Tally::ALL.len()],
-        }
-    }
-
-    /// Serves an application's request and sends the reply.
-    pub(crate) fn serve(&mut self, request: CmRequest, around: &mut Around<'_>) {
-        match request {
-            CmRequest::Bind { channel, space, address, options, reply } => {
-                answer(&reply, self.bind(channel, space, address, options, around));
-            }
-            CmRequest::BeginListening { id, backlog, reply } => {
-                answer(&reply, self.begin_listening(id, backlog));
-            }
-            CmRequest::IsHeard { space, to, reply } => {
-                answer(&reply, Ok(self.is_heard(space, to)));
-            }
-            CmRequest::Resolve { channel, path, timeout, reply } => {
-                answer(&reply, self.resolve(channel, &path, timeout, around));
-            }
-            CmRequest::Listen { channel, space, address, backlog, reply } => {
-                answer(&reply, self.listen(channel, space, address, backlog, around));
-            }
-            CmRequest::Connect { channel, spec, reply } => {
-                answer(&reply, self.connect(channel, *spec, around));
-            }
-            CmRequest::Accept { id, qp, param, reply } => {
-                answer(&reply, self.accept(id, qp, *param, around));
-            }
-            CmRequest::Reject { id, reason, private_data, reply } => {
-                answer(&reply, self.reject(id, reason, &private_data, around));
-            }
-            CmRequest::Establish { id, reply } => answer(&reply, self.establish(id, around)),
-            CmRequest::Disconnect { id, private_data, reply } => {
-                answer(&reply, self.disconnect(id, &private_data, around));
-            }
-            CmRequest::LoadAlternate { id, path, reply } => {
-                answer(&reply, self.load_alternate(id, &path, around));
-            }
-            CmRequest::AnswerAlternate { id, accept, reply } => {
-                answer(&reply, self.answer_alternate(id, accept, around));
-            }
-            CmRequest::SetChannel { id, channel, reply } => {
-                answer(&reply, self.set_channel(id, channel));
-            }
-            CmRequest::Destroy { id, reply } => answer(&reply, self.destroy(id, around)),
         }
     }
 
@@ -277,7 +233,11 @@ impl Driver {
         }
     }
 
-    fn set_channel(&mut self, id: CmId, channel: Arc<dyn CmSink>) -> Result<(), RequestError> {
+    pub(crate) fn set_channel(
+        &mut self,
+        id: CmId,
+        channel: Arc<dyn CmSink>,
+    ) -> Result<(), RequestError> {
         let place = match self.listeners.get_mut(&id) {
             Some(listener) => &mut listener.channel,
             None => &mut self.connection(id)?.channel,
@@ -347,11 +307,6 @@ fn service_id(space: PortSpace, port: u16) -> ServiceId {
         PortSpace::Tcp => ServiceId::tcp(port),
         PortSpace::Udp => ServiceId::udp(port),
     }
-}
-
-/// Sends a reply. The receiver may have gone.
-fn answer<T>(reply: &Reply<T>, result: Result<T, RequestError>) {
-    let _ = reply.send(result);
 }
 
 /// Checks and pads private data to the length of its message field.

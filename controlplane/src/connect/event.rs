@@ -7,7 +7,7 @@ use uroce_wire::{PathMtu, Qpn};
 
 use super::param::{Agreed, Datagrams, ResolvedPath};
 use super::{CmId, PortSpace};
-use crate::request::RequestError;
+use crate::call::RequestError;
 
 /// An event of a listener, a connection or a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]

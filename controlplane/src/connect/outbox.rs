@@ -16,7 +16,7 @@ use uroce_wire::Qpn;
 use uroce_wire::mad::Mad;
 
 use super::around::Around;
-use crate::request::Count;
+use crate::call::Count;
 
 /// Most MADs that may wait.
 const WAITING_MAX: usize = 256;

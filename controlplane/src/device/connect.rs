@@ -10,10 +10,10 @@ use std::time::Duration;
 use uroce_wire::cm::RejectReason;
 
 use super::Device;
+use crate::call::RequestError;
 use crate::connect::{
-    BindOptions, CmId, CmRequest, CmSink, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace,
+    Around, BindOptions, CmId, CmSink, ConnParam, ConnQp, ConnectSpec, Driver, PathSpec, PortSpace,
 };
-use crate::request::{Reply, Request, RequestError};
 
 impl Device {
     /// Binds an id to a port at an address of the device, or at all addresses if it is unspecified
@@ -31,7 +31,7 @@ impl Device {
         options: BindOptions,
     ) -> Result<(CmId, SocketAddr), RequestError> {
         let channel: Arc<dyn CmSink> = channel.clone();
-        self.cm(|reply| CmRequest::Bind { channel, space, address, options, reply })
+        self.cm(move |cm, around| cm.bind(channel, space, address, options, around))
     }
 
     /// Lets a bound id listen, as [`cm_listen`](Self::cm_listen) does, or changes the backlog of a
@@ -41,7 +41,7 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_begin_listening(&self, id: CmId, backlog: u32) -> Result<(), RequestError> {
-        self.cm(|reply| CmRequest::BeginListening { id, backlog, reply })
+        self.cm(move |cm, _| cm.begin_listening(id, backlog))
     }
 
     /// Tells whether the device has a listener for requests to an address and port.
@@ -50,7 +50,7 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn cm_is_heard(&self, space: PortSpace, to: SocketAddr) -> Result<bool, RequestError> {
-        self.cm(|reply| CmRequest::IsHeard { space, to, reply })
+        self.cm(move |cm, _| Ok(cm.is_heard(space, to)))
     }
 
     /// Looks up the path to an address: local port and address, and the next hop's Ethernet
@@ -68,8 +68,7 @@ impl Device {
         timeout: Duration,
     ) -> Result<CmId, RequestError> {
         let channel: Arc<dyn CmSink> = channel.clone();
-        let path = Box::new(path);
-        self.cm(|reply| CmRequest::Resolve { channel, path, timeout, reply })
+        self.cm(move |cm, around| cm.resolve(channel, &path, timeout, around))
     }
 
     /// Listens at an address of the device, or at all addresses if it is unspecified or a loopback
@@ -91,7 +90,7 @@ impl Device {
         backlog: u32,
     ) -> Result<(CmId, SocketAddr), RequestError> {
         let channel: Arc<dyn CmSink> = channel.clone();
-        self.cm(|reply| CmRequest::Listen { channel, space, address, backlog, reply })
+        self.cm(move |cm, around| cm.listen(channel, space, address, backlog, around))
     }
 
     /// Connects a QP, or looks up a UD QP. The outcome is
@@ -108,8 +107,7 @@ impl Device {
         spec: ConnectSpec,
     ) -> Result<CmId, RequestError> {
         let channel: Arc<dyn CmSink> = channel.clone();
-        let spec = Box::new(spec);
-        self.cm(|reply| CmRequest::Connect { channel, spec, reply })
+        self.cm(move |cm, around| cm.connect(channel, spec, around))
     }
 
     /// Accepts a request with a QP. The outcome is
@@ -120,8 +118,7 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError); the request still waits.
     pub fn cm_accept(&self, id: CmId, qp: ConnQp, param: ConnParam) -> Result<(), RequestError> {
-        let param = Box::new(param);
-        self.cm(|reply| CmRequest::Accept { id, qp, param, reply })
+        self.cm(move |cm, around| cm.accept(id, qp, param, around))
     }
 
     /// Rejects a request, with up to 148 bytes (for the look-up of a UD QP 136) for the peer's
@@ -146,7 +143,7 @@ impl Device {
         private_data: &[u8],
     ) -> Result<(), RequestError> {
         let private_data = private_data.to_vec();
-        self.cm(|reply| CmRequest::Reject { id, reason, private_data, reply })?;
+        self.cm(move |cm, around| cm.reject(id, reason, &private_data, around))?;
         self.see_off();
         Ok(())
     }
@@ -159,7 +156,7 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_establish(&self, id: CmId) -> Result<(), RequestError> {
-        self.cm(|reply| CmRequest::Establish { id, reply })
+        self.cm(move |cm, around| cm.establish(id, around))
     }
 
     /// Ends a connection, with up to 220 bytes for the peer's application. When this returns, the
@@ -172,7 +169,7 @@ impl Device {
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_disconnect(&self, id: CmId, private_data: &[u8]) -> Result<(), RequestError> {
         let private_data = private_data.to_vec();
-        self.cm(|reply| CmRequest::Disconnect { id, private_data, reply })?;
+        self.cm(move |cm, around| cm.disconnect(id, &private_data, around))?;
         self.see_off();
         Ok(())
     }
@@ -184,8 +181,7 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_load_alternate(&self, id: CmId, path: PathSpec) -> Result<(), RequestError> {
-        let path = Box::new(path);
-        self.cm(|reply| CmRequest::LoadAlternate { id, path, reply })
+        self.cm(move |cm, around| cm.load_alternate(id, &path, around))
     }
 
     /// Answers an [`AlternateRequest`](crate::connect::CmEventKind::AlternateRequest).
@@ -194,7 +190,7 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_answer_alternate(&self, id: CmId, accept: bool) -> Result<(), RequestError> {
-        self.cm(|reply| CmRequest::AnswerAlternate { id, accept, reply })
+        self.cm(move |cm, around| cm.answer_alternate(id, accept, around))
     }
 
     /// Moves an id's events, including those that wait, to another channel.
@@ -208,7 +204,7 @@ impl Device {
         channel: &Arc<impl CmSink + 'static>,
     ) -> Result<(), RequestError> {
         let channel: Arc<dyn CmSink> = channel.clone();
-        self.cm(|reply| CmRequest::SetChannel { id, channel, reply })
+        self.cm(move |cm, _| cm.set_channel(id, channel))
     }
 
     /// Destroys an id; no event of it follows. The waiting requests of a listener are rejected; a
@@ -218,15 +214,19 @@ impl Device {
     ///
     /// See [`CmError`](crate::connect::CmError).
     pub fn cm_destroy(&self, id: CmId) -> Result<(), RequestError> {
-        self.cm(|reply| CmRequest::Destroy { id, reply })
+        self.cm(move |cm, around| cm.destroy(id, around))
     }
 
     /// Waits until the messages of connections have been sent, for at most a bounded time.
     fn see_off(&self) {
-        let _ = self.ask(|reply| Request::SeeOff { reply });
+        let _ = self.calls.begin(|thread, reply| thread.see_off(reply));
     }
 
-    fn cm<T>(&self, request: impl FnOnce(Reply<T>) -> CmRequest) -> Result<T, RequestError> {
-        self.ask(|reply| Request::Connection(request(reply)))
+    /// Runs a call on the device's listeners and connections.
+    fn cm<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Driver, &mut Around<'_>) -> Result<R, RequestError> + Send + 'static,
+    ) -> Result<R, RequestError> {
+        self.calls.call(|thread| thread.with_connections(call))
     }
 }

@@ -9,6 +9,7 @@ use uroce_engine::{
 use uroce_wire::Mac;
 
 use super::ring::{self, RingError, RingLease, RingSpec};
+use crate::call::Calls;
 use crate::config::{Config, ConfigError, DeviceConfig, Driver, Ethdev, Idle, Lcores, PortConfig};
 use crate::netdev::{NetdevState, Watch, Watcher};
 use crate::path::gid_table::GidTable;
@@ -16,7 +17,6 @@ use crate::path::neighbour::Neighbours;
 use crate::path::prefix::{IpPrefix, link_local};
 use crate::path::route::{Routes, StaticRoute};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
-use crate::request::{Request, Requests};
 
 /// Packet buffers in a thread's cache. While they suffice, a thread allocates the buffers that it
 /// has freed last.
@@ -190,11 +190,12 @@ fn find_netdevs(device: &DeviceConfig) -> Result<Option<Netdevs>, OpenError> {
 
 impl Netdevs {
     /// Reports every change to the control-plane thread.
-    pub(super) fn watch(self, requests: Requests) -> std::io::Result<Watch> {
+    pub(super) fn watch(self, calls: Calls) -> std::io::Result<Watch> {
         let Self { watcher, ports } = self;
         watcher.watch(move |at, state| {
             // An error means that the thread has ended.
-            let _ = requests.send(Request::Netdev { port: ports[at], state });
+            let port = ports[at];
+            let _ = calls.send(move |thread| thread.follow_netdev(port, state));
         })
     }
 

@@ -6,9 +6,9 @@ use uroce_transport::Instant;
 use uroce_wire::Qpn;
 
 use super::Thread;
-use crate::connect::{Around, CmRequest, Driver};
+use crate::call::RequestError;
+use crate::connect::{Around, Driver};
 use crate::gsi::Verdict;
-use crate::request::RequestError;
 
 /// MADs handled before other work has its turn.
 const MADS: usize = 64;
@@ -52,10 +52,14 @@ impl Thread {
         driver.turn(&mut around);
     }
 
-    pub(super) fn serve_connection(&mut self, request: CmRequest) {
+    /// Runs a call on listeners and connections.
+    pub(crate) fn with_connections<R>(
+        &mut self,
+        call: impl FnOnce(&mut Driver, &mut Around<'_>) -> R,
+    ) -> R {
         let now = self.now();
         let (driver, mut around) = self.split(now);
-        driver.serve(request, &mut around);
+        call(driver, &mut around)
     }
 
     /// Ends the connections of a port after the process at the other end of its link has ended. The
@@ -73,7 +77,7 @@ impl Thread {
     }
 
     /// Destroys a QP and ends its connection.
-    pub(super) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), RequestError> {
+    pub(crate) fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), RequestError> {
         let now = self.now();
         self.control.destroy_qp(qpn)?;
         self.leave_groups(qpn);

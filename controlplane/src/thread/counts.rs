@@ -1,8 +1,8 @@
 //! Counters of the thread itself: slow-path frames, unresolved neighbours, changes of ports.
 
 use super::Thread;
+use crate::call::Count;
 use crate::path::neighbour::{Ignored, Neighbours};
-use crate::request::Count;
 
 macro_rules! counts {
     ($($field:ident $name:literal $doc:literal)*) => {
@@ -29,7 +29,7 @@ counts! {
 
 impl Thread {
     /// Returns the counters of the thread and of the parts that it runs.
-    pub(super) fn count(&self) -> Vec<Count> {
+    pub(crate) fn count(&self) -> Vec<Count> {
         let mut counts = self.counts.list();
         counts.extend(Ignored::ALL.iter().map(|reason| {
             let of_port = |port: &Neighbours| port.ignored(*reason);

@@ -6,38 +6,31 @@ use uroce_wire::{Gid, Qpn};
 
 use super::Thread;
 use super::frames::send;
-use crate::request::{Membership, RequestError};
+use crate::call::RequestError;
 
 /// Port through which each QP is a member of a group: the QP's port at the time of the attach.
 pub(super) type Members = HashMap<(Qpn, Gid), u8>;
 
 impl Thread {
-    /// Attaches a QP to a group or detaches it. The port reports the change to routers and
-    /// switches.
-    pub(super) fn change_membership(
-        &mut self,
-        qpn: Qpn,
-        group: Gid,
-        membership: Membership,
-    ) -> Result<(), RequestError> {
-        match membership {
-            Membership::Attach => {
-                self.control.attach_multicast(qpn, group)?;
-                let port = self.control.query_qp(qpn)?.attr.port.max(1);
-                if self.members.contains_key(&(qpn, group)) {
-                    return Ok(());
-                }
-                let now = self.now();
-                if let Some(neighbours) = self.ports.neighbours.get_mut(usize::from(port) - 1) {
-                    neighbours.join(now, group.to_ip());
-                    self.members.insert((qpn, group), port);
-                }
-            }
-            Membership::Detach => {
-                self.control.detach_multicast(qpn, group)?;
-                self.leave(qpn, group);
-            }
+    /// Attaches a QP to a group. Its port reports the group to routers and switches.
+    pub(crate) fn attach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
+        self.control.attach_multicast(qpn, group)?;
+        let port = self.control.query_qp(qpn)?.attr.port.max(1);
+        if self.members.contains_key(&(qpn, group)) {
+            return Ok(());
         }
+        let now = self.now();
+        if let Some(neighbours) = self.ports.neighbours.get_mut(usize::from(port) - 1) {
+            neighbours.join(now, group.to_ip());
+            self.members.insert((qpn, group), port);
+        }
+        Ok(())
+    }
+
+    /// Detaches a QP from a group. Its port reports the change to routers and switches.
+    pub(crate) fn detach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
+        self.control.detach_multicast(qpn, group)?;
+        self.leave(qpn, group);
         Ok(())
     }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 use uroce_transport::Instant;
 
 use super::Thread;
-use super::requests::answer;
-use crate::request::{Reply, RequestError};
+use crate::call::{Reply, RequestError};
 
 /// Longest wait: enough for resolving a neighbour and for an lcore that waits for its CPU.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -25,13 +24,13 @@ pub(super) struct LastWord {
 
 impl LastWord {
     pub(super) fn refuse(self) {
-        answer(&self.reply, Err(RequestError::Gone));
+        self.reply.give(Err(RequestError::Gone));
     }
 }
 
 impl Thread {
     /// Registers a call, to be answered once all messages of connections so far have been sent.
-    pub(super) fn see_off(&mut self, reply: Reply<()>) {
+    pub(crate) fn see_off(&mut self, reply: Reply<()>) {
         self.last_words.push(LastWord { until: self.now() + PATIENCE, reply });
     }
 
@@ -43,7 +42,7 @@ impl Thread {
         let has_left = !self.driver.has_mail() && self.control.frames_have_left();
         for word in std::mem::take(&mut self.last_words) {
             match has_left || now >= word.until {
-                true => answer(&word.reply, Ok(())),
+                true => word.reply.give(Ok(())),
                 false => self.last_words.push(word),
             }
         }

@@ -36,7 +36,7 @@ impl Thread {
     }
 
     /// Handles a change of a port's netdev: the port follows its state, MTU and addresses.
-    pub(super) fn follow_netdev(&mut self, port: u8, state: NetdevState) {
+    pub(crate) fn follow_netdev(&mut self, port: u8, state: NetdevState) {
         let at = usize::from(port) - 1;
         let (is_up, neighbours) = (state.up, &mut self.ports.neighbours[at]);
         let gids_changed = self.ports.watches[at].set_netdev(state, neighbours);

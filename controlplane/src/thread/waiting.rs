@@ -1,48 +1,59 @@
-//! Requests that wait for their neighbours' Ethernet addresses.
+//! Calls that wait for their neighbours' Ethernet addresses.
 
 use uroce_engine::multicast_mac;
 use uroce_transport::{AttrMask, PathAttr, QpAttr, QpChange, QpState, QpType, rule};
-use uroce_wire::Mac;
+use uroce_wire::{Mac, Qpn};
 
 use super::Thread;
-use super::requests::answer;
+use crate::call::{Reply, RequestError};
 use crate::path::neighbour::Neighbours;
 use crate::path::prefix::is_link_local;
 use crate::path::route::NextHop;
-use crate::path::{AddressVector, PathError, Route};
-use crate::request::{ModifyQp, Reply, RequestError};
+use crate::path::{AddressVector, AlternateVector, PathError, Route};
 
-/// A request that waits for the next hops of its routes.
+/// A call that waits for the next hops of its routes.
 #[derive(Debug)]
 pub(super) struct Waiting {
     routes: Vec<Route>,
     then: Then,
 }
 
+/// A Modify QP with paths that have to be resolved.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(crate) struct ModifyQp {
+    pub(crate) qpn: Qpn,
+    pub(crate) change: QpChange,
+    pub(crate) vector: Option<AddressVector>,
+    pub(crate) alternate: Option<AlternateVector>,
+}
+
+/// Rest of a call, which follows the resolution of its routes.
+#[derive(Debug)]
+enum Then {
     /// The routes are those of the primary and of the alternate path, as far as they are given.
     Modify {
-        modify: ModifyQp,
+        modify: Box<ModifyQp>,
         attr: Box<QpAttr>,
+        reply: Reply<()>,
     },
     Tell(Reply<Mac>),
     Handle(Reply<PathAttr>),
 }
 
 impl Thread {
-    pub(super) fn modify(&mut self, modify: ModifyQp) {
+    /// Executes a Modify QP. Its paths are resolved first.
+    pub(crate) fn modify(&mut self, modify: Box<ModifyQp>, reply: Reply<()>) {
         if modify.vector.is_none() && modify.alternate.is_none() {
-            return self.command(modify, None, None);
+            return reply.give(self.command(&modify, None, None));
         }
         let (attr, qp_type) = match self.control.query_qp(modify.qpn) {
             Ok(info) => (Box::new(info.attr), info.qp_type),
-            Err(error) => return answer(&modify.reply, Err(error.into())),
+            Err(error) => return reply.give(Err(error.into())),
         };
         if !may_take_paths(qp_type, attr.state, &modify) {
             // The engine refuses it for any path and returns the reason.
             let path = PathAttr::default();
-            return self.command(modify, Some(path), Some(path));
+            return reply.give(self.command(&modify, Some(path), Some(path)));
         }
         let port = modify.change.port.unwrap_or(attr.port);
         let primary = modify.vector.map(|vector| self.route(&vector, port));
@@ -50,15 +61,15 @@ impl Thread {
             modify.alternate.map(|alternate| self.route(&alternate.vector, alternate.port));
         match primary.into_iter().chain(alternate).collect() {
             Ok(routes) => {
-                self.waiting.push(Waiting { routes, then: Then::Modify { modify, attr } })
+                self.waiting.push(Waiting { routes, then: Then::Modify { modify, attr, reply } })
             }
-            Err(error) => answer(&modify.reply, Err(RequestError::from(error))),
+            Err(error) => reply.give(Err(error.into())),
         }
     }
 
     /// Resolves the Ethernet address of a path's next hop. For an address of the device itself it
     /// is that of the address's port.
-    pub(super) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
+    pub(crate) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
         let dst = vector.dgid.to_ip();
         let own = |(number, neighbours): &(u8, &Neighbours)| {
             let routes = neighbours.routes();
@@ -67,17 +78,17 @@ impl Thread {
         };
         match self.route(vector, port) {
             Ok(_) if let Some((_, own)) = (1..).zip(&self.ports.neighbours).find(own) => {
-                answer(&reply, Ok(own.mac()));
+                reply.give(Ok(own.mac()));
             }
             Ok(route) => {
                 self.waiting.push(Waiting { routes: vec![route], then: Then::Tell(reply) })
             }
-            Err(error) => answer(&reply, Err(error.into())),
+            Err(error) => reply.give(Err(error.into())),
         }
     }
 
     /// Resolves the path of an address handle. A group's Ethernet address follows from the group.
-    pub(super) fn resolve_handle(
+    pub(crate) fn resolve_handle(
         &mut self,
         port: u8,
         vector: &AddressVector,
@@ -93,31 +104,30 @@ impl Thread {
         let ports = &self.ports.neighbours;
         let path = Route::to_group(vector, port, ports)
             .map(|route| route.handle_path(&ports[usize::from(port) - 1], mac));
-        answer(&reply, path.map_err(RequestError::from));
+        reply.give(path.map_err(RequestError::from));
     }
 
     /// Executes a Modify QP with the resolved paths.
     fn command(
         &mut self,
-        modify: ModifyQp,
+        modify: &ModifyQp,
         primary: Option<PathAttr>,
         alternate: Option<PathAttr>,
-    ) {
+    ) -> Result<(), RequestError> {
         let given = modify.alternate.zip(alternate);
         let change = QpChange {
             path: primary.filter(|_| modify.vector.is_some()),
             alt_path: given.map(|(alternate, path)| alternate.resolved(path)),
-            ..*modify.change
+            ..modify.change
         };
-        let result = self.control.modify_qp(modify.qpn, &change);
-        answer(&modify.reply, result.map_err(RequestError::from));
+        Ok(self.control.modify_qp(modify.qpn, &change)?)
     }
 
     fn route(&self, vector: &AddressVector, port: u8) -> Result<Route, PathError> {
         Route::find(vector, port, &self.ports.neighbours)
     }
 
-    /// Tries the waiting requests again, and completes those that are resolved or have failed.
+    /// Tries the waiting calls again, and completes those that are resolved or have failed.
     pub(super) fn resume(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match self.look_up(&waiting.routes) {
@@ -150,25 +160,25 @@ impl Thread {
         let mut found = routes.iter().zip(macs.iter().copied());
         match then {
             Then::Tell(reply) => {
-                answer(&reply, found.next().map(|(_, mac)| mac).ok_or(RequestError::Gone))
+                reply.give(found.next().map(|(_, mac)| mac).ok_or(RequestError::Gone))
             }
             Then::Handle(reply) => {
                 let path = found.next().map(|(route, mac)| route.handle_path(of(route), mac));
-                answer(&reply, path.ok_or(RequestError::Gone));
+                reply.give(path.ok_or(RequestError::Gone));
             }
-            Then::Modify { modify, attr } => {
+            Then::Modify { modify, attr, reply } => {
                 let dest = modify.change.dest_qpn.unwrap_or(attr.dest_qpn);
                 let mut paths =
                     found.map(|(route, mac)| route.path(of(route), mac, modify.qpn, dest));
                 let primary = modify.vector.and_then(|_| paths.next());
                 let alternate = modify.alternate.and_then(|_| paths.next());
                 drop(paths);
-                self.command(modify, primary, alternate);
+                reply.give(self.command(&modify, primary, alternate));
             }
         }
     }
 
-    /// Refuses all waiting requests. Called when the thread ends.
+    /// Refuses all waiting calls. Called when the thread ends.
     pub(super) fn refuse_waiting(&mut self) {
         for waiting in self.waiting.drain(..) {
             waiting.then.refuse(RequestError::Gone);
@@ -182,9 +192,9 @@ impl Thread {
 impl Then {
     fn refuse(self, error: RequestError) {
         match self {
-            Then::Modify { modify, .. } => answer(&modify.reply, Err(error)),
-            Then::Tell(reply) => answer(&reply, Err(error)),
-            Then::Handle(reply) => answer(&reply, Err(error)),
+            Then::Modify { reply, .. } => reply.give(Err(error)),
+            Then::Tell(reply) => reply.give(Err(error)),
+            Then::Handle(reply) => reply.give(Err(error)),
         }
     }
 }

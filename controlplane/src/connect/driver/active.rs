@@ -11,13 +11,13 @@ use uroce_wire::cm::{CmTimeout, Failover, IpHeader, PrivateData, Rep, TransportS
 use uroce_wire::{PathMtu, Pkey};
 
 use super::{Driver, Tally, private_data, service_id};
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::connection::{Connection, Next, OwnQp, Stage};
 use crate::connect::source::{Way, choose};
 use crate::connect::{
     Agreed, CmError, CmEventKind, CmId, CmSink, ConnParam, ConnectSpec, PortSpace, qp,
 };
-use crate::request::RequestError;
 
 /// Time in which either side answers a message before it is repeated: 268 ms. A Linux peer that
 /// needs more time sends an MRA.
@@ -29,7 +29,7 @@ const REQ_DATA: usize = 92 - IpHeader::LEN;
 const SIDR_DATA: usize = 216 - IpHeader::LEN;
 
 impl Driver {
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &mut self,
         channel: Arc<dyn CmSink>,
         spec: ConnectSpec,

@@ -14,6 +14,7 @@ use uroce_wire::cm::{Apr, AprStatus, CmPath, Lap, PrivateData};
 use super::active::cm_path;
 use super::terms::way_of_peer;
 use super::{Driver, Tally};
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::connection::{Change, Connection, Stage};
 use crate::connect::source::{Way, choose};
@@ -22,10 +23,9 @@ use crate::connect::{
     PortSpace, qp,
 };
 use crate::path::PathError;
-use crate::request::RequestError;
 
 impl Driver {
-    pub(super) fn load_alternate(
+    pub(crate) fn load_alternate(
         &mut self,
         id: CmId,
         path: &PathSpec,
@@ -139,7 +139,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn answer_alternate(
+    pub(crate) fn answer_alternate(
         &mut self,
         id: CmId,
         accept: bool,

@@ -10,12 +10,12 @@ use uroce_wire::{Pkey, Psn, Qkey, Qpn};
 use super::active::{CM_RETRIES, RESPONSE_TIMEOUT, check_param, cm_path};
 use super::terms::way_back;
 use super::{Driver, Tally, private_data, service_id};
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::connection::{OwnQp, Stage};
 use crate::connect::{
     CmError, CmEventKind, CmId, ConnParam, ConnQp, ConnectRequest, Datagrams, PortSpace, qp,
 };
-use crate::request::RequestError;
 
 /// Q_Key of UD QPs that are looked up by port, as on Linux.
 const UDP_QKEY: Qkey = Qkey(0x0123_4567);

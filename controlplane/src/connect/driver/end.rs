@@ -8,11 +8,11 @@ use uroce_wire::Qpn;
 use uroce_wire::cm::{PrivateData, RejectReason, SidrStatus};
 
 use super::{Driver, Tally, private_data};
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::connection::{Next, OwnQp, Stage};
 use crate::connect::source::find_own;
 use crate::connect::{CmError, CmEventKind, CmId, PortSpace};
-use crate::request::RequestError;
 
 /// Most bytes of an application's private data in a DREQ.
 const DREQ_DATA: usize = 220;
@@ -36,7 +36,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn reject(
+    pub(crate) fn reject(
         &mut self,
         id: CmId,
         reason: RejectReason,
@@ -57,7 +57,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn establish(
+    pub(crate) fn establish(
         &mut self,
         id: CmId,
         around: &mut Around<'_>,
@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn disconnect(
+    pub(crate) fn disconnect(
         &mut self,
         id: CmId,
         data: &[u8],
@@ -218,7 +218,7 @@ impl Driver {
         };
     }
 
-    pub(super) fn destroy(
+    pub(crate) fn destroy(
         &mut self,
         id: CmId,
         around: &mut Around<'_>,

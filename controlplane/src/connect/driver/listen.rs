@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{Driver, service_id};
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::connection::{Listener, Stage};
 use crate::connect::source::find_own;
 use crate::connect::{BindOptions, CmError, CmId, CmSink, PortSpace, is_own_node};
-use crate::request::RequestError;
 
 /// Most requests that wait at one service ID, whatever backlog its listeners ask for.
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Driver {
-    pub(super) fn listen(
+    pub(crate) fn listen(
         &mut self,
         channel: Arc<dyn CmSink>,
         space: PortSpace,
@@ -32,7 +32,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn bind(
+    pub(crate) fn bind(
         &mut self,
         channel: Arc<dyn CmSink>,
         space: PortSpace,
@@ -51,7 +51,7 @@ impl Driver {
         Ok((id, address))
     }
 
-    pub(super) fn begin_listening(&mut self, id: CmId, backlog: u32) -> Result<(), RequestError> {
+    pub(crate) fn begin_listening(&mut self, id: CmId, backlog: u32) -> Result<(), RequestError> {
         let listener = self.listeners.get_mut(&id).ok_or(CmError::UnknownId(id))?;
         let backlog = Some(backlog.clamp(1, BACKLOG_MAX));
         if listener.backlog.is_none() {
@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// Tells whether there is a listener for requests to an address and port.
-    pub(super) fn is_heard(&self, space: PortSpace, to: SocketAddr) -> bool {
+    pub(crate) fn is_heard(&self, space: PortSpace, to: SocketAddr) -> bool {
         self.ports.listener(space, to).is_some()
     }
 

@@ -8,11 +8,11 @@ use uroce_transport::Instant;
 use uroce_wire::Mac;
 
 use super::Driver;
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::source::{Way, choose, choose_for_group};
 use crate::connect::{CmEvent, CmEventKind, CmId, CmSink, PathSpec, ResolvedPath};
 use crate::path::PathError;
-use crate::request::RequestError;
 
 /// A look-up with an unresolved next hop.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct LookUp {
 }
 
 impl Driver {
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &mut self,
         channel: Arc<dyn CmSink>,
         spec: &PathSpec,

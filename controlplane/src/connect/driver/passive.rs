@@ -11,13 +11,13 @@ use uroce_wire::cm::{CmTimeout, Failover, IpHeader, PrivateData, RejectReason, S
 use super::active::check_param;
 use super::terms::{Terms, terms};
 use super::{Driver, Tally, private_data};
+use crate::call::RequestError;
 use crate::connect::around::Around;
 use crate::connect::connection::{Connection, Next, Stage};
 use crate::connect::source::Way;
 use crate::connect::{
     CmError, CmEventKind, CmId, ConnParam, ConnQp, ConnectRequest, PortSpace, qp,
 };
-use crate::request::RequestError;
 
 /// Most bytes of an application's private data in a REP.
 const REP_DATA: usize = 196;
@@ -169,7 +169,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn accept(
+    pub(crate) fn accept(
         &mut self,
         id: CmId,
         qp: ConnQp,

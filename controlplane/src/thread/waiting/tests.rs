@@ -1,6 +1,5 @@
 use super::*;
-use crate::path::AlternateVector;
-use uroce_wire::{Pkey, Qpn};
+use uroce_wire::Pkey;
 
 fn modify(change: QpChange, primary: bool, alternate: bool) -> ModifyQp {
     let alternate = alternate.then(|| AlternateVector {
@@ -9,13 +8,7 @@ fn modify(change: QpChange, primary: bool, alternate: bool) -> ModifyQp {
         pkey: Pkey::DEFAULT,
         timeout: 14,
     });
-    ModifyQp {
-        qpn: Qpn::new(2),
-        change: Box::new(change),
-        vector: primary.then(AddressVector::default),
-        alternate,
-        reply: std::sync::mpsc::channel().0,
-    }
+    ModifyQp { qpn: Qpn::new(2), change, vector: primary.then(AddressVector::default), alternate }
 }
 
 #[test]

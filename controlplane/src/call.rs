@@ -1,0 +1,154 @@
+//! Calls of application threads on the control-plane thread.
+//!
+//! A call is a [`Job`]: a closure that the thread runs once on its own state. The closure carries the
+//! channel for its reply, whose type is that of the call's result.
+//!
+//! Invariants
+//! - A job that is dropped without a reply, because the thread has ended, tells its caller so: the
+//!   caller's end of the channel is closed.
+//!
+//! Not here: calls that wait for a peer or for a frame; they keep their [`Reply`] in
+//! [`crate::thread`].
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use uroce_engine::port::{Link, PortStats};
+use uroce_engine::{AhError, ControlError, Waker};
+
+use crate::connect::CmError;
+use crate::path::PathError;
+use crate::thread::Thread;
+
+/// Longest wait for a reply: longer than a resolution and a stalled lcore together.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reason for which a request was refused. A refused request has changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The engine refused the request, for example by the rules of Modify QP.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// There is no path to the peer.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The engine has no room for the address handle.
+    #[error(transparent)]
+    Handle(#[from] AhError),
+    /// The connection manager refused the request.
+    #[error(transparent)]
+    Connection(#[from] CmError),
+    /// The change contains packet headers. Paths are given as an [`AddressVector`] and resolved.
+    #[error("a path is given as an address vector, not as packet headers")]
+    RawPath,
+    /// The system has no random number for the starting PSN.
+    #[error("no random numbers: {0}")]
+    NoRandomness(getrandom::Error),
+    /// The device is closed, or its control-plane thread has ended.
+    #[error("the device's control plane is not running")]
+    Gone,
+    /// The request had no answer within a minute, which is longer than any request takes.
+    #[error("the device's control plane does not answer")]
+    Stalled,
+}
+
+/// Work for the control-plane thread, which runs it once.
+pub(crate) type Job = Box<dyn FnOnce(&mut Thread) + Send>;
+
+/// Sending end of the channel of jobs to the control-plane thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    sender: Sender<Job>,
+    waker: Arc<Waker>,
+}
+
+impl Calls {
+    /// Creates a channel to the thread that sleeps on `waker`.
+    pub(crate) fn new(waker: Arc<Waker>) -> (Self, Receiver<Job>) {
+        let (sender, inbox) = channel();
+        (Self { sender, waker }, inbox)
+    }
+
+    /// Runs `job` on the thread, without waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Gone`] if the thread has ended.
+    pub(crate) fn send(
+        &self,
+        job: impl FnOnce(&mut Thread) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.sender.send(Box::new(job)).map_err(|_| RequestError::Gone)?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Runs `call` on the thread and returns its result.
+    ///
+    /// # Errors
+    ///
+    /// That of `call`; [`RequestError::Gone`] if the thread has ended, [`RequestError::Stalled`]
+    /// after [`PATIENCE`].
+    pub(crate) fn call<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Thread) -> Result<R, RequestError> + Send + 'static,
+    ) -> Result<R, RequestError> {
+        self.begin(|thread, reply| reply.give(call(thread)))
+    }
+
+    /// Runs `call` on the thread, which replies at once or later, and returns the reply.
+    ///
+    /// # Errors
+    ///
+    /// That of the reply; [`RequestError::Gone`] if the thread ends before it has replied,
+    /// [`RequestError::Stalled`] after [`PATIENCE`].
+    pub(crate) fn begin<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Thread, Reply<R>) + Send + 'static,
+    ) -> Result<R, RequestError> {
+        let (sender, answer) = channel();
+        self.send(move |thread| call(thread, Reply(sender)))?;
+        match answer.recv_timeout(PATIENCE) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Disconnected) => Err(RequestError::Gone),
+            Err(RecvTimeoutError::Timeout) => Err(RequestError::Stalled),
+        }
+    }
+}
+
+/// Channel for the one reply to a call.
+#[derive(Debug)]
+pub(crate) struct Reply<R>(Sender<Result<R, RequestError>>);
+
+impl<R> Reply<R> {
+    /// Sends the reply. It is lost if the caller has given up.
+    pub(crate) fn give(self, result: Result<R, RequestError>) {
+        let _ = self.try_give(result);
+    }
+
+    /// Sends the reply.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reply if the caller has given up.
+    pub(crate) fn try_give(
+        self,
+        result: Result<R, RequestError>,
+    ) -> Result<(), Result<R, RequestError>> {
+        self.0.send(result).map_err(|unwanted| unwanted.0)
+    }
+}
+
+/// Link state and counters of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortStatus {
+    /// Link state.
+    pub link: Link,
+    /// Counters of the port's driver.
+    pub stats: PortStats,
+}
+
+/// A counter: its name, one sentence of description, its value.
+pub type Count = (&'static str, &'static str, u64);

@@ -1,0 +1,73 @@
+//! Calls that are answered at once: each is a method that runs on the thread.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use uroce_engine::{LossConfig, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_transport::QpCaps;
+use uroce_wire::Qpn;
+
+use super::Thread;
+use crate::call::{Job, PortStatus, Reply, RequestError};
+use crate::path::PathError;
+
+/// Jobs run before frames have their turn.
+const JOBS: usize = 16;
+
+impl Thread {
+    pub(super) fn take_jobs(&mut self, jobs: &Receiver<Job>) -> bool {
+        for taken in 0..JOBS {
+            match jobs.try_recv() {
+                Ok(job) => job(self),
+                Err(TryRecvError::Empty) => return taken > 0,
+                Err(TryRecvError::Disconnected) => {
+                    self.ended = true;
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Creates a QP. It is destroyed again if its caller has given up, because no other reference
+    /// to it exists.
+    pub(crate) fn create_qp(&mut self, mut spec: QpSpec, reply: Reply<QpHandle>) {
+        // A connection needs the QP's events.
+        spec.notices = true;
+        let result = self.control.create_qp(&spec).map_err(RequestError::from);
+        if let Err(Ok(handle)) = reply.try_give(result) {
+            let _ = self.control.destroy_qp(handle.qpn);
+        }
+    }
+
+    pub(crate) fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, RequestError> {
+        Ok(self.control.query_qp(qpn)?)
+    }
+
+    pub(crate) fn resize_qp(
+        &mut self,
+        qpn: Qpn,
+        caps: QpCaps,
+    ) -> Result<(SendQueueEnd, RecvQueueEnd), RequestError> {
+        Ok(self.control.resize_qp(qpn, caps)?)
+    }
+
+    pub(crate) fn port_status(&mut self, port: u8) -> Result<PortStatus, RequestError> {
+        let port = self.control.port(port).ok_or(PathError::NoPort(port))?;
+        Ok(PortStatus { link: port.link(), stats: port.stats() })
+    }
+
+    pub(crate) fn set_loss(&mut self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
+        Ok(self.control.set_loss(port, loss)?)
+    }
+
+    pub(crate) fn set_link(&mut self, port: u8, up: bool) -> Result<(), RequestError> {
+        Ok(self.control.set_link(port, up)?)
+    }
+
+    /// Ends the thread, which has `patience` to send posted work.
+    pub(crate) fn shut_down(&mut self, patience: Duration) {
+        self.patience = patience;
+        self.ended = true;
+    }
+}
