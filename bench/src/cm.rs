@@ -34,7 +34,7 @@ use crate::pin::Side;
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
-use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination};
+use uroce::cm::{CmError, ConnEvent, ConnectParam, Connection, Destination};
 use uroce::{AccessFlags, ConnectOptions};
 
 /// Longest wait for the other end's next message.
@@ -98,13 +98,14 @@ fn ends_within(connection: &Connection, wait: Duration) -> Result<bool, BenchErr
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match connection.next_event(left) {
-            Some(ConnectionEvent::Disconnected { .. } | ConnectionEvent::TimewaitExit) => {
+            Some(ConnEvent::Disconnected { .. } | ConnEvent::TimewaitExit) => {
                 return Ok(true);
             }
-            Some(ConnectionEvent::Failed(error)) => {
-                return Err(BenchError::Stack { step: "connecting", source: Box::new(error) });
+            Some(event) => {
+                if let Some(error) = CmError::of(event) {
+                    return Err(BenchError::Stack { step: "connecting", source: Box::new(error) });
+                }
             }
-            Some(_) => {}
             None => return Ok(false),
         }
     }
@@ -130,7 +131,7 @@ fn report(test: &str, side: Side, node: &Node, more: Value) -> Result<(), BenchE
         Side::Server => "server",
     };
     let mut counters = Map::new();
-    for (name, _, value) in node.context.counters().step("reading counters")? {
+    for uroce::Count { name, value, .. } in node.context.counters().step("reading counters")? {
         if value > 0 {
             let sum = counters.get(name).and_then(Value::as_u64).unwrap_or(0) + value;
             counters.insert(name.to_owned(), json!(sum));

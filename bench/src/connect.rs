@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uroce::Context;
-use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
+use uroce::cm::{ConnectParam, Connection, Destination, Listener};
 
 /// Longest wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ fn serve(
 
 fn is_alive(connection: &Connection) -> bool {
     while let Some(event) = connection.next_event(Duration::ZERO) {
-        if let ConnectionEvent::Disconnected { .. } | ConnectionEvent::Failed(_) = event {
+        if event.is_end() {
             return false;
         }
     }

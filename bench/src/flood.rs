@@ -194,8 +194,8 @@ fn dropped(server: &Context) -> Result<Map<String, Value>, BenchError> {
     let counts = server.counters().step("reading counters")?;
     Ok(counts
         .iter()
-        .filter(|(name, ..)| DROPPED.contains(name))
-        .map(|(name, _, value)| ((*name).to_owned(), (*value).into()))
+        .filter(|count| DROPPED.contains(&count.name))
+        .map(|count| (count.name.to_owned(), count.value.into()))
         .collect())
 }
 

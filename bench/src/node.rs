@@ -171,7 +171,8 @@ impl Node {
 
     fn sum(&self, names: &[&str]) -> Result<u64, BenchError> {
         let counts = self.context.counters().step("reading counters")?;
-        Ok(counts.iter().filter(|count| names.contains(&count.0)).map(|count| count.2).sum())
+        let named = counts.iter().filter(|count| names.contains(&count.name));
+        Ok(named.map(|count| count.value).sum())
     }
 }
 

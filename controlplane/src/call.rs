@@ -17,8 +17,8 @@ use std::time::Duration;
 use uroce_engine::port::{Link, PortStats};
 use uroce_engine::{AhError, ControlError, Waker};
 
-use crate::connect::CmError;
 use crate::path::PathError;
+use crate::rdma_cm::ConnError;
 use crate::thread::Thread;
 
 /// Longest wait for a reply: longer than a resolution and a stalled lcore together.
@@ -39,7 +39,7 @@ pub enum RequestError {
     Handle(#[from] AhError),
     /// The connection manager refused the request.
     #[error(transparent)]
-    Connection(#[from] CmError),
+    Connection(#[from] ConnError),
     /// The change contains packet headers. Paths are given as an [`AddressVector`] and resolved.
     #[error("a path is given as an address vector, not as packet headers")]
     RawPath,
@@ -150,5 +150,19 @@ pub struct PortStatus {
     pub stats: PortStats,
 }
 
-/// A counter: its name, one sentence of description, its value.
-pub type Count = (&'static str, &'static str, u64);
+/// A counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Name, unique within a device.
+    pub name: &'static str,
+    /// One sentence that says what is counted.
+    pub description: &'static str,
+    /// Value since the device was opened.
+    pub value: u64,
+}
+
+impl Count {
+    pub(crate) fn new(name: &'static str, description: &'static str, value: u64) -> Count {
+        Count { name, description, value }
+    }
+}

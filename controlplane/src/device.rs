@@ -11,9 +11,9 @@
 //!
 //! Not here: posting and polling, which use the engine directly.
 
-mod connect;
 mod open;
 mod preview;
+mod rdma_cm;
 pub mod ring;
 
 pub use open::OpenError;
@@ -29,11 +29,12 @@ use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::call::{Calls, Count, PortStatus, RequestError};
 use crate::config::{Config, DeviceConfig, LossConfig};
-use crate::connect::Driver;
 use crate::gsi::Gsi;
+use crate::log;
 use crate::netdev::Watch;
 use crate::path::{AddressVector, AlternateVector};
 use crate::port_watch::{PortAttr, PortTable};
+use crate::rdma_cm::Service;
 use crate::thread::{self, ModifyQp, Parts};
 use ring::RingLease;
 
@@ -61,6 +62,7 @@ impl Device {
     ///
     /// See [`OpenError`].
     pub fn open(config: &Config, name: &str) -> Result<Self, OpenError> {
+        log::start();
         config.check()?;
         let device = config.find(name)?;
         let opened = open::open(config, device)?;
@@ -71,7 +73,7 @@ impl Device {
         let parts = Parts {
             gsi: Gsi::new(opened.control.ports(), random_psn().map_err(OpenError::NoRandomness)?)
                 .map_err(OpenError::Gsi)?,
-            driver: Driver::new(ca_guid(&ports.all()), seed),
+            service: Service::new(ca_guid(&ports.all()), seed),
             control: opened.control,
             ports: opened.ports,
         };
@@ -89,6 +91,8 @@ impl Device {
             let watch = netdevs.watch(device.calls.clone()).map_err(OpenError::Netdevs)?;
             device.netdevs = Some(watch);
         }
+        let (ports, lcores) = (device.config.ports.len(), &device.config.lcores);
+        tracing::info!(device = name, ports, ?lcores, "device opened");
         Ok(device)
     }
 
@@ -252,7 +256,9 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn counts(&self) -> Result<Vec<Count>, RequestError> {
-        let mut counts: Vec<Count> = self.engine.counters().iter().collect();
+        let counters = self.engine.counters();
+        let count = |(name, text, value)| Count::new(name, text, value);
+        let mut counts: Vec<Count> = counters.iter().map(count).collect();
         counts.extend(self.calls.call(|thread| Ok(thread.count()))?);
         Ok(counts)
     }
@@ -266,6 +272,7 @@ impl Device {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
+            tracing::info!(device = self.config.name, "device closed");
         }
     }
 }

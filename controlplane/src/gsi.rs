@@ -129,11 +129,12 @@ impl Gsi {
     /// Returns all counters.
     pub(crate) fn counts(&self) -> Vec<Count> {
         let mut counts = vec![
-            ("gsi_rx_mads", "A management datagram received by QP 1.", self.received),
-            ("gsi_tx_mads", "A management datagram sent by QP 1.", self.sent),
+            Count::new("gsi_rx_mads", "A management datagram received by QP 1.", self.received),
+            Count::new("gsi_tx_mads", "A management datagram sent by QP 1.", self.sent),
         ];
-        let fault =
-            |fault: &MadFault| (fault.name(), fault.description(), self.faults[*fault as usize]);
+        let fault = |fault: &MadFault| {
+            Count::new(fault.name(), fault.description(), self.faults[*fault as usize])
+        };
         counts.extend(MadFault::ALL.iter().map(fault));
         counts
     }

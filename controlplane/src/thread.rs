@@ -4,7 +4,7 @@
 //!   jobs (calls) ──> Thread ──┬─> Control (commands to lcores) ──> reply
 //!                             └─> waiting for a neighbour ── resolve ──> Control ──> reply
 //!   slow frames ──> Neighbours ──> frames out
-//!   packets to QP 1 ──> Gsi ──> Driver (connections) ──> Control, frames out
+//!   packets to QP 1 ──> Gsi ──> Service (connections) ──> Control, frames out
 //!   notices of QPs ─────────────────┘
 //! ```
 //!
@@ -38,9 +38,9 @@ use uroce_transport::Instant;
 
 use crate::call::Job;
 use crate::config::{Config, DeviceConfig, Lcores};
-use crate::connect::Driver;
 use crate::gsi::Gsi;
 use crate::port_watch::Ports;
+use crate::rdma_cm::Service;
 use counts::Counts;
 use groups::Members;
 use last_words::LastWord;
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) control: Control,
     pub(crate) ports: Ports,
     pub(crate) gsi: Gsi,
-    pub(crate) driver: Driver,
+    pub(crate) service: Service,
 }
 
 /// Starts the thread, on the given CPU if there is one.
@@ -79,12 +79,12 @@ pub(crate) fn start(
             // If the CPU has become unavailable, the thread runs on another one.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        let Parts { control, ports, gsi, driver } = parts;
+        let Parts { control, ports, gsi, service } = parts;
         let thread = Thread {
             control,
             ports,
             gsi,
-            driver,
+            service,
             waiting: Vec::new(),
             last_words: Vec::new(),
             members: Members::new(),
@@ -121,7 +121,7 @@ pub(crate) struct Thread {
     control: Control,
     ports: Ports,
     gsi: Gsi,
-    driver: Driver,
+    service: Service,
     waiting: Vec<Waiting>,
     last_words: Vec<LastWord>,
     members: Members,
@@ -173,7 +173,7 @@ impl Thread {
     fn turn(&mut self, now: Instant) -> bool {
         let mut busy = self.take_frames(now);
         busy |= self.take_mads(now);
-        busy |= self.take_notices(now);
+        busy |= self.take_notices();
         busy |= self.tell_gone();
         self.guard_memory(now);
         self.run_connections(now);
@@ -191,9 +191,9 @@ impl Thread {
     fn sleep(&mut self, jobs: &Receiver<Job>) {
         let now = self.now();
         let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());
-        let due = timers.chain(self.driver.next_timeout()).min();
+        let due = timers.chain(self.service.next_timeout()).min();
         let mut pause = self.control.link_poll_period();
-        if self.control.has_adopted() || self.driver.has_mail() {
+        if self.control.has_adopted() || self.service.has_mail() {
             pause = pause.min(QUIET);
         }
         if let Some(due) = due {

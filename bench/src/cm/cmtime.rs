@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use uroce::QueuePair;
-use uroce::cm::{Connection, ConnectionEvent, Listener};
+use uroce::cm::{Connection, Listener};
 
 /// Wait for the next request while there are connections.
 const LOOK: Duration = Duration::from_millis(1);
@@ -185,7 +185,7 @@ fn serve(args: &CmtimeArgs) -> Result<(), BenchError> {
 /// Tells whether a connection is over, for any reason.
 fn has_ended(connection: &Connection) -> bool {
     while let Some(event) = connection.next_event(Duration::ZERO) {
-        if matches!(event, ConnectionEvent::Disconnected { .. } | ConnectionEvent::Failed(_)) {
+        if event.is_end() {
             return true;
         }
     }

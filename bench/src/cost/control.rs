@@ -8,7 +8,7 @@ use crate::node::{Drive, Node, PORT};
 use crate::qp_maker::QpMaker;
 use std::net::SocketAddr;
 use std::time::Duration;
-use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener};
+use uroce::cm::{ConnEvent, ConnectParam, Connection, Destination, Listener};
 use uroce::{ConnectOptions, QpChange, QpControl, QueuePair};
 
 /// How long a step of a connection may take.
@@ -92,7 +92,7 @@ fn cycle(
     connecting.disconnect().step("disconnecting")?;
     for connection in [&accepted, &connecting] {
         match connection.next_event(PATIENCE) {
-            Some(ConnectionEvent::Disconnected { .. }) => {}
+            Some(ConnEvent::Disconnected { .. }) => {}
             Some(_) => return Err(BenchError::usage("an event that is no disconnection")),
             None => return Err(late("waiting for the disconnection")),
         }

@@ -160,15 +160,15 @@ impl From<RequestError> for Errno {
     }
 }
 
-impl From<raw::CmError> for Errno {
-    fn from(error: raw::CmError) -> Errno {
+impl From<raw::ConnError> for Errno {
+    fn from(error: raw::ConnError) -> Errno {
         match error {
-            raw::CmError::AddressInUse(_) => Errno::EADDRINUSE,
-            raw::CmError::PortInUse(_)
-            | raw::CmError::NoPortLeft
-            | raw::CmError::NoSuchAddress(_) => Errno::EADDRNOTAVAIL,
-            raw::CmError::Unreachable(_) => Errno::ENETUNREACH,
-            raw::CmError::TooMany => Errno::ENOMEM,
+            raw::ConnError::AddressInUse(_) => Errno::EADDRINUSE,
+            raw::ConnError::PortInUse(_)
+            | raw::ConnError::NoPortLeft
+            | raw::ConnError::NoSuchAddress(_) => Errno::EADDRNOTAVAIL,
+            raw::ConnError::Unreachable(_) => Errno::ENETUNREACH,
+            raw::ConnError::TooMany => Errno::ENOMEM,
             _ => Errno::EINVAL,
         }
     }

@@ -1,7 +1,7 @@
 //! librdmacm: connections by IP address and port.
 //!
 //! ```text
-//!   control plane ── CmEvent ──> Post ──> Channel: queue and descriptor  (objects/id/channel.rs)
+//!   control plane ── ConnEvent ─> Post ──> Channel: queue and descriptor  (objects/id/channel.rs)
 //!                                            │ rdma_get_cm_event
 //!                                            v
 //!                     what it means to the id (event.rs) ──> rdma_cm_event

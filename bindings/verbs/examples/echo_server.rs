@@ -14,7 +14,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use uroce::cm::{ConnectParam, ConnectRequest, Connection, ConnectionEvent, Listener};
+use uroce::cm::{CmError, ConnEvent, ConnectParam, ConnectRequest, Connection, Listener};
 use uroce::{
     AccessFlags, CompletionQueue, Config, Context, MemoryRegion, QpInit, QueuePair, RecvWr, SendWr,
     WcOpcode,
@@ -97,10 +97,11 @@ impl Echo {
         loop {
             let Some(completion) = self.cq.wait(PAUSE)? else {
                 match connection.next_event(Duration::ZERO) {
-                    Some(ConnectionEvent::Disconnected { .. }) => return Ok(self.messages),
-                    Some(ConnectionEvent::Failed(error)) => return Err(error.into()),
-                    _ => continue,
+                    Some(ConnEvent::Disconnected { .. }) => return Ok(self.messages),
+                    Some(event) => CmError::of(event).map_or(Ok(()), Err)?,
+                    None => {}
                 }
+                continue;
             };
             if completion.ok().is_err() {
                 // The request was outstanding when the connection ended.

@@ -78,14 +78,14 @@ mod error;
 mod listener;
 pub mod raw;
 
-pub use connection::{Connection, ConnectionEvent};
+pub use connection::Connection;
 pub use datagram::{DatagramListener, DatagramPeer, DatagramRequest, resolve_datagram};
 pub use destination::Destination;
 pub use error::CmError;
 pub use listener::{ConnectRequest, Listener};
 
-pub use uroce_controlplane::connect::{
-    Agreed, AlternateFailure, AlternatePolicy, AlternateRequest, ConnParam as ConnectParam,
-    PathSpec,
+pub use uroce_controlplane::rdma_cm::{
+    Agreed, AlternateFailure, AlternatePolicy, AlternateRequest, ConnEvent,
+    ConnParam as ConnectParam, PathSpec,
 };
 pub use uroce_wire::cm::{RejectReason, SidrStatus};

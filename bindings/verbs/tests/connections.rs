@@ -6,7 +6,7 @@ use common::{SOON, Setup, Side, pattern, post};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use uroce::cm::{
-    CmError, ConnectParam, ConnectRequest, Connection, ConnectionEvent, Destination, Listener,
+    CmError, ConnEvent, ConnectParam, ConnectRequest, Connection, Destination, Listener,
     RejectReason,
 };
 use uroce::{QpInit, QpState, QpType, RecvWr, SendWr, WcStatus};
@@ -41,7 +41,7 @@ fn connect(left: &Side, right: &Side, listener: &Listener) -> (Connection, Conne
     (active, passive)
 }
 
-fn event(connection: &Connection) -> ConnectionEvent {
+fn event(connection: &Connection) -> ConnEvent {
     connection.next_event(SOON).expect("an event in time")
 }
 
@@ -81,13 +81,13 @@ fn two_ends_connect_exchange_messages_and_disconnect() {
     active.disconnect_with(b"bye").unwrap();
     assert_eq!(left.qp.query().unwrap().attr.state, QpState::Err);
     match event(&passive) {
-        ConnectionEvent::Disconnected { private_data } => assert_eq!(private_data[..3], *b"bye"),
+        ConnEvent::Disconnected { private_data } => assert_eq!(private_data[..3], *b"bye"),
         other => panic!("{other:?}"),
     }
     assert_eq!(right.qp.query().unwrap().attr.state, QpState::Err);
-    assert!(matches!(event(&active), ConnectionEvent::Disconnected { .. }));
+    assert!(matches!(event(&active), ConnEvent::Disconnected { .. }));
     for connection in [&active, &passive] {
-        assert!(matches!(event(connection), ConnectionEvent::TimewaitExit));
+        assert!(matches!(event(connection), ConnEvent::TimewaitExit));
     }
 }
 
@@ -185,7 +185,7 @@ fn private_data_has_exact_limits() {
     assert!(matches!(active.disconnect_with(&[1; 221]), Err(CmError::Refused(_))));
     active.disconnect_with(&[1; 220]).unwrap();
     match event(&passive) {
-        ConnectionEvent::Disconnected { private_data } => assert_eq!(private_data, [1; 220]),
+        ConnEvent::Disconnected { private_data } => assert_eq!(private_data, [1; 220]),
         other => panic!("{other:?}"),
     }
 }
@@ -195,7 +195,7 @@ fn dropping_a_connection_disconnects_and_its_queue_pair_fails() {
     let (left, right, listener) = sides();
     let (active, passive) = connect(&left, &right, &listener);
     drop(active);
-    assert!(matches!(event(&passive), ConnectionEvent::Disconnected { .. }));
+    assert!(matches!(event(&passive), ConnEvent::Disconnected { .. }));
     for side in [&left, &right] {
         assert_eq!(side.qp.query().unwrap().attr.state, QpState::Err);
     }
@@ -215,8 +215,8 @@ fn both_ends_may_disconnect_at_once() {
         let _ = passive.disconnect();
     });
     for connection in [&active, &passive] {
-        assert!(matches!(event(connection), ConnectionEvent::Disconnected { .. }));
-        assert!(matches!(event(connection), ConnectionEvent::TimewaitExit));
+        assert!(matches!(event(connection), ConnEvent::Disconnected { .. }));
+        assert!(matches!(event(connection), ConnEvent::TimewaitExit));
         assert!(connection.next_event(Duration::from_millis(20)).is_none());
     }
 }
@@ -265,6 +265,6 @@ fn many_connections_one_after_the_other() {
         right.qp = right.pd.create_qp(&QpInit::new(&right.cq)).unwrap();
         let (active, passive) = connect(&left, &right, &listener);
         active.disconnect().unwrap();
-        assert!(matches!(event(&passive), ConnectionEvent::Disconnected { .. }));
+        assert!(matches!(event(&passive), ConnEvent::Disconnected { .. }));
     }
 }

@@ -63,7 +63,7 @@ fn gid(context: &Context) -> Gid {
 
 fn count(context: &Context, name: &str) -> u64 {
     let counters = context.counters().expect("the control plane runs");
-    counters.iter().find(|(n, ..)| *n == name).expect("a counter of that name").2
+    counters.iter().find(|count| count.name == name).expect("a counter of that name").value
 }
 
 #[test] //= check L3 test

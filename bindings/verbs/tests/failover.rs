@@ -5,7 +5,7 @@ mod common;
 use common::{SOON, Setup, Side, post};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Destination, Listener, PathSpec};
+use uroce::cm::{ConnEvent, ConnectParam, Connection, Destination, Listener, PathSpec};
 use uroce::{PathMigState, RecvWr, SendWr};
 
 fn ip(text: &str) -> IpAddr {
@@ -62,11 +62,11 @@ fn a_connection_migrates_takes_another_path_and_migrates_back() {
     let path = PathSpec { source: Some(ip("192.0.2.1")), ..PathSpec::to(ip("192.0.2.2")) };
     active.load_alternate_path(&path).unwrap();
     match active.next_event(SOON) {
-        Some(ConnectionEvent::AlternateLoaded(Ok(()))) => {}
+        Some(ConnEvent::AlternateLoaded(Ok(()))) => {}
         other => panic!("{other:?}"),
     }
     match passive.next_event(SOON) {
-        Some(ConnectionEvent::AlternateChanged(seen)) => {
+        Some(ConnEvent::AlternateChanged(seen)) => {
             assert_eq!((seen.local, seen.peer), (ip("192.0.2.2"), ip("192.0.2.1")));
         }
         other => panic!("{other:?}"),
@@ -92,6 +92,6 @@ fn a_connection_that_has_migrated_is_ended_by_its_new_path() {
     assert_eq!(ports(&left, &right), [2, 2]);
     let begin = Instant::now();
     active.disconnect().unwrap();
-    assert!(matches!(passive.next_event(SOON), Some(ConnectionEvent::Disconnected { .. })));
+    assert!(matches!(passive.next_event(SOON), Some(ConnEvent::Disconnected { .. })));
     assert!(begin.elapsed() < SOON);
 }

@@ -231,9 +231,9 @@ fn the_control_plane_keeps_off_the_lcores_cpus() {
 fn every_counter_has_a_name_of_its_own() {
     let (left, _right) = Setup::default().contexts();
     let counters = left.counters().unwrap();
-    let names: std::collections::BTreeSet<_> = counters.iter().map(|(name, ..)| name).collect();
+    let names: std::collections::BTreeSet<_> = counters.iter().map(|count| count.name).collect();
     assert_eq!(names.len(), counters.len());
-    assert!(counters.iter().all(|(_, description, _)| description.ends_with('.')));
+    assert!(counters.iter().all(|count| count.description.ends_with('.')));
 }
 
 #[test]

@@ -139,5 +139,5 @@ fn connections_that_are_not_armed_or_leave_by_another_port_stay() {
 
 fn counter(context: &Context, name: &str) -> u64 {
     let counters = context.counters().expect("the control plane runs");
-    counters.iter().find(|(n, ..)| *n == name).expect("a counter of that name").2
+    counters.iter().find(|count| count.name == name).expect("a counter of that name").value
 }

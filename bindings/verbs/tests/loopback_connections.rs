@@ -6,7 +6,7 @@ use common::{SOON, Setup, Side, pattern, post};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use uroce::cm::{
-    CmError, ConnectParam, Connection, ConnectionEvent, DatagramListener, Destination, Listener,
+    CmError, ConnEvent, ConnectParam, Connection, DatagramListener, Destination, Listener,
     RejectReason, SidrStatus, resolve_datagram,
 };
 use uroce::{ConnectOptions, Context, GRH_LEN, QpInit, QpState, QpType, RecvWr, SendWr};
@@ -60,7 +60,7 @@ fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
     assert_eq!(to.bytes(20_000, message.len()), message);
 }
 
-fn event(connection: &Connection) -> ConnectionEvent {
+fn event(connection: &Connection) -> ConnEvent {
     connection.next_event(SOON).expect("an event in time")
 }
 
@@ -80,15 +80,15 @@ fn two_ends_of_one_process_connect_and_either_disconnects() {
             let ends = [&active, &passive];
             ends[first].disconnect_with(b"bye").unwrap();
             match event(ends[1 - first]) {
-                ConnectionEvent::Disconnected { private_data } => {
+                ConnEvent::Disconnected { private_data } => {
                     assert_eq!(private_data[..3], *b"bye");
                 }
                 other => panic!("{other:?}"),
             }
-            assert!(matches!(event(ends[first]), ConnectionEvent::Disconnected { .. }));
+            assert!(matches!(event(ends[first]), ConnEvent::Disconnected { .. }));
             for (connection, side) in ends.into_iter().zip([&left, &right]) {
                 assert_eq!(side.qp.query().unwrap().attr.state, QpState::Err);
-                assert!(matches!(event(connection), ConnectionEvent::TimewaitExit));
+                assert!(matches!(event(connection), ConnEvent::TimewaitExit));
             }
         }
         assert_eq!(left.counter("gsi_tx_mads"), left.counter("gsi_rx_mads"));
@@ -131,16 +131,16 @@ fn both_ends_may_disconnect_at_once_or_be_dropped() {
                 // The other end's disconnect may have arrived before.
                 let _ = passive.disconnect();
                 for connection in [&active, &passive] {
-                    assert!(matches!(event(connection), ConnectionEvent::Disconnected { .. }));
+                    assert!(matches!(event(connection), ConnEvent::Disconnected { .. }));
                 }
             }
             1 => {
                 drop(active);
-                assert!(matches!(event(&passive), ConnectionEvent::Disconnected { .. }));
+                assert!(matches!(event(&passive), ConnEvent::Disconnected { .. }));
             }
             _ => {
                 drop(passive);
-                assert!(matches!(event(&active), ConnectionEvent::Disconnected { .. }));
+                assert!(matches!(event(&active), ConnEvent::Disconnected { .. }));
             }
         }
     }
@@ -176,7 +176,7 @@ fn many_connections_at_once_find_their_own_other_ends() {
     for (at, ((_, passive), active)) in passive.iter().zip(&active).enumerate() {
         let ends = if at % 2 == 0 { [active, passive] } else { [passive, active] };
         ends[0].disconnect().unwrap();
-        assert!(matches!(event(ends[1]), ConnectionEvent::Disconnected { .. }));
+        assert!(matches!(event(ends[1]), ConnEvent::Disconnected { .. }));
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use common::{SOON, Setup, Side, join, pattern, post};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use uroce::cm::{ConnectParam, Connection, ConnectionEvent, Listener};
+use uroce::cm::{ConnEvent, ConnectParam, Connection, Listener};
 use uroce::config::LossConfig;
 use uroce::{
     AddressVector, ConnectOptions, Context, GRH_LEN, Gid, Qkey, QpInit, QpType, Qpn, QueuePair,
@@ -113,7 +113,7 @@ fn connection(pair: &mut [Side; 2], listener: &Listener, chance: &mut Chance) {
     let ends = if chance.below(2) == 0 { [active, passive] } else { [passive, active] };
     ends[0].disconnect().unwrap();
     let told = ends[1].next_event(SOON).expect("an event in time");
-    assert!(matches!(told, ConnectionEvent::Disconnected { .. }), "{told:?}");
+    assert!(matches!(told, ConnEvent::Disconnected { .. }), "{told:?}");
 }
 
 fn connected_ones(context: &Context, port: u16, seed: u64) {

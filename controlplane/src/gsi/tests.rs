@@ -39,7 +39,7 @@ fn mad(header: MadHeader) -> Mad {
 }
 
 fn count(gsi: &Gsi, name: &str) -> u64 {
-    gsi.counts().iter().find(|(n, ..)| *n == name).unwrap().2
+    gsi.counts().iter().find(|count| count.name == name).unwrap().value
 }
 
 #[test]

@@ -7,8 +7,8 @@ use uroce_wire::Qpn;
 
 use super::Thread;
 use crate::call::RequestError;
-use crate::connect::{Around, Driver};
 use crate::gsi::Verdict;
+use crate::rdma_cm::{Service, ServiceContext};
 
 /// MADs handled before other work has its turn.
 const MADS: usize = 64;
@@ -25,10 +25,10 @@ impl Thread {
             let verdict = self.gsi.receive(now, frame.port, frame.mbuf.as_slice());
             // The frame's buffer is freed before the answer allocates one.
             drop(frame);
-            let (driver, mut around) = self.split(now);
+            let (service, mut context) = self.split(now);
             match verdict {
-                Some(Verdict::Connection(arrived)) => driver.handle_mad(&arrived, &mut around),
-                Some(Verdict::Answer(arrived)) => driver.answer_mad(&arrived, &mut around),
+                Some(Verdict::Connection(arrived)) => service.handle_mad(&arrived, &mut context),
+                Some(Verdict::Answer(arrived)) => service.answer_mad(&arrived, &mut context),
                 None => {}
             }
         }
@@ -36,11 +36,10 @@ impl Thread {
     }
 
     /// Passes events of QPs to their connections. Returns whether there were any.
-    pub(super) fn take_notices(&mut self, now: Instant) -> bool {
+    pub(super) fn take_notices(&mut self) -> bool {
         let mut any = false;
         while let Some((qpn, kind)) = self.control.next_notice() {
-            let (driver, mut around) = self.split(now);
-            driver.notice(qpn, kind, &mut around);
+            self.service.notice(qpn, kind);
             any = true;
         }
         any
@@ -48,18 +47,18 @@ impl Thread {
 
     /// Runs the connections' turn. Called after all inputs have been handled.
     pub(super) fn run_connections(&mut self, now: Instant) {
-        let (driver, mut around) = self.split(now);
-        driver.turn(&mut around);
+        let (service, mut context) = self.split(now);
+        service.turn(&mut context);
     }
 
     /// Runs a call on listeners and connections.
     pub(crate) fn with_connections<R>(
         &mut self,
-        call: impl FnOnce(&mut Driver, &mut Around<'_>) -> R,
+        call: impl FnOnce(&mut Service, &mut ServiceContext<'_>) -> R,
     ) -> R {
         let now = self.now();
-        let (driver, mut around) = self.split(now);
-        call(driver, &mut around)
+        let (service, mut context) = self.split(now);
+        call(service, &mut context)
     }
 
     /// Ends the connections of a port after the process at the other end of its link has ended. The
@@ -71,9 +70,9 @@ impl Thread {
                 break;
             }
         }
-        self.take_notices(now);
-        let (driver, mut around) = self.split(now);
-        driver.peer_ended(port, &mut around);
+        self.take_notices();
+        let (service, mut context) = self.split(now);
+        service.peer_ended(port, &mut context);
     }
 
     /// Destroys a QP and ends its connection.
@@ -81,8 +80,8 @@ impl Thread {
         let now = self.now();
         self.control.destroy_qp(qpn)?;
         self.leave_groups(qpn);
-        let (driver, mut around) = self.split(now);
-        driver.qp_destroyed(qpn, &mut around);
+        let (service, mut context) = self.split(now);
+        service.qp_destroyed(qpn, &mut context);
         Ok(())
     }
 
@@ -90,12 +89,12 @@ impl Thread {
     pub(super) fn close_connections(&mut self) {
         let now = self.now();
         let end = now + FAREWELL;
-        let (driver, mut around) = self.split(now);
-        driver.close(&mut around);
+        let (service, mut context) = self.split(now);
+        service.close(&mut context);
         loop {
             let now = self.now();
             self.turn(now);
-            if now >= end || !self.driver.is_disconnecting() {
+            if now >= end || !self.service.is_disconnecting() {
                 return;
             }
             self.control.serve_adopted();
@@ -103,9 +102,9 @@ impl Thread {
         }
     }
 
-    /// Borrows the driver, and the parts of the thread that it uses.
-    fn split(&mut self, now: Instant) -> (&mut Driver, Around<'_>) {
-        let Self { control, ports, gsi, driver, .. } = self;
-        (driver, Around { now, control, ports, gsi })
+    /// Borrows the service, and the parts of the thread that it uses.
+    fn split(&mut self, now: Instant) -> (&mut Service, ServiceContext<'_>) {
+        let Self { control, ports, gsi, service, .. } = self;
+        (service, ServiceContext { now, control, ports, gsi })
     }
 }

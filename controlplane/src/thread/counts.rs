@@ -11,7 +11,7 @@ macro_rules! counts {
 
         impl Counts {
             pub(super) fn list(&self) -> Vec<Count> {
-                vec![$(($name, $doc, self.$field),)*]
+                vec![$(Count::new($name, $doc, self.$field),)*]
             }
         }
     };
@@ -34,10 +34,10 @@ impl Thread {
         counts.extend(Ignored::ALL.iter().map(|reason| {
             let of_port = |port: &Neighbours| port.ignored(*reason);
             let value = self.ports.neighbours.iter().map(of_port).sum();
-            (reason.name(), reason.description(), value)
+            Count::new(reason.name(), reason.description(), value)
         }));
         counts.extend(self.gsi.counts());
-        counts.extend(self.driver.counts());
+        counts.extend(self.service.counts());
         counts
     }
 }

@@ -39,7 +39,7 @@ impl Thread {
         if self.last_words.is_empty() {
             return;
         }
-        let has_left = !self.driver.has_mail() && self.control.frames_have_left();
+        let has_left = !self.service.has_mail() && self.control.frames_have_left();
         for word in std::mem::take(&mut self.last_words) {
             match has_left || now >= word.until {
                 true => word.reply.give(Ok(())),

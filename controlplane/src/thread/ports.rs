@@ -38,6 +38,7 @@ impl Thread {
     /// Handles a change of a port's netdev: the port follows its state, MTU and addresses.
     pub(crate) fn follow_netdev(&mut self, port: u8, state: NetdevState) {
         let at = usize::from(port) - 1;
+        tracing::info!(port, ?state, "netdev");
         let (is_up, neighbours) = (state.up, &mut self.ports.neighbours[at]);
         let gids_changed = self.ports.watches[at].set_netdev(state, neighbours);
         // The lcores stop accepting removed addresses before the change is reported. An error means
@@ -57,6 +58,7 @@ impl Thread {
 
     //= check M1 — a change of the link is reported; its effect on a QP is left to the retries
     fn link_changed(&mut self, port: u8, change: LinkChange) {
+        tracing::info!(port, ?change, "link");
         match change {
             LinkChange::Found => self.announce(port),
             LinkChange::PeerLeft => self.forget_neighbours(port),
@@ -84,10 +86,12 @@ impl Thread {
     fn migrate(&mut self, port: u8) {
         // An lcore that has died has no QPs to migrate.
         let migrated = self.control.migrate_port(port).unwrap_or(0);
+        tracing::info!(port, qps = migrated, "QPs migrated, because the link is down");
         self.counts.link_migrations += u64::from(migrated);
     }
 
     fn raise(&mut self, port: u8, kind: EventKind) {
+        tracing::info!(port, ?kind, "port event");
         // An error cannot occur: every watched port has events.
         let _ = self.control.raise_port(port, kind);
     }

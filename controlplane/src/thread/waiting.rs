@@ -6,6 +6,7 @@ use uroce_wire::{Mac, Qpn};
 
 use super::Thread;
 use crate::call::{Reply, RequestError};
+use crate::log;
 use crate::path::neighbour::Neighbours;
 use crate::path::prefix::is_link_local;
 use crate::path::route::NextHop;
@@ -120,7 +121,9 @@ impl Thread {
             alt_path: given.map(|(alternate, path)| alternate.resolved(path)),
             ..modify.change
         };
-        Ok(self.control.modify_qp(modify.qpn, &change)?)
+        let result = self.control.modify_qp(modify.qpn, &change);
+        log::modify_qp(modify.qpn, &change, &result);
+        Ok(result?)
     }
 
     fn route(&self, vector: &AddressVector, port: u8) -> Result<Route, PathError> {
@@ -132,8 +135,12 @@ impl Thread {
         for waiting in std::mem::take(&mut self.waiting) {
             match self.look_up(&waiting.routes) {
                 Ok(None) => self.waiting.push(waiting),
-                Ok(Some(macs)) => self.resolved(waiting, &macs),
+                Ok(Some(macs)) => {
+                    tracing::debug!(?macs, "path resolved");
+                    self.resolved(waiting, &macs);
+                }
                 Err(error) => {
+                    tracing::debug!(%error, "path not resolved");
                     self.counts.unresolved += 1;
                     waiting.then.refuse(error.into());
                 }

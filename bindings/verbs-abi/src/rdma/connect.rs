@@ -7,7 +7,8 @@ use std::sync::Arc;
 use uroce::cm::Agreed;
 use uroce::cm::RejectReason;
 use uroce::cm::raw::{
-    CmError, ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec, PortSpace,
+    ConnError, ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec,
+    PortSpace,
 };
 use uroce::{AccessFlags, QpType, Qpn, RequestError};
 
@@ -326,7 +327,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
             id.stop_qp();
             match manager.disconnect(cm, &[]) {
                 // The peer need not be informed, and no event follows.
-                Err(RequestError::Connection(CmError::WrongState)) => return Ok(()),
+                Err(RequestError::Connection(ConnError::WrongState)) => return Ok(()),
                 told => told?,
             }
             if state.stage == Stage::Ended {

@@ -9,7 +9,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use uroce::cm::raw::{CmEvent, CmEventKind, CmId, ConnectRequest, PortSpace, ResolvedPath};
+use uroce::cm::raw::{CmId, ConnEvent, ConnectRequest, PortSpace, ResolvedPath};
 use uroce::{QpState, RequestError};
 
 use super::id::{destroy, incoming};
@@ -47,24 +47,23 @@ fn tell(Waiting { id, what }: Waiting) -> Option<*mut rdma_cm_event> {
 }
 
 fn deliver(id: &Arc<Entry<Id>>, what: Happening) -> Option<*mut rdma_cm_event> {
-    let (device, event) = match what {
+    let (device, cm, event) = match what {
         Happening::Made(draft) => return publish(id, id, draft),
         Happening::Joined(number) => {
             let draft = id.state().groups.joined(number, id.qp())?;
             return publish(id, id, draft);
         }
-        Happening::Cm(device, event) => (device, event),
+        Happening::Cm(device, id, event) => (device, id, event),
     };
-    let CmEvent { id: cm, kind } = event;
-    if let CmEventKind::ConnectRequest(request) = kind {
+    if let ConnEvent::ConnectRequest(request) = event {
         return requested(id, device, cm, *request);
     }
-    let draft = apply(id, device, kind)?;
+    let draft = apply(id, device, event)?;
     publish(id, id, draft)
 }
 
 /// Applies an event of the control plane to its id.
-fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<Draft> {
+fn apply(id: &Entry<Id>, device: &'static Device, event: ConnEvent) -> Option<Draft> {
     let mut state = id.state();
     if state.is_passive && state.stage == Stage::Requested {
         // The program may not have set its own context at the id yet, so it would take the event
@@ -73,20 +72,20 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
         ended(id, &mut state);
         return None;
     }
-    Some(match kind {
-        CmEventKind::AddressResolved(path) => address_resolved(id, &mut state, device, path),
-        CmEventKind::AddressError(error) => {
+    Some(match event {
+        ConnEvent::AddressResolved(path) => address_resolved(id, &mut state, device, path),
+        ConnEvent::AddressError(error) => {
             state.look_up = None;
             state.stage = Stage::Bound;
             Draft::failed(RDMA_CM_EVENT_ADDR_ERROR, path::errno(&error))
         }
-        CmEventKind::ConnectResponse { agreed, private_data } => {
+        ConnEvent::ConnectResponse { agreed, private_data } => {
             state.stage = Stage::Answered;
             state.agreed = Some(agreed);
             let draft = Draft::plain(RDMA_CM_EVENT_CONNECT_RESPONSE);
             draft.conn(Conn::from(&agreed)).data(private_data)
         }
-        CmEventKind::Established { agreed, private_data } => {
+        ConnEvent::Established { agreed, private_data } => {
             state.stage = Stage::Connected;
             state.agreed = Some(agreed);
             id.note_qp_state(QpState::Rts);
@@ -98,21 +97,21 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
                 draft.conn(Conn::from(&agreed)).data(private_data)
             }
         }
-        CmEventKind::Resolved { datagrams, private_data } => {
+        ConnEvent::Resolved { datagrams, private_data } => {
             state.stage = Stage::Connected;
             let param = Param::Ud(Ud::from(&datagrams));
             Draft { param, ..Draft::plain(RDMA_CM_EVENT_ESTABLISHED) }.data(private_data)
         }
-        CmEventKind::Rejected { reason, private_data } => {
+        ConnEvent::Rejected { reason, private_data } => {
             let event = rejection(id, &mut state);
             Draft { status: c_int::from(reason), ..Draft::plain(event) }.data(private_data)
         }
-        CmEventKind::Unreachable => {
+        ConnEvent::Unreachable => {
             ended(id, &mut state);
             Draft::failed(RDMA_CM_EVENT_UNREACHABLE, Errno::ETIMEDOUT)
         }
-        CmEventKind::ConnectError(error) => connect_error(id, &mut state, &error),
-        CmEventKind::Disconnected { .. } => {
+        ConnEvent::ConnectError(error) => connect_error(id, &mut state, &error),
+        ConnEvent::Disconnected { .. } => {
             // The queue pair stays in RTS until the program disconnects, so that received messages
             // are not flushed.
             state.stage = Stage::Ended;
@@ -120,9 +119,7 @@ fn apply(id: &Entry<Id>, device: &'static Device, kind: CmEventKind) -> Option<D
             Draft::plain(RDMA_CM_EVENT_DISCONNECTED)
         }
         // As in the kernel, only connections that were established have this event.
-        CmEventKind::TimewaitExit if state.was_connected => {
-            Draft::plain(RDMA_CM_EVENT_TIMEWAIT_EXIT)
-        }
+        ConnEvent::TimewaitExit if state.was_connected => Draft::plain(RDMA_CM_EVENT_TIMEWAIT_EXIT),
         _ => return None,
     })
 }

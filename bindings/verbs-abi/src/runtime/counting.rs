@@ -61,7 +61,7 @@ fn counts(engine: &Context) -> Vec<(String, u64)> {
         all.extend(of_port(&status.stats).map(|(name, value)| (path(name), value)));
     }
     let own = engine.counters().unwrap_or_default();
-    all.extend(own.into_iter().map(|(name, _, value)| (format!("hw_counters/{name}"), value)));
+    all.extend(own.iter().map(|count| (format!("hw_counters/{}", count.name), count.value)));
     all
 }
 

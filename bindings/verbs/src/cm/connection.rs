@@ -5,9 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::RequestError;
-use uroce_controlplane::connect::{
-    Agreed, AlternateFailure, AlternateRequest, CmChannel, CmEventKind, CmId, ConnParam, ConnQp,
-    ConnectSpec, PathSpec, PortSpace,
+use uroce_controlplane::rdma_cm::{
+    Agreed, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, ConnectSpec, PathSpec, PortSpace,
 };
 
 use super::{CmError, Destination};
@@ -28,30 +27,6 @@ pub struct Connection {
 struct Made {
     agreed: Agreed,
     private_data: Vec<u8>,
-}
-
-/// An event of a connection. See [`Connection::next_event`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectionEvent {
-    /// The connection is established: both sides may send.
-    Established,
-    /// The connection could not be established.
-    Failed(CmError),
-    /// The connection has ended. The queue pair is in ERR.
-    Disconnected {
-        /// Private data of the peer's application if it ended the connection, else empty.
-        private_data: Vec<u8>,
-    },
-    /// The ended connection has left TIMEWAIT: no packet of it can arrive any more.
-    TimewaitExit,
-    /// The peer asks for a new alternate path and waits for
-    /// [`answer_alternate_path`](Connection::answer_alternate_path).
-    AlternateRequest(AlternateRequest),
-    /// The peer asked for a new alternate path, which was loaded and armed automatically.
-    AlternateChanged(AlternateRequest),
-    /// The result of [`load_alternate_path`](Connection::load_alternate_path).
-    AlternateLoaded(Result<(), AlternateFailure>),
 }
 
 impl Connection {
@@ -78,7 +53,7 @@ impl Connection {
     }
 
     /// Begins to connect an RC or UC queue pair in RESET or INIT, and returns at once.
-    /// [`ConnectionEvent::Established`] or [`ConnectionEvent::Failed`] follows.
+    /// [`ConnEvent::Established`] follows, or an event with an [error](CmError::of).
     ///
     /// # Errors
     ///
@@ -115,9 +90,8 @@ impl Connection {
         while self.made.get().is_none() {
             let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
             match self.next_event(left) {
-                Some(ConnectionEvent::Failed(error)) => return Err(error),
-                Some(ConnectionEvent::Disconnected { .. }) => return Err(CmError::Disconnected),
-                Some(_) => {}
+                Some(ConnEvent::Disconnected { .. }) => return Err(CmError::Disconnected),
+                Some(event) => CmError::of(event).map_or(Ok(()), Err)?,
                 None => return Err(CmError::TimedOut),
             }
         }
@@ -125,32 +99,13 @@ impl Connection {
     }
 
     /// Takes the oldest event. Blocks until there is one or `timeout` has passed (`None`).
-    pub fn next_event(&self, timeout: Duration) -> Option<ConnectionEvent> {
-        let end = Instant::now().checked_add(timeout);
-        loop {
-            let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
-            let event = self.channel.next(left)?;
-            if let Some(event) = self.translate(event.kind) {
-                return Some(event);
-            }
+    pub fn next_event(&self, timeout: Duration) -> Option<ConnEvent> {
+        let (_, event) = self.channel.next(timeout)?;
+        if let ConnEvent::Established { agreed, private_data } = &event {
+            let (agreed, private_data) = (*agreed, private_data.clone());
+            self.made.get_or_init(|| Made { agreed, private_data });
         }
-    }
-
-    fn translate(&self, kind: CmEventKind) -> Option<ConnectionEvent> {
-        Some(match kind {
-            CmEventKind::Established { agreed, private_data } => {
-                self.made.get_or_init(|| Made { agreed, private_data });
-                ConnectionEvent::Established
-            }
-            CmEventKind::Disconnected { private_data } => {
-                ConnectionEvent::Disconnected { private_data }
-            }
-            CmEventKind::TimewaitExit => ConnectionEvent::TimewaitExit,
-            CmEventKind::AlternateRequest(path) => ConnectionEvent::AlternateRequest(path),
-            CmEventKind::AlternateChanged(path) => ConnectionEvent::AlternateChanged(path),
-            CmEventKind::AlternateLoaded(result) => ConnectionEvent::AlternateLoaded(result),
-            other => ConnectionEvent::Failed(CmError::of(other)?),
-        })
+        Some(event)
     }
 
     /// The queue pair of this connection.
@@ -170,7 +125,7 @@ impl Connection {
     }
 
     /// Ends the connection, unless the peer has done so already. The queue pair is in ERR when this
-    /// returns. [`ConnectionEvent::Disconnected`] follows when the peer has answered or all retries
+    /// returns. [`ConnEvent::Disconnected`] follows when the peer has answered or all retries
     /// are used up.
     ///
     /// # Errors
@@ -191,7 +146,7 @@ impl Connection {
     }
 
     /// Loads a new alternate path at both ends and arms them, if the peer agrees. Needed after a
-    /// migration before there can be another. Returns at once; [`ConnectionEvent::AlternateLoaded`]
+    /// migration before there can be another. Returns at once; [`ConnEvent::AlternateLoaded`]
     /// gives the result.
     ///
     /// # Errors
@@ -201,7 +156,7 @@ impl Connection {
         Ok(self.qp.device().cm_load_alternate(self.id, *path)?)
     }
 
-    /// Accepts or refuses the path of a [`ConnectionEvent::AlternateRequest`].
+    /// Accepts or refuses the path of a [`ConnEvent::AlternateRequest`].
     ///
     /// # Errors
     ///

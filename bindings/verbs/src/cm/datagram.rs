@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::Device;
-use uroce_controlplane::connect::{
-    CmChannel, CmEventKind, CmId, ConnParam, ConnectSpec, Datagrams, PortSpace,
+use uroce_controlplane::rdma_cm::{
+    CmChannel, CmId, ConnEvent, ConnParam, ConnectSpec, Datagrams, PortSpace,
 };
 use uroce_wire::cm::SidrStatus;
 use uroce_wire::{Qkey, Qpn};
@@ -59,8 +59,8 @@ pub fn resolve_datagram(
     let end = Instant::now().checked_add(timeout);
     loop {
         let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
-        match channel.next(left).ok_or(CmError::TimedOut)?.kind {
-            CmEventKind::Resolved { datagrams, private_data } => {
+        match channel.next(left).ok_or(CmError::TimedOut)?.1 {
+            ConnEvent::Resolved { datagrams, private_data } => {
                 drop(question);
                 let Datagrams { qpn, qkey, port, vector } = datagrams;
                 return Ok(DatagramPeer {
@@ -70,7 +70,7 @@ pub fn resolve_datagram(
                     private_data,
                 });
             }
-            CmEventKind::Rejected { reason, private_data } => {
+            ConnEvent::Rejected { reason, private_data } => {
                 // SIDR status codes have eight bits.
                 let status = SidrStatus(reason as u8);
                 return Err(CmError::NotResolved { status, private_data });

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use uroce_controlplane::connect::PathSpec;
+use uroce_controlplane::rdma_cm::PathSpec;
 
 /// The peer to connect to, and the path there. A `SocketAddr` converts to a destination with the
 /// defaults in all other fields.

@@ -1,7 +1,7 @@
 //! Errors of the connection manager.
 
 use uroce_controlplane::RequestError;
-use uroce_controlplane::connect::{self, CmEventKind};
+use uroce_controlplane::rdma_cm::{ConnError, ConnEvent};
 use uroce_wire::cm::{RejectReason, SidrStatus};
 
 /// Why a connection was not established, or a call of the connection manager was refused.
@@ -10,7 +10,7 @@ use uroce_wire::cm::{RejectReason, SidrStatus};
 pub enum CmError {
     /// The connection manager refused the call. Nothing has changed.
     #[error(transparent)]
-    Refused(#[from] connect::CmError),
+    Refused(#[from] ConnError),
     /// The control plane refused the call: no path to the peer, or a Modify QP that is not allowed.
     #[error(transparent)]
     Request(RequestError),
@@ -57,15 +57,14 @@ impl From<RequestError> for CmError {
 }
 
 impl CmError {
-    /// Converts an event that ends an attempt to its error; `None` for other events. A rejection of
-    /// a datagram request is not handled here: its code is a SIDR status.
-    pub(super) fn of(event: CmEventKind) -> Option<CmError> {
+    /// Returns the error of an event that ends an attempt to connect; `None` for other events.
+    pub fn of(event: ConnEvent) -> Option<CmError> {
         Some(match event {
-            CmEventKind::Rejected { reason, private_data } => {
+            ConnEvent::Rejected { reason, private_data } => {
                 CmError::Rejected { reason: RejectReason(reason), private_data }
             }
-            CmEventKind::Unreachable => CmError::Unreachable,
-            CmEventKind::ConnectError(error) => CmError::from(error),
+            ConnEvent::Unreachable => CmError::Unreachable,
+            ConnEvent::ConnectError(error) => CmError::from(error),
             _ => return None,
         })
     }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::Device;
-use uroce_controlplane::connect::{
-    self, CmChannel, CmEventKind, CmId, ConnParam, ConnQp, PortSpace,
-};
+use uroce_controlplane::rdma_cm::{self, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, PortSpace};
 use uroce_transport::QpType;
 use uroce_wire::Qpn;
 
@@ -91,12 +89,12 @@ impl ConnectRequest {
     }
 
     /// All fields of the request.
-    pub fn details(&self) -> &connect::ConnectRequest {
+    pub fn details(&self) -> &rdma_cm::ConnectRequest {
         &self.request.details
     }
 
     /// Accepts the request with a queue pair in RESET or INIT. Sends may be posted after
-    /// [`ConnectionEvent::Established`](super::ConnectionEvent::Established), the next event.
+    /// [`ConnEvent::Established`], the next event.
     /// Receives for the peer's first messages are posted before this call, in INIT.
     ///
     /// # Errors
@@ -158,11 +156,11 @@ impl Ear {
         let end = Instant::now().checked_add(timeout);
         loop {
             let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
-            let event = self.channel.next(left)?;
+            let (id, event) = self.channel.next(left)?;
             // Other events concern peers that have given up their requests.
-            if let CmEventKind::ConnectRequest(details) = event.kind {
+            if let ConnEvent::ConnectRequest(details) = event {
                 let device = Arc::clone(&self.device);
-                return Some(Unanswered { device, id: event.id, details, open: true });
+                return Some(Unanswered { device, id, details, open: true });
             }
         }
     }
@@ -186,12 +184,12 @@ impl Drop for Ear {
 pub(super) struct Unanswered {
     device: Arc<Device>,
     id: CmId,
-    details: Box<connect::ConnectRequest>,
+    details: Box<rdma_cm::ConnectRequest>,
     open: bool,
 }
 
 impl Unanswered {
-    pub(super) fn details(&self) -> &connect::ConnectRequest {
+    pub(super) fn details(&self) -> &rdma_cm::ConnectRequest {
         &self.details
     }
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use uroce_controlplane::{Device, RequestError};
 use uroce_wire::cm::RejectReason;
 
-pub use uroce_controlplane::connect::{
-    BindOptions, CmChannel, CmError, CmEvent, CmEventKind, CmId, CmSink, ConnParam, ConnQp,
-    ConnectRequest, ConnectSpec, Datagrams, PathSpec, PortSpace, ResolvedPath, is_own_node,
+pub use uroce_controlplane::rdma_cm::{
+    BindOptions, CmChannel, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnQp, ConnectRequest,
+    ConnectSpec, Datagrams, PathSpec, PortSpace, ResolvedPath, is_own_node,
 };
 
 use crate::context::Context;

@@ -130,7 +130,7 @@ impl Side {
 
     pub fn counter(&self, name: &str) -> u64 {
         let counters = self.context.counters().expect("the control plane runs");
-        counters.iter().find(|(n, ..)| *n == name).expect("a counter of that name").2
+        counters.iter().find(|count| count.name == name).expect("a counter of that name").value
     }
 }
 

@@ -92,17 +92,17 @@ pub(crate) fn call(cm: &mut Cm, node: usize, now: Instant, ends: &mut Ends, inpu
     let code = CmTimeout::from_code(input.u8());
     let called = match input.below(12) {
         0 | 1 => cm.accept(now, id, &AcceptParams { local_qpn: qpn, ..AcceptParams::default() }),
-        2 | 3 => cm.ready(now, id, PrivateData::default()),
+        2 | 3 => cm.ready(id, PrivateData::default()),
         4 => cm.reject(now, id, RejectReason::CONSUMER, b"?", PrivateData::default()),
-        5 => cm.mra(now, id, code, PrivateData::default()),
+        5 => cm.mra(id, code, PrivateData::default()),
         6 => cm.disconnect(now, id, &[1; 221][..usize::from(input.u8()).min(221)]),
         7 => cm.load_alternate(now, id, path(node, 1 + (code.code() & 1)), PrivateData::default()),
         8 => {
             let status = AprStatus(input.u8());
-            cm.answer_alternate(now, id, status, 1, PrivateData::default())
+            cm.answer_alternate(id, status, 1, PrivateData::default())
         }
-        9 => cm.communication_established(now, id),
-        10 => cm.path_migrated(now, id).or_else(|_| cm.sidr_reply(now, id, &SidrAnswer::default())),
+        9 => cm.communication_established(id),
+        10 => cm.path_migrated(id).or_else(|_| cm.sidr_reply(now, id, &SidrAnswer::default())),
         _ => {
             ends.listen(cm, input);
             let destroyed = cm.destroy(now, id);
@@ -137,7 +137,7 @@ fn target() -> Target {
     let params = AcceptParams { local_qpn: Qpn::new(0x50), ..AcceptParams::default() };
     pair.nodes[NODE].accept(pair.now, established, &params).expect("waits for it");
     pair.run_for(step);
-    pair.nodes[0].ready(pair.now, active, PrivateData::default()).expect("accepted");
+    pair.nodes[0].ready(active, PrivateData::default()).expect("accepted");
     pair.run_for(step);
     assert_eq!(pair.nodes[NODE].state(established), Some(State::Established));
     let last = pair.sent.take().and_then(|sent| sent.last().copied()).expect("an RTU");

@@ -129,12 +129,7 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::UnknownId`] or [`CmError::State`] if the peer has not accepted `id`.
-    pub fn ready(
-        &mut self,
-        _now: Instant,
-        id: ConnId,
-        private_data: PrivateData<224>,
-    ) -> Result<(), CmError> {
+    pub fn ready(&mut self, id: ConnId, private_data: PrivateData<224>) -> Result<(), CmError> {
         let next = self.wish(id, Event::SendRtu)?;
         let ids = self.table.update(id, |conn| {
             conn.state = next;
@@ -187,7 +182,6 @@ impl Cm {
     /// waits for the consumer's answer.
     pub fn mra(
         &mut self,
-        _now: Instant,
         id: ConnId,
         service_timeout: CmTimeout,
         private_data: PrivateData<222>,
@@ -234,7 +228,7 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::UnknownId`] or [`CmError::State`] if `id` does not wait for an RTU.
-    pub fn communication_established(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
+    pub fn communication_established(&mut self, id: ConnId) -> Result<(), CmError> {
         //= check J3 — received data establishes the connection as the lost RTU would have.
         if self.state(id) == Some(State::Established) {
             return Ok(());

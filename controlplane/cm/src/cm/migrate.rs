@@ -60,7 +60,6 @@ impl Cm {
     /// [`CmError::NoLap`] if no LAP waits for an answer, [`CmError::UnknownId`].
     pub fn answer_alternate(
         &mut self,
-        _now: Instant,
         id: ConnId,
         status: AprStatus,
         port: u8,
@@ -86,7 +85,7 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::UnknownId`], or [`CmError::OutOfRange`] if the connection has no alternate path.
-    pub fn path_migrated(&mut self, _now: Instant, id: ConnId) -> Result<(), CmError> {
+    pub fn path_migrated(&mut self, id: ConnId) -> Result<(), CmError> {
         //= check I13 — messages take the path that the data takes.
         let moved = self.table.update(id, |conn| {
             let path = conn.alternate.take()?;

@@ -48,7 +48,7 @@ impl Cm {
         match message {
             Message::Req(req) => self.on_req(now, addr, transaction, &req),
             Message::SidrReq(req) => self.on_sidr_req(now, addr, transaction, &req),
-            Message::SidrRep(rep) => self.on_sidr_rep(now, addr, &rep),
+            Message::SidrRep(rep) => self.on_sidr_rep(addr, &rep),
             Message::Rep(rep) => self.on_rep(now, addr, transaction, &rep),
             Message::Rej(rej) => self.on_rej(now, addr, &rej),
             Message::Mra(mra) => self.on_mra(now, addr, &mra),

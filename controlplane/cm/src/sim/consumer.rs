@@ -191,7 +191,7 @@ impl World {
             0 => cm
                 .reject(now, id, RejectReason::CONSUMER, b"no", PrivateData::default())
                 .expect("a request"),
-            1 => cm.mra(now, id, timeout, PrivateData::default()).expect("a request"),
+            1 => cm.mra(id, timeout, PrivateData::default()).expect("a request"),
             _ => {
                 let params = AcceptParams {
                     local_qpn: qpn,
@@ -221,11 +221,11 @@ impl World {
             0 => cm
                 .reject(now, id, RejectReason::CONSUMER, &[], PrivateData::default())
                 .expect("a reply"),
-            1 => cm.mra(now, id, timeout, PrivateData::default()).expect("a reply"),
+            1 => cm.mra(id, timeout, PrivateData::default()).expect("a reply"),
             _ => {
                 let tag = PrivateData::new(&model.tag.to_be_bytes()).expect("short");
                 let peer = cm.remote_qpn(id).expect("named by the REP");
-                cm.ready(now, id, tag).expect("a reply");
+                cm.ready(id, tag).expect("a reply");
                 self.ledgers[node].models.get_mut(&id).expect("known").phase = Phase::Up;
                 self.ready.insert(model.tag, peer);
             }
@@ -236,8 +236,7 @@ impl World {
     fn data_came(&mut self, node: usize, id: ConnId, model: Model) {
         let is_ready = self.ready.get(&model.tag).copied();
         if is_ready.is_some() && is_ready == model.qpn && self.rng.bool() {
-            let now = self.pair.now;
-            self.pair.nodes[node].communication_established(now, id).expect("waiting for it");
+            self.pair.nodes[node].communication_established(id).expect("waiting for it");
         }
     }
 
@@ -260,13 +259,13 @@ impl World {
                 }
             }
             1 => {
-                let _ = cm.path_migrated(now, id);
+                let _ = cm.path_migrated(id);
             }
             2 => {
-                let _ = cm.mra(now, id, timeout, PrivateData::default());
+                let _ = cm.mra(id, timeout, PrivateData::default());
             }
             _ => {
-                let _ = cm.answer_alternate(now, id, status, port, PrivateData::default());
+                let _ = cm.answer_alternate(id, status, port, PrivateData::default());
             }
         }
     }
@@ -292,7 +291,7 @@ impl World {
         let state = cm.state(id);
         let result = match state {
             Some(State::Established | State::DreqRcvd) => {
-                cm.ready(now, id, PrivateData::default()).and_then(|()| {
+                cm.ready(id, PrivateData::default()).and_then(|()| {
                     cm.reject(now, id, RejectReason::NO_QP, &[], PrivateData::default())
                 })
             }

@@ -29,7 +29,7 @@ fn proposal(pair: &mut Pair) -> Box<Lap> {
 }
 
 fn answer(pair: &mut Pair, id: ConnId, status: AprStatus) {
-    pair.nodes[1].answer_alternate(pair.now, id, status, 2, PrivateData::default()).unwrap();
+    pair.nodes[1].answer_alternate(id, status, 2, PrivateData::default()).unwrap();
     pair.run_for(ms(1));
 }
 
@@ -191,7 +191,7 @@ fn patience_with_a_lap_is_granted() {
     load(&mut pair, ids[0], path(0, 2));
     proposal(&mut pair);
     let patience = CmTimeout::from_code(19);
-    pair.nodes[1].mra(pair.now, ids[1], patience, PrivateData::default()).unwrap();
+    pair.nodes[1].mra(ids[1], patience, PrivateData::default()).unwrap();
     pair.run_for(patience.duration());
     assert!(matches!(pair.events(0)[..], [(_, CmEvent::Patience(_))]));
     assert_eq!(pair.sent_by(0, Attribute::Lap), 1);
@@ -209,8 +209,8 @@ fn after_a_migration_messages_take_the_new_path_both_ways() {
     answer(&mut pair, ids[1], AprStatus::LOADED);
     status(&mut pair);
     for node in [0, 1] {
-        pair.nodes[node].path_migrated(pair.now, ids[node]).unwrap();
-        assert!(pair.nodes[node].path_migrated(pair.now, ids[node]).is_err(), "once");
+        pair.nodes[node].path_migrated(ids[node]).unwrap();
+        assert!(pair.nodes[node].path_migrated(ids[node]).is_err(), "once");
     }
     // The former path is not the current one any more.
     load(&mut pair, ids[0], path(0, 2));
@@ -247,7 +247,7 @@ fn a_side_that_has_not_migrated_yet_understands_one_that_has() {
     pair.run_for(ms(1));
     ready(&mut pair, active);
     pair.run_for(ms(1));
-    pair.nodes[0].path_migrated(pair.now, active).unwrap();
+    pair.nodes[0].path_migrated(active).unwrap();
     pair.nodes[0].disconnect(pair.now, active, &[]).unwrap();
     pair.run_for(ms(1));
     assert_eq!(pair.nodes[1].state(passive), Some(State::DreqRcvd));

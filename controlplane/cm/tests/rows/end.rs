@@ -227,7 +227,7 @@ fn comply(pair: &mut Pair, node: usize, id: ConnId, event: &CmEvent) {
         CmEvent::Request(_) => {
             cm.accept(now, id, &AcceptParams { local_qpn: qpn, ..AcceptParams::default() })
         }
-        CmEvent::Accepted(_) => cm.ready(now, id, PrivateData::default()),
+        CmEvent::Accepted(_) => cm.ready(id, PrivateData::default()),
         CmEvent::Established(_) | CmEvent::DisconnectRequested(_) => cm.disconnect(now, id, &[]),
         _ => Ok(()),
     };
@@ -280,7 +280,7 @@ fn an_id_that_was_given_up_is_unknown_to_every_call() {
     let (cm, now, id) = (&mut pair.nodes[0], pair.now, ids[0]);
     cm.destroy(now, id).unwrap();
     assert_eq!(cm.disconnect(now, id, &[]), Err(CmError::UnknownId));
-    assert_eq!(cm.ready(now, id, PrivateData::default()), Err(CmError::UnknownId));
+    assert_eq!(cm.ready(id, PrivateData::default()), Err(CmError::UnknownId));
     assert_eq!(cm.destroy(now, id), Err(CmError::UnknownId));
     let path = conn_params(0, SERVICE, 1).primary;
     assert_eq!(cm.load_alternate(now, id, path, PrivateData::default()), Err(CmError::UnknownId));

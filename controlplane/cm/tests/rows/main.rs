@@ -72,7 +72,7 @@ fn accept(pair: &mut Pair, id: ConnId) {
 }
 
 fn ready(pair: &mut Pair, id: ConnId) {
-    pair.nodes[0].ready(pair.now, id, PrivateData::new(b"ready").unwrap()).unwrap();
+    pair.nodes[0].ready(id, PrivateData::new(b"ready").unwrap()).unwrap();
 }
 
 /// Sets up a connection but for its RTU. Returns the ids of node 0 and node 1.

@@ -72,7 +72,7 @@ impl Own {
         self.cm.accept(self.now, passive, &params).unwrap();
         let events = self.events();
         assert!(matches!(&events[..], [(id, CmEvent::Accepted(_))] if *id == active), "{events:?}");
-        self.cm.ready(self.now, active, PrivateData::default()).unwrap();
+        self.cm.ready(active, PrivateData::default()).unwrap();
         let events = self.events();
         assert!(matches!(&events[..], [(id, CmEvent::Established(_))] if *id == passive));
         let peers = [active, passive].map(|id| self.cm.remote_qpn(id).unwrap().value());
@@ -186,7 +186,7 @@ fn two_peers_of_one_manager_become_one_connection() {
         let params = AcceptParams { local_qpn, ..AcceptParams::default() };
         own.cm.accept(own.now, ids[lesser], &params).unwrap();
         assert!(matches!(own.events()[..], [(id, CmEvent::Accepted(_))] if id == ids[greater]));
-        own.cm.ready(own.now, ids[greater], PrivateData::default()).unwrap();
+        own.cm.ready(ids[greater], PrivateData::default()).unwrap();
         assert!(matches!(own.events()[..], [(id, CmEvent::Established(_))] if id == ids[lesser]));
     }
 }

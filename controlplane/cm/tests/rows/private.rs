@@ -19,7 +19,7 @@ fn full_private_data_arrives_whole_in_every_message_of_a_connection() {
     pair.run_for(ms(1));
     let (passive, asked) = request(&mut pair);
     assert_eq!(asked.req.private_data, full(1));
-    pair.nodes[1].mra(pair.now, passive, CmTimeout::from_code(18), full(2)).unwrap();
+    pair.nodes[1].mra(passive, CmTimeout::from_code(18), full(2)).unwrap();
     pair.run_for(ms(1));
     let events = pair.events(0);
     assert!(matches!(&events[..], [(_, CmEvent::Patience(mra))] if mra.private_data == full(2)));
@@ -29,7 +29,7 @@ fn full_private_data_arrives_whole_in_every_message_of_a_connection() {
     pair.run_for(ms(1));
     let events = pair.events(0);
     assert!(matches!(&events[..], [(_, CmEvent::Accepted(rep))] if rep.private_data == full(3)));
-    pair.nodes[0].ready(pair.now, active, full(4)).unwrap();
+    pair.nodes[0].ready(active, full(4)).unwrap();
     pair.run_for(ms(1));
     let events = pair.events(1);
     assert!(matches!(&events[..], [(_, CmEvent::Established(Some(data)))] if **data == full(4)));
@@ -40,7 +40,7 @@ fn full_private_data_arrives_whole_in_every_message_of_a_connection() {
         matches!(&events[..], [(_, CmEvent::LoadAlternate(lap))] if lap.private_data == full(5))
     );
     let loaded = AprStatus::LOADED;
-    pair.nodes[1].answer_alternate(pair.now, passive, loaded, 2, full(6)).unwrap();
+    pair.nodes[1].answer_alternate(passive, loaded, 2, full(6)).unwrap();
     pair.run_for(ms(1));
     let events = pair.events(0);
     assert!(

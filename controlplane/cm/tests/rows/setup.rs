@@ -158,7 +158,7 @@ fn data_before_the_rtu_establishes_the_connection_and_stops_the_rep() {
     pair.run_for(ms(1));
     assert_eq!(pair.nodes[1].state(ids[1]), Some(State::RepSent));
     for _ in 0..2 {
-        pair.nodes[1].communication_established(pair.now, ids[1]).unwrap();
+        pair.nodes[1].communication_established(ids[1]).unwrap();
     }
     assert_eq!(pair.events(1), [(ids[1], CmEvent::Established(None))]);
     pair.run_for(INTERVAL * 8);
@@ -174,7 +174,7 @@ fn an_mra_makes_the_peer_wait_for_its_service_timeout() {
     let active = connect(&mut pair);
     pair.run_for(ms(1));
     let (passive, _) = request(&mut pair);
-    pair.nodes[1].mra(pair.now, passive, patience, PrivateData::default()).unwrap();
+    pair.nodes[1].mra(passive, patience, PrivateData::default()).unwrap();
     pair.run_for(patience.duration());
     assert!(matches!(pair.events(0)[..], [(_, CmEvent::Patience(_))]));
     assert_eq!(pair.sent_by(0, Attribute::Req), 1, "nothing is repeated");
@@ -187,7 +187,7 @@ fn an_mra_makes_the_peer_wait_for_its_service_timeout() {
     assert!(matches!(pair.events(0)[..], [(_, CmEvent::Accepted(_))]));
 
     // An MRA to the REP.
-    pair.nodes[0].mra(pair.now, active, patience, PrivateData::default()).unwrap();
+    pair.nodes[0].mra(active, patience, PrivateData::default()).unwrap();
     pair.run_for(patience.duration());
     assert!(matches!(pair.events(1)[..], [(_, CmEvent::Patience(_))]));
     assert_eq!(pair.sent_by(1, Attribute::Rep), 1);
@@ -205,7 +205,7 @@ fn patience_ends_with_the_service_timeout_and_a_copy_of_the_req_gets_the_mra_aga
     connect(&mut pair);
     pair.run_for(ms(1));
     let (passive, _) = request(&mut pair);
-    pair.nodes[1].mra(pair.now, passive, patience, PrivateData::default()).unwrap();
+    pair.nodes[1].mra(passive, patience, PrivateData::default()).unwrap();
     pair.run_for(INTERVAL);
     assert_eq!((pair.sent_by(0, Attribute::Req), pair.sent_by(1, Attribute::Mra)), (2, 2));
     pair.run_for(patience.duration() + INTERVAL + ms(1));
@@ -226,7 +226,7 @@ fn no_peer_makes_us_wait_for_ever() {
     let step = limits.service_timeout.duration() / 2;
     for _ in 0..40 {
         if pair.nodes[1].state(passive).is_some() {
-            pair.nodes[1].mra(pair.now, passive, longest, PrivateData::default()).unwrap();
+            pair.nodes[1].mra(passive, longest, PrivateData::default()).unwrap();
         }
         pair.run_for(step);
     }
@@ -257,7 +257,7 @@ fn two_reqs_that_cross_peer_to_peer_become_one_connection() {
         pair.nodes[0].accept(pair.now, ids[0], &params).unwrap();
         pair.run_for(ms(1));
         assert!(matches!(pair.events(1)[..], [(_, CmEvent::Accepted(_))]));
-        pair.nodes[1].ready(pair.now, ids[1], PrivateData::default()).unwrap();
+        pair.nodes[1].ready(ids[1], PrivateData::default()).unwrap();
         pair.run_for(ms(1));
         assert!(matches!(pair.events(0)[..], [(_, CmEvent::Established(_))]));
         assert_eq!(states(&pair, ids), [Some(State::Established); 2]);

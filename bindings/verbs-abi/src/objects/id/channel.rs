@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use uroce::cm::raw::{CmEvent, CmEventKind, CmId, CmSink};
+use uroce::cm::raw::{CmId, CmSink, ConnEvent};
 
 use super::Id;
 use super::draft::Draft;
@@ -34,7 +34,7 @@ pub(crate) struct Waiting {
 /// Something that happened to an id.
 pub(crate) enum Happening {
     /// An event of the control plane.
-    Cm(&'static Device, CmEvent),
+    Cm(&'static Device, CmId, ConnEvent),
     /// An event that was made here.
     Made(Draft),
     /// The id has joined a multicast group; the number identifies the membership.
@@ -121,21 +121,21 @@ pub(crate) struct Post {
 
 impl Post {
     fn is_of(&self, what: &Happening, id: CmId) -> bool {
-        matches!(what, Happening::Cm(device, event)
-            if std::ptr::eq(*device, self.device) && event.id == id)
+        matches!(what, Happening::Cm(device, of, _)
+            if std::ptr::eq(*device, self.device) && *of == id)
     }
 }
 
 impl CmSink for Post {
-    fn give(&self, event: CmEvent) {
+    fn give(&self, id: CmId, event: ConnEvent) {
         // These events have no counterpart in C.
         if !matches!(
-            event.kind,
-            CmEventKind::AlternateRequest(_)
-                | CmEventKind::AlternateChanged(_)
-                | CmEventKind::AlternateLoaded(_)
+            event,
+            ConnEvent::AlternateRequest(_)
+                | ConnEvent::AlternateChanged(_)
+                | ConnEvent::AlternateLoaded(_)
         ) {
-            self.mailbox.send(Happening::Cm(self.device, event));
+            self.mailbox.send(Happening::Cm(self.device, id, event));
         }
     }
 
@@ -143,10 +143,10 @@ impl CmSink for Post {
         !self.mailbox.take_back(|what| self.is_of(what, id)).is_empty()
     }
 
-    fn take_of(&self, id: CmId) -> Vec<CmEvent> {
+    fn take_of(&self, id: CmId) -> Vec<ConnEvent> {
         let taken = self.mailbox.take_back(|what| self.is_of(what, id));
         let event = |what| match what {
-            Happening::Cm(_, event) => Some(event),
+            Happening::Cm(_, _, event) => Some(event),
             Happening::Made(_) | Happening::Joined(_) => None,
         };
         taken.into_iter().filter_map(event).collect()

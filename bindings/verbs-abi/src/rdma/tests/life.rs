@@ -2,7 +2,7 @@
 
 use std::ptr::null;
 
-use uroce::cm::raw::{CmEvent, CmEventKind};
+use uroce::cm::raw::ConnEvent;
 
 use super::lab::{
     ack, await_one, backlogged, bind, channel, close, data, destroy, errno, expect, expect_nothing,
@@ -283,8 +283,8 @@ fn a_request_that_the_peer_has_given_up_gives_no_event_and_cannot_be_accepted() 
         let one = crate::objects::id::get(peer).unwrap();
         let device = one.state().device.unwrap();
         let (_, id) = one.state().connection().unwrap();
-        let kind = CmEventKind::Rejected { reason: 4, private_data: Vec::new() };
-        one.mailbox.send(Happening::Cm(device, CmEvent { id, kind }));
+        let event = ConnEvent::Rejected { reason: 4, private_data: Vec::new() };
+        one.mailbox.send(Happening::Cm(device, id, event));
         expect_nothing(far);
         assert_eq!((rdma_accept(peer, &mut param(1001, b"")), errno()), (-1, libc::EINVAL));
         [client, peer, server].into_iter().for_each(destroy);

@@ -54,12 +54,7 @@ impl Cm {
         Ok(())
     }
 
-    pub(super) fn on_sidr_rep(
-        &mut self,
-        _now: Instant,
-        addr: &MadAddr,
-        rep: &SidrRep,
-    ) -> Result<(), MadDrop> {
+    pub(super) fn on_sidr_rep(&mut self, addr: &MadAddr, rep: &SidrRep) -> Result<(), MadDrop> {
         let id = self.table.by_comm(rep.request_id).ok_or(MadDrop::UnknownId)?;
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
         if !conn.knows(addr.src) {

@@ -1,0 +1,97 @@
+//! The parts of the control-plane thread that the driver uses: QPs, neighbours, frames.
+
+use uroce_cm::MadAddr;
+use uroce_engine::{Control, ControlError, QpInfo};
+use uroce_transport::{AltPath, Instant, PathAttr, QpChange};
+use uroce_wire::{Encap, Mac, PathMtu, Pkey, Qpn};
+
+use super::source::{Way, find_own};
+use crate::gsi::{GSI, Gsi};
+use crate::log;
+use crate::path::{AddressVector, PathError, Route};
+use crate::port_watch::Ports;
+
+/// The parts of the control-plane thread that connections need, lent for one call.
+pub(crate) struct ServiceContext<'a> {
+    pub(crate) now: Instant,
+    pub(crate) control: &'a mut Control,
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) gsi: &'a mut Gsi,
+}
+
+impl ServiceContext<'_> {
+    /// Returns the headers of a connected QP's packets; `None` while the next hop is being
+    /// resolved.
+    pub(super) fn path(
+        &mut self,
+        way: &Way,
+        own: Qpn,
+        dest: Qpn,
+    ) -> Result<Option<PathAttr>, PathError> {
+        let Some((route, mac)) = self.look_up(way.port, &way.vector)? else { return Ok(None) };
+        let neighbours = &self.ports.neighbours[usize::from(way.port) - 1];
+        Ok(Some(route.path(neighbours, mac, own, dest)))
+    }
+
+    /// Returns the headers and attributes of an alternate path; `None` while the next hop is being
+    /// resolved.
+    pub(super) fn alternate(
+        &mut self,
+        way: &Way,
+        own: Qpn,
+        dest: Qpn,
+        timeout: u8,
+    ) -> Result<Option<AltPath>, PathError> {
+        let path = self.path(way, own, dest)?;
+        Ok(path.map(|path| AltPath { path, port: way.port, pkey: Pkey::DEFAULT, timeout }))
+    }
+
+    /// Returns the port and the headers of MADs to an address; `None` while the next hop is being
+    /// resolved.
+    pub(super) fn mad_path(&mut self, to: &MadAddr) -> Result<Option<(u8, Encap)>, PathError> {
+        let own = find_own(&self.ports.neighbours, to.src.to_ip(), to.port);
+        let (port, sgid_index) = own.ok_or(PathError::NoPort(to.port))?;
+        let vector = AddressVector {
+            sgid_index,
+            dgid: to.dst,
+            traffic_class: to.traffic_class,
+            flow_label: to.flow_label,
+            hop_limit: to.hop_limit,
+            service_level: to.sl,
+            ..AddressVector::default()
+        };
+        let Some((route, mac)) = self.look_up(port, &vector)? else { return Ok(None) };
+        let neighbours = &self.ports.neighbours[usize::from(port) - 1];
+        Ok(Some((port, route.path(neighbours, mac, GSI, GSI).encap)))
+    }
+
+    /// Returns the Ethernet address of a path's next hop; `None` while it is being resolved.
+    pub(super) fn next_hop(&mut self, way: &Way) -> Result<Option<Mac>, PathError> {
+        Ok(self.look_up(way.port, &way.vector)?.map(|(_, mac)| mac))
+    }
+
+    fn look_up(
+        &mut self,
+        port: u8,
+        vector: &AddressVector,
+    ) -> Result<Option<(Route, Mac)>, PathError> {
+        let route = Route::find(vector, port, &self.ports.neighbours)?;
+        let neighbours = &mut self.ports.neighbours[usize::from(port) - 1];
+        Ok(route.resolve(self.now, neighbours)?.map(|mac| (route, mac)))
+    }
+
+    /// Returns the largest path MTU of a port; `None` if the port has none.
+    pub(super) fn path_mtu(&self, port: u8) -> Option<PathMtu> {
+        self.ports.table.port(port)?.max_path_mtu
+    }
+
+    pub(super) fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
+        let result = self.control.modify_qp(qpn, change);
+        log::modify_qp(qpn, change, &result);
+        result
+    }
+
+    pub(super) fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
+        self.control.query_qp(qpn)
+    }
+}

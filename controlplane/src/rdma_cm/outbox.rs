@@ -1,0 +1,118 @@
+//! MADs to be sent. Most are sent at once, some wait for their neighbour's address.
+//!
+//! Invariants
+//! - At most [`WAITING_MAX`] MADs wait, so that at most as many neighbours are being resolved for
+//!   them: unknown senders cannot fill the neighbour table.
+//! - MADs to one peer are sent in order.
+//!
+//! A MAD that cannot be sent is dropped, as if lost on the link: `uroce-cm` sends its message
+//! again.
+
+use std::collections::VecDeque;
+
+use uroce_cm::MadAddr;
+use uroce_engine::SendFrameError;
+use uroce_wire::Qpn;
+use uroce_wire::mad::Mad;
+
+use super::context::ServiceContext;
+use crate::call::Count;
+
+/// Most MADs that may wait.
+const WAITING_MAX: usize = 256;
+
+/// A MAD with its destination.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Letter {
+    pub(super) addr: MadAddr,
+    pub(super) to: Qpn,
+    pub(super) mad: Mad,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<Letter>,
+    full: u64,
+    unresolved: u64,
+    no_path: u64,
+    not_sent: u64,
+}
+
+/// Result of an attempt to send.
+enum Fate {
+    Done,
+    Waits,
+}
+
+impl Outbox {
+    /// Sends a MAD, or queues it until its neighbour is resolved.
+    pub(super) fn post(&mut self, letter: Letter, context: &mut ServiceContext<'_>) {
+        let follows = self.waiting.iter().any(|other| other.addr.dst == letter.addr.dst);
+        if !follows && let Fate::Done = self.send(&letter, context) {
+            return;
+        }
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back(letter);
+        } else {
+            self.full += 1;
+        }
+    }
+
+    /// Tries to send the waiting MADs again.
+    pub(super) fn resume(&mut self, context: &mut ServiceContext<'_>) {
+        for _ in 0..self.waiting.len() {
+            let Some(letter) = self.waiting.pop_front() else { return };
+            if let Fate::Waits = self.send(&letter, context) {
+                self.waiting.push_back(letter);
+            }
+        }
+    }
+
+    /// Tells whether no MAD waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn send(&mut self, letter: &Letter, context: &mut ServiceContext<'_>) -> Fate {
+        use crate::path::PathError::NoAnswer;
+        let (port, path) = match context.mad_path(&letter.addr) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Fate::Waits,
+            Err(error) => {
+                let count = match error {
+                    NoAnswer { .. } => &mut self.unresolved,
+                    _ => &mut self.no_path,
+                };
+                *count += 1;
+                return Fate::Done;
+            }
+        };
+        let frame = context.gsi.frame(context.now, port, &path, letter.to, &letter.mad);
+        let sent = frame.map(|frame| context.control.send_frame(port, frame));
+        match sent {
+            Some(Ok(())) => Fate::Done,
+            Some(Err(SendFrameError::Full)) => Fate::Waits,
+            _ => {
+                self.not_sent += 1;
+                Fate::Done
+            }
+        }
+    }
+
+    pub(super) fn counts(&self) -> [Count; 4] {
+        [
+            Count::new("mad_tx_full", "A MAD not sent: too many wait for neighbours.", self.full),
+            Count::new(
+                "mad_tx_unresolved",
+                "A MAD not sent: its neighbour did not answer.",
+                self.unresolved,
+            ),
+            Count::new(
+                "mad_tx_no_path",
+                "A MAD not sent: there is no path to its peer.",
+                self.no_path,
+            ),
+            Count::new("mad_tx_errors", "A MAD not sent: no memory for its frame.", self.not_sent),
+        ]
+    }
+}

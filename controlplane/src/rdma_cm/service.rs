@@ -1,0 +1,286 @@
+//! Consumer of the connection manager, with the role that Linux's `rdma_cm` has for `ib_cm`.
+//!
+//! ```text
+//!   calls ──> ids ── paths resolved ──> Cm (uroce-cm) ──> outbox ──> QP 1
+//!   QP 1 ──> Cm ──> events ──> Modify QP, ids' channels
+//! ```
+//!
+//! The control-plane thread runs the service; none of its functions blocks. A connection with
+//! unresolved neighbours is parked ([`Stage::Resolving`]) and tried again each turn.
+//!
+//! A call, a message or an event of a QP names its connection by an id. [`Service`] looks the
+//! connection up once ([`Service::call`], [`Service::with_known`]); all that follows are methods of
+//! [`Connection`], which use the other parts of the service as [`Common`].
+//!
+//! Invariants
+//! - The service alone creates connection ids. A connection of `uroce-cm` belongs to at most one id,
+//!   and a QP to at most one connection.
+//! - A QPN is held from the beginning of its connection until `uroce-cm` releases the connection,
+//!   even if the QP or the id is destroyed before.
+//! - Work caused by unknown senders is bounded by backlogs, by the limits of `uroce-cm` and by the
+//!   outbox.
+//!
+//! Not here: messages, their states, timers and duplicates (`uroce-cm`); the effects of a Modify
+//! QP.
+
+mod active;
+mod alternate;
+mod common;
+mod datagram;
+mod end;
+mod events;
+mod listen;
+mod look_up;
+mod passive;
+mod patience;
+mod resolve;
+mod terms;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use uroce_cm::{ConnId, MadAddr, MadDrop, State};
+use uroce_engine::EventKind;
+use uroce_transport::Instant;
+use uroce_wire::Qpn;
+use uroce_wire::cm::ServiceId;
+
+use super::connection::{Connection, Stage};
+use super::context::ServiceContext;
+use super::outbox::Letter;
+use super::{CmId, CmSink, ConnError, PortSpace};
+use crate::call::{Count, RequestError};
+use crate::gsi::{Arrived, GSI};
+pub(crate) use common::Common;
+use common::Tally;
+use look_up::LookUp;
+
+/// Most listeners, connections and look-ups of a device, including those that are ending.
+const IDS_MAX: usize = 131_072;
+
+/// Listeners, connections and look-ups of a device.
+#[derive(Debug)]
+pub(crate) struct Service {
+    connections: HashMap<CmId, Connection>,
+    /// Paths that applications are looking up.
+    look_ups: Vec<LookUp>,
+    common: Common,
+}
+
+impl Service {
+    /// Creates the service of a device. `ca_guid` is the GUID of its channel adapter, `seed` is
+    /// secret.
+    pub(crate) fn new(ca_guid: u64, seed: [u8; 16]) -> Service {
+        let common = Common::new(ca_guid, seed);
+        Service { connections: HashMap::new(), look_ups: Vec::new(), common }
+    }
+
+    /// Handles a received message of connection management.
+    pub(crate) fn handle_mad(&mut self, arrived: &Arrived, context: &mut ServiceContext<'_>) {
+        let handled = self.common.cm.handle_mad(context.now, &from(arrived), &arrived.mad);
+        // `uroce-cm` counts the messages that it drops.
+        if let Err(reason) = handled {
+            tracing::debug!(src = ?arrived.src, reason = reason.name(), "CM message dropped");
+        }
+        // The next message may end a connection that this one has begun.
+        self.take_events(context);
+    }
+
+    /// Handles an event of a QP, which its lcore has reported.
+    pub(crate) fn notice(&mut self, qpn: Qpn, kind: EventKind) {
+        let Some(id) = self.common.by_qpn.get(&qpn).copied() else { return };
+        self.with_known(id, |connection, common| match kind {
+            EventKind::CommEst => connection.communication_established(common),
+            EventKind::PathMig => connection.path_migrated(common),
+            _ => {}
+        });
+    }
+
+    /// Handles timers, resolved neighbours, and events and messages of `uroce-cm`. Called after
+    /// inputs and whenever [`next_timeout`](Self::next_timeout) has passed.
+    pub(crate) fn turn(&mut self, context: &mut ServiceContext<'_>) {
+        if self.common.cm.next_timeout().is_some_and(|due| due <= context.now) {
+            self.common.cm.handle_timeout(context.now);
+        }
+        self.resolve_waiting(context);
+        self.step_look_ups(context);
+        self.ask_for_patience(context);
+        self.take_events(context);
+        let Common { cm, outbox, .. } = &mut self.common;
+        outbox.resume(context);
+        while let Some((to, mad)) = cm.poll_transmit() {
+            outbox.post(Letter { addr: to, to: GSI, mad }, context);
+        }
+    }
+
+    fn take_events(&mut self, context: &mut ServiceContext<'_>) {
+        while let Some((conn, event)) = self.common.cm.poll_event() {
+            self.handle_event(conn, event, context);
+        }
+    }
+
+    /// Returns the time at which [`turn`](Self::turn) has work to do without an input.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let patience = self.common.unanswered.front().map(|(due, _)| *due);
+        let look_ups = self.look_ups.iter().map(LookUp::due);
+        self.common.cm.next_timeout().into_iter().chain(patience).chain(look_ups).min()
+    }
+
+    /// Tells whether a DREQ waits for its DREP.
+    pub(crate) fn is_disconnecting(&self) -> bool {
+        let waits = |conn: &ConnId| self.common.cm.state(*conn) == Some(State::DreqSent);
+        self.common.by_conn.keys().any(waits)
+    }
+
+    /// Tells whether MADs wait for their neighbour's address or for room in a port's queue.
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.common.outbox.is_empty()
+    }
+
+    /// Sends a MAD to the source of a received one.
+    pub(crate) fn answer_mad(&mut self, arrived: &Arrived, context: &mut ServiceContext<'_>) {
+        let addr = from(arrived).reversed();
+        let letter = Letter { addr, to: arrived.src_qpn, mad: arrived.mad };
+        self.common.outbox.post(letter, context);
+    }
+
+    /// Returns all counters of the service and of `uroce-cm`.
+    pub(crate) fn counts(&self) -> Vec<Count> {
+        let counters = self.common.cm.counters();
+        let drop = |reason: &MadDrop| {
+            let description = "A message of connection management dropped, by reason.";
+            Count::new(reason.name(), description, counters.dropped(*reason))
+        };
+        let mut counts: Vec<Count> = MadDrop::ALL.iter().map(drop).collect();
+        counts.extend(self.common.counts());
+        let connections = self.connections.len() as u64;
+        counts.extend([
+            Count::new(
+                "cm_retransmitted",
+                "A message sent again because no answer came.",
+                counters.retransmitted,
+            ),
+            Count::new(
+                "cm_evicted",
+                "A peer's request given up to make room for others.",
+                counters.evicted,
+            ),
+            Count::new(
+                "cm_tx_overflow",
+                "A message dropped: the send queue was full.",
+                counters.tx_overflow,
+            ),
+            Count::new(
+                "cm_connections",
+                "Connections, including those that are ending.",
+                connections,
+            ),
+        ]);
+        counts
+    }
+
+    fn new_id(&mut self) -> Result<CmId, ConnError> {
+        self.check_room()?;
+        Ok(self.common.next_id())
+    }
+
+    fn check_room(&self) -> Result<(), ConnError> {
+        let ids = self.common.listeners.len() + self.connections.len() + self.look_ups.len();
+        if ids < IDS_MAX { Ok(()) } else { Err(ConnError::TooMany) }
+    }
+
+    /// Runs an application's call on a connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnError::UnknownId`] if the application has destroyed the id, or never had it. Those of
+    /// `call`.
+    pub(crate) fn call<R>(
+        &mut self,
+        id: CmId,
+        call: impl FnOnce(&mut Connection, &mut Common) -> Result<R, RequestError>,
+    ) -> Result<R, RequestError> {
+        let unknown = || ConnError::UnknownId(id).into();
+        match self.connections.get(&id) {
+            Some(connection) if !connection.is_orphan => {
+                self.with(id, call).unwrap_or_else(|| Err(unknown()))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Runs `step` on a connection that an index of the service names. The connection exists, or
+    /// the index is wrong: that is logged and counted.
+    fn with_known(&mut self, id: CmId, step: impl FnOnce(&mut Connection, &mut Common)) {
+        if self.with(id, step).is_none() {
+            tracing::error!(id = id.0, "an index names a connection that does not exist");
+            self.common.count(Tally::NotFound);
+        }
+    }
+
+    /// Runs `step` on connection `id` if it exists, and removes the connection if it is finished
+    /// then.
+    fn with<R>(
+        &mut self,
+        id: CmId,
+        step: impl FnOnce(&mut Connection, &mut Common) -> R,
+    ) -> Option<R> {
+        let Entry::Occupied(mut entry) = self.connections.entry(id) else { return None };
+        let result = step(entry.get_mut(), &mut self.common);
+        entry.get_mut().log_transition(&self.common);
+        if entry.get().is_finished() {
+            entry.remove();
+        }
+        Some(result)
+    }
+
+    /// Moves an id's events, including those that wait, to another channel.
+    pub(crate) fn set_channel(
+        &mut self,
+        id: CmId,
+        channel: Arc<dyn CmSink>,
+    ) -> Result<(), RequestError> {
+        match self.common.listeners.get_mut(&id) {
+            Some(listener) => move_events(id, &mut listener.channel, channel),
+            None => self.call(id, |connection, common| {
+                move_events(id, &mut connection.channel, channel);
+                // A request moved to another channel has been taken from the backlog, whatever
+                // happens to its listener.
+                if connection.stage(&common.cm) == Stage::Requested {
+                    connection.leave_backlog(common);
+                }
+                Ok(())
+            })?,
+        }
+        Ok(())
+    }
+}
+
+/// Replaces the channel of an id. The events that wait in the former one move to the new one.
+fn move_events(id: CmId, place: &mut Arc<dyn CmSink>, channel: Arc<dyn CmSink>) {
+    let former = std::mem::replace(place, Arc::clone(&channel));
+    if !Arc::ptr_eq(&former, &channel) {
+        former.take_of(id).into_iter().for_each(|event| channel.give(id, event));
+    }
+}
+
+fn from(arrived: &Arrived) -> MadAddr {
+    let Arrived { port, src, dst, .. } = *arrived;
+    MadAddr { port, src, dst, ..MadAddr::default() }
+}
+
+fn service_id(space: PortSpace, port: u16) -> ServiceId {
+    match space {
+        PortSpace::Tcp => ServiceId::tcp(port),
+        PortSpace::Udp => ServiceId::udp(port),
+    }
+}
+
+/// Checks and pads private data to the length of its message field.
+fn private_data<const MAX: usize>(
+    bytes: &[u8],
+) -> Result<uroce_wire::cm::PrivateData<MAX>, ConnError> {
+    uroce_wire::cm::PrivateData::new(bytes)
+        .map_err(|_| ConnError::PrivateData { len: bytes.len(), max: MAX })
+}

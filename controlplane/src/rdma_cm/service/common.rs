@@ -1,0 +1,137 @@
+//! The parts of the service that every connection uses.
+
+use std::collections::{HashMap, VecDeque};
+
+use uroce_cm::{Cm, CmConfig, CmLimits, ConnId, State};
+use uroce_transport::{Instant, QpState, QpType};
+use uroce_wire::cm::CaGuid;
+use uroce_wire::{Psn, Qpn};
+
+use crate::call::{Count, RequestError};
+use crate::rdma_cm::connection::{Listener, OwnQp};
+use crate::rdma_cm::context::ServiceContext;
+use crate::rdma_cm::outbox::Outbox;
+use crate::rdma_cm::port_space::PortSpaces;
+use crate::rdma_cm::{CmId, ConnError, ConnQp, PortSpace};
+
+uroce_transport::counted! {
+    /// Counters of the service.
+    pub enum Tally {
+        Active "cm_active_established" "A connection established that this side began."
+        Passive "cm_passive_established" "A connection established that a peer began."
+        Resolved "cm_resolved" "A UD QP found by its port."
+        Rejected "cm_rejected" "A connection that the peer refused."
+        Unreachable "cm_unreachable" "A connection to a peer that did not answer."
+        Failed "cm_failed" "A connection that failed for a reason of this side."
+        Disconnected "cm_disconnected" "A connection ended."
+        Refused "cm_requests_refused" "A peer's request refused for its parameters."
+        BacklogFull "cm_backlog_full" "A peer's request refused: its listener's backlog is full."
+        AlternateLoaded "cm_alternate_loaded" "An alternate path loaded by LAP, on either side."
+        AlternateRefused "cm_alternate_refused" "A peer's alternate path refused."
+        CommEst "cm_comm_est" "A connection established by a packet before its RTU."
+        Migrated "cm_path_migrated" "A connection moved to the alternate path of its QP."
+        NotFound "cm_not_found" "A connection named by a message or a QP that does not exist."
+    }
+}
+
+/// The parts of the service that every connection uses: protocol, indices, listeners, queues.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(super) cm: Cm,
+    pub(super) ports: PortSpaces,
+    pub(super) listeners: HashMap<CmId, Listener>,
+    pub(super) by_conn: HashMap<ConnId, CmId>,
+    pub(super) by_qpn: HashMap<Qpn, CmId>,
+    /// Connections with unresolved neighbours. Some may be over.
+    pub(super) resolving: Vec<CmId>,
+    /// How many of these have to send a REP and have started to resolve a neighbour.
+    pub(super) replies_asking: usize,
+    /// Requests without the application's answer, and the time at which an MRA is sent for each.
+    /// Some may be over.
+    pub(super) unanswered: VecDeque<(Instant, CmId)>,
+    pub(super) outbox: Outbox,
+    last_id: u64,
+    tally: [u64; Tally::ALL.len()],
+}
+
+impl Common {
+    pub(super) fn new(ca_guid: u64, seed: [u8; 16]) -> Common {
+        let ports = PortSpaces::new(u32::from_ne_bytes([seed[0], seed[1], seed[2], seed[3]]));
+        let config = CmConfig { ca_guid: CaGuid(ca_guid), limits: CmLimits::default(), seed };
+        Common {
+            cm: Cm::new(config),
+            ports,
+            listeners: HashMap::new(),
+            by_conn: HashMap::new(),
+            by_qpn: HashMap::new(),
+            resolving: Vec::new(),
+            replies_asking: 0,
+            unanswered: VecDeque::new(),
+            outbox: Outbox::default(),
+            last_id: 0,
+            tally: [0; Tally::ALL.len()],
+        }
+    }
+
+    pub(super) fn count(&mut self, what: Tally) {
+        self.tally[what as usize] += 1;
+    }
+
+    pub(super) fn counts(&self) -> Vec<Count> {
+        let tally =
+            |what: &Tally| Count::new(what.name(), what.description(), self.tally[*what as usize]);
+        Tally::ALL.iter().map(tally).chain(self.outbox.counts()).collect()
+    }
+
+    /// Returns the state of a connection of `uroce-cm`; [`State::Idle`] if there is none.
+    pub(in crate::rdma_cm) fn state(&self, conn: Option<ConnId>) -> State {
+        conn.and_then(|conn| self.cm.state(conn)).unwrap_or(State::Idle)
+    }
+
+    pub(super) fn next_id(&mut self) -> CmId {
+        self.last_id += 1;
+        CmId(self.last_id)
+    }
+
+    /// Checks that a QP can be used for a connection, and returns its state for the service.
+    pub(super) fn own_qp(
+        &self,
+        qp: ConnQp,
+        space: PortSpace,
+        context: &mut ServiceContext<'_>,
+    ) -> Result<OwnQp, RequestError> {
+        let own = match qp {
+            ConnQp::Foreign { qpn, qp_type, psn, has_srq, stops_with_peer } => OwnQp {
+                qpn,
+                qp_type,
+                psn,
+                has_srq,
+                is_driven: false,
+                is_kept: true,
+                stops_with_peer,
+            },
+            ConnQp::Driven(qpn) | ConnQp::Begun(qpn) => {
+                let info = context.query_qp(qpn)?;
+                let is_fresh = matches!(info.attr.state, QpState::Reset | QpState::Init);
+                if !is_fresh && !info.qp_type.is_datagram() {
+                    return Err(ConnError::WrongState.into());
+                }
+                let (qp_type, has_srq) = (info.qp_type, info.has_srq);
+                let (psn, is_kept) = (Psn::default(), matches!(qp, ConnQp::Begun(_)));
+                let (is_driven, stops_with_peer) = (true, true);
+                OwnQp { qpn, qp_type, psn, has_srq, is_driven, is_kept, stops_with_peer }
+            }
+        };
+        let fits = match space {
+            PortSpace::Tcp => matches!(own.qp_type, QpType::Rc | QpType::Uc),
+            PortSpace::Udp => own.qp_type == QpType::Ud,
+        };
+        match fits {
+            false => Err(ConnError::WrongService(own.qpn).into()),
+            true if space == PortSpace::Tcp && self.by_qpn.contains_key(&own.qpn) => {
+                Err(ConnError::QpInUse(own.qpn).into())
+            }
+            true => Ok(own),
+        }
+    }
+}

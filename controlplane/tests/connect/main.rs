@@ -1,9 +1,0 @@
-//! Connections by IP address and port between two devices. Each test runs in its own process.
-
-mod addresses;
-mod alternate;
-mod datagrams;
-mod hostile;
-mod lab;
-mod refused;
-mod set_up;

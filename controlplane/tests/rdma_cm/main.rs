@@ -1,0 +1,10 @@
+//! Connections by IP address and port between two devices. Each test runs in its own process.
+
+mod addresses;
+mod alternate;
+mod datagrams;
+mod hostile;
+mod lab;
+mod log;
+mod refused;
+mod set_up;
